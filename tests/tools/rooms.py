@@ -15,8 +15,13 @@ ROOMS: dict[str, list[str]] = {
         "recovery",
     ],
     "daemon/server": ["system", "settings", "keeping", "peers", "waits", "services", "tenants", "handlers"],
-    "client/lib": ["connection", "shared", "keys", "mapping", "calls", "pages", "ahead"],
+    "client/lib": [
+        "connection", "shared", "objects", "keys", "mapping", "calls", "rings", "pages", "ahead", "life",
+    ],
 }
+
+# What users of a tree include. All of its rooms define what it declares, and any of them may include it.
+PUBLIC = {"client/lib/kvlease.h"}
 
 
 def tree_of(path: str) -> str:
@@ -43,7 +48,7 @@ def room_name(tree: str, path: str) -> str:
 def door(source: str, target: str) -> str:
     """Why `source` may not use `target`, both named from the top of the source; "": it may."""
     tree = tree_of(source)
-    if not tree or tree_of(target) != tree:
+    if not tree or tree_of(target) != tree or target in PUBLIC:
         return ""
     if height(tree, target) > height(tree, source):
         return f"{room_name(tree, source)} is below {room_name(tree, target)}"

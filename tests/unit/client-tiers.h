@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "client/lib/calls/client.h"
+#include "client/lib/objects/ns.h"
 #include "tests/unit/child.h"
 #include "tests/unit/client-support.h"
 

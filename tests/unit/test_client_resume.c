@@ -7,7 +7,7 @@
 #include <sys/epoll.h>
 
 #include "base/fd.h"
-#include "client/lib/calls/client.h"
+#include "client/lib/objects/ns.h"
 #include "tests/unit/child.h"
 #include "tests/unit/client-resume.h"
 

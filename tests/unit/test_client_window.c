@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "client/lib/calls/client.h"
+#include "client/lib/objects/ns.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/client-support.h"
 

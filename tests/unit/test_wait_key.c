@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/segment.h"
-#include "client/lib/calls/client.h"
+#include "client/lib/objects/ns.h"
 #include "tests/unit/fake-shm.h"
 #include "tests/unit/test-support.h"
 

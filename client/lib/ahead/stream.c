@@ -10,6 +10,10 @@
 #include "base/macros.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/objects/args.h"
+#include "client/lib/pages/publish.h"
+#include "client/lib/rings/flight.h"
+#include "gpu/device.h"
 #include "proto/status.h"
 
 /* Between two questions whether a stream is broken: a kernel's error isn't urgent. Not tuned. */
@@ -101,22 +105,11 @@ void streams_broken(struct kvl_conn *conn, int code, const char *why)
 /* ---- broken contexts ---------------------------------------------------------------------------
  */
 
-#define BROKEN                                                                                  \
-        "work on the GPU failed and its context is broken: pages it should have written can't " \
-        "be published; restart the process"
-
-int streams_check(const struct kvl_ns *ns)
-{
-        if (!atomic_load_explicit(&ns->is_broken, memory_order_relaxed))
-                return 0;
-        return error_set(-EIO, "%s: " BROKEN, ns->info.device);
-}
-
 void streams_break(struct kvl_conn *conn, const char *device)
 {
         char why[CONN_DETAIL_BYTES];
 
-        snprintf(why, sizeof(why), "%s: " BROKEN, device);
+        ns_explain_broken(device, why);
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link) {
                 if (strcmp(ns->info.device, device) != 0)
                         continue;
@@ -245,7 +238,7 @@ static int put_on_stream(struct stream_op *s)
         atomic_fetch_sub(&ns->n_flying, 1);
         if (r == -ENXIO) {
                 streams_break(ns->conn, ns->info.device);
-                return streams_check(ns);
+                return ns_check_device(ns);
         }
         return error_set(r == -EINVAL || r == -ENOMEM ? r : -EIO,
                 "can't put a function on the stream: %s", *d->why ? d->why : status_text(r));
@@ -359,7 +352,7 @@ int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, 
 {
         struct kvl_publish p;
         struct op *op;
-        int r = op_copy_publish(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
+        int r = publish_copy(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
 
         if (r == 0)
                 r = check_stream(ns, stream);
@@ -389,7 +382,7 @@ static int put(
 int kvl_release_on_stream(
         struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_stream stream)
 {
-        int r = op_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
+        int r = args_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
         if (r == 0)
                 r = check_stream(ns, stream);
@@ -405,7 +398,7 @@ int kvl_release_on_stream(
 int kvl_free_on_stream(
         struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_stream stream)
 {
-        int r = op_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
+        int r = args_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
         if (r == 0)
                 r = check_stream(ns, stream);

@@ -23,13 +23,9 @@
 
 #include <stdbool.h>
 
-#include "client/lib/kvlease.h"
-
+struct kvl_conn;
+struct kvl_ns;
 struct op;
-
-/* 0; -EIO with the sentence: a context of the namespace's device is broken, its pages may hold what
- * a kernel didn't finish. */
-int streams_check(const struct kvl_ns *ns);
 
 /* [L] op_proceed() of a FETCH that is prepared, once what is on the stream is done; at once where
  * the device has no streams. 0: it is under way, or done; -EIO, -EINVAL, -ENOMEM with the sentence.

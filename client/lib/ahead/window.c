@@ -10,8 +10,13 @@
 
 #include "base/macros.h"
 #include "client/lib/ahead/stream.h"
+#include "client/lib/ahead/window.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/objects/abi.h"
+#include "client/lib/objects/args.h"
+#include "client/lib/pages/session.h"
+#include "gpu/device.h"
 
 #define DEFAULT_CHUNK_PAGES 8 /* not tuned */
 
@@ -299,7 +304,7 @@ static int check_append(const struct kvl_window *w, const uint32_t *pages, uint3
         int r = check_window(w);
 
         if (r == 0)
-                r = op_check_pages(w->ns, pages, n_pages, UINT32_MAX);
+                r = args_check_pages(w->ns, pages, n_pages, UINT32_MAX);
         for (uint32_t i = 0; r == 0 && fast_is_open(&w->ns->fast) && i < n_pages; i++)
                 if (!fast_is_pinned(&w->ns->fast, pages[i]))
                         r = error_set(-EINVAL, "page %u isn't pinned by this connection", pages[i]);
@@ -498,11 +503,8 @@ static int append_session(struct kvl_window *w, struct kvl_session *session)
 static int copy_options(const struct kvl_ns *ns, const struct kvl_window_options *options,
         struct kvl_window_options *ret)
 {
-        int r = 0;
+        int r = abi_copy_options(ret, sizeof(*ret), options);
 
-        *ret = (struct kvl_window_options){0};
-        if (options)
-                r = client_copy_struct(ret, sizeof(*ret), options);
         if (r < 0)
                 return r;
         if (ret->chunk_pages == 0)
@@ -560,7 +562,7 @@ int kvl_window_open(
 {
         struct kvl_window_options o;
         struct kvl_window *w;
-        int r = op_check_ns(ns);
+        int r = args_check_ns(ns);
 
         if (r == 0 && !ret_window)
                 r = error_set(-EINVAL, "there is no room for the window");

@@ -9,9 +9,15 @@
 
 #include "base/macros.h"
 #include "base/probe.h"
-#include "client/lib/ahead/flight.h"
+#include "client/lib/rings/flight.h"
 #include "client/lib/ahead/stream.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/mapping/map.h"
+#include "client/lib/mapping/populate.h"
+#include "client/lib/objects/abi.h"
+#include "client/lib/objects/callback.h"
+#include "client/lib/rings/fetch.h"
+#include "gpu/device.h"
 #include "proto/status.h"
 
 /* Asked for beyond what the magazine has, where a lease came up short: the daemon may evict for it.
@@ -477,7 +483,7 @@ void op_fill_lease_result(const struct op *op, int code, struct kvl_lease_result
                 .waited_usec = op->lease.waited_usec,
         };
 
-        client_fill_struct(ret, &result, sizeof(result));
+        abi_fill(ret, &result, sizeof(result));
 }
 
 int op_finish(struct op *op, int started, uint64_t deadline_nsec)
@@ -723,10 +729,8 @@ int op_run_mapping(struct op *op, uint64_t deadline_nsec)
         return r;
 }
 
-void ns_cancel_ops(struct kvl_ns *ns)
+void ops_cancel(struct kvl_ns *ns)
 {
-        windows_cancel(ns);
-        streams_cancel(ns);
         list_for_each (op, &ns->ops, struct op, link) {
                 if (op->call.is_done)
                         continue;
@@ -738,49 +742,4 @@ void ns_cancel_ops(struct kvl_ns *ns)
                 if (!op->call.is_done)
                         conn_finish(conn_of(ns), &op->call, -ECANCELED);
         }
-}
-
-/* ---- arguments ---------------------------------------------------------------------------------
- */
-
-int op_check_count(const char *what, uint32_t n, uint32_t max)
-{
-        if (n >= 1 && n <= max)
-                return 0;
-        return error_set(-EINVAL, "the number of %s is %u, must be 1 to %u", what, n, max);
-}
-
-int op_check_ns(const struct kvl_ns *ns)
-{
-        if (!ns)
-                return error_set(-EINVAL, "no namespace was given");
-        return client_check_process(ns->conn);
-}
-
-int op_check_pages(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n, uint32_t max)
-{
-        int r = op_check_ns(ns);
-
-        if (r == 0)
-                r = op_check_count("pages", n, max);
-        if (r < 0)
-                return r;
-        if (!pages)
-                return error_set(-EINVAL, "no pages were given");
-        for (uint32_t i = 0; i < n; i++)
-                if (pages[i] >= ns->info.capacity_pages)
-                        return error_set(-EINVAL, "page %u is beyond the namespace's %u pages",
-                                pages[i], ns->info.capacity_pages);
-        return 0;
-}
-
-int op_refuse_keys(const struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t max)
-{
-        int r = op_check_ns(ns);
-
-        if (r == 0)
-                r = op_check_count("keys", n, max);
-        if (r == 0 && !keys)
-                r = error_set(-EINVAL, "no keys were given");
-        return r;
 }

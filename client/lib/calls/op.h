@@ -6,7 +6,8 @@
 #ifndef KVL_LIB_OP_H
 #define KVL_LIB_OP_H
 
-#include "client/lib/calls/client.h"
+#include "client/lib/objects/ns.h"
+#include "client/lib/objects/session.h"
 
 struct fetching;
 struct flight;
@@ -67,11 +68,6 @@ struct op {
         uint32_t own_pages[];
 };
 
-static inline struct conn *conn_of(const struct kvl_ns *ns)
-{
-        return ns->conn->conn;
-}
-
 void op_init(struct op *op, struct kvl_ns *ns, uint16_t type, uint32_t *pages, uint32_t n_asked);
 
 /* A started one, with pages of its own, which counts as under way from now on. 0; -EAGAIN:
@@ -128,14 +124,9 @@ void op_proceed(struct op *op);
 
 /* [L] Sends op's request over the socket: 0, or as conn_start(). pages: as op_run_pages(). */
 int op_send_pages(struct op *op);
-int op_send_publish(struct op *op, const struct kvl_publish *publish);
 
 /* What is told of a lease that ended with `code`: as far as ret->size goes. ret may be NULL. */
 void op_fill_lease_result(const struct op *op, int code, struct kvl_lease_result *ret);
-
-/* As client_copy_struct(), checked. 0; -EINVAL, -ECHILD, -EIO with the sentence. */
-int op_copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,
-        struct kvl_publish *ret);
 
 /* [L] Its pages can't be had after all: those of a call that got them are given back. */
 void op_fail(struct op *op, int code);
@@ -144,18 +135,7 @@ void op_fail(struct op *op, int code);
  * again. */
 void op_give_back(struct kvl_ns *ns, uint16_t type, const uint32_t *pages, uint32_t n_pages);
 
-/* Arguments of public functions: 0; -EINVAL, -ECHILD with the sentence. */
-int op_check_ns(const struct kvl_ns *ns);
-int op_check_count(const char *what, uint32_t n, uint32_t max);
-int op_check_pages(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n, uint32_t max);
-int op_refuse_keys(const struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t max);
-
-static inline int op_check_keys(
-        const struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t max)
-{
-        if (ns && keys && n >= 1 && n <= max && client_check_process(ns->conn) == 0)
-                return 0;
-        return op_refuse_keys(ns, keys, n, max);
-}
+/* [L] Ends started calls of the namespace with -ECANCELED; their callbacks are queued. */
+void ops_cancel(struct kvl_ns *ns);
 
 #endif

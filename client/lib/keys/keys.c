@@ -8,9 +8,10 @@
 
 #include "base/macros.h"
 #include "base/parse.h"
-#include "client/lib/calls/client.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/keys/layout.h"
 #include "client/lib/keys/page-keys.h"
+#include "client/lib/objects/abi.h"
 
 /* Limits of the protocol. */
 #define TEXT_MAX             128
@@ -68,14 +69,14 @@ static int check_layout(const struct kvl_layout *l)
         return check_range("tp_rank", l->tp_rank, 0, l->tp_size - 1);
 }
 
-int client_copy_layout(const struct kvl_layout *layout, struct kvl_layout *ret_layout)
+int layout_copy(const struct kvl_layout *layout, struct kvl_layout *ret_layout)
 {
         struct kvl_layout l;
         int r;
 
         if (!layout)
                 return error_set(-EINVAL, "no layout was given");
-        r = client_copy_struct(&l, sizeof(l), layout);
+        r = abi_copy(&l, sizeof(l), layout);
         if (r < 0)
                 return r;
         if (!l.version)
@@ -165,7 +166,7 @@ static int hash_fields(const struct fields *f, uint8_t ret_key[KVL_KEY_BYTES])
         return 0;
 }
 
-int client_group_token(
+int group_token_of(
         const void *secret, size_t secret_bytes, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES])
 {
         static const char domain[] = "kvlease group secret 1"; /* hashed with its NUL */
@@ -213,7 +214,7 @@ int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES]
 
         if (!ret_key)
                 return error_set(-EINVAL, "there is no room for the key");
-        r = client_copy_layout(layout, &l);
+        r = layout_copy(layout, &l);
         if (r < 0)
                 return r;
         f.len = 0;
@@ -226,7 +227,7 @@ int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES]
 #define NAME_HASH_BYTES 6
 #define NAME_MODEL_MAX  (KVL_NS_NAME_BYTES - 1 - 1 - 2 * NAME_HASH_BYTES)
 
-int client_layout_name(const struct kvl_layout *l, char ret_name[KVL_NS_NAME_BYTES])
+int layout_name(const struct kvl_layout *l, char ret_name[KVL_NS_NAME_BYTES])
 {
         uint64_t le_bytes = htole64(l->plane_page_bytes);
         uint8_t digest[KVL_KEY_BYTES];
@@ -257,8 +258,8 @@ int kvl_layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_B
 
         if (!ret_name)
                 return error_set(-EINVAL, "there is no room for the name");
-        r = client_copy_layout(layout, &l);
-        return r < 0 ? r : client_layout_name(&l, ret_name);
+        r = layout_copy(layout, &l);
+        return r < 0 ? r : layout_name(&l, ret_name);
 }
 
 int kvl_keys(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32_t n_tokens,

@@ -7,9 +7,11 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "client/lib/ahead/stream.h"
-#include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/mapping/map.h"
+#include "client/lib/mapping/populate.h"
+#include "client/lib/objects/args.h"
+#include "client/lib/objects/ns.h"
 #include "proto/status.h"
 
 /* ---- the device --------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ static int map_plane(struct kvl_ns *ns, uint32_t set_index, struct extent_handle
 static int note_result(const struct kvl_ns *ns, int r)
 {
         if (r == -ENXIO && !ns->info.is_cpu_memory)
-                streams_break(ns->conn, ns->info.device);
+                ns_break_device(ns);
         return r;
 }
 
@@ -515,7 +517,7 @@ static int check_written(const struct kvl_ns *ns, uint32_t page)
 int ns_check_copies(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages,
         enum device_direction direction)
 {
-        int r = op_check_pages(ns, pages, n_pages, UINT32_MAX);
+        int r = args_check_pages(ns, pages, n_pages, UINT32_MAX);
 
         if (r == 0 && !ns->sets)
                 r = error_set(-EACCES, "a metadata-only connection maps nothing");
@@ -531,7 +533,7 @@ int ns_check_copies(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_p
 static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
         const void *memory, uint64_t bytes, enum device_direction direction)
 {
-        int r = op_check_pages(ns, &page, 1, 1);
+        int r = args_check_pages(ns, &page, 1, 1);
 
         if (r < 0)
                 return r;
@@ -671,7 +673,7 @@ static int copy_page(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32
 int kvl_page_copy(struct kvl_ns *ns, uint32_t from_page, uint32_t to_page)
 {
         const uint32_t pages[] = {from_page, to_page};
-        int r = op_check_pages(ns, pages, ARRAY_SIZE(pages), ARRAY_SIZE(pages));
+        int r = args_check_pages(ns, pages, ARRAY_SIZE(pages), ARRAY_SIZE(pages));
 
         if (r < 0)
                 return r;

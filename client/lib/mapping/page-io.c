@@ -1,9 +1,10 @@
 /* Copies of many pages in one call. */
 #include <errno.h>
 
-#include "client/lib/calls/client.h"
-#include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/mapping/map.h"
+#include "client/lib/objects/abi.h"
+#include "client/lib/objects/args.h"
 
 static int check_planes(const struct kvl_ns *ns, struct kvl_page_io *io)
 {
@@ -54,13 +55,13 @@ static int check_memory(const struct kvl_page_io *io)
 static int check(const struct kvl_ns *ns, const struct kvl_page_io *given,
         enum device_direction direction, struct kvl_page_io *ret)
 {
-        int r = op_check_ns(ns);
+        int r = args_check_ns(ns);
 
         *ret = (struct kvl_page_io){0};
         if (r == 0 && !given)
                 r = error_set(-EINVAL, "it isn't said what is copied");
         if (r == 0)
-                r = client_copy_struct(ret, sizeof(*ret), given);
+                r = abi_copy(ret, sizeof(*ret), given);
         if (r == 0)
                 r = check_planes(ns, ret);
         if (r == 0)

@@ -5,13 +5,17 @@
  *   mapped -> recalled (RECALL event, idle) -> taken by a kvl_safepoint() -> stream waited for ->
  *   unmapped -> UNMAPPED sent -> (as if never mapped)
  */
+#include "client/lib/mapping/safepoint.h"
+
 #include <errno.h>
 #include <string.h>
 
 #include "base/macros.h"
-#include "client/lib/ahead/stream.h"
-#include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/mapping/map.h"
+#include "client/lib/objects/callback.h"
+#include "client/lib/objects/ns.h"
+#include "gpu/device.h"
 #include "proto/status.h"
 
 bool ns_note_recall(struct kvl_ns *ns, uint32_t set_index, bool is_idle)
@@ -126,7 +130,7 @@ static int wait_for_stream(struct kvl_ns *ns, void *stream)
         ns_callback_leave(&hold);
         conn_lock(conn->conn);
         if (r == -ENXIO)
-                streams_break(conn, device);
+                conn->listeners->device_broken(conn, device);
         if (r == -EINVAL)
                 return error_set(r,
                         "the stream can't be waited for on %s: it is none, or is being captured "
@@ -188,7 +192,7 @@ static int give_back(struct kvl_conn *conn, uint64_t taker)
                 was_mapped = ns_maps_some(ns, set);
                 r = ns_unmap_set(ns, set);
                 if (r == -ENXIO)
-                        streams_break(conn, ns->info.device);
+                        ns_break_device(ns);
                 if (r < 0)
                         return error_set(-EIO, "can't unmap memory of the device %s: %s",
                                 ns->info.device, status_text(r));

@@ -3,13 +3,14 @@
 
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/objects/args.h"
 
 int kvl_announce(struct kvl_ns *ns, const uint32_t *pages, const uint8_t *keys, uint32_t n_pages,
         uint32_t *ret_n_pages)
 {
         Kvlease__V1__AnnounceRequest m = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
         struct op op;
-        int r = op_check_pages(ns, pages, n_pages, KVL_MAX_PUBLISH_PAGES);
+        int r = args_check_pages(ns, pages, n_pages, KVL_MAX_PUBLISH_PAGES);
 
         if (ret_n_pages)
                 *ret_n_pages = 0;

@@ -3,7 +3,8 @@
 
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
-#include "client/lib/shared/lookup.h"
+#include "client/lib/objects/args.h"
+#include "client/lib/pages/lookup.h"
 
 #define SET_MAX_NAMESPACES 64 /* protocol */
 
@@ -67,12 +68,12 @@ static int end_all(
 
 static int check(struct kvl_ns *const *nss, uint32_t n_ns, const uint8_t *keys, uint32_t n_keys)
 {
-        int r = op_check_count("namespaces", n_ns, SET_MAX_NAMESPACES);
+        int r = args_check_count("namespaces", n_ns, SET_MAX_NAMESPACES);
 
         if (r == 0 && !nss)
                 r = error_set(-EINVAL, "no namespaces were given");
         for (uint32_t i = 0; r == 0 && i < n_ns; i++)
-                r = op_check_keys(nss[i], keys, n_keys, UINT32_MAX);
+                r = args_check_keys(nss[i], keys, n_keys, UINT32_MAX);
         return r;
 }
 

@@ -7,10 +7,12 @@
 
 #include "base/macros.h"
 #include "base/probe.h"
-#include "client/lib/ahead/flight.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
-#include "client/lib/shared/lookup.h"
+#include "client/lib/objects/abi.h"
+#include "client/lib/objects/args.h"
+#include "client/lib/pages/lookup.h"
+#include "client/lib/rings/flight.h"
 
 /* ---- requests ----------------------------------------------------------------------------------
  */
@@ -36,7 +38,7 @@ static int send_request_end(struct kvl_ns *ns, uint64_t request)
 
 int kvl_request_end(struct kvl_ns *ns, uint64_t request)
 {
-        int r = op_check_ns(ns);
+        int r = args_check_ns(ns);
 
         if (r < 0 || request == 0)
                 return r;
@@ -190,7 +192,7 @@ static inline int look_up_checked(struct kvl_ns *ns, uint64_t request, const uin
 static int look_up(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         bool stays, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
 {
-        int r = op_check_keys(ns, keys, n_keys, UINT32_MAX);
+        int r = args_check_keys(ns, keys, n_keys, UINT32_MAX);
 
         if (r < 0)
                 return r;
@@ -223,7 +225,7 @@ int kvl_lookup_start(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, u
         Kvlease__V1__LookupRequest m;
         struct fast_hit hit = {0};
         struct op *op;
-        int r = op_check_keys(ns, keys, n_keys, KVL_MAX_LOOKUP_KEYS);
+        int r = args_check_keys(ns, keys, n_keys, KVL_MAX_LOOKUP_KEYS);
 
         if (r == 0)
                 r = op_new(ns, MSG_LOOKUP, n_keys, done, data, &op);
@@ -313,9 +315,9 @@ int lookup_end(struct lookup *l)
 
 static int check_lease(const struct kvl_ns *ns, uint32_t n_pages)
 {
-        int r = op_check_ns(ns);
+        int r = args_check_ns(ns);
 
-        return r < 0 ? r : op_check_count("pages", n_pages, KVL_MAX_LEASE_PAGES);
+        return r < 0 ? r : args_check_count("pages", n_pages, KVL_MAX_LEASE_PAGES);
 }
 
 /* Pages got from the magazine, which is filled up where few are left. */
@@ -396,7 +398,7 @@ int kvl_lease_start(
 static int check_options(
         const struct kvl_lease_options *options, uint32_t n_pages, struct kvl_lease_options *ret)
 {
-        int r = options ? client_copy_struct(ret, sizeof(*ret), options) : 0;
+        int r = abi_copy_options(ret, sizeof(*ret), options);
 
         if (r < 0)
                 return r;
@@ -405,9 +407,9 @@ static int check_options(
                         ret->min_pages, n_pages);
         if (ret->min_pages == 0)
                 ret->min_pages = n_pages;
-        if (ret->flags & ~(unsigned)(KVL_LEASE_CONTIGUOUS | KVL_LEASE_PREFER_CONTIGUOUS))
-                return error_set(
-                        -EINVAL, "flags 0x%x aren't known: upgrade libkvlease", ret->flags);
+        r = abi_check_flags(ret->flags, KVL_LEASE_CONTIGUOUS | KVL_LEASE_PREFER_CONTIGUOUS);
+        if (r < 0)
+                return r;
         if (ret->flags & KVL_LEASE_CONTIGUOUS && ret->flags & KVL_LEASE_PREFER_CONTIGUOUS)
                 return error_set(-EINVAL,
                         "KVL_LEASE_CONTIGUOUS and KVL_LEASE_PREFER_CONTIGUOUS: one of them");
@@ -480,7 +482,7 @@ static int lease_with(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
         if (!ns_are_populated(ns, ret_pages, n_pages))
                 r = map_got(ns, MSG_LEASE, ret_pages, n_pages);
         result.n_pages = r == 0 ? n_pages : 0;
-        client_fill_struct(ret, &result, sizeof(result));
+        abi_fill(ret, &result, sizeof(result));
         PROBE(kvlease, leased, ns, r, n_pages, ret_pages);
         return r;
 }
@@ -492,14 +494,15 @@ int kvl_lease_with(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
         struct kvl_lease_options o = {0};
         int r;
 
-        client_fill_struct(ret, &nothing, sizeof(nothing));
+        abi_fill(ret, &nothing, sizeof(nothing));
         r = check_lease(ns, n_pages);
         if (r == 0)
                 r = check_options(options, n_pages, &o);
         if (r < 0)
                 return r;
-        if (ret && ret->size < sizeof(ret->size))
-                return error_set(-EINVAL, "the result's size isn't set: .size = sizeof(...)");
+        r = abi_check_size(ret, "result's");
+        if (r < 0)
+                return r;
         if (!ret_pages)
                 return error_set(-EINVAL, "there is no room for the pages");
         return lease_with(ns, request, n_pages, &o, ret_pages, ret);
@@ -539,7 +542,7 @@ static int release_shared(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_p
 int kvl_release(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
 {
         uint64_t deadline;
-        int r = op_check_pages(ns, pages, n_pages, UINT32_MAX);
+        int r = args_check_pages(ns, pages, n_pages, UINT32_MAX);
 
         if (r < 0)
                 return r;
@@ -560,7 +563,7 @@ int kvl_release_start(
         struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done, void *data)
 {
         struct op *op;
-        int r = op_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
+        int r = args_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
         /* There is nothing to be under way. */
         if (r == 0 && !done && fast_is_open(&ns->fast))
@@ -595,7 +598,7 @@ static int pin_shared(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages
 int kvl_pin(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
 {
         uint64_t deadline;
-        int r = op_check_pages(ns, pages, n_pages, UINT32_MAX);
+        int r = args_check_pages(ns, pages, n_pages, UINT32_MAX);
 
         if (r < 0)
                 return r;
@@ -638,7 +641,7 @@ static int check_held(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages
 
 int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
 {
-        int r = op_check_pages(ns, pages, n_pages, UINT32_MAX);
+        int r = args_check_pages(ns, pages, n_pages, UINT32_MAX);
 
         if (r < 0)
                 return r;
@@ -672,14 +675,14 @@ static int invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t tag, uint6
 
 int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages)
 {
-        int r = op_check_ns(ns);
+        int r = args_check_ns(ns);
 
         return r < 0 ? r : invalidate(ns, key, 0, ret_n_pages);
 }
 
 int kvl_invalidate_tag(struct kvl_ns *ns, uint64_t tag, uint64_t *ret_n_pages)
 {
-        int r = op_check_ns(ns);
+        int r = args_check_ns(ns);
 
         if (r == 0 && tag == 0)
                 r = error_set(-EINVAL, "the tag is 0, which is none");
@@ -716,7 +719,7 @@ int kvl_report(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint6
 {
         uint64_t deadline, n_freed;
         struct conn *c;
-        int r = n_pages > 0 ? op_check_pages(ns, pages, n_pages, UINT32_MAX) : op_check_ns(ns);
+        int r = n_pages > 0 ? args_check_pages(ns, pages, n_pages, UINT32_MAX) : args_check_ns(ns);
 
         if (r < 0)
                 return r;

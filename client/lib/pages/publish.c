@@ -5,25 +5,27 @@
 
 #include "base/macros.h"
 #include "base/probe.h"
-#include "client/lib/ahead/flight.h"
-#include "client/lib/ahead/stream.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/objects/abi.h"
+#include "client/lib/objects/args.h"
+#include "client/lib/pages/publish.h"
+#include "client/lib/rings/flight.h"
 
 /* ---- publish -----------------------------------------------------------------------------------
  */
 
-int op_copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,
+int publish_copy(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,
         struct kvl_publish *ret)
 {
-        int r = op_check_ns(ns);
+        int r = args_check_ns(ns);
 
         if (r == 0 && !publish)
                 r = error_set(-EINVAL, "nothing to publish was given");
         if (r == 0)
-                r = client_copy_struct(ret, sizeof(*ret), publish);
+                r = abi_copy(ret, sizeof(*ret), publish);
         if (r == 0)
-                r = op_check_pages(ns, ret->pages, ret->n_pages, max_pages);
+                r = args_check_pages(ns, ret->pages, ret->n_pages, max_pages);
         if (r == 0 && !ret->keys)
                 r = error_set(-EINVAL, "no keys were given");
         if (r == 0 && (ret->last_tokens == 0 || ret->last_tokens > ns->info.page_tokens))
@@ -32,7 +34,7 @@ int op_copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publish, 
         if (r == 0 && ret->session && ret->session->ns != ns)
                 r = error_set(-EINVAL, "the session is of namespace %s, the pages are of %s",
                         ret->session->ns->name, ns->name);
-        return r < 0 ? r : streams_check(ns);
+        return r < 0 ? r : ns_check_device(ns);
 }
 
 /* Of `n` pages from `first` on, keys included. */
@@ -53,34 +55,6 @@ static struct kvl_publish publish_part(
         };
 }
 
-static Kvlease__V1__PublishRequest publish_message(
-        const struct kvl_ns *ns, const struct kvl_publish *p)
-{
-        Kvlease__V1__PublishRequest m = KVLEASE__V1__PUBLISH_REQUEST__INIT;
-
-        m.ns_id = ns->id;
-        m.n_pages = p->n_pages;
-        m.pages = (uint32_t *)p->pages;
-        m.keys.data = (uint8_t *)p->keys;
-        m.keys.len = (size_t)p->n_pages * KVL_KEY_BYTES;
-        if (p->parent_key) {
-                m.parent_key.data = (uint8_t *)p->parent_key;
-                m.parent_key.len = KVL_KEY_BYTES;
-        }
-        m.last_tokens = p->last_tokens;
-        m.request_id = p->request;
-        m.session = session_handle(p->session);
-        m.tag = p->tag;
-        return m;
-}
-
-int op_send_publish(struct op *op, const struct kvl_publish *publish)
-{
-        const Kvlease__V1__PublishRequest m = publish_message(op->ns, publish);
-
-        return conn_start(conn_of(op->ns), &op->call, MSG_PUBLISH, &m.base);
-}
-
 static int publish_batch(
         struct op *op, const struct kvl_publish *p, uint32_t first, uint64_t deadline_nsec)
 {
@@ -89,7 +63,7 @@ static int publish_batch(
 
         if (fast_is_open(&op->ns->fast))
                 return op_run_flight(op, &part, deadline_nsec);
-        m = publish_message(op->ns, &part);
+        m = flight_message(op->ns, &part);
         return op_run(op, &m.base, deadline_nsec);
 }
 
@@ -101,7 +75,7 @@ int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *
         bool is_duplicate = false;
         uint64_t deadline;
         uint32_t done = 0;
-        int r = op_copy_publish(ns, publish, UINT32_MAX, &p);
+        int r = publish_copy(ns, publish, UINT32_MAX, &p);
 
         if (r == -EIO && ret_n_pages)
                 *ret_n_pages = 0;
@@ -134,7 +108,7 @@ int kvl_publish_start(
         Kvlease__V1__PublishRequest m;
         struct kvl_publish p;
         struct op *op;
-        int r = op_copy_publish(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
+        int r = publish_copy(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
 
         if (r == 0)
                 r = op_new(ns, MSG_PUBLISH, p.n_pages, done, data, &op);
@@ -143,7 +117,7 @@ int kvl_publish_start(
         memcpy(op->pages, p.pages, p.n_pages * sizeof(*op->pages));
         if (fast_is_open(&ns->fast))
                 return op_start_flight(op, &p);
-        m = publish_message(ns, &p);
+        m = flight_message(ns, &p);
         return op_start(op, &m.base);
 }
 
@@ -153,7 +127,7 @@ int kvl_publish_start(
 int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
 {
         uint64_t deadline;
-        int r = op_check_pages(ns, pages, n_pages, UINT32_MAX);
+        int r = args_check_pages(ns, pages, n_pages, UINT32_MAX);
 
         if (r < 0)
                 return r;
@@ -173,7 +147,7 @@ int kvl_free_start(
         struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done, void *data)
 {
         struct op *op;
-        int r = op_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
+        int r = args_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
         if (r == 0)
                 r = op_new(ns, MSG_FREE, n_pages, done, data, &op);

@@ -7,6 +7,9 @@
 #include "base/macros.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/objects/abi.h"
+#include "client/lib/objects/args.h"
+#include "client/lib/pages/session.h"
 
 #define MAX_REPLY_PAGES 1024 /* of one SESSION_PAGES; protocol */
 
@@ -106,15 +109,13 @@ static int ask_open(struct open_call *o, const struct kvl_session_options *optio
 static int check_open(const struct kvl_ns *ns, const void *id, size_t id_bytes,
         const struct kvl_session_info *info)
 {
-        int r = op_check_ns(ns);
+        int r = args_check_ns(ns);
 
         if (r < 0)
                 return r;
         if (!id || id_bytes == 0 || id_bytes > KVL_SESSION_ID_MAX)
                 return error_set(-EINVAL, "a session's id has 1 to %d bytes", KVL_SESSION_ID_MAX);
-        if (info && info->size < sizeof(info->size))
-                return error_set(-EINVAL, "the info's size isn't set: .size = sizeof(...)");
-        return 0;
+        return abi_check_size(info, "info's");
 }
 
 int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
@@ -128,8 +129,8 @@ int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
 
         if (r == 0 && !ret_session)
                 r = error_set(-EINVAL, "there is no room for the session");
-        if (r == 0 && options)
-                r = client_copy_struct(&o, sizeof(o), options);
+        if (r == 0)
+                r = abi_copy_options(&o, sizeof(o), options);
         if (r < 0)
                 return r;
         session = calloc(1, sizeof(*session));
@@ -146,7 +147,7 @@ int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
         conn_unlock(conn_of(ns));
         if (r != 0)
                 return r;
-        client_fill_struct(info, &open.info, sizeof(open.info));
+        abi_fill(info, &open.info, sizeof(open.info));
         *ret_session = TAKE(session);
         return 0;
 }
@@ -223,7 +224,7 @@ int kvl_session_pages(struct kvl_session *session, uint32_t from, uint32_t max,
         int r = check_session(session);
 
         if (r == 0)
-                r = op_check_count("pages", max, UINT32_MAX);
+                r = args_check_count("pages", max, UINT32_MAX);
         if (r == 0 && (!ret_pages || !ret_n_pages))
                 r = error_set(-EINVAL, "there is no room for the pages");
         if (r < 0)

@@ -17,7 +17,8 @@
 #include "base/macros.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
-#include "client/lib/shared/lookup.h"
+#include "client/lib/objects/args.h"
+#include "client/lib/pages/lookup.h"
 #include "proto/status.h"
 
 #define WAIT_MAX_MSEC   600000                /* protocol */
@@ -25,7 +26,7 @@
 
 static int check_wait(const struct kvl_ns *ns, int timeout_msec)
 {
-        int r = op_check_ns(ns);
+        int r = args_check_ns(ns);
 
         if (r == 0 && (timeout_msec < 1 || timeout_msec > WAIT_MAX_MSEC))
                 r = error_set(-EINVAL, "the timeout is %d ms, must be 1 to %d", timeout_msec,
@@ -134,7 +135,7 @@ int kvl_wait(struct kvl_ns *ns, const uint8_t *key, int timeout_msec)
         int r = check_wait(ns, timeout_msec);
 
         if (r == 0)
-                r = op_check_keys(ns, key, 1, 1);
+                r = args_check_keys(ns, key, 1, 1);
         return r < 0 ? r : wait_key(ns, key, conn_deadline(timeout_msec));
 }
 
@@ -147,7 +148,7 @@ int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
         int r = check_wait(ns, timeout_msec);
 
         if (r == 0)
-                r = op_check_keys(ns, key, 1, 1);
+                r = args_check_keys(ns, key, 1, 1);
         if (r == 0)
                 r = op_new(ns, MSG_WAIT, 0, NULL, data, &op);
         if (r < 0)
@@ -200,7 +201,7 @@ int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, ui
         uint32_t n_found;
 
         if (r == 0)
-                r = op_check_keys(ns, keys, n_keys, UINT32_MAX);
+                r = args_check_keys(ns, keys, n_keys, UINT32_MAX);
         if (r < 0)
                 return r;
         if (!ret_pages || !ret_n_pages || !ret_n_tokens)

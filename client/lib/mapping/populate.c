@@ -8,11 +8,14 @@
  * set as 64 KiB of a plane hold, because that much comes with one touch. A unit that is noted is
  * mapped, so that a hit looks at its bit and at nothing else.
  */
+#include "client/lib/mapping/populate.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
-#include "client/lib/calls/client.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/objects/ns.h"
+#include "gpu/device.h"
 
 #define UNIT_BYTES 65536 /* as arena_populate() */
 

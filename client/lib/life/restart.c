@@ -3,7 +3,13 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "client/lib/calls/client.h"
+#include "client/lib/life/life-impl.h"
+#include "client/lib/mapping/safepoint.h"
+#include "client/lib/objects/ns.h"
+#include "client/lib/objects/session.h"
+#include "client/lib/rings/fetch.h"
+#include "client/lib/rings/flight.h"
+#include "gpu/device.h"
 
 #define MAX_MAPPED_SETS 8192 /* of one RESUME_NS; protocol */
 
@@ -16,7 +22,7 @@ static void set_void(struct kvl_ns *ns, bool is_void)
 }
 
 /* Recalls are told anew by who wants the memory then. */
-void client_away(void *data)
+void restart_away(void *data)
 {
         struct kvl_conn *conn = data;
 
@@ -72,7 +78,7 @@ static int tell_ns(const struct kvl_ns *ns)
         return r;
 }
 
-int client_resume(void *data)
+int restart_resume(void *data)
 {
         struct kvl_conn *conn = data;
         int r = 0;
@@ -85,7 +91,7 @@ int client_resume(void *data)
         return r;
 }
 
-void client_back(void *data)
+void restart_back(void *data)
 {
         struct kvl_conn *conn = data;
 

@@ -3,8 +3,10 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "client/lib/calls/client.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/life/life-impl.h"
+#include "client/lib/objects/ns.h"
+#include "client/lib/rings/flight.h"
 
 #define MAX_SEGMENTS 2
 

@@ -5,9 +5,13 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "client/lib/ahead/stream.h"
-#include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/keys/layout.h"
+#include "client/lib/life/life-impl.h"
+#include "client/lib/mapping/map.h"
+#include "client/lib/objects/abi.h"
+#include "client/lib/objects/ns.h"
+#include "gpu/device.h"
 #include "proto/status.h"
 
 /* More addresses than x86-64 gives a process; keeps the sums below from overflowing. */
@@ -19,12 +23,7 @@ void ns_free(struct kvl_ns *ns)
         assert(list_is_empty(&ns->ops) && ns->n_callbacks == 0 && ns->n_flying == 0);
         conn_lock(ns->conn->conn);
         list_remove(&ns->link);
-        conn_forget_cookie(ns->conn->conn, ns);
-        flights_forget_ns(ns);
-        fetches_forget_ns(ns);
-        ns_forget_recalls(ns);
-        sessions_free(ns);
-        windows_free(ns);
+        ns_forget(ns);
         conn_unlock(ns->conn->conn);
         fast_deinit(&ns->fast);
         ns_unmap_all(ns);
@@ -245,8 +244,10 @@ static int check_options(const struct kvl_conn *conn, const struct kvl_ns_option
 
         if (o->device && strlen(o->device) > DEVICE_NAME_MAX)
                 return error_set(-EINVAL, "a device's name has at most %d bytes", DEVICE_NAME_MAX);
-        if (o->flags & ~(unsigned)(KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS | KVL_NS_BACK_HOLES))
-                return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", o->flags);
+        r = abi_check_flags(
+                o->flags, KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS | KVL_NS_BACK_HOLES);
+        if (r < 0)
+                return r;
         if (o->host_codec > KVL_CODEC_FP8 || o->disk_codec > KVL_CODEC_FP8)
                 return error_set(-EINVAL, "codec %u isn't known: upgrade libkvlease",
                         MAX((unsigned)o->host_codec, (unsigned)o->disk_codec));
@@ -258,7 +259,7 @@ static int check_options(const struct kvl_conn *conn, const struct kvl_ns_option
 static int take_name(const char *name, const struct kvl_layout *l, char ret_name[KVL_NS_NAME_BYTES])
 {
         if (!name || !*name)
-                return client_layout_name(l, ret_name);
+                return layout_name(l, ret_name);
         if (!is_name(name))
                 return error_set(
                         -EINVAL, "a namespace's name has 1 to %d bytes", NS_NAME_BYTES_MAX);
@@ -329,16 +330,15 @@ int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_l
         char full_name[KVL_NS_NAME_BYTES];
         struct kvl_layout l;
         struct kvl_ns *ns;
-        int r = 0;
+        int r;
 
         if (!conn || !ret_ns)
                 return error_set(-EINVAL, "a connection and room for the namespace are needed");
-        if (options)
-                r = client_copy_struct(&o, sizeof(o), options);
+        r = abi_copy_options(&o, sizeof(o), options);
         if (r == 0)
                 r = check_options(conn, &o);
         if (r == 0)
-                r = client_copy_layout(layout, &l);
+                r = layout_copy(layout, &l);
         if (r == 0)
                 r = take_name(name, &l, full_name);
         if (r < 0)
@@ -366,51 +366,12 @@ int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout
         return kvl_ns_open_with(conn, name, layout, &options, ret_ns);
 }
 
-static _Thread_local struct ns_callback *innermost_callback;
-
-void ns_callback_enter(struct ns_callback *cb, struct kvl_ns *ns)
-{
-        *cb = (struct ns_callback){.ns = ns, .outer = innermost_callback};
-        innermost_callback = cb;
-        ns->n_callbacks++;
-}
-
-void ns_callback_leave(struct ns_callback *cb)
-{
-        struct kvl_ns *ns = cb->ns;
-        struct kvl_conn *conn;
-
-        innermost_callback = cb->outer;
-        if (!ns)
-                return;
-        conn = ns->conn;
-        conn_lock(conn->conn);
-        if (--ns->n_callbacks == 0)
-                conn_wake(conn->conn, &conn->idle);
-        conn_unlock(conn->conn);
-}
-
-void ns_wait_callbacks(struct kvl_ns *ns)
-{
-        /* Those this thread is inside of itself can't return first: they lose the namespace. */
-        for (struct ns_callback *cb = innermost_callback; cb; cb = cb->outer) {
-                if (cb->ns != ns)
-                        continue;
-                cb->ns = NULL;
-                ns->n_callbacks--;
-        }
-        while (!list_is_empty(&ns->ops) || ns->n_callbacks > 0)
-                conn_sleep(ns->conn->conn, &ns->conn->idle, CONN_FOREVER);
-        /* A release that one of them put on a stream belongs to no call. */
-        streams_cancel(ns);
-}
-
 static void end_calls(struct kvl_ns *ns)
 {
         struct conn *c = ns->conn->conn;
 
         conn_lock(c);
-        ns_cancel_ops(ns);
+        ns_cancel_calls(ns);
         conn_unlock(c);
         conn_dispatch(c);
 }
@@ -428,34 +389,11 @@ void kvl_ns_close(struct kvl_ns *ns)
         /* And what callbacks started then, of calls that were done before. */
         end_calls(ns);
         conn_lock(conn->conn);
-        ns_wait_callbacks(ns);
+        ns_wait_calls(ns);
         conn_unlock(conn->conn);
         /* Unmapped first: once the daemon knows, others may get the memory. */
         ns_free(ns);
         conn_lock(conn->conn);
         ask_close(conn, id);
         conn_unlock(conn->conn);
-}
-
-/* ---- what it is --------------------------------------------------------------------------------
- */
-
-void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info)
-{
-        client_fill_struct(info, &ns->info, sizeof(ns->info));
-}
-
-int kvl_page_tier(const struct kvl_ns *ns, uint32_t page)
-{
-        int tier = -EINVAL;
-
-        for (uint32_t i = 0; i < ns->info.n_tiers && page < ns->info.capacity_pages; i++)
-                if (page >= ns->info.tiers[i].first_page)
-                        tier = (int)ns->info.tiers[i].tier;
-        return tier;
-}
-
-const char *kvl_ns_name(const struct kvl_ns *ns)
-{
-        return ns->name;
 }

@@ -1,4 +1,4 @@
-#include "client/lib/ahead/flight.h"
+#include "client/lib/rings/flight.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,6 +9,8 @@
 #include "base/fault-point.h"
 #include "base/macros.h"
 #include "client/lib/calls/op.h"
+#include "client/lib/objects/session.h"
+#include "client/lib/rings/fetch.h"
 #include "proto/status.h"
 
 #define TAKE_COMPLETIONS 64 /* at a time; not tuned */
@@ -463,6 +465,33 @@ void flight_drop(struct flight *f)
         flight_free(f);
 }
 
+Kvlease__V1__PublishRequest flight_message(const struct kvl_ns *ns, const struct kvl_publish *p)
+{
+        Kvlease__V1__PublishRequest m = KVLEASE__V1__PUBLISH_REQUEST__INIT;
+
+        m.ns_id = ns->id;
+        m.n_pages = p->n_pages;
+        m.pages = (uint32_t *)p->pages;
+        m.keys.data = (uint8_t *)p->keys;
+        m.keys.len = (size_t)p->n_pages * KVL_KEY_BYTES;
+        if (p->parent_key) {
+                m.parent_key.data = (uint8_t *)p->parent_key;
+                m.parent_key.len = KVL_KEY_BYTES;
+        }
+        m.last_tokens = p->last_tokens;
+        m.request_id = p->request;
+        m.session = session_handle(p->session);
+        m.tag = p->tag;
+        return m;
+}
+
+static int send_publish(struct op *op, const struct kvl_publish *publish)
+{
+        const Kvlease__V1__PublishRequest m = flight_message(op->ns, publish);
+
+        return conn_start(conn_of(op->ns), &op->call, MSG_PUBLISH, &m.base);
+}
+
 /* Over the socket, its call takes it from here. */
 static void send_prepared(struct flight *f)
 {
@@ -477,7 +506,7 @@ static void send_prepared(struct flight *f)
                 .session = &session,
                 .tag = f->tag,
         };
-        int r = op_send_publish(f->op, &p);
+        int r = send_publish(f->op, &p);
 
         if (r < 0)
                 conn_finish(f->ns->conn->conn, &f->op->call, r);

@@ -1,13 +1,17 @@
-/* Connections as users see them. */
-#include "client/lib/calls/client.h"
+/* Connections as users see them: connecting, and the end. */
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
-#include "client/lib/ahead/stream.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/keys/layout.h"
+#include "client/lib/life/life-impl.h"
+#include "client/lib/objects/abi.h"
+#include "client/lib/objects/ns.h"
+#include "client/lib/rings/fetch.h"
+#include "client/lib/rings/flight.h"
 #include "kvlease-version.h"
 #include "proto/status.h"
 
@@ -46,171 +50,6 @@ const char *kvl_strerror(int code)
 const char *kvl_last_error(void)
 {
         return error_get();
-}
-
-_Atomic unsigned client_n_forks;
-
-static void note_fork(void)
-{
-        atomic_fetch_add_explicit(&client_n_forks, 1, memory_order_relaxed);
-}
-
-static int watched_forks;
-
-static void watch_forks(void)
-{
-        watched_forks = -pthread_atfork(NULL, NULL, note_fork);
-}
-
-int client_refuse_process(void)
-{
-        return error_set(-ECHILD,
-                "a connection belongs to the process that made it: connect again after fork()");
-}
-
-uint64_t client_deadline(const struct kvl_conn *conn)
-{
-        return conn_deadline(conn->timeout_msec);
-}
-
-int client_copy_struct(void *dst, size_t size, const void *src)
-{
-        size_t src_size;
-
-        memcpy(&src_size, src, sizeof(src_size));
-        if (src_size < sizeof(src_size))
-                return error_set(-EINVAL, "the struct's size isn't set: .size = sizeof(...)");
-        for (size_t i = size; i < src_size; i++)
-                if (((const uint8_t *)src)[i] != 0)
-                        return error_set(-EINVAL,
-                                "the struct sets fields that libkvlease " KVLEASE_VERSION
-                                " doesn't know: upgrade libkvlease");
-        memset(dst, 0, size);
-        memcpy(dst, src, MIN(size, src_size));
-        return 0;
-}
-
-void client_fill_struct(void *dst, const void *src, size_t size)
-{
-        size_t dst_size = 0;
-
-        /* The rest of what a newer program has room for is left as it was. */
-        if (dst)
-                memcpy(&dst_size, dst, sizeof(dst_size));
-        if (dst_size > sizeof(dst_size))
-                memcpy((uint8_t *)dst + sizeof(dst_size), (const uint8_t *)src + sizeof(dst_size),
-                        MIN(dst_size, size) - sizeof(dst_size));
-}
-
-/* ---- events ------------------------------------------------------------------------------------
- */
-
-/* 0: nothing that users are told. */
-static enum kvl_event_type event_type(uint32_t kind)
-{
-        switch (kind) {
-        case KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN:
-                return KVL_EVENT_DRAIN;
-        case KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN_END:
-                return KVL_EVENT_DRAIN_END;
-        case KVLEASE__V1__NOTICE_EVENT__KIND__PRESSURE:
-                return KVL_EVENT_PRESSURE;
-        case KVLEASE__V1__NOTICE_EVENT__KIND__NS_STALE:
-                return KVL_EVENT_STALE;
-        case KVLEASE__V1__NOTICE_EVENT__KIND__MEMBER_LEFT:
-                return KVL_EVENT_MEMBER_LEFT;
-        case KVLEASE__V1__NOTICE_EVENT__KIND__SHUTDOWN:
-                return KVL_EVENT_SHUTDOWN;
-        default:
-                return 0;
-        }
-}
-
-static struct kvl_ns *find_ns(struct kvl_conn *conn, uint32_t id)
-{
-        list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
-                if (ns->id == id && ns->is_open)
-                        return ns;
-        return NULL;
-}
-
-/* [L] False: nothing that users are told. */
-static bool fill_recall(struct kvl_conn *conn, const struct conn_event *e, struct kvl_event *event)
-{
-        struct kvl_ns *ns = find_ns(conn, e->ns_id);
-
-        if (!ns || !ns_note_recall(ns, e->set_index, e->is_idle))
-                return false;
-        event->type = KVL_EVENT_REVOKE;
-        event->ns = ns;
-        event->first_page = e->set_index * ns->info.set_pages;
-        event->n_pages = ns->info.set_pages;
-        event->timeout_msec = e->timeout_msec;
-        event->is_idle = e->is_idle;
-        event->detail = e->is_idle ? "memory goes back to kvleased at the next safe point"
-                                   : "kvleased takes memory back: release and free its pages";
-        return true;
-}
-
-/* [L] Likewise. */
-static bool fill_notice(struct kvl_conn *conn, const struct conn_event *e, struct kvl_event *event)
-{
-        event->type = event_type(e->kind);
-        if (event->type == KVL_EVENT_PRESSURE || event->type == KVL_EVENT_STALE)
-                event->ns = find_ns(conn, e->ns_id);
-        /* About a namespace that is closed: its user isn't interested any more. */
-        return event->type != 0 && (event->type != KVL_EVENT_STALE || event->ns);
-}
-
-static bool fill_event(struct kvl_conn *conn, const struct conn_event *e, enum conn_news news,
-        struct kvl_event *event)
-{
-        static const enum kvl_event_type types[] = {
-                [CONN_NEWS_AWAY] = KVL_EVENT_AWAY,
-                [CONN_NEWS_BACK] = KVL_EVENT_BACK,
-                [CONN_NEWS_GONE] = KVL_EVENT_DISCONNECTED,
-        };
-
-        *event = (struct kvl_event){.client_id = e->client_id, .detail = e->detail};
-        if (news == CONN_NEWS_EVENT)
-                return e->type == MSG_RECALL ? fill_recall(conn, e, event)
-                                             : fill_notice(conn, e, event);
-        event->type = types[news];
-        return true;
-}
-
-static int on_event(struct conn *c, const struct conn_event *e, enum conn_news news, void *data)
-{
-        struct kvl_conn *conn = data;
-        struct ns_callback callback;
-        struct kvl_event event;
-        kvl_event_fn fn;
-        void *fn_data;
-
-        conn_lock(c);
-        fn = conn->event_fn;
-        fn_data = conn->event_data;
-        if (!fill_event(conn, e, news, &event) || !fn) {
-                conn_unlock(c);
-                return 0;
-        }
-        if (event.ns)
-                ns_callback_enter(&callback, event.ns);
-        conn_unlock(c);
-        fn(conn, &event, fn_data);
-        if (event.ns)
-                ns_callback_leave(&callback);
-        return 1;
-}
-
-void kvl_set_event_handler(struct kvl_conn *conn, kvl_event_fn fn, void *data)
-{
-        if (!conn || client_check_process(conn) < 0)
-                return;
-        conn_lock(conn->conn);
-        conn->event_fn = fn;
-        conn->event_data = data;
-        conn_unlock(conn->conn);
 }
 
 int kvl_fd(const struct kvl_conn *conn)
@@ -274,13 +113,13 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
 {
         struct kvl_connect_options o = {0};
         const char *variable = secure_getenv("KVLEASE_SOCKET");
-        int r = options ? client_copy_struct(&o, sizeof(o), options) : 0;
+        int r = abi_copy_options(&o, sizeof(o), options);
 
+        if (r == 0)
+                r = abi_check_flags(o.flags,
+                        KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM | KVL_CONNECT_SAFEPOINTS);
         if (r < 0)
                 return r;
-        if (o.flags & ~(unsigned)(KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM |
-                                  KVL_CONNECT_SAFEPOINTS))
-                return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", o.flags);
         if (!o.socket_path)
                 o.socket_path = variable && *variable ? variable : DEFAULT_SOCKET;
         if (!*o.socket_path)
@@ -302,24 +141,6 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
                 o.flags |= KVL_CONNECT_NO_SHM;
         *ret = o;
         return 0;
-}
-
-static bool look_beside(void *data)
-{
-        struct kvl_conn *conn = data;
-        bool completed = conn->flights.ring.header && flights_look(conn);
-
-        return streams_look(conn) || completed;
-}
-
-static void on_broken(void *data, int code, const char *why)
-{
-        struct kvl_conn *conn = data;
-
-        if (conn->flights.ring.header)
-                flights_broken(conn, code, why);
-        fetches_broken(conn, code, why);
-        streams_broken(conn, code, why);
 }
 
 /* 0, or -errno with the sentence. */
@@ -351,7 +172,7 @@ static int open_and_hello(const struct kvl_connect_options *o, struct conn_welco
         struct conn *c;
         int r;
 
-        r = o->group_secret ? client_group_token(o->group_secret, o->group_secret_bytes, token) : 0;
+        r = o->group_secret ? group_token_of(o->group_secret, o->group_secret_bytes, token) : 0;
         if (r == 0)
                 r = conn_open(o->socket_path, deadline, &c);
         if (r < 0)
@@ -374,7 +195,6 @@ static int open_and_hello(const struct kvl_connect_options *o, struct conn_welco
 
 int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret_conn)
 {
-        static pthread_once_t once = PTHREAD_ONCE_INIT;
         _cleanup_free_ struct kvl_conn *conn = NULL;
         struct kvl_connect_options o = {0};
         int r;
@@ -384,11 +204,10 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
         r = copy_options(options, &o);
         if (r < 0)
                 return r;
-        pthread_once(&once, watch_forks);
-        conn = watched_forks < 0 ? NULL : calloc(1, sizeof(*conn));
+        conn = process_watch_forks() < 0 ? NULL : calloc(1, sizeof(*conn));
         if (!conn)
                 return error_set(-ENOMEM, "out of memory");
-        conn->n_forks = atomic_load(&client_n_forks);
+        conn->n_forks = atomic_load(&process_n_forks);
         conn->timeout_msec = o.timeout_msec;
         conn->metadata_only = o.flags & KVL_CONNECT_METADATA_ONLY;
         list_init(&conn->namespaces);
@@ -399,16 +218,7 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
         if (r != 0)
                 return r;
         conn_lock(conn->conn);
-        conn->conn->on_event = on_event;
-        conn->conn->event_data = conn;
-        conn->conn->side = (struct conn_side){
-                .look = look_beside,
-                .broken = on_broken,
-                .away = client_away,
-                .resume = client_resume,
-                .back = client_back,
-                .data = conn,
-        };
+        client_wire(conn);
         r = o.flags & KVL_CONNECT_NO_SHM ? 0 : share_open(conn);
         conn_unlock(conn->conn);
         if (r < 0) {
@@ -437,7 +247,7 @@ static void end_calls(struct kvl_conn *conn)
 {
         conn_lock(conn->conn);
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
-                ns_cancel_ops(ns);
+                ns_cancel_calls(ns);
         conn_unlock(conn->conn);
         conn_dispatch(conn->conn);
 }
@@ -457,7 +267,7 @@ void kvl_disconnect(struct kvl_conn *conn)
         end_calls(conn);
         conn_lock(conn->conn);
         list_for_each (it, &conn->namespaces, struct kvl_ns, link)
-                ns_wait_callbacks(it);
+                ns_wait_calls(it);
         conn_unlock(conn->conn);
         while ((ns = list_first(&conn->namespaces, struct kvl_ns, link)))
                 ns_free(ns);

@@ -18,24 +18,15 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "client/lib/objects/in-flight.h"
 #include "client/lib/shared/fast.h"
-#include "client/lib/shared/ring.h"
-#include "client/lib/shared/shm.h"
+#include "proto/kvlease.pb-c.h"
 
 struct kvl_conn;
 struct kvl_ns;
 struct kvl_publish;
 struct flight;
 struct op;
-
-/* Of a connection. */
-struct flights {
-        struct shm_map map;    /* owned: the client segment */
-        struct ring ring;      /* in it; ring.header NULL: none */
-        struct list_link list; /* oldest first */
-        uint64_t last_id;
-        bool is_with; /* the last PUBLISHes had a WITH, which may hold for the next ones, too */
-};
 
 /* The segment is taken. */
 void flights_init(struct kvl_conn *conn, struct shm_map *map);
@@ -60,6 +51,9 @@ int flight_start(struct op *op, const struct kvl_publish *publish);
 struct flight *flight_prepare(struct op *op, const struct kvl_publish *publish);
 void flight_launch(struct flight *f);
 void flight_drop(struct flight *f);
+
+/* A publish as the message that goes over the socket; borrows what `p` has. */
+Kvlease__V1__PublishRequest flight_message(const struct kvl_ns *ns, const struct kvl_publish *p);
 
 /* The namespace goes away: its flights have no call any more, and give nothing back. */
 void flights_forget_ns(struct kvl_ns *ns);

@@ -1,4 +1,4 @@
-#include "client/lib/ahead/fetch.h"
+#include "client/lib/rings/fetch.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,6 +9,8 @@
 #include "base/macros.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/objects/args.h"
+#include "client/lib/rings/flight.h"
 #include "proto/status.h"
 
 #define BATCH_PAGES 256 /* of one FETCH over the socket; protocol */
@@ -616,7 +618,7 @@ void fetches_forget_ns(struct kvl_ns *ns)
 
 static int check_fetch(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n, uint32_t max)
 {
-        int r = op_check_pages(ns, pages, n, max);
+        int r = args_check_pages(ns, pages, n, max);
 
         for (uint32_t i = 0; r == 0 && fast_is_open(&ns->fast) && i < n; i++)
                 if (!fast_is_pinned(&ns->fast, pages[i]))

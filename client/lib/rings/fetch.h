@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/list.h"
+#include "client/lib/objects/in-flight.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/shm.h"
 
@@ -27,28 +27,6 @@ struct fetching;
 struct kvl_conn;
 struct kvl_ns;
 struct op;
-
-/* Under way through the rings, of a connection; power of two. As many as the daemon begins for one
- * client's namespace. */
-#define FETCHES_MAX 256
-
-/* One that is BEGUN. */
-struct fetch_slot {
-        struct fetching *fetching; /* NULL: free */
-        uint32_t index;            /* of its pages */
-        uint64_t user_data;
-        uint64_t position; /* of the submission */
-};
-
-/* Of a connection. */
-struct fetches {
-        struct list_link list; /* those in rings, oldest first */
-        struct fetch_slot slots[FETCHES_MAX];
-        uint32_t n_begun;
-        uint64_t serial;      /* of the submission made last */
-        uint64_t resume_head; /* below it all was executed by a daemon that is gone */
-        bool was_resumed;     /* completions of before may come */
-};
 
 /* What says in user_data that a completion is of a FETCH; flights count too slowly to come there.
  */

@@ -7,6 +7,7 @@
 #include "base/macros.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/objects/args.h"
 
 #define MAX_KEYS 256 /* of one EXPLAIN; protocol */
 
@@ -69,7 +70,7 @@ static int explain(
 int kvl_explain(
         struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, struct kvl_explanation *ret)
 {
-        int r = op_check_keys(ns, keys, n_keys, MAX_KEYS);
+        int r = args_check_keys(ns, keys, n_keys, MAX_KEYS);
 
         if (r == 0 && !ret)
                 r = error_set(-EINVAL, "there is no room for the explanations");
@@ -167,7 +168,7 @@ int kvl_probe(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *
 {
         uint32_t n_found = 0, n, found;
         probe_some_fn *probe_some;
-        int r = op_check_keys(ns, keys, n_keys, UINT32_MAX);
+        int r = args_check_keys(ns, keys, n_keys, UINT32_MAX);
 
         if (r < 0)
                 return r;

@@ -1,0 +1,22 @@
+/* Layouts of pages, and what is hashed of them (docs/PROTOCOL.md, "Keys"): defined in keys.c. */
+#ifndef KVL_LIB_LAYOUT_H
+#define KVL_LIB_LAYOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/lib/kvlease.h"
+
+/* Copies the user's layout with defaults filled in (texts are never NULL). 0; -EINVAL: the sentence
+ * names field and range. */
+int layout_copy(const struct kvl_layout *layout, struct kvl_layout *ret_layout);
+
+/* As kvl_layout_name(), of a layout that layout_copy() made. 0; -EIO with the sentence. */
+int layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_BYTES]);
+
+/* The token of the group that a secret names; a public contract: docs/PROTOCOL.md. 0; -EIO with the
+ * sentence. */
+int group_token_of(
+        const void *secret, size_t secret_bytes, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES]);
+
+#endif

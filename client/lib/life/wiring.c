@@ -1,0 +1,82 @@
+/*
+ * Which parts of the library are told of what happens below them, and in which order. Parts don't
+ * call each other upwards by name: what a part of a lower room has to tell comes here.
+ */
+#include "client/lib/ahead/stream.h"
+#include "client/lib/ahead/window.h"
+#include "client/lib/calls/op.h"
+#include "client/lib/life/life-impl.h"
+#include "client/lib/mapping/safepoint.h"
+#include "client/lib/objects/callback.h"
+#include "client/lib/pages/session.h"
+#include "client/lib/rings/fetch.h"
+#include "client/lib/rings/flight.h"
+
+/* ---- of a connection ---------------------------------------------------------------------------
+ */
+
+/* As conn_side.look. */
+static bool look_beside(void *data)
+{
+        struct kvl_conn *conn = data;
+        bool completed = conn->flights.ring.header && flights_look(conn);
+
+        return streams_look(conn) || completed;
+}
+
+/* As conn_side.broken. */
+static void end_all(void *data, int code, const char *why)
+{
+        struct kvl_conn *conn = data;
+
+        if (conn->flights.ring.header)
+                flights_broken(conn, code, why);
+        fetches_broken(conn, code, why);
+        streams_broken(conn, code, why);
+}
+
+static const struct client_listeners listeners = {
+        .device_broken = streams_break,
+};
+
+void client_wire(struct kvl_conn *conn)
+{
+        conn->listeners = &listeners;
+        conn->conn->on_event = events_tell;
+        conn->conn->event_data = conn;
+        conn->conn->side = (struct conn_side){
+                .look = look_beside,
+                .broken = end_all,
+                .away = restart_away,
+                .resume = restart_resume,
+                .back = restart_back,
+                .data = conn,
+        };
+}
+
+/* ---- of a namespace ----------------------------------------------------------------------------
+ */
+
+void ns_cancel_calls(struct kvl_ns *ns)
+{
+        windows_cancel(ns);
+        streams_cancel(ns);
+        ops_cancel(ns);
+}
+
+void ns_wait_calls(struct kvl_ns *ns)
+{
+        ns_wait_callbacks(ns);
+        /* A release that one of them put on a stream belongs to no call. */
+        streams_cancel(ns);
+}
+
+void ns_forget(struct kvl_ns *ns)
+{
+        conn_forget_cookie(conn_of(ns), ns);
+        flights_forget_ns(ns);
+        fetches_forget_ns(ns);
+        ns_forget_recalls(ns);
+        sessions_free(ns);
+        windows_free(ns);
+}

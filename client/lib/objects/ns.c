@@ -1,0 +1,56 @@
+#include "client/lib/objects/ns.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "client/lib/connection/error.h"
+#include "client/lib/objects/abi.h"
+
+/* ---- what it is --------------------------------------------------------------------------------
+ */
+
+void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info)
+{
+        abi_fill(info, &ns->info, sizeof(ns->info));
+}
+
+int kvl_page_tier(const struct kvl_ns *ns, uint32_t page)
+{
+        int tier = -EINVAL;
+
+        for (uint32_t i = 0; i < ns->info.n_tiers && page < ns->info.capacity_pages; i++)
+                if (page >= ns->info.tiers[i].first_page)
+                        tier = (int)ns->info.tiers[i].tier;
+        return tier;
+}
+
+const char *kvl_ns_name(const struct kvl_ns *ns)
+{
+        return ns->name;
+}
+
+/* ---- broken contexts ---------------------------------------------------------------------------
+ */
+
+void ns_explain_broken(const char *device, char ret_why[CONN_DETAIL_BYTES])
+{
+        snprintf(ret_why, CONN_DETAIL_BYTES,
+                "%s: work on the GPU failed and its context is broken: pages it should have "
+                "written can't be published; restart the process",
+                device);
+}
+
+int ns_check_device(const struct kvl_ns *ns)
+{
+        char why[CONN_DETAIL_BYTES];
+
+        if (!atomic_load_explicit(&ns->is_broken, memory_order_relaxed))
+                return 0;
+        ns_explain_broken(ns->info.device, why);
+        return error_note(-EIO, why);
+}
+
+void ns_break_device(const struct kvl_ns *ns)
+{
+        ns->conn->listeners->device_broken(ns->conn, ns->info.device);
+}

@@ -1,0 +1,14 @@
+/* Publishing, and giving pages back unpublished: what streams share with publish.c. */
+#ifndef KVL_LIB_PUBLISH_H
+#define KVL_LIB_PUBLISH_H
+
+#include <stdint.h>
+
+#include "client/lib/kvlease.h"
+
+/* Copies what the user wants published, as abi_copy(), and checks it. 0; -EINVAL, -ECHILD, -EIO
+ * with the sentence. */
+int publish_copy(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,
+        struct kvl_publish *ret);
+
+#endif
