@@ -12,6 +12,7 @@
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/args.h"
 #include "client/lib/pages/publish.h"
+#include "client/lib/pages/release.h"
 #include "client/lib/rings/flight.h"
 #include "gpu/device.h"
 #include "proto/status.h"
@@ -127,7 +128,7 @@ void streams_break(struct kvl_conn *conn, const char *device)
 static bool look_at(struct kvl_ns *ns)
 {
         list_for_each (s, &ns->stream_ops, struct stream_op, link) {
-                if (!s->op || (s->op->type != MSG_PUBLISH && s->op->type != MSG_FETCH))
+                if (!s->op || (s->op->type->msg != MSG_PUBLISH && s->op->type->msg != MSG_FETCH))
                         continue;
                 if (ns->device->ops->stream_query(ns->device, s->stream) != -ENXIO)
                         return false;
@@ -170,10 +171,10 @@ static void launch(struct conn *c, struct conn_errand *e)
         }
         if (s->flight) {
                 flight_launch(s->flight);
-        } else if (op && op->type == MSG_FETCH) {
+        } else if (op && op->type->msg == MSG_FETCH) {
                 op_proceed(op);
         } else if (op) {
-                r = c->broken ? c->broken : op_send_pages(op);
+                r = c->broken ? c->broken : op->type->send(op);
                 if (r < 0)
                         conn_finish(c, &op->call, r);
         }
@@ -269,7 +270,7 @@ static int start_op(struct op *op, const struct kvl_publish *publish, void *stre
 {
         struct kvl_ns *ns = op->ns;
         struct stream_op *s = stream_op_new(ns, stream, NULL, 0);
-        bool flies = publish || (op->type == MSG_FREE && fast_is_open(&ns->fast));
+        bool flies = publish || (op->type->msg == MSG_FREE && fast_is_open(&ns->fast));
         int r;
 
         conn_lock(conn_of(ns));
@@ -360,15 +361,15 @@ int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, 
                 return r;
         if (!has_streams(ns))
                 return kvl_publish_start(ns, publish, done, data);
-        r = op_new(ns, MSG_PUBLISH, p.n_pages, done, data, &op);
+        r = op_new(ns, &op_type_publish, p.n_pages, done, data, &op);
         if (r < 0)
                 return r;
         memcpy(op->pages, p.pages, p.n_pages * sizeof(*op->pages));
         return start_op(op, &p, stream);
 }
 
-static int put(
-        struct kvl_ns *ns, uint16_t type, const uint32_t *pages, uint32_t n_pages, void *stream)
+static int put(struct kvl_ns *ns, const struct op_type *type, const uint32_t *pages,
+        uint32_t n_pages, void *stream)
 {
         struct op *op;
         int r = op_new(ns, type, n_pages, NULL, NULL, &op);
@@ -392,7 +393,7 @@ int kvl_release_on_stream(
                 return kvl_release_start(ns, pages, n_pages, NULL, NULL);
         if (fast_is_open(&ns->fast))
                 return release_shared(ns, pages, n_pages, stream);
-        return put(ns, MSG_RELEASE, pages, n_pages, stream);
+        return put(ns, &op_type_release, pages, n_pages, stream);
 }
 
 int kvl_free_on_stream(
@@ -406,5 +407,5 @@ int kvl_free_on_stream(
                 return r;
         if (!has_streams(ns))
                 return kvl_free_start(ns, pages, n_pages, NULL, NULL);
-        return put(ns, MSG_FREE, pages, n_pages, stream);
+        return put(ns, &op_type_free, pages, n_pages, stream);
 }

@@ -15,7 +15,9 @@
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/abi.h"
 #include "client/lib/objects/args.h"
+#include "client/lib/objects/session.h"
 #include "client/lib/pages/session.h"
+#include "client/lib/rings/fetch.h"
 #include "gpu/device.h"
 
 #define DEFAULT_CHUNK_PAGES 8 /* not tuned */
@@ -59,18 +61,36 @@ static bool has_streams(const struct kvl_ns *ns)
 /* ---- work --------------------------------------------------------------------------------------
  */
 
+/* [L] Begins the FETCH that w->op says, a COPY after what is on the stream, where the device has
+ * streams. 0; -errno with the sentence: it wasn't begun. */
+static int begin_fetch(struct op *op, void *stream)
+{
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        op->n_mapped = op->n_pages; /* what is read, or was, isn't to be mapped for that */
+        r = c->broken ? error_note(-ENOTCONN, c->detail) : fetching_prepare(op);
+        if (r == 0 && op->fetch.way == FETCH_COPY)
+                r = stream_start_fetch(op, stream);
+        else if (r == 0)
+                op_proceed(op);
+        if (r < 0)
+                fetching_drop(op);
+        return r < 0 ? error_note(r, op->call.detail) : 0;
+}
+
 /* After what is on the stream. 0; -errno with the sentence. */
 static int begin(struct kvl_ns *ns, struct work *w, enum fetch_way way, uint32_t n_pages,
         const uint32_t *targets, void *stream)
 {
         int r;
 
-        op_init(&w->op, ns, MSG_FETCH, w->pages, n_pages);
+        op_init(&w->op, ns, &op_type_fetch, w->pages, n_pages);
         w->op.n_pages = n_pages;
-        w->op.way = (uint8_t)way;
-        w->op.targets = targets;
+        w->op.fetch.way = (uint8_t)way;
+        w->op.fetch.targets = targets;
         conn_lock(conn_of(ns));
-        r = op_begin_fetch(&w->op, stream);
+        r = begin_fetch(&w->op, stream);
         conn_unlock(conn_of(ns));
         w->is_begun = r == 0;
         return r;
@@ -106,8 +126,10 @@ static bool is_done(const struct kvl_ns *ns, const struct work *w)
 /* [L] */
 static void drop(struct work *w)
 {
-        if (w->is_begun)
-                op_drop_fetch(&w->op);
+        if (w->is_begun) {
+                conn_abandon(conn_of(w->op.ns), &w->op.call);
+                fetching_drop(&w->op);
+        }
         w->is_begun = false;
 }
 
@@ -397,7 +419,7 @@ static int await(struct kvl_window *w, struct half *h)
                         "page %u of the text (page %u of namespace %s) is gone, or was damaged "
                         "below "
                         "the device",
-                        h->first + h->copy.op.failed, h->copy.pages[h->copy.op.failed],
+                        h->first + h->copy.op.fetch.failed, h->copy.pages[h->copy.op.fetch.failed],
                         w->ns->name);
         h->n = 0;
         return r;

@@ -5,6 +5,23 @@
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/args.h"
 
+/* How many were announced, as op->n_tokens. What is wrong with it; NULL: nothing. */
+static const char *take_announced(struct op *op, int code, const Kvlease__V1__AnnounceReply *m)
+{
+        if (m->n_announced > op->n_asked || (code == 0) != (m->n_announced == op->n_asked))
+                return "kvleased answered with a wrong number of announced pages";
+        op->n_tokens = m->n_announced;
+        return NULL;
+}
+
+static void take_announce_reply(struct op *op, int code, const ProtobufCMessage *reply)
+{
+        op_end_reply(op,
+                reply ? take_announced(op, code, (const Kvlease__V1__AnnounceReply *)reply) : NULL);
+}
+
+static const struct op_type type_announce = {.msg = MSG_ANNOUNCE, .reply = take_announce_reply};
+
 int kvl_announce(struct kvl_ns *ns, const uint32_t *pages, const uint8_t *keys, uint32_t n_pages,
         uint32_t *ret_n_pages)
 {
@@ -23,7 +40,7 @@ int kvl_announce(struct kvl_ns *ns, const uint32_t *pages, const uint8_t *keys, 
         m.pages = (uint32_t *)pages;
         m.keys.data = (uint8_t *)keys;
         m.keys.len = (size_t)n_pages * KVL_KEY_BYTES;
-        op_init(&op, ns, MSG_ANNOUNCE, NULL, n_pages);
+        op_init(&op, ns, &type_announce, NULL, n_pages);
         r = op_run(&op, &m.base, client_deadline(ns->conn));
         *ret_n_pages = (uint32_t)op.n_tokens;
         return r;

@@ -9,7 +9,13 @@
 
 #include <stdint.h>
 
-struct kvl_ns;
+#include "client/lib/calls/op.h"
+
+/* Whether the reply to a request that finds pages brings as many as it may. */
+static inline bool is_found_right(const struct op *op, int code, size_t n)
+{
+        return code == 0 ? n > 0 && n <= op->n_asked : n == 0;
+}
 
 struct lookup {
         struct kvl_ns *ns;

@@ -5,15 +5,53 @@
 
 #include "base/macros.h"
 #include "base/probe.h"
+#include "client/lib/calls/give-back.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/abi.h"
 #include "client/lib/objects/args.h"
+#include "client/lib/objects/session.h"
 #include "client/lib/pages/publish.h"
 #include "client/lib/rings/flight.h"
 
 /* ---- publish -----------------------------------------------------------------------------------
  */
+
+/* Pages that carry the keys: all, or those before the one that was refused. */
+static bool is_count_right(const struct op *op, int code, size_t n)
+{
+        return code == 0 || code == KVL_DUPLICATE ? n == op->n_asked : n < op->n_asked;
+}
+
+static void take_publish_reply(struct op *op, int code, const ProtobufCMessage *reply)
+{
+        const op_pages_reply *m = (const op_pages_reply *)reply;
+        const char *wrong = m ? op_check_pages(op, m, is_count_right(op, code, m->n_pages)) : NULL;
+        bool is_other = false;
+
+        for (size_t i = 0; m && !wrong && i < m->n_pages; i++)
+                is_other |= m->pages[i] != op->pages[i];
+        if (m && !wrong && (code == 0 || code == KVL_DUPLICATE))
+                op->code = is_other ? KVL_DUPLICATE : 0;
+        if (m && !wrong)
+                op_take_pages(op, m);
+        op_end_reply(op, wrong);
+}
+
+/* Blocking calls do so where they end. */
+static void probe_published(const struct op *op, int code)
+{
+        PROBE(kvlease, published, op->ns, code, op->n_pages);
+}
+
+const struct op_type op_type_publish = {
+        .msg = MSG_PUBLISH,
+        .keeps_unmapped = true,
+        .reply = take_publish_reply,
+        .late = op_late_pins,
+        .give_back = give_back_pins,
+        .probe = probe_published,
+};
 
 int publish_copy(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,
         struct kvl_publish *ret)
@@ -62,7 +100,7 @@ static int publish_batch(
         Kvlease__V1__PublishRequest m;
 
         if (fast_is_open(&op->ns->fast))
-                return op_run_flight(op, &part, deadline_nsec);
+                return flight_run(op, &part, deadline_nsec);
         m = flight_message(op->ns, &part);
         return op_run(op, &m.base, deadline_nsec);
 }
@@ -89,7 +127,7 @@ int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *
                 struct op op;
 
                 memmove(pages, p.pages + done, n * sizeof(*pages));
-                op_init(&op, ns, MSG_PUBLISH, pages, n);
+                op_init(&op, ns, &op_type_publish, pages, n);
                 r = publish_batch(&op, &p, done, deadline);
                 is_duplicate |= r == KVL_DUPLICATE;
                 done += op.n_pages;
@@ -111,18 +149,25 @@ int kvl_publish_start(
         int r = publish_copy(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
 
         if (r == 0)
-                r = op_new(ns, MSG_PUBLISH, p.n_pages, done, data, &op);
+                r = op_new(ns, &op_type_publish, p.n_pages, done, data, &op);
         if (r < 0)
                 return r;
         memcpy(op->pages, p.pages, p.n_pages * sizeof(*op->pages));
         if (fast_is_open(&ns->fast))
-                return op_start_flight(op, &p);
+                return flight_start(op, &p);
         m = flight_message(ns, &p);
         return op_start(op, &m.base);
 }
 
 /* ---- free --------------------------------------------------------------------------------------
  */
+
+static int send_op_free(struct op *op)
+{
+        return send_free(op->ns, &op->call, op->pages, op->n_asked);
+}
+
+const struct op_type op_type_free = {.msg = MSG_FREE, .send = send_op_free};
 
 int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
 {
@@ -136,8 +181,8 @@ int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
                 struct op op;
 
                 n = MIN(n_pages - i, (uint32_t)KVL_MAX_LEASE_PAGES);
-                op_init(&op, ns, MSG_FREE, (uint32_t *)pages + i, n);
-                r = fast_is_open(&ns->fast) ? op_run_flight(&op, NULL, deadline)
+                op_init(&op, ns, &op_type_free, (uint32_t *)pages + i, n);
+                r = fast_is_open(&ns->fast) ? flight_run(&op, NULL, deadline)
                                             : op_run_pages(&op, deadline);
         }
         return r;
@@ -150,9 +195,9 @@ int kvl_free_start(
         int r = args_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
         if (r == 0)
-                r = op_new(ns, MSG_FREE, n_pages, done, data, &op);
+                r = op_new(ns, &op_type_free, n_pages, done, data, &op);
         if (r < 0)
                 return r;
         memcpy(op->pages, pages, n_pages * sizeof(*pages));
-        return fast_is_open(&ns->fast) ? op_start_flight(op, NULL) : op_start(op, NULL);
+        return fast_is_open(&ns->fast) ? flight_start(op, NULL) : op_start(op, NULL);
 }

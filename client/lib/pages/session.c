@@ -5,11 +5,15 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "client/lib/calls/give-back.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/abi.h"
 #include "client/lib/objects/args.h"
+#include "client/lib/objects/session.h"
+#include "client/lib/pages/lookup.h"
 #include "client/lib/pages/session.h"
+#include "client/lib/rings/fetch.h"
 
 #define MAX_REPLY_PAGES 1024 /* of one SESSION_PAGES; protocol */
 
@@ -155,6 +159,48 @@ int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
 /* ---- its pages ---------------------------------------------------------------------------------
  */
 
+/* Where they lie in the text. What is wrong with it; NULL: nothing. */
+static const char *take_session_pages(struct op *op, const Kvlease__V1__SessionPagesReply *m)
+{
+        if (m->n_first_tokens != m->n_pages || m->n_tokens != m->n_pages ||
+                m->keys.len != m->n_pages * KVL_KEY_BYTES)
+                return "kvleased answered with pages whose places in the text are missing";
+        for (size_t i = 0; i < m->n_pages; i++) {
+                struct kvl_session_page *p = &op->session_pages[i];
+
+                if (m->tokens[i] == 0 || m->tokens[i] > op->ns->info.page_tokens)
+                        return "kvleased answered with a page of a wrong number of tokens";
+                p->page = m->pages[i];
+                p->n_tokens = m->tokens[i];
+                p->first_token = m->first_tokens[i];
+                memcpy(p->key, m->keys.data + i * KVL_KEY_BYTES, KVL_KEY_BYTES);
+        }
+        return NULL;
+}
+
+static void take_pages_reply(struct op *op, int code, const ProtobufCMessage *reply)
+{
+        const op_pages_reply *m = (const op_pages_reply *)reply;
+        const char *wrong = m ? op_check_pages(op, m, is_found_right(op, code, m->n_pages)) : NULL;
+
+        if (m && !wrong)
+                wrong = take_session_pages(op, (const Kvlease__V1__SessionPagesReply *)reply);
+        if (m && !wrong)
+                op_take_pages(op, m);
+        op_end_reply(op, wrong);
+}
+
+static const struct op_type type_pages = {
+        .msg = MSG_SESSION_PAGES,
+        .populates = true,
+        .reply = take_pages_reply,
+        .late = op_late_pins,
+        .give_back = give_back_pins,
+        .fetch = &fetch_steps,
+};
+
+static const struct op_type type_truncate = {.msg = MSG_SESSION_TRUNCATE, .reply = op_take_count};
+
 /* Of an op with room for op->n_asked pages: those from index `from` on, as many as one reply
  * brings. */
 static int run_pages(
@@ -177,7 +223,7 @@ static int pages_batch(struct kvl_session *session, uint32_t from, uint32_t max,
         struct op op;
         int r;
 
-        op_init(&op, session->ns, MSG_SESSION_PAGES, pages, max);
+        op_init(&op, session->ns, &type_pages, pages, max);
         op.session_pages = ret_pages;
         r = run_pages(session, from, deadline_nsec, &op);
         if (r == 0)
@@ -192,10 +238,9 @@ int session_find_pages(struct kvl_session *session, uint32_t from, uint32_t max,
         struct op op;
         int r;
 
-        op_init(&op, session->ns, MSG_SESSION_PAGES, ret_pages,
-                MIN(max, (uint32_t)MAX_REPLY_PAGES));
+        op_init(&op, session->ns, &type_pages, ret_pages, MIN(max, (uint32_t)MAX_REPLY_PAGES));
         op.session_pages = described; /* which the reply is checked against */
-        op.stays = true;
+        op.fetch.stays = true;
         r = run_pages(session, from, client_deadline(session->ns->conn), &op);
         if (r == 0)
                 *ret_n_pages = op.n_pages;
@@ -211,7 +256,7 @@ static void give_back(struct kvl_ns *ns, const struct kvl_session_page *pages, u
                 n = MIN(n_pages - i, (uint32_t)MAX_REPLY_PAGES);
                 for (uint32_t j = 0; j < n; j++)
                         indices[j] = pages[i + j].page;
-                op_give_back(ns, MSG_SESSION_PAGES, indices, n);
+                give_back_pins(ns, indices, n);
         }
         conn_unlock(conn_of(ns));
 }
@@ -260,7 +305,7 @@ int kvl_session_truncate(struct kvl_session *session, uint64_t first_tokens, uin
         m.session = session->handle;
         m.first_tokens = first_tokens;
         m.last_tokens = last_tokens;
-        op_init(&op, session->ns, MSG_SESSION_TRUNCATE, NULL, 0);
+        op_init(&op, session->ns, &type_truncate, NULL, 0);
         r = op_run(&op, &m.base, client_deadline(session->ns->conn));
         if (r == 0 && ret_n_pages)
                 *ret_n_pages = (uint32_t)op.n_tokens;

@@ -84,6 +84,14 @@ static int wait_shared(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_
 /* ---- over the socket ---------------------------------------------------------------------------
  */
 
+static void call_back_waited(struct op *op, int code)
+{
+        if (op->waited)
+                op->waited(op->ns, code, op->data);
+}
+
+static const struct op_type type_wait = {.msg = MSG_WAIT, .call_back = call_back_waited};
+
 static Kvlease__V1__WaitRequest wait_message(
         const struct kvl_ns *ns, const uint8_t *key, uint32_t timeout_msec)
 {
@@ -116,7 +124,7 @@ static int wait_on_socket(struct kvl_ns *ns, const uint8_t *key, uint64_t deadli
 
         if (deadline != CONN_FOREVER)
                 deadline += timeout_msec * NSEC_PER_MSEC;
-        op_init(&op, ns, MSG_WAIT, NULL, 0);
+        op_init(&op, ns, &type_wait, NULL, 0);
         return op_run(&op, &m.base, deadline);
 }
 
@@ -150,7 +158,7 @@ int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
         if (r == 0)
                 r = args_check_keys(ns, key, 1, 1);
         if (r == 0)
-                r = op_new(ns, MSG_WAIT, 0, NULL, data, &op);
+                r = op_new(ns, &type_wait, 0, NULL, data, &op);
         if (r < 0)
                 return r;
         op->waited = done;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "client/lib/calls/give-back.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/args.h"
@@ -51,7 +52,7 @@ struct fetching {
 
 static bool is_lookup(const struct op *op)
 {
-        return op->type == MSG_LOOKUP || op->type == MSG_SESSION_PAGES;
+        return op->type->msg == MSG_LOOKUP || op->type->msg == MSG_SESSION_PAGES;
 }
 
 /* ---- what becomes of the call ------------------------------------------------------------------
@@ -74,9 +75,9 @@ static uint64_t count_tokens(const struct op *op, const struct fetching *f, uint
 static void cut(struct op *op, const struct fetching *f, uint32_t n_pages)
 {
         if (n_pages < op->n_pages) {
-                if (op->type == MSG_LOOKUP)
+                if (op->type->msg == MSG_LOOKUP)
                         op->n_tokens = count_tokens(op, f, n_pages);
-                op_give_back(op->ns, op->type, op->pages + n_pages, op->n_pages - n_pages);
+                op->type->give_back(op->ns, op->pages + n_pages, op->n_pages - n_pages);
                 op->n_pages = n_pages;
         }
         for (uint32_t i = 0; op->session_pages && i < n_pages; i++)
@@ -102,16 +103,16 @@ static struct op *detach(struct fetching *f)
 {
         struct op *op = TAKE(f->op);
 
-        op->fetching = NULL;
+        op->fetch.fetching = NULL;
         op->call.on_abandon = NULL;
-        op->up = OP_UP;
+        op->fetch.up = OP_UP;
         if (f->way == FETCH_UP)
                 op->n_mapped = 0;
         if (is_lookup(op))
                 cut(op, f, count_up(op, false));
         else
                 op->code = f->code;
-        op->failed = f->failed < f->n ? f->pages[f->failed].at : 0;
+        op->fetch.failed = f->failed < f->n ? f->pages[f->failed].at : 0;
         return op;
 }
 
@@ -161,7 +162,8 @@ static void note_failure(struct fetching *f, uint32_t i, int code)
 /* Is anything to be done with it? */
 static bool is_meant(const struct op *op, uint32_t page)
 {
-        return op->way == FETCH_COPY || ns_is_lower(op->ns, page) == (op->way == FETCH_UP);
+        return op->fetch.way == FETCH_COPY ||
+               ns_is_lower(op->ns, page) == (op->fetch.way == FETCH_UP);
 }
 
 static uint32_t count_meant(const struct op *op)
@@ -183,8 +185,8 @@ static void fill(struct fetching *f, const struct op *op)
                 if (!is_meant(op, op->pages[i]))
                         continue;
                 *p = (struct fetch_page){.at = i, .page = op->pages[i]};
-                if (op->way == FETCH_COPY)
-                        p->to = op->targets[i];
+                if (op->fetch.way == FETCH_COPY)
+                        p->to = op->fetch.targets[i];
                 f->n++;
                 if (!fast_is_open(fast))
                         continue;
@@ -192,11 +194,42 @@ static void fill(struct fetching *f, const struct op *op)
                 memcpy(p->key, fast->lines[p->page].key, SHM_KEY_BYTES);
         }
         f->failed = f->n;
-        if (!op->page_tokens)
+        if (!op->fetch.page_tokens)
                 return;
         f->page_tokens = (uint32_t *)(void *)&f->pages[f->n];
-        memcpy(f->page_tokens, op->page_tokens, op->n_pages * sizeof(*f->page_tokens));
+        memcpy(f->page_tokens, op->fetch.page_tokens, op->n_pages * sizeof(*f->page_tokens));
 }
+
+/* ---- over the socket ---------------------------------------------------------------------------
+ */
+
+/* Pinned for a call that gave up. False: there are none such. */
+static bool give_back_fetched(struct kvl_ns *ns, const ProtobufCMessage *reply)
+{
+        const Kvlease__V1__FetchReply *m = (const Kvlease__V1__FetchReply *)reply;
+
+        for (size_t i = 0; i < m->n_pages; i++) {
+                if (m->n_statuses != m->n_pages ||
+                        (m->statuses[i] == WIRE_OK && m->pages[i] >= ns->info.capacity_pages))
+                        return false;
+                if (m->statuses[i] == WIRE_OK)
+                        give_back_pins(ns, &m->pages[i], 1);
+        }
+        return true;
+}
+
+/* The reply to FETCH for a call that gave up. */
+static void on_late(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
+        struct frame *frame)
+{
+        if (reply && call->type == MSG_FETCH && !give_back_fetched(call->cookie, reply))
+                conn_finish_violated(c, call, "kvleased answered with a page beyond the namespace");
+        else
+                conn_finish(c, call, code);
+}
+
+static void on_fetched(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame);
 
 /* Not in shared memory: the next batch, where there is one. 0 or as conn_start(). */
 static int send_batch(struct fetching *f)
@@ -213,101 +246,14 @@ static int send_batch(struct fetching *f)
                 pages[m.n_pages++] = f->pages[f->next].page;
                 f->pages[f->next].state = FETCH_BEGUN;
         }
+        f->op->call.on_reply = on_fetched;
+        f->op->call.on_late = on_late;
         if (f->way == FETCH_COPY) {
                 m.n_targets = m.n_pages;
                 f->op->call.on_late = NULL; /* which would give pins back */
         }
         return conn_start(conn_of(f->ns), &f->op->call, MSG_FETCH, &m.base);
 }
-
-/* The call gives up: what is BEGUN ends by itself. */
-static void on_abandon(struct conn_call *call)
-{
-        struct op *op = container_of(call, struct op, call);
-        struct fetching *f = op->fetching;
-
-        f->op = NULL;
-        op->fetching = NULL;
-        call->on_abandon = NULL;
-        stop(f);
-        if (f->n_ended == f->n)
-                fetching_free(f);
-}
-
-static void begin_shared(struct fetching *f)
-{
-        struct kvl_conn *conn = f->ns->conn;
-
-        f->op->call.type = 0;
-        f->op->call.on_abandon = on_abandon;
-        conn_start_beside(conn->conn, &f->op->call);
-        list_append(&conn->fetches.list, &f->link);
-        if (fetches_submit(conn) < 0)
-                conn_break(conn->conn, -EPROTO, "kvleased broke the rules of the rings");
-}
-
-int fetching_prepare(struct op *op)
-{
-        uint32_t n = count_meant(op);
-        size_t tokens_bytes = op->page_tokens ? op->n_pages * sizeof(uint32_t) : 0;
-        struct fetching *f;
-
-        op->up = OP_UP;
-        if (n == 0)
-                return 0;
-        f = calloc(1, sizeof(*f) + n * sizeof(f->pages[0]) + tokens_bytes);
-        if (!f)
-                return -ENOMEM;
-        list_init(&f->link);
-        f->op = op;
-        f->ns = op->ns;
-        f->way = op->way;
-        fill(f, op);
-        op->fetching = f;
-        op->up = OP_PREPARED;
-        return 0;
-}
-
-int fetching_begin(struct op *op)
-{
-        bool is_shared = fast_is_open(&op->ns->fast);
-        struct fetching *f = op->fetching;
-        struct conn *c = conn_of(op->ns);
-        int r;
-
-        op->up = OP_FETCHING;
-        if (is_shared && !c->broken) {
-                begin_shared(f);
-                return 1;
-        }
-        r = c->broken ? -ENOTCONN : send_batch(f);
-        if (r == 0)
-                return 1;
-        /* In shared memory a run ends where the device does, and what is mapped is of use. */
-        f->code = r;
-        detach(f);
-        fetching_free(f);
-        return is_shared && is_lookup(op) ? 0 : r;
-}
-
-int fetching_give_up(struct op *op)
-{
-        op->up = OP_UP;
-        if (is_lookup(op))
-                cut(op, op->fetching, count_up(op, true));
-        else
-                op->code = -ETIMEDOUT;
-        fetching_drop(op);
-        return op->code;
-}
-
-void fetching_drop(struct op *op)
-{
-        free(TAKE(op->fetching));
-}
-
-/* ---- over the socket ---------------------------------------------------------------------------
- */
 
 /* Can the daemon have answered it? The namespace is open. */
 static bool is_answer(const struct fetching *f, const struct fetch_page *p, uint32_t page)
@@ -354,13 +300,16 @@ static void take_reply(struct fetching *f, const Kvlease__V1__FetchReply *m, uin
                 if (f->way != FETCH_COPY)
                         f->op->pages[p->at] = m->pages[i];
         }
-        op_give_back(f->ns, MSG_LOOKUP, old, n_old);
+        give_back_pins(f->ns, old, n_old);
 }
 
-void fetching_reply(struct op *op, int code, const ProtobufCMessage *reply)
+/* The reply to a batch. */
+static void on_fetched(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame)
 {
         const Kvlease__V1__FetchReply *m = (const Kvlease__V1__FetchReply *)reply;
-        struct fetching *f = op->fetching;
+        struct op *op = container_of(call, struct op, call);
+        struct fetching *f = op->fetch.fetching;
         uint32_t n = 0;
         const char *wrong;
 
@@ -370,7 +319,7 @@ void fetching_reply(struct op *op, int code, const ProtobufCMessage *reply)
         if (wrong) {
                 detach(f);
                 fetching_free(f);
-                conn_finish_violated(conn_of(op->ns), &op->call, wrong);
+                conn_finish_violated(c, call, wrong);
                 return;
         }
         if (m && code == 0)
@@ -389,6 +338,102 @@ void fetching_reply(struct op *op, int code, const ProtobufCMessage *reply)
         fetching_free(f);
         op_fail(op, code);
 }
+
+/* ---- through the rings: beginning ---------------------------------------------------------------
+ */
+
+/* The call gives up: what is BEGUN ends by itself. */
+static void on_abandon(struct conn_call *call)
+{
+        struct op *op = container_of(call, struct op, call);
+        struct fetching *f = op->fetch.fetching;
+
+        f->op = NULL;
+        op->fetch.fetching = NULL;
+        call->on_abandon = NULL;
+        stop(f);
+        if (f->n_ended == f->n)
+                fetching_free(f);
+}
+
+static void begin_shared(struct fetching *f)
+{
+        struct kvl_conn *conn = f->ns->conn;
+
+        f->op->call.type = 0;
+        f->op->call.on_abandon = on_abandon;
+        conn_start_beside(conn->conn, &f->op->call);
+        list_append(&conn->fetches.list, &f->link);
+        if (fetches_submit(conn) < 0)
+                conn_break(conn->conn, -EPROTO, "kvleased broke the rules of the rings");
+}
+
+int fetching_prepare(struct op *op)
+{
+        uint32_t n = count_meant(op);
+        size_t tokens_bytes = op->fetch.page_tokens ? op->n_pages * sizeof(uint32_t) : 0;
+        struct fetching *f;
+
+        op->fetch.up = OP_UP;
+        if (n == 0)
+                return 0;
+        f = calloc(1, sizeof(*f) + n * sizeof(f->pages[0]) + tokens_bytes);
+        if (!f)
+                return -ENOMEM;
+        list_init(&f->link);
+        f->op = op;
+        f->ns = op->ns;
+        f->way = op->fetch.way;
+        fill(f, op);
+        op->fetch.fetching = f;
+        op->fetch.up = OP_PREPARED;
+        return 0;
+}
+
+static int begin_fetching(struct op *op)
+{
+        bool is_shared = fast_is_open(&op->ns->fast);
+        struct fetching *f = op->fetch.fetching;
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        op->fetch.up = OP_FETCHING;
+        if (is_shared && !c->broken) {
+                begin_shared(f);
+                return 1;
+        }
+        r = c->broken ? -ENOTCONN : send_batch(f);
+        if (r == 0)
+                return 1;
+        /* In shared memory a run ends where the device does, and what is mapped is of use. */
+        f->code = r;
+        detach(f);
+        fetching_free(f);
+        return is_shared && is_lookup(op) ? 0 : r;
+}
+
+static int give_up(struct op *op)
+{
+        op->fetch.up = OP_UP;
+        if (is_lookup(op))
+                cut(op, op->fetch.fetching, count_up(op, true));
+        else
+                op->code = -ETIMEDOUT;
+        fetching_drop(op);
+        return op->code;
+}
+
+void fetching_drop(struct op *op)
+{
+        free(TAKE(op->fetch.fetching));
+}
+
+const struct op_fetch_steps fetch_steps = {
+        .prepare = fetching_prepare,
+        .begin = begin_fetching,
+        .give_up = give_up,
+        .drop = fetching_drop,
+};
 
 /* ---- through the rings -------------------------------------------------------------------------
  */
@@ -616,6 +661,12 @@ void fetches_forget_ns(struct kvl_ns *ns)
 /* ---- calls -------------------------------------------------------------------------------------
  */
 
+const struct op_type op_type_fetch = {
+        .msg = MSG_FETCH,
+        .populates = true,
+        .fetch = &fetch_steps,
+};
+
 static int check_fetch(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n, uint32_t max)
 {
         int r = args_check_pages(ns, pages, n, max);
@@ -638,7 +689,7 @@ int kvl_fetch(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint32
         memmove(ret_pages, pages, n_pages * sizeof(*pages));
         if (ns_are_populated(ns, ret_pages, n_pages))
                 return 0;
-        op_init(&op, ns, MSG_FETCH, ret_pages, n_pages);
+        op_init(&op, ns, &op_type_fetch, ret_pages, n_pages);
         op.n_pages = n_pages;
         return op_run_mapping(&op, client_deadline(ns->conn));
 }
@@ -650,7 +701,7 @@ int kvl_fetch_start(
         int r = check_fetch(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
         if (r == 0)
-                r = op_new(ns, MSG_FETCH, n_pages, done, data, &op);
+                r = op_new(ns, &op_type_fetch, n_pages, done, data, &op);
         if (r < 0)
                 return r;
         memcpy(op->pages, pages, n_pages * sizeof(*pages));

@@ -23,10 +23,11 @@
 #include "proto/kvlease.pb-c.h"
 #include "proto/shm.h"
 
-struct fetching;
 struct kvl_conn;
 struct kvl_ns;
 struct op;
+struct op_fetch_steps;
+struct op_type;
 
 /* What says in user_data that a completion is of a FETCH; flights count too slowly to come there.
  */
@@ -37,26 +38,14 @@ void fetches_init(struct kvl_conn *conn);
 /* After the connection is closed; nobody waits for any of it. */
 void fetches_deinit(struct kvl_conn *conn);
 
-/* Those of op->pages[0..op->n_pages-1] that are below the device are to be brought to it (or as
- * op->way says): op->up is OP_PREPARED, or OP_UP where there are none. 0; -ENOMEM. */
+/* What calls bring to the device what they found below it with. */
+extern const struct op_fetch_steps fetch_steps;
+
+/* kvl_fetch() and its like, and what windows begin. */
+extern const struct op_type op_type_fetch;
+
+/* As struct op_fetch_steps has them, for whoever prepares a fetch before it is begun. */
 int fetching_prepare(struct op *op);
-
-/*
- * Begins. 1: it is under way, and op_proceed() is called with OP_UP at its end; 0: OP_UP, the
- * connection is over and the call goes on with what it has; -ENOTCONN, -ENOMEM, -EMSGSIZE.
- */
-int fetching_begin(struct op *op);
-
-/* The reply to FETCH, over the socket. */
-void fetching_reply(struct op *op, int code, const ProtobufCMessage *reply);
-
-/*
- * Nobody waits for op's pages any more, and it still wants them: LOOKUP and SESSION_PAGES are cut
- * to what can be used. Returns what the call ends with.
- */
-int fetching_give_up(struct op *op);
-
-/* The call has ended, before that. */
 void fetching_drop(struct op *op);
 
 /* A completion with FETCH_USER_DATA. 0; -EPROTO: it makes no sense. */

@@ -425,7 +425,9 @@ static int enqueue(struct flight *f)
         return submit_all(conn);
 }
 
-int flight_start(struct op *op, const struct kvl_publish *publish)
+/* [L] Starts a flight of op->pages[0..op->n_asked-1]. 0: the call is pending; -ENOTCONN (detail
+ * set); -ENOMEM. */
+static int start_flight(struct op *op, const struct kvl_publish *publish)
 {
         struct kvl_conn *conn = op->ns->conn;
         struct flight *f;
@@ -444,6 +446,28 @@ int flight_start(struct op *op, const struct kvl_publish *publish)
         }
         op->call.sent_at = conn->conn->n_queued;
         return 0;
+}
+
+int flight_run(struct op *op, const struct kvl_publish *publish, uint64_t deadline_nsec)
+{
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        conn_lock(c);
+        r = op_finish(op, start_flight(op, publish), deadline_nsec);
+        conn_unlock(c);
+        return r;
+}
+
+int flight_start(struct op *op, const struct kvl_publish *publish)
+{
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        conn_lock(c);
+        r = op_keep_started(op, start_flight(op, publish));
+        conn_unlock(c);
+        return r;
 }
 
 struct flight *flight_prepare(struct op *op, const struct kvl_publish *publish)

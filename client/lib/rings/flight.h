@@ -9,7 +9,7 @@
  *   started -> (part submitted -> completed)* -> its call proceeds
  *         \-> nobody waits any more: no further parts; pins that it brings are dropped
  *
- * All with the connection's lock.
+ * All with the connection's lock, but for what says otherwise.
  */
 #ifndef KVL_LIB_FLIGHT_H
 #define KVL_LIB_FLIGHT_H
@@ -35,18 +35,20 @@ void flights_init(struct kvl_conn *conn, struct shm_map *map);
 void flights_deinit(struct kvl_conn *conn);
 
 /*
- * Starts op->pages[0..op->n_asked-1]: a publish (each page is pinned first), or a free where
- * publish is NULL. Borrows both during the call. 0: the call is pending, and waits for room in the
- * ring where it is full; it ends as over the socket. -ENOTCONN (detail set); -ENOMEM.
+ * Runs a flight of op->pages[0..op->n_asked-1] to its end, or starts it (and takes the op): a
+ * publish (each page is pinned first), or a free where publish is NULL. Both are borrowed during
+ * the call. It waits for room in the ring where that is full; it ends as over the socket. As
+ * op_run() and op_start(), without the lock.
  */
+int flight_run(struct op *op, const struct kvl_publish *publish, uint64_t deadline_nsec);
 int flight_start(struct op *op, const struct kvl_publish *publish);
 
 /*
  * The same in two steps: prepared, its pages and keys are copied and a publish's pages pinned (in
  * shared memory); it is in no queue, so that it holds up nothing, until it is launched or dropped.
  * NULL: out of memory. To launch ends its call where the connection is over, and else leaves it
- * pending as flight_start() does; without shared memory (a publish only) the request goes over the
- * socket. NULL is dropped without effect.
+ * pending as a flight that was started is; without shared memory (a publish only) the request goes
+ * over the socket. NULL is dropped without effect.
  */
 struct flight *flight_prepare(struct op *op, const struct kvl_publish *publish);
 void flight_launch(struct flight *f);

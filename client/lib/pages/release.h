@@ -1,0 +1,9 @@
+/* Letting pages go: what streams share with release.c. */
+#ifndef KVL_LIB_RELEASE_H
+#define KVL_LIB_RELEASE_H
+
+struct op_type;
+
+extern const struct op_type op_type_release;
+
+#endif
