@@ -33,11 +33,10 @@
 #include "daemon/server/services/sizing-timer.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/services/warming.h"
-#include "daemon/server/settings/reload.h"
 #include "daemon/server/system/crash.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/system/notify.h"
-#include "daemon/server/system/test-clock.h"
+#include "daemon/server/tenants/reload.h"
 #include "daemon/server/tenants/tenant-changes.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/events.h"
@@ -165,7 +164,7 @@ void server_expect_quiet(struct server *s)
         upkeep_timer_expect(s);
         /* By a clock that is ahead of the timers, that much may have passed between two requests.
          */
-        if (s->test_clock && server_now(s) - s->policies_nsec >= QUIET_MSEC * NSEC_PER_MSEC)
+        if (s->clock.nsec && server_now(s) - s->policies_nsec >= QUIET_MSEC * NSEC_PER_MSEC)
                 work_on_policies(s);
 }
 
@@ -354,7 +353,7 @@ enum exit_code server_init(
         open_room(s);
         if (prepare_process() < 0 || take_descriptors(s) < 0)
                 code = EXIT_OTHER;
-        else if (test_clock_open(s, &d) < 0)
+        else if (test_clock_open(&s->clock, &d) < 0)
                 code = EXIT_CONFIG;
         else if (takeover_begin(s, &d) < 0)
                 code = EXIT_OTHER;
@@ -740,5 +739,5 @@ void server_deinit(struct server *s)
                 rundir_leave(&s->rundir);
         else
                 rundir_close(&s->rundir);
-        test_clock_close(s);
+        test_clock_close(&s->clock);
 }

@@ -29,27 +29,18 @@
 #include "daemon/server/services/movement.h"
 #include "daemon/server/services/recorder.h"
 #include "daemon/server/settings/config.h"
+#include "daemon/server/settings/rundir.h"
 #include "daemon/server/settings/tenantdb.h"
 #include "daemon/server/system/activation.h"
 #include "daemon/server/system/calls.h"
 #include "daemon/server/system/disk.h"
+#include "daemon/server/system/exit-code.h"
 #include "daemon/server/system/reaping.h"
-#include "daemon/server/system/rundir.h"
+#include "daemon/server/system/test-clock.h"
 #include "daemon/server/system/turn-watch.h"
 #include "daemon/server/waits/key-waits.h"
 #include "proto/arena.h"
 #include "proto/frame.h"
-
-/* Exit codes, documented in --help. */
-enum exit_code {
-        EXIT_OK = 0,
-        EXIT_OTHER = 1,
-        EXIT_CONFIG = 2,
-        EXIT_SOCKET = 3,
-        EXIT_DEVICE = 4,
-        EXIT_STATE = 5,
-        EXIT_RESTART = 75, /* to be started again; EX_TEMPFAIL of sysexits.h */
-};
 
 /* Most pages one message can name; kvlease.proto. */
 #define MAX_LEASE_PAGES   4096
@@ -71,10 +62,10 @@ struct server {
         struct store store;
         uint64_t budget_bytes; /* of all pools */
         uint64_t start_nsec, ready_nsec;
-        const _Atomic uint64_t *test_clock; /* NULL: none (test-clock.h) */
-        uint64_t policies_nsec;             /* when policies did their housekeeping last */
-        bool old_sockets;                   /* INBOUND_TEST_VARIABLE is set */
-        bool keeps_state;                   /* the state directory is there, and locked */
+        struct test_clock clock;
+        uint64_t policies_nsec; /* when policies did their housekeeping last */
+        bool old_sockets;       /* INBOUND_TEST_VARIABLE is set */
+        bool keeps_state;       /* the state directory is there, and locked */
         struct disk disk;
         struct recorder recorder;
 
@@ -190,6 +181,12 @@ void server_restart(struct server *s);
 /* Peers, sockets and state go; memory that clients still map stays theirs. `left_behind` tells how
  * the process is to end. */
 void server_deinit(struct server *s);
+
+/* The time now, for every call into daemon/core that takes one. */
+static inline uint64_t server_now(const struct server *s)
+{
+        return test_clock_now(&s->clock);
+}
 
 /* There may be background work or backlog: does it in the next turns. Cheap to repeat. */
 void server_kick(struct server *s);

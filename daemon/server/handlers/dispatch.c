@@ -16,7 +16,6 @@
 #include "daemon/server/server.h"
 #include "daemon/server/services/descriptors.h"
 #include "daemon/server/system/crash.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/parked.h"
 #include "proto/kvlease.pb-c.h"

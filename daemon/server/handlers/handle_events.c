@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "daemon/server/handlers/tier-figures.h"
 #include "daemon/server/server.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/waits/followers.h"
 
 #define WAIT_MAX_MSEC 60000 /* kvlease.proto */

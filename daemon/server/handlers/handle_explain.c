@@ -6,7 +6,6 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/server.h"
-#include "daemon/server/system/test-clock.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 

@@ -12,7 +12,6 @@
 #include "daemon/server/server.h"
 #include "daemon/server/services/descriptors.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/events.h"
 #include "daemon/server/waits/fetches.h"

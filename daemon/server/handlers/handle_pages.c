@@ -14,7 +14,6 @@
 #include "daemon/core/requests/request.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/server.h"
-#include "daemon/server/system/test-clock.h"
 #include "proto/kvlease.pb-c.h"
 
 static int refuse_count(struct request *rq, const char *what, size_t n, size_t max)

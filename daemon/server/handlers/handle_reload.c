@@ -2,9 +2,9 @@
 #include <errno.h>
 
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/peers/sentences.h"
 #include "daemon/server/server.h"
-#include "daemon/server/settings/reload.h"
+#include "daemon/server/tenants/reload.h"
+#include "daemon/server/tenants/sentences.h"
 #include "proto/kvlease.pb-c.h"
 
 #define N_KINDS    (RELOAD_ERROR + 1)

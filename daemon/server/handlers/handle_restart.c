@@ -9,11 +9,11 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/quota/sizing.h"
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/peers/holding.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/peers/sentences.h"
 #include "daemon/server/server.h"
-#include "daemon/server/settings/next-config.h"
+#include "daemon/server/tenants/holding.h"
+#include "daemon/server/tenants/next-config.h"
+#include "daemon/server/tenants/sentences.h"
 #include "proto/kvlease.pb-c.h"
 
 #define LOSSES_BYTES (32 * 1024) /* of an answer's 64 KiB; not tuned */

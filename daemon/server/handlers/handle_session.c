@@ -11,7 +11,6 @@
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/server.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/waits/drops.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"

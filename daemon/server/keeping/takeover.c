@@ -11,7 +11,6 @@
 #include "daemon/server/peers/resume.h"
 #include "daemon/server/server.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 
 int takeover_begin(struct server *s, struct detail *d)
 {

@@ -6,7 +6,6 @@
 #include "daemon/server/server.h"
 #include "daemon/server/settings/options.h"
 #include "daemon/server/system/crash.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/tenants/tenants.h"
 
 /* ---- in slices ------------------------------------------------------------------------------- */

@@ -4,7 +4,6 @@
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/server.h"
 #include "daemon/server/system/crash.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/waits/events.h"
 
 bool peer_may_submit(const struct peer *p)

@@ -19,7 +19,6 @@
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/system/crash.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/tenants/tenant-changes.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/drops.h"

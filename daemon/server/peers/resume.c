@@ -14,7 +14,6 @@
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/server.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/tenants/tenants.h"
 #include "proto/status.h"
 

@@ -4,7 +4,6 @@
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/stock.h"
 #include "daemon/server/server.h"
-#include "daemon/server/system/test-clock.h"
 
 /* Short against the seconds in which a cache changes; a set is given back that long after the last
  * one. Not tuned. */

@@ -35,11 +35,6 @@ struct disk_tier {
         unsigned n_open;       /* handles; freed with the last */
 };
 
-uint64_t disk_tier_budget(uint64_t file_bytes)
-{
-        return file_bytes / 16 * 15;
-}
-
 static uint64_t chunk_bytes(uint64_t file_bytes)
 {
         uint64_t bytes = file_bytes / CHUNKS_WANTED / CHUNK_BYTES_MIN * CHUNK_BYTES_MIN;
@@ -111,7 +106,7 @@ int disk_tier_add(struct server *s, struct pool *above, const struct device_conf
                 return 0;
         disk = open_disk(above, c);
         r = store_add_disk(
-                &s->store, above, disk, disk_tier_budget(c->disk_bytes), c->extent_bytes, &d);
+                &s->store, above, disk, config_disk_budget(c->disk_bytes), c->extent_bytes, &d);
         if (r < 0) {
                 if (disk)
                         (void)disk_close(disk);

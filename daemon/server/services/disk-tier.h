@@ -13,10 +13,6 @@ struct server;
 struct pool;
 struct device_config;
 
-/* What of the file pages can be charged with: the rest is for indexes, and for chunks that aren't
- * full. */
-uint64_t disk_tier_budget(uint64_t file_bytes);
-
 /* Below `above`, where the device has a disk; blocks while its file is made. 0, also without it; or
  * -ENOMEM, -EINVAL, logged. */
 int disk_tier_add(struct server *s, struct pool *above, const struct device_config *c);

@@ -19,7 +19,6 @@
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/system/disk.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 
 /* How much a crash may lose of what is learnt over hours and days. Not tuned. */
 #define SAVE_NSEC (600 * NSEC_PER_SEC)

@@ -9,7 +9,6 @@
 #include "daemon/server/server.h"
 #include "daemon/server/services/disk-tier.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/tier/mover.h"
 
 /* What could not be begun (all is read, nothing goes for it) is tried again. Not tuned. */

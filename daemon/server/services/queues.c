@@ -10,7 +10,6 @@
 #include "daemon/core/tiers/fetch.h"
 #include "daemon/server/server.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/waits/parked.h"
 #include "gpu/queue.h"
 

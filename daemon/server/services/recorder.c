@@ -13,7 +13,6 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/server.h"
 #include "daemon/server/services/recorder-file.h"
-#include "daemon/server/system/test-clock.h"
 
 #define IDLE_NSEC (60 * NSEC_PER_SEC)
 

@@ -8,7 +8,6 @@
 #include "daemon/core/quota/sizing.h"
 #include "daemon/server/server.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/waits/followers.h"
 
 static uint32_t second_of_day(void)

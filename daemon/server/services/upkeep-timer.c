@@ -10,7 +10,6 @@
 #include "daemon/server/server.h"
 #include "daemon/server/services/learnt.h"
 #include "daemon/server/services/recorder.h"
-#include "daemon/server/system/test-clock.h"
 
 /* Idle times are in whole seconds: it isn't looked more often. */
 #define TICK_MSEC 1000
@@ -77,7 +76,7 @@ static void on_tick(uv_timer_t *timer);
 /* The time of a test goes on as it likes: that is looked at every time. */
 static void arm(struct server *s, uint64_t nsec)
 {
-        uint64_t msec = s->test_clock ? 0 : nsec / NSEC_PER_MSEC + 1;
+        uint64_t msec = s->clock.nsec ? 0 : nsec / NSEC_PER_MSEC + 1;
 
         if (!uv_is_closing((uv_handle_t *)&s->upkeep_timer))
                 uv_timer_start(&s->upkeep_timer, on_tick, MAX(msec, (uint64_t)TICK_MSEC), 0);

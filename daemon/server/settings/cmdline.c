@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "daemon/core/ground/state.h"
-#include "daemon/server/server.h"
+#include "daemon/server/system/exit-code.h"
 #include "kvlease-version.h"
 
 /* Their names are one string of the environment, of 128 KiB (keeper.c). */

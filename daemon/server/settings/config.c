@@ -1,4 +1,3 @@
-#include "daemon/server/services/disk-tier.h"
 #include "daemon/server/settings/config.h"
 
 #include <assert.h>
@@ -101,6 +100,11 @@ void tenant_table_deinit(struct tenant_table *t)
 {
         free(t->rows);
         *t = (struct tenant_table){0};
+}
+
+uint64_t config_disk_budget(uint64_t file_bytes)
+{
+        return file_bytes / 16 * 15;
 }
 
 const struct device_config *config_find_device(const struct config *c, const char *name)
@@ -378,7 +382,7 @@ static void check_disk(struct reader *r, const struct device_config *d)
                         "%s: [device %s] disk_size is given, but no file: name it by disk, or "
                         "leave disk_size out",
                         r->file, d->name);
-        if (d->disk_bytes > 0 && disk_tier_budget(d->disk_bytes) < d->extent_bytes)
+        if (d->disk_bytes > 0 && config_disk_budget(d->disk_bytes) < d->extent_bytes)
                 report(r, true,
                         "%s: [device %s] disk_size = %s holds no extent set of %s beside its "
                         "index: raise it to twice 'extent', or make 'extent' smaller",

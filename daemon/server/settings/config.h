@@ -146,6 +146,10 @@ extern const char *const config_tenant_evict_names[];
 extern const char *const config_class_names[], *const config_when_full_names[];
 extern const char *const config_burst_names[], *const config_sizer_names[];
 
+/* What of a disk's file pages can be charged with: the rest is for indexes, and for chunks that
+ * aren't full. */
+uint64_t config_disk_budget(uint64_t file_bytes);
+
 const struct device_config *config_find_device(const struct config *c, const char *name);
 
 void tenant_config_init(struct tenant_config *t, const char *name);

@@ -6,10 +6,12 @@
 #include "base/macros.h"
 #include "base/parse.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/server/server.h"
-#include "daemon/server/services/warming.h"
+#include "daemon/core/tiers/warm.h"
 
 #define ON_DEVICE "device="
+
+#define TAG_SEPARATORS ", \t"
+#define TAG_DIGITS_MAX 20 /* of 2^64 - 1 */
 
 int placement_parse(const char *text, enum place_policy *ret_policy, const char **ret_device)
 {
@@ -95,11 +97,37 @@ static int check_limit(
                 format_bytes(bytes, a), format_bytes(c->limit_bytes, b), key);
 }
 
+static int parse_warm_tag(const char *text, size_t len, uint64_t *ret)
+{
+        char number[TAG_DIGITS_MAX + 1];
+
+        if (len == 0 || len > TAG_DIGITS_MAX)
+                return -EINVAL;
+        memcpy(number, text, len);
+        number[len] = '\0';
+        return parse_u64(number, ret) < 0 || *ret == 0 ? -EINVAL : 0;
+}
+
+int tenant_parse_warm_tags(const char *text, struct warm_request *ret)
+{
+        *ret = (struct warm_request){0};
+        for (text += strspn(text, TAG_SEPARATORS); *text; text += strspn(text, TAG_SEPARATORS)) {
+                size_t len = strcspn(text, TAG_SEPARATORS);
+
+                if (ret->n_tags == WARM_MAX_TAGS ||
+                        parse_warm_tag(text, len, &ret->tags[ret->n_tags]) < 0)
+                        return -EINVAL;
+                ret->n_tags++;
+                text += len;
+        }
+        return 0;
+}
+
 static int check_warm_tags(const struct tenant_config *c, struct detail *d)
 {
         struct warm_request rq;
 
-        if (warming_parse_tags(c->warm_tags, &rq) == 0)
+        if (tenant_parse_warm_tags(c->warm_tags, &rq) == 0)
                 return 0;
         return detail_set(d, -EINVAL,
                 "warm_tags: '%s' isn't up to %d numbers from 1 to 2^64 - 1, separated by spaces or "
@@ -146,12 +174,12 @@ int tenant_config_check(const struct tenant_config *c, struct detail *d)
 }
 
 /* A reservation is of whole extents: one at least, on any device. */
-static int check_extent(const struct server *s, const struct tenant_config *c, struct detail *d)
+static int check_extent(const struct store *s, const struct tenant_config *c, struct detail *d)
 {
         char a[FORMAT_BYTES_MAX], b[FORMAT_BYTES_MAX];
         uint64_t least = UINT64_MAX;
 
-        list_for_each (pool, &s->store.pools, struct pool, link)
+        list_for_each (pool, &s->pools, struct pool, link)
                 least = MIN(least, pool->extent_bytes);
         if (c->reserve_max_bytes == TENANT_RESERVE_AUTO || c->reserve_max_bytes == 0 ||
                 c->reserve_max_bytes >= least)
@@ -163,13 +191,13 @@ static int check_extent(const struct server *s, const struct tenant_config *c, s
                 format_bytes(c->reserve_max_bytes, a), format_bytes(least, b));
 }
 
-int tenant_attrs_of(struct server *s, const struct tenant_config *c, struct tenant_attrs *ret_attrs,
-        struct sizing_attrs *ret_sizing, struct detail *d)
+int tenant_attrs_of(struct store *s, uint64_t budget_bytes, const struct tenant_config *c,
+        struct tenant_attrs *ret_attrs, struct sizing_attrs *ret_sizing, struct detail *d)
 {
         const char *device = "";
 
         *ret_attrs = (struct tenant_attrs){
-                .limit_bytes = MIN(c->limit_bytes, s->budget_bytes),
+                .limit_bytes = MIN(c->limit_bytes, budget_bytes),
                 .host_limit_bytes = c->host_limit_bytes,
                 .disk_limit_bytes = c->disk_limit_bytes,
                 .weight = c->weight,
@@ -198,7 +226,7 @@ int tenant_attrs_of(struct server *s, const struct tenant_config *c, struct tena
         (void)schedule_parse(c->schedule, &ret_sizing->schedule, d->text, sizeof(d->text));
         (void)placement_parse(c->placement, &ret_attrs->placement, &device);
         strcpy(ret_attrs->device, device);
-        if (*device && !store_find_pool(&s->store, device))
+        if (*device && !store_find_pool(s, device))
                 return detail_set(d, -ENODEV,
                         "placement names device %s, which kvleased doesn't own: kvleasectl devices "
                         "lists those it does",

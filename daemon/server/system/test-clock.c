@@ -3,7 +3,6 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,7 +11,6 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "daemon/core/ground/detail.h"
-#include "daemon/server/server.h"
 #include "daemon/server/system/log.h"
 
 static int map_file(const char *path, const _Atomic uint64_t **ret)
@@ -32,14 +30,14 @@ static int map_file(const char *path, const _Atomic uint64_t **ret)
         return 0;
 }
 
-int test_clock_open(struct server *s, struct detail *d)
+int test_clock_open(struct test_clock *c, struct detail *d)
 {
         const char *path = getenv(TEST_CLOCK_VARIABLE);
         int r;
 
         if (!path)
                 return 0;
-        r = map_file(path, &s->test_clock);
+        r = map_file(path, &c->nsec);
         if (r < 0)
                 return detail_set(d, r,
                         TEST_CLOCK_VARIABLE " names %s, which can't be mapped as a clock: %s; make "
@@ -49,16 +47,15 @@ int test_clock_open(struct server *s, struct detail *d)
         return 0;
 }
 
-void test_clock_close(struct server *s)
+void test_clock_close(struct test_clock *c)
 {
-        if (s->test_clock)
-                munmap((void *)(uintptr_t)s->test_clock, sizeof(*s->test_clock));
-        s->test_clock = NULL;
+        if (c->nsec)
+                munmap((void *)(uintptr_t)c->nsec, sizeof(*c->nsec));
+        c->nsec = NULL;
 }
 
-uint64_t server_now(const struct server *s)
+uint64_t test_clock_now(const struct test_clock *c)
 {
-        if (!s->test_clock)
-                return clock_now_nsec();
-        return le64toh(atomic_load_explicit(s->test_clock, memory_order_acquire));
+        return c->nsec ? le64toh(atomic_load_explicit(c->nsec, memory_order_acquire))
+                       : clock_now_nsec();
 }

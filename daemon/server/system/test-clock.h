@@ -6,19 +6,23 @@
 #ifndef KVL_SERVER_TEST_CLOCK_H
 #define KVL_SERVER_TEST_CLOCK_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define TEST_CLOCK_VARIABLE "KVLEASE_TEST_CLOCK"
 
-struct server;
 struct detail;
 
-/* 0, also where the variable isn't set; -errno with the sentence: the file can't be mapped, or is
- * too short. */
-int test_clock_open(struct server *s, struct detail *d);
-void test_clock_close(struct server *s);
+struct test_clock {
+        const _Atomic uint64_t *nsec; /* in the file, which is mapped; NULL: there is none */
+};
 
-/* Of every call into daemon/core that takes a time. */
-uint64_t server_now(const struct server *s);
+/* Maps the file that the variable names. 0, also where the variable isn't set; -errno with the
+ * sentence: the file can't be mapped, or is too short. */
+int test_clock_open(struct test_clock *c, struct detail *d);
+void test_clock_close(struct test_clock *c);
+
+/* The time now, for every call into daemon/core that takes one. */
+uint64_t test_clock_now(const struct test_clock *c);
 
 #endif

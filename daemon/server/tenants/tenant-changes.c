@@ -14,7 +14,6 @@
 #include "daemon/server/server.h"
 #include "daemon/server/settings/access.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/durable.h"
 #include "daemon/server/waits/followers.h"

@@ -72,7 +72,9 @@ static int check(struct server *s, const struct tenant_config *config,
         if (r == 0)
                 r = config_check_socket_path(
                         s->config.daemon.runtime_dir, config->name, d->text, sizeof(d->text));
-        return r < 0 ? r : tenant_attrs_of(s, config, ret_attrs, ret_sizing, d);
+        return r < 0 ? r
+                     : tenant_attrs_of(
+                               &s->store, s->budget_bytes, config, ret_attrs, ret_sizing, d);
 }
 
 /* Makes it with these attributes, which follow from the configuration. */

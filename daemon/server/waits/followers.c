@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "daemon/server/server.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 
 void server_note(struct server *s, const struct chronicle_note *n)
 {

@@ -12,7 +12,6 @@
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/server.h"
-#include "daemon/server/system/test-clock.h"
 #include "proto/msg.h"
 
 struct parked {

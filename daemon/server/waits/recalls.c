@@ -13,7 +13,6 @@
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/server.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/system/test-clock.h"
 #include "daemon/server/waits/events.h"
 #include "daemon/server/waits/followers.h"
 #include "proto/msg.h"

@@ -1,11 +1,11 @@
-#include "daemon/server/peers/holding.h"
+#include "daemon/server/tenants/holding.h"
 
 #include "base/parse.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/server/peers/sentences.h"
 #include "daemon/server/server.h"
+#include "daemon/server/tenants/sentences.h"
 
 struct holding holding_count(
         const struct server *s, const struct pool *pool, const struct tenant *tenant)

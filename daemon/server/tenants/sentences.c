@@ -1,4 +1,4 @@
-#include "daemon/server/peers/sentences.h"
+#include "daemon/server/tenants/sentences.h"
 
 #include <errno.h>
 #include <stdarg.h>

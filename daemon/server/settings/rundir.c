@@ -1,4 +1,4 @@
-#include "daemon/server/system/rundir.h"
+#include "daemon/server/settings/rundir.h"
 
 #include <dirent.h>
 #include <errno.h>

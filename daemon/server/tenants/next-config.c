@@ -1,4 +1,4 @@
-#include "daemon/server/settings/next-config.h"
+#include "daemon/server/tenants/next-config.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,12 +7,11 @@
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/server/peers/holding.h"
-#include "daemon/server/peers/sentences.h"
 #include "daemon/server/server.h"
 #include "daemon/server/services/devices.h"
-#include "daemon/server/services/disk-tier.h"
 #include "daemon/server/settings/config.h"
+#include "daemon/server/tenants/holding.h"
+#include "daemon/server/tenants/sentences.h"
 #include "daemon/server/tenants/tenants.h"
 
 #define WHY_BYTES 192
@@ -117,7 +116,7 @@ static void lose_tiers(struct sentences *losses, const struct pool *pool,
                         sentences_add(losses,
                                 "%s of pages on disk: [device %s] would have disk = '%s'", held,
                                 name, next->disk);
-                else if (tier->account.charged_bytes > (is_disk ? disk_tier_budget(size) : size))
+                else if (tier->account.charged_bytes > (is_disk ? config_disk_budget(size) : size))
                         sentences_add(losses,
                                 "of %s of pages what doesn't fit: [device %s] would have "
                                 "%s = %s",

@@ -1,13 +1,13 @@
-#include "daemon/server/settings/reload.h"
+#include "daemon/server/tenants/reload.h"
 
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "daemon/server/server.h"
 #include "daemon/server/services/sizing-timer.h"
-#include "daemon/server/settings/next-config.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/system/notify.h"
+#include "daemon/server/tenants/next-config.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/followers.h"
 
