@@ -23,7 +23,7 @@ ssize_t sock_send(int fd, const void *data, size_t len, const int *fds, unsigned
  * -EAGAIN, -EPROTO where more fds were sent than a frame may have (those that came are closed) or
  * frame_parser_fed() said so, -EMFILE where this process can't take those that were sent
  * (likewise), -ENOBUFS where whole frames that nobody took out fill the parser, or another -errno.
- * For who trusts the sender, as a client does the daemon: see daemon/server/peers/inbound.h.
+ * For who trusts the sender, as a client does the daemon: see daemon/server/wire/inbound.h.
  */
 ssize_t sock_receive(int fd, struct frame_parser *p);
 

@@ -57,7 +57,7 @@ static int check_config(const struct config_source *source)
 /* What a driver runs at exit would find, or wait for, a thread of ours in it. */
 static int end(const struct server *s, enum exit_code code)
 {
-        if (!s->left_behind)
+        if (!s->life.left_behind)
                 return code;
         fflush(NULL);
         _exit(code);

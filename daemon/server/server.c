@@ -19,9 +19,17 @@
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/server/keeping/keeping.h"
+#include "daemon/server/objects/tenancy.h"
+#include "daemon/server/peers/peer-timers.h"
+#include "daemon/server/peers/quiet.h"
+#include "daemon/server/services/movement.h"
+#include "daemon/server/services/recorder.h"
+#include "daemon/server/services/status.h"
+#include "daemon/server/services/stop.h"
+#include "daemon/server/sockets/admin-fds.h"
 #include "daemon/server/keeping/takeover.h"
-#include "daemon/server/peers/inbound.h"
-#include "daemon/server/peers/listener.h"
+#include "daemon/server/peers/events.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/services/compact-timer.h"
@@ -33,176 +41,26 @@
 #include "daemon/server/services/sizing-timer.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/services/warming.h"
+#include "daemon/server/sockets/kept-sockets.h"
+#include "daemon/server/sockets/listener.h"
+#include "daemon/server/sockets/reaping.h"
 #include "daemon/server/system/crash.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/system/notify.h"
 #include "daemon/server/tenants/reload.h"
 #include "daemon/server/tenants/tenant-changes.h"
 #include "daemon/server/tenants/tenants.h"
-#include "daemon/server/waits/events.h"
 #include "daemon/server/waits/followers.h"
+#include "daemon/server/waits/key-waits.h"
 #include "daemon/server/waits/parked.h"
 #include "daemon/server/waits/recalls.h"
+#include "daemon/server/wire/inbound.h"
+#include "daemon/server/wiring.h"
 #include "gpu/queue.h"
-
-/* Stale pages swept in one loop turn: some 25 microseconds of work, 100 with 64 clients. Not
- * tuned. */
-#define SWEEP_PAGES_PER_TURN 256
-
-/*
- * How soon it is looked whether a peer has taken its descriptors: soon at first, and seldom where
- * nobody does, as looking costs. Not tuned.
- */
-#define LOOK_MIN_MSEC 2u
-#define LOOK_MAX_MSEC 32u
-
-/*
- * Touches don't wake the daemon before there are many. How old they may be when it evicts: short
- * against the seconds between two uses of a page that is worth keeping. Not tuned.
- */
-#define QUIET_MSEC 100
 
 static void log_report(void *data, bool is_error, const char *sentence)
 {
         log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "%s", sentence);
-}
-
-/* One turn for each peer of no tenant that had work when the turn began. */
-static void run_backlog(struct server *s)
-{
-        struct list_link turn;
-
-        list_take_all(&s->backlog, &turn);
-        while (!list_is_empty(&turn))
-                peer_turn(list_first(&turn, struct peer, backlog_link));
-}
-
-static void on_work(uv_idle_t *idle)
-{
-        struct server *s = container_of(idle, struct server, work);
-        bool more;
-
-        uv_idle_stop(idle); /* whoever kicks from here on gets another turn */
-        leasables_expect(s);
-        run_backlog(s);
-        more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
-        more |= recalls_turn(s);
-        more |= queues_work(s);
-        more |= turns_do_chores(s);
-        more |= parked_work(s);
-        more |= key_waits_work(s);
-        compact_timer_turn(s);
-        movement_turn(s);
-        if (more || !list_is_empty(&s->backlog) || turns_are_due(s))
-                server_kick(s);
-}
-
-void server_kick(struct server *s)
-{
-        /* While the loop is being closed there are no turns any more. */
-        if (!uv_is_closing((uv_handle_t *)&s->work))
-                uv_idle_start(&s->work, on_work);
-}
-
-static void on_hello_timeout(uv_timer_t *timer)
-{
-        struct server *s = container_of(timer, struct server, hello_timer);
-        uint64_t now = clock_now_nsec(), timeout = s->config.daemon.hello_timeout_nsec;
-        struct peer *p;
-
-        while ((p = list_first(&s->hellos, struct peer, hello_link)) &&
-                now - p->connected_nsec >= timeout)
-                peer_end(p);
-        if (p)
-                server_await_hello(s);
-}
-
-void server_await_hello(struct server *s)
-{
-        const struct peer *oldest = list_first(&s->hellos, struct peer, hello_link);
-        uint64_t age = clock_now_nsec() - oldest->connected_nsec;
-        uint64_t timeout = s->config.daemon.hello_timeout_nsec, left = timeout - MIN(age, timeout);
-
-        uv_timer_start(&s->hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
-}
-
-static void look_at_ring(struct peer *p)
-{
-        leasables_expect(p->server);
-        peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
-}
-
-void server_look_at_rings(struct server *s)
-{
-        turns_begin_visits(s, s->turns_share_nsec);
-        list_for_each (p, &s->peers, struct peer, link)
-                if (ring_is_open(&p->ring))
-                        turns_visit(p, look_at_ring);
-}
-
-static void work_on_policies(struct server *s)
-{
-        s->policies_nsec = server_now(s);
-        store_policy_work(&s->store, s->policies_nsec);
-}
-
-static void on_quiet(uv_timer_t *timer)
-{
-        struct server *s = container_of(timer, struct server, quiet_timer);
-
-        server_look_at_rings(s);
-        work_on_policies(s);
-}
-
-void server_expect_quiet(struct server *s)
-{
-        uv_handle_t *timer = (uv_handle_t *)&s->quiet_timer;
-
-        if (!uv_is_active(timer) && !uv_is_closing(timer))
-                uv_timer_start(&s->quiet_timer, on_quiet, QUIET_MSEC, 0);
-        compact_timer_expect(s);
-        upkeep_timer_expect(s);
-        /* By a clock that is ahead of the timers, that much may have passed between two requests.
-         */
-        if (s->clock.nsec && server_now(s) - s->policies_nsec >= QUIET_MSEC * NSEC_PER_MSEC)
-                work_on_policies(s);
-}
-
-void server_wake(struct server *s)
-{
-        bool was_quiet = !uv_is_active((uv_handle_t *)&s->quiet_timer);
-
-        server_expect_quiet(s);
-        if (was_quiet)
-                server_look_at_rings(s);
-}
-
-/* Every peer that waits; one that goes on waiting comes back to the list. */
-static void on_look(uv_timer_t *timer)
-{
-        struct server *s = container_of(timer, struct server, look_timer);
-        unsigned next_msec = MIN(2 * s->look_msec, LOOK_MAX_MSEC);
-        struct list_link turn;
-
-        list_take_all(&s->unread, &turn);
-        while (!list_is_empty(&turn))
-                peer_look(list_first(&turn, struct peer, unread_link));
-        if (list_is_empty(&s->unread))
-                return;
-        s->look_msec = next_msec;
-        uv_timer_start(timer, on_look, next_msec, 0);
-}
-
-void server_look_later(struct server *s, struct peer *p)
-{
-        if (!list_is_empty(&p->unread_link) || uv_is_closing((uv_handle_t *)&s->look_timer))
-                return;
-        list_append(&s->unread, &p->unread_link);
-        if (uv_is_active((uv_handle_t *)&s->look_timer) &&
-                uv_timer_get_due_in(&s->look_timer) <= LOOK_MIN_MSEC)
-                return;
-        s->look_msec = LOOK_MIN_MSEC;
-        uv_timer_start(&s->look_timer, on_look, s->look_msec, 0);
 }
 
 static void on_ns(struct ns *ns, bool goes, void *data)
@@ -226,38 +84,36 @@ static int init_base(struct server *s, struct config *config)
         int r;
 
         memset(s, 0, sizeof(*s));
-        r = uv_loop_init(&s->loop);
+        r = loop_init(&s->loop, wiring_turn);
         if (r < 0)
                 return r;
-        r = arena_init(&s->arena, ARENA_BUDGET_BYTES);
+        r = arena_init(&s->scratch.arena, ARENA_BUDGET_BYTES);
         if (r < 0) {
-                uv_loop_close(&s->loop);
+                uv_loop_close(&s->loop.uv);
                 return r;
         }
         s->config = *config;
         *config = (struct config){0};
-        s->rundir.lock_fd = s->db.lock_fd = s->spare_fd = -1;
-        for (unsigned i = 0; i < DESCRIPTORS_ADMIN; i++)
-                s->admin_fds[i] = -1;
-        s->start_nsec = clock_now_nsec();
-        list_init(&s->tenancies);
-        list_init(&s->peers);
-        list_init(&s->backlog);
-        list_init(&s->hellos);
-        list_init(&s->unread);
-        list_init(&s->queues);
-        list_init(&s->lingering);
-        s->look_msec = LOOK_MIN_MSEC;
-        uv_idle_init(&s->loop, &s->work);
-        uv_prepare_init(&s->loop, &s->queue_prepare);
-        uv_timer_init(&s->loop, &s->hello_timer);
-        uv_timer_init(&s->loop, &s->stop_timer);
-        uv_timer_init(&s->loop, &s->look_timer);
-        uv_timer_init(&s->loop, &s->quiet_timer);
-        uv_timer_init(&s->loop, &s->watchdog);
-        uv_timer_init(&s->loop, &s->grace_timer);
-        for (size_t i = 0; i < ARRAY_SIZE(s->signals); i++)
-                uv_signal_init(&s->loop, &s->signals[i]);
+        s->rundir.lock_fd = s->db.lock_fd = s->sockets.spare_fd = -1;
+        for (unsigned i = 0; i < SOCKETS_ADMIN_FDS; i++)
+                s->sockets.admin_fds[i] = -1;
+        wiring_init(s);
+        s->life.start_nsec = clock_now_nsec();
+        list_init(&s->tenancies.list);
+        list_init(&s->peers.list);
+        list_init(&s->peers.backlog);
+        list_init(&s->peers.hellos);
+        list_init(&s->peers.unread);
+        list_init(&s->services.queues);
+        list_init(&s->peers.lingering);
+        uv_prepare_init(&s->loop.uv, &s->services.queue_prepare);
+        uv_timer_init(&s->loop.uv, &s->life.stop_timer);
+        peer_timers_init(s);
+        quiet_init(s);
+        uv_timer_init(&s->loop.uv, &s->life.watchdog);
+        uv_timer_init(&s->loop.uv, &s->peers.grace_timer);
+        for (size_t i = 0; i < ARRAY_SIZE(s->life.signals); i++)
+                uv_signal_init(&s->loop.uv, &s->life.signals[i]);
         store_init(&s->store, evict_find(config_evict_names[s->config.daemon.evict]));
         events_attach(s);
         followers_init(s);
@@ -266,7 +122,7 @@ static int init_base(struct server *s, struct config *config)
         movement_init(s);
         upkeep_timer_init(s);
         leasables_init(s);
-        disk_init(&s->disk, &s->loop);
+        disk_init(&s->disk, &s->loop.uv);
         s->db.disk = &s->disk;
         tenant_changes_init(s);
         recorder_init(s);
@@ -274,7 +130,7 @@ static int init_base(struct server *s, struct config *config)
         parked_init(s);
         key_waits_init(s);
         turns_init(s);
-        turn_watch_init(&s->turn_watch, &s->loop);
+        turn_watch_init(&s->turn_watch, &s->loop.uv);
         sizing_timer_init(s);
         reaping_init(s);
         return 0;
@@ -346,8 +202,8 @@ enum exit_code server_init(
                 return EXIT_OTHER;
         }
         s->source = *source;
-        s->old_sockets = getenv(INBOUND_TEST_VARIABLE) != NULL;
-        if (s->old_sockets)
+        s->sockets.old_sockets = getenv(INBOUND_TEST_VARIABLE) != NULL;
+        if (s->sockets.old_sockets)
                 log_warning("clients may send file descriptors (" INBOUND_TEST_VARIABLE
                             "), as on kernels before 6.16: for tests alone");
         open_room(s);
@@ -367,7 +223,7 @@ enum exit_code server_init(
                 code = EXIT_SOCKET;
         else if (tenantdb_open(&s->db, s->config.daemon.state_dir, &s->disk, log_report, NULL) < 0)
                 code = EXIT_STATE;
-        s->keeps_state = code == EXIT_OK;
+        s->life.keeps_state = code == EXIT_OK;
         if (code == EXIT_OK && tenants_load(s) < 0)
                 code = EXIT_CONFIG;
         if (code == EXIT_OK)
@@ -406,13 +262,13 @@ int server_init_for_test(struct server *s, struct config *config, struct device 
 
 static int open_sockets(struct server *s, struct detail *d)
 {
-        int r = listener_open(s, LISTEN_ADMIN, NULL, &s->admin_listener, d);
+        int r = listener_open(s, LISTEN_ADMIN, NULL, &s->sockets.admin_listener, d);
 
         if (r == 0)
-                r = listener_open(s, LISTEN_MONITOR, NULL, &s->monitor_listener, d);
+                r = listener_open(s, LISTEN_MONITOR, NULL, &s->sockets.monitor_listener, d);
         if (r == 0 && s->config.daemon.default_socket)
-                r = listener_open(s, LISTEN_DEFAULT, NULL, &s->default_listener, d);
-        list_for_each (t, &s->tenancies, struct tenancy, link)
+                r = listener_open(s, LISTEN_DEFAULT, NULL, &s->sockets.default_listener, d);
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 if (r == 0)
                         r = tenancy_listen(t, d);
         return r;
@@ -420,17 +276,18 @@ static int open_sockets(struct server *s, struct detail *d)
 
 static void on_stop_signal(uv_signal_t *signal, int number)
 {
-        struct server *s = container_of(signal, struct server, signals[number == SIGTERM ? 0 : 1]);
+        struct server *s =
+                container_of(signal, struct server, life.signals[number == SIGTERM ? 0 : 1]);
 
-        if (s->stopping) /* asked twice: waits for nobody any more */
-                uv_stop(&s->loop);
+        if (s->life.stopping) /* asked twice: waits for nobody any more */
+                uv_stop(&s->loop.uv);
         else
                 server_stop(s);
 }
 
 static void on_reload_signal(uv_signal_t *signal, int number)
 {
-        (void)reload_config(container_of(signal, struct server, signals[2]), NULL, NULL);
+        (void)reload_config(container_of(signal, struct server, life.signals[2]), NULL, NULL);
 }
 
 static void on_watchdog(uv_timer_t *timer)
@@ -442,50 +299,30 @@ static void start_handles(struct server *s)
 {
         uint64_t watchdog_usec = 0;
 
-        uv_signal_start(&s->signals[0], on_stop_signal, SIGTERM);
-        uv_signal_start(&s->signals[1], on_stop_signal, SIGINT);
-        uv_signal_start(&s->signals[2], on_reload_signal, SIGHUP);
+        uv_signal_start(&s->life.signals[0], on_stop_signal, SIGTERM);
+        uv_signal_start(&s->life.signals[1], on_stop_signal, SIGINT);
+        uv_signal_start(&s->life.signals[2], on_reload_signal, SIGHUP);
         if (sd_watchdog_enabled(0, &watchdog_usec) > 0) {
                 uint64_t half_msec = MAX(watchdog_usec / 2000, UINT64_C(1));
 
-                uv_timer_start(&s->watchdog, on_watchdog, half_msec, half_msec);
+                uv_timer_start(&s->life.watchdog, on_watchdog, half_msec, half_msec);
         }
-}
-
-#define STATUS_BYTES 64 /* of the line below, with room */
-
-static const char *format_status(const struct server *s, char line[STATUS_BYTES])
-{
-        unsigned n = 0;
-
-        list_for_each (t, &s->tenancies, struct tenancy, link)
-                n++;
-        snprintf(line, STATUS_BYTES, "STATUS=%u tenant%s%s", n, n == 1 ? "" : "s",
-                s->store.draining ? ", draining" : "");
-        return line;
-}
-
-void server_notify_status(struct server *s)
-{
-        char line[STATUS_BYTES];
-
-        notify_now(format_status(s, line));
 }
 
 /* What there is from the beginning. */
 static void note_start(struct server *s)
 {
-        const struct recovery *r = &s->recovery;
+        const struct recovery *r = &s->life.recovery;
         char detail[CHRONICLE_DETAIL_MAX + 1] = "the cache starts empty";
 
-        if (s->took_over)
+        if (s->life.took_over)
                 snprintf(detail, sizeof(detail),
                         "taken over: %" PRIu64 " pages in %u namespaces, %u clients; lost: %u "
                         "namespaces, %u clients over which kvleased died",
                         r->n_pages, r->n_namespaces, r->n_clients, r->n_lost, r->n_culprits);
         server_note(s, &(struct chronicle_note){.kind = EVENT_DAEMON,
                                .reason = "started",
-                               .pages = s->took_over ? r->n_pages : 0,
+                               .pages = s->life.took_over ? r->n_pages : 0,
                                .detail = detail});
 }
 
@@ -493,7 +330,7 @@ static void say_ready(struct server *s)
 {
         char budget[FORMAT_BYTES_MAX], status[STATUS_BYTES];
 
-        if (list_is_empty(&s->tenancies))
+        if (list_is_empty(&s->tenancies.list))
                 log_notice("there is no tenant yet: add one with 'kvleasectl tenants add NAME "
                            "limit=4GiB' or a [tenant NAME] section in %s",
                         s->source.file ? s->source.file : CONFIG_DEFAULT_FILE);
@@ -501,8 +338,8 @@ static void say_ready(struct server *s)
                 "ready in %s, %s to lease", s->rundir.path, format_bytes(s->budget_bytes, budget));
         note_start(s);
         /* These may block; nobody is served yet who would wait with them. */
-        sd_notify(0, format_status(s, status));
-        s->ready_nsec = clock_now_nsec();
+        sd_notify(0, status_format(s, status));
+        s->life.ready_nsec = clock_now_nsec();
         sd_notify(0, "READY=1");
 }
 
@@ -511,9 +348,9 @@ enum exit_code server_start(struct server *s)
         struct detail d = {""};
         int r = kept_sockets_load(s);
 
-        s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        s->sockets.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
         descriptors_attach(s);
-        s->serving = true;
+        s->life.serving = true;
         if (r == 0)
                 r = open_sockets(s, &d);
         if (r < 0) {
@@ -526,7 +363,7 @@ enum exit_code server_start(struct server *s)
         keeping_say(s);
         keeping_settle(s); /* who is READY may be killed: nobody is served yet who would wait */
         start_handles(s);
-        if (s->took_over)
+        if (s->life.took_over)
                 upkeep_timer_expect(s); /* for what nobody comes back to */
         say_ready(s);
         return EXIT_OK;
@@ -535,69 +372,15 @@ enum exit_code server_start(struct server *s)
 enum exit_code server_run(struct server *s)
 {
         turn_watch_start(&s->turn_watch);
-        uv_run(&s->loop, UV_RUN_DEFAULT);
-        return s->restarting ? EXIT_RESTART : EXIT_OK;
-}
-
-void server_output_drained(struct server *s)
-{
-        if (!s->stopping || tenant_changes_are_left(s))
-                return;
-        list_for_each (p, &s->peers, struct peer, link)
-                if (p->state != PEER_GONE && !outqueue_is_empty(&p->out))
-                        return;
-        uv_stop(&s->loop);
-}
-
-static void on_stop_timeout(uv_timer_t *timer)
-{
-        uv_stop(timer->loop);
-}
-
-static void close_listeners(struct server *s)
-{
-        s->serving = false;
-        listener_leave(s->admin_listener);
-        listener_leave(s->monitor_listener);
-        listener_leave(s->default_listener);
-        s->admin_listener = s->monitor_listener = s->default_listener = NULL;
-        list_for_each (t, &s->tenancies, struct tenancy, link) {
-                listener_leave(t->listener);
-                t->listener = NULL;
-        }
-}
-
-void server_stop(struct server *s)
-{
-        if (s->stopping)
-                return;
-        s->stopping = true;
-        culprits_forget(&s->store);
-        log_message(LOG_STOPPING, NULL, "stopping");
-        server_note(s, &(struct chronicle_note){.kind = EVENT_DAEMON,
-                               .reason = s->restarting ? "restarting" : "stopping"});
-        notify_now("STOPPING=1");
-        close_listeners(s);
-        if (!keeping_is_on(&s->keeping)) /* else they ask the next daemon again */
-                parked_refuse(s);
-        events_to_all(s, KVLEASE__V1__NOTICE_EVENT__KIND__SHUTDOWN, "kvleased stops");
-        followers_end(s);
-        uv_timer_start(&s->stop_timer, on_stop_timeout,
-                s->config.daemon.stop_timeout_nsec / NSEC_PER_MSEC, 0);
-        server_output_drained(s);
-}
-
-void server_restart(struct server *s)
-{
-        s->restarting = true;
-        server_stop(s);
+        uv_run(&s->loop.uv, UV_RUN_DEFAULT);
+        return s->life.restarting ? EXIT_RESTART : EXIT_OK;
 }
 
 static size_t count_mapping(const struct server *s)
 {
         size_t n = 0;
 
-        list_for_each (p, &s->peers, struct peer, link)
+        list_for_each (p, &s->peers.list, struct peer, link)
                 n += p->member && p->member->n_mapped_sets > 0;
         return n;
 }
@@ -617,7 +400,7 @@ static void leave_signals(struct server *s)
                 sigaddset(&set, numbers[i]);
         pthread_sigmask(SIG_BLOCK, &set, NULL);
         for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
-                uv_signal_stop(&s->signals[i]);
+                uv_signal_stop(&s->life.signals[i]);
                 signal(numbers[i], SIG_IGN);
         }
 }
@@ -625,28 +408,28 @@ static void leave_signals(struct server *s)
 static void close_loop(struct server *s)
 {
         uv_handle_t *handles[] = {
-                (uv_handle_t *)&s->work,
-                (uv_handle_t *)&s->queue_prepare,
-                (uv_handle_t *)&s->hello_timer,
-                (uv_handle_t *)&s->stop_timer,
-                (uv_handle_t *)&s->look_timer,
-                (uv_handle_t *)&s->quiet_timer,
-                (uv_handle_t *)&s->watchdog,
+                (uv_handle_t *)&s->loop.work,
+                (uv_handle_t *)&s->services.queue_prepare,
+                (uv_handle_t *)&s->peers.hello_timer,
+                (uv_handle_t *)&s->life.stop_timer,
+                (uv_handle_t *)&s->peers.look_timer,
+                (uv_handle_t *)&s->peers.quiet_timer,
+                (uv_handle_t *)&s->life.watchdog,
                 (uv_handle_t *)&s->recall_timer,
-                (uv_handle_t *)&s->wait_timer,
-                (uv_handle_t *)&s->grace_timer,
-                (uv_handle_t *)&s->compact_timer,
-                (uv_handle_t *)&s->upkeep_timer,
-                (uv_handle_t *)&s->leasables_timer,
-                (uv_handle_t *)&s->follow_timer,
-                (uv_handle_t *)&s->sizing_timer,
+                (uv_handle_t *)&s->leases.timer,
+                (uv_handle_t *)&s->peers.grace_timer,
+                (uv_handle_t *)&s->services.compact_timer,
+                (uv_handle_t *)&s->services.upkeep_timer,
+                (uv_handle_t *)&s->services.leasables_timer,
+                (uv_handle_t *)&s->followers.timer,
+                (uv_handle_t *)&s->services.sizing_timer,
                 (uv_handle_t *)&s->reaping.timer,
-                (uv_handle_t *)&s->turns_timer,
-                (uv_handle_t *)&s->turns_check,
+                (uv_handle_t *)&s->turns.timer,
+                (uv_handle_t *)&s->turns.check,
                 (uv_handle_t *)&s->turn_watch.prepare,
-                (uv_handle_t *)&s->signals[0],
-                (uv_handle_t *)&s->signals[1],
-                (uv_handle_t *)&s->signals[2],
+                (uv_handle_t *)&s->life.signals[0],
+                (uv_handle_t *)&s->life.signals[1],
+                (uv_handle_t *)&s->life.signals[2],
         };
         int r;
 
@@ -658,9 +441,9 @@ static void close_loop(struct server *s)
         for (size_t i = 0; i < ARRAY_SIZE(handles); i++)
                 uv_close(handles[i], NULL);
         /* The last peer's end may have stopped the loop once more: a run ends at that first. */
-        while (uv_run(&s->loop, UV_RUN_DEFAULT) != 0)
+        while (uv_run(&s->loop.uv, UV_RUN_DEFAULT) != 0)
                 ;
-        r = uv_loop_close(&s->loop);
+        r = uv_loop_close(&s->loop.uv);
         assert(r == 0);
         (void)r;
 }
@@ -679,17 +462,17 @@ static void leave_store(struct server *s)
 {
         end_indexes(s);
         discards_stop(&s->store.discards);
-        s->left_behind |= !store_close_disks(&s->store);
+        s->life.left_behind |= !store_close_disks(&s->store);
         transfer_deinit(&s->store); /* its threads; pages are as they are */
         list_for_each (pool, &s->store.pools, struct pool, link)
-                s->left_behind |= pool->queue != NULL;
+                s->life.left_behind |= pool->queue != NULL;
 }
 
 static void free_store(struct server *s)
 {
         if (!store_deinit(&s->store))
-                s->left_behind = true;
-        if (s->left_behind)
+                s->life.left_behind = true;
+        if (s->life.left_behind)
                 log_warning("a GPU's driver hangs or is slow: kvleased ends without it");
 }
 
@@ -702,10 +485,10 @@ void server_deinit(struct server *s)
         if (n_mapping > 0 && !goes_on)
                 log_notice(
                         "%zu clients still map memory: it stays theirs until they exit", n_mapping);
-        s->leaving = true;
-        close_listeners(s);
+        s->life.leaving = true;
+        stop_close_listeners(s);
         keeping_stop(s);
-        list_for_each_safe (p, &s->peers, struct peer, link) {
+        list_for_each_safe (p, &s->peers.list, struct peer, link) {
                 /*
                  * Giving back what is mapped would show zeros to a process that may be reading: the
                  * state is left to the end of this process, the memory to the kernel and its users;
@@ -726,15 +509,15 @@ void server_deinit(struct server *s)
                 leave_store(s);
         else
                 free_store(s);
-        if (!s->left_behind)
+        if (!s->life.left_behind)
                 keeping_free(s);
         kept_sockets_deinit(s);
         activation_deinit(&s->activation);
         tenantdb_close(&s->db);
-        arena_deinit(&s->arena);
+        arena_deinit(&s->scratch.arena);
         config_deinit(&s->config);
-        s->spare_fd = fd_close(s->spare_fd);
-        descriptors_open(s);
+        s->sockets.spare_fd = fd_close(s->sockets.spare_fd);
+        admin_fds_open(s);
         if (goes_on)
                 rundir_leave(&s->rundir);
         else

@@ -75,7 +75,7 @@ static void connect_client(struct client *c, enum listener_kind kind, const char
 /* NULL where it is gone. */
 static struct peer *peer_of(const struct client *c)
 {
-        list_for_each (p, &server.peers, struct peer, link)
+        list_for_each (p, &server.peers.list, struct peer, link)
                 if (p->id == c->peer_id && p->parser)
                         return p;
         return NULL;
@@ -113,7 +113,7 @@ static void read_replies(struct client *c)
 static void turn(struct client *c)
 {
         do
-                uv_run(&server.loop, UV_RUN_NOWAIT);
+                uv_run(&server.loop.uv, UV_RUN_NOWAIT);
         while (tenant_changes_are_left(&server)); /* by a thread: the same each time */
         read_replies(c);
 }
@@ -209,7 +209,7 @@ static void check_state(void)
 static void stop_server(void)
 {
         /* As if each process had exited: what it maps goes, too. */
-        list_for_each_safe (p, &server.peers, struct peer, link)
+        list_for_each_safe (p, &server.peers.list, struct peer, link)
                 peer_end(p);
         check_state();
         server_deinit(&server);

@@ -82,7 +82,7 @@ static void start_server(void)
         CHECK(config_parse("fuzz", text, strlen(text), &config, ignore_report, NULL) == 0);
         CHECK(device_open("host", NULL, &device, why) == 0);
         CHECK(server_init_for_test(&server, &config, device, BUDGET, SET_BYTES) == 0);
-        server.test_clock = &now_nsec;
+        server.clock.nsec = &now_nsec;
         server.store.keep = (struct keep){&keep_parent_ops, &keep};
         CHECK(takeover_begin(&server, &d) == 0);
         CHECK(takeover_end(&server, &d) == 0);
@@ -101,10 +101,10 @@ static void check_state(void)
 
 static void stop_server(void)
 {
-        list_for_each_safe (p, &server.peers, struct peer, link)
+        list_for_each_safe (p, &server.peers.list, struct peer, link)
                 peer_end(p);
         check_state();
-        server.test_clock = NULL; /* no mapping of its own */
+        server.clock.nsec = NULL; /* no mapping of its own */
         server_deinit(&server);
 }
 
@@ -113,7 +113,7 @@ static void stop_server(void)
 static void turn(void)
 {
         do
-                uv_run(&server.loop, UV_RUN_NOWAIT);
+                uv_run(&server.loop.uv, UV_RUN_NOWAIT);
         while (tenant_changes_are_left(&server)); /* by a thread: the same each time */
         for (unsigned i = 0; i < N_ACTORS; i++)
                 client_read(&clients[i]);
@@ -121,7 +121,7 @@ static void turn(void)
 
 static struct peer *peer_of(const struct client *c)
 {
-        list_for_each (p, &server.peers, struct peer, link)
+        list_for_each (p, &server.peers.list, struct peer, link)
                 if (p->id == c->peer_id && p->parser)
                         return p;
         return NULL;

@@ -13,7 +13,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/server/services/descriptors.h"
+#include "daemon/server/objects/sockets.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/unit/child.h"
 
@@ -283,14 +283,14 @@ bool proc_holds_reserve(pid_t pid)
         char path[64], target[16];
         unsigned n = 0;
 
-        for (int fd = 0; fd < RESERVE_FDS_MAX && n < DESCRIPTORS_ADMIN + 1; fd++) {
+        for (int fd = 0; fd < RESERVE_FDS_MAX && n < SOCKETS_ADMIN_FDS + 1; fd++) {
                 ssize_t len;
 
                 snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
                 len = readlink(path, target, sizeof(target));
                 n += len == strlen("/dev/null") && memcmp(target, "/dev/null", (size_t)len) == 0;
         }
-        return n >= DESCRIPTORS_ADMIN + 1; /* and its stdin */
+        return n >= SOCKETS_ADMIN_FDS + 1; /* and its stdin */
 }
 
 int64_t proc_status_value(pid_t pid, const char *name)

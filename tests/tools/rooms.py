@@ -14,7 +14,9 @@ ROOMS: dict[str, list[str]] = {
         "ground", "objects", "quota", "memory", "catalog", "clients", "moves", "sessions", "reclaim", "tiers", "requests",
         "recovery",
     ],
-    "daemon/server": ["system", "settings", "keeping", "peers", "waits", "services", "tenants", "handlers"],
+    "daemon/server": [
+        "system", "settings", "wire", "objects", "keeping", "sockets", "peers", "waits", "services", "tenants", "handlers",
+    ],
     "client/lib": [
         "connection", "shared", "objects", "keys", "mapping", "calls", "rings", "pages", "ahead", "life",
     ],

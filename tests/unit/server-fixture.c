@@ -63,10 +63,10 @@ void world_check(struct world *w)
 
 void world_stop(struct world *w)
 {
-        list_for_each_safe (p, &w->server.peers, struct peer, link)
+        list_for_each_safe (p, &w->server.peers.list, struct peer, link)
                 peer_end(p);
         world_check(w);
-        assert_true(list_is_empty(&w->server.parked));
+        assert_true(list_is_empty(&w->server.leases.parked));
         server_deinit(&w->server);
 }
 
@@ -83,7 +83,7 @@ void world_end(struct world *w)
 {
         world_check(w);
         world_stop(w);
-        assert_false(w->server.left_behind);
+        assert_false(w->server.life.left_behind);
         assert_true(w->device.closed);
         assert_int_equal(w->device.n_extents, 0);
         world_free(w);
@@ -146,7 +146,7 @@ static void take_frame(struct world *w, struct client *c, const struct frame *f)
 
 void world_turn(struct world *w)
 {
-        uv_run(&w->server.loop, UV_RUN_NOWAIT);
+        uv_run(&w->server.loop.uv, UV_RUN_NOWAIT);
         for (unsigned i = 0; i < w->n_clients; i++) {
                 struct client *c = &w->clients[i];
                 struct frame f;
@@ -285,7 +285,7 @@ struct client *connect_client(struct world *w, pid_t pid, const struct client *m
 
 struct peer *peer_of(struct world *w, const struct client *c)
 {
-        list_for_each (p, &w->server.peers, struct peer, link)
+        list_for_each (p, &w->server.peers.list, struct peer, link)
                 if (p->id == c->peer_id)
                         return p;
         return NULL;

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/peers/ring.h"
+#include "daemon/server/wire/ring.h"
 
 #define N_SUB  SHM_SUB_ENTRIES
 #define N_COMP SHM_COMP_ENTRIES
@@ -58,10 +58,7 @@ void __wrap_submit_one(struct member *m, struct submit_chain *chain, const struc
                 ret->fetching = (struct attach *)&executed;
 }
 
-bool __wrap_fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
-        struct submit_result *ret);
-
-bool __wrap_fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
+static bool begin_fetch(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
         struct submit_result *ret)
 {
         assert_ptr_equal(a, &executed);
@@ -78,6 +75,7 @@ static void client_open(struct client *c)
         *c = (struct client){.shm = NULL};
         memset(&executed, 0, sizeof(executed));
         assert_int_equal(ring_open(&c->ring, 77, 0xb007, &fd), 0);
+        c->ring.fetch = begin_fetch;
         c->shm = mmap(NULL, SHM_CLIENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         assert_true(c->shm != MAP_FAILED);
         fd_close(fd);

@@ -22,7 +22,7 @@ static int handle(struct world *w, struct client *c, handler_fn fn, const void *
                 .server = &w->server, .peer = peer_of(w, c), .message = m, .reply = reply};
         int r;
 
-        arena_reset(&w->server.arena);
+        arena_reset(&w->server.scratch.arena);
         r = fn(&rq);
         *d = rq.detail;
         return r;

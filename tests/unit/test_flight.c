@@ -323,17 +323,17 @@ static void test_waits_of_one_key(void **state)
                 say_wait(other, 0, 60000);
         say_wait(other, 1, 60000);
         await_waits(&w, other, KEY_WAITS_MAX);
-        assert_int_equal(w.server.key_waits.n_used, 2);
+        assert_int_equal(w.server.key_waits.groups.n_used, 2);
         say_free(c, 2); /* nobody waits for it */
         say_free(c, 1);
         expect(&w, c, "FREE:0 FREE:0 ");
         expect(&w, other, "WAIT:1 ");
         assert_int_equal(peer_of(&w, other)->n_key_waits, KEY_WAITS_MAX - 1);
-        assert_int_equal(w.server.key_waits.n_used, 1);
-        assert_true(list_is_empty(&w.server.key_waits_due));
+        assert_int_equal(w.server.key_waits.groups.n_used, 1);
+        assert_true(list_is_empty(&w.server.key_waits.due));
         say_bye(other);
         AWAIT(&w, !peer_of(&w, other));
-        assert_int_equal(w.server.key_waits.n_used, 0);
+        assert_int_equal(w.server.key_waits.groups.n_used, 0);
         world_end(&w);
 }
 

@@ -48,7 +48,7 @@ static void start(struct world *w)
         snprintf(text, sizeof(text), "[daemon]\nstate_dir=%s\n[tenant a]\nlimit=1MiB\n", state_dir);
         world_init(w, "fake");
         world_serve(w, text, 16);
-        w->server.keeps_state = true;
+        w->server.life.keeps_state = true;
         w->server.store.evict = &policy;
         loaded = 0;
 }

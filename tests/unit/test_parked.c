@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/services/queues.h"
+#include "daemon/server/services/stop.h"
 #include "daemon/server/system/disk.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/parked.h"
@@ -195,7 +196,7 @@ static void test_close_while_parked(void **state)
         close.ns_id = NS_ID;
         say(c, MSG_NS_CLOSE, &close.base);
         expect(&w, c, "LEASE:34 NS_CLOSE:0 LEASE:34 ");
-        assert_true(list_is_empty(&w.server.parked) && list_is_empty(&w.server.store.waits));
+        assert_true(list_is_empty(&w.server.leases.parked) && list_is_empty(&w.server.store.waits));
         fake_device_unblock(&w.device);
         world_end(&w);
 }
@@ -311,7 +312,7 @@ static void test_many_in_turns(void **state)
         for (unsigned i = 1; i < N; i++)
                 expect(&w, clients[i], "LEASE:4 ");
         ask_devices(&w, admin, "ok", 0);
-        AWAIT(&w, uv_backend_timeout(&w.server.loop) == -1);
+        AWAIT(&w, uv_backend_timeout(&w.server.loop.uv) == -1);
         world_end(&w);
 }
 
@@ -348,7 +349,7 @@ static void test_many_wait_on(void **state)
         park_many(&w, clients, N, "destroy");
         fake_device_block(&w.device, "create");
         fake_device_wait_inside(&w.device);
-        AWAIT(&w, uv_backend_timeout(&w.server.loop) > 50000);
+        AWAIT(&w, uv_backend_timeout(&w.server.loop.uv) > 50000);
         assert_int_equal(count_answered(&w, clients, N), 0);
         fake_device_unblock(&w.device);
         for (unsigned i = 0; i < N; i++)
@@ -454,7 +455,7 @@ static void test_hang_up_with_memory(void **state)
         say_lease(c, SET_PAGES);
         hang_up(c);
         AWAIT(&w, peer_of(&w, c)->state == PEER_WAITING);
-        assert_true(list_is_empty(&w.server.parked));
+        assert_true(list_is_empty(&w.server.leases.parked));
         fake_device_unblock(&w.device);
         AWAIT(&w, w.server.store.n_extents == 1);
         world_end(&w);
@@ -551,10 +552,10 @@ static void test_idle(void **state)
         AWAIT(&w, is_parked(&w, c));
         world_turn(&w);
         /* Just the deadline, beside what looks after rings a moment later. */
-        AWAIT(&w, uv_backend_timeout(&w.server.loop) > 50000);
+        AWAIT(&w, uv_backend_timeout(&w.server.loop.uv) > 50000);
         fake_device_unblock(&w.device);
         expect(&w, c, "LEASE:0 ");
-        AWAIT(&w, uv_backend_timeout(&w.server.loop) == -1);
+        AWAIT(&w, uv_backend_timeout(&w.server.loop.uv) == -1);
         world_end(&w);
 }
 
@@ -569,7 +570,7 @@ static void test_end_with_a_hanging_driver(void **state)
         say_lease(c, 1);
         expect(&w, c, "LEASE:42 ");
         world_stop(&w);
-        assert_true(w.server.left_behind);
+        assert_true(w.server.life.left_behind);
         fake_device_unblock(&w.device);
         fake_device_wait_closed(&w.device);
         world_free(&w);
@@ -662,7 +663,7 @@ static enum exit_code start_in_vain(char *ret_said, size_t size)
         rewind(file);
         ret_said[fread(ret_said, 1, size - 1, file)] = '\0';
         fclose(file);
-        assert_false(w.server.left_behind);
+        assert_false(w.server.life.left_behind);
         assert_true(code == EXIT_OTHER || w.device.closed);
         fake_device_deinit(&w.device);
         return code;

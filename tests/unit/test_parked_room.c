@@ -65,7 +65,7 @@ static void start_queueing(struct world *w, const char *max_wait)
 /* No timer runs for leases that wait. */
 static bool is_idle(struct world *w)
 {
-        return !uv_is_active((uv_handle_t *)&w->server.wait_timer);
+        return !uv_is_active((uv_handle_t *)&w->server.leases.timer);
 }
 
 static void test_room_by_own_free(void **state)
@@ -80,8 +80,8 @@ static void test_room_by_own_free(void **state)
         say_lease(c, 2);
         AWAIT(&w, is_parked(&w, c));
         world_check(&w);
-        AWAIT(&w, !w.server.in_round && !w.server.room_came);
-        uv_timer_stop(&w.server.wait_timer); /* a free is noticed without it */
+        AWAIT(&w, !w.server.leases.in_round && !w.server.leases.room_came);
+        uv_timer_stop(&w.server.leases.timer); /* a free is noticed without it */
         say_free(c, 3);
         say_free(c, 4);
         AWAIT(&w, !is_parked(&w, c));
@@ -136,7 +136,7 @@ static void test_room_without_a_word(void **state)
         seal_all_shared(a);
         say_lease(c, 1);
         AWAIT(&w, is_parked(&w, c));
-        AWAIT(&w, !w.server.in_round && !w.server.room_came);
+        AWAIT(&w, !w.server.leases.in_round && !w.server.leases.room_came);
         assert_true(is_parked(&w, c));
         a->share.counters[7]--;
         expect(&w, c, "LEASE:0 ");
@@ -199,11 +199,11 @@ static void test_device_is_not_for_room(void **state)
         expect(&w, c, "LEASE:0 ");
         say_lease(other, 1);
         AWAIT(&w, is_parked(&w, other));
-        AWAIT(&w, !w.server.in_round && !w.server.room_came);
+        AWAIT(&w, !w.server.leases.in_round && !w.server.leases.room_came);
         parked_make_due(&w.server, list_first(&w.server.store.pools, struct pool, link));
-        assert_true(list_is_empty(&w.server.due));
-        assert_true(w.server.room_came);
-        AWAIT(&w, !w.server.in_round && !w.server.room_came);
+        assert_true(list_is_empty(&w.server.leases.due));
+        assert_true(w.server.leases.room_came);
+        AWAIT(&w, !w.server.leases.in_round && !w.server.leases.room_came);
         world_end(&w);
 }
 

@@ -209,7 +209,7 @@ static void expect_no_grace(struct world *w, struct client *c)
         AWAIT(w, !peer_of(w, c) || peer_of(w, c)->state == PEER_LINGERING);
         assert_null(peer_of(w, c));
         AWAIT(w, w->device.n_extents == 0);
-        assert_int_equal(uv_is_active((uv_handle_t *)&w->server.grace_timer), 0);
+        assert_int_equal(uv_is_active((uv_handle_t *)&w->server.peers.grace_timer), 0);
 }
 
 static void test_no_grace(void **state)
@@ -242,7 +242,7 @@ static void test_bye_needs_no_grace(void **state)
         assert_int_equal(ask(&w, c, MSG_BYE, &bye.base), 0);
         AWAIT(&w, w.device.n_extents == 0);
         AWAIT(&w, peer_of(&w, c) == NULL);
-        assert_int_equal(uv_is_active((uv_handle_t *)&w.server.grace_timer), 0);
+        assert_int_equal(uv_is_active((uv_handle_t *)&w.server.peers.grace_timer), 0);
         end(&w);
 }
 
@@ -348,7 +348,7 @@ static void test_quarantine(void **state)
         free_all(&w, c);
         AWAIT(&w, c->recall_idle);
         /* The client may take years: nothing runs until it says so. */
-        AWAIT(&w, uv_backend_timeout(&w.server.loop) == -1);
+        AWAIT(&w, uv_backend_timeout(&w.server.loop.uv) == -1);
         world_check(&w);
         assert_int_equal(say_unmapped(&w, c, 0), 0);
         AWAIT(&w, w.device.n_extents == 0);

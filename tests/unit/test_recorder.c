@@ -39,7 +39,7 @@ static void begin(struct bench *b)
         snprintf(text, sizeof(text), "[daemon]\nstate_dir=%s\n[tenant a]\nlimit=1MiB\n", b->dir);
         world_init(&b->w, "fake");
         world_serve(&b->w, text, 16);
-        b->w.server.keeps_state = true;
+        b->w.server.life.keeps_state = true;
         b->c = connect_client(&b->w, getpid(), NULL);
         b->a = list_first(&peer_of(&b->w, b->c)->member->attachments, struct attach, member_link);
 }

@@ -24,7 +24,7 @@ static void test_goes_on(void **state)
 
         again = resume(s, getpid(), &i, &pending, 1);
         assert_null(peer_of(&s->w, c));
-        assert_int_equal(s->w.server.n_peers, 1);
+        assert_int_equal(s->w.server.peers.n_peers, 1);
         assert_int_equal(attach_of(s, again)->grants->n_pages, 2);
         assert_int_equal(s->w.server.store.n_members, 1);
         assert_int_equal(lease(s, again, 1), WIRE_INVALID);
@@ -244,7 +244,7 @@ static void test_forged(void **state)
         struct scene *s = start("[tenant a]\n[tenant b]\n");
         struct client *c = connect_worker(s, getpid());
         struct identity i = identity_of(s, c), wrong = i, old;
-        uint64_t n = s->w.server.n_violations;
+        uint64_t n = s->w.server.peers.n_violations;
 
         wrong.token[3] ^= 1;
         refuse(s, "a", getpid(), i, WIRE_DENIED, "has a connection that is open");
@@ -252,7 +252,7 @@ static void test_forged(void **state)
         refuse(s, "a", other, i, WIRE_DENIED, "another process");
         refuse(s, "a", getpid(), wrong, WIRE_LOST, "token");
         refuse(s, "a", other, wrong, WIRE_LOST, "token");
-        assert_int_equal(s->w.server.n_violations, n + 4);
+        assert_int_equal(s->w.server.peers.n_violations, n + 4);
         refuse(s, "b", getpid(), i, WIRE_LOST, "no client");
         wrong.id = 12345;
         refuse(s, "a", getpid(), wrong, WIRE_LOST, "no client");

@@ -259,7 +259,7 @@ static uint32_t purge(struct world *w, struct client *admin, const char *tenant,
 
 static ProtobufCMessage *make_row(struct request *rq, void *object)
 {
-        Kvlease__V1__AdminSession *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        Kvlease__V1__AdminSession *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
 
         assert_non_null(row);
         kvlease__v1__admin_session__init(row);
@@ -277,7 +277,7 @@ static void test_page_memory(void **state)
         world_init(&w, "fake");
         world_serve(&w, TENANT, 4);
         rq = (struct request){.server = &w.server};
-        arena_reset(&w.server.arena);
+        arena_reset(&w.server.scratch.arena);
         for (uint64_t id = 1; id <= 200000; id++)
                 assert_int_equal(rows_add(&rows, id, NULL), 0);
         assert_int_equal(rows_fill_page(&rq, 0, &rows, make_row, &page), 0);
@@ -533,7 +533,7 @@ static void test_expiry(void **state)
 /* Seconds until the daemon wakes for what expires; 0: it doesn't. */
 static uint64_t upkeep_due_sec(const struct world *w)
 {
-        const uv_timer_t *timer = &w->server.upkeep_timer;
+        const uv_timer_t *timer = &w->server.services.upkeep_timer;
 
         return uv_is_active((const uv_handle_t *)timer) ? uv_timer_get_due_in(timer) / 1000 : 0;
 }
@@ -557,7 +557,7 @@ static void test_sleeps_until_expiry(void **state)
         m.id = (ProtobufCBinaryData){1, (uint8_t *)"s"};
         m.expire_sec = 1000;
         assert_int_equal(ask(&w, c, MSG_SESSION_OPEN, &m.base), OK);
-        AWAIT(&w, !uv_is_active((const uv_handle_t *)&w.server.upkeep_timer));
+        AWAIT(&w, !uv_is_active((const uv_handle_t *)&w.server.services.upkeep_timer));
         usleep(10000);
         before = clock_now_nsec();
         peer_end(peer_of(&w, c));

@@ -46,11 +46,11 @@ static void test_next_daemon(void **state)
         assert_int_equal(fake_keep_fork(&s->keep, NULL, 0, live, NULL), 0);
         kill_process(facts->dead_pid);
         start_daemon(s, "[tenant a]\nmax_clients = 3\n");
-        assert_int_equal(s->w.server.n_peers, 3);
-        assert_int_equal(s->w.server.n_adopted, 3);
-        AWAIT(&s->w, s->w.server.n_peers == 2);
+        assert_int_equal(s->w.server.peers.n_peers, 3);
+        assert_int_equal(s->w.server.peers.n_adopted, 3);
+        AWAIT(&s->w, s->w.server.peers.n_peers == 2);
         assert_int_equal(s->w.server.store.n_members, 2);
-        list_for_each (p, &s->w.server.peers, struct peer, link)
+        list_for_each (p, &s->w.server.peers.list, struct peer, link)
                 assert_string_equal(
                         peer_state_name(p), p->muted ? "waiting for exit" : "waiting to resume");
         refuse(s, "a", getpid(), facts->muted, WIRE_DENIED, "is ignored");
@@ -66,9 +66,9 @@ static void test_next_daemon(void **state)
         assert_true(ring_is_open(&peer_of(&s->w, c)->ring));
         assert_int_equal(resumed(s, c), 0);
         AWAIT(&s->w, c->n_left == 1); /* who died while there was no daemon */
-        assert_int_equal(s->w.server.n_adopted, 1);
-        assert_int_equal(s->w.server.n_resumed, 1);
-        assert_int_equal(s->w.server.recovery.n_clients, 3);
+        assert_int_equal(s->w.server.peers.n_adopted, 1);
+        assert_int_equal(s->w.server.peers.n_resumed, 1);
+        assert_int_equal(s->w.server.life.recovery.n_clients, 3);
 
         /* Once more, of the same daemon: it isn't counted again. */
         m = peer_of(&s->w, c)->member;
@@ -76,7 +76,7 @@ static void test_next_daemon(void **state)
         facts->alive = break_off(s, c);
         m->n_mapped_sets--;
         (void)resume(s, getpid(), &facts->alive, NULL, 0);
-        assert_int_equal(s->w.server.n_resumed, 1);
+        assert_int_equal(s->w.server.peers.n_resumed, 1);
         end(s);
 }
 
@@ -104,7 +104,7 @@ static void test_without_descriptors(void **state)
         for (unsigned i = 0; i < 10; i++)
                 world_turn(&s->w);
         assert_int_equal(s->w.server.store.n_members, 1);
-        assert_int_equal(s->w.server.n_adopted, 1);
+        assert_int_equal(s->w.server.peers.n_adopted, 1);
         end(s);
 }
 
@@ -171,7 +171,7 @@ static void test_lost_client(void **state)
         start_daemon(s, "[tenant a]\n");
         assert_int_equal(s->w.server.store.state->is_unsure, 0);
         refuse(s, "a", getpid(), facts->alive, WIRE_LOST, "before it was kept");
-        assert_int_equal(s->w.server.n_adopted, 3); /* until it exits */
+        assert_int_equal(s->w.server.peers.n_adopted, 3); /* until it exits */
         kill_process(facts->dead_pid);
         end(s);
 }

@@ -171,13 +171,13 @@ static void test_in_order(void **state)
                 admins[i] = connect_admin(&w);
         begin_slow(&w);
         say_set(admins[0], "new", true, "weight=2");
-        AWAIT(&w, w.server.n_tenant_changes == 1);
+        AWAIT(&w, w.server.tenancies.n_changes == 1);
         say_set(admins[1], "new", true, "weight=3");
-        AWAIT(&w, w.server.n_tenant_changes == 2);
+        AWAIT(&w, w.server.tenancies.n_changes == 2);
         say_set(admins[2], "new", false, "weight=4");
-        AWAIT(&w, w.server.n_tenant_changes == 3);
+        AWAIT(&w, w.server.tenancies.n_changes == 3);
         say_remove(admins[3], "new");
-        AWAIT(&w, w.server.n_tenant_changes == 4);
+        AWAIT(&w, w.server.tenancies.n_changes == 4);
         end_slow(&w);
         AWAIT(&w, !tenant_changes_are_left(&w.server));
         expect(&w, admins[0], "ADMIN_TENANT_SET:0 ");
@@ -201,12 +201,12 @@ static void test_hang_up(void **state)
         second = connect_admin(&w);
         begin_slow(&w);
         say_set(admin, "a", false, "weight=7");
-        AWAIT(&w, w.server.n_tenant_changes == 1);
+        AWAIT(&w, w.server.tenancies.n_changes == 1);
         say_set(second, "a", false, "weight=8"); /* waits behind it */
-        AWAIT(&w, w.server.n_tenant_changes == 2);
+        AWAIT(&w, w.server.tenancies.n_changes == 2);
         hang_up(admin);
         hang_up(second);
-        AWAIT(&w, w.server.n_peers == 0);
+        AWAIT(&w, w.server.peers.n_peers == 0);
         end_slow(&w);
         AWAIT(&w, !tenant_changes_are_left(&w.server));
         assert_int_equal(weight_of(&w, "a"), 8);
@@ -227,7 +227,7 @@ static void test_refused_once_written(void **state)
         expect(&w, admin, "ADMIN_TENANT_SET:0 ");
         begin_slow(&w);
         say_remove(admin, "b");
-        AWAIT(&w, w.server.n_tenant_changes == 1);
+        AWAIT(&w, w.server.tenancies.n_changes == 1);
         connect_client_of(&w, "b", pid, NULL);
         end_slow(&w);
         AWAIT(&w, admin->status != UINT32_MAX);
@@ -264,7 +264,7 @@ static void test_reload_meanwhile(void **state)
         admin = connect_admin(&w);
         begin_slow(&w);
         say_set(admin, "a", false, "weight=7");
-        AWAIT(&w, w.server.n_tenant_changes == 1);
+        AWAIT(&w, w.server.tenancies.n_changes == 1);
         reload(&w, "[tenant a]\nlimit=2MiB\nweight=3\n");
         assert_int_equal(weight_of(&w, "a"), 3);
         end_slow(&w);
@@ -318,7 +318,7 @@ static void test_reload_refuses(void **state)
                 expect(&w, admin, "ADMIN_TENANT_SET:0 ");
                 begin_slow(&w);
                 cases[i].ask(admin);
-                AWAIT(&w, w.server.n_tenant_changes == 1);
+                AWAIT(&w, w.server.tenancies.n_changes == 1);
                 reload(&w, cases[i].config);
                 end_slow(&w);
                 AWAIT(&w, admin->status != UINT32_MAX);
@@ -344,11 +344,11 @@ static void test_client_dies_meanwhile(void **state)
         expect(&w, c, "LEASE:0 ");
         begin_slow(&w);
         say_set(admin, "a", false, "weight=7");
-        AWAIT(&w, w.server.n_tenant_changes == 1);
+        AWAIT(&w, w.server.tenancies.n_changes == 1);
         kill_process(pid);
         hang_up(c);
         AWAIT(&w, tenancy_find(&w.server, "a")->tenant->n_members == 0);
-        assert_int_equal(w.server.n_tenant_changes, 1);
+        assert_int_equal(w.server.tenancies.n_changes, 1);
         world_check(&w);
         end_slow(&w);
         expect(&w, admin, "ADMIN_TENANT_SET:0 ");
@@ -391,9 +391,9 @@ static void test_most(void **state)
                 w.n_clients = 0;
                 admin = connect_admin(&w);
                 say_set(admin, "a", false, "weight=7");
-                AWAIT(&w, w.server.n_tenant_changes == i + 1);
+                AWAIT(&w, w.server.tenancies.n_changes == i + 1);
                 hang_up(admin);
-                AWAIT(&w, w.server.n_peers == 0);
+                AWAIT(&w, w.server.peers.n_peers == 0);
         }
         w.n_clients = 0;
         admin = connect_admin(&w);
@@ -419,7 +419,7 @@ static void test_end(void **state)
         begin_slow(&w);
         for (unsigned i = 0; i < ARRAY_SIZE(admins); i++) {
                 say_set(admins[i], "a", false, i == 0 ? "weight=7" : "weight=8");
-                AWAIT(&w, w.server.n_tenant_changes == i + 1);
+                AWAIT(&w, w.server.tenancies.n_changes == i + 1);
         }
         sem_post(&slow->go_on);
         world_end(&w);

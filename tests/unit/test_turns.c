@@ -6,9 +6,10 @@
 
 #include <stdio.h>
 
-#include "daemon/server/peers/outqueue.h"
+#include "daemon/server/peers/events.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/tenants/tenants.h"
-#include "daemon/server/waits/events.h"
+#include "daemon/server/wire/outqueue.h"
 #include "proto/status.h"
 
 #define N_MANY 12
@@ -60,7 +61,7 @@ static void test_by_tenant(void **state)
         struct world w;
 
         start(&w, "", "");
-        w.server.turns_share_nsec = 0; /* in a turn of the loop one peer of each tenant */
+        w.server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
         for (unsigned i = 0; i < N_MANY; i++)
                 many[i] = connect_client(&w, getpid(), NULL);
         one = connect_client_of(&w, "b", getpid(), NULL);
@@ -89,7 +90,7 @@ static void test_peers_in_turn(void **state)
         struct world w;
 
         start(&w, "", "");
-        w.server.turns_share_nsec = 0; /* in a turn of the loop one peer of each tenant */
+        w.server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
         for (unsigned i = 0; i < N_MANY; i++)
                 many[i] = connect_client(&w, getpid(), NULL);
         for (unsigned i = 0; i < N_MANY; i++) {
@@ -120,7 +121,7 @@ static void test_administrator_first(void **state)
         struct world w;
 
         start(&w, "", "");
-        w.server.turns_share_nsec = 0; /* in a turn of the loop one peer of each tenant */
+        w.server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
         for (unsigned i = 0; i < N_MANY; i++)
                 many[i] = connect_client(&w, getpid(), NULL);
         admin = connect_admin(&w);
@@ -213,7 +214,7 @@ static void test_ends_while_paused(void **state)
         AWAIT(&w, !peer_of(&w, c));
         assert_int_equal(tenancy_remove(tenancy_find(&w.server, "a"), true, &d), 0);
         world_turn(&w);
-        assert_true(list_is_empty(&w.server.turns_paused));
+        assert_true(list_is_empty(&w.server.turns.paused));
         world_end(&w);
 }
 
@@ -257,7 +258,7 @@ static size_t pending_sum(struct world *w)
 {
         size_t sum = 0;
 
-        list_for_each (p, &w->server.peers, struct peer, link)
+        list_for_each (p, &w->server.peers.list, struct peer, link)
                 sum += p->out.bytes;
         return sum;
 }
@@ -278,17 +279,18 @@ static void test_max_pending(void **state)
                 floods[i]->fd = -1;
                 assert_string_equal(peer_state_name(peer_of(&w, floods[i])), "not reading");
         }
-        assert_int_equal(pending_sum(&w), w.server.pending_bytes);
-        assert_int_equal(tenancy_find(&w.server, "a")->pending_bytes, w.server.pending_bytes);
+        assert_int_equal(pending_sum(&w), w.server.peers.pending_bytes);
+        assert_int_equal(tenancy_find(&w.server, "a")->pending_bytes, w.server.peers.pending_bytes);
         /* Half of three quarters, and what was added last. */
-        assert_in_range(w.server.pending_bytes, 256 * KIB, 400 * KIB);
-        assert_int_equal(w.server.n_overflows, 0);
+        assert_in_range(w.server.peers.pending_bytes, 256 * KIB, 400 * KIB);
+        assert_int_equal(w.server.peers.n_overflows, 0);
         ping(other, 1);
         AWAIT(&w, other->status != UINT32_MAX);
         for (unsigned i = 0; i < N_MANY; i++)
                 floods[i]->fd = fds[i];
-        AWAIT(&w, w.server.pending_bytes == 0); /* they read: nothing is left, nobody was dropped */
-        assert_int_equal(w.server.n_violations, 0);
+        AWAIT(&w, w.server.peers.pending_bytes ==
+                          0); /* they read: nothing is left, nobody was dropped */
+        assert_int_equal(w.server.peers.n_violations, 0);
         world_end(&w);
 }
 
@@ -307,21 +309,21 @@ static void test_overflow(void **state)
         flood(&w, more);
         fds[0] = c->fd, fds[1] = more->fd, fds[2] = other->fd;
         c->fd = more->fd = other->fd = -1;
-        while (w.server.n_overflows == 0) {
+        while (w.server.peers.n_overflows == 0) {
                 for (unsigned i = 0; i < 3; i++)
                         events_ring(peer_of(&w, more));
                 events_ring(peer_of(&w, c));
                 events_ring(peer_of(&w, other));
         }
-        assert_true(w.server.pending_bytes < 1024 * KIB);
+        assert_true(w.server.peers.pending_bytes < 1024 * KIB);
         assert_true(peer_of(&w, more)->doomed);
         assert_false(peer_of(&w, c)->doomed);
         assert_false(peer_of(&w, other)->doomed);
-        assert_int_equal(w.server.n_violations, 1);
+        assert_int_equal(w.server.peers.n_violations, 1);
         world_turn(&w);
         assert_null(peer_of(&w, more));
         c->fd = fds[0], more->fd = fds[1], other->fd = fds[2];
-        AWAIT(&w, w.server.pending_bytes == 0);
+        AWAIT(&w, w.server.peers.pending_bytes == 0);
         world_end(&w);
 }
 
@@ -342,16 +344,16 @@ static void test_overflow_beside_waiting(void **state)
         fd = b->fd;
         b->fd = -1;
         a->pending_bytes += waiting;
-        w.server.pending_bytes += waiting;
+        w.server.peers.pending_bytes += waiting;
         while (!peer_of(&w, b)->doomed) {
-                assert_true(w.server.pending_bytes <= 1024 * KIB);
+                assert_true(w.server.peers.pending_bytes <= 1024 * KIB);
                 events_ring(peer_of(&w, b));
         }
-        assert_int_equal(w.server.n_overflows, 1);
+        assert_int_equal(w.server.peers.n_overflows, 1);
         a->pending_bytes -= waiting;
-        w.server.pending_bytes -= waiting;
+        w.server.peers.pending_bytes -= waiting;
         b->fd = fd;
-        AWAIT(&w, w.server.pending_bytes == 0);
+        AWAIT(&w, w.server.peers.pending_bytes == 0);
         world_end(&w);
 }
 

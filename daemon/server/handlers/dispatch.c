@@ -9,14 +9,16 @@
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/requests/lease.h"
+#include "daemon/server/objects/tenancy.h"
+#include "daemon/server/peers/quiet.h"
+#include "daemon/server/sockets/admin-fds.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/resume.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/services/descriptors.h"
-#include "daemon/server/system/crash.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/objects/serving.h"
 #include "daemon/server/waits/parked.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
@@ -61,7 +63,7 @@ static void set_outcome(
 static void send_reply(struct request *rq, uint16_t type, uint64_t seq)
 {
         struct peer *p = rq->peer;
-        uint8_t *out = rq->server->out;
+        uint8_t *out = rq->server->scratch.out;
         int n = msg_pack(out, p->version, type, FRAME_REPLY, seq, rq->n_fds, rq->reply);
 
         assert(n > 0); /* every list in a reply is bounded by its handler */
@@ -130,9 +132,9 @@ static void look_at_watched(struct tenancy *t, struct ns *ns)
 static void catch_up_all(struct server *s)
 {
         turns_begin_visits(s, TURNS_FIGURES_NSEC);
-        list_for_each (p, &s->peers, struct peer, link)
+        list_for_each (p, &s->peers.list, struct peer, link)
                 turns_visit(p, peer_catch_up);
-        list_for_each (t, &s->tenancies, struct tenancy, link)
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 list_for_each (ns, &t->tenant->namespaces, struct ns, link)
                         look_at_watched(t, ns);
 }
@@ -145,7 +147,7 @@ static void catch_up(struct peer *p, uint16_t type)
 {
         if (peer_is_watcher(p)) {
                 if (p->kind == LISTEN_ADMIN)
-                        descriptors_open(p->server);
+                        admin_fds_open(p->server);
                 if (type != MSG_HELLO)
                         catch_up_all(p->server);
         } else if (type != MSG_DOORBELL)
@@ -228,8 +230,9 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
                 .server = p->server, .peer = p, .reply = storage, .header = &f->header};
         int code;
 
-        arena_reset(&p->server->arena);
-        rq.message = msg_unpack(info->request, &p->server->arena, f->payload, f->header.length);
+        arena_reset(&p->server->scratch.arena);
+        rq.message =
+                msg_unpack(info->request, &p->server->scratch.arena, f->payload, f->header.length);
         if (!rq.message) {
                 peer_violation(p, "bad-message");
                 return true;
@@ -296,10 +299,10 @@ void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char
 bool dispatch_again(struct peer *p, const struct frame *f)
 {
         struct server *s = p->server;
-        const struct state_serving was = crash_serve(p);
+        const struct state_serving was = serving_begin(p);
         bool answered = handle_timed(p, f, msg_find(f->header.type), clock_now_nsec());
 
-        crash_serve_end(s, was);
+        serving_end(s, was);
         return answered;
 }
 
@@ -321,7 +324,7 @@ static void serve_frame(struct peer *p, const struct frame *f, const struct msg_
 
         p->n_requests++;
         turns_charge(p, 1);
-        server_wake(p->server);
+        quiet_end(p->server);
         store_set_now(&p->server->store, server_now(p->server));
         catch_up(p, f->header.type);
         if (p->muted || p->doomed)
@@ -341,7 +344,7 @@ static void serve_frame(struct peer *p, const struct frame *f, const struct msg_
 void dispatch_frame(struct peer *p, const struct frame *f)
 {
         struct server *s = p->server;
-        const struct state_serving was = crash_serve(p);
+        const struct state_serving was = serving_begin(p);
         const struct msg_info *info = msg_find(f->header.type);
         const char *rule = broken_rule(p, f, info);
 
@@ -349,5 +352,5 @@ void dispatch_frame(struct peer *p, const struct frame *f)
                 peer_violation(p, rule);
         else
                 serve_frame(p, f, info);
-        crash_serve_end(s, was);
+        serving_end(s, was);
 }

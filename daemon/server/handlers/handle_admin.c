@@ -18,13 +18,15 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/handlers/tier-figures.h"
-#include "daemon/server/server.h"
+#include "daemon/server/keeping/keeping.h"
+#include "daemon/server/objects/tenancy.h"
+#include "daemon/server/peers/events.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/services/descriptors.h"
+#include "daemon/server/services/status.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenant-changes.h"
-#include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/durable.h"
-#include "daemon/server/waits/events.h"
 #include "daemon/server/waits/followers.h"
 #include "daemon/server/waits/parked.h"
 #include "kvlease-version.h"
@@ -32,7 +34,7 @@
 
 static void count_peers(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
 {
-        list_for_each (p, &s->peers, struct peer, link) {
+        list_for_each (p, &s->peers.list, struct peer, link) {
                 reply->n_clients += p->member != NULL;
                 reply->peers_muted += p->muted;
                 if (ring_is_open(&p->ring)) {
@@ -47,10 +49,10 @@ static void count_peers(const struct server *s, Kvlease__V1__AdminStatusReply *r
 
 static void count_overload(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
 {
-        reply->pending_bytes = s->pending_bytes;
+        reply->pending_bytes = s->peers.pending_bytes;
         reply->max_pending_bytes = s->config.daemon.max_pending_bytes;
-        reply->pending_overflows = s->n_overflows;
-        list_for_each (t, &s->tenancies, struct tenancy, link) {
+        reply->pending_overflows = s->peers.n_overflows;
+        list_for_each (t, &s->tenancies.list, struct tenancy, link) {
                 reply->tenants_paused += t->turns.paused;
                 reply->tenants_refused +=
                         culprit_is_tenant(&s->store, t->tenant->mark, server_now(s));
@@ -113,7 +115,7 @@ static char *segment_guard_text(struct request *rq)
 {
         const struct segment_room *room = &rq->server->store.room;
         const char *name = segment_guard_name(room->guard);
-        char *text = arena_alloc(&rq->server->arena, SEGMENTS_TEXT_MAX);
+        char *text = arena_alloc(&rq->server->scratch.arena, SEGMENTS_TEXT_MAX);
 
         if (!text || room->why == 0)
                 return (char *)name;
@@ -124,11 +126,11 @@ static char *segment_guard_text(struct request *rq)
 /* What the kvleased before this one left, and what became of it. */
 static void tell_recovery(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
 {
-        const struct recovery *r = &s->recovery;
+        const struct recovery *r = &s->life.recovery;
 
-        reply->ready_msec = (s->ready_nsec - s->start_nsec) / NSEC_PER_MSEC;
-        reply->took_over = s->took_over;
-        if (!s->took_over)
+        reply->ready_msec = (s->life.ready_nsec - s->life.start_nsec) / NSEC_PER_MSEC;
+        reply->took_over = s->life.took_over;
+        if (!s->life.took_over)
                 return;
         reply->recovered_pages = r->n_pages;
         reply->recovered_namespaces = r->n_namespaces;
@@ -139,9 +141,9 @@ static void tell_recovery(const struct server *s, Kvlease__V1__AdminStatusReply 
         reply->pages_lost_duplicate = r->n_dropped[DROP_DUPLICATE];
         reply->pages_lost_index = r->n_dropped[DROP_INDEX];
         reply->clients_recovered = r->n_clients;
-        reply->clients_resumed = s->n_resumed;
-        reply->clients_waiting = s->n_adopted;
-        reply->clients_expired = r->n_clients - s->n_resumed - s->n_adopted;
+        reply->clients_resumed = s->peers.n_resumed;
+        reply->clients_waiting = s->peers.n_adopted;
+        reply->clients_expired = r->n_clients - s->peers.n_resumed - s->peers.n_adopted;
         reply->clients_lost = r->n_culprits;
 }
 
@@ -158,13 +160,13 @@ int handle_ADMIN_STATUS(struct request *rq)
         const struct store_counters *c = &s->store.counters;
         Kvlease__V1__AdminStatusReply *reply = rq->reply;
 
-        if (tier_figures_of_store(&s->arena, &s->store, TIER_HOST, &reply->host) < 0 ||
-                tier_figures_of_store(&s->arena, &s->store, TIER_DISK, &reply->disk) < 0)
+        if (tier_figures_of_store(&s->scratch.arena, &s->store, TIER_HOST, &reply->host) < 0 ||
+                tier_figures_of_store(&s->scratch.arena, &s->store, TIER_DISK, &reply->disk) < 0)
                 return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
         reply->daemon_version = (char *)KVLEASE_VERSION;
         reply->pid = (uint64_t)getpid();
         reply->pid_namespace = pid_namespace();
-        reply->uptime_sec = (clock_now_nsec() - s->start_nsec) / NSEC_PER_SEC;
+        reply->uptime_sec = (clock_now_nsec() - s->life.start_nsec) / NSEC_PER_SEC;
         reply->boot_epoch = s->store.boot_epoch;
         reply->longest_turn_nsec = s->turn_watch.longest_nsec;
         reply->draining = s->store.draining;
@@ -195,7 +197,7 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->pages_expired = c->pages_expired;
         reply->sessions_expired = c->sessions_expired;
         reply->recording = s->recorder.on;
-        reply->violations = s->n_violations;
+        reply->violations = s->peers.n_violations;
         reply->kept_fds = keeping_count(s);
         reply->kept_max = s->keeping.max;
         reply->kept_released = s->keeping.n_released;
@@ -249,7 +251,7 @@ int handle_ADMIN_PURGE(struct request *rq)
         if (r < 0)
                 return r;
         r = store_purge(&rq->server->store, t, ns, m->remove, &reply->count, &reply->kept);
-        server_kick(rq->server);
+        loop_kick(&rq->server->loop);
         return r == 0 ? durable_answer(rq) : r;
 }
 
@@ -292,7 +294,7 @@ int handle_ADMIN_DRAIN(struct request *rq)
                         s, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN, "the daemon grants nothing new");
         server_note(s, &(struct chronicle_note){
                                .kind = EVENT_DAEMON, .reason = m->off ? "drain off" : "drain"});
-        server_notify_status(s);
+        status_notify(s);
         return 0;
 }
 

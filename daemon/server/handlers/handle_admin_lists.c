@@ -15,12 +15,13 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/handlers/tier-figures.h"
-#include "daemon/server/peers/listener.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/services/descriptors.h"
 #include "daemon/server/services/queues.h"
 #include "daemon/server/settings/tenant-attrs.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/sockets/listener.h"
 #include "daemon/server/waits/parked.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
@@ -42,12 +43,12 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
 {
         struct pool *pool = object;
         const struct device_props *props = pool->props;
-        Kvlease__V1__AdminDevice *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        Kvlease__V1__AdminDevice *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
         Kvlease__V1__AdminPrefetch *ahead[PREFETCH_KINDS] = {NULL};
         const struct tenant *owner;
 
-        if (!row ||
-                prefetch_figures_of_pool(&rq->server->arena, &rq->server->store, pool, ahead) < 0)
+        if (!row || prefetch_figures_of_pool(
+                            &rq->server->scratch.arena, &rq->server->store, pool, ahead) < 0)
                 return NULL;
         kvlease__v1__admin_device__init(row);
         row->prefetch_stream = ahead[PREFETCH_STREAM];
@@ -207,7 +208,7 @@ static void show_counters(struct tenant *t, Kvlease__V1__AdminTenant *row)
 
 static ProtobufCMessage *make_tenant(struct request *rq, void *object)
 {
-        struct arena *arena = &rq->server->arena;
+        struct arena *arena = &rq->server->scratch.arena;
         struct tenancy *t = object;
         Kvlease__V1__AdminTenant *row = arena_alloc(arena, sizeof(*row));
         char *path = row ? arena_alloc(arena, LISTENER_PATH_MAX) : NULL;
@@ -247,7 +248,7 @@ int handle_ADMIN_TENANTS(struct request *rq)
         struct list_page page = {0};
         int r = list_check_tenant(rq, m);
 
-        list_for_each (t, &rq->server->tenancies, struct tenancy, link)
+        list_for_each (t, &rq->server->tenancies.list, struct tenancy, link)
                 if (r == 0 && t->id > m->after && list_wants(m, t->config.name))
                         r = rows_add(&rows, t->id, t);
         r = rows_fill_page(rq, r, &rows, make_tenant, &page);
@@ -295,7 +296,7 @@ static uint32_t count_attachments(const struct ns *ns)
 
 static ProtobufCMessage *make_ns(struct request *rq, void *object)
 {
-        struct arena *arena = &rq->server->arena;
+        struct arena *arena = &rq->server->scratch.arena;
         struct ns *ns = object;
         Kvlease__V1__AdminNamespace *row = arena_alloc(arena, sizeof(*row));
         Kvlease__V1__NsLayout *layout = row ? make_layout(arena, &ns->layout) : NULL;
@@ -366,7 +367,7 @@ static char *group_label(struct request *rq, const struct group *g)
 {
         struct hash_seed seed = {rq->server->store.boot_epoch, 0};
         uint64_t hash = hash_bytes(seed, g->token, GROUP_TOKEN_BYTES);
-        char *text = arena_alloc(&rq->server->arena, 9);
+        char *text = arena_alloc(&rq->server->scratch.arena, 9);
 
         return text ? format_hex(&hash, 4, text) : NULL;
 }
@@ -419,7 +420,7 @@ static void show_peer(struct peer *p, Kvlease__V1__AdminClient *row)
 static ProtobufCMessage *make_client(struct request *rq, void *object)
 {
         struct peer *p = object;
-        Kvlease__V1__AdminClient *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        Kvlease__V1__AdminClient *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
         char *group = row ? group_label(rq, p->member->group) : NULL;
 
         if (!group)
@@ -452,7 +453,7 @@ int handle_ADMIN_CLIENTS(struct request *rq)
         struct list_page page = {0};
         int r = list_check_tenant(rq, m);
 
-        list_for_each (p, &rq->server->peers, struct peer, link)
+        list_for_each (p, &rq->server->peers.list, struct peer, link)
                 if (r == 0 && p->member && p->member->id > m->after &&
                         list_wants(m, p->tenancy->config.name))
                         r = rows_add(&rows, p->member->id, p);

@@ -7,7 +7,7 @@
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/waits/key-waits.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
@@ -77,7 +77,7 @@ int handle_WAIT(struct request *rq)
 
 static ProtobufCMessage *make_set(struct request *rq, void *object)
 {
-        Kvlease__V1__AdminSet *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        Kvlease__V1__AdminSet *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
         struct nsset *set = object;
 
         if (!row)

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "proto/kvlease.pb-c.h"
 
 /* Borrows from the counters. NULL: no room. */
@@ -31,7 +31,7 @@ static bool has_any(const struct call_times *t)
 
 static int list_calls(struct request *rq, Kvlease__V1__AdminCountersReply *reply)
 {
-        struct arena *arena = &rq->server->arena;
+        struct arena *arena = &rq->server->scratch.arena;
 
         reply->bounds_nsec = (uint64_t *)calls_bounds_nsec;
         reply->n_bounds_nsec = CALLS_BUCKETS - 1;
@@ -53,7 +53,7 @@ static int list_calls(struct request *rq, Kvlease__V1__AdminCountersReply *reply
 
 static int list_violations(struct request *rq, Kvlease__V1__AdminCountersReply *reply)
 {
-        struct arena *arena = &rq->server->arena;
+        struct arena *arena = &rq->server->scratch.arena;
         const struct calls *c = &rq->server->calls;
 
         reply->violations = arena_alloc(arena, (c->n_rules + 1) * sizeof(*reply->violations));
@@ -79,7 +79,7 @@ int handle_ADMIN_COUNTERS(struct request *rq)
 
         if (r == 0)
                 r = list_violations(rq, reply);
-        reply->turns = make_call(&rq->server->arena, &rq->server->turn_watch.turns, "turn");
+        reply->turns = make_call(&rq->server->scratch.arena, &rq->server->turn_watch.turns, "turn");
         if (!reply->turns)
                 r = -ENOMEM;
         if (r < 0) {

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "daemon/server/handlers/tier-figures.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/waits/followers.h"
 
 #define WAIT_MAX_MSEC 60000 /* kvlease.proto */
@@ -31,7 +31,7 @@ static uint64_t time_msec(const struct server *s, uint64_t nsec)
 /* Texts stay the chronicle's. */
 static Kvlease__V1__AdminEvent *make(struct server *s, const struct chronicle_event *e)
 {
-        Kvlease__V1__AdminEvent *m = arena_alloc(&s->arena, sizeof(*m));
+        Kvlease__V1__AdminEvent *m = arena_alloc(&s->scratch.arena, sizeof(*m));
 
         if (!m)
                 return NULL;
@@ -62,7 +62,7 @@ int events_fill(struct server *s, const struct event_query *q, Kvlease__V1__Admi
         uint64_t at = q->after;
         size_t bytes = 0;
 
-        reply->events = arena_alloc(&s->arena, EVENTS_MOST * sizeof(*reply->events));
+        reply->events = arena_alloc(&s->scratch.arena, EVENTS_MOST * sizeof(*reply->events));
         if (!reply->events)
                 return -ENOMEM;
         reply->lost = chronicle_lost(c, at);

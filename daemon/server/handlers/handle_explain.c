@@ -5,7 +5,7 @@
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 
@@ -51,7 +51,7 @@ static int explain(struct request *rq, struct ns *ns, const ProtobufCBinaryData 
         const struct tenant *asker)
 {
         Kvlease__V1__ExplainReply *reply = rq->reply;
-        struct arena *arena = &rq->server->arena;
+        struct arena *arena = &rq->server->scratch.arena;
         size_t n = keys->len / KEY_BYTES;
         uint64_t now_nsec = server_now(rq->server);
         Kvlease__V1__Explanation *rows;

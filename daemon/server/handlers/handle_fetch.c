@@ -6,10 +6,10 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/events.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/server.h"
-#include "daemon/server/system/crash.h"
-#include "daemon/server/waits/events.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/serving.h"
 #include "daemon/server/waits/fetches.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
@@ -95,7 +95,7 @@ static void end(struct peer_fetch *f, int status, uint32_t page)
 {
         struct peer *p = forget(f);
         struct server *s = p->server;
-        const struct state_serving was = crash_serve(p);
+        const struct state_serving was = serving_begin(p);
 
         if (f->batch) {
                 note_result(f->batch, f->index, status, page);
@@ -104,7 +104,7 @@ static void end(struct peer_fetch *f, int status, uint32_t page)
                 complete(p, f->user_data, status, page);
         }
         free(f);
-        crash_serve_end(s, was);
+        serving_end(s, was);
 }
 
 static void on_done(struct fetch *fetch, int status, uint32_t page, void *data)

@@ -8,12 +8,12 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/recovery/culprit.h"
 #include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/events.h"
 #include "daemon/server/peers/resume.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/services/descriptors.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenants.h"
-#include "daemon/server/waits/events.h"
 #include "daemon/server/waits/fetches.h"
 #include "daemon/server/waits/key-waits.h"
 #include "daemon/server/waits/parked.h"
@@ -66,14 +66,14 @@ static int check_room(struct request *rq)
 {
         const struct server *s = rq->server;
 
-        if (s->n_adopted == 0)
+        if (s->peers.n_adopted == 0)
                 return 0;
-        if (s->n_peers - s->n_refused <= s->config.daemon.max_clients)
+        if (s->peers.n_peers - s->peers.n_refused <= s->config.daemon.max_clients)
                 return descriptors_admit_connection(rq->peer->tenancy, true, &rq->detail);
         return detail_set(&rq->detail, -EMFILE,
                 "kvleased has %u connections, the most it may have, and keeps places for %u "
                 "clients that it had before it was restarted: raise max_clients in [daemon]",
-                s->config.daemon.max_clients, s->n_adopted);
+                s->config.daemon.max_clients, s->peers.n_adopted);
 }
 
 /* New clients could go on where those left off that are lost by it. */
@@ -98,7 +98,7 @@ static int join(struct request *rq, const Kvlease__V1__HelloRequest *m)
         if (token && m->group_token.len != GROUP_TOKEN_BYTES)
                 return detail_set(&rq->detail, -EINVAL, "group_token has %zu bytes, not %d",
                         m->group_token.len, GROUP_TOKEN_BYTES);
-        if (rq->server->store.draining || rq->server->stopping)
+        if (rq->server->store.draining || rq->server->life.stopping)
                 return KVL_STATUS_DRAINING;
         r = check_room(rq);
         if (r == 0)
@@ -111,7 +111,7 @@ static int join(struct request *rq, const Kvlease__V1__HelloRequest *m)
                 return r;
         p->member->server_data = p;
         p->member->safepoints = m->safepoints;
-        tenancy_update_rights(p);
+        peer_update_rights(p);
         return 0;
 }
 
@@ -261,7 +261,7 @@ int handle_BYE(struct request *rq)
         peer_note_end(p, "said goodbye");
         events_member_left(m);
         member_leave(m);
-        server_kick(rq->server);
+        loop_kick(&rq->server->loop);
         rq->after = close_after_reply;
         return 0;
 }

@@ -8,9 +8,9 @@
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/services/descriptors.h"
-#include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/drops.h"
 #include "daemon/server/waits/durable.h"
 #include "daemon/server/waits/fetches.h"
@@ -100,10 +100,11 @@ static void fill_tier(Kvlease__V1__Tier *m, const struct ns_geometry *g, enum ti
 /* Of the arena, before anything is done. NULL: no memory. */
 static Kvlease__V1__Tier **make_tiers(struct request *rq)
 {
-        Kvlease__V1__Tier **tiers = arena_alloc(&rq->server->arena, TIER_COUNT * sizeof(*tiers));
+        Kvlease__V1__Tier **tiers =
+                arena_alloc(&rq->server->scratch.arena, TIER_COUNT * sizeof(*tiers));
 
         for (unsigned i = 0; tiers && i < TIER_COUNT; i++) {
-                tiers[i] = arena_alloc(&rq->server->arena, sizeof(*tiers[i]));
+                tiers[i] = arena_alloc(&rq->server->scratch.arena, sizeof(*tiers[i]));
                 if (!tiers[i])
                         return NULL;
         }
@@ -161,7 +162,7 @@ int handle_NS_OPEN(struct request *rq)
         reply->null_set = geometry_has_null_set(&a->ns->geometry);
         fill_tiers(reply, &a->ns->geometry);
         /* Another version may have retired the old contents. */
-        server_kick(rq->server);
+        loop_kick(&rq->server->loop);
         return 0;
 }
 
@@ -175,7 +176,7 @@ int handle_NS_CLOSE(struct request *rq)
         parked_cancel(rq->peer, m->ns_id);
         key_waits_cancel(rq->peer, m->ns_id);
         fetches_cancel(rq->peer, m->ns_id);
-        server_kick(rq->server);
+        loop_kick(&rq->server->loop);
         return drops_close(rq, a);
 }
 
@@ -190,7 +191,8 @@ int handle_MAP(struct request *rq)
 
         if (!a)
                 return -ENOENT;
-        bytes = arena_alloc(&rq->server->arena, (size_t)FRAME_MAX_FDS * DEVICE_HANDLE_BYTES);
+        bytes = arena_alloc(
+                &rq->server->scratch.arena, (size_t)FRAME_MAX_FDS * DEVICE_HANDLE_BYTES);
         if (!bytes)
                 return -ENOMEM;
         n = attach_map_set(a, m->set_index, m->first_plane, FRAME_MAX_FDS, handles, &rq->detail);
@@ -228,7 +230,7 @@ int handle_INVALIDATE(struct request *rq)
         r = durable_check(rq);
         if (r < 0)
                 return r;
-        server_kick(rq->server);
+        loop_kick(&rq->server->loop);
         if (m->tag == 0 && m->key.len == 0) {
                 r = a->version_epoch == a->ns->version_epoch ? ns_invalidate(a->ns, &reply->count)
                                                              : KVL_STATUS_STALE;

@@ -13,7 +13,7 @@
 #include "daemon/core/requests/publish.h"
 #include "daemon/core/requests/request.h"
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "proto/kvlease.pb-c.h"
 
 static int refuse_count(struct request *rq, const char *what, size_t n, size_t max)
@@ -78,8 +78,9 @@ int handle_LEASE(struct request *rq)
         r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
         if (r != 0)
                 return r;
-        r = lease_ask(a, &lease, server_now(rq->server), rq->server->pages, &result, &rq->detail);
-        reply->pages = rq->server->pages;
+        r = lease_ask(
+                a, &lease, server_now(rq->server), rq->server->scratch.pages, &result, &rq->detail);
+        reply->pages = rq->server->scratch.pages;
         reply->n_pages = result.n;
         reply->waited_usec = result.waited_nsec / NSEC_PER_USEC;
         reply->reason = result.reason;
@@ -126,8 +127,9 @@ int handle_PUBLISH(struct request *rq)
                 .tag = m->tag,
         };
         rq->peer->member->repeats = is_repeated(rq);
-        r = publish_pages(a, &publish, server_now(rq->server), rq->server->pages, &n, &rq->detail);
-        reply->pages = rq->server->pages;
+        r = publish_pages(
+                a, &publish, server_now(rq->server), rq->server->scratch.pages, &n, &rq->detail);
+        reply->pages = rq->server->scratch.pages;
         reply->n_pages = n;
         return r;
 }
@@ -136,8 +138,8 @@ int handle_PUBLISH(struct request *rq)
 static void tell_page_tokens(struct request *rq, const struct ns *ns, uint32_t n)
 {
         Kvlease__V1__LookupReply *reply = rq->reply;
-        const uint32_t *pages = rq->server->pages;
-        uint32_t *tokens = rq->server->page_tokens;
+        const uint32_t *pages = rq->server->scratch.pages;
+        uint32_t *tokens = rq->server->scratch.page_tokens;
         uint32_t first_lower = tier_first_page(&ns->geometry, TIER_HOST);
         bool any_lower = false;
 
@@ -168,8 +170,8 @@ int handle_LOOKUP(struct request *rq)
         r = check_count(rq, "keys", n_keys, MAX_LOOKUP_KEYS);
         if (r == 0)
                 r = lookup_pages(a, m->keys.data, n_keys, m->request_id, server_now(rq->server),
-                        rq->server->pages, &n, &tokens, &rq->detail);
-        reply->pages = rq->server->pages;
+                        rq->server->scratch.pages, &n, &tokens, &rq->detail);
+        reply->pages = rq->server->scratch.pages;
         reply->n_pages = n;
         reply->tokens = (uint32_t)tokens;
         if (r == 0)

@@ -7,7 +7,7 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/waits/recalls.h"
 #include "proto/kvlease.pb-c.h"
@@ -58,6 +58,6 @@ int handle_ADMIN_RECALL(struct request *rq)
         reply->count = n;
         /* What nobody uses is gone when the reply comes, if it isn't much. */
         if (recalls_turn(s))
-                server_kick(s);
+                loop_kick(&s->loop);
         return 0;
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/services/recorder.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/system/log.h"

@@ -9,8 +9,8 @@
 #include "daemon/core/quota/region.h"
 #include "daemon/core/quota/sizing.h"
 #include "daemon/server/handlers/list-page.h"
-#include "daemon/server/server.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tenancy.h"
 #include "proto/arena.h"
 
 /* ---- regions --------------------------------------------------------------------------------- */
@@ -105,7 +105,7 @@ static void fill_stake(Kvlease__V1__AdminRegion *row, const struct region *regio
 static ProtobufCMessage *make_region(struct request *rq, void *object)
 {
         const struct region *region = object;
-        Kvlease__V1__AdminRegion *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        Kvlease__V1__AdminRegion *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
 
         if (!row)
                 return NULL;
@@ -182,7 +182,7 @@ struct eviction {
 static ProtobufCMessage *make_eviction(struct request *rq, void *object)
 {
         const struct eviction *e = object;
-        Kvlease__V1__AdminEviction *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        Kvlease__V1__AdminEviction *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
 
         if (!row)
                 return NULL;
@@ -200,7 +200,7 @@ static size_t find_evictions(
 {
         size_t n = 0;
 
-        list_for_each (t, &s->tenancies, struct tenancy, link) {
+        list_for_each (t, &s->tenancies.list, struct tenancy, link) {
                 uint64_t id = t->id << EVICTION_ID_SHIFT;
 
                 if (!list_wants(m, t->config.name))

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/tenants/reload.h"
 #include "daemon/server/tenants/sentences.h"
 #include "proto/kvlease.pb-c.h"
@@ -24,7 +24,7 @@ int handle_ADMIN_RELOAD(struct request *rq)
         int r = 0;
 
         for (size_t i = 0; i < N_KINDS && r == 0; i++)
-                r = sentences_init(&of[i], &rq->server->arena, KIND_BYTES);
+                r = sentences_init(&of[i], &rq->server->scratch.arena, KIND_BYTES);
         if (r < 0)
                 return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
         r = reload_config(rq->server, note, of);

@@ -9,8 +9,10 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/quota/sizing.h"
 #include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/keeping/keeping.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/services/stop.h"
 #include "daemon/server/tenants/holding.h"
 #include "daemon/server/tenants/next-config.h"
 #include "daemon/server/tenants/sentences.h"
@@ -53,7 +55,7 @@ static bool is_lost(const struct server *s, const struct peer *p)
 
 static void count_clients(const struct server *s, Kvlease__V1__AdminRestartReply *reply)
 {
-        list_for_each (p, &s->peers, struct peer, link) {
+        list_for_each (p, &s->peers.list, struct peer, link) {
                 if (!p->member)
                         continue;
                 if (is_lost(s, p))
@@ -104,7 +106,7 @@ int handle_ADMIN_RESTART(struct request *rq)
         struct sentences l;
         struct holding all = holding_count(s, NULL, NULL);
 
-        if (sentences_init(&l, &s->arena, LOSSES_BYTES) < 0)
+        if (sentences_init(&l, &s->scratch.arena, LOSSES_BYTES) < 0)
                 return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
         lose_memory(&l, s);
         if (m->config || !m->check)

@@ -10,7 +10,7 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/handlers/list-page.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/waits/drops.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
@@ -62,7 +62,7 @@ int handle_SESSION_OPEN(struct request *rq)
         reply->lost_tokens = info.lost_tokens;
         if (info.n_pages == 0)
                 return 0;
-        reply->last_key.data = arena_alloc(&rq->server->arena, KEY_BYTES);
+        reply->last_key.data = arena_alloc(&rq->server->scratch.arena, KEY_BYTES);
         if (!reply->last_key.data) {
                 (void)session_close(a, reply->session, false, server_now(rq->server), NULL);
                 return -ENOMEM;
@@ -127,8 +127,8 @@ int handle_SESSION_PAGES(struct request *rq)
         if (m->max == 0 || m->max > MAX_SESSION_PAGES)
                 return detail_set(&rq->detail, -EINVAL, "max is %u: 1 to %d are allowed", m->max,
                         MAX_SESSION_PAGES);
-        pages = arena_alloc(&rq->server->arena, m->max * sizeof(*pages));
-        if (!pages || make_lists(&rq->server->arena, m->max, reply) < 0)
+        pages = arena_alloc(&rq->server->scratch.arena, m->max * sizeof(*pages));
+        if (!pages || make_lists(&rq->server->scratch.arena, m->max, reply) < 0)
                 return -ENOMEM;
         r = session_pages(a, s, m->from, m->max, server_now(rq->server), pages, &n, &rq->detail);
         session_info(s, &info);
@@ -191,7 +191,7 @@ static uint64_t expires_in_sec(const struct session_info *info, uint64_t idle_ns
 
 static ProtobufCMessage *make_session(struct request *rq, void *object)
 {
-        Kvlease__V1__AdminSession *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        Kvlease__V1__AdminSession *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
         uint64_t now_nsec = server_now(rq->server), idle_nsec;
         const struct session *s = object;
         const struct ns *ns = session_ns(s);

@@ -7,7 +7,7 @@
 #include "base/fd.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "proto/kvlease.pb-c.h"
 
 /* For the next daemon, where there will be one. What is recorded isn't taken back: that is last. */
@@ -32,6 +32,7 @@ static int open_ring(struct request *rq, int *ret_fd)
         struct peer *p = rq->peer;
         int r = ring_open(&p->ring, p->member->id, rq->server->store.boot_epoch, ret_fd);
 
+        p->ring.fetch = rq->server->peers.wiring->on_fetch;
         if (r < 0)
                 return detail_set(&rq->detail, r, "no client segment: %s", strerror(-r));
         r = keep_ring(rq, *ret_fd);

@@ -6,7 +6,7 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/tiers/warm.h"
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/system/log.h"
 #include "proto/kvlease.pb-c.h"
 

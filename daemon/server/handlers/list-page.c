@@ -6,7 +6,7 @@
 
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "proto/arena.h"
 
 /* Bytes of rows in one reply: three quarters of a frame, so that the last row always fits. */
@@ -41,7 +41,7 @@ static int compare_rows(const void *a, const void *b)
 int rows_fill_page(
         struct request *rq, int r, struct rows *rows, make_fn make, struct list_page *ret_page)
 {
-        struct arena *arena = &rq->server->arena;
+        struct arena *arena = &rq->server->scratch.arena;
         size_t n_most = MIN(rows->n, (size_t)PAGE_ROWS);
         struct list_page page = {.messages = arena_alloc(arena, n_most * sizeof(void *))};
 

@@ -14,8 +14,8 @@
 #include "daemon/server/keeping/keep-room.h"
 #include "daemon/server/keeping/keeper.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
-#include "daemon/server/services/descriptors.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/system/fd-parts.h"
 #include "daemon/server/system/log.h"
 #include "gpu/queue.h"
 
@@ -57,7 +57,7 @@ static void release(struct server *s)
 {
         struct keeping *k = &s->keeping;
 
-        list_for_each_safe (p, &s->peers, struct peer, link)
+        list_for_each_safe (p, &s->peers.list, struct peer, link)
                 peer_flush(p);
         if (keeping_ticket(s) != 0) {
                 uv_timer_start(&k->patience, on_impatient, PATIENCE_MSEC, 0);
@@ -285,11 +285,11 @@ int keeping_start(struct server *s, uint32_t max)
                 .on_passed = wake,
                 .data = s,
         };
-        int r = uv_async_init(&s->loop, &k->passed, on_passed);
+        int r = uv_async_init(&s->loop.uv, &k->passed, on_passed);
 
         if (r < 0)
                 return r;
-        uv_timer_init(&s->loop, &k->patience);
+        uv_timer_init(&s->loop.uv, &k->patience);
         r = keeper_new(&o, &k->keeper);
         if (r < 0) {
                 uv_close((uv_handle_t *)&k->passed, NULL);
@@ -359,7 +359,7 @@ void keeping_stop(struct server *s)
         if (!k->keeper)
                 return;
         if (!keeper_stop(k->keeper))
-                s->left_behind = true;
+                s->life.left_behind = true;
         log_notice("%u descriptors stay with the service manager: the next kvleased goes on with "
                    "them",
                 keeper_count(k->keeper));

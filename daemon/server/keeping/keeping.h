@@ -14,24 +14,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <uv.h>
+#include "daemon/server/objects/keeping.h"
 
 struct server;
-struct keeper;
 struct queue_park;
 struct detail;
-
-struct keeping {
-        struct keeper *keeper;  /* owned; NULL: nothing is kept */
-        const char *why_not;    /* nothing is kept, though it may be; static. NULL */
-        uint32_t max;           /* descriptors */
-        uint64_t ticket;        /* of what the loop added last */
-        uint32_t last_listener; /* number of KEEP_LISTENER */
-        uint32_t n_released;    /* left by the process before this one, and of no use */
-        bool was_late;
-        uv_async_t passed;
-        uv_timer_t patience; /* runs while something isn't kept yet */
-};
 
 /*
  * Decides by the configuration and by what the service manager says; takes what the process before
@@ -46,11 +33,6 @@ void keeping_say(const struct server *s);
 /* The same as keeping_open(), where up to `max` descriptors are kept and nothing was left. For
  * tests. 0 or -errno. */
 int keeping_start(struct server *s, uint32_t max);
-
-static inline bool keeping_is_on(const struct keeping *k)
-{
-        return k->keeper;
-}
 
 /* For a device's queue: parks extents. */
 struct queue_park keeping_park(struct server *s);

@@ -9,7 +9,7 @@
 #include "daemon/core/recovery/culprit.h"
 #include "daemon/core/recovery/recover.h"
 #include "daemon/server/peers/resume.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/system/log.h"
 
 int takeover_begin(struct server *s, struct detail *d)
@@ -23,7 +23,7 @@ int takeover_begin(struct server *s, struct detail *d)
         is_lost |= are_clients_lost;
         if (r == 1 && !is_lost && culprits_count(&s->store, server_now(s), d))
                 log_error("%s", d->text);
-        s->took_over = r == 1 && !is_lost;
+        s->life.took_over = r == 1 && !is_lost;
         if (is_lost)
                 log_warning("%s", d->text);
         else if (r == 0 && keeping_is_on(&s->keeping))
@@ -48,7 +48,7 @@ static void report_clients(const struct recovery *r)
 
 static void report(const struct server *s)
 {
-        const struct recovery *r = &s->recovery;
+        const struct recovery *r = &s->life.recovery;
         char bytes[FORMAT_BYTES_MAX];
         uint64_t n_dropped = 0;
 
@@ -57,7 +57,7 @@ static void report(const struct server *s)
         log_notice("taken over from an earlier kvleased in %.0f ms: %" PRIu64
                    " pages in %u namespaces (%s), %u clients; %" PRIu64 " pages dropped",
                 (double)r->nsec / NSEC_PER_MSEC, r->n_pages, r->n_namespaces,
-                format_bytes(r->n_bytes, bytes), s->n_peers, n_dropped);
+                format_bytes(r->n_bytes, bytes), s->peers.n_peers, n_dropped);
         for (unsigned i = 0; i < DROP_REASONS; i++)
                 if (r->n_dropped[i] > 0)
                         log_warning("%" PRIu64 " pages dropped: %s", r->n_dropped[i],
@@ -73,12 +73,12 @@ int takeover_end(struct server *s, struct detail *d)
         r = canaries_open(&s->store, say, NULL, d);
         if (r < 0)
                 return r;
-        if (s->took_over)
-                store_recover(&s->store, &s->recovery, say, NULL);
+        if (s->life.took_over)
+                store_recover(&s->store, &s->life.recovery, say, NULL);
         r = resume_adopt(s, d);
-        if (r < 0 || !s->took_over)
+        if (r < 0 || !s->life.took_over)
                 return r;
-        r = store_recover_end(&s->store, &s->recovery);
+        r = store_recover_end(&s->store, &s->life.recovery);
         if (r < 0)
                 return detail_set(d, r, "no memory for the pages that clients had leased");
         resume_end_exited(s);

@@ -2,11 +2,11 @@
 #include "base/clock.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/leave.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/settings/options.h"
-#include "daemon/server/system/crash.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/objects/serving.h"
 
 /* ---- in slices ------------------------------------------------------------------------------- */
 
@@ -24,7 +24,7 @@ static bool has_many(const struct peer *p)
 
 static void close_some(struct peer *p)
 {
-        struct state_serving was = crash_serve(p);
+        struct state_serving was = serving_begin(p);
 
         /* Its sessions were used until then. */
         store_set_now(&p->server->store, server_now(p->server));
@@ -32,7 +32,7 @@ static void close_some(struct peer *p)
                 (void)attach_close_soon(
                         list_first(&p->member->attachments, struct attach, member_link), NULL,
                         NULL);
-        crash_serve_end(p->server, was);
+        serving_end(p->server, was);
 }
 
 static bool leave(struct chore *c, uint64_t budget)
@@ -99,21 +99,21 @@ static void await_grace(struct server *s)
 {
         uint64_t first = UINT64_MAX, now = clock_now_nsec();
 
-        if (uv_is_closing((uv_handle_t *)&s->grace_timer))
+        if (uv_is_closing((uv_handle_t *)&s->peers.grace_timer))
                 return;
-        list_for_each (p, &s->lingering, struct peer, linger_link)
+        list_for_each (p, &s->peers.lingering, struct peer, linger_link)
                 first = MIN(first, p->linger_until_nsec);
         if (first != UINT64_MAX)
-                uv_timer_start(&s->grace_timer, on_grace_over,
+                uv_timer_start(&s->peers.grace_timer, on_grace_over,
                         (first > now ? first - now : 0) / NSEC_PER_MSEC + 1, 0);
 }
 
 static void on_grace_over(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, grace_timer);
+        struct server *s = container_of(timer, struct server, peers.grace_timer);
         uint64_t now = clock_now_nsec();
 
-        list_for_each_safe (p, &s->lingering, struct peer, linger_link)
+        list_for_each_safe (p, &s->peers.lingering, struct peer, linger_link)
                 if (p->linger_until_nsec <= now)
                         peer_leave(p);
         await_grace(s);
@@ -130,7 +130,7 @@ static bool linger(struct peer *p)
         member_linger(p->member);
         p->linger_until_nsec = clock_now_nsec() + grace;
         peer_retire(p, PEER_LINGERING);
-        list_append(&s->lingering, &p->linger_link);
+        list_append(&s->peers.lingering, &p->linger_link);
         await_grace(s);
         return true;
 }

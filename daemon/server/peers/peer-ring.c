@@ -1,10 +1,11 @@
 /* What a peer submits in shared memory, in its order with what it sends. */
 #include "daemon/server/peers/peer.h"
 
+#include "daemon/server/peers/events.h"
+#include "daemon/server/peers/quiet.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/server.h"
-#include "daemon/server/system/crash.h"
-#include "daemon/server/waits/events.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/serving.h"
 
 bool peer_may_submit(const struct peer *p)
 {
@@ -19,12 +20,12 @@ uint32_t peer_take_submissions(struct peer *p, uint32_t budget)
 
         if (!peer_may_submit(p))
                 return 0;
-        was = crash_serve(p);
+        was = serving_begin(p);
         turn = ring_drain(&p->ring, p->member, budget, server_now(p->server), turns_ends(p));
-        crash_serve_end(p->server, was);
+        serving_end(p->server, was);
         if (turn.n > 0) {
                 turns_charge(p, turn.n);
-                server_expect_quiet(p->server);
+                quiet_expect(p->server);
         }
         if (turn.is_news && ring_wakes_client(&p->ring))
                 events_ring(p);
@@ -55,9 +56,9 @@ void peer_catch_up(struct peer *p)
         peer_take_submissions(p, SHM_SUB_ENTRIES);
         if (!p->member)
                 return;
-        was = crash_serve(p);
+        was = serving_begin(p);
         list_for_each (a, &p->member->attachments, struct attach, member_link)
                 if (!attach_settle(a))
                         peer_violation(p, "magazine");
-        crash_serve_end(p->server, was);
+        serving_end(p->server, was);
 }

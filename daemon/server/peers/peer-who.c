@@ -1,10 +1,10 @@
-/* Who a peer is, for people, and what of it the chronicle is told. */
+/* Who a peer is, for people and for its rights, and what of it the chronicle is told. */
 #include <stdio.h>
 
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
-#include "daemon/server/tenants/tenants.h"
-#include "daemon/server/waits/followers.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/settings/access.h"
 
 void peer_set_who(struct peer *p)
 {
@@ -40,4 +40,20 @@ void peer_note_violation(struct peer *p, const char *rule)
                                        .tenant = p->tenancy ? p->tenancy->config.name : NULL,
                                        .by = p->who,
                                        .reason = rule});
+}
+
+void peer_update_rights(struct peer *p)
+{
+        const struct tenant_config *config = p->tenancy ? &p->tenancy->config : NULL;
+        struct creds c = {0};
+        bool may = true;
+
+        if (!config || !p->member)
+                return;
+        if (access_has_publishers(config)) {
+                may = p->fd >= 0 && creds_get(p->fd, &c) == 0 && access_may_publish(config, &c);
+                creds_deinit(&c);
+        }
+        if (may == p->member->read_only)
+                member_set_read_only(p->member, !may);
 }

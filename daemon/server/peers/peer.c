@@ -8,22 +8,21 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/peers/endings.h"
+#include "daemon/server/keeping/keeping.h"
+#include "daemon/server/objects/tenancy.h"
+#include "daemon/server/peers/peer-timers.h"
+#include "daemon/server/sockets/admin-fds.h"
+#include "daemon/server/peers/events.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/resume.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/server.h"
-#include "daemon/server/services/descriptors.h"
-#include "daemon/server/services/leasables.h"
-#include "daemon/server/services/upkeep-timer.h"
-#include "daemon/server/system/crash.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/sockets/endings.h"
+#include "daemon/server/objects/serving.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenant-changes.h"
-#include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/drops.h"
 #include "daemon/server/waits/durable.h"
-#include "daemon/server/waits/events.h"
 #include "daemon/server/waits/fetches.h"
 #include "daemon/server/waits/followers.h"
 #include "daemon/server/waits/key-waits.h"
@@ -103,15 +102,15 @@ static void end_member(struct peer *p)
 
         if (!m)
                 return;
-        was = crash_serve(p);
+        was = serving_begin(p);
         p->member = NULL;
         events_member_left(m);
         /* Its sessions were used until then. */
         store_set_now(&p->server->store, server_now(p->server));
         member_leave(m);
-        crash_serve_end(p->server, was);
-        server_kick(p->server);
-        upkeep_timer_expect(p->server);
+        serving_end(p->server, was);
+        loop_kick(&p->server->loop);
+        p->server->peers.wiring->on_member_end(p->server);
 }
 
 /* Nobody is there to be answered, or to publish what it announced. */
@@ -131,7 +130,7 @@ static void stop_waiting(struct peer *p)
 /* It waits to resume, or not any more. */
 static void count_adopted(struct peer *p, bool is_adopted)
 {
-        p->server->n_adopted += is_adopted - p->adopted;
+        p->server->peers.n_adopted += is_adopted - p->adopted;
         if (p->tenancy)
                 p->tenancy->n_adopted += is_adopted - p->adopted;
         p->adopted = is_adopted;
@@ -148,7 +147,7 @@ void peer_retire(struct peer *p, enum peer_state state)
         list_remove(&p->backlog_link);
         list_remove(&p->unread_link);
         pending_recount(p);
-        server_output_drained(p->server);
+        peers_note_drained(p->server);
 }
 
 void peer_end(struct peer *p)
@@ -173,23 +172,23 @@ void peer_end(struct peer *p)
         if (p->tenancy)
                 p->tenancy->n_peers--;
         p->tenancy = NULL;
-        s->n_peers--;
-        s->n_refused -= p->refuse_code != 0;
-        s->n_monitors -= p->kind == LISTEN_MONITOR;
+        s->peers.n_peers--;
+        s->peers.n_refused -= p->refuse_code != 0;
+        s->peers.n_monitors -= p->kind == LISTEN_MONITOR;
         list_remove(&p->link);
         list_remove(&p->backlog_link);
         list_remove(&p->hello_link);
         list_remove(&p->unread_link);
         list_remove(&p->linger_link);
-        server_output_drained(s);
-        if (p->kind == LISTEN_ADMIN && s->serving)
-                (void)descriptors_hold(s);
+        peers_note_drained(s);
+        if (p->kind == LISTEN_ADMIN && s->life.serving)
+                (void)admin_fds_hold(s);
         peer_unref(p);
 }
 
 static int watch_process(struct peer *p)
 {
-        int r = uv_poll_init(&p->server->loop, &p->process, p->pidfd);
+        int r = uv_poll_init(&p->server->loop.uv, &p->process, p->pidfd);
 
         if (r < 0)
                 return r;
@@ -200,7 +199,7 @@ static int watch_process(struct peer *p)
 
 static int start_handles(struct peer *p)
 {
-        uv_loop_t *loop = &p->server->loop;
+        uv_loop_t *loop = &p->server->loop.uv;
         int r = uv_poll_init(loop, &p->socket, p->fd);
 
         if (r < 0)
@@ -228,7 +227,7 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         outqueue_init(&p->out);
         p->server = s;
         p->refs = 1;
-        p->id = ++s->last_peer_id;
+        p->id = ++s->peers.last_id;
         p->version = PROTO_VERSION_MAX;
         p->connected_nsec = p->state_nsec = p->heard_nsec = clock_now_nsec();
         p->kind = origin->kind;
@@ -291,10 +290,10 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
         }
         p->fd = fd;
         p->pidfd = pidfd;
-        list_append(&s->peers, &p->link);
-        s->n_peers++;
-        s->n_refused += p->refuse_code != 0;
-        s->n_monitors += p->kind == LISTEN_MONITOR;
+        list_append(&s->peers.list, &p->link);
+        s->peers.n_peers++;
+        s->peers.n_refused += p->refuse_code != 0;
+        s->peers.n_monitors += p->kind == LISTEN_MONITOR;
         if (p->tenancy)
                 p->tenancy->n_peers++;
         r = inbound_init(&p->inbound, fd);
@@ -304,8 +303,8 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
                 peer_end(p);
                 return r;
         }
-        list_append(&s->hellos, &p->hello_link);
-        server_await_hello(s);
+        list_append(&s->peers.hellos, &p->hello_link);
+        peers_await_hello(s);
         update_poll(p);
         *ret_peer = p;
         return 0;
@@ -326,8 +325,8 @@ int peer_adopt(
         p->state = PEER_WAITING;
         count_adopted(p, true);
         close_socket(p); /* there is none: its parser goes */
-        list_append(&s->peers, &p->link);
-        s->n_peers++;
+        list_append(&s->peers.list, &p->link);
+        s->peers.n_peers++;
         p->tenancy->n_peers++;
         r = pidfd < 0 ? 0 : watch_process(p);
         if (r < 0) {
@@ -345,8 +344,8 @@ void peer_schedule(struct peer *p)
         if (p->tenancy)
                 turns_queue(p);
         else if (list_is_empty(&p->backlog_link))
-                list_append(&p->server->backlog, &p->backlog_link);
-        server_kick(p->server);
+                list_append(&p->server->peers.backlog, &p->backlog_link);
+        loop_kick(&p->server->loop);
 }
 
 /* Whether its pages must stay until its process exits. */
@@ -380,7 +379,7 @@ static void mute(struct peer *p)
 void peer_violation(struct peer *p, const char *rule)
 {
         p->n_violations++;
-        p->server->n_violations++;
+        p->server->peers.n_violations++;
         calls_note_violation(&p->server->calls, rule);
         peer_note_violation(p, rule);
         if (log_first_of(rule)) {
@@ -405,7 +404,7 @@ void peer_violation(struct peer *p, const char *rule)
 /* The kernel has too many descriptors under way, of all peers together. */
 static void note_starved(struct peer *p)
 {
-        p->server->n_starved++;
+        p->server->peers.n_starved++;
         if (log_first_of("fds-under-way"))
                 log_warning("too many file descriptors are under way to clients that do not read: "
                             "replies wait until some are taken; raise LimitNOFILE of kvleased");
@@ -472,7 +471,7 @@ static void process(struct peer *p, unsigned max)
                         peer_violation(p, rule);
                 if (r <= 0)
                         return;
-                dispatch_frame(p, &f);
+                p->server->peers.wiring->on_frame(p, &f);
         }
 }
 
@@ -551,7 +550,7 @@ static void hang_up(struct peer *p)
                 /* It shut down alone, or the kernel is about to throw away what it didn't read. */
                 uv_poll_stop(&p->socket);
                 p->socket_events = 0;
-                server_look_later(p->server, p);
+                peer_look_later(p);
                 return;
         }
         p->state = PEER_WAITING;
@@ -560,7 +559,7 @@ static void hang_up(struct peer *p)
         list_remove(&p->unread_link);
         close_socket(p);
         pending_recount(p);
-        server_output_drained(p->server);
+        peers_note_drained(p->server);
 }
 
 /* A goodbye that leaves descriptors in the socket would let the next connection leave more. */
@@ -602,7 +601,7 @@ static void settle(struct peer *p)
         pending_recount(p);
         update_poll(p);
         if (needs_a_look(p))
-                server_look_later(p->server, p);
+                peer_look_later(p);
 }
 
 static void flush(struct peer *p)
@@ -611,7 +610,7 @@ static void flush(struct peer *p)
                 p->broken = true;
         pending_recount(p);
         if (outqueue_is_empty(&p->out))
-                server_output_drained(p->server);
+                peers_note_drained(p->server);
         /* Frames that waited behind its unread output, and leases that wait behind others. */
         if (p->held && p->out.bytes <= OUTQUEUE_HOLD_BYTES)
                 peer_schedule(p);
@@ -692,17 +691,17 @@ static void on_exit_seen(uv_poll_t *handle, int status, int events)
 bool peer_has_hung_up(struct peer *p)
 {
         struct pollfd poll_fd = {.fd = p->fd, .events = POLLRDHUP};
-        struct tenancy *turn_of = p->server->turn_of;
+        struct tenancy *turn_of = p->server->turns.of;
 
         if (peer_is_waiting(p) || p->state == PEER_GONE)
                 return true;
         if (p->exited) {
                 p->refs++;
                 chore_remove(&p->leaving, p->tenancy->tenant);
-                p->server->turn_of = NULL; /* all at once */
+                p->server->turns.of = NULL; /* all at once */
                 (void)drain(p);
                 end_exited(p);
-                p->server->turn_of = turn_of;
+                p->server->turns.of = turn_of;
                 peer_unref(p);
                 return true;
         }
@@ -710,9 +709,9 @@ bool peer_has_hung_up(struct peer *p)
                 return false;
         p->refs++;
         p->hung_up = true;
-        p->server->turn_of = NULL; /* all at once */
+        p->server->turns.of = NULL; /* all at once */
         settle(p);
-        p->server->turn_of = turn_of;
+        p->server->turns.of = turn_of;
         peer_unref(p);
         return true;
 }
@@ -739,7 +738,7 @@ void peer_turn(struct peer *p)
 {
         bool readable = p->readable;
 
-        leasables_expect(p->server);
+        p->server->peers.wiring->on_visit(p->server);
         p->refs++;
         p->readable = false;
         list_remove(&p->backlog_link);

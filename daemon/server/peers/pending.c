@@ -1,9 +1,9 @@
 #include "daemon/server/peers/pending.h"
 
 #include "base/macros.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/waits/drops.h"
 #include "daemon/server/waits/durable.h"
 #include "daemon/server/waits/fetches.h"
@@ -20,7 +20,7 @@ void pending_recount(struct peer *p)
 {
         size_t bytes = p->tenancy ? pending_of(p) : 0;
 
-        p->server->pending_bytes += bytes - p->pending_bytes;
+        p->server->peers.pending_bytes += bytes - p->pending_bytes;
         if (p->tenancy)
                 p->tenancy->pending_bytes += bytes - p->pending_bytes;
         p->pending_bytes = bytes;
@@ -30,7 +30,7 @@ size_t pending_left(const struct peer *p)
 {
         const struct server *s = p->server;
         size_t most = s->config.daemon.max_pending_bytes / 4 * 3;
-        size_t left = most - MIN(most, s->pending_bytes);
+        size_t left = most - MIN(most, s->peers.pending_bytes);
 
         if (!p->tenancy)
                 return SIZE_MAX;
@@ -55,7 +55,7 @@ static struct peer *find_largest(struct server *s)
 {
         struct peer *largest = NULL;
 
-        list_for_each (p, &s->peers, struct peer, link)
+        list_for_each (p, &s->peers.list, struct peer, link)
                 if (p->tenancy && p->out.bytes > 0 && (!largest || is_larger(p, largest)))
                         largest = p;
         return largest;
@@ -67,9 +67,9 @@ void pending_check(struct peer *p)
         struct peer *largest;
 
         pending_recount(p);
-        while (s->pending_bytes > s->config.daemon.max_pending_bytes &&
+        while (s->peers.pending_bytes > s->config.daemon.max_pending_bytes &&
                 (largest = find_largest(s))) {
-                s->n_overflows++;
+                s->peers.n_overflows++;
                 peer_violation(largest, "max-pending");
                 pending_recount(largest);
         }

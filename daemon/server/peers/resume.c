@@ -12,9 +12,9 @@
 #include "daemon/core/requests/resume.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/tenants/tenants.h"
 #include "proto/status.h"
 
 /* What a HELLO asked for. */
@@ -81,6 +81,7 @@ static int adopt_ring(struct peer *p)
                 return 0;
         }
         r = ring_adopt(&p->ring, fd, cursors);
+        p->ring.fetch = p->server->peers.wiring->on_fetch;
         if (r < 0)
                 fd_close(fd);
         return r;
@@ -142,7 +143,7 @@ static int adopt_group(struct server *s, struct group *g)
 
 int resume_adopt(struct server *s, struct detail *d)
 {
-        int r = clients_recover(&s->store, &s->recovery, d);
+        int r = clients_recover(&s->store, &s->life.recovery, d);
 
         if (r < 0)
                 return r;
@@ -158,7 +159,7 @@ int resume_adopt(struct server *s, struct detail *d)
 
 void resume_end_exited(struct server *s)
 {
-        list_for_each_safe (p, &s->peers, struct peer, link)
+        list_for_each_safe (p, &s->peers.list, struct peer, link)
                 if (p->adopted && p->pidfd < 0)
                         peer_exited(p);
 }
@@ -186,7 +187,7 @@ static bool is_same_process(const struct peer *p, const struct peer *old)
 static int refuse_forged(struct peer *p, int code, const char *why, struct detail *d)
 {
         p->n_violations++;
-        p->server->n_violations++;
+        p->server->peers.n_violations++;
         if (log_first_of("resume"))
                 log_message(LOG_VIOLATION, LOG_FIELDS({"RULE", "resume"}),
                         "process %d may not go on as a client of tenant %s: %s; more of this kind "
@@ -235,7 +236,7 @@ int resume_ask(struct request *rq, const Kvlease__V1__HelloRequest *m)
         struct member *unused;
         int r;
 
-        if (rq->server->stopping)
+        if (rq->server->life.stopping)
                 return KVL_STATUS_DRAINING;
         if (m->resume_token.len != CLIENT_TOKEN_BYTES)
                 return detail_set(&rq->detail, -EINVAL, "resume_token has %zu bytes, not %d",
@@ -294,15 +295,15 @@ int resume_take(struct peer *p, struct detail *d)
         if (r != 0)
                 return r;
         (void)culprit_serve(&p->server->store, m->group->tenant->mark, m->id); /* the frame's */
-        p->server->n_resumed += peer_of_member(m)->adopted;
+        p->server->peers.n_resumed += peer_of_member(m)->adopted;
         resume = TAKE(p->resume);
         client_token_renew(m, resume->presented, resume->fresh);
         move_member(p, peer_of_member(m));
         p->resuming = true;
         undo(p, resume->pending, resume->n_pending);
         free(resume);
-        tenancy_update_rights(p);
-        server_kick(p->server);
+        peer_update_rights(p);
+        loop_kick(&p->server->loop);
         return 0;
 }
 

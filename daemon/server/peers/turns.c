@@ -5,9 +5,10 @@
 #include "base/macros.h"
 #include "daemon/core/ground/chore.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/quiet.h"
 
 /* What a tenant owes is forgotten beyond so many shares: 50 ms. Not tuned. */
 #define OWES_MAX_SHARES 100
@@ -40,19 +41,19 @@ static void go_on(struct tenancy *t, uint64_t now)
         u->pauses_nsec += now - u->paused_nsec;
         list_remove(&u->link);
         if (!list_is_empty(&u->waiting))
-                list_append(&t->server->turns_due, &u->link);
+                list_append(&t->server->turns.due, &u->link);
 }
 
 static void on_requests(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, turns_timer);
+        struct server *s = container_of(timer, struct server, turns.timer);
         uint64_t now = clock_now_nsec();
 
-        list_for_each_safe (t, &s->turns_paused, struct tenancy, turns.link)
+        list_for_each_safe (t, &s->turns.paused, struct tenancy, turns.link)
                 if (bucket_wait_nsec(&t->turns.requests, request_limit(t), now) == 0)
                         go_on(t, now);
         if (turns_are_due(s))
-                server_kick(s);
+                loop_kick(&s->loop);
         await_requests(s);
 }
 
@@ -61,12 +62,12 @@ static void await_requests(struct server *s)
 {
         uint64_t now = clock_now_nsec(), wait = UINT64_MAX;
 
-        list_for_each (t, &s->turns_paused, struct tenancy, turns.link)
+        list_for_each (t, &s->turns.paused, struct tenancy, turns.link)
                 wait = MIN(wait, bucket_wait_nsec(&t->turns.requests, request_limit(t), now));
-        if (wait == UINT64_MAX || uv_is_closing((uv_handle_t *)&s->turns_timer))
+        if (wait == UINT64_MAX || uv_is_closing((uv_handle_t *)&s->turns.timer))
                 return;
-        uv_update_time(&s->loop); /* or it would be early by what this turn took */
-        uv_timer_start(&s->turns_timer, on_requests, wait / NSEC_PER_MSEC + 1, 0);
+        uv_update_time(&s->loop.uv); /* or it would be early by what this turn took */
+        uv_timer_start(&s->turns.timer, on_requests, wait / NSEC_PER_MSEC + 1, 0);
 }
 
 static void pause_tenancy(struct tenancy *t, uint64_t now)
@@ -77,7 +78,7 @@ static void pause_tenancy(struct tenancy *t, uint64_t now)
         u->paused_nsec = now;
         u->n_pauses++;
         list_remove(&u->link);
-        list_append(&t->server->turns_paused, &u->link);
+        list_append(&t->server->turns.paused, &u->link);
         await_requests(t->server);
 }
 
@@ -85,7 +86,7 @@ static void pause_tenancy(struct tenancy *t, uint64_t now)
 
 static void owe(struct tenancy *t, uint64_t nsec)
 {
-        uint64_t most = OWES_MAX_SHARES * t->server->turns_share_nsec;
+        uint64_t most = OWES_MAX_SHARES * t->server->turns.share_nsec;
 
         t->turns.owes_nsec = MIN(t->turns.owes_nsec + nsec, most);
 }
@@ -94,11 +95,11 @@ static void owe(struct tenancy *t, uint64_t nsec)
 static void serve(struct server *s, struct tenancy *t)
 {
         struct turns *u = &t->turns;
-        uint64_t share = s->turns_share_nsec, now = clock_now_nsec();
+        uint64_t share = s->turns.share_nsec, now = clock_now_nsec();
         struct peer *p;
 
-        s->turn_of = t;
-        s->turn_ends_nsec = now + share - MIN(u->owes_nsec, share);
+        s->turns.of = t;
+        s->turns.ends_nsec = now + share - MIN(u->owes_nsec, share);
         u->owes_nsec -= MIN(u->owes_nsec, share);
         do {
                 if (bucket_wait_nsec(&u->requests, request_limit(t), now) > 0) {
@@ -110,48 +111,48 @@ static void serve(struct server *s, struct tenancy *t)
                         break;
                 peer_turn(p);
                 now = clock_now_nsec();
-        } while (now < s->turn_ends_nsec);
-        s->turn_of = NULL;
-        if (now > s->turn_ends_nsec)
-                owe(t, now - s->turn_ends_nsec);
+        } while (now < s->turns.ends_nsec);
+        s->turns.of = NULL;
+        if (now > s->turns.ends_nsec)
+                owe(t, now - s->turns.ends_nsec);
 }
 
 static void take_turn(struct server *s, struct tenancy *t, bool alone)
 {
         struct turns *u = &t->turns;
 
-        if (u->owes_nsec > s->turns_share_nsec && !alone)
-                u->owes_nsec -= s->turns_share_nsec;
+        if (u->owes_nsec > s->turns.share_nsec && !alone)
+                u->owes_nsec -= s->turns.share_nsec;
         else
                 serve(s, t);
         if (!u->paused && !list_is_empty(&u->waiting) && list_is_empty(&u->link))
-                list_append(&s->turns_due, &u->link);
+                list_append(&s->turns.due, &u->link);
 }
 
 /* After all that the loop has been told of in this turn. */
 static void on_check(uv_check_t *check)
 {
-        struct server *s = container_of(check, struct server, turns_check);
+        struct server *s = container_of(check, struct server, turns.check);
         struct list_link turn;
         struct tenancy *t;
         bool alone;
 
         /* Before anything that anybody submitted: else the quiet would be over unseen. */
         if (turns_are_due(s))
-                server_wake(s);
-        list_take_all(&s->turns_due, &turn);
+                quiet_end(s);
+        list_take_all(&s->turns.due, &turn);
         alone = turn.next == turn.prev;
         while ((t = list_first(&turn, struct tenancy, turns.link))) {
                 list_remove(&t->turns.link);
                 take_turn(s, t, alone);
         }
         if (turns_are_due(s))
-                server_kick(s);
+                loop_kick(&s->loop);
 }
 
 void turns_owe(struct tenancy *t, uint64_t nsec)
 {
-        uint64_t most = OWES_MAX_SHARES * t->server->turns_share_nsec;
+        uint64_t most = OWES_MAX_SHARES * t->server->turns.share_nsec;
 
         t->turns.owes_nsec = MIN(t->turns.owes_nsec + nsec, most);
 }
@@ -163,12 +164,12 @@ void turns_queue(struct peer *p)
         if (list_is_empty(&p->backlog_link))
                 list_append(&u->waiting, &p->backlog_link);
         if (!u->paused && list_is_empty(&u->link))
-                list_append(&p->server->turns_due, &u->link);
+                list_append(&p->server->turns.due, &u->link);
 }
 
 bool turns_are_due(const struct server *s)
 {
-        return !list_is_empty(&s->turns_due);
+        return !list_is_empty(&s->turns.due);
 }
 
 bool turns_go_on(const struct peer *p)
@@ -177,10 +178,10 @@ bool turns_go_on(const struct peer *p)
         const struct tenancy *t = p->tenancy;
         uint64_t now;
 
-        if (!t || s->turn_of != t)
+        if (!t || s->turns.of != t)
                 return true;
         now = clock_now_nsec();
-        return now < s->turn_ends_nsec &&
+        return now < s->turns.ends_nsec &&
                bucket_wait_nsec(&t->turns.requests, request_limit(t), now) == 0;
 }
 
@@ -188,14 +189,14 @@ uint64_t turns_ends(const struct peer *p)
 {
         const struct server *s = p->server;
 
-        return p->tenancy && s->turn_of == p->tenancy ? s->turn_ends_nsec : UINT64_MAX;
+        return p->tenancy && s->turns.of == p->tenancy ? s->turns.ends_nsec : UINT64_MAX;
 }
 
 /* ---- outside of turns ----------------------------------------------------------------------- */
 
 void turns_begin_visits(struct server *s, uint64_t most_nsec)
 {
-        list_for_each (t, &s->tenancies, struct tenancy, link)
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 t->turns.visit_nsec = most_nsec;
 }
 
@@ -209,10 +210,10 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec)
         struct server *s = t ? t->server : NULL;
         uint64_t took = clock_now_nsec() - began_nsec;
 
-        if (!t || s->turn_of == t)
+        if (!t || s->turns.of == t)
                 return;
-        if (s->turn_of)
-                s->turn_ends_nsec += took; /* not at the cost of whose turn it is */
+        if (s->turns.of)
+                s->turns.ends_nsec += took; /* not at the cost of whose turn it is */
         owe(t, took);
 }
 
@@ -226,8 +227,8 @@ void turns_visited(struct tenancy *t, uint64_t began_nsec)
 void turns_visit(struct peer *p, void (*visit)(struct peer *p))
 {
         struct server *s = p->server;
-        struct tenancy *t = p->tenancy, *turn_of = s->turn_of;
-        uint64_t began = clock_now_nsec(), ends = s->turn_ends_nsec;
+        struct tenancy *t = p->tenancy, *turn_of = s->turns.of;
+        uint64_t began = clock_now_nsec(), ends = s->turns.ends_nsec;
 
         if (!t || turn_of == t) {
                 visit(p);
@@ -238,11 +239,11 @@ void turns_visit(struct peer *p, void (*visit)(struct peer *p))
                         peer_schedule(p);
                 return;
         }
-        s->turn_of = t;
-        s->turn_ends_nsec = began + t->turns.visit_nsec;
+        s->turns.of = t;
+        s->turns.ends_nsec = began + t->turns.visit_nsec;
         visit(p);
-        s->turn_of = turn_of;
-        s->turn_ends_nsec = ends;
+        s->turns.of = turn_of;
+        s->turns.ends_nsec = ends;
         turns_visited(t, began);
 }
 
@@ -310,7 +311,7 @@ void turns_renew(struct tenancy *t)
         if (!t->turns.paused)
                 return;
         go_on(t, clock_now_nsec());
-        server_kick(t->server);
+        loop_kick(&t->server->loop);
 }
 
 void turns_drop(struct tenancy *t)
@@ -324,11 +325,11 @@ void turns_drop(struct tenancy *t)
 
 void turns_init(struct server *s)
 {
-        list_init(&s->turns_due);
-        list_init(&s->turns_paused);
-        s->turns_share_nsec = TURNS_SHARE_NSEC;
-        uv_timer_init(&s->loop, &s->turns_timer);
-        uv_check_init(&s->loop, &s->turns_check);
-        uv_check_start(&s->turns_check, on_check);
-        uv_unref((uv_handle_t *)&s->turns_check);
+        list_init(&s->turns.due);
+        list_init(&s->turns.paused);
+        s->turns.share_nsec = TURNS_SHARE_NSEC;
+        uv_timer_init(&s->loop.uv, &s->turns.timer);
+        uv_check_init(&s->loop.uv, &s->turns.check);
+        uv_check_start(&s->turns.check, on_check);
+        uv_unref((uv_handle_t *)&s->turns.check);
 }

@@ -19,9 +19,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "base/list.h"
 #include "daemon/core/ground/detail.h"
-#include "policy/bucket.h"
 
 struct server;
 struct tenancy;
@@ -30,21 +28,6 @@ struct peer;
 /* A tenant's time in a turn of the loop: tens of requests, so that the loop's own work is little
  * beside it, and a hundred tenants that all flood leave 20 turns a second. Not tuned. */
 #define TURNS_SHARE_NSEC (500 * NSEC_PER_USEC)
-
-/* In struct tenancy. */
-struct turns {
-        struct list_link link;    /* server.turns_due or, paused, server.turns_paused */
-        struct list_link waiting; /* struct peer.backlog_link: have work, the next first */
-        uint64_t owes_nsec;       /* taken beyond its time */
-        uint64_t visit_nsec;      /* left of the visits under way */
-        bool paused;
-        uint64_t paused_nsec; /* since when */
-        struct bucket requests, connects;
-        /* Since start. */
-        uint64_t n_requests; /* and submissions; also those that weren't limited */
-        uint64_t n_pauses, pauses_nsec;
-        uint64_t n_refused; /* connections, by max_connects */
-};
 
 void turns_init(struct server *s);
 void turns_init_tenancy(struct tenancy *t);

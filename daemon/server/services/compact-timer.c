@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/stock.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 
 /* Short against the seconds in which a cache changes; a set is given back that long after the last
  * one. Not tuned. */
@@ -15,7 +15,7 @@
 
 static void on_tick(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, compact_timer);
+        struct server *s = container_of(timer, struct server, services.compact_timer);
         uint64_t now_nsec = server_now(s);
         bool more = stock_work(&s->store, now_nsec);
 
@@ -28,23 +28,23 @@ static void on_tick(uv_timer_t *timer)
 
 void compact_timer_expect(struct server *s)
 {
-        uv_handle_t *timer = (uv_handle_t *)&s->compact_timer;
+        uv_handle_t *timer = (uv_handle_t *)&s->services.compact_timer;
 
         if (!uv_is_active(timer) && !uv_is_closing(timer))
-                uv_timer_start(&s->compact_timer, on_tick, TICK_MSEC, 0);
+                uv_timer_start(&s->services.compact_timer, on_tick, TICK_MSEC, 0);
 }
 
 void compact_timer_turn(struct server *s)
 {
         uint64_t now_nsec;
 
-        if (!s->stock_wanted)
+        if (!s->services.stock_wanted)
                 return;
-        s->stock_wanted = false;
+        s->services.stock_wanted = false;
         now_nsec = server_now(s);
-        if (now_nsec - s->stock_nsec < STOCK_NSEC)
+        if (now_nsec - s->services.stock_nsec < STOCK_NSEC)
                 return;
-        s->stock_nsec = now_nsec;
+        s->services.stock_nsec = now_nsec;
         (void)stock_work(&s->store, now_nsec);
 }
 
@@ -52,12 +52,12 @@ static void on_stock(void *data)
 {
         struct server *s = data;
 
-        s->stock_wanted = true;
-        server_kick(s);
+        s->services.stock_wanted = true;
+        loop_kick(&s->loop);
 }
 
 void compact_timer_init(struct server *s)
 {
-        uv_timer_init(&s->loop, &s->compact_timer);
+        uv_timer_init(&s->loop.uv, &s->services.compact_timer);
         s->store.on_stock = on_stock;
 }

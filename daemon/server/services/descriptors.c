@@ -14,11 +14,13 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/quota/region.h"
 #include "daemon/server/keeping/keeper.h"
+#include "daemon/server/keeping/keeping.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
+#include "daemon/server/sockets/admin-fds.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/system/fd-parts.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/tenants/tenants.h"
 
 #define PER_STRANGER    2 /* of a connection that is no tenant's: its socket, its process */
 #define KEPT_PER_CLIENT 2 /* its process, its ring */
@@ -82,7 +84,7 @@ static uint64_t count_listeners(const struct server *s)
 {
         uint64_t n = 2;
 
-        list_for_each (t, &s->tenancies, struct tenancy, link)
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 n++;
         return n;
 }
@@ -196,12 +198,12 @@ static void count_nobodys(const struct server *s, struct fd_room *rooms)
 {
         uint64_t n_peers = 0, n_extents = 0, n_kept;
 
-        list_for_each (t, &s->tenancies, struct tenancy, link) {
+        list_for_each (t, &s->tenancies.list, struct tenancy, link) {
                 n_peers += t->n_peers;
                 list_for_each (stake, &t->tenant->stakes, struct stake, tenant_link)
                         n_extents += stake->pool->props->survives_restart ? stake->n_extents : 0;
         }
-        rooms[DESCRIPTORS_OPEN].nobodys = PER_STRANGER * (s->n_peers - n_peers);
+        rooms[DESCRIPTORS_OPEN].nobodys = PER_STRANGER * (s->peers.n_peers - n_peers);
         n_kept = keeping_is_on(&s->keeping) ? keeper_count_extents(s->keeping.keeper) : 0;
         rooms[DESCRIPTORS_KEPT].nobodys = minus(n_kept, n_extents);
 }
@@ -212,14 +214,14 @@ static struct parts look(const struct tenancy *of)
         uint64_t n_tenants = 0, memory_bytes = 0;
         struct parts p = {0};
 
-        list_for_each (t, &s->tenancies, struct tenancy, link)
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 n_tenants++;
         list_for_each (pool, &s->store.pools, struct pool, link)
                 memory_bytes += pool->account.limit_bytes;
         for (unsigned i = 0; i < N_DESCRIPTORS; i++)
                 p.rooms[i].max = room_of(s, (enum descriptors_kind)i);
         count_nobodys(s, p.rooms);
-        list_for_each (t, &s->tenancies, struct tenancy, link) {
+        list_for_each (t, &s->tenancies.list, struct tenancy, link) {
                 struct count c = count_tenant(t);
 
                 for (unsigned i = 0; i < N_DESCRIPTORS; i++) {
@@ -367,25 +369,6 @@ uint32_t descriptors_most_refused(const struct server *s)
         return (uint32_t)MAX(MIN(most, (uint64_t)PEER_MAX_REFUSED), UINT64_C(1));
 }
 
-/* ---- administrators -------------------------------------------------------------------------- */
-
-bool descriptors_hold(struct server *s)
-{
-        for (unsigned i = 0; i < DESCRIPTORS_ADMIN; i++) {
-                if (s->admin_fds[i] < 0)
-                        s->admin_fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-                if (s->admin_fds[i] < 0)
-                        return false;
-        }
-        return true;
-}
-
-void descriptors_open(struct server *s)
-{
-        for (unsigned i = 0; i < DESCRIPTORS_ADMIN; i++)
-                s->admin_fds[i] = fd_close(s->admin_fds[i]);
-}
-
 /* ---- the store and the start ----------------------------------------------------------------- */
 
 /* Of struct store: may another set of the namespace be made? */
@@ -416,7 +399,7 @@ static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail
  */
 static void grow_table(const struct server *s, uint64_t n_files)
 {
-        int from = uv_backend_fd(&s->loop);
+        int from = uv_backend_fd(&s->loop.uv);
 
         if (from >= 0 && n_files > 1 && n_files <= INT32_MAX)
                 fd_close(fcntl(from, F_DUPFD_CLOEXEC, (int)(n_files - 1)));
@@ -429,7 +412,7 @@ void descriptors_attach(struct server *s)
 
         grow_table(s, MIN(needed, limit));
         s->store.admit_extents = admit_extents;
-        (void)descriptors_hold(s);
+        (void)admin_fds_hold(s);
         if (needed > limit)
                 log_warning("all memory as extents and max_clients = %u connections need %llu open "
                             "files, kvleased may have %llu: raise LimitNOFILE of kvleased",

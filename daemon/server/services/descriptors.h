@@ -26,13 +26,6 @@ struct server;
 struct tenancy;
 struct detail;
 
-/* Connections of administrators, files being replaced, the descriptors of a reply. Not tuned. */
-#define DESCRIPTORS_RESERVE 48
-
-/* Kept from clients: those of four administrators, and of the files they have written. Not tuned.
- */
-#define DESCRIPTORS_ADMIN 12
-
 enum descriptors_kind { DESCRIPTORS_OPEN, DESCRIPTORS_KEPT, N_DESCRIPTORS };
 
 /* A tenant's. */
@@ -66,15 +59,6 @@ void descriptors_raise_limit(void);
  * together are more than the limit.
  */
 void descriptors_attach(struct server *s);
-
-/*
- * Takes DESCRIPTORS_ADMIN descriptors that clients can't have then: at the start, before
- * one of them comes in, and when an administrator has left. False: there aren't as many.
- */
-bool descriptors_hold(struct server *s);
-
-/* They are free: an administrator comes, or asks for something. Until descriptors_hold(). */
-void descriptors_open(struct server *s);
 
 /* What that takes: for the warning, its test, and administrators. */
 uint64_t descriptors_needed(const struct server *s);

@@ -12,7 +12,8 @@
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/recovery/canary.h"
-#include "daemon/server/server.h"
+#include "daemon/server/keeping/keeping.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/services/disk-tier.h"
 #include "daemon/server/services/queues.h"
 #include "daemon/server/system/log.h"
@@ -166,7 +167,7 @@ static int find_devices(struct server *s, const struct device_backend *backend,
                 memcpy(why, search->why, DEVICE_WHY_BYTES);
                 memcpy(props, search->props, sizeof(search->props));
         } else if (r == -ETIMEDOUT) {
-                s->left_behind = true;
+                s->life.left_behind = true;
                 snprintf(why, DEVICE_WHY_BYTES, "its driver hangs while it looks for devices");
         }
         search_unref(search);
@@ -216,7 +217,7 @@ static int add_queue(struct server *s, struct queue *queue, uint64_t budget_byte
                 queue_set_park(queue, &park);
         r = store_add_queue(&s->store, queue, budget_bytes, extent_bytes, d);
         if (r < 0) {
-                s->left_behind |= !queue_close(queue);
+                s->life.left_behind |= !queue_close(queue);
                 return r;
         }
         /* Without it nothing would ever be made. */
@@ -348,7 +349,7 @@ static void refuse_device(struct server *s, const char *name, int r, const char 
         char there[512];
 
         if (r != -ENODEV) {
-                s->left_behind |= r == -ETIMEDOUT;
+                s->life.left_behind |= r == -ETIMEDOUT;
                 log_error("cannot open device '%s': %s", name, why[0] ? why : strerror(-r));
                 return;
         }

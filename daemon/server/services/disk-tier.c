@@ -10,7 +10,7 @@
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/system/log.h"
 #include "daemon/tier/disk.h"
 
@@ -25,7 +25,7 @@
 
 /* Of one device. */
 struct disk_tier {
-        struct list_link link; /* server.disk_tiers */
+        struct list_link link; /* server.services.disk_tiers */
         struct server *server; /* borrowed */
         struct pool *pool;     /* likewise; has the disk */
         uv_poll_t poll;
@@ -92,7 +92,7 @@ static int note_tier(struct server *s, struct pool *pool)
         t->server = s;
         t->pool = pool;
         list_init(&t->link);
-        list_append(&s->disk_tiers, &t->link);
+        list_append(&s->services.disk_tiers, &t->link);
         return 0;
 }
 
@@ -201,7 +201,7 @@ static void set_timers(struct disk_tier *t, const struct disk_stats *stats)
 
 void disk_tiers_turn(struct server *s)
 {
-        list_for_each (t, &s->disk_tiers, struct disk_tier, link) {
+        list_for_each (t, &s->services.disk_tiers, struct disk_tier, link) {
                 struct disk_stats stats;
 
                 if (!t->pool->disk || t->n_open == 0 || uv_is_closing((uv_handle_t *)&t->poll))
@@ -214,16 +214,16 @@ void disk_tiers_turn(struct server *s)
 
 int disk_tiers_watch(struct server *s)
 {
-        list_for_each (t, &s->disk_tiers, struct disk_tier, link) {
-                int r = uv_poll_init(&s->loop, &t->poll, disk_fd(t->pool->disk));
+        list_for_each (t, &s->services.disk_tiers, struct disk_tier, link) {
+                int r = uv_poll_init(&s->loop.uv, &t->poll, disk_fd(t->pool->disk));
 
                 if (r < 0) {
                         log_error("kvleased cannot listen to %s: %s", t->pool->props->name,
                                 strerror(-r));
                         return r;
                 }
-                uv_timer_init(&s->loop, &t->late);
-                uv_timer_init(&s->loop, &t->sync);
+                uv_timer_init(&s->loop.uv, &t->late);
+                uv_timer_init(&s->loop.uv, &t->sync);
                 t->n_open = 3;
                 uv_poll_start(&t->poll, UV_READABLE, on_readable);
         }
@@ -255,7 +255,7 @@ static void on_sync_closed(uv_handle_t *handle)
 
 void disk_tiers_stop(struct server *s)
 {
-        list_for_each_safe (t, &s->disk_tiers, struct disk_tier, link) {
+        list_for_each_safe (t, &s->services.disk_tiers, struct disk_tier, link) {
                 list_remove(&t->link);
                 if (t->n_open == 0) {
                         free(t);

@@ -15,7 +15,7 @@
 #include "base/hash.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/system/disk.h"
 #include "daemon/server/system/log.h"
@@ -110,7 +110,7 @@ void learnt_load(struct server *s, struct ns *ns)
         int r;
 
         ns->saved_nsec = server_now(s);
-        if (!s->keeps_state || !ns->evict->load)
+        if (!s->life.keeps_state || !ns->evict->load)
                 return;
         name_file(s, ns, path);
         r = file_read(path, LEARNT_MAX_BYTES, &text, &len);
@@ -216,7 +216,7 @@ void learnt_save(struct server *s, struct ns *ns)
 
         ns->unsaved = false;
         ns->saved_nsec = server_now(s);
-        if (s->keeps_state && ns->evict->save)
+        if (s->life.keeps_state && ns->evict->save)
                 job = make_job(s, ns);
         if (!job)
                 return;
@@ -240,7 +240,7 @@ uint64_t learnt_save_due(struct server *s, uint64_t now_nsec)
         uint64_t next_nsec = UINT64_MAX;
         unsigned n = 0;
 
-        if (!s->keeps_state)
+        if (!s->life.keeps_state)
                 return UINT64_MAX;
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
@@ -274,7 +274,8 @@ static void end_forget_ns(struct disk_job *base)
 
 void learnt_forget_ns(struct server *s, struct ns *ns)
 {
-        struct job *job = s->keeps_state && ns->saved_mark != 0 ? calloc(1, sizeof(*job)) : NULL;
+        struct job *job =
+                s->life.keeps_state && ns->saved_mark != 0 ? calloc(1, sizeof(*job)) : NULL;
 
         if (!job)
                 return;
@@ -315,7 +316,7 @@ static void end_forget(struct disk_job *base)
 
 void learnt_forget(struct server *s, const char *tenant)
 {
-        struct job *job = s->keeps_state ? calloc(1, sizeof(*job)) : NULL;
+        struct job *job = s->life.keeps_state ? calloc(1, sizeof(*job)) : NULL;
 
         if (!job)
                 return;

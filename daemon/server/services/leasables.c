@@ -2,7 +2,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/quota/leasable.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 
 /* Looking takes the lines of pins away from clients that count there, for a moment: a part in a
  * thousand of their time at this rate. Not tuned. */
@@ -15,26 +15,26 @@
 
 static void on_tick(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, leasables_timer);
+        struct server *s = container_of(timer, struct server, services.leasables_timer);
         uint32_t budget = PAGES_PER_TICK;
-        uint32_t most = MIN(s->n_leasables_due, (uint32_t)NAMESPACES_PER_TICK);
+        uint32_t most = MIN(s->services.n_leasables_due, (uint32_t)NAMESPACES_PER_TICK);
 
-        s->n_leasables_due -= leasables_look(&s->store, most, &budget);
-        if (s->n_leasables_due > 0 && s->store.n_leasables > 0)
-                uv_timer_start(&s->leasables_timer, on_tick, TICK_MSEC, 0);
+        s->services.n_leasables_due -= leasables_look(&s->store, most, &budget);
+        if (s->services.n_leasables_due > 0 && s->store.n_leasables > 0)
+                uv_timer_start(&s->services.leasables_timer, on_tick, TICK_MSEC, 0);
 }
 
 void leasables_expect(struct server *s)
 {
-        uv_handle_t *timer = (uv_handle_t *)&s->leasables_timer;
+        uv_handle_t *timer = (uv_handle_t *)&s->services.leasables_timer;
 
         /* The round that is under way may have passed what changed. */
-        s->n_leasables_due = s->store.n_leasables + 1;
+        s->services.n_leasables_due = s->store.n_leasables + 1;
         if (!uv_is_active(timer) && !uv_is_closing(timer))
-                uv_timer_start(&s->leasables_timer, on_tick, TICK_MSEC, 0);
+                uv_timer_start(&s->services.leasables_timer, on_tick, TICK_MSEC, 0);
 }
 
 void leasables_init(struct server *s)
 {
-        uv_timer_init(&s->loop, &s->leasables_timer);
+        uv_timer_init(&s->loop.uv, &s->services.leasables_timer);
 }

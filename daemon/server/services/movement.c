@@ -6,7 +6,8 @@
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/tiers/prefetch.h"
 #include "daemon/core/tiers/sink.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/quiet.h"
 #include "daemon/server/services/disk-tier.h"
 #include "daemon/server/system/log.h"
 #include "daemon/tier/mover.h"
@@ -26,56 +27,56 @@ static void on_work_wanted(void *data)
 {
         struct server *s = data;
 
-        s->movement.is_due = true;
-        server_kick(s);
+        s->services.movement.is_due = true;
+        loop_kick(&s->loop);
 }
 
 /* Of a client that streams, whose touches don't ring. */
 static void on_rings(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, movement.rings);
+        struct server *s = container_of(timer, struct server, services.movement.rings);
 
-        server_look_at_rings(s);
+        peers_look_at_rings(s);
         if (prefetch_is_streaming(&s->store, server_now(s)))
                 uv_timer_start(timer, on_rings, RINGS_MSEC, 0);
 }
 
 static void expect_rings(struct server *s)
 {
-        uv_handle_t *timer = (uv_handle_t *)&s->movement.rings;
+        uv_handle_t *timer = (uv_handle_t *)&s->services.movement.rings;
 
         if (!uv_is_active(timer) && !uv_is_closing(timer) &&
                 prefetch_is_streaming(&s->store, server_now(s)))
-                uv_timer_start(&s->movement.rings, on_rings, RINGS_MSEC, 0);
+                uv_timer_start(&s->services.movement.rings, on_rings, RINGS_MSEC, 0);
 }
 
 static void on_again(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, movement.timer);
+        struct server *s = container_of(timer, struct server, services.movement.timer);
 
         on_work_wanted(s);
 }
 
 void movement_turn(struct server *s)
 {
-        uv_handle_t *timer = (uv_handle_t *)&s->movement.timer;
+        uv_handle_t *timer = (uv_handle_t *)&s->services.movement.timer;
         bool more;
 
-        if (!s->movement.is_due || !s->store.mover)
+        if (!s->services.movement.is_due || !s->store.mover)
                 return;
-        s->movement.is_due = false;
+        s->services.movement.is_due = false;
         more = transfer_work(&s->store);
         more |= sink_turn(&s->store, server_now(s));
         more |= prefetch_work(&s->store, server_now(s));
         disk_tiers_turn(s);
         expect_rings(s);
         if (more && !uv_is_active(timer) && !uv_is_closing(timer))
-                uv_timer_start(&s->movement.timer, on_again, AGAIN_MSEC, 0);
+                uv_timer_start(&s->services.movement.timer, on_again, AGAIN_MSEC, 0);
 }
 
 static void on_moved(uv_poll_t *poll, int status, int events)
 {
-        struct server *s = container_of(poll, struct server, movement.poll);
+        struct server *s = container_of(poll, struct server, services.movement.poll);
 
         (void)mover_reap(s->store.mover);
         on_work_wanted(s);
@@ -83,9 +84,9 @@ static void on_moved(uv_poll_t *poll, int status, int events)
 
 void movement_init(struct server *s)
 {
-        list_init(&s->disk_tiers);
-        uv_timer_init(&s->loop, &s->movement.timer);
-        uv_timer_init(&s->loop, &s->movement.rings);
+        list_init(&s->services.disk_tiers);
+        uv_timer_init(&s->loop.uv, &s->services.movement.timer);
+        uv_timer_init(&s->loop.uv, &s->services.movement.rings);
 }
 
 static unsigned n_threads(void)
@@ -112,8 +113,8 @@ int movement_start(struct server *s)
                 return 0;
         r = mover_open(&mover, &s->store.mover);
         if (r == 0) {
-                r = uv_poll_init(&s->loop, &s->movement.poll, mover_fd(s->store.mover));
-                s->movement.is_watched = r == 0;
+                r = uv_poll_init(&s->loop.uv, &s->services.movement.poll, mover_fd(s->store.mover));
+                s->services.movement.is_watched = r == 0;
         }
         if (r < 0) {
                 log_error("no threads to move pages between tiers: %s", strerror(-r));
@@ -122,7 +123,7 @@ int movement_start(struct server *s)
         r = disk_tiers_watch(s);
         if (r < 0)
                 return r;
-        uv_poll_start(&s->movement.poll, UV_READABLE, on_moved);
+        uv_poll_start(&s->services.movement.poll, UV_READABLE, on_moved);
         s->store.on_transfer_work = on_work_wanted;
         on_work_wanted(s);
         return 0;
@@ -132,8 +133,8 @@ void movement_stop(struct server *s)
 {
         s->store.on_transfer_work = NULL;
         disk_tiers_stop(s);
-        if (s->movement.is_watched)
-                uv_close((uv_handle_t *)&s->movement.poll, NULL);
-        uv_close((uv_handle_t *)&s->movement.timer, NULL);
-        uv_close((uv_handle_t *)&s->movement.rings, NULL);
+        if (s->services.movement.is_watched)
+                uv_close((uv_handle_t *)&s->services.movement.poll, NULL);
+        uv_close((uv_handle_t *)&s->services.movement.timer, NULL);
+        uv_close((uv_handle_t *)&s->services.movement.rings, NULL);
 }

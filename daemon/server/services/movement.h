@@ -6,18 +6,7 @@
 #ifndef KVL_SERVER_MOVEMENT_H
 #define KVL_SERVER_MOVEMENT_H
 
-#include <stdbool.h>
-#include <uv.h>
-
 struct server;
-
-struct movement {
-        uv_poll_t poll;   /* of the mover */
-        uv_timer_t timer; /* runs while something waits that nobody tells of */
-        uv_timer_t rings; /* runs while somebody streams (prefetch.h) */
-        bool is_watched;  /* `poll` is open */
-        bool is_due;      /* a look in the next turn */
-};
 
 /* Needs the loop. */
 void movement_init(struct server *s);

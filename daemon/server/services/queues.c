@@ -8,13 +8,13 @@
 #include "base/clock.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/tiers/fetch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/waits/parked.h"
 #include "gpu/queue.h"
 
 struct queue_watch {
-        struct list_link link; /* server.queues */
+        struct list_link link; /* server.services.queues */
         struct server *server; /* borrowed */
         struct pool *pool;     /* borrowed */
         uv_poll_t poll;
@@ -95,7 +95,7 @@ static void turn(struct queue_watch *w)
                 parked_make_due(w->server, w->pool);
                 retry(w);
                 if (w->is_retrying)
-                        server_kick(w->server);
+                        loop_kick(&w->server->loop);
         }
         log_state(w);
         log_registration(w);
@@ -105,7 +105,7 @@ bool queues_work(struct server *s)
 {
         bool more = false;
 
-        list_for_each (w, &s->queues, struct queue_watch, link) {
+        list_for_each (w, &s->services.queues, struct queue_watch, link) {
                 if (w->is_retrying)
                         retry(w);
                 more |= w->is_retrying;
@@ -139,7 +139,7 @@ static void arm(struct queue_watch *w)
                 return;
         }
         now = clock_now_nsec();
-        uv_update_time(&w->server->loop); /* or it would be early by what this turn took */
+        uv_update_time(&w->server->loop.uv); /* or it would be early by what this turn took */
         uv_timer_start(&w->timer, on_deadline,
                 (deadline > now ? deadline - now : 0) / NSEC_PER_MSEC + 1, 0);
 }
@@ -147,9 +147,9 @@ static void arm(struct queue_watch *w)
 /* Before the loop sleeps. Wakes nobody. */
 static void on_prepare(uv_prepare_t *prepare)
 {
-        struct server *s = container_of(prepare, struct server, queue_prepare);
+        struct server *s = container_of(prepare, struct server, services.queue_prepare);
 
-        list_for_each (w, &s->queues, struct queue_watch, link)
+        list_for_each (w, &s->services.queues, struct queue_watch, link)
                 arm(w);
 }
 
@@ -179,22 +179,22 @@ int queues_watch(struct server *s, struct pool *pool)
         w->server = s;
         w->pool = pool;
         w->armed_nsec = UINT64_MAX;
-        r = uv_poll_init(&s->loop, &w->poll, queue_fd(pool->queue));
+        r = uv_poll_init(&s->loop.uv, &w->poll, queue_fd(pool->queue));
         if (r < 0) {
                 free(w);
                 return r;
         }
-        uv_timer_init(&s->loop, &w->timer);
+        uv_timer_init(&s->loop.uv, &w->timer);
         w->n_handles = 2;
-        list_append(&s->queues, &w->link);
+        list_append(&s->services.queues, &w->link);
         uv_poll_start(&w->poll, UV_READABLE, on_event);
-        uv_prepare_start(&s->queue_prepare, on_prepare);
+        uv_prepare_start(&s->services.queue_prepare, on_prepare);
         return 0;
 }
 
 void queues_stop(struct server *s)
 {
-        list_for_each_safe (w, &s->queues, struct queue_watch, link) {
+        list_for_each_safe (w, &s->services.queues, struct queue_watch, link) {
                 list_remove(&w->link);
                 uv_close((uv_handle_t *)&w->poll, on_poll_closed);
                 uv_close((uv_handle_t *)&w->timer, on_timer_closed);

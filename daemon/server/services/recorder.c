@@ -11,7 +11,7 @@
 #include "base/dir.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/services/recorder-file.h"
 
 #define IDLE_NSEC (60 * NSEC_PER_SEC)
@@ -312,7 +312,7 @@ int recorder_start(struct server *s, uint64_t max_bytes, uint32_t max_files, str
                 return detail_set(d, -EBUSY,
                         "the traffic is recorded already: end that first with kvleasectl trace "
                         "record off");
-        if (!s->keeps_state)
+        if (!s->life.keeps_state)
                 return detail_set(d, -EROFS, "there is no state directory to record in");
         max_bytes = max_bytes > 0 ? max_bytes : RECORDER_FILE_BYTES;
         max_files = max_files > 0 ? max_files : RECORDER_FILES;

@@ -18,17 +18,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/hash.h"
-#include "base/list.h"
-#include "base/map.h"
 #include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/server/objects/services.h"
 
 #define RECORDER_FILE_BYTES (UINT64_C(256) << 20) /* the default of a file. Not tuned */
 #define RECORDER_FILES      4                     /* the default for each page size. Not tuned */
 #define RECORDER_FILES_MAX  64
 #define RECORDER_MIN_BYTES  4096
-#define RECORDER_PATH_MAX   512
 
 /* Requests under way that it keeps in mind: some 100 bytes each. More are lost. Not tuned. */
 #define RECORDER_REQUESTS_MAX 65536
@@ -38,24 +34,10 @@
  * about a millisecond; a longer one is lost. */
 #define RECORDER_PAGES_MAX 32768
 
+struct ns;
 struct server;
 struct writer;
 struct chunk;
-
-struct recorder {
-        bool on;
-        struct hash_seed secret;
-        uint64_t start_nsec;
-        struct map requests;      /* number of a request and its namespace -> struct running */
-        struct list_link running; /* likewise, the one that was idle longest first */
-        uint32_t n_running;
-        struct writer *writer;  /* of the last recording; owned by its jobs once that is off */
-        struct chunk *filling;  /* owned; NULL: nothing waits to be handed on */
-        unsigned n_writing;     /* chunks handed on */
-        uint64_t waiting_bytes; /* of all chunks */
-        uint64_t n_written, n_bytes, n_lost; /* of the recording */
-        char path[RECORDER_PATH_MAX];        /* written to last; its directory before */
-};
 
 void recorder_init(struct server *s);
 

@@ -6,7 +6,7 @@
 #include "base/parse.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/quota/sizing.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/waits/followers.h"
 
@@ -38,7 +38,7 @@ static void on_moved(const struct tenant *t, uint64_t before_bytes, void *data)
 
 static void on_sizing(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, sizing_timer);
+        struct server *s = container_of(timer, struct server, services.sizing_timer);
         struct sizing_params params = {.window_nsec = s->config.daemon.sizer_window_nsec,
                 .cooldown_nsec = s->config.daemon.sizer_cooldown_nsec,
                 .second_of_day = second_of_day(),
@@ -53,13 +53,13 @@ static void on_sizing(uv_timer_t *timer)
 
 void sizing_timer_init(struct server *s)
 {
-        uv_timer_init(&s->loop, &s->sizing_timer);
+        uv_timer_init(&s->loop.uv, &s->services.sizing_timer);
 }
 
 void sizing_timer_update(struct server *s)
 {
         uint64_t msec = MAX(s->config.daemon.sizer_interval_nsec / NSEC_PER_MSEC, UINT64_C(1));
-        uv_timer_t *timer = &s->sizing_timer;
+        uv_timer_t *timer = &s->services.sizing_timer;
 
         if (!sizing_is_needed(&s->store) || uv_is_closing((uv_handle_t *)timer))
                 return;

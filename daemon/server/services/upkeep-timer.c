@@ -7,7 +7,7 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/tiers/prefetch.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/services/learnt.h"
 #include "daemon/server/services/recorder.h"
 
@@ -21,7 +21,7 @@ typedef uint64_t (*upkeep_fn)(struct server *s, uint64_t now_nsec);
 static uint64_t expire(struct server *s, uint64_t now_nsec)
 {
         if (expire_begin(&s->store, now_nsec))
-                server_kick(s);
+                loop_kick(&s->loop);
         return expire_deadline(&s->store);
 }
 
@@ -47,7 +47,7 @@ static uint64_t drop_incomplete(struct server *s, uint64_t now_nsec)
 
         if (next <= now_nsec) {
                 store_set_now(&s->store, now_nsec);
-                server_kick(s);
+                loop_kick(&s->loop);
         }
         return next;
 }
@@ -58,7 +58,7 @@ static uint64_t drop_idle(struct server *s, uint64_t now_nsec)
         uint64_t next = idle_look(&s->store, now_nsec);
 
         if (next <= now_nsec)
-                server_kick(s);
+                loop_kick(&s->loop);
         return next;
 }
 
@@ -78,13 +78,14 @@ static void arm(struct server *s, uint64_t nsec)
 {
         uint64_t msec = s->clock.nsec ? 0 : nsec / NSEC_PER_MSEC + 1;
 
-        if (!uv_is_closing((uv_handle_t *)&s->upkeep_timer))
-                uv_timer_start(&s->upkeep_timer, on_tick, MAX(msec, (uint64_t)TICK_MSEC), 0);
+        if (!uv_is_closing((uv_handle_t *)&s->services.upkeep_timer))
+                uv_timer_start(
+                        &s->services.upkeep_timer, on_tick, MAX(msec, (uint64_t)TICK_MSEC), 0);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, upkeep_timer);
+        struct server *s = container_of(timer, struct server, services.upkeep_timer);
         uint64_t now_nsec = server_now(s), next_nsec = UINT64_MAX;
 
         for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
@@ -95,7 +96,7 @@ static void on_tick(uv_timer_t *timer)
 
 void upkeep_timer_expect(struct server *s)
 {
-        const uv_timer_t *timer = &s->upkeep_timer;
+        const uv_timer_t *timer = &s->services.upkeep_timer;
 
         if (!uv_is_active((const uv_handle_t *)timer) || uv_timer_get_due_in(timer) > TICK_MSEC)
                 arm(s, 0);
@@ -103,5 +104,5 @@ void upkeep_timer_expect(struct server *s)
 
 void upkeep_timer_init(struct server *s)
 {
-        uv_timer_init(&s->loop, &s->upkeep_timer);
+        uv_timer_init(&s->loop.uv, &s->services.upkeep_timer);
 }

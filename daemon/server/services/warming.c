@@ -3,10 +3,10 @@
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/tiers/warm.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/settings/tenant-attrs.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/tenants/tenants.h"
 
 static void start_tenant(const struct tenancy *t)
 {
@@ -22,6 +22,6 @@ static void start_tenant(const struct tenancy *t)
 
 void warming_start(struct server *s)
 {
-        list_for_each (t, &s->tenancies, struct tenancy, link)
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 start_tenant(t);
 }

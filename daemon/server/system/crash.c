@@ -2,8 +2,12 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 
 #include "base/macros.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/recovery/culprit.h"
+#include "daemon/server/system/crash.h"
 
 static const int numbers[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
 

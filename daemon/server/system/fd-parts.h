@@ -14,6 +14,9 @@
 
 #include <stdint.h>
 
+/* Connections of administrators, files being replaced, the descriptors of a reply. Not tuned. */
+#define DESCRIPTORS_RESERVE 48
+
 /*
  * Part 1/n of the room that no tenant gets, at most FD_NOBODYS_MAX: connections that are nobody's
  * (monitors, those that are being refused; 32 of each at most, of two descriptors), and extents on

@@ -4,7 +4,7 @@
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/tenants/sentences.h"
 
 struct holding holding_count(

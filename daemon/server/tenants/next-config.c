@@ -7,12 +7,11 @@
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/services/devices.h"
 #include "daemon/server/settings/config.h"
 #include "daemon/server/tenants/holding.h"
 #include "daemon/server/tenants/sentences.h"
-#include "daemon/server/tenants/tenants.h"
 
 #define WHY_BYTES 192
 

@@ -3,8 +3,10 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/services/sizing-timer.h"
+#include "daemon/server/services/status.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/system/notify.h"
 #include "daemon/server/tenants/next-config.h"
@@ -66,8 +68,8 @@ static void apply_daemon(struct reloader *r, const struct daemon_config *next)
                         options_copy(
                                 SECTION_DAEMON, option_bit(&options[i]), &s->config.daemon, next);
         log_init(s->config.daemon.log_level, s->config.daemon.log_target);
-        if (!list_is_empty(&s->hellos))
-                server_await_hello(s);
+        if (!list_is_empty(&s->peers.hellos))
+                peers_await_hello(s);
 }
 
 static void apply(struct reloader *r, struct config *next)
@@ -105,7 +107,7 @@ int reload_config(struct server *s, reload_say say, void *data)
                 server_note(
                         s, &(struct chronicle_note){.kind = EVENT_DAEMON, .reason = "reloaded"});
         }
-        server_notify_status(s);
+        status_notify(s);
         notify_now("READY=1");
         return r;
 }

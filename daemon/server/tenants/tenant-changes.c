@@ -10,8 +10,11 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/quota/sizing.h"
 #include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/quiet.h"
+#include "daemon/server/services/status.h"
 #include "daemon/server/settings/access.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenants.h"
@@ -22,7 +25,7 @@
 enum change_kind { CHANGE_MAKE, CHANGE_SET, CHANGE_REMOVE };
 
 struct tenant_change {
-        struct list_link link; /* server.tenant_changes: the first is being written */
+        struct list_link link; /* server.tenancies.changes: the first is being written */
         struct server *server; /* borrowed */
         struct peer *peer;     /* borrowed; NULL: nobody is to be answered */
         struct frame_header request;
@@ -169,7 +172,7 @@ static void tell(const struct tenant_change *c)
                 "tenant %s was %s by uid %s", c->name, verb_of(c), uid);
         note_tenant(c);
         if (c->kind != CHANGE_SET)
-                server_notify_status(c->server);
+                status_notify(c->server);
 }
 
 /* 0 also where there is no such tenant. */
@@ -205,7 +208,7 @@ static void end(struct tenant_change *c, int code)
                 .server = c->server, .peer = p, .reply = &reply, .header = &c->request};
 
         list_remove(&c->link);
-        c->server->n_tenant_changes--;
+        c->server->tenancies.n_changes--;
         if (p) {
                 p->tenant_change = NULL;
                 rq.detail = c->detail;
@@ -224,7 +227,7 @@ static void end_and_go_on(struct tenant_change *c, int code)
 
         end(c, code);
         begin_next(s);
-        server_output_drained(s); /* a stop may have waited for it */
+        peers_note_drained(s); /* a stop may have waited for it */
 }
 
 /* What else has changed while it was written is seen here. */
@@ -251,7 +254,7 @@ static void on_written(struct tenant_change *c)
         struct server *s = c->server;
         uint64_t reserved = reserved_bytes(c);
 
-        server_wake(s);
+        quiet_end(s);
         store_set_now(&s->store, server_now(s));
         s->store.chronicle.by = c->who;
         c->refusal = put_in_force(c, &c->detail);
@@ -265,7 +268,7 @@ static void on_written(struct tenant_change *c)
         if (c->kind != CHANGE_REMOVE)
                 note_reserve(c, reserved);
         s->store.chronicle.by = NULL;
-        server_kick(s);
+        loop_kick(&s->loop);
         end_and_go_on(c, 0);
 }
 
@@ -286,7 +289,7 @@ static void end_all(struct server *s)
 {
         struct tenant_change *c;
 
-        while ((c = list_first(&s->tenant_changes, struct tenant_change, link)))
+        while ((c = list_first(&s->tenancies.changes, struct tenant_change, link)))
                 end(c, -ECANCELED);
 }
 
@@ -295,7 +298,7 @@ static void on_done(void *data, int result)
         struct tenant_change *c = data;
         struct server *s = c->server;
 
-        if (s->leaving) {
+        if (s->life.leaving) {
                 if (result == 0)
                         tenantdb_keep(&s->db);
                 end_all(s);
@@ -345,7 +348,7 @@ static void begin_next(struct server *s)
         struct tenant_change *c;
         int r = -1;
 
-        while (r < 0 && (c = list_first(&s->tenant_changes, struct tenant_change, link))) {
+        while (r < 0 && (c = list_first(&s->tenancies.changes, struct tenant_change, link))) {
                 r = begin(c, &c->detail);
                 if (r < 0)
                         end(c, r);
@@ -408,7 +411,7 @@ int tenant_changes_ask(struct request *rq)
         struct tenant_change *c;
         int r = 0;
 
-        if (s->n_tenant_changes == TENANT_CHANGES_MAX)
+        if (s->tenancies.n_changes == TENANT_CHANGES_MAX)
                 return detail_set(&rq->detail, -EAGAIN,
                         "%d changes of tenants wait for the disk, the most there may be: ask again "
                         "when some are answered",
@@ -417,14 +420,14 @@ int tenant_changes_ask(struct request *rq)
         if (!c)
                 return detail_set(&rq->detail, -ENOMEM, "out of memory: nothing was changed");
         list_init(&c->link);
-        if (list_is_empty(&s->tenant_changes))
+        if (list_is_empty(&s->tenancies.changes))
                 r = begin(c, &rq->detail);
         if (r < 0) {
                 free(c);
                 return r;
         }
-        list_append(&s->tenant_changes, &c->link);
-        s->n_tenant_changes++;
+        list_append(&s->tenancies.changes, &c->link);
+        s->tenancies.n_changes++;
         rq->is_deferred = true;
         if (!p->hung_up && !p->broken) {
                 c->peer = p;
@@ -435,12 +438,12 @@ int tenant_changes_ask(struct request *rq)
 
 void tenant_changes_init(struct server *s)
 {
-        list_init(&s->tenant_changes);
+        list_init(&s->tenancies.changes);
 }
 
 bool tenant_changes_are_left(const struct server *s)
 {
-        return s->n_tenant_changes > 0;
+        return s->tenancies.n_changes > 0;
 }
 
 void tenant_changes_leave(struct peer *p)

@@ -13,13 +13,14 @@
 #include "daemon/core/quota/placing.h"
 #include "daemon/core/quota/region.h"
 #include "daemon/core/quota/sizing.h"
-#include "daemon/server/peers/listener.h"
 #include "daemon/server/peers/peer.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/services/learnt.h"
 #include "daemon/server/services/sizing-timer.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/settings/access.h"
 #include "daemon/server/settings/tenant-attrs.h"
+#include "daemon/server/sockets/listener.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/waits/followers.h"
 
@@ -100,15 +101,15 @@ static int make(struct server *s, const struct tenant_config *config, bool from_
         r = sizing_set(t->tenant, sizing);
         if (r < 0)
                 detail_set(d, r, "no memory for the sizer of tenant %s", config->name);
-        else if (s->serving)
+        else if (s->life.serving)
                 r = tenancy_listen(t, d);
         if (r < 0) {
                 tenant_free(t->tenant);
                 free(t);
                 return r;
         }
-        t->id = ++s->last_tenancy_id;
-        list_append(&s->tenancies, &t->link);
+        t->id = ++s->tenancies.last_id;
+        list_append(&s->tenancies.list, &t->link);
         sizing_timer_update(s);
         *ret_tenancy = t;
         return 0;
@@ -237,22 +238,6 @@ static void fill_up(struct tenancy *t)
                 format_bytes(t->config.reserve_bytes, wanted));
 }
 
-void tenancy_update_rights(struct peer *p)
-{
-        const struct tenant_config *config = p->tenancy ? &p->tenancy->config : NULL;
-        struct creds c = {0};
-        bool may = true;
-
-        if (!config || !p->member)
-                return;
-        if (access_has_publishers(config)) {
-                may = p->fd >= 0 && creds_get(p->fd, &c) == 0 && access_may_publish(config, &c);
-                creds_deinit(&c);
-        }
-        if (may == p->member->read_only)
-                member_set_read_only(p->member, !may);
-}
-
 /* Is the reservation moved by something else than the option? */
 static bool is_moved(const struct tenant_config *c)
 {
@@ -318,9 +303,9 @@ int tenancy_change(
         turns_renew(t);
         sizing_timer_update(t->server);
         upkeep_timer_expect(t->server);
-        list_for_each (p, &t->server->peers, struct peer, link)
+        list_for_each (p, &t->server->peers.list, struct peer, link)
                 if (p->tenancy == t)
-                        tenancy_update_rights(p);
+                        peer_update_rights(p);
         if (new_group && t->listener)
                 listener_update_group(t->listener);
         return 0;
@@ -330,7 +315,7 @@ int tenancy_change(
 static void tenancy_free(struct tenancy *t)
 {
         turns_drop(t);
-        list_for_each (p, &t->server->peers, struct peer, link)
+        list_for_each (p, &t->server->peers.list, struct peer, link)
                 if (p->tenancy == t) {
                         p->tenancy = NULL;
                         p->doomed = true;
@@ -354,7 +339,7 @@ int tenancy_remove(struct tenancy *t, bool force, struct detail *d)
 
 void tenants_free(struct server *s)
 {
-        list_for_each_safe (t, &s->tenancies, struct tenancy, link)
+        list_for_each_safe (t, &s->tenancies.list, struct tenancy, link)
                 tenancy_free(t);
 }
 
@@ -387,7 +372,7 @@ static int ensure(struct server *s, const struct config *config, const char *nam
 
         if (!effective_config(s, config, name, &effective, &from_config))
                 return 0;
-        if (!t && !s->serving)
+        if (!t && !s->life.serving)
                 return add_at_start(s, &effective, from_config, d);
         if (!t)
                 return tenancy_add(s, &effective, from_config, &t, d);
@@ -424,7 +409,7 @@ int tenants_load(struct server *s)
                 r = load_table(s, &s->db.table, &s->config.tenants);
         if (r < 0)
                 return r;
-        list_for_each (t, &s->tenancies, struct tenancy, link)
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 if (t->is_short)
                         fill_up(t);
         return 0;
@@ -552,14 +537,14 @@ void tenants_reload(struct server *s, const struct config *next, tenants_say say
 {
         struct reloading r = {s, next, say, data, NULL};
 
-        list_for_each_safe (t, &s->tenancies, struct tenancy, link) {
+        list_for_each_safe (t, &s->tenancies.list, struct tenancy, link) {
                 struct tenant_config unused;
                 bool from_config;
 
                 if (!effective_config(s, next, t->config.name, &unused, &from_config))
                         drop_removed(&r, t);
         }
-        list_for_each (t, &s->tenancies, struct tenancy, link)
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 make_way(t, next);
         for (size_t i = 0; i < next->tenants.n; i++)
                 reload_tenant(&r, next->tenants.rows[i].name);
@@ -578,7 +563,7 @@ int tenants_of_uid(
                 return detail_set(d, -EACCES,
                         "uid %d stands for every user unknown here: use the socket of a tenant",
                         UID_NOBODY);
-        list_for_each (t, &s->tenancies, struct tenancy, link) {
+        list_for_each (t, &s->tenancies.list, struct tenancy, link) {
                 if (!id_list_has(&t->config.uids, c->uid))
                         continue;
                 if (t->config.share_group) {

@@ -9,31 +9,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/list.h"
 #include "daemon/core/ground/detail.h"
-#include "daemon/server/peers/turns.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/settings/config.h"
 
 struct peer;
-
-struct tenancy {
-        struct list_link link;       /* server.tenancies */
-        uint64_t id;                 /* never reused while the daemon runs */
-        struct server *server;       /* borrowed */
-        struct tenant *tenant;       /* owned, of the store */
-        struct tenant_config config; /* in force */
-        bool from_config;
-        struct listener *listener;    /* owned; NULL before the server serves */
-        uint32_t n_peers;             /* connections, also those not introduced yet */
-        uint32_t n_adopted;           /* of these: struct server.n_adopted */
-        unsigned descriptors_refused; /* of descriptors.c: what was said in the log */
-        struct turns turns;
-        size_t pending_bytes;     /* of pending.c */
-        bool said_held;           /* reaping.c */
-        bool is_short;            /* at start: its reservation didn't fit */
-        uint64_t reserved_before; /* during a reload: what was reserved before it */
-};
 
 /* NULL where there is none. */
 struct tenancy *tenancy_find(struct server *s, const char *name);
@@ -54,9 +35,6 @@ int tenancy_change(
 
 /* 0; -EBUSY with the sentence: it has members, or memory and not `force`. Nothing changed then. */
 int tenancy_remove(struct tenancy *t, bool force, struct detail *d);
-
-/* A peer that is a member may publish, or only look up, as its tenancy's rules have it now. */
-void tenancy_update_rights(struct peer *p);
 
 /* Opens the socket. 0 or -errno with the sentence. */
 int tenancy_listen(struct tenancy *t, struct detail *d);

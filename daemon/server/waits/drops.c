@@ -8,7 +8,7 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/waits/durable.h"
 #include "proto/kvlease.pb-c.h"
 

@@ -9,7 +9,7 @@
 #include "daemon/core/moves/space.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 
 /* One that waits. */
 struct durable {

@@ -4,13 +4,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/system/log.h"
-
-void server_note(struct server *s, const struct chronicle_note *n)
-{
-        chronicle_note(&s->store.chronicle, server_now(s), n);
-}
 
 static uint64_t until(uint64_t then, uint64_t now)
 {
@@ -25,16 +20,17 @@ static void expect(struct server *s)
         const struct chronicle *c = &s->store.chronicle;
         uint64_t now = clock_now_nsec(), left = UINT64_MAX;
 
-        if (list_is_empty(&s->followers) || uv_is_closing((uv_handle_t *)&s->follow_timer))
+        if (list_is_empty(&s->followers.list) || uv_is_closing((uv_handle_t *)&s->followers.timer))
                 return;
-        list_for_each (f, &s->followers, struct follower, link)
+        list_for_each (f, &s->followers.list, struct follower, link)
                 left = MIN(left, until(f->until_nsec, now));
         if (chronicle_due(c) != UINT64_MAX)
                 left = MIN(left, until(chronicle_due(c), server_now(s)));
-        if (c->last > s->followed)
+        if (c->last > s->followers.seen)
                 left = 0;
         /* Rounded up: a window that isn't over yet would be looked at over and over. */
-        uv_timer_start(&s->follow_timer, on_timer, (left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, 0);
+        uv_timer_start(
+                &s->followers.timer, on_timer, (left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, 0);
 }
 
 static void answer(struct server *s, struct follower *f)
@@ -44,7 +40,7 @@ static void answer(struct server *s, struct follower *f)
         struct peer *p = f->peer;
         int r;
 
-        arena_reset(&s->arena);
+        arena_reset(&s->scratch.arena);
         r = events_fill(s, &f->query, &reply);
         follower_drop(p);
         dispatch_end(p, &request, &reply.base, r, r < 0 ? "no memory for the answer" : "");
@@ -56,8 +52,8 @@ static void answer_due(struct server *s, bool all)
         const struct chronicle *c = &s->store.chronicle;
         uint64_t now = clock_now_nsec();
 
-        s->followed = c->last;
-        list_for_each_safe (f, &s->followers, struct follower, link)
+        s->followers.seen = c->last;
+        list_for_each_safe (f, &s->followers.list, struct follower, link)
                 if (all || now >= f->until_nsec || c->last < f->query.after ||
                         chronicle_next(c, &f->query.filter, f->query.after))
                         answer(s, f);
@@ -65,7 +61,7 @@ static void answer_due(struct server *s, bool all)
 
 static void on_timer(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, follow_timer);
+        struct server *s = container_of(timer, struct server, followers.timer);
 
         chronicle_settle(&s->store.chronicle, server_now(s), false);
         answer_due(s, false);
@@ -81,8 +77,8 @@ void followers_init(struct server *s)
 {
         struct chronicle *c = &s->store.chronicle;
 
-        list_init(&s->followers);
-        uv_timer_init(&s->loop, &s->follow_timer);
+        list_init(&s->followers.list);
+        uv_timer_init(&s->loop.uv, &s->followers.timer);
         if (chronicle_open(c) < 0)
                 log_warning("no memory for events: kvleasectl events will show none");
         c->on_note = on_note;
@@ -106,7 +102,7 @@ int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_
         f->query.filter.tenant = f->query.tenant;
         f->query.filter.ns = f->query.ns;
         list_init(&f->link);
-        list_append(&rq->server->followers, &f->link);
+        list_append(&rq->server->followers.list, &f->link);
         rq->peer->follower = f;
         rq->is_deferred = true;
         expect(rq->server);

@@ -23,7 +23,7 @@ struct event_query {
 };
 
 struct follower {
-        struct list_link link; /* server.followers */
+        struct list_link link; /* server.followers.list */
         struct peer *peer;     /* borrowed */
         struct frame_header request;
         uint64_t until_nsec; /* CLOCK_MONOTONIC */
@@ -47,8 +47,5 @@ void followers_end(struct server *s);
  * -ENOMEM. */
 int events_fill(
         struct server *s, const struct event_query *q, Kvlease__V1__AdminEventsReply *reply);
-
-/* Notes something in the chronicle, now. */
-void server_note(struct server *s, const struct chronicle_note *n);
 
 #endif

@@ -8,13 +8,14 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "proto/status.h"
 
 /* Who waits for one key; or, very seldom, for two with one hash: whoever is looked at for nothing
  * waits again. */
 struct key_group {
-        struct list_link link;  /* server.key_waits_due; or empty, and server.key_waits has it */
+        struct list_link
+                link; /* server.key_waits.due; or empty, and server.key_waits.groups has it */
         struct list_link waits; /* struct key_wait.link; not empty */
         struct server *server;  /* borrowed */
         uint64_t hash;
@@ -45,7 +46,7 @@ static uint64_t hash_of(const struct store *s, const struct ns *ns, const uint8_
 
 static struct key_group *find_group(const struct server *s, uint64_t hash)
 {
-        const uint64_t *found = map_find(&s->key_waits, hash);
+        const uint64_t *found = map_find(&s->key_waits.groups, hash);
 
         return found ? (struct key_group *)(uintptr_t)*found : NULL;
 }
@@ -60,7 +61,7 @@ static struct key_group *make_group(struct server *s, uint64_t hash)
         *g = (struct key_group){.server = s, .hash = hash};
         list_init(&g->link);
         list_init(&g->waits);
-        if (map_put(&s->key_waits, hash, (uintptr_t)g) == 0)
+        if (map_put(&s->key_waits.groups, hash, (uintptr_t)g) == 0)
                 return g;
         free(g);
         return NULL;
@@ -91,7 +92,7 @@ static void leave(struct key_wait *w)
         if (!list_is_empty(&g->waits))
                 return;
         if (list_is_empty(&g->link))
-                (void)map_remove(&g->server->key_waits, g->hash);
+                (void)map_remove(&g->server->key_waits.groups, g->hash);
         list_remove(&g->link);
         free(g);
 }
@@ -141,8 +142,8 @@ int key_waits_add(struct peer *p, const struct frame_header *request, struct att
         }
         list_append(&p->key_waits, &w->peer_link);
         p->n_key_waits++;
-        uv_timer_init(&s->loop, &w->timer);
-        uv_update_time(&s->loop); /* or it would be early by what this turn took */
+        uv_timer_init(&s->loop.uv, &w->timer);
+        uv_update_time(&s->loop.uv); /* or it would be early by what this turn took */
         /* The loop counts whole milliseconds: one more, or it would be early by a part of one. */
         uv_timer_start(&w->timer, on_deadline, (uint64_t)timeout_msec + 1, 0);
         return 0;
@@ -174,9 +175,9 @@ static void on_announce_end(struct ns *ns, const uint8_t key[KEY_BYTES], void *d
 
         if (!g)
                 return;
-        (void)map_remove(&s->key_waits, g->hash);
-        list_append(&s->key_waits_due, &g->link);
-        server_kick(s);
+        (void)map_remove(&s->key_waits.groups, g->hash);
+        list_append(&s->key_waits.due, &g->link);
+        loop_kick(&s->loop);
 }
 
 /* Its announcement has ended. */
@@ -198,7 +199,7 @@ static void look_at(struct key_wait *w)
 bool key_waits_work(struct server *s)
 {
         for (unsigned i = 0; i < KEY_WAITS_PER_TURN; i++) {
-                struct key_group *g = list_first(&s->key_waits_due, struct key_group, link);
+                struct key_group *g = list_first(&s->key_waits.due, struct key_group, link);
 
                 if (!g)
                         return false;
@@ -209,12 +210,12 @@ bool key_waits_work(struct server *s)
 
 void key_waits_init(struct server *s)
 {
-        map_init(&s->key_waits);
-        list_init(&s->key_waits_due);
+        map_init(&s->key_waits.groups);
+        list_init(&s->key_waits.due);
         s->store.on_announce_end = on_announce_end;
 }
 
 void key_waits_deinit(struct server *s)
 {
-        map_deinit(&s->key_waits);
+        map_deinit(&s->key_waits.groups);
 }

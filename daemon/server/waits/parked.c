@@ -11,7 +11,7 @@
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "proto/msg.h"
 
 struct parked {
@@ -67,7 +67,7 @@ static struct parked *copy(const struct frame *f)
 static void park(struct peer *p, struct parked *k)
 {
         p->parked = k;
-        list_append(&p->server->parked, &p->parked_link);
+        list_append(&p->server->leases.parked, &p->parked_link);
         arm(p->server);
 }
 
@@ -197,25 +197,25 @@ static void retry(struct peer *p)
         struct server *s = p->server;
 
         list_remove(&p->due_link);
-        s->is_retrying = true;
+        s->leases.is_retrying = true;
         if (dispatch_again(p, &p->parked->frame)) {
                 unpark(p);
                 peer_schedule(p);
         }
-        s->is_retrying = false;
+        s->leases.is_retrying = false;
 }
 
 /* Those that wait for room are to have a round. */
 static void note_room(struct server *s)
 {
-        s->room_came = true;
-        server_kick(s);
+        s->leases.room_came = true;
+        loop_kick(&s->loop);
 }
 
 static void make_due(struct peer *p)
 {
         if (p->parked && list_is_empty(&p->due_link))
-                list_append(&p->server->due, &p->due_link);
+                list_append(&p->server->leases.due, &p->due_link);
 }
 
 /* until_nsec: those whose deadline is not later. */
@@ -224,11 +224,11 @@ static void make_due_until(struct server *s, const struct pool *pool, uint64_t u
         uint32_t n = 0;
         _cleanup_free_ struct attach **order = NULL;
 
-        list_for_each (p, &s->parked, struct peer, parked_link)
+        list_for_each (p, &s->leases.parked, struct peer, parked_link)
                 n++;
         order = calloc(MAX(n, 1u), sizeof(struct attach *));
         if (!order) { /* in order of arrival, then */
-                list_for_each (p, &s->parked, struct peer, parked_link)
+                list_for_each (p, &s->leases.parked, struct peer, parked_link)
                         if (waits_for(p, pool))
                                 make_due(p);
                 return;
@@ -253,7 +253,7 @@ bool parked_retry(struct server *s, const struct pool *pool)
         uint64_t began_nsec = clock_now_nsec();
         unsigned n = 0;
 
-        list_for_each_safe (p, &s->due, struct peer, due_link) {
+        list_for_each_safe (p, &s->leases.due, struct peer, due_link) {
                 if (!may_retry(p, pool))
                         continue;
                 if (n == PARKED_RETRIES_PER_TURN)
@@ -273,7 +273,7 @@ void parked_refuse(struct server *s)
         struct parked *k;
 
         s->store.draining = true;
-        list_for_each_safe (p, &s->parked, struct peer, parked_link)
+        list_for_each_safe (p, &s->leases.parked, struct peer, parked_link)
                 if (may_retry(p, NULL)) {
                         retry(p);
                         while (!p->parked && (k = take_behind(p))) {
@@ -289,33 +289,33 @@ void parked_refuse(struct server *s)
 /* When the next round may begin that is wanted `msec` after the last. */
 static uint64_t next_round_nsec(const struct server *s, unsigned msec)
 {
-        return s->round_ended_nsec +
-               MAX(msec * NSEC_PER_MSEC, (PARKED_LOAD - 1) * s->round_busy_nsec);
+        return s->leases.round_ended_nsec +
+               MAX(msec * NSEC_PER_MSEC, (PARKED_LOAD - 1) * s->leases.round_busy_nsec);
 }
 
 static void begin_round(struct server *s, uint64_t now_nsec, bool all)
 {
         store_set_now(&s->store, now_nsec);
         make_due_until(s, NULL, all ? UINT64_MAX : now_nsec);
-        s->in_round = true;
-        s->round_is_all = all;
+        s->leases.in_round = true;
+        s->leases.round_is_all = all;
         if (!all)
                 return;
-        s->room_came = false;
-        s->round_busy_nsec = 0;
+        s->leases.room_came = false;
+        s->leases.round_busy_nsec = 0;
 }
 
 static void on_timer(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, wait_timer);
+        struct server *s = container_of(timer, struct server, leases.timer);
         uint64_t now = server_now(s);
-        bool is_time =
-                now >= next_round_nsec(s, s->room_came ? PARKED_PAUSE_MSEC : PARKED_POLL_MSEC);
+        bool is_time = now >= next_round_nsec(s,
+                                      s->leases.room_came ? PARKED_PAUSE_MSEC : PARKED_POLL_MSEC);
 
-        if (s->in_round) /* arms it at its end */
+        if (s->leases.in_round) /* arms it at its end */
                 return;
-        begin_round(s, now, is_time && (s->room_came || wait_any_for_room(&s->store)));
-        server_kick(s);
+        begin_round(s, now, is_time && (s->leases.room_came || wait_any_for_room(&s->store)));
+        loop_kick(&s->loop);
 }
 
 /* Nobody waits, or only for a device: no timer. */
@@ -323,19 +323,19 @@ static void arm(struct server *s)
 {
         uint64_t next = wait_deadline(&s->store), now = server_now(s);
 
-        if (uv_is_closing((uv_handle_t *)&s->wait_timer))
+        if (uv_is_closing((uv_handle_t *)&s->leases.timer))
                 return;
         if (wait_any_for_room(&s->store))
                 next = MIN(next, next_round_nsec(s, PARKED_POLL_MSEC));
-        if (s->room_came && !list_is_empty(&s->store.waits))
+        if (s->leases.room_came && !list_is_empty(&s->store.waits))
                 next = MIN(next, next_round_nsec(s, PARKED_PAUSE_MSEC));
         if (next == UINT64_MAX) {
-                uv_timer_stop(&s->wait_timer);
+                uv_timer_stop(&s->leases.timer);
                 return;
         }
-        uv_update_time(&s->loop); /* or it would be early by what this turn took */
+        uv_update_time(&s->loop.uv); /* or it would be early by what this turn took */
         uv_timer_start(
-                &s->wait_timer, on_timer, (next > now ? next - now : 0) / NSEC_PER_MSEC + 1, 0);
+                &s->leases.timer, on_timer, (next > now ? next - now : 0) / NSEC_PER_MSEC + 1, 0);
 }
 
 bool parked_work(struct server *s)
@@ -343,21 +343,21 @@ bool parked_work(struct server *s)
         uint64_t now;
         bool more;
 
-        if (!s->in_round && !s->room_came)
+        if (!s->leases.in_round && !s->leases.room_came)
                 return false;
         now = server_now(s);
-        if (!s->in_round && now >= next_round_nsec(s, PARKED_PAUSE_MSEC))
+        if (!s->leases.in_round && now >= next_round_nsec(s, PARKED_PAUSE_MSEC))
                 begin_round(s, now, true);
-        if (!s->in_round) {
+        if (!s->leases.in_round) {
                 arm(s);
                 return false;
         }
         more = parked_retry(s, NULL);
-        s->in_round = more;
+        s->leases.in_round = more;
         /* Each lease has one deadline: those rounds are no reason to put off the next of all. */
-        if (s->round_is_all) {
-                s->round_ended_nsec = server_now(s);
-                s->round_busy_nsec += s->round_ended_nsec - now;
+        if (s->leases.round_is_all) {
+                s->leases.round_ended_nsec = server_now(s);
+                s->leases.round_busy_nsec += s->leases.round_ended_nsec - now;
         }
         if (!more)
                 arm(s);
@@ -369,14 +369,14 @@ static void on_room(void *data)
 {
         struct server *s = data;
 
-        if (!s->is_retrying)
+        if (!s->leases.is_retrying)
                 note_room(s);
 }
 
 void parked_init(struct server *s)
 {
-        list_init(&s->parked);
-        list_init(&s->due);
-        uv_timer_init(&s->loop, &s->wait_timer);
+        list_init(&s->leases.parked);
+        list_init(&s->leases.due);
+        uv_timer_init(&s->loop.uv, &s->leases.timer);
         s->store.on_room = on_room;
 }

@@ -10,10 +10,10 @@
 #include "base/clock.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/reclaim/recall.h"
+#include "daemon/server/peers/events.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/waits/events.h"
 #include "daemon/server/waits/followers.h"
 #include "proto/msg.h"
 
@@ -101,7 +101,7 @@ static void on_poll(uv_timer_t *timer)
         struct server *s = container_of(timer, struct server, recall_timer);
 
         recall_poll(&s->store);
-        server_kick(s);
+        loop_kick(&s->loop);
 }
 
 static void poll_in(struct server *s, unsigned msec)
@@ -135,12 +135,12 @@ bool recalls_turn(struct server *s)
 
 static void on_work(void *data)
 {
-        server_kick(data);
+        loop_kick(&((struct server *)data)->loop);
 }
 
 void recalls_init(struct server *s)
 {
-        uv_timer_init(&s->loop, &s->recall_timer);
+        uv_timer_init(&s->loop.uv, &s->recall_timer);
         s->store.on_recall = tell;
         s->store.on_late = on_late;
         s->store.on_recall_work = on_work;

@@ -1,4 +1,4 @@
-#include "daemon/server/peers/outqueue.h"
+#include "daemon/server/wire/outqueue.h"
 
 #include <errno.h>
 #include <stdlib.h>

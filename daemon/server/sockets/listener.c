@@ -1,4 +1,4 @@
-#include "daemon/server/peers/listener.h"
+#include "daemon/server/sockets/listener.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,14 +11,17 @@
 
 #include "base/dir.h"
 #include "base/fd.h"
-#include "daemon/server/peers/endings.h"
-#include "daemon/server/peers/inbound.h"
+#include "daemon/server/peers/turns.h"
+#include "daemon/server/sockets/admin-fds.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/services/descriptors.h"
 #include "daemon/server/settings/access.h"
+#include "daemon/server/sockets/endings.h"
+#include "daemon/server/sockets/kept-sockets.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenants.h"
+#include "daemon/server/wire/inbound.h"
 #include "proto/sock.h"
 
 /* Connections taken in one loop turn. Not tuned. */
@@ -200,7 +203,7 @@ static int take_socket(struct listener *l, struct detail *d)
 {
         int r = find_socket(l, d);
 
-        if (r < 0 || l->server->old_sockets)
+        if (r < 0 || l->server->sockets.old_sockets)
                 return r;
         r = inbound_listen(l->fd);
         return r < 0 ? detail_set(d, r, "cannot listen at %s: %s", l->path, strerror(-r)) : 0;
@@ -232,21 +235,21 @@ static int admit(
         if (r < 0)
                 return r;
         /* Who waits to resume comes on another connection; HELLO counts it. */
-        if (s->n_peers - s->n_refused - s->n_adopted >= max_connections(l))
+        if (s->peers.n_peers - s->peers.n_refused - s->peers.n_adopted >= max_connections(l))
                 return detail_set(d, -EMFILE,
                         "kvleased has %u connections, the most it may have: raise max_clients in "
                         "[daemon]",
-                        s->n_peers - s->n_refused);
+                        s->peers.n_peers - s->peers.n_refused);
         if (t && t->n_peers - t->n_adopted >= t->config.max_clients)
                 return detail_set(d, -EMFILE,
                         "tenant %s has %u connections, the most it may have: raise it with "
                         "kvleasectl "
                         "tenants set %s max_clients=...",
                         t->config.name, t->n_peers, t->config.name);
-        if (l->kind == LISTEN_MONITOR && s->n_monitors >= MONITORS_MAX)
+        if (l->kind == LISTEN_MONITOR && s->peers.n_monitors >= MONITORS_MAX)
                 return detail_set(d, -EMFILE,
                         "%u connections read what kvleased tells, the most there may be: end one",
-                        s->n_monitors);
+                        s->peers.n_monitors);
         r = t ? descriptors_admit_connection(t, false, d) : 0;
         if (r == 0 && t)
                 r = turns_connect(t, d);
@@ -301,7 +304,7 @@ static void welcome(struct listener *l, int fd)
         origin.refuse_code = admit(l, &c, &origin.tenancy, &d);
         origin.refuse_detail = d.text;
         creds_deinit(&c);
-        if (origin.refuse_code < 0 && s->n_refused >= descriptors_most_refused(s)) {
+        if (origin.refuse_code < 0 && s->peers.n_refused >= descriptors_most_refused(s)) {
                 fd_close(pidfd);
                 endings_refuse(s, fd, l->id);
                 return;
@@ -323,14 +326,14 @@ static void refuse_without_fd(struct listener *l)
         struct server *s = l->server;
         int fd;
 
-        s->spare_fd = fd_close(s->spare_fd);
+        s->sockets.spare_fd = fd_close(s->sockets.spare_fd);
         fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
                 endings_refuse(s, fd, l->id);
-        s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        s->sockets.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
         say_no_descriptors();
         /* It has none because of what waits for the reaper: there is one when that goes on. */
-        if (s->spare_fd < 0 && l->n_endings > 0)
+        if (s->sockets.spare_fd < 0 && l->n_endings > 0)
                 pause_listener(l);
 }
 
@@ -342,8 +345,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
                 int fd;
 
                 if (l->kind == LISTEN_ADMIN) {
-                        descriptors_open(l->server);
-                } else if (!descriptors_hold(l->server)) {
+                        admin_fds_open(l->server);
+                } else if (!admin_fds_hold(l->server)) {
                         refuse_without_fd(l);
                         return;
                 }
@@ -379,12 +382,13 @@ static void remove_files(struct listener *l)
 
 static struct listener *find_listener(const struct server *s, uint64_t id)
 {
-        struct listener *all[] = {s->default_listener, s->admin_listener, s->monitor_listener};
+        struct listener *all[] = {s->sockets.default_listener, s->sockets.admin_listener,
+                s->sockets.monitor_listener};
 
         for (size_t i = 0; i < ARRAY_SIZE(all); i++)
                 if (all[i] && all[i]->id == id)
                         return all[i];
-        list_for_each (t, &s->tenancies, struct tenancy, link)
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 if (t->listener && t->listener->id == id)
                         return t->listener;
         return NULL;
@@ -420,11 +424,11 @@ int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
         if (!l)
                 return detail_set(d, -ENOMEM, "out of memory");
         *l = (struct listener){.server = s, .kind = kind, .tenancy = t, .fd = -1};
-        l->id = ++s->last_listener_id;
+        l->id = ++s->sockets.last_listener_id;
         set_paths(l);
         r = take_socket(l, d);
         if (r == 0) {
-                r = uv_poll_init(&s->loop, &l->poll, l->fd);
+                r = uv_poll_init(&s->loop.uv, &l->poll, l->fd);
                 if (r < 0)
                         detail_set(d, r, "cannot watch %s: %s", l->path, uv_strerror(r));
         }
@@ -464,7 +468,7 @@ static void on_refuse(uv_poll_t *poll, int status, int events)
                 return;
         /* Not before: who keeps it must not be the one that closes what was waiting. One that is
          * found after a restart is known to be shut down (kept-sockets.c). */
-        if (l->kept > 0 && !l->server->leaving)
+        if (l->kept > 0 && !l->server->life.leaving)
                 keep_drop(&l->server->store.keep, KEEP_LISTENER, l->kept);
         uv_close((uv_handle_t *)&l->poll, on_closed);
         l->fd = fd_close(l->fd);

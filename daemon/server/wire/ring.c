@@ -1,4 +1,4 @@
-#include "daemon/server/peers/ring.h"
+#include "daemon/server/wire/ring.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "daemon/server/waits/fetches.h"
 
 static void fill_header(struct shm_client *shm, uint64_t client_id, uint64_t boot_epoch)
 {
@@ -165,7 +164,7 @@ static void begin_fetch(struct ring *r, const struct shm_submission *s, struct s
 {
         if (r->ended)
                 return;
-        r->n_fetches += fetches_submit(ret->fetching, &ret->fetch, s->user_data, ret);
+        r->n_fetches += r->fetch(ret->fetching, &ret->fetch, s->user_data, ret);
 }
 
 /* One of the submissions, as copied. */

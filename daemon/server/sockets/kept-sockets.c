@@ -1,4 +1,4 @@
-#include "daemon/server/keeping/kept-sockets.h"
+#include "daemon/server/sockets/kept-sockets.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,8 +12,8 @@
 #include <systemd/sd-daemon.h>
 
 #include "base/fd.h"
-#include "daemon/server/peers/endings.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/sockets/endings.h"
 #include "daemon/server/system/log.h"
 
 struct kept_socket {

@@ -1,4 +1,4 @@
-#include "daemon/server/system/reaping.h"
+#include "daemon/server/sockets/reaping.h"
 
 #include <errno.h>
 
@@ -8,9 +8,9 @@
 #include "daemon/core/ground/discard.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/reap/reaper.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/tenants/tenants.h"
 
 /* A fraction of what is looked for. */
 #define TICK_MSEC (DISCARD_HELD_NSEC / NSEC_PER_MSEC / 2)
@@ -66,7 +66,7 @@ static void look(struct server *s)
         struct reaper_owner o;
         size_t iter = 0;
 
-        list_for_each (t, &s->tenancies, struct tenancy, link)
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 look_at_tenant(s, t, now_nsec);
         if (!is_going && !reaper_next_owner(s->reaping.reaper, &iter, &o))
                 uv_timer_stop(&s->reaping.timer);
@@ -114,7 +114,7 @@ static const struct discard_ops ops = {.punch = punch, .finish = finish};
 
 void reaping_init(struct server *s)
 {
-        uv_timer_init(&s->loop, &s->reaping.timer);
+        uv_timer_init(&s->loop.uv, &s->reaping.timer);
 }
 
 int reaping_start(struct server *s)
@@ -128,7 +128,7 @@ int reaping_start(struct server *s)
         result = reaper_start(&o, &r->reaper);
         if (result < 0)
                 return result;
-        result = uv_poll_init(&s->loop, &r->poll, reaper_fd(r->reaper));
+        result = uv_poll_init(&s->loop.uv, &r->poll, reaper_fd(r->reaper));
         if (result < 0) {
                 reaper_stop(TAKE(r->reaper));
                 return result;

@@ -1,4 +1,4 @@
-#include "daemon/server/peers/endings.h"
+#include "daemon/server/sockets/endings.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -7,10 +7,10 @@
 
 #include "base/fd.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/server/peers/listener.h"
-#include "daemon/server/server.h"
-#include "daemon/server/system/reaping.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tenancy.h"
+#include "daemon/server/sockets/listener.h"
+#include "daemon/server/sockets/reaping.h"
 
 struct ending {
         struct server *server;
@@ -42,7 +42,7 @@ static void hand_over(struct server *s, int fd, const struct tenancy *t, uint64_
         struct ending *e;
 
         /* At the end of a process the kernel waits for none of it: it stays open until then. */
-        if (s->leaving)
+        if (s->life.leaving)
                 return;
         e = malloc(sizeof(*e));
         if (e) {

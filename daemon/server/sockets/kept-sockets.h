@@ -5,16 +5,9 @@
 #ifndef KVL_SERVER_KEPT_SOCKETS_H
 #define KVL_SERVER_KEPT_SOCKETS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 struct server;
-struct kept_socket;
-
-struct kept_sockets {
-        struct kept_socket *sockets; /* owned */
-        size_t n;
-};
 
 /* Takes those that the process before this one left. 0 or -ENOMEM. */
 int kept_sockets_load(struct server *s);

@@ -1,16 +1,16 @@
-#include "daemon/server/waits/events.h"
+#include "daemon/server/peers/events.h"
 
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/server.h"
+#include "daemon/server/objects/server.h"
 #include "proto/msg.h"
 
 void events_send(struct peer *p, uint16_t type, const ProtobufCMessage *event)
 {
-        uint8_t buf[1024]; /* not server.out: a reply may be under way there */
+        uint8_t buf[1024]; /* not server.scratch.out: a reply may be under way there */
         int n;
 
         assert(protobuf_c_message_get_packed_size(event) <= sizeof(buf) - FRAME_HEADER_SIZE);
@@ -45,7 +45,7 @@ static void send_notice(struct peer *p, Kvlease__V1__NoticeEvent__Kind kind, uin
 
 void events_to_all(struct server *s, Kvlease__V1__NoticeEvent__Kind kind, const char *detail)
 {
-        list_for_each (p, &s->peers, struct peer, link)
+        list_for_each (p, &s->peers.list, struct peer, link)
                 send_notice(p, kind, 0, 0, detail);
 }
 
@@ -113,12 +113,12 @@ static void on_stale(struct ns *ns, void *data)
         list_for_each (a, &ns->attachments, struct attach, ns_link)
                 send_notice(peer_of_member(a->member), KVLEASE__V1__NOTICE_EVENT__KIND__NS_STALE,
                         a->id, 0, "the namespace was invalidated");
-        server_kick(data);
+        loop_kick(&((struct server *)data)->loop);
 }
 
 static void on_work(void *data)
 {
-        server_kick(data);
+        loop_kick(&((struct server *)data)->loop);
 }
 
 void events_attach(struct server *s)

@@ -1,4 +1,4 @@
-#include "daemon/server/peers/inbound.h"
+#include "daemon/server/wire/inbound.h"
 
 #include <errno.h>
 #include <string.h>

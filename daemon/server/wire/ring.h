@@ -18,6 +18,13 @@
 /* Submissions copied and completed at a time: 2 KiB of stack. Not tuned. */
 #define RING_BATCH 32
 
+/*
+ * Begins a FETCH of the attachment's client. True: it is under way, and completes by
+ * ring_complete(). False: *ret says what it completes with now.
+ */
+typedef bool (*ring_fetch_fn)(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
+        struct submit_result *ret);
+
 /* Zero: the client has no segment. */
 struct ring {
         struct shm_client *shm;             /* owned mapping; NULL: none */
@@ -30,6 +37,7 @@ struct ring {
         struct submit_chain chain;
         int fd;                      /* owned; -1: isn't kept */
         struct client_cursors *kept; /* borrowed; NULL likewise */
+        ring_fetch_fn fetch;         /* set by who opens it, before it is drained */
         uint32_t n_fetches;          /* under way: each has room for its completion kept */
         bool repeats; /* the next entry may have been executed by the daemon before this one */
         bool ended; /* the client takes no completions any more: none are stored, none waited for */

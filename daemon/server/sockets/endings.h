@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/server/peers/inbound.h"
+#include "daemon/server/wire/inbound.h"
 
 struct server;
 struct tenancy;

@@ -6,10 +6,7 @@
 #ifndef KVL_SERVER_REAPING_H
 #define KVL_SERVER_REAPING_H
 
-#include <stdbool.h>
 #include <stdint.h>
-
-#include <uv.h>
 
 #include "daemon/reap/reaper.h"
 
@@ -17,12 +14,6 @@ struct server;
 
 /* What nobody holds up takes milliseconds. Not tuned. */
 #define REAPING_SAY_NSEC UINT64_C(1000000000)
-
-struct reaping {
-        struct reaper *reaper; /* owned; NULL: there is none */
-        uv_poll_t poll;
-        uv_timer_t timer; /* runs while anything is going */
-};
 
 /* The timer alone, which close_loop() closes. */
 void reaping_init(struct server *s);

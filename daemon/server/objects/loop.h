@@ -1,0 +1,28 @@
+/*
+ * The loop: one thread waits for events and does all of the daemon's work. What can't be done where
+ * it is noticed, or takes longer than one turn of the loop, is done in the next turns: whoever has
+ * such work kicks the loop. Loop thread only.
+ */
+#ifndef KVL_SERVER_LOOP_H
+#define KVL_SERVER_LOOP_H
+
+#include <uv.h>
+
+struct loop;
+
+/* Does a bounded part of what there is to do; it kicks the loop where more is left. */
+typedef void (*loop_turn_fn)(struct loop *l);
+
+struct loop {
+        uv_loop_t uv;
+        uv_idle_t work; /* active while there may be work */
+        loop_turn_fn turn;
+};
+
+/* 0 or -errno. */
+int loop_init(struct loop *l, loop_turn_fn turn);
+
+/* There may be work: `turn` is called in the next turn of the loop. Cheap to repeat. */
+void loop_kick(struct loop *l);
+
+#endif

@@ -1,0 +1,97 @@
+/*
+ * The daemon as an object: the loop, the state (daemon/core), tenants and their sockets, peers.
+ * Each member is a room's or a file's own; daemon/server/server.h makes all of them and ends them.
+ */
+#ifndef KVL_SERVER_OBJECTS_SERVER_H
+#define KVL_SERVER_OBJECTS_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/list.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/recovery/recover.h"
+#include "daemon/server/objects/keeping.h"
+#include "daemon/server/objects/loop.h"
+#include "daemon/server/objects/peers.h"
+#include "daemon/server/objects/scratch.h"
+#include "daemon/server/objects/services.h"
+#include "daemon/server/objects/sockets.h"
+#include "daemon/server/objects/waits.h"
+#include "daemon/server/settings/config.h"
+#include "daemon/server/settings/rundir.h"
+#include "daemon/server/settings/tenantdb.h"
+#include "daemon/server/system/activation.h"
+#include "daemon/server/system/calls.h"
+#include "daemon/server/system/disk.h"
+#include "daemon/server/system/test-clock.h"
+#include "daemon/server/system/turn-watch.h"
+
+/* From the start of the process to its end. */
+struct life {
+        uint64_t start_nsec, ready_nsec;
+        bool keeps_state;         /* the state directory is there, and locked */
+        bool took_over;           /* from an earlier kvleased: */
+        struct recovery recovery; /* what was found */
+        bool serving;             /* sockets are opened for tenants as they are made */
+        bool stopping;
+        bool leaving;     /* the process is about to end: server_deinit() */
+        bool restarting;  /* ends with EXIT_RESTART */
+        bool left_behind; /* a thread is in a driver, or may be: _exit() */
+        uv_timer_t stop_timer, watchdog;
+        uv_signal_t signals[3];
+};
+
+struct tenancies {
+        struct list_link list; /* struct tenancy.link, by id */
+        uint64_t last_id;
+        struct list_link changes; /* of tenant-changes.c; owned */
+        unsigned n_changes;
+};
+
+struct server {
+        struct loop loop;
+        struct life life;
+        struct test_clock clock;
+        struct config_source source; /* borrowed, for reloads */
+        struct config config;
+        uint32_t n_options_pending; /* at the last reload: that differ and take a restart */
+        struct tenantdb db;
+        struct disk disk;
+        struct rundir rundir;
+        struct activation activation;
+        struct keeping keeping;
+        struct store store;
+        uint64_t budget_bytes; /* of all pools */
+        struct sockets sockets;
+        struct kept_sockets kept_sockets;
+        struct reaping reaping;
+        struct tenancies tenancies;
+        struct peers peers;
+        struct tenants_turns turns;
+        struct scratch scratch;
+        struct calls calls;
+        struct turn_watch turn_watch;
+        struct leases leases;
+        struct key_waits key_waits;
+        struct followers followers;
+        uv_timer_t recall_timer; /* recalls.c; runs while sets are recalled */
+        struct services services;
+        struct recorder recorder;
+};
+
+/* The time now, for every call into daemon/core that takes one. */
+static inline uint64_t server_now(const struct server *s)
+{
+        return test_clock_now(&s->clock);
+}
+
+/* Notes something in the chronicle, now. */
+static inline void server_note(struct server *s, const struct chronicle_note *n)
+{
+        chronicle_note(&s->store.chronicle, server_now(s), n);
+}
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * Marks around what is done for a peer: where the daemon dies by a fault of its own in between, it
+ * is known who was served (daemon/core/recovery/culprit.h). Loop thread only.
+ */
+#ifndef KVL_SERVER_SERVING_H
+#define KVL_SERVER_SERVING_H
+
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/recovery/culprit.h"
+#include "daemon/server/objects/peer.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tenancy.h"
+
+/* What is done from here on is for the peer, until serving_end(). */
+static inline struct state_serving serving_begin(const struct peer *p)
+{
+        const struct tenant *t = p->tenancy ? p->tenancy->tenant : NULL;
+
+        return culprit_serve(
+                &p->server->store, t ? t->mark : 0, t && p->member ? p->member->id : 0);
+}
+
+static inline void serving_end(struct server *s, struct state_serving was)
+{
+        culprit_serve_end(&s->store, was);
+}
+
+#endif

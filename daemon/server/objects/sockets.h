@@ -1,0 +1,41 @@
+/* What the server has to let clients in, and to let them go. */
+#ifndef KVL_SERVER_SOCKETS_H
+#define KVL_SERVER_SOCKETS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+struct kept_socket;
+struct listener;
+struct reaper;
+
+/* Kept from clients: the descriptors of four administrators, and of the files they have written.
+ * Not tuned. */
+#define SOCKETS_ADMIN_FDS 12
+
+struct sockets {
+        struct listener *default_listener, *admin_listener,
+                *monitor_listener; /* owned; NULL before start. Tenants have theirs */
+        uint64_t last_listener_id;
+        bool old_sockets;                 /* INBOUND_TEST_VARIABLE is set */
+        int spare_fd;                     /* closed to accept and refuse when no other is left */
+        int admin_fds[SOCKETS_ADMIN_FDS]; /* of admin-fds.c; -1 */
+};
+
+/* Listening sockets that the process before this one left (kept-sockets.h). */
+struct kept_sockets {
+        struct kept_socket *sockets; /* owned; those that nobody has taken yet */
+        size_t n;
+};
+
+/* How memory and connections go back to the system (reaping.h). */
+struct reaping {
+        struct reaper *reaper; /* owned; NULL: there is none */
+        uv_poll_t poll;
+        uv_timer_t timer; /* runs while anything is going */
+};
+
+#endif

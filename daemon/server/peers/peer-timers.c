@@ -1,0 +1,88 @@
+#include "daemon/server/peers/peer-timers.h"
+
+#include "base/clock.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
+
+/*
+ * How soon it is looked whether a peer has taken its descriptors: soon at first, and seldom where
+ * nobody does, as looking costs. Not tuned.
+ */
+#define LOOK_MIN_MSEC 2u
+#define LOOK_MAX_MSEC 32u
+
+/* ---- who must introduce itself --------------------------------------------------------------- */
+
+static void on_hello_timeout(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, peers.hello_timer);
+        uint64_t now = clock_now_nsec(), timeout = s->config.daemon.hello_timeout_nsec;
+        struct peer *p;
+
+        while ((p = list_first(&s->peers.hellos, struct peer, hello_link)) &&
+                now - p->connected_nsec >= timeout)
+                peer_end(p);
+        if (p)
+                peers_await_hello(s);
+}
+
+void peers_await_hello(struct server *s)
+{
+        const struct peer *oldest = list_first(&s->peers.hellos, struct peer, hello_link);
+        uint64_t age = clock_now_nsec() - oldest->connected_nsec;
+        uint64_t timeout = s->config.daemon.hello_timeout_nsec, left = timeout - MIN(age, timeout);
+
+        uv_timer_start(&s->peers.hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
+}
+
+/* ---- who must be looked at ------------------------------------------------------------------- */
+
+/* Every peer that waits; one that goes on waiting comes back to the list. */
+static void on_look(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, peers.look_timer);
+        unsigned next_msec = MIN(2 * s->peers.look_msec, LOOK_MAX_MSEC);
+        struct list_link turn;
+
+        list_take_all(&s->peers.unread, &turn);
+        while (!list_is_empty(&turn))
+                peer_look(list_first(&turn, struct peer, unread_link));
+        if (list_is_empty(&s->peers.unread))
+                return;
+        s->peers.look_msec = next_msec;
+        uv_timer_start(timer, on_look, next_msec, 0);
+}
+
+void peer_look_later(struct peer *p)
+{
+        struct server *s = p->server;
+
+        if (!list_is_empty(&p->unread_link) || uv_is_closing((uv_handle_t *)&s->peers.look_timer))
+                return;
+        list_append(&s->peers.unread, &p->unread_link);
+        if (uv_is_active((uv_handle_t *)&s->peers.look_timer) &&
+                uv_timer_get_due_in(&s->peers.look_timer) <= LOOK_MIN_MSEC)
+                return;
+        s->peers.look_msec = LOOK_MIN_MSEC;
+        uv_timer_start(&s->peers.look_timer, on_look, s->peers.look_msec, 0);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+void peers_note_drained(struct server *s)
+{
+        if (!s->life.stopping || s->tenancies.n_changes > 0)
+                return;
+        list_for_each (p, &s->peers.list, struct peer, link)
+                if (p->state != PEER_GONE && !outqueue_is_empty(&p->out))
+                        return;
+        uv_stop(&s->loop.uv);
+}
+
+void peer_timers_init(struct server *s)
+{
+        s->peers.look_msec = LOOK_MIN_MSEC;
+        uv_timer_init(&s->loop.uv, &s->peers.hello_timer);
+        uv_timer_init(&s->loop.uv, &s->peers.look_timer);
+}

@@ -1,0 +1,68 @@
+#include "daemon/server/peers/quiet.h"
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/peers/turns.h"
+
+/*
+ * Touches don't wake the daemon before there are many. How old they may be when it evicts: short
+ * against the seconds between two uses of a page that is worth keeping. Not tuned.
+ */
+#define QUIET_MSEC 100
+
+static void look_at_ring(struct peer *p)
+{
+        p->server->peers.wiring->on_visit(p->server);
+        peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
+}
+
+void peers_look_at_rings(struct server *s)
+{
+        turns_begin_visits(s, s->turns.share_nsec);
+        list_for_each (p, &s->peers.list, struct peer, link)
+                if (ring_is_open(&p->ring))
+                        turns_visit(p, look_at_ring);
+}
+
+static void work_on_policies(struct server *s)
+{
+        s->peers.policies_nsec = server_now(s);
+        store_policy_work(&s->store, s->peers.policies_nsec);
+}
+
+static void on_quiet(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, peers.quiet_timer);
+
+        peers_look_at_rings(s);
+        work_on_policies(s);
+}
+
+void quiet_expect(struct server *s)
+{
+        uv_handle_t *timer = (uv_handle_t *)&s->peers.quiet_timer;
+
+        if (!uv_is_active(timer) && !uv_is_closing(timer))
+                uv_timer_start(&s->peers.quiet_timer, on_quiet, QUIET_MSEC, 0);
+        s->peers.wiring->on_executed(s);
+        /* By a clock that is ahead of the timers, that much may have passed between two requests.
+         */
+        if (s->clock.nsec && server_now(s) - s->peers.policies_nsec >= QUIET_MSEC * NSEC_PER_MSEC)
+                work_on_policies(s);
+}
+
+void quiet_end(struct server *s)
+{
+        bool was_quiet = !uv_is_active((uv_handle_t *)&s->peers.quiet_timer);
+
+        quiet_expect(s);
+        if (was_quiet)
+                peers_look_at_rings(s);
+}
+
+void quiet_init(struct server *s)
+{
+        uv_timer_init(&s->loop.uv, &s->peers.quiet_timer);
+}
