@@ -10,6 +10,7 @@
 #include "daemon/server/services/movement.h"
 #include "daemon/server/services/queues.h"
 #include "daemon/server/services/upkeep-timer.h"
+#include "daemon/server/tenants/welcome.h"
 #include "daemon/server/waits/fetches.h"
 #include "daemon/server/waits/key-waits.h"
 #include "daemon/server/waits/parked.h"
@@ -48,13 +49,21 @@ void wiring_turn(struct loop *l)
                 loop_kick(&s->loop);
 }
 
-/* ---- what peers tell ------------------------------------------------------------------------- */
+/* ---- what rooms tell ------------------------------------------------------------------------- */
 
 static void on_executed(struct server *s)
 {
         compact_timer_expect(s);
         upkeep_timer_expect(s);
 }
+
+static const struct keeping_wiring keeping_wiring = {
+        .on_passed = peers_flush,
+};
+
+static const struct sockets_wiring sockets_wiring = {
+        .on_connection = welcome_connection,
+};
 
 static const struct peers_wiring peers_wiring = {
         .on_frame = dispatch_frame,
@@ -66,5 +75,7 @@ static const struct peers_wiring peers_wiring = {
 
 void wiring_init(struct server *s)
 {
+        s->keeping.wiring = &keeping_wiring;
+        s->sockets.wiring = &sockets_wiring;
         s->peers.wiring = &peers_wiring;
 }

@@ -20,10 +20,10 @@
 
 #include "base/fd.h"
 #include "daemon/core/objects/group.h"
-#include "daemon/server/keeping/takeover.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/server.h"
 #include "daemon/server/system/log.h"
+#include "daemon/server/takeover.h"
 #include "daemon/server/tenants/tenant-changes.h"
 #include "daemon/server/tenants/tenants.h"
 #include "proto/kvlease.pb-c.h"

@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/server/keeping/takeover.h"
+#include "daemon/server/takeover.h"
 #include "proto/status.h"
 #include "tests/unit/fake-keep.h"
 #include "tests/unit/server-fixture.h"

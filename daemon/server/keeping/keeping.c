@@ -13,7 +13,6 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/server/keeping/keep-room.h"
 #include "daemon/server/keeping/keeper.h"
-#include "daemon/server/peers/peer.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/system/fd-parts.h"
 #include "daemon/server/system/log.h"
@@ -57,8 +56,7 @@ static void release(struct server *s)
 {
         struct keeping *k = &s->keeping;
 
-        list_for_each_safe (p, &s->peers.list, struct peer, link)
-                peer_flush(p);
+        k->wiring->on_passed(s);
         if (keeping_ticket(s) != 0) {
                 uv_timer_start(&k->patience, on_impatient, PATIENCE_MSEC, 0);
                 return;

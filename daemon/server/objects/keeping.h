@@ -8,8 +8,16 @@
 #include <uv.h>
 
 struct keeper;
+struct server;
+
+/* What keeping tells the rooms above; filled in by daemon/server/wiring.c. */
+struct keeping_wiring {
+        /* What was held may go out now, as far as keeping_passed() says. */
+        void (*on_passed)(struct server *s);
+};
 
 struct keeping {
+        const struct keeping_wiring *wiring;
         struct keeper *keeper;  /* owned; NULL: nothing is kept */
         const char *why_not;    /* nothing is kept, though it may be; static. NULL */
         uint32_t max;           /* descriptors */

@@ -16,7 +16,14 @@ struct reaper;
  * Not tuned. */
 #define SOCKETS_ADMIN_FDS 12
 
+/* What sockets tell the rooms above; filled in by daemon/server/wiring.c. */
+struct sockets_wiring {
+        /* A connection was accepted; takes fd. */
+        void (*on_connection)(struct listener *l, int fd);
+};
+
 struct sockets {
+        const struct sockets_wiring *wiring;
         struct listener *default_listener, *admin_listener,
                 *monitor_listener; /* owned; NULL before start. Tenants have theirs */
         uint64_t last_listener_id;

@@ -80,6 +80,12 @@ void peers_note_drained(struct server *s)
         uv_stop(&s->loop.uv);
 }
 
+void peers_flush(struct server *s)
+{
+        list_for_each_safe (p, &s->peers.list, struct peer, link)
+                peer_flush(p);
+}
+
 void peer_timers_init(struct server *s)
 {
         s->peers.look_msec = LOOK_MIN_MSEC;

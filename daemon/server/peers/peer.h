@@ -106,6 +106,9 @@ void peer_turn(struct peer *p);
 /* What it is told may go out, as far as keeping.h lets it. */
 void peer_flush(struct peer *p);
 
+/* The same for all peers. */
+void peers_flush(struct server *s);
+
 /* What no event tells: has it taken the descriptors it was sent, does the kernel take more? */
 void peer_look(struct peer *p);
 

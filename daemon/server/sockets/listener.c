@@ -11,27 +11,18 @@
 
 #include "base/dir.h"
 #include "base/fd.h"
-#include "daemon/server/peers/turns.h"
-#include "daemon/server/sockets/admin-fds.h"
-#include "daemon/server/peers/peer.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/services/descriptors.h"
+#include "daemon/server/objects/tenancy.h"
 #include "daemon/server/settings/access.h"
+#include "daemon/server/sockets/admin-fds.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/sockets/endings.h"
 #include "daemon/server/sockets/kept-sockets.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/tenants/tenants.h"
 #include "daemon/server/wire/inbound.h"
 #include "proto/sock.h"
 
 /* Connections taken in one loop turn. Not tuned. */
 #define ACCEPTS_PER_TURN 16
-
-/* Connections on the monitor socket: whoever may only read takes none from clients. Not tuned. */
-#define MONITORS_MAX 32
-
-/* Connections of administrators beyond max_clients. Not tuned. */
-#define ADMIN_EXTRA_CONNECTIONS 4
 
 char *listener_tenant_path(const struct server *s, const char *tenant, char buf[LISTENER_PATH_MAX])
 {
@@ -209,109 +200,12 @@ static int take_socket(struct listener *l, struct detail *d)
         return r < 0 ? detail_set(d, r, "cannot listen at %s: %s", l->path, strerror(-r)) : 0;
 }
 
-/* An administrator gets in also where clients fill the daemon: who else could help then? */
-static uint32_t max_connections(const struct listener *l)
-{
-        return l->server->config.daemon.max_clients +
-               (l->kind == LISTEN_ADMIN ? ADMIN_EXTRA_CONNECTIONS : 0);
-}
-
-/* Which tenant the peer is of, or why it is refused. */
-static int admit(
-        struct listener *l, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d)
-{
-        struct server *s = l->server;
-        struct tenancy *t = l->tenancy;
-        int r;
-
-        if (l->kind == LISTEN_ADMIN)
-                r = access_admin(s->config.daemon.admin_group, c, d);
-        else if (l->kind == LISTEN_MONITOR)
-                r = access_monitor(&s->config.daemon, c, d);
-        else if (l->kind == LISTEN_DEFAULT)
-                r = tenants_of_uid(s, c, &t, d);
-        else
-                r = access_tenant(&t->config, c, d);
-        if (r < 0)
-                return r;
-        /* Who waits to resume comes on another connection; HELLO counts it. */
-        if (s->peers.n_peers - s->peers.n_refused - s->peers.n_adopted >= max_connections(l))
-                return detail_set(d, -EMFILE,
-                        "kvleased has %u connections, the most it may have: raise max_clients in "
-                        "[daemon]",
-                        s->peers.n_peers - s->peers.n_refused);
-        if (t && t->n_peers - t->n_adopted >= t->config.max_clients)
-                return detail_set(d, -EMFILE,
-                        "tenant %s has %u connections, the most it may have: raise it with "
-                        "kvleasectl "
-                        "tenants set %s max_clients=...",
-                        t->config.name, t->n_peers, t->config.name);
-        if (l->kind == LISTEN_MONITOR && s->peers.n_monitors >= MONITORS_MAX)
-                return detail_set(d, -EMFILE,
-                        "%u connections read what kvleased tells, the most there may be: end one",
-                        s->peers.n_monitors);
-        r = t ? descriptors_admit_connection(t, false, d) : 0;
-        if (r == 0 && t)
-                r = turns_connect(t, d);
-        if (r < 0)
-                return r;
-        *ret_tenancy = t;
-        return 0;
-}
-
-/* The process at the other end. -ESRCH: it is gone. */
-static int get_process(int fd, pid_t pid, bool *ret_by_number)
-{
-        int pidfd = creds_peer_pidfd(fd);
-
-        *ret_by_number = pidfd == -ENOPROTOOPT;
-        return *ret_by_number ? creds_open_pidfd(pid) : pidfd;
-}
-
-static void say_no_descriptors(void)
+void listener_say_no_descriptors(void)
 {
         if (log_first_of("no-descriptors"))
                 log_message(LOG_NO_DESCRIPTORS, NULL,
                         "no file descriptors left: connections are closed; raise LimitNOFILE of "
                         "kvleased");
-}
-
-/* Takes fd. */
-static void welcome(struct listener *l, int fd)
-{
-        struct server *s = l->server;
-        struct creds c = {0};
-        struct detail d = {""};
-        struct peer_origin origin = {.kind = l->kind, .listener_id = l->id};
-        struct peer *unused;
-        int pidfd, r;
-
-        r = creds_get(fd, &c);
-        pidfd = r < 0 ? r : get_process(fd, c.pid, &origin.by_number);
-        if (pidfd < 0) {
-                /* It has exited already, mostly: nobody to answer. */
-                if (pidfd == -EMFILE || pidfd == -ENFILE)
-                        say_no_descriptors();
-                else if (pidfd != -ESRCH && log_first_of("peer-process"))
-                        log_warning("cannot watch process %d of a new connection: %s", (int)c.pid,
-                                strerror(-pidfd));
-                creds_deinit(&c);
-                endings_refuse(s, fd, l->id);
-                return;
-        }
-        origin.pid = c.pid;
-        origin.uid = c.uid;
-        origin.refuse_code = admit(l, &c, &origin.tenancy, &d);
-        origin.refuse_detail = d.text;
-        creds_deinit(&c);
-        if (origin.refuse_code < 0 && s->peers.n_refused >= descriptors_most_refused(s)) {
-                fd_close(pidfd);
-                endings_refuse(s, fd, l->id);
-                return;
-        }
-        r = peer_new(s, &origin, fd, pidfd, &unused);
-        if (r < 0 && log_first_of("peer-new"))
-                log_warning("cannot serve a new connection: %s", strerror(-r));
 }
 
 static void pause_listener(struct listener *l)
@@ -331,7 +225,7 @@ static void refuse_without_fd(struct listener *l)
         if (fd >= 0)
                 endings_refuse(s, fd, l->id);
         s->sockets.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        say_no_descriptors();
+        listener_say_no_descriptors();
         /* It has none because of what waits for the reaper: there is one when that goes on. */
         if (s->sockets.spare_fd < 0 && l->n_endings > 0)
                 pause_listener(l);
@@ -358,7 +252,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
                 }
                 if (fd < 0)
                         return;
-                welcome(l, fd);
+                l->server->sockets.wiring->on_connection(l, fd);
         }
 }
 

@@ -29,6 +29,9 @@ void listener_leave(struct listener *l);
  * nothing. */
 void listener_note_ending(struct server *s, uint64_t id, bool begins);
 
+/* Says in the log, once, that connections are closed as no file descriptor is left for them. */
+void listener_say_no_descriptors(void);
+
 /* Gives the tenant's directory to its group as configured now; where that can't be, warns. */
 void listener_update_group(struct listener *l);
 

@@ -53,10 +53,4 @@ void tenants_reload(struct server *s, const struct config *next, tenants_say say
 
 void tenants_free(struct server *s);
 
-/* The one tenant whose uids rule names `uid`, share groups aside. 0, or -EACCES with the sentence.
- */
-struct creds;
-int tenants_of_uid(
-        struct server *s, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d);
-
 #endif

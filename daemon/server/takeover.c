@@ -1,4 +1,4 @@
-#include "daemon/server/keeping/takeover.h"
+#include "daemon/server/takeover.h"
 
 #include <inttypes.h>
 
@@ -8,8 +8,8 @@
 #include "daemon/core/recovery/canary.h"
 #include "daemon/core/recovery/culprit.h"
 #include "daemon/core/recovery/recover.h"
-#include "daemon/server/peers/resume.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/resume.h"
 #include "daemon/server/system/log.h"
 
 int takeover_begin(struct server *s, struct detail *d)

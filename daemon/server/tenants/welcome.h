@@ -1,0 +1,13 @@
+/*
+ * Who may come in: a connection that was accepted becomes a peer of a tenant, or of administration,
+ * or is told why it is refused. Loop thread only.
+ */
+#ifndef KVL_SERVER_WELCOME_H
+#define KVL_SERVER_WELCOME_H
+
+struct listener;
+
+/* A connection was accepted at the socket. Takes fd. */
+void welcome_connection(struct listener *l, int fd);
+
+#endif
