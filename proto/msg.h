@@ -20,6 +20,9 @@ enum msg_socket {
          * more of the daemon's time than a list does and tells nothing of single keys. */
         MSG_ON_MONITOR = 1 << 2,
         MSG_READS = MSG_ON_ADMIN | MSG_ON_MONITOR,
+        /* Refused to who may only look up in its tenant: publish_uids, publish_gids. */
+        MSG_FOR_PUBLISHERS = 1 << 3,
+        MSG_PUBLISHES = MSG_ON_TENANT | MSG_FOR_PUBLISHERS,
 };
 
 /*
@@ -40,20 +43,20 @@ enum msg_socket {
         X(MAP, 18, map_request, map_reply, MSG_ON_TENANT, false, FRAME_MAX_FDS)                    \
         X(NS_SHARE, 19, ns_share_request, ns_share_reply, MSG_ON_TENANT, false, 2)                 \
         X(UNMAPPED, 20, unmapped_request, simple_reply, MSG_ON_TENANT, false, 0)                   \
-        X(LEASE, 32, lease_request, lease_reply, MSG_ON_TENANT, false, 0)                          \
-        X(PUBLISH, 33, publish_request, publish_reply, MSG_ON_TENANT, false, 0)                    \
+        X(LEASE, 32, lease_request, lease_reply, MSG_PUBLISHES, false, 0)                          \
+        X(PUBLISH, 33, publish_request, publish_reply, MSG_PUBLISHES, false, 0)                    \
         X(LOOKUP, 34, lookup_request, lookup_reply, MSG_ON_TENANT, false, 0)                       \
         X(RELEASE, 35, release_request, simple_reply, MSG_ON_TENANT, true, 0)                      \
-        X(FREE, 36, free_request, simple_reply, MSG_ON_TENANT, true, 0)                            \
-        X(INVALIDATE, 37, invalidate_request, count_reply, MSG_ON_TENANT, false, 0)                \
+        X(FREE, 36, free_request, simple_reply, MSG_PUBLISHES, true, 0)                            \
+        X(INVALIDATE, 37, invalidate_request, count_reply, MSG_PUBLISHES, false, 0)                \
         X(REQUEST_END, 38, request_end_request, simple_reply, MSG_ON_TENANT, true, 0)              \
-        X(REPORT, 39, report_request, count_reply, MSG_ON_TENANT, false, 0)                        \
-        X(ANNOUNCE, 40, announce_request, announce_reply, MSG_ON_TENANT, false, 0)                 \
+        X(REPORT, 39, report_request, count_reply, MSG_PUBLISHES, false, 0)                        \
+        X(ANNOUNCE, 40, announce_request, announce_reply, MSG_PUBLISHES, false, 0)                 \
         X(WAIT, 41, wait_request, simple_reply, MSG_ON_TENANT, false, 0)                           \
         X(SESSION_OPEN, 42, session_open_request, session_open_reply, MSG_ON_TENANT, false, 0)     \
         X(SESSION_PAGES, 43, session_pages_request, session_pages_reply, MSG_ON_TENANT, false, 0)  \
-        X(SESSION_TRUNCATE, 44, session_truncate_request, count_reply, MSG_ON_TENANT, false, 0)    \
-        X(SESSION_HINT, 45, session_hint_request, simple_reply, MSG_ON_TENANT, true, 0)            \
+        X(SESSION_TRUNCATE, 44, session_truncate_request, count_reply, MSG_PUBLISHES, false, 0)    \
+        X(SESSION_HINT, 45, session_hint_request, simple_reply, MSG_PUBLISHES, true, 0)            \
         X(SESSION_CLOSE, 46, session_close_request, simple_reply, MSG_ON_TENANT, false, 0)         \
         X(EXPLAIN, 47, explain_request, explain_reply, MSG_ON_TENANT, false, 0)                    \
         X(FETCH, 48, fetch_request, fetch_reply, MSG_ON_TENANT, false, 0)                          \

@@ -177,7 +177,7 @@ static void test_batch(void **state)
         assert_int_equal(s.attach->member->n_pins, N_PAGES + 2);
         assert_int_equal(pin_counts_get(&s.attach->pins, s.pages[1]), 2);
         assert_int_equal(ns_page(s.attach->ns, s.pages[2])->n_pins, 2);
-        assert_int_equal(peer_of(&s.w, s.c)->n_fetches, 0);
+        assert_int_equal(peer_of(&s.w, s.c)->waits[PENDING_FETCH].n, 0);
         world_end(&s.w);
 }
 

@@ -125,7 +125,7 @@ static struct client *connect_announcer(struct world *w, pid_t pid)
 /* Until the server has `n` unanswered WAITs of the client. */
 static void await_waits(struct world *w, const struct client *c, uint32_t n)
 {
-        AWAIT(w, peer_of(w, c)->n_key_waits == n);
+        AWAIT(w, peer_of(w, c)->waits[PENDING_KEY].n == n);
         world_check(w);
 }
 
@@ -302,7 +302,7 @@ static void test_only_so_many(void **state)
         say_publish(c, 0, 0);
         expect(&w, c, "PUBLISH:0 ");
         /* So many aren't answered in one turn. */
-        while (peer_of(&w, other)->n_key_waits > 0) {
+        while (peer_of(&w, other)->waits[PENDING_KEY].n > 0) {
                 world_turn(&w);
                 other->replies[0] = '\0';
                 assert_true(n++ < 1000);
@@ -328,7 +328,7 @@ static void test_waits_of_one_key(void **state)
         say_free(c, 1);
         expect(&w, c, "FREE:0 FREE:0 ");
         expect(&w, other, "WAIT:1 ");
-        assert_int_equal(peer_of(&w, other)->n_key_waits, KEY_WAITS_MAX - 1);
+        assert_int_equal(peer_of(&w, other)->waits[PENDING_KEY].n, KEY_WAITS_MAX - 1);
         assert_int_equal(w.server.key_waits.groups.n_used, 1);
         assert_true(list_is_empty(&w.server.key_waits.due));
         say_bye(other);

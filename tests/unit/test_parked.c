@@ -46,6 +46,14 @@ static bool is_parked(struct world *w, const struct client *c)
         return p && p->parked;
 }
 
+/* How many leases of the client come behind the one that is parked, or was. */
+static unsigned count_behind(struct world *w, const struct client *c)
+{
+        const struct peer *p = peer_of(w, c);
+
+        return p->waits[PENDING_LEASE].n - (p->parked != NULL);
+}
+
 static struct attach *attach_of(struct world *w, const struct client *c)
 {
         return list_first(&peer_of(w, c)->member->attachments, struct attach, member_link);
@@ -117,7 +125,7 @@ static void test_leases_stay_in_order(void **state)
         fake_device_unblock(&w.device);
         expect(&w, c, "LEASE:0 LEASE:39 LEASE:4 ");
         assert_int_equal(peer_of(&w, c)->n_requests, 6);
-        assert_int_equal(peer_of(&w, c)->behind_bytes, 0);
+        assert_int_equal(count_behind(&w, c), 0);
         world_end(&w);
 }
 
@@ -142,12 +150,12 @@ static void test_too_many_behind(void **state)
         assert_true(n > 200);
         expect(&w, c, "LEASE:36 ");
         assert_non_null(strstr(c->detail, "ask again"));
-        assert_in_range(peer_of(&w, c)->behind_bytes, PARKED_MAX_BEHIND_BYTES,
-                PARKED_MAX_BEHIND_BYTES + 256);
+        assert_in_range(peer_of(&w, c)->waits[PENDING_LEASE].bytes, PARKED_MAX_BEHIND_BYTES,
+                PARKED_MAX_BEHIND_BYTES + 512);
         say_free(c, 0);
         expect(&w, c, "FREE:32 ");
         fake_device_unblock(&w.device);
-        AWAIT(&w, !is_parked(&w, c) && peer_of(&w, c)->behind_bytes == 0 && c->status == 4);
+        AWAIT(&w, !is_parked(&w, c) && count_behind(&w, c) == 0 && c->status == 4);
         world_end(&w);
 }
 
@@ -163,14 +171,14 @@ static void test_behind_and_not_reading(void **state)
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         say_lease(c, 1);
-        AWAIT(&w, peer_of(&w, c)->behind_bytes > 0);
+        AWAIT(&w, count_behind(&w, c) > 0);
         p = peer_of(&w, c);
         p->out.bytes += OUTQUEUE_HOLD_BYTES + 1;
         fake_device_unblock(&w.device);
         AWAIT(&w, !is_parked(&w, c));
         for (unsigned i = 0; i < 20; i++)
                 world_turn(&w);
-        assert_true(p->behind_bytes > 0);
+        assert_true(count_behind(&w, c) > 0);
         assert_true(p->held);
         p->out.bytes -= OUTQUEUE_HOLD_BYTES + 1;
         peer_schedule(p); /* as peer.c does when it has written so much */
@@ -189,7 +197,7 @@ static void test_close_while_parked(void **state)
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         say_lease(c, 1);
-        AWAIT(&w, peer_of(&w, c)->behind_bytes > 0);
+        AWAIT(&w, count_behind(&w, c) > 0);
         close.ns_id = NS_ID + 1; /* another: nothing happens to it */
         say(c, MSG_NS_CLOSE, &close.base);
         expect(&w, c, "NS_CLOSE:34 ");
@@ -212,7 +220,7 @@ static void test_bye_while_parked(void **state)
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         say_lease(c, 1);
-        AWAIT(&w, peer_of(&w, c)->behind_bytes > 0);
+        AWAIT(&w, count_behind(&w, c) > 0);
         say(c, MSG_BYE, &bye.base);
         expect(&w, c, "LEASE:34 LEASE:34 BYE:0 ");
         AWAIT(&w, !peer_of(&w, c));
@@ -491,7 +499,7 @@ static void test_stop_answers(void **state)
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         say_lease(c, 1);
-        AWAIT(&w, peer_of(&w, c)->behind_bytes > 0);
+        AWAIT(&w, count_behind(&w, c) > 0);
         server_stop(&w.server);
         expect(&w, c, "LEASE:7 LEASE:7 ");
         assert_false(w.server.store.draining);

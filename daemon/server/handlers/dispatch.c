@@ -23,9 +23,6 @@
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
 
-/* Of the largest reply message's struct; checked for every one. */
-#define REPLY_STRUCT_MAX 768
-
 static handler_fn find_handler(uint16_t type)
 {
         switch (type) {
@@ -47,42 +44,6 @@ struct attach *request_attach(struct request *rq, uint32_t ns_id)
                 detail_set(&rq->detail, -ENOENT,
                         "no namespace with ns_id %u is open on this connection", ns_id);
         return a;
-}
-
-/* Fields 1 and 2 of every reply. */
-static void set_outcome(
-        const ProtobufCMessageDescriptor *d, void *reply, int code, const char *detail)
-{
-        char *base = reply;
-
-        assert(d->fields[0].id == 1 && d->fields[1].id == 2);
-        *(uint32_t *)(void *)(base + d->fields[0].offset) = status_to_wire(code);
-        *(const char **)(void *)(base + d->fields[1].offset) = detail;
-}
-
-static void send_reply(struct request *rq, uint16_t type, uint64_t seq)
-{
-        struct peer *p = rq->peer;
-        uint8_t *out = rq->server->scratch.out;
-        int n = msg_pack(out, p->version, type, FRAME_REPLY, seq, rq->n_fds, rq->reply);
-
-        assert(n > 0); /* every list in a reply is bounded by its handler */
-        peer_send(p, out, (size_t)n, rq->fds, rq->n_fds);
-}
-
-/* Answers a request that isn't handled. */
-static void answer(struct peer *p, const struct frame *f, const ProtobufCMessageDescriptor *d,
-        int code, const char *detail)
-{
-        _Alignas(max_align_t) uint8_t storage[REPLY_STRUCT_MAX];
-        struct request rq = {.server = p->server, .peer = p, .reply = storage};
-
-        if (f->header.flags & FRAME_NO_REPLY)
-                return;
-        assert(d->sizeof_message <= sizeof(storage));
-        protobuf_c_message_init(d, storage);
-        set_outcome(d, storage, code, detail);
-        send_reply(&rq, f->header.type, f->header.seq);
 }
 
 /* The rule that the frame breaks, or NULL. */
@@ -154,22 +115,15 @@ static void catch_up(struct peer *p, uint16_t type)
                 peer_take_submissions(p, SHM_SUB_ENTRIES);
 }
 
-static bool is_for_publishers(uint16_t type)
-{
-        return type == MSG_LEASE || type == MSG_PUBLISH || type == MSG_FREE || type == MSG_REPORT ||
-               type == MSG_ANNOUNCE || type == MSG_INVALIDATE || type == MSG_SESSION_TRUNCATE ||
-               type == MSG_SESSION_HINT;
-}
-
 /* 0, or -EACCES with the sentence: the peer may only look up. */
-static int check_may_publish(struct request *rq, uint16_t type)
+static int check_may_publish(struct request *rq, const struct msg_info *info)
 {
         struct member *m = rq->peer->member;
 
-        if (!m || !m->read_only || !is_for_publishers(type))
+        if (!m || !m->read_only || !(info->sockets & MSG_FOR_PUBLISHERS))
                 return 0;
         /* It may have waited since it was allowed to. */
-        if (type == MSG_LEASE)
+        if (info->type == MSG_LEASE)
                 list_for_each (a, &m->attachments, struct attach, member_link)
                         lease_call_off(a);
         return detail_set(&rq->detail, -EACCES,
@@ -241,7 +195,7 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
         protobuf_c_message_init(info->reply, storage);
         code = check_texts(&rq, info, f);
         if (code == 0)
-                code = check_may_publish(&rq, info->type);
+                code = check_may_publish(&rq, info);
         if (code == 0)
                 code = check_may_change(&rq, info);
         p->server->store.chronicle.by = p->who;
@@ -254,33 +208,18 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
                 return true;
         assert(rq.n_fds <= info->max_reply_fds);
         if (code == 0)
-                set_outcome(info->reply, storage, 0, "");
+                answer_set_outcome(info->reply, storage, 0, "");
         else
-                set_outcome(info->reply, storage, code,
+                answer_set_outcome(info->reply, storage, code,
                         rq.detail.text[0] ? rq.detail.text : status_text(code));
         if (!(f->header.flags & FRAME_NO_REPLY))
-                send_reply(&rq, info->type, f->header.seq);
+                answer_send(&rq, info->type, f->header.seq);
         if (rq.after)
                 rq.after(p);
         return true;
 }
 
-void dispatch_end(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply,
-        int code, const char *detail)
-{
-        struct request rq = {.server = p->server, .peer = p, .reply = reply};
-
-        set_outcome(reply->descriptor, reply, code, detail);
-        if (!(request->flags & FRAME_NO_REPLY))
-                send_reply(&rq, request->type, request->seq);
-}
-
-void dispatch_reply(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply)
-{
-        dispatch_end(p, request, reply, 0, "");
-}
-
-/* The same; what is answered is counted as having taken from `start_nsec` until now. */
+/* As handle(); what is answered is counted as having taken from `start_nsec` until now. */
 static bool handle_timed(
         struct peer *p, const struct frame *f, const struct msg_info *info, uint64_t start_nsec)
 {
@@ -289,11 +228,6 @@ static bool handle_timed(
         if (answered)
                 calls_note(&p->server->calls, info, clock_now_nsec() - start_nsec);
         return answered;
-}
-
-void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char *detail)
-{
-        answer(p, f, msg_find(f->header.type)->reply, code, detail);
 }
 
 bool dispatch_again(struct peer *p, const struct frame *f)
@@ -308,10 +242,10 @@ bool dispatch_again(struct peer *p, const struct frame *f)
 
 static void let_wait(struct peer *p, const struct frame *f)
 {
-        int r = parked_add(p, f);
+        int r = parked_add(p, f, dispatch_again);
 
         if (r < 0)
-                dispatch_refuse(p, f, r,
+                answer_refuse(p, &f->header, r,
                         r == -EBUSY ? "so many leases of this connection wait that no more can: "
                                       "ask again when some are answered"
                                     : PENDING_FULL_TEXT);
@@ -330,12 +264,12 @@ static void serve_frame(struct peer *p, const struct frame *f, const struct msg_
         if (p->muted || p->doomed)
                 return;
         if (!info) /* from a newer client: no fault of its */
-                answer(p, f, &kvlease__v1__simple_reply__descriptor, -EOPNOTSUPP,
+                answer_unknown(p, &f->header, &kvlease__v1__simple_reply__descriptor, -EOPNOTSUPP,
                         "this kvleased does not know the request: upgrade it");
         else if (p->state == PEER_AUTH && info->type != MSG_AUTH)
-                answer(p, f, info->reply, -EACCES, "answer the challenge first");
+                answer_refuse(p, &f->header, -EACCES, "answer the challenge first");
         else if (p->resuming && !resume_allows(info->type))
-                answer(p, f, info->reply, -EINVAL,
+                answer_refuse(p, &f->header, -EINVAL,
                         "the client resumes: what it has open comes first, then RESUMED");
         else if (parked_comes_behind(p, info->type) || !handle_timed(p, f, info, start_nsec))
                 let_wait(p, f);

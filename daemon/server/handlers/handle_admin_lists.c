@@ -16,6 +16,7 @@
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/handlers/tier-figures.h"
 #include "daemon/server/objects/tenancy.h"
+#include "daemon/server/objects/tier-name.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/services/descriptors.h"
@@ -414,7 +415,8 @@ static void show_peer(struct peer *p, Kvlease__V1__AdminClient *row)
         row->late = p->late || p->condemned;
         row->killed = p->condemned;
         row->pending_bytes = p->pending_bytes;
-        row->waiting = parked_count(p) + p->n_key_waits + p->n_fetches;
+        row->waiting =
+                p->waits[PENDING_LEASE].n + p->waits[PENDING_KEY].n + p->waits[PENDING_FETCH].n;
 }
 
 static ProtobufCMessage *make_client(struct request *rq, void *object)

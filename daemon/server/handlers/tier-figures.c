@@ -10,17 +10,6 @@
 #include "daemon/tier/disk.h"
 #include "proto/arena.h"
 
-const char *tier_name(enum tier_kind kind)
-{
-        static const char *const names[TIER_COUNT] = {
-                [TIER_DEVICE] = "device",
-                [TIER_HOST] = "host",
-                [TIER_DISK] = "disk",
-        };
-
-        return names[kind];
-}
-
 static int make(struct arena *arena, Kvlease__V1__AdminTier **ret)
 {
         Kvlease__V1__AdminTier *m = arena_alloc(arena, sizeof(*m));

@@ -12,9 +12,6 @@ struct pool;
 struct store;
 struct tenant;
 
-/* "device", "host", "disk"; static. */
-const char *tier_name(enum tier_kind kind);
-
 /*
  * Of all pools of that tier (TIER_HOST, TIER_DISK); of a tenant, whether there is any; of a
  * namespace. 0, *ret NULL where there is no such tier; -ENOMEM.

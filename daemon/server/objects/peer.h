@@ -29,6 +29,7 @@
 #include "base/list.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/server/objects/listener.h"
+#include "daemon/server/objects/pending.h"
 #include "daemon/server/wire/inbound.h"
 #include "daemon/server/wire/outqueue.h"
 #include "daemon/server/wire/ring.h"
@@ -53,6 +54,12 @@ enum peer_state {
 #define PEER_NAME_MAX   64
 #define PEER_NONCE_SIZE 16
 #define PEER_WHO_MAX    (PEER_NAME_MAX + 24)
+
+/* An NS_CLOSE that isn't over (drops.c). */
+struct closing {
+        struct pending pending;
+        struct attach *attach; /* borrowed; NULL: there is none */
+};
 
 struct peer {
         struct list_link link, backlog_link, hello_link, unread_link, linger_link;
@@ -89,22 +96,9 @@ struct peer {
         bool socket_open, process_open; /* handles hold a reference */
         int socket_events;
         struct frame_parser *parser; /* owned */
-        struct parked *parked;       /* owned; a lease that waits (parked.h); NULL */
-        struct list_link behind;     /* struct parked.link: owned; leases that come after it */
-        size_t behind_bytes;
-        struct list_link key_waits; /* of key-waits.c; owned */
-        uint32_t n_key_waits;
-        struct list_link fetches; /* of handle_fetch.c; owned */
-        uint32_t n_fetches;
-        struct list_link durables; /* of durable.c; owned by what they wait for */
-        uint32_t n_durables;
-        struct attach *closing; /* of drops.c: its NS_CLOSE isn't over; borrowed; NULL: none */
-        struct frame_header close_request; /* that */
-        struct dropping *dropping;     /* of drops.c; owned by its tenant's chores; NULL: none */
-        struct purging *purging;       /* likewise */
-        struct truncating *truncating; /* likewise */
-        struct tenant_change *tenant_change; /* of tenant-changes.c, whose it is; NULL: none */
-        struct follower *follower; /* owned: an ADMIN_EVENTS that waits (followers.h); NULL */
+        struct parked *parked;       /* of `waits`: the lease that was run, and waits; NULL: none */
+        struct pending_list waits[N_PENDING]; /* what it waits for, by kind */
+        struct closing closing;               /* its NS_CLOSE that isn't over */
         struct outqueue out;
         struct ring ring;               /* open from SHM_OPEN to the end */
         uint64_t ring_goal;             /* a position in it */
@@ -148,7 +142,7 @@ static inline bool peer_is_watcher(const struct peer *p)
 /* Nothing is handled before what it asked for last is over (drops.h). */
 static inline bool peer_awaits_drop(const struct peer *p)
 {
-        return p->dropping || p->purging || p->truncating || p->closing;
+        return p->waits[PENDING_DROP].n > 0;
 }
 
 static inline struct peer *peer_of_member(const struct member *m)

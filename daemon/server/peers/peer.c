@@ -20,13 +20,6 @@
 #include "daemon/server/sockets/endings.h"
 #include "daemon/server/objects/serving.h"
 #include "daemon/server/system/log.h"
-#include "daemon/server/tenants/tenant-changes.h"
-#include "daemon/server/waits/drops.h"
-#include "daemon/server/waits/durable.h"
-#include "daemon/server/waits/fetches.h"
-#include "daemon/server/waits/followers.h"
-#include "daemon/server/waits/key-waits.h"
-#include "daemon/server/waits/parked.h"
 
 /*
  * Receives after the end of a stream was reported: what is left in the socket's buffer (some 200
@@ -116,13 +109,7 @@ static void end_member(struct peer *p)
 /* Nobody is there to be answered, or to publish what it announced. */
 static void stop_waiting(struct peer *p)
 {
-        parked_drop(p);
-        key_waits_drop(p);
-        fetches_drop(p);
-        durable_drop(p);
-        drops_leave(p);
-        tenant_changes_leave(p);
-        follower_drop(p);
+        pending_drop_all(p);
         if (p->member)
                 member_withdraw(p->member);
 }
@@ -247,17 +234,14 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         chore_init(&p->leaving);
         list_init(&p->parked_link);
         list_init(&p->due_link);
-        list_init(&p->behind);
-        list_init(&p->key_waits);
-        list_init(&p->fetches);
-        list_init(&p->durables);
+        pending_init(p);
         return p;
 }
 
 /* Nothing that it sent after such a request is handled before that is answered. */
 static bool waits_for_answer(const struct peer *p)
 {
-        return peer_awaits_drop(p) || p->tenant_change;
+        return peer_awaits_drop(p) || p->waits[PENDING_TENANT].n > 0;
 }
 
 /* Listens to what the flags ask for. No system call where that is what it did before. */
@@ -500,8 +484,8 @@ static void begin_drain(struct peer *p)
         /* Who goes on elsewhere takes its completions there. */
         p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->process_open ||
                         creds_pidfd_exited(p->pidfd);
-        drops_leave(p);
-        tenant_changes_leave(p);
+        pending_drop(p, PENDING_DROP);
+        pending_drop(p, PENDING_TENANT);
 }
 
 static bool receive_rest(struct peer *p)
@@ -580,7 +564,7 @@ static void settle(struct peer *p)
         if (p->state == PEER_GONE || peer_is_waiting(p) || p->exited)
                 return;
         if (p->hung_up || p->broken)
-                parked_drop(p);
+                pending_drop(p, PENDING_LEASE);
         else if (p->muted || p->doomed)
                 stop_waiting(p);
         if (p->hung_up || p->broken) {
@@ -675,7 +659,7 @@ static void on_exit_seen(uv_poll_t *handle, int status, int events)
         } else {
                 p->broken = p->exited = true;
                 outqueue_clear(&p->out);
-                parked_drop(p);
+                pending_drop(p, PENDING_LEASE);
                 if (t) {
                         p->leaving.work = handle_rest;
                         chore_queue(&p->leaving, t->tenant);
@@ -743,7 +727,7 @@ void peer_turn(struct peer *p)
         p->readable = false;
         list_remove(&p->backlog_link);
         peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
-        if (parked_go_on(p, PEER_FRAMES_PER_TURN))
+        if (pending_go_on(p, PENDING_LEASE, PEER_FRAMES_PER_TURN))
                 peer_schedule(p);
         /* While frames wait for the next turn nothing is received over them. */
         if (readable && !p->hung_up && !p->backed_up && !waits_for_answer(p) && p->fd >= 0)

@@ -4,16 +4,14 @@
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/objects/server.h"
-#include "daemon/server/waits/drops.h"
-#include "daemon/server/waits/durable.h"
-#include "daemon/server/waits/fetches.h"
-#include "daemon/server/waits/key-waits.h"
-#include "daemon/server/waits/parked.h"
 
 static size_t pending_of(const struct peer *p)
 {
-        return p->out.bytes + parked_bytes(p) + key_waits_bytes(p) + fetches_bytes(p) +
-               durable_bytes(p) + drops_bytes(p);
+        size_t bytes = p->out.bytes;
+
+        for (unsigned i = 0; i < N_PENDING; i++)
+                bytes += p->waits[i].bytes;
+        return bytes;
 }
 
 void pending_recount(struct peer *p)
@@ -73,4 +71,64 @@ void pending_check(struct peer *p)
                 peer_violation(largest, "max-pending");
                 pending_recount(largest);
         }
+}
+
+/* ---- what a peer waits for ------------------------------------------------------------------- */
+
+void pending_init(struct peer *p)
+{
+        for (unsigned i = 0; i < N_PENDING; i++)
+                list_init(&p->waits[i].list);
+}
+
+void pending_add(struct pending *w, struct peer *p, const struct pending_ops *ops, size_t bytes,
+        const struct frame_header *request, bool first)
+{
+        struct pending_list *l = &p->waits[ops->kind];
+
+        w->peer = p;
+        w->ops = ops;
+        w->bytes = bytes;
+        if (request)
+                w->request = *request;
+        if (first)
+                list_prepend(&l->list, &w->link);
+        else
+                list_append(&l->list, &w->link);
+        l->n++;
+        l->bytes += bytes;
+}
+
+void pending_remove(struct pending *w)
+{
+        struct pending_list *l;
+
+        if (!w->peer)
+                return;
+        l = &w->peer->waits[w->ops->kind];
+        list_remove(&w->link);
+        l->n--;
+        l->bytes -= w->bytes;
+        w->peer = NULL;
+}
+
+void pending_drop(struct peer *p, enum pending_kind kind)
+{
+        struct pending *w;
+
+        while ((w = list_first(&p->waits[kind].list, struct pending, link)))
+                w->ops->drop(w);
+}
+
+void pending_drop_all(struct peer *p)
+{
+        for (unsigned i = 0; i < N_PENDING; i++)
+                pending_drop(p, (enum pending_kind)i);
+}
+
+bool pending_go_on(struct peer *p, enum pending_kind kind, unsigned max)
+{
+        struct pending *w = list_first(&p->waits[kind].list, struct pending, link);
+
+        return w && w->ops->go_on && w->ops->go_on(p, max);
 }

@@ -1,7 +1,8 @@
 /*
  * The daemon's memory for what peers of tenants wait for: output that they haven't taken, and
  * requests that are kept for them (leases and keys that wait). Each peer has bounds of its own
- * (outqueue.h, parked.h, key-waits.h); max_pending of [daemon] bounds all of them together.
+ * (outqueue.h, and what it waits for: objects/pending.h); max_pending of [daemon] bounds all of
+ * them together.
  *
  * Three quarters of it are given out by asking: a peer may get at most what is *left* of them, and
  * nothing where its tenant has more than that already. So who has most comes to it first, and a
@@ -16,6 +17,8 @@
 #define KVL_SERVER_PENDING_H
 
 #include <stddef.h>
+
+#include "daemon/server/objects/pending.h"
 
 struct peer;
 
@@ -36,5 +39,24 @@ size_t pending_hold_bytes(const struct peer *p);
 
 /* Most that may be kept for the peer in addition. */
 size_t pending_left(const struct peer *p);
+
+/* ---- what a peer waits for ------------------------------------------------------------------- */
+
+/* Of a new peer: it waits for nothing. */
+void pending_init(struct peer *p);
+
+/* The peer waits for it from now on, behind others of the kind; or before them (`first`). */
+void pending_add(struct pending *w, struct peer *p, const struct pending_ops *ops, size_t bytes,
+        const struct frame_header *request, bool first);
+
+/* Not any more. Safe to repeat, also where it was never added (all zero). */
+void pending_remove(struct pending *w);
+
+/* Nobody is to be answered: all of the kind are dropped. Safe to repeat. */
+void pending_drop(struct peer *p, enum pending_kind kind);
+void pending_drop_all(struct peer *p);
+
+/* A turn of the peer, as `go_on` of struct pending_ops. */
+bool pending_go_on(struct peer *p, enum pending_kind kind, unsigned max);
 
 #endif

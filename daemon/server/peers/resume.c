@@ -11,9 +11,10 @@
 #include "daemon/core/recovery/culprit.h"
 #include "daemon/core/requests/resume.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
+#include "daemon/server/peers/answer.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/system/log.h"
 #include "proto/status.h"
 

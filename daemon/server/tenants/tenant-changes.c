@@ -9,10 +9,11 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/quota/sizing.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/quiet.h"
 #include "daemon/server/services/status.h"
 #include "daemon/server/settings/access.h"
@@ -25,9 +26,9 @@
 enum change_kind { CHANGE_MAKE, CHANGE_SET, CHANGE_REMOVE };
 
 struct tenant_change {
-        struct list_link link; /* server.tenancies.changes: the first is being written */
-        struct server *server; /* borrowed */
-        struct peer *peer;     /* borrowed; NULL: nobody is to be answered */
+        struct list_link link;  /* server.tenancies.changes: the first is being written */
+        struct server *server;  /* borrowed */
+        struct pending pending; /* of nobody where nobody is to be answered */
         struct frame_header request;
         enum change_kind kind;
         bool force; /* of CHANGE_REMOVE */
@@ -202,7 +203,7 @@ static void begin_next(struct server *s);
 /* Answers and frees it. A removal is durable once disks have forgotten the tenant's pages. */
 static void end(struct tenant_change *c, int code)
 {
-        struct peer *p = c->peer;
+        struct peer *p = c->pending.peer;
         Kvlease__V1__SimpleReply reply = KVLEASE__V1__SIMPLE_REPLY__INIT;
         struct request rq = {
                 .server = c->server, .peer = p, .reply = &reply, .header = &c->request};
@@ -210,12 +211,12 @@ static void end(struct tenant_change *c, int code)
         list_remove(&c->link);
         c->server->tenancies.n_changes--;
         if (p) {
-                p->tenant_change = NULL;
+                pending_remove(&c->pending);
                 rq.detail = c->detail;
                 if (code == 0 && c->kind == CHANGE_REMOVE)
                         code = durable_answer(&rq);
                 if (!rq.is_deferred)
-                        dispatch_end(p, &c->request, &reply.base, code, rq.detail.text);
+                        answer_end(p, &c->request, &reply.base, code, rq.detail.text);
                 peer_schedule(p);
         }
         free(c);
@@ -404,6 +405,8 @@ static struct tenant_change *new_change_of(const struct request *rq)
         return c;
 }
 
+static const struct pending_ops pending_ops = {PENDING_TENANT, pending_remove, NULL};
+
 int tenant_changes_ask(struct request *rq)
 {
         struct server *s = rq->server;
@@ -429,10 +432,8 @@ int tenant_changes_ask(struct request *rq)
         list_append(&s->tenancies.changes, &c->link);
         s->tenancies.n_changes++;
         rq->is_deferred = true;
-        if (!p->hung_up && !p->broken) {
-                c->peer = p;
-                p->tenant_change = c;
-        }
+        if (!p->hung_up && !p->broken)
+                pending_add(&c->pending, p, &pending_ops, 0, rq->header, false);
         return 0;
 }
 
@@ -444,11 +445,4 @@ void tenant_changes_init(struct server *s)
 bool tenant_changes_are_left(const struct server *s)
 {
         return s->tenancies.n_changes > 0;
-}
-
-void tenant_changes_leave(struct peer *p)
-{
-        if (p->tenant_change)
-                p->tenant_change->peer = NULL;
-        p->tenant_change = NULL;
 }

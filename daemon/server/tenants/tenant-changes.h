@@ -16,7 +16,6 @@
 
 #include <stdbool.h>
 
-struct peer;
 struct request;
 struct server;
 
@@ -31,8 +30,5 @@ int tenant_changes_ask(struct request *rq);
 
 /* Is any under way? */
 bool tenant_changes_are_left(const struct server *s);
-
-/* The peer is gone, or won't be answered. Safe to repeat. */
-void tenant_changes_leave(struct peer *p);
 
 #endif

@@ -6,7 +6,8 @@
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/clients/leave.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/answer.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/waits/durable.h"
@@ -15,23 +16,22 @@
 /* A request whose drop isn't over. */
 struct dropping {
         struct drop drop;
-        struct peer *peer; /* borrowed; NULL: nobody is to be answered */
-        struct frame_header request;
+        struct pending pending; /* of nobody where nobody is to be answered */
 };
 
 /* An ADMIN_SESSION_PURGE that isn't over. */
 struct purging {
         struct session_purge purge;
-        struct peer *peer; /* borrowed; NULL: nobody is to be answered */
-        struct frame_header request;
+        struct pending pending; /* of nobody where nobody is to be answered */
 };
 
 /* A SESSION_TRUNCATE that isn't over. */
 struct truncating {
         struct session_truncation truncation;
-        struct peer *peer; /* borrowed; NULL: nobody is to be answered */
-        struct frame_header request;
+        struct pending pending; /* of nobody where nobody is to be answered */
 };
+
+static const struct pending_ops pending_ops = {PENDING_DROP, pending_remove, NULL};
 
 /* All of it is gone: now disks have their say. */
 static void answer(struct peer *p, const struct frame_header *header, uint64_t n_pages)
@@ -43,17 +43,17 @@ static void answer(struct peer *p, const struct frame_header *header, uint64_t n
         reply.count = n_pages;
         r = durable_answer(&rq);
         if (!rq.is_deferred)
-                dispatch_end(p, header, &reply.base, r, rq.detail.text);
+                answer_end(p, header, &reply.base, r, rq.detail.text);
 }
 
 static void on_done(struct drop *drop)
 {
         struct dropping *d = container_of(drop, struct dropping, drop);
-        struct peer *p = d->peer;
+        struct peer *p = d->pending.peer;
 
         if (p) {
-                p->dropping = NULL;
-                answer(p, &d->request, drop->n_pages);
+                pending_remove(&d->pending);
+                answer(p, &d->pending.request, drop->n_pages);
                 peer_schedule(p);
         }
         free(d);
@@ -78,14 +78,12 @@ int drops_answer(struct request *rq, struct drop *drop)
                 drop_cancel(drop);
                 return detail_set(&rq->detail, -ENOMEM, PENDING_FULL_TEXT);
         }
-        *d = (struct dropping){.request = *rq->header};
+        *d = (struct dropping){0};
         drop_move(drop, &d->drop);
         drop_queue(&d->drop, on_done);
         rq->is_deferred = true;
-        if (may_wait(p)) {
-                d->peer = p;
-                p->dropping = d;
-        }
+        if (may_wait(p))
+                pending_add(&d->pending, p, &pending_ops, sizeof(*d), rq->header, false);
         return 0;
 }
 
@@ -95,12 +93,12 @@ static void on_purged(struct session_purge *purge)
 {
         struct purging *g = container_of(purge, struct purging, purge);
         Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
-        struct peer *p = g->peer;
+        struct peer *p = g->pending.peer;
 
         if (p) {
-                p->purging = NULL;
+                pending_remove(&g->pending);
                 reply.count = purge->n_sessions;
-                dispatch_end(p, &g->request, &reply.base, 0, "");
+                answer_end(p, &g->pending.request, &reply.base, 0, "");
                 peer_schedule(p);
         }
         free(g);
@@ -115,14 +113,12 @@ int drops_purge(struct request *rq, struct session_purge *purge)
         ((Kvlease__V1__CountReply *)rq->reply)->count = purge->n_sessions;
         if (!g)
                 return more ? -ENOMEM : 0;
-        *g = (struct purging){.purge = *purge, .request = *rq->header};
+        *g = (struct purging){.purge = *purge};
         chore_init(&g->purge.chore);
         session_purge_queue(&g->purge, on_purged);
         rq->is_deferred = true;
-        if (may_wait(p)) {
-                g->peer = p;
-                p->purging = g;
-        }
+        if (may_wait(p)) /* an administrator's, which aren't counted */
+                pending_add(&g->pending, p, &pending_ops, 0, rq->header, false);
         return 0;
 }
 
@@ -130,12 +126,12 @@ static void on_truncated(struct session_truncation *t)
 {
         struct truncating *g = container_of(t, struct truncating, truncation);
         Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
-        struct peer *p = g->peer;
+        struct peer *p = g->pending.peer;
 
         if (p) {
-                p->truncating = NULL;
+                pending_remove(&g->pending);
                 reply.count = t->n_left;
-                dispatch_end(p, &g->request, &reply.base, t->result, t->why.text);
+                answer_end(p, &g->pending.request, &reply.base, t->result, t->why.text);
                 peer_schedule(p);
         }
         free(g);
@@ -156,33 +152,37 @@ int drops_truncate(struct request *rq, struct session_truncation *t)
                 truncation_cancel(t);
                 return detail_set(&rq->detail, -ENOMEM, PENDING_FULL_TEXT);
         }
-        *g = (struct truncating){.request = *rq->header};
+        *g = (struct truncating){0};
         truncation_queue(t, &g->truncation, on_truncated);
         rq->is_deferred = true;
-        if (may_wait(p)) {
-                g->peer = p;
-                p->truncating = g;
-        }
+        if (may_wait(p))
+                pending_add(&g->pending, p, &pending_ops, sizeof(*g), rq->header, false);
         return 0;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
-
-size_t drops_bytes(const struct peer *p)
-{
-        return (p->dropping ? sizeof(*p->dropping) : 0) +
-               (p->truncating ? sizeof(*p->truncating) : 0);
-}
+/* ---- namespaces that are closed -------------------------------------------------------------- */
 
 static void on_closed(void *data)
 {
         Kvlease__V1__SimpleReply reply = KVLEASE__V1__SIMPLE_REPLY__INIT;
         struct peer *p = data;
 
-        p->closing = NULL;
-        dispatch_end(p, &p->close_request, &reply.base, 0, "");
+        p->closing.attach = NULL;
+        pending_remove(&p->closing.pending);
+        answer_end(p, &p->closing.pending.request, &reply.base, 0, "");
         peer_schedule(p);
 }
+
+/* It goes on being closed. */
+static void drop_closing(struct pending *w)
+{
+        struct closing *c = container_of(w, struct closing, pending);
+
+        pending_remove(w);
+        attach_close_quietly(TAKE(c->attach));
+}
+
+static const struct pending_ops closing_ops = {PENDING_DROP, drop_closing, NULL};
 
 int drops_close(struct request *rq, struct attach *a)
 {
@@ -191,25 +191,9 @@ int drops_close(struct request *rq, struct attach *a)
         if (!may_wait(p)) {
                 (void)attach_close_soon(a, NULL, NULL);
         } else if (!attach_close_soon(a, on_closed, p)) {
-                p->closing = a;
-                p->close_request = *rq->header;
+                p->closing.attach = a;
+                pending_add(&p->closing.pending, p, &closing_ops, 0, rq->header, false);
                 rq->is_deferred = true;
         }
         return 0;
-}
-
-void drops_leave(struct peer *p)
-{
-        if (p->closing)
-                attach_close_quietly(p->closing);
-        p->closing = NULL;
-        if (p->dropping)
-                p->dropping->peer = NULL;
-        p->dropping = NULL;
-        if (p->truncating)
-                p->truncating->peer = NULL;
-        p->truncating = NULL;
-        if (p->purging)
-                p->purging->peer = NULL;
-        p->purging = NULL;
 }

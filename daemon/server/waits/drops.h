@@ -14,11 +14,8 @@
 #ifndef KVL_SERVER_DROPS_H
 #define KVL_SERVER_DROPS_H
 
-#include <stddef.h>
-
 struct attach;
 struct drop;
-struct peer;
 struct request;
 struct session_purge;
 struct session_truncation;
@@ -42,11 +39,5 @@ int drops_purge(struct request *rq, struct session_purge *purge);
  * returns: session_truncation.result with the sentence, or 0 with the request deferred where it
  * isn't over; -ENOMEM with the sentence: the session is as it was. */
 int drops_truncate(struct request *rq, struct session_truncation *t);
-
-/* Of what waits for the peer. */
-size_t drops_bytes(const struct peer *p);
-
-/* The peer is gone, or won't be answered. Safe to repeat. */
-void drops_leave(struct peer *p);
 
 #endif

@@ -4,19 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/list.h"
 #include "base/macros.h"
 #include "daemon/core/moves/space.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/answer.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/objects/server.h"
 
 /* One that waits. */
 struct durable {
-        struct list_link link; /* peer.durables */
-        struct peer *peer;     /* borrowed; NULL: it has gone */
-        struct frame_header request;
-        uint64_t reply[]; /* of the request's reply type */
+        struct pending pending; /* of nobody where the peer has gone */
+        uint64_t reply[];       /* of the request's reply type */
 };
 
 static size_t bytes_of(const struct request *rq)
@@ -28,7 +26,7 @@ static size_t bytes_of(const struct request *rq)
 
 int durable_check(struct request *rq)
 {
-        if (rq->peer->n_durables < DURABLE_MAX)
+        if (rq->peer->waits[PENDING_DISK].n < DURABLE_MAX)
                 return 0;
         return detail_set(&rq->detail, -EAGAIN,
                 "%d requests of this connection wait for a disk to forget what they took out, the "
@@ -36,13 +34,7 @@ int durable_check(struct request *rq)
                 DURABLE_MAX);
 }
 
-static void forget(struct durable *d)
-{
-        list_remove(&d->link);
-        list_init(&d->link);
-        d->peer->n_durables--;
-        d->peer = NULL;
-}
+static const struct pending_ops pending_ops = {PENDING_DISK, pending_remove, NULL};
 
 static const char *sentence(int result)
 {
@@ -58,12 +50,12 @@ static const char *sentence(int result)
 static void on_kept(int result, void *data)
 {
         struct durable *d = data;
-        struct peer *p = d->peer;
+        struct peer *p = d->pending.peer;
 
         if (p) {
-                forget(d);
-                dispatch_end(
-                        p, &d->request, (ProtobufCMessage *)d->reply, result, sentence(result));
+                pending_remove(&d->pending);
+                answer_end(p, &d->pending.request, (ProtobufCMessage *)d->reply, result,
+                        sentence(result));
         }
         free(d);
 }
@@ -77,9 +69,8 @@ int durable_answer(struct request *rq)
 
         if (!d)
                 return detail_set(&rq->detail, -ENOMEM, PENDING_FULL_TEXT);
-        *d = (struct durable){.peer = p, .request = *rq->header};
+        *d = (struct durable){0};
         memcpy(d->reply, rq->reply, size - sizeof(*d));
-        list_init(&d->link);
         r = space_promise(&rq->server->store, on_kept, d);
         if (r != 0) {
                 free(d);
@@ -87,23 +78,7 @@ int durable_answer(struct request *rq)
                                        : detail_set(&rq->detail, r,
                                                  "no memory to wait for the disk to forget it");
         }
-        list_append(&p->durables, &d->link);
-        p->n_durables++;
+        pending_add(&d->pending, p, &pending_ops, size, rq->header, false);
         rq->is_deferred = true;
         return 0;
-}
-
-size_t durable_bytes(const struct peer *p)
-{
-        size_t n = 0;
-
-        list_for_each (d, &p->durables, struct durable, link)
-                n += sizeof(*d) + ((const ProtobufCMessage *)d->reply)->descriptor->sizeof_message;
-        return n;
-}
-
-void durable_drop(struct peer *p)
-{
-        list_for_each_safe (d, &p->durables, struct durable, link)
-                forget(d);
 }

@@ -5,9 +5,6 @@
 #ifndef KVL_SERVER_DURABLE_H
 #define KVL_SERVER_DURABLE_H
 
-#include <stddef.h>
-
-struct peer;
 struct request;
 
 /* That wait at a time for one peer. Not tuned. */
@@ -22,11 +19,5 @@ int durable_check(struct request *rq);
  * with the sentence: it was carried out, and nobody says when it is durable.
  */
 int durable_answer(struct request *rq);
-
-/* Of those that wait. */
-size_t durable_bytes(const struct peer *p);
-
-/* The peer is gone. Safe to repeat. */
-void durable_drop(struct peer *p);
 
 #endif

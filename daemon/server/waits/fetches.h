@@ -11,7 +11,6 @@
 #define KVL_SERVER_FETCHES_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "daemon/core/tiers/fetch.h"
@@ -30,14 +29,12 @@ struct submit_result;
 bool fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
         struct submit_result *ret);
 
-/* Of those that aren't done yet. */
-size_t fetches_bytes(const struct peer *p);
+/* A FETCH over the socket, whose message is well formed. 0, with the request deferred; -ENOMEM with
+ * the sentence. */
+int fetches_ask(struct request *rq, struct attach *a);
 
 /* The peer closes the namespace `ns_id`, or (0) all: what is under way there is called off, and
  * messages are answered with -ENOENT. */
 void fetches_cancel(struct peer *p, uint32_t ns_id);
-
-/* The peer is gone, or ignored: no message is answered. Safe to repeat. */
-void fetches_drop(struct peer *p);
 
 #endif

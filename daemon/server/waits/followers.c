@@ -5,7 +5,10 @@
 
 #include "base/clock.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/peers/pending.h"
 #include "daemon/server/system/log.h"
+#include "daemon/server/waits/event-messages.h"
 
 static uint64_t until(uint64_t then, uint64_t now)
 {
@@ -33,17 +36,31 @@ static void expect(struct server *s)
                 &s->followers.timer, on_timer, (left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, 0);
 }
 
+static void forget(struct follower *f)
+{
+        pending_remove(&f->pending);
+        list_remove(&f->link);
+        free(f);
+}
+
+static void drop(struct pending *w)
+{
+        forget(container_of(w, struct follower, pending));
+}
+
+static const struct pending_ops pending_ops = {PENDING_EVENTS, drop, NULL};
+
 static void answer(struct server *s, struct follower *f)
 {
         Kvlease__V1__AdminEventsReply reply = KVLEASE__V1__ADMIN_EVENTS_REPLY__INIT;
-        struct frame_header request = f->request;
-        struct peer *p = f->peer;
+        struct frame_header request = f->pending.request;
+        struct peer *p = f->pending.peer;
         int r;
 
         arena_reset(&s->scratch.arena);
         r = events_fill(s, &f->query, &reply);
-        follower_drop(p);
-        dispatch_end(p, &request, &reply.base, r, r < 0 ? "no memory for the answer" : "");
+        forget(f);
+        answer_end(p, &request, &reply.base, r, r < 0 ? "no memory for the answer" : "");
 }
 
 /* Those for whom there is something, or whose time is up. */
@@ -89,32 +106,23 @@ int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_
 {
         struct follower *f;
 
-        if (rq->peer->follower)
+        if (rq->peer->waits[PENDING_EVENTS].n > 0)
                 return detail_set(&rq->detail, -EBUSY,
                         "this connection waits for events already: one request can at a time");
         f = malloc(sizeof(*f));
         if (!f)
                 return detail_set(&rq->detail, -ENOMEM, "no memory to wait for events");
-        f->peer = rq->peer;
-        f->request = *rq->header;
+        f->pending = (struct pending){0};
+        pending_add(&f->pending, rq->peer, &pending_ops, 0, rq->header, false);
         f->until_nsec = clock_now_nsec() + wait_nsec;
         f->query = *q;
         f->query.filter.tenant = f->query.tenant;
         f->query.filter.ns = f->query.ns;
         list_init(&f->link);
         list_append(&rq->server->followers.list, &f->link);
-        rq->peer->follower = f;
         rq->is_deferred = true;
         expect(rq->server);
         return 0;
-}
-
-void follower_drop(struct peer *p)
-{
-        if (!p->follower)
-                return;
-        list_remove(&p->follower->link);
-        free(TAKE(p->follower));
 }
 
 void followers_end(struct server *s)

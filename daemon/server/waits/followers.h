@@ -9,7 +9,9 @@
 
 #include "base/list.h"
 #include "daemon/core/ground/chronicle.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/server/objects/pending.h"
+#include "daemon/server/peers/answer.h"
 #include "proto/kvlease.pb-c.h"
 
 struct server;
@@ -23,10 +25,9 @@ struct event_query {
 };
 
 struct follower {
+        struct pending pending;
         struct list_link link; /* server.followers.list */
-        struct peer *peer;     /* borrowed */
-        struct frame_header request;
-        uint64_t until_nsec; /* CLOCK_MONOTONIC */
+        uint64_t until_nsec;   /* CLOCK_MONOTONIC */
         struct event_query query;
 };
 
@@ -37,15 +38,7 @@ void followers_init(struct server *s);
  * connection waits already) or -ENOMEM with the sentence. */
 int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_nsec);
 
-/* The peer is gone. Safe to repeat. */
-void follower_drop(struct peer *p);
-
 /* The daemon stops: all are answered with what there is. */
 void followers_end(struct server *s);
-
-/* Fills in the events that q asks for, as many as fit a frame; messages are the arena's. 0 or
- * -ENOMEM. */
-int events_fill(
-        struct server *s, const struct event_query *q, Kvlease__V1__AdminEventsReply *reply);
 
 #endif

@@ -6,7 +6,8 @@
 
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/answer.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/objects/server.h"
 #include "proto/status.h"
@@ -22,12 +23,10 @@ struct key_group {
 };
 
 struct key_wait {
-        struct list_link link;      /* key_group.waits */
-        struct list_link peer_link; /* peer.key_waits */
-        struct key_group *group;    /* NULL: it is about to be answered */
-        struct peer *peer;          /* borrowed */
-        struct attach *attach;      /* borrowed; open as long as this waits */
-        struct frame_header request;
+        struct list_link link; /* key_group.waits */
+        struct pending pending;
+        struct key_group *group; /* NULL: it is about to be answered */
+        struct attach *attach;   /* borrowed; open as long as this waits */
         uint8_t key[KEY_BYTES];
         uv_timer_t timer; /* of the deadline; its close callback frees this */
 };
@@ -68,9 +67,8 @@ static struct key_group *make_group(struct server *s, uint64_t hash)
 }
 
 /* 0, or -ENOMEM. */
-static int join(struct key_wait *w)
+static int join(struct key_wait *w, struct server *s)
 {
-        struct server *s = w->peer->server;
         uint64_t hash = hash_of(&s->store, w->attach->ns, w->key);
         struct key_group *g = find_group(s, hash);
 
@@ -101,16 +99,20 @@ static void forget(struct key_wait *w)
 {
         if (w->group)
                 leave(w);
-        list_remove(&w->peer_link);
-        w->peer->n_key_waits--;
+        pending_remove(&w->pending);
         uv_close((uv_handle_t *)&w->timer, on_closed);
 }
 
+static void drop(struct pending *w)
+{
+        forget(container_of(w, struct key_wait, pending));
+}
+
+static const struct pending_ops pending_ops = {PENDING_KEY, drop, NULL};
+
 static void answer(struct key_wait *w, int code, const char *sentence)
 {
-        const struct frame f = {.header = w->request};
-
-        dispatch_refuse(w->peer, &f, code, sentence);
+        answer_refuse(w->pending.peer, &w->pending.request, code, sentence);
         forget(w);
 }
 
@@ -127,21 +129,18 @@ int key_waits_add(struct peer *p, const struct frame_header *request, struct att
         struct server *s = p->server;
         struct key_wait *w;
 
-        if (p->n_key_waits >= KEY_WAITS_MAX)
+        if (p->waits[PENDING_KEY].n >= KEY_WAITS_MAX)
                 return -EBUSY;
         w = sizeof(*w) > pending_left(p) ? NULL : calloc(1, sizeof(*w));
         if (!w)
                 return -ENOMEM;
-        w->peer = p;
         w->attach = a;
-        w->request = *request;
         memcpy(w->key, key, KEY_BYTES);
-        if (join(w) < 0) {
+        if (join(w, s) < 0) {
                 free(w);
                 return -ENOMEM;
         }
-        list_append(&p->key_waits, &w->peer_link);
-        p->n_key_waits++;
+        pending_add(&w->pending, p, &pending_ops, sizeof(*w), request, false);
         uv_timer_init(&s->loop.uv, &w->timer);
         uv_update_time(&s->loop.uv); /* or it would be early by what this turn took */
         /* The loop counts whole milliseconds: one more, or it would be early by a part of one. */
@@ -149,22 +148,14 @@ int key_waits_add(struct peer *p, const struct frame_header *request, struct att
         return 0;
 }
 
-size_t key_waits_bytes(const struct peer *p)
-{
-        return p->n_key_waits * sizeof(struct key_wait);
-}
-
 void key_waits_cancel(struct peer *p, uint32_t ns_id)
 {
-        list_for_each_safe (w, &p->key_waits, struct key_wait, peer_link)
+        list_for_each_safe (link, &p->waits[PENDING_KEY].list, struct pending, link) {
+                struct key_wait *w = container_of(link, struct key_wait, pending);
+
                 if (ns_id == 0 || w->attach->id == ns_id)
                         answer(w, -ENOENT, "the namespace was closed while the request waited");
-}
-
-void key_waits_drop(struct peer *p)
-{
-        list_for_each_safe (w, &p->key_waits, struct key_wait, peer_link)
-                forget(w);
+        }
 }
 
 /* In the middle of something: they are looked at in the next turn. */
@@ -192,7 +183,7 @@ static void look_at(struct key_wait *w)
         }
         /* Announced anew meanwhile. */
         leave(w);
-        if (join(w) < 0)
+        if (join(w, w->pending.peer->server) < 0)
                 answer(w, -ENOMEM, "no memory to go on waiting: ask again");
 }
 

@@ -11,7 +11,6 @@
 #define KVL_SERVER_KEY_WAITS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/frame.h"
@@ -39,14 +38,8 @@ void key_waits_deinit(struct server *s);
 int key_waits_add(struct peer *p, const struct frame_header *request, struct attach *a,
         const uint8_t *key, uint64_t timeout_msec);
 
-/* Of those of the peer. */
-size_t key_waits_bytes(const struct peer *p);
-
 /* The peer closes the namespace `ns_id`, or (0) all: what waits there is answered with -ENOENT. */
 void key_waits_cancel(struct peer *p, uint32_t ns_id);
-
-/* The peer is gone, or ignored: nobody is to be answered. Safe to repeat. */
-void key_waits_drop(struct peer *p);
 
 /* A turn of the loop: answers those whose announcement has ended. True: there are more. */
 bool key_waits_work(struct server *s);

@@ -8,17 +8,21 @@
 #include "base/macros.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/requests/lease.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/objects/server.h"
 #include "proto/msg.h"
 
 struct parked {
-        struct list_link link; /* peer.behind, but for peer.parked */
-        struct frame frame;    /* without descriptors: requests have none */
-        uint8_t payload[];
+        struct pending pending; /* one that isn't peer.parked comes behind that */
+        parked_run_fn run;
+        uint8_t payload[]; /* of the request, which has no descriptors */
 };
+
+static void drop(struct pending *w);
+
+static const struct pending_ops pending_ops = {PENDING_LEASE, drop, parked_go_on};
 
 static void arm(struct server *s);
 
@@ -34,38 +38,42 @@ static void call_off(struct peer *p)
 
 static size_t bytes_of(const struct parked *k)
 {
-        return sizeof(*k) + k->frame.header.length;
+        return sizeof(*k) + k->pending.request.length;
 }
 
-size_t parked_bytes(const struct peer *p)
+static size_t behind_bytes(const struct peer *p)
 {
-        return p->behind_bytes + (p->parked ? bytes_of(p->parked) : 0);
+        return p->waits[PENDING_LEASE].bytes - (p->parked ? bytes_of(p->parked) : 0);
 }
 
-uint32_t parked_count(const struct peer *p)
-{
-        uint32_t n = p->parked != NULL;
-
-        list_for_each (k, &p->behind, struct parked, link)
-                n++;
-        return n;
-}
-
-static struct parked *copy(const struct frame *f)
+static struct parked *copy_frame(const struct frame *f, parked_run_fn run)
 {
         struct parked *k = malloc(sizeof(*k) + f->header.length);
 
         if (!k)
                 return NULL;
         memcpy(k->payload, f->payload, f->header.length);
-        list_init(&k->link);
-        k->frame.header = f->header;
-        k->frame.payload = k->payload;
+        k->pending = (struct pending){.request = f->header};
+        k->run = run;
         return k;
+}
+
+/* True: it was answered; false: it still waits. */
+static bool run_again(struct peer *p, struct parked *k)
+{
+        const struct frame f = {.header = k->pending.request, .payload = k->payload};
+
+        return k->run(p, &f);
+}
+
+static void wait_behind(struct peer *p, struct parked *k)
+{
+        pending_add(&k->pending, p, &pending_ops, bytes_of(k), NULL, false);
 }
 
 static void park(struct peer *p, struct parked *k)
 {
+        pending_add(&k->pending, p, &pending_ops, bytes_of(k), NULL, true);
         p->parked = k;
         list_append(&p->server->leases.parked, &p->parked_link);
         arm(p->server);
@@ -73,47 +81,66 @@ static void park(struct peer *p, struct parked *k)
 
 static void unpark(struct peer *p)
 {
-        free(TAKE(p->parked));
+        struct parked *k = TAKE(p->parked);
+
+        pending_remove(&k->pending);
+        free(k);
         list_remove(&p->parked_link);
         list_remove(&p->due_link);
 }
 
+/* The first of those that come behind peer.parked, which is none or the first of all. NULL: there
+ * is none. Returns owned. */
 static struct parked *take_behind(struct peer *p)
 {
-        struct parked *k = list_first(&p->behind, struct parked, link);
+        list_for_each (w, &p->waits[PENDING_LEASE].list, struct pending, link) {
+                struct parked *k = container_of(w, struct parked, pending);
 
-        if (!k)
-                return NULL;
-        list_remove(&k->link);
-        p->behind_bytes -= bytes_of(k);
-        return k;
+                if (k == p->parked)
+                        continue;
+                pending_remove(w);
+                return k;
+        }
+        return NULL;
+}
+
+static void drop(struct pending *w)
+{
+        struct parked *k = container_of(w, struct parked, pending);
+        struct peer *p = w->peer;
+
+        if (p->parked == k) {
+                unpark(p);
+                call_off(p);
+                return;
+        }
+        pending_remove(w);
+        free(k);
 }
 
 bool parked_comes_behind(const struct peer *p, uint16_t type)
 {
-        return type == MSG_LEASE && (p->parked || !list_is_empty(&p->behind));
+        return type == MSG_LEASE && p->waits[PENDING_LEASE].n > 0;
 }
 
-int parked_add(struct peer *p, const struct frame *f)
+int parked_add(struct peer *p, const struct frame *f, parked_run_fn run)
 {
         bool is_behind = parked_comes_behind(p, f->header.type), is_over;
         struct parked *k;
 
-        if (is_behind && p->behind_bytes >= PARKED_MAX_BEHIND_BYTES)
+        if (is_behind && behind_bytes(p) >= PARKED_MAX_BEHIND_BYTES)
                 return -EBUSY;
         is_over = sizeof(*k) + f->header.length > pending_left(p);
-        k = p->broken || is_over ? NULL : copy(f);
+        k = p->broken || is_over ? NULL : copy_frame(f, run);
         if (!k) {
                 if (!is_behind)
                         call_off(p);
                 return p->broken ? 0 : -ENOMEM;
         }
-        if (!is_behind) {
+        if (is_behind)
+                wait_behind(p, k);
+        else
                 park(p, k);
-                return 0;
-        }
-        list_append(&p->behind, &k->link);
-        p->behind_bytes += bytes_of(k);
         return 0;
 }
 
@@ -125,28 +152,16 @@ bool parked_go_on(struct peer *p, unsigned max)
                 if (p->out.bytes > OUTQUEUE_HOLD_BYTES) /* peer.c goes on once it is out */
                         break;
                 if (i == max)
-                        return !list_is_empty(&p->behind);
+                        return p->waits[PENDING_LEASE].n > 0;
                 k = take_behind(p);
                 if (!k)
                         break;
-                if (dispatch_again(p, &k->frame))
+                if (run_again(p, k))
                         free(k);
                 else
                         park(p, k);
         }
         return false;
-}
-
-void parked_drop(struct peer *p)
-{
-        struct parked *k;
-
-        while ((k = take_behind(p)))
-                free(k);
-        if (!p->parked)
-                return;
-        unpark(p);
-        call_off(p);
 }
 
 static bool waits_in(const struct peer *p, uint32_t ns_id)
@@ -163,15 +178,15 @@ void parked_cancel(struct peer *p, uint32_t ns_id)
 
         if (p->parked && waits_in(p, ns_id)) {
                 call_off(p);
-                dispatch_refuse(p, &p->parked->frame, -ENOENT,
+                answer_refuse(p, &p->parked->pending.request, -ENOENT,
                         "the namespace was closed while the lease waited");
                 unpark(p);
                 peer_schedule(p);
         }
         /* With a namespace alone they are run, and see that it is closed. */
         while (ns_id == 0 && (k = take_behind(p))) {
-                dispatch_refuse(
-                        p, &k->frame, -ENOENT, "the client said goodbye while the lease waited");
+                answer_refuse(p, &k->pending.request, -ENOENT,
+                        "the client said goodbye while the lease waited");
                 free(k);
         }
 }
@@ -198,7 +213,7 @@ static void retry(struct peer *p)
 
         list_remove(&p->due_link);
         s->leases.is_retrying = true;
-        if (dispatch_again(p, &p->parked->frame)) {
+        if (run_again(p, p->parked)) {
                 unpark(p);
                 peer_schedule(p);
         }
@@ -277,7 +292,7 @@ void parked_refuse(struct server *s)
                 if (may_retry(p, NULL)) {
                         retry(p);
                         while (!p->parked && (k = take_behind(p))) {
-                                (void)dispatch_again(p, &k->frame);
+                                (void)run_again(p, k);
                                 free(k);
                         }
                 }

@@ -41,24 +41,20 @@ struct pool;
 /* Sets up the server's part of it. */
 void parked_init(struct server *s);
 
-/* Of what waits for the peer: bytes, requests. */
-size_t parked_bytes(const struct peer *p);
-uint32_t parked_count(const struct peer *p);
-
 /* The request is to wait behind others of its peer, before it is run for the first time. */
 bool parked_comes_behind(const struct peer *p, uint16_t type);
 
-/* 0; -ENOMEM (or so much waits that max_pending is near), -EBUSY (so many of the peer wait): the
- * request is to be refused. Its lease is called off where nobody is there to be answered, or on
- * failure. */
-int parked_add(struct peer *p, const struct frame *f);
+/* Runs the request again. True: it was answered; false: it still waits. */
+typedef bool (*parked_run_fn)(struct peer *p, const struct frame *f);
+
+/* The request waits, and is run again by `run`. 0; -ENOMEM (or so much waits that max_pending is
+ * near), -EBUSY (so many of the peer wait): the request is to be refused. Its lease is called off
+ * where nobody is there to be answered, or on failure. */
+int parked_add(struct peer *p, const struct frame *f, parked_run_fn run);
 
 /* A turn of the peer: runs what waited behind a request that was answered, at most `max`, while the
  * peer takes its output. True: there is more. */
 bool parked_go_on(struct peer *p, unsigned max);
-
-/* The peer is gone, or ignored: it waits for nothing any more. Safe to repeat. */
-void parked_drop(struct peer *p);
 
 /* The peer closes the namespace `ns_id`, or (0) all and says goodbye: what waits for that is
  * answered with -ENOENT first. */

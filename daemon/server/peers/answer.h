@@ -1,0 +1,61 @@
+/*
+ * A request, and how it is answered: at once by what dispatches it, or later by what it waits for.
+ * Every request ends in exactly one reply, or none where the frame said so and may. Nothing is
+ * allocated from the heap here. Loop thread only.
+ */
+#ifndef KVL_SERVER_ANSWER_H
+#define KVL_SERVER_ANSWER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/ground/detail.h"
+#include "proto/frame.h"
+#include "proto/msg.h"
+
+struct peer;
+struct server;
+
+/* The largest struct of a reply message; checked for every one. */
+#define REPLY_STRUCT_MAX 768
+
+/* A request being handled. */
+struct request {
+        struct server *server;
+        struct peer *peer;
+        const void *message; /* unpacked; borrowed from the server's arena */
+        void *reply; /* of the row's reply type, initialised; what it points at must live until it
+                        is sent */
+        struct detail detail;   /* the sentence that goes with a status that isn't 0 */
+        int fds[FRAME_MAX_FDS]; /* go with the reply; owned */
+        unsigned n_fds;
+        void (*after)(struct peer *p);     /* called once the reply is out; or NULL */
+        const struct frame_header *header; /* of the request */
+        bool is_deferred; /* it is answered by answer_refuse() or answer_end(), whatever is
+                             returned now */
+};
+
+/* Fills in fields 1 and 2, which every reply has. */
+void answer_set_outcome(
+        const ProtobufCMessageDescriptor *d, void *reply, int code, const char *detail);
+
+/* Sends rq->reply, which is complete, to the request of this type and number. */
+void answer_send(struct request *rq, uint16_t type, uint64_t seq);
+
+/* Answers a request that was deferred with OK; `reply` is of its row's reply type. */
+void answer_reply(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply);
+
+/* The same with this outcome. */
+void answer_end(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply,
+        int code, const char *detail);
+
+/* Answers a request that isn't handled, or waits and isn't run again: with an empty reply of its
+ * row's type. */
+void answer_refuse(
+        struct peer *p, const struct frame_header *request, int code, const char *detail);
+
+/* The same of a request that no row has; `d`: the type of the reply. */
+void answer_unknown(struct peer *p, const struct frame_header *request,
+        const ProtobufCMessageDescriptor *d, int code, const char *detail);
+
+#endif

@@ -1,0 +1,80 @@
+#include "daemon/server/waits/event-messages.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tier-name.h"
+#include "daemon/server/waits/followers.h"
+
+/* Of one answer: with what stands around them a frame holds them. */
+#define EVENTS_BYTES   (FRAME_MAX_PAYLOAD - 1024)
+#define EVENTS_MOST    256 /* not tuned */
+#define ROW_HEAD_BYTES 4   /* tag and length of one; protobuf */
+
+/* Of a moment of the daemon's clock: ms since 1970. */
+static uint64_t time_msec(const struct server *s, uint64_t nsec)
+{
+        struct timespec t;
+        uint64_t now, age = server_now(s) - MIN(server_now(s), nsec);
+
+        clock_gettime(CLOCK_REALTIME, &t);
+        now = (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+        return (now - MIN(now, age)) / NSEC_PER_MSEC;
+}
+
+/* Texts stay the chronicle's. */
+static Kvlease__V1__AdminEvent *make(struct server *s, const struct chronicle_event *e)
+{
+        Kvlease__V1__AdminEvent *m = arena_alloc(&s->scratch.arena, sizeof(*m));
+
+        if (!m)
+                return NULL;
+        kvlease__v1__admin_event__init(m);
+        m->number = e->number;
+        m->time_msec = time_msec(s, e->last_nsec);
+        m->first_time_msec = MIN(time_msec(s, e->first_nsec), m->time_msec);
+        m->kind = (char *)chronicle_kind_name(e->kind);
+        m->tenant = (char *)e->tenant;
+        m->ns = (char *)e->ns;
+        m->by_tenant = (char *)e->by_tenant;
+        m->by = (char *)e->by;
+        m->reason = (char *)e->reason;
+        if (e->tier > 0)
+                m->tier = (char *)tier_name(e->tier - 1);
+        m->count = e->count;
+        m->pages = e->pages;
+        m->bytes = e->bytes;
+        m->before_bytes = e->before_bytes;
+        m->detail = (char *)e->detail;
+        return m;
+}
+
+int events_fill(struct server *s, const struct event_query *q, Kvlease__V1__AdminEventsReply *reply)
+{
+        const struct chronicle *c = &s->store.chronicle;
+        const struct chronicle_event *e;
+        uint64_t at = q->after;
+        size_t bytes = 0;
+
+        reply->events = arena_alloc(&s->scratch.arena, EVENTS_MOST * sizeof(*reply->events));
+        if (!reply->events)
+                return -ENOMEM;
+        reply->lost = chronicle_lost(c, at);
+        while ((e = chronicle_next(c, &q->filter, at)) && reply->n_events < EVENTS_MOST) {
+                Kvlease__V1__AdminEvent *m = make(s, e);
+
+                if (!m && reply->n_events == 0)
+                        return -ENOMEM;
+                if (m)
+                        bytes += kvlease__v1__admin_event__get_packed_size(m) + ROW_HEAD_BYTES;
+                if (!m || bytes > EVENTS_BYTES)
+                        break;
+                reply->events[reply->n_events++] = m;
+                at = e->number;
+        }
+        reply->more = e != NULL;
+        reply->next = e ? at : c->last;
+        return 0;
+}
