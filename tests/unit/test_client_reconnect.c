@@ -4,6 +4,7 @@
  * requests: test_client_resume.c.
  */
 #include "base/clock.h"
+#include "client/lib/connection/conn-impl.h"
 #include "tests/unit/client-resume.h"
 
 /* ---- deadlines and the end ---------------------------------------------------------------------

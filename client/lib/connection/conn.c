@@ -1,4 +1,4 @@
-#include "client/lib/connection/conn.h"
+#include "client/lib/connection/conn-impl.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -322,10 +322,11 @@ static struct conn_call *find_call(struct conn *c, uint64_t seq)
 
 static struct conn_event *add_event(struct conn *c, uint16_t type, uint32_t ns_id)
 {
-        struct conn_event *event = &c->events[(c->events_begin + c->n_events) % CONN_MAX_EVENTS];
+        struct conn_event *event =
+                &c->events.ring[(c->events.begin + c->events.n) % CONN_MAX_EVENTS];
 
         *event = (struct conn_event){.type = type, .ns_id = ns_id};
-        c->n_events++;
+        c->events.n++;
         return event;
 }
 
@@ -417,14 +418,14 @@ void conn_take_frames(struct conn *c)
         struct frame f;
         int r = 0;
 
-        c->is_stalled = false;
-        while (!c->broken && !c->is_stalled) {
+        c->events.is_stalled = false;
+        while (!c->broken && !c->events.is_stalled) {
                 r = frame_parser_next(&c->in, &f, &rule);
                 if (r <= 0)
                         break;
                 handle_frame(c, &f);
                 frame_close_fds(&f);
-                c->is_stalled = c->n_events == CONN_MAX_EVENTS;
+                c->events.is_stalled = c->events.n == CONN_MAX_EVENTS;
         }
         if (r < 0) {
                 snprintf(why, sizeof(why), "kvleased broke the protocol: %s", rule);
@@ -436,7 +437,7 @@ bool conn_receive(struct conn *c)
 {
         ssize_t n;
 
-        assert(!c->is_stalled);
+        assert(!c->events.is_stalled);
         if (c->broken || c->link == CONN_AWAY)
                 return false;
         n = sock_receive(c->fd, &c->in);
@@ -676,8 +677,8 @@ static struct conn *conn_new(void)
         list_init(&c->finished);
         list_init(&c->waiters);
         list_init(&c->resume.calls);
-        c->fd = c->poll_fd = c->timer_fd = -1;
-        c->timer_at = CONN_FOREVER;
+        c->fd = c->poll.fd = c->poll.timer_fd = -1;
+        c->poll.timer_at = CONN_FOREVER;
         c->version = PROTO_VERSION_MAX;
         c->next_seq = 1;
         return c;
@@ -720,8 +721,8 @@ void conn_close(struct conn *c)
         conn_end_resuming(c);
         frame_parser_deinit(&c->in);
         fd_close(c->fd);
-        fd_close(c->poll_fd);
-        fd_close(c->timer_fd);
+        fd_close(c->poll.fd);
+        fd_close(c->poll.timer_fd);
         free(c->resume.path);
         free(c->out.data);
         arena_deinit(&c->arena);
@@ -737,6 +738,6 @@ void conn_close_in_child(struct conn *c)
          * nothing but the number can be trusted here.
          */
         c->fd = fd_close(c->fd);
-        c->poll_fd = fd_close(c->poll_fd);
-        c->timer_fd = fd_close(c->timer_fd);
+        c->poll.fd = fd_close(c->poll.fd);
+        c->poll.timer_fd = fd_close(c->poll.timer_fd);
 }

@@ -173,6 +173,26 @@ struct conn_output {
         size_t begin, end, size;
 };
 
+/* What an event loop polls. Both are owned, once there are any (conn_make_pollable()), else -1. */
+struct conn_poll {
+        /* To be polled instead of the socket, which is another one after a restart: an epoll of it
+         * and of the timer. */
+        int fd, timer_fd;
+        bool is_used;          /* [L] by an event loop */
+        uint64_t timer_at;     /* what the timer is set to; CONN_FOREVER: it isn't */
+        bool waits_for_output; /* the epoll waits for room in the socket */
+};
+
+/* Events that wait for their handler, which has `data`. */
+struct conn_events {
+        struct conn_event ring[CONN_MAX_EVENTS];
+        unsigned begin, n;
+        bool is_stalled;   /* whole frames wait for room in `ring`; then there is no reader */
+        bool is_gone_told; /* CONN_NEWS_GONE was */
+        conn_event_fn tell;
+        void *data;
+};
+
 enum conn_link {
         CONN_UP,
         CONN_AWAY,     /* there is no daemon: the next try is at resume.wake_at */
@@ -205,12 +225,7 @@ struct conn {
         bool takes_errands;         /* [L] */
         struct conn_errand *_Atomic errands; /* the youngest first */
         int fd;                              /* owned: the socket; -1: none */
-        /* Owned, once there is one (conn_make_pollable()), else -1. To be polled instead of the
-         * socket, which is another one after a restart: an epoll of it and of the timer. */
-        int poll_fd, timer_fd;
-        bool is_polled;    /* [L] by an event loop */
-        uint64_t timer_at; /* what the timer is set to; CONN_FOREVER: it isn't */
-        bool polls_output; /* the epoll waits for room in the socket */
+        struct conn_poll poll;
         enum conn_link link;
         struct conn_resume resume;
         _Atomic int broken; /* 0, or -errno: why it is over */
@@ -222,13 +237,8 @@ struct conn {
         struct arena arena; /* of the frame in hand */
         struct list_link calls, finished, waiters;
         bool has_reader, has_writer;
-        bool is_stalled; /* whole frames wait for room in `events`; then there is no reader */
-        bool disconnect_told;
         struct conn_side side;
-        struct conn_event events[CONN_MAX_EVENTS]; /* ring */
-        unsigned events_begin, n_events;
-        conn_event_fn on_event;
-        void *event_data;
+        struct conn_events events;
         char detail[CONN_DETAIL_BYTES]; /* why it broke, where it did */
 };
 
@@ -393,54 +403,8 @@ int conn_poll_fd(const struct conn *c);
 /* [L] conn_poll_fd() is polled from now on. */
 static inline void conn_note_polled(struct conn *c)
 {
-        c->is_polled = true;
+        c->poll.is_used = true;
 }
-
-/* ---- resuming: resume.c ---------------------------------------------------------------------- */
-
-/* What becomes of a call without a reply when the daemon was restarted. */
-enum conn_again {
-        CONN_AGAIN,      /* sent again where somebody waits for it */
-        CONN_AGAIN_LATE, /* also where nobody does: what it brings or ends must not leak */
-        CONN_AGAIN_GONE, /* likewise; where nothing is left to end, it was done before, or not named
-                            when the client went on */
-};
-
-/* One of the above, for a type of request. */
-enum conn_again conn_again(uint16_t type);
-
-/* [L] The daemon hung up; the connection is to be resumed. */
-void conn_go_away(struct conn *c, const char *why);
-
-/* [L] Where it is away and it is time: tries to connect, or gives up. Doesn't block. */
-void conn_come_back(struct conn *c);
-
-/* [L] What it was told while RESUMING isn't waited for any more. */
-void conn_end_resuming(struct conn *c);
-
-/* [L] From conn_side.resume. 0; -ENOMEM, -EMSGSIZE. */
-int conn_tell(struct conn *c, uint16_t type, const ProtobufCMessage *m);
-
-/* How long to wait before the next try, after n_tries (>= 1) in vain. */
-uint64_t conn_back_off(unsigned n_tries, uint64_t random);
-
-/* The sentence of why a HELLO's reply can't be right; NULL: it can. */
-const char *conn_check_hello(const Kvlease__V1__HelloReply *m);
-
-/* [L] A HELLO by conn_start(), or to a daemon that is told who this is. */
-typedef int (*conn_start_fn)(
-        struct conn *c, struct conn_call *call, uint16_t type, const ProtobufCMessage *m);
-int conn_send_hello(struct conn *c, struct conn_call *call, const struct conn_hello *hello,
-        conn_start_fn start);
-
-/* ---- between conn.c, lock.c, wait.c and resume.c --------------------------------------------- */
-
-/* Whose callbacks this thread runs; NULL: none's. */
-extern _Thread_local const struct conn *conn_running;
-
-/* [L] Sees to it that conn_poll_fd() becomes ready, for what the daemon doesn't say: room in the
- * socket, callbacks that wait, the next try. No system call where nothing changed. */
-void conn_watch(struct conn *c);
 
 static inline struct timespec conn_timespec(uint64_t nsec)
 {
@@ -450,40 +414,11 @@ static inline struct timespec conn_timespec(uint64_t nsec)
         };
 }
 
-struct conn_waiter {
-        struct list_link link;
-        pthread_cond_t wakeup;
-        struct conn_call *call;
-};
-
-/*
- * [L] Sends what the socket takes. Where the daemon has hung up, the rest stays unsent: what it
- * answered before is received first, and the end behind it.
- */
-void conn_flush(struct conn *c);
-
-/* [L] Receives once and hands out the frames that are whole. False where there was nothing. */
-bool conn_receive(struct conn *c);
-
-/* [L] Hands out frames that were received, until conn.events is full. */
-void conn_take_frames(struct conn *c);
-
 /* [L] The connection is over: every pending call ends with `code`. `why` is a sentence. */
 void conn_break(struct conn *c, int code, const char *why);
 
-/* [L] Sends a request now, whatever is pending; it isn't sent again. `list` gets the call. */
-int conn_start_on(struct conn *c, struct list_link *list, struct conn_call *call, uint16_t type,
-        const ProtobufCMessage *m);
-
-/* [L] What is unsent never is, but for calls, which keep their frames: nothing of them is out. */
-void conn_drop_output(struct conn *c);
-
-/* [L] Once UP: sends the frames of all pending calls (late ones of CONN_AGAIN end). */
-void conn_send_again(struct conn *c);
-
-static inline bool conn_is_unsent(const struct conn *c, const struct conn_call *call)
-{
-        return c->n_sent < call->sent_at;
-}
+/* [L] Called by conn_side.resume: tells the daemon that came back what it is to know. 0; -ENOMEM,
+ * -EMSGSIZE. */
+int conn_tell(struct conn *c, uint16_t type, const ProtobufCMessage *m);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/lib/connection/conn.h"
+#include "client/lib/connection/conn-impl.h"
 #include "client/lib/connection/error.h"
 #include "kvlease-version.h"
 #include "proto/status.h"

@@ -1,14 +1,14 @@
 /* The lock of a connection: errands, sleeping, waking who polls (conn.h). */
 #include <stdatomic.h>
 
-#include "client/lib/connection/conn.h"
+#include "client/lib/connection/conn-impl.h"
 
 _Thread_local const struct conn *conn_running;
 
 /* [L] Before the lock is given back. */
 static void wake_poller(struct conn *c)
 {
-        if (c->is_polled && conn_running != c)
+        if (c->poll.is_used && conn_running != c)
                 conn_watch(c);
 }
 

@@ -22,7 +22,7 @@
 #include "base/fault-point.h"
 #include "base/fd.h"
 #include "base/macros.h"
-#include "client/lib/connection/conn.h"
+#include "client/lib/connection/conn-impl.h"
 #include "client/lib/connection/error.h"
 #include "proto/sock.h"
 #include "proto/status.h"
@@ -81,14 +81,14 @@ int conn_poll_fd(const struct conn *c)
 {
         if (c->broken)
                 return -1;
-        return c->poll_fd >= 0 ? c->poll_fd : c->fd;
+        return c->poll.fd >= 0 ? c->poll.fd : c->fd;
 }
 
 static int add_to_poll(struct conn *c, int fd)
 {
         struct epoll_event event = {.events = EPOLLIN};
 
-        return epoll_ctl(c->poll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+        return epoll_ctl(c->poll.fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
 static void watch_output(struct conn *c)
@@ -96,11 +96,11 @@ static void watch_output(struct conn *c)
         bool wants = conn_has_unsent(c);
         struct epoll_event event = {.events = EPOLLIN | (wants ? EPOLLOUT : 0)};
 
-        if (c->link == CONN_AWAY || wants == c->polls_output)
+        if (c->link == CONN_AWAY || wants == c->poll.waits_for_output)
                 return;
         /* Of a descriptor that is in it: can't fail. */
-        epoll_ctl(c->poll_fd, EPOLL_CTL_MOD, c->fd, &event);
-        c->polls_output = wants;
+        epoll_ctl(c->poll.fd, EPOLL_CTL_MOD, c->fd, &event);
+        c->poll.waits_for_output = wants;
 }
 
 /* When conn_dispatch() has something to do, whatever the socket says. */
@@ -116,28 +116,28 @@ void conn_watch(struct conn *c)
         struct itimerspec spec = {0};
         uint64_t at;
 
-        if (c->poll_fd < 0)
+        if (c->poll.fd < 0)
                 return;
         if (!c->broken)
                 watch_output(c);
         at = next_work(c);
-        if (at == c->timer_at)
+        if (at == c->poll.timer_at)
                 return;
         if (at != CONN_FOREVER)
                 spec.it_value = conn_timespec(MAX(at, (uint64_t)1)); /* 0 would stop it */
-        timerfd_settime(c->timer_fd, TFD_TIMER_ABSTIME, &spec, NULL);
-        c->timer_at = at;
+        timerfd_settime(c->poll.timer_fd, TFD_TIMER_ABSTIME, &spec, NULL);
+        c->poll.timer_at = at;
 }
 
 static int open_poll(struct conn *c)
 {
         int r;
 
-        c->poll_fd = epoll_create1(EPOLL_CLOEXEC);
-        if (c->poll_fd < 0)
+        c->poll.fd = epoll_create1(EPOLL_CLOEXEC);
+        if (c->poll.fd < 0)
                 return -errno;
-        c->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-        r = c->timer_fd < 0 ? -errno : add_to_poll(c, c->timer_fd);
+        c->poll.timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        r = c->poll.timer_fd < 0 ? -errno : add_to_poll(c, c->poll.timer_fd);
         return r < 0 ? r : add_to_poll(c, c->fd);
 }
 
@@ -147,8 +147,8 @@ int conn_make_pollable(struct conn *c)
 
         if (r == 0)
                 return 0;
-        c->poll_fd = fd_close(c->poll_fd);
-        c->timer_fd = fd_close(c->timer_fd);
+        c->poll.fd = fd_close(c->poll.fd);
+        c->poll.timer_fd = fd_close(c->poll.timer_fd);
         return error_set(r, "can't watch the connection to kvleased: %s", status_text(r));
 }
 
@@ -212,18 +212,18 @@ void conn_end_resuming(struct conn *c)
 /* What was recalled is told anew. */
 static void drop_recalls(struct conn *c)
 {
-        unsigned n = c->n_events, end = 0;
+        unsigned n = c->events.n, end = 0;
 
         for (unsigned i = 0; i < n; i++) {
-                struct conn_event *e = &c->events[(c->events_begin + i) % CONN_MAX_EVENTS];
+                struct conn_event *e = &c->events.ring[(c->events.begin + i) % CONN_MAX_EVENTS];
 
                 if (e->type == MSG_RECALL)
                         continue;
                 if (end != i)
-                        c->events[(c->events_begin + end) % CONN_MAX_EVENTS] = *e;
+                        c->events.ring[(c->events.begin + end) % CONN_MAX_EVENTS] = *e;
                 end++;
         }
-        c->n_events = end;
+        c->events.n = end;
 }
 
 /* It was UP. */
@@ -256,13 +256,13 @@ void conn_go_away(struct conn *c, const char *why)
 
         snprintf(c->resume.why, sizeof(c->resume.why), "%s", why);
         /* Explicitly: a child of a fork may have a copy of it, which would keep it in there. */
-        epoll_ctl(c->poll_fd, EPOLL_CTL_DEL, c->fd, NULL);
+        epoll_ctl(c->poll.fd, EPOLL_CTL_DEL, c->fd, NULL);
         shutdown(c->fd, SHUT_RDWR);
         conn_end_resuming(c);
         conn_drop_output(c);
         frame_parser_deinit(&c->in);
         frame_parser_init(&c->in);
-        c->is_stalled = false;
+        c->events.is_stalled = false;
         c->link = CONN_AWAY;
         if (was_up)
                 begin_absence(c);
@@ -485,7 +485,7 @@ static void try_once(struct conn *c)
         }
         FAULT_POINT("resume-connected");
         c->link = CONN_RESUMING;
-        c->polls_output = false;
+        c->poll.waits_for_output = false;
         /* Whoever takes the connection may take its time. */
         c->resume.wake_at = c->resume.give_up_at;
         r = say_hello(c);

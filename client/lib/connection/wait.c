@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "client/lib/connection/conn.h"
+#include "client/lib/connection/conn-impl.h"
 #include "client/lib/connection/error.h"
 
 /*
@@ -44,8 +44,8 @@ static void hand_on(struct conn *c)
 
 static bool has_callbacks(const struct conn *c)
 {
-        return !list_is_empty(&c->finished) || c->n_events > 0 || c->resume.tells_away ||
-               c->resume.tells_back || (c->broken && !c->disconnect_told);
+        return !list_is_empty(&c->finished) || c->events.n > 0 || c->resume.tells_away ||
+               c->resume.tells_back || (c->broken && !c->events.is_gone_told);
 }
 
 static int run_done(struct conn *c)
@@ -65,10 +65,10 @@ static enum conn_news take_news(struct conn *c, struct conn_event *ret_event)
 {
         struct conn_resume *resume = &c->resume;
 
-        if (c->n_events > 0) {
-                *ret_event = c->events[c->events_begin];
-                c->events_begin = (c->events_begin + 1) % CONN_MAX_EVENTS;
-                c->n_events--;
+        if (c->events.n > 0) {
+                *ret_event = c->events.ring[c->events.begin];
+                c->events.begin = (c->events.begin + 1) % CONN_MAX_EVENTS;
+                c->events.n--;
                 return CONN_NEWS_EVENT;
         }
         *ret_event = (struct conn_event){0};
@@ -82,14 +82,14 @@ static enum conn_news take_news(struct conn *c, struct conn_event *ret_event)
                 return CONN_NEWS_BACK;
         }
         memcpy(ret_event->detail, c->detail, sizeof(ret_event->detail));
-        c->disconnect_told = true;
+        c->events.is_gone_told = true;
         return CONN_NEWS_GONE;
 }
 
 static int run_event(struct conn *c)
 {
-        conn_event_fn fn = c->on_event;
-        void *data = c->event_data;
+        conn_event_fn fn = c->events.tell;
+        void *data = c->events.data;
         struct conn_event event;
         enum conn_news news = take_news(c, &event);
         int n;
@@ -114,7 +114,7 @@ static int run_callbacks(struct conn *c)
         conn_running = c;
         while (has_callbacks(c)) {
                 n += list_is_empty(&c->finished) ? run_event(c) : run_done(c);
-                if (c->is_stalled && c->n_events < CONN_MAX_EVENTS)
+                if (c->events.is_stalled && c->events.n < CONN_MAX_EVENTS)
                         conn_take_frames(c);
         }
         conn_running = outer;
@@ -133,7 +133,7 @@ int conn_dispatch(struct conn *c)
         conn_lock(c);
         conn_flush(c);
         /* Where a thread polls, what came is for it to take: nobody could wake it from there. */
-        for (int i = 0; i < DISPATCH_MAX_RECEIVES && !c->has_reader && !c->is_stalled; i++)
+        for (int i = 0; i < DISPATCH_MAX_RECEIVES && !c->has_reader && !c->events.is_stalled; i++)
                 if (!conn_receive(c))
                         break;
         conn_come_back(c);
@@ -179,7 +179,7 @@ static int read_turn(struct conn *c, uint64_t deadline_nsec)
         uint64_t until = turn_until(c, deadline_nsec);
         int fd = c->fd, r;
 
-        if (look_beside(c) || c->is_stalled) {
+        if (look_beside(c) || c->events.is_stalled) {
                 run_callbacks(c);
                 return 0;
         }

@@ -236,7 +236,7 @@ static void say_bye(struct kvl_conn *conn)
         struct conn_call call = {0};
 
         conn_lock(conn->conn);
-        conn->conn->on_event = NULL;
+        conn->conn->events.tell = NULL;
         /* Without an answer it is a hang-up, which the daemon handles as well. */
         if (conn_start(conn->conn, &call, MSG_BYE, &m.base) == 0)
                 conn_wait(conn->conn, &call, deadline);

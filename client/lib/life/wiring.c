@@ -42,8 +42,8 @@ static const struct client_listeners listeners = {
 void client_wire(struct kvl_conn *conn)
 {
         conn->listeners = &listeners;
-        conn->conn->on_event = events_tell;
-        conn->conn->event_data = conn;
+        conn->conn->events.tell = events_tell;
+        conn->conn->events.data = conn;
         conn->conn->side = (struct conn_side){
                 .look = look_beside,
                 .broken = end_all,
