@@ -223,7 +223,7 @@ static void test_populated(void **state)
         uint32_t page;
 
         open_world(state, &w, serve, 0, 0);
-        assert_int_equal(w.ns->unit_shift, 0); /* 64 KiB are one page */
+        assert_int_equal(w.ns->populated.unit_shift, 0); /* 64 KiB are one page */
         assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
         assert_true(page + 1 < SET_PAGES);
         assert_true(is_populated(&w, page) && !is_populated(&w, page + 1));
@@ -255,13 +255,13 @@ static void test_units(void **state)
                                             .capacity_pages = 3 * cases[i].set_pages}};
 
                 assert_int_equal(ns_make_units(&ns), 0);
-                assert_int_equal(ns.unit_shift, cases[i].shift);
-                ns.populated[0] = UINT64_MAX;
+                assert_int_equal(ns.populated.unit_shift, cases[i].shift);
+                ns.populated.bits[0] = UINT64_MAX;
                 ns_forget_populated(&ns, 0);
                 /* As many as the set has. */
-                assert_int_equal(__builtin_ctzll(ns.populated[0] | UINT64_C(1) << 63),
+                assert_int_equal(__builtin_ctzll(ns.populated.bits[0] | UINT64_C(1) << 63),
                         MIN(cases[i].set_pages >> cases[i].shift, 63U));
-                free(ns.populated);
+                free(ns.populated.bits);
         }
 }
 

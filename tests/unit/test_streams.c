@@ -157,7 +157,7 @@ static void test_publish_waits(void **state)
         /* Nobody has the lock: it is submitted by the host function. */
         fake_gpu_run(1);
         assert_null(w.conn->conn->errands);
-        assert_true(list_is_empty(&w.ns->stream_ops));
+        assert_true(list_is_empty(&w.ns->streams.waiting));
         wait_for(w.conn, &r);
         assert_true(r.code == 0 && r.n_pages == 1 && r.page == pages[0]);
         assert_int_equal(find(&w, 1, &page), 0);
@@ -321,8 +321,8 @@ static void test_lock_is_busy(void **state)
                 for (int t = 0; t < 2; t++)
                         pthread_join(threads[t], NULL);
                 assert_null(w.conn->conn->errands);
-                assert_true(list_is_empty(&w.ns->stream_ops));
-                assert_int_equal(w.ns->n_flying, 0);
+                assert_true(list_is_empty(&w.ns->streams.waiting));
+                assert_int_equal(w.ns->streams.n_flying, 0);
         }
         assert_int_equal(kvl_release(w.ns, &page, 1), 0);
         close_world(&w);

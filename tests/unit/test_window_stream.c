@@ -135,9 +135,9 @@ static void test_copies_wait(void **state)
                 assert_ptr_equal(fake_gpu.calls[i - 1].stream, STREAM);
                 kvl_dispatch(w.conn);
                 assert_int_equal(w.conn->fetches.n_begun, 0);
-                assert_false(list_is_empty(&w.ns->stream_ops));
+                assert_false(list_is_empty(&w.ns->streams.waiting));
                 fake_gpu_run(1);
-                assert_true(list_is_empty(&w.ns->stream_ops));
+                assert_true(list_is_empty(&w.ns->streams.waiting));
                 at[i] = take(&w, i);
                 assert_int_equal(kvl_page_tier(w.ns, at[i]), KVL_TIER_DEVICE);
                 assert_int_not_equal(at[i], at[i - 1]);

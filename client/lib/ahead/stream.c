@@ -24,7 +24,7 @@ enum stream_state { STREAM_WAITING, STREAM_FIRED, STREAM_DEAD, STREAM_STRANDED }
 
 struct stream_op {
         struct conn_errand errand;
-        struct list_link link; /* ns.stream_ops while WAITING */
+        struct list_link link; /* ns.streams.waiting while WAITING */
         _Atomic int state;     /* enum stream_state */
         struct kvl_ns *ns;     /* gone where DEAD or STRANDED */
         void *stream;
@@ -66,7 +66,7 @@ static bool end(struct stream_op *s, enum stream_state state, int code, const ch
                 return false;
         if (state == STREAM_STRANDED)
                 strand(s);
-        atomic_fetch_sub(&ns->n_flying, 1);
+        atomic_fetch_sub(&ns->streams.n_flying, 1);
         flight_drop(flight);
         if (op) {
                 op->stream_op = NULL;
@@ -87,10 +87,10 @@ static void on_abandon(struct conn_call *call)
 
 void streams_cancel(struct kvl_ns *ns)
 {
-        list_for_each_safe (s, &ns->stream_ops, struct stream_op, link)
+        list_for_each_safe (s, &ns->streams.waiting, struct stream_op, link)
                 end(s, STREAM_DEAD, -ECANCELED, "");
         /* They don't get the lock, and go. */
-        while (atomic_load_explicit(&ns->n_flying, memory_order_acquire) > 0)
+        while (atomic_load_explicit(&ns->streams.n_flying, memory_order_acquire) > 0)
                 sched_yield();
         conn_run_errands(conn_of(ns));
 }
@@ -98,7 +98,7 @@ void streams_cancel(struct kvl_ns *ns)
 void streams_broken(struct kvl_conn *conn, int code, const char *why)
 {
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
-                list_for_each_safe (s, &ns->stream_ops, struct stream_op, link)
+                list_for_each_safe (s, &ns->streams.waiting, struct stream_op, link)
                         if (s->op)
                                 end(s, STREAM_DEAD, code, why);
 }
@@ -114,8 +114,8 @@ void streams_break(struct kvl_conn *conn, const char *device)
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link) {
                 if (strcmp(ns->info.device, device) != 0)
                         continue;
-                atomic_store_explicit(&ns->is_broken, true, memory_order_relaxed);
-                list_for_each_safe (s, &ns->stream_ops, struct stream_op, link)
+                atomic_store_explicit(&ns->streams.are_broken, true, memory_order_relaxed);
+                list_for_each_safe (s, &ns->streams.waiting, struct stream_op, link)
                         end(s, STREAM_STRANDED, -EIO, why);
         }
 }
@@ -127,7 +127,7 @@ void streams_break(struct kvl_conn *conn, const char *device)
  */
 static bool look_at(struct kvl_ns *ns)
 {
-        list_for_each (s, &ns->stream_ops, struct stream_op, link) {
+        list_for_each (s, &ns->streams.waiting, struct stream_op, link) {
                 if (!s->op || (s->op->type->msg != MSG_PUBLISH && s->op->type->msg != MSG_FETCH))
                         continue;
                 if (ns->device->ops->stream_query(ns->device, s->stream) != -ENXIO)
@@ -198,7 +198,7 @@ static void fire(void *data)
         if (!s->op)
                 fast_release(&ns->fast, s->pages, s->n_pages, &page);
         conn_hand_in(conn_of(ns), &s->errand);
-        atomic_fetch_sub_explicit(&ns->n_flying, 1, memory_order_release);
+        atomic_fetch_sub_explicit(&ns->streams.n_flying, 1, memory_order_release);
 }
 
 /* ---- starting ----------------------------------------------------------------------------------
@@ -229,14 +229,14 @@ static int put_on_stream(struct stream_op *s)
         int r;
 
         conn_of(ns)->takes_errands = true;
-        list_append(&ns->stream_ops, &s->link);
-        atomic_fetch_add(&ns->n_flying, 1);
+        list_append(&ns->streams.waiting, &s->link);
+        atomic_fetch_add(&ns->streams.n_flying, 1);
         d->why[0] = '\0';
         r = d->ops->stream_call(d, s->stream, fire, s);
         if (r == 0)
                 return 0;
         list_remove(&s->link);
-        atomic_fetch_sub(&ns->n_flying, 1);
+        atomic_fetch_sub(&ns->streams.n_flying, 1);
         if (r == -ENXIO) {
                 streams_break(ns->conn, ns->info.device);
                 return ns_check_device(ns);

@@ -15,7 +15,7 @@
  * nobody: the driver may hold locks of its own while it runs, which a thread with the connection's
  * lock may be waiting for. A release in shared memory it makes itself; the rest it hands in
  * (conn_hand_in()), in the order of the stream. It touches the namespace only after it has FIRED
- * and before ns.n_flying goes down, for which whoever closes the namespace waits: a few
+ * and before ns.streams.n_flying goes down, for which whoever closes the namespace waits: a few
  * microseconds.
  */
 #ifndef KVL_LIB_STREAM_H

@@ -20,7 +20,7 @@
 
 void ns_free(struct kvl_ns *ns)
 {
-        assert(list_is_empty(&ns->ops) && ns->n_callbacks == 0 && ns->n_flying == 0);
+        assert(list_is_empty(&ns->ops) && ns->n_callbacks == 0 && ns->streams.n_flying == 0);
         conn_lock(ns->conn->conn);
         list_remove(&ns->link);
         ns_forget(ns);
@@ -62,7 +62,7 @@ static bool take_tier(struct kvl_ns *ns, const Kvlease__V1__Tier *m)
                 .is_readable = m->is_readable,
         };
         if (m->is_readable)
-                ns->host_extent_bytes = m->extent_bytes;
+                ns->below.extent_bytes = m->extent_bytes;
         info->n_tiers++;
         return true;
 }
@@ -112,7 +112,7 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         ns->id = m->ns_id;
         ns->transport = m->transport;
         ns->address = m->address;
-        ns->has_null_set = m->null_set;
+        ns->null.has_set = m->null_set;
         ns->huge_pages = m->huge_pages;
         info->epoch = m->epoch;
         info->is_cpu_memory = m->transport == TRANSPORT_MEMFD;
@@ -280,7 +280,7 @@ static struct kvl_ns *ns_new(struct kvl_conn *conn, const char *name, const stru
         ns->info.plane_page_bytes = l->plane_page_bytes;
         list_init(&ns->link);
         list_init(&ns->ops);
-        list_init(&ns->stream_ops);
+        list_init(&ns->streams.waiting);
         list_init(&ns->sessions);
         list_init(&ns->windows);
         return ns;
@@ -290,7 +290,7 @@ static struct kvl_ns *ns_new(struct kvl_conn *conn, const char *name, const stru
 static bool is_device_broken(const struct kvl_conn *conn, const char *device)
 {
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
-                if (ns->is_broken && strcmp(ns->info.device, device) == 0)
+                if (ns->streams.are_broken && strcmp(ns->info.device, device) == 0)
                         return true;
         return false;
 }
@@ -318,7 +318,7 @@ static int open_ns(
                 ask_close(conn, ns->id);
                 return r;
         }
-        ns->is_broken = is_device_broken(conn, ns->info.device);
+        ns->streams.are_broken = is_device_broken(conn, ns->info.device);
         ns->is_open = true;
         return 0;
 }

@@ -101,14 +101,14 @@ static int make_null_page(struct kvl_ns *ns)
         const struct device_ops *ops = ns->device->ops;
         uint64_t unit = ns->device->props.unit_bytes;
         int r = ops->extent_create(
-                ns->device, round_up_u64(ns->info.plane_page_bytes, unit), &ns->null_extent);
+                ns->device, round_up_u64(ns->info.plane_page_bytes, unit), &ns->null.extent);
 
-        while (r == 0 && ns->n_null_planes < ns->info.n_planes) {
-                r = ops->arena_map(ns->arena, ns->n_null_planes * ns->plane_stride_bytes,
-                        ns->null_extent, DEVICE_READ_WRITE);
-                ns->n_null_planes += r == 0;
+        while (r == 0 && ns->null.n_planes < ns->info.n_planes) {
+                r = ops->arena_map(ns->arena, ns->null.n_planes * ns->plane_stride_bytes,
+                        ns->null.extent, DEVICE_READ_WRITE);
+                ns->null.n_planes += r == 0;
         }
-        ns->has_null_page = r == 0;
+        ns->null.has_page = r == 0;
         if (r == 0)
                 return 0;
         return error_set(r == -ENOMEM ? r : -EIO,
@@ -120,15 +120,15 @@ static int drop_null_page(struct kvl_ns *ns)
 {
         const struct device_ops *ops = ns->device->ops;
 
-        for (; ns->n_null_planes > 0; ns->n_null_planes--) {
+        for (; ns->null.n_planes > 0; ns->null.n_planes--) {
                 int r = ops->arena_unmap(ns->arena,
-                        (ns->n_null_planes - 1) * ns->plane_stride_bytes, ns->null_extent);
+                        (ns->null.n_planes - 1) * ns->plane_stride_bytes, ns->null.extent);
 
                 if (r < 0)
                         return r;
         }
-        if (ns->null_extent)
-                ops->extent_destroy(TAKE(ns->null_extent), false);
+        if (ns->null.extent)
+                ops->extent_destroy(TAKE(ns->null.extent), false);
         return 0;
 }
 
@@ -150,8 +150,8 @@ static int back_arena(struct kvl_ns *ns, unsigned flags)
                 r = ops->arena_back(ns->arena, &backing);
         /* Where it can't, page 0 is this process' own, or is mapped with its set. */
         if (r == -EOPNOTSUPP && !backing.reads_zeros)
-                return ns->has_null_set ? make_null_page(ns) : 0;
-        ns->has_null_page = r == 0 && backing.null_bytes > 0;
+                return ns->null.has_set ? make_null_page(ns) : 0;
+        ns->null.has_page = r == 0 && backing.null_bytes > 0;
         return r < 0 ? refuse_backing(ns, r) : 0;
 }
 
@@ -273,19 +273,19 @@ static int reserve_host(struct kvl_ns *ns)
         char why[DEVICE_WHY_BYTES] = "";
         int r = 0;
 
-        if (!ns->host_device)
-                r = device_open("host", &options, &ns->host_device, why);
-        if (r < 0 || ns->host_arena)
+        if (!ns->below.device)
+                r = device_open("host", &options, &ns->below.device, why);
+        if (r < 0 || ns->below.arena)
                 return r;
-        if (ns->host_extent_bytes % ns->host_device->props.unit_bytes != 0)
+        if (ns->below.extent_bytes % ns->below.device->props.unit_bytes != 0)
                 return -EPROTO;
-        return ns->host_device->ops->arena_reserve(
-                ns->host_device, n_sets * ns->host_extent_bytes, 0, &ns->host_arena);
+        return ns->below.device->ops->arena_reserve(
+                ns->below.device, n_sets * ns->below.extent_bytes, 0, &ns->below.arena);
 }
 
 static uint64_t host_offset_of(const struct kvl_ns *ns, uint32_t set_index)
 {
-        return (set_index - first_host_set(ns)) * ns->host_extent_bytes;
+        return (set_index - first_host_set(ns)) * ns->below.extent_bytes;
 }
 
 /* Read-only, whatever the descriptor allows. */
@@ -300,11 +300,11 @@ static int map_host(struct kvl_ns *ns, uint32_t set_index, struct extent_handle 
                 handle->fd = fd_close(handle->fd);
                 return r;
         }
-        ops = ns->host_device->ops;
-        r = ops->extent_import(ns->host_device, handle, ns->host_extent_bytes, &e);
+        ops = ns->below.device->ops;
+        r = ops->extent_import(ns->below.device, handle, ns->below.extent_bytes, &e);
         if (r < 0)
                 return r;
-        r = ops->arena_map(ns->host_arena, host_offset_of(ns, set_index), e, DEVICE_READ_ONLY);
+        r = ops->arena_map(ns->below.arena, host_offset_of(ns, set_index), e, DEVICE_READ_ONLY);
         if (r < 0) {
                 ops->extent_destroy(e, false);
                 return r;
@@ -323,13 +323,13 @@ static int unmap_host(struct kvl_ns *ns, uint32_t set_index)
         if (!at)
                 return 0;
         atomic_store_explicit(&set->host, NULL, memory_order_relaxed);
-        r = ns->host_device->ops->arena_unmap(
-                ns->host_arena, host_offset_of(ns, set_index), set->host_extent);
+        r = ns->below.device->ops->arena_unmap(
+                ns->below.arena, host_offset_of(ns, set_index), set->host_extent);
         if (r < 0) {
                 atomic_store_explicit(&set->host, at, memory_order_relaxed);
                 return r;
         }
-        ns->host_device->ops->extent_destroy(TAKE(set->host_extent), false);
+        ns->below.device->ops->extent_destroy(TAKE(set->host_extent), false);
         return 0;
 }
 
@@ -444,16 +444,16 @@ void ns_unmap_all(struct kvl_ns *ns)
                 free(ns->sets[i].bases);
         }
         free(ns->sets);
-        free(ns->populated);
+        free(ns->populated.bits);
         r = ns->arena ? drop_null_page(ns) : 0;
         if (r < 0)
                 first_error = r;
         /* What can't be unmapped stays until the process ends, and what it hangs on with it. */
         if (first_error < 0)
                 return;
-        if (ns->host_arena)
-                ns->host_device->ops->arena_release(ns->host_arena);
-        device_close(ns->host_device);
+        if (ns->below.arena)
+                ns->below.device->ops->arena_release(ns->below.arena);
+        device_close(ns->below.device);
         if (ns->arena)
                 ns->device->ops->arena_release(ns->arena);
         device_close(ns->device);
@@ -485,12 +485,12 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
         if (ns_is_lower(ns, page))
                 return host_page(ns, page, plane);
         set_index = ns_set_of(ns, page);
-        if (!ns_is_mapped(ns, set_index) && !(page == 0 && ns->has_null_page))
+        if (!ns_is_mapped(ns, set_index) && !(page == 0 && ns->null.has_page))
                 return NULL;
         if (ns->base)
                 return ns->base + plane * ns->plane_stride_bytes + page * ns->info.stride_bytes;
-        if (page == 0 && ns->has_null_page)
-                return ns->device->ops->extent_address(ns->null_extent);
+        if (page == 0 && ns->null.has_page)
+                return ns->device->ops->extent_address(ns->null.extent);
         base = atomic_load_explicit(&ns->sets[set_index].bases[plane], memory_order_relaxed);
         return base ? base + offset_in_extent(ns, page) : NULL;
 }
@@ -558,8 +558,8 @@ static struct extent *device_extent(const struct kvl_ns *ns, uint32_t page, uint
 {
         uint32_t set_index = ns_set_of(ns, page);
 
-        if (page == 0 && ns->null_extent)
-                return ns->null_extent;
+        if (page == 0 && ns->null.extent)
+                return ns->null.extent;
         return ns_is_mapped(ns, set_index) ? ns->sets[set_index].extents[plane] : NULL;
 }
 

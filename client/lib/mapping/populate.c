@@ -26,7 +26,7 @@ static uint64_t bit_of(uint32_t unit)
 
 static _Atomic uint64_t *word_of(const struct kvl_ns *ns, uint32_t unit)
 {
-        return &ns->populated[unit / NS_WORD_UNITS];
+        return &ns->populated.bits[unit / NS_WORD_UNITS];
 }
 
 int ns_make_units(struct kvl_ns *ns)
@@ -37,11 +37,11 @@ int ns_make_units(struct kvl_ns *ns)
         while (2 * pages * ns->info.stride_bytes <= UNIT_BYTES &&
                 ns->info.set_pages % (2 * pages) == 0) {
                 pages *= 2;
-                ns->unit_shift++;
+                ns->populated.unit_shift++;
         }
         n_units = ns->info.capacity_pages / pages;
-        ns->populated = calloc(n_units / NS_WORD_UNITS + 1, sizeof(*ns->populated));
-        return ns->populated ? 0 : error_set(-ENOMEM, "out of memory");
+        ns->populated.bits = calloc(n_units / NS_WORD_UNITS + 1, sizeof(*ns->populated.bits));
+        return ns->populated.bits ? 0 : error_set(-ENOMEM, "out of memory");
 }
 
 static void populate_page(const struct kvl_ns *ns, uint32_t page)
@@ -71,12 +71,12 @@ void ns_populate(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_page
 {
         for (uint32_t i = 0; ns->sets && i < n_pages; i++)
                 if (!ns_are_populated(ns, &pages[i], 1) && ns_are_mapped(ns, &pages[i], 1))
-                        populate_unit(ns, pages[i] >> ns->unit_shift, pages[i]);
+                        populate_unit(ns, pages[i] >> ns->populated.unit_shift, pages[i]);
 }
 
 void ns_forget_populated(const struct kvl_ns *ns, uint32_t set)
 {
-        uint32_t n = ns->info.set_pages >> ns->unit_shift;
+        uint32_t n = ns->info.set_pages >> ns->populated.unit_shift;
 
         atomic_thread_fence(memory_order_seq_cst);
         for (uint32_t unit = set * n; unit < (set + 1) * n; unit++)

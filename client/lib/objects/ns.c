@@ -44,7 +44,7 @@ int ns_check_device(const struct kvl_ns *ns)
 {
         char why[CONN_DETAIL_BYTES];
 
-        if (!atomic_load_explicit(&ns->is_broken, memory_order_relaxed))
+        if (!atomic_load_explicit(&ns->streams.are_broken, memory_order_relaxed))
                 return 0;
         ns_explain_broken(ns->info.device, why);
         return error_note(-EIO, why);

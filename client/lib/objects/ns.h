@@ -19,7 +19,7 @@
 #include "client/lib/shared/touch.h"
 
 #define NS_NAME_BYTES_MAX (KVL_NS_NAME_BYTES - 1)
-#define NS_WORD_UNITS     64 /* bits of a word of kvl_ns.populated */
+#define NS_WORD_UNITS     64 /* bits of a word of ns_populated.bits */
 
 struct device;
 struct device_arena;
@@ -43,6 +43,34 @@ struct mapped_set {
         struct extent *host_extent;
 };
 
+/* Page 0, where its user wants one that nobody else has (KVL_NS_KEEP_PAGE_ZERO). */
+struct ns_null {
+        bool has_page;         /* page 0 is there, whatever is mapped */
+        bool has_set;          /* set 0 is never bound: page 0 is this process' */
+        struct extent *extent; /* owned; on a GPU, mapped at page 0 in every plane */
+        uint32_t n_planes;     /* in so many it is */
+};
+
+/* Which pages this process has populated: populate.c. */
+struct ns_populated {
+        unsigned unit_shift;    /* 2^unit_shift pages are a unit */
+        _Atomic uint64_t *bits; /* owned, with sets; a bit for each unit; without the lock */
+};
+
+/* Where sets in host memory, below the device, are mapped. */
+struct ns_below {
+        uint64_t extent_bytes; /* of a set; 0: there is none to be mapped */
+        struct device *device; /* owned, as the arena; [L] NULL until a set is mapped */
+        struct device_arena *arena;
+};
+
+/* What waits for streams of the device, and whether they are in order: stream.c. */
+struct ns_streams {
+        struct list_link waiting;  /* oldest first */
+        _Atomic unsigned n_flying; /* host functions that may touch the namespace */
+        _Atomic bool are_broken;   /* a context of the device is: nothing is published any more */
+};
+
 struct kvl_ns {
         char name[NS_NAME_BYTES_MAX + 1]; /* first: base/probe.h */
         struct list_link link;            /* conn.namespaces */
@@ -61,26 +89,18 @@ struct kvl_ns {
         struct touches touches;      /* likewise */
         struct device *device;       /* owned; NULL and the rest too where metadata-only */
         struct device_arena *arena;  /* owned; plane after plane */
-        bool has_null_page;          /* page 0 is there, whatever is mapped */
-        bool has_null_set;           /* set 0 is never bound: page 0 is this process' */
-        struct extent *null_extent;  /* owned; on a GPU, mapped at page 0 in every plane */
-        uint32_t n_null_planes;      /* in so many it is */
         uint8_t *base;               /* of the arena; NULL where extents aren't contiguous */
         uint64_t address;            /* common to all clients; 0: none */
         uint64_t plane_stride_bytes; /* n_device_sets * extent_bytes */
         struct mapped_set *sets;     /* owned, n_sets */
-        unsigned unit_shift;         /* 2^unit_shift pages are a unit: populate.c */
-        _Atomic uint64_t *populated; /* owned, with sets; a bit for each unit; without the lock */
-        uint64_t host_extent_bytes;  /* of a set in host memory; 0: there is none to be mapped */
-        struct device *host_device;  /* owned, as the arena; [L] NULL until a set is mapped */
-        struct device_arena *host_arena;
-        struct list_link ops;        /* started, and their callback isn't running yet */
-        struct list_link stream_ops; /* waiting for a stream (stream.h), oldest first */
-        struct list_link sessions;   /* [L] open ones */
-        struct list_link windows;    /* [L] open ones */
-        _Atomic unsigned n_flying;   /* host functions that may touch it */
-        _Atomic bool is_broken;      /* a context of its device is: nothing is published any more */
-        uint32_t n_callbacks;        /* running in other threads than one that closes it */
+        struct ns_null null;
+        struct ns_populated populated;
+        struct ns_below below;
+        struct ns_streams streams;
+        struct list_link ops;      /* started, and their callback isn't running yet */
+        struct list_link sessions; /* [L] open ones */
+        struct list_link windows;  /* [L] open ones */
+        uint32_t n_callbacks;      /* running in other threads than one that closes it */
 };
 static_assert(offsetof(struct kvl_ns, name) == 0, "probes");
 
@@ -154,9 +174,9 @@ static inline bool ns_are_populated(const struct kvl_ns *ns, const uint32_t *pag
         if (!ns->sets)
                 return ns_are_on_device(ns, pages, n);
         for (uint32_t i = 0; i < n; i++) {
-                uint32_t unit = pages[i] >> ns->unit_shift;
+                uint32_t unit = pages[i] >> ns->populated.unit_shift;
                 uint64_t word = atomic_load_explicit(
-                        &ns->populated[unit / NS_WORD_UNITS], memory_order_acquire);
+                        &ns->populated.bits[unit / NS_WORD_UNITS], memory_order_acquire);
 
                 if (!(word >> unit % NS_WORD_UNITS & 1))
                         return false;
