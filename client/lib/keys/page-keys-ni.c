@@ -24,8 +24,6 @@
 /* Digests that may be ahead of the chain. */
 #define AHEAD 8u
 
-#define CHAIN_UNENDED UINT32_MAX
-
 /* FIPS 180-4, 4.2.2. */
 static const uint32_t round_constants[4 * QUADS] __attribute__((aligned(16))) = {
         0x428a2f98,
@@ -94,6 +92,12 @@ static const uint32_t round_constants[4 * QUADS] __attribute__((aligned(16))) = 
         0xc67178f2,
 };
 
+/* The end of a text that is made, and holds for the next text of as many bytes. */
+struct text_end {
+        uint32_t n_blocks; /* it has; 0: none is made */
+        uint32_t n_bytes;  /* of the text */
+};
+
 enum job { JOB_NONE, JOB_DIGEST, JOB_CHAIN };
 
 /* One of the two hashes under way. */
@@ -104,7 +108,7 @@ struct stream {
         enum job job;
         uint32_t page;
         uint8_t tail[2 * BLOCK_BYTES]; /* end of the tokens, domain and padding */
-        uint32_t n_ended, ended_for;   /* blocks of that, and bytes of tokens that it ends */
+        struct text_end end;           /* in the tail */
 };
 
 struct work {
@@ -117,7 +121,7 @@ struct work {
         bool has_digest[AHEAD]; /* of page i: at i % AHEAD */
         uint8_t digests[AHEAD][DIGEST_BYTES];
         uint8_t chain[2 * BLOCK_BYTES]; /* parent, digest, last tokens, domain and padding */
-        uint32_t n_chain_tokens;        /* for which its end is right; CHAIN_UNENDED */
+        struct text_end chain_end;      /* behind the last tokens */
         struct stream streams[2];
 };
 
@@ -210,21 +214,23 @@ NI static void store_digest(const struct stream *s, uint8_t ret[DIGEST_BYTES])
 }
 
 /*
- * The end of a text: `n` bytes (< a block) lie in `end`, behind them come its domain and SHA-256's
- * padding. Returns the number of blocks that is, 1 or 2.
+ * Ends a text of n_bytes, of which those after the last whole block lie, or will lie, at `at`: its
+ * domain and SHA-256's padding come behind them. Nothing where the end that is there is the same.
  */
-static uint32_t end_text(uint8_t *end, uint32_t n, const char *domain, uint64_t bytes_before)
+static void end_text(struct text_end *end, uint8_t *at, uint32_t n_bytes, const char *domain)
 {
-        uint32_t len = n + (uint32_t)strlen(domain);
+        uint32_t n = n_bytes % BLOCK_BYTES, len = n + (uint32_t)strlen(domain);
         uint32_t n_blocks = (len + 1 + 8 + BLOCK_BYTES - 1) / BLOCK_BYTES;
-        uint64_t bits = htobe64(8 * (bytes_before + len));
+        uint64_t bits = htobe64(8 * ((uint64_t)n_bytes - n + len));
 
+        if (end->n_blocks > 0 && end->n_bytes == n_bytes)
+                return;
         assert(n_blocks <= 2);
-        memset(end + n, 0, n_blocks * BLOCK_BYTES - n);
-        memcpy(end + n, domain, strlen(domain));
-        end[len] = 0x80;
-        memcpy(end + n_blocks * BLOCK_BYTES - sizeof(bits), &bits, sizeof(bits));
-        return n_blocks;
+        *end = (struct text_end){.n_blocks = n_blocks, .n_bytes = n_bytes};
+        memset(at + n, 0, n_blocks * BLOCK_BYTES - n);
+        memcpy(at + n, domain, strlen(domain));
+        at[len] = 0x80;
+        memcpy(at + n_blocks * BLOCK_BYTES - sizeof(bits), &bits, sizeof(bits));
 }
 
 static const uint32_t *tokens_of(const struct work *w, uint32_t page, uint32_t *ret_n)
@@ -248,11 +254,9 @@ static void begin_digest(struct work *w, struct stream *s)
         s->at = (const uint8_t *)tokens; /* u32 little-endian, as they lie */
         s->n = bytes / BLOCK_BYTES;
         /* The same for all pages but the last. */
-        if (s->n_ended == 0 || s->ended_for != bytes)
-                s->n_ended = end_text(s->tail, rest, PAGE_DOMAIN, bytes - rest);
-        s->ended_for = bytes;
+        end_text(&s->end, s->tail, bytes, PAGE_DOMAIN);
         memcpy(s->tail, s->at + bytes - rest, rest);
-        s->n_tail = s->n_ended;
+        s->n_tail = s->end.n_blocks;
         if (s->n == 0) {
                 s->at = s->tail;
                 s->n = s->n_tail;
@@ -266,9 +270,7 @@ static void begin_chain(struct work *w, struct stream *s)
         const uint32_t *tokens = tokens_of(w, w->n_chained, &n);
 
         n_last = MIN(n, CHAIN_TOKENS);
-        if (n_last != w->n_chain_tokens)
-                end_text(w->chain + BLOCK_BYTES, 4 * n_last, CHAIN_DOMAIN, BLOCK_BYTES);
-        w->n_chain_tokens = n_last;
+        end_text(&w->chain_end, w->chain + BLOCK_BYTES, BLOCK_BYTES + 4 * n_last, CHAIN_DOMAIN);
         memcpy(w->chain + BLOCK_BYTES, tokens + n - n_last, 4 * n_last);
         w->is_chaining = true;
         w->has_digest[w->n_chained % AHEAD] = false;
@@ -329,7 +331,6 @@ void page_keys_sha_ni(const uint8_t parent[DIGEST_BYTES], const uint32_t *tokens
                 .page_tokens = page_tokens,
                 .n_pages = (uint32_t)(((uint64_t)n_tokens + page_tokens - 1) / page_tokens),
                 .keys = ret_keys,
-                .n_chain_tokens = CHAIN_UNENDED,
         };
         struct stream *a = &w.streams[0], *b = &w.streams[1];
 
