@@ -37,7 +37,7 @@ struct stream_op {
 /* Kept where leak checkers see them. */
 static struct stream_op *_Atomic stranded;
 
-static void strand(struct stream_op *s)
+static void stream_op_strand(struct stream_op *s)
 {
         struct stream_op *before = atomic_load_explicit(&stranded, memory_order_relaxed);
 
@@ -54,7 +54,7 @@ static void strand(struct stream_op *s)
  * [L] From WAITING to `state`, with its call ended; false: it has fired. The host function may free
  * it at once: nothing of it is touched afterwards.
  */
-static bool end(struct stream_op *s, enum stream_state state, int code, const char *why)
+static bool stream_op_end(struct stream_op *s, enum stream_state state, int code, const char *why)
 {
         struct kvl_ns *ns = s->ns;
         struct flight *flight = s->flight;
@@ -65,7 +65,7 @@ static bool end(struct stream_op *s, enum stream_state state, int code, const ch
         if (!atomic_compare_exchange_strong(&s->state, &waiting, state))
                 return false;
         if (state == STREAM_STRANDED)
-                strand(s);
+                stream_op_strand(s);
         atomic_fetch_sub(&ns->streams.n_flying, 1);
         flight_drop(flight);
         if (op) {
@@ -82,13 +82,13 @@ static void on_abandon(struct conn_call *call)
 {
         struct op *op = container_of(call, struct op, call);
 
-        end(op->stream_op, STREAM_DEAD, -ECANCELED, "");
+        stream_op_end(op->stream_op, STREAM_DEAD, -ECANCELED, "");
 }
 
 void streams_cancel(struct kvl_ns *ns)
 {
         list_for_each_safe (s, &ns->streams.waiting, struct stream_op, link)
-                end(s, STREAM_DEAD, -ECANCELED, "");
+                stream_op_end(s, STREAM_DEAD, -ECANCELED, "");
         /* They don't get the lock, and go. */
         while (atomic_load_explicit(&ns->streams.n_flying, memory_order_acquire) > 0)
                 sched_yield();
@@ -100,7 +100,7 @@ void streams_broken(struct kvl_conn *conn, int code, const char *why)
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
                 list_for_each_safe (s, &ns->streams.waiting, struct stream_op, link)
                         if (s->op)
-                                end(s, STREAM_DEAD, code, why);
+                                stream_op_end(s, STREAM_DEAD, code, why);
 }
 
 /* ---- broken contexts ---------------------------------------------------------------------------
@@ -116,7 +116,7 @@ void streams_break(struct kvl_conn *conn, const char *device)
                         continue;
                 atomic_store_explicit(&ns->streams.are_broken, true, memory_order_relaxed);
                 list_for_each_safe (s, &ns->streams.waiting, struct stream_op, link)
-                        end(s, STREAM_STRANDED, -EIO, why);
+                        stream_op_end(s, STREAM_STRANDED, -EIO, why);
         }
 }
 
@@ -158,7 +158,7 @@ bool streams_look(struct kvl_conn *conn)
  */
 
 /* [L] After it has fired. */
-static void launch(struct conn *c, struct conn_errand *e)
+static void stream_op_launch(struct conn *c, struct conn_errand *e)
 {
         struct stream_op *s = container_of(e, struct stream_op, errand);
         struct op *op = s->op;
@@ -182,7 +182,7 @@ static void launch(struct conn *c, struct conn_errand *e)
 }
 
 /* The host function. */
-static void fire(void *data)
+static void stream_op_fire(void *data)
 {
         struct stream_op *s = data;
         struct kvl_ns *ns = s->ns;
@@ -211,7 +211,7 @@ static struct stream_op *stream_op_new(
 
         if (!s)
                 return NULL;
-        s->errand.run = launch;
+        s->errand.run = stream_op_launch;
         list_init(&s->link);
         s->ns = ns;
         s->stream = stream;
@@ -232,7 +232,7 @@ static int put_on_stream(struct stream_op *s)
         list_append(&ns->streams.waiting, &s->link);
         atomic_fetch_add(&ns->streams.n_flying, 1);
         d->why[0] = '\0';
-        r = d->ops->stream_call(d, s->stream, fire, s);
+        r = d->ops->stream_call(d, s->stream, stream_op_fire, s);
         if (r == 0)
                 return 0;
         list_remove(&s->link);
@@ -246,7 +246,7 @@ static int put_on_stream(struct stream_op *s)
 }
 
 /* [L] Takes op and s, which may be NULL (out of memory). */
-static int start(struct op *op, struct stream_op *s)
+static int stream_op_start(struct op *op, struct stream_op *s)
 {
         struct conn *c = conn_of(op->ns);
         int r;
@@ -276,7 +276,7 @@ static int start_op(struct op *op, const struct kvl_publish *publish, void *stre
         conn_lock(conn_of(ns));
         if (s && flies)
                 s->flight = flight_prepare(op, publish);
-        r = start(op, flies && s && !s->flight ? NULL : s);
+        r = stream_op_start(op, flies && s && !s->flight ? NULL : s);
         if (r < 0 && s)
                 flight_drop(s->flight);
         conn_unlock(conn_of(ns));
@@ -368,7 +368,7 @@ int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, 
         return start_op(op, &p, stream);
 }
 
-static int put(struct kvl_ns *ns, const struct op_type *type, const uint32_t *pages,
+static int put_pages(struct kvl_ns *ns, const struct op_type *type, const uint32_t *pages,
         uint32_t n_pages, void *stream)
 {
         struct op *op;
@@ -393,7 +393,7 @@ int kvl_release_on_stream(
                 return kvl_release_start(ns, pages, n_pages, NULL, NULL);
         if (fast_is_open(&ns->fast))
                 return release_shared(ns, pages, n_pages, stream);
-        return put(ns, &op_type_release, pages, n_pages, stream);
+        return put_pages(ns, &op_type_release, pages, n_pages, stream);
 }
 
 int kvl_free_on_stream(
@@ -407,5 +407,5 @@ int kvl_free_on_stream(
                 return r;
         if (!has_streams(ns))
                 return kvl_free_start(ns, pages, n_pages, NULL, NULL);
-        return put(ns, &op_type_free, pages, n_pages, stream);
+        return put_pages(ns, &op_type_free, pages, n_pages, stream);
 }

@@ -80,7 +80,7 @@ static int begin_fetch(struct op *op, void *stream)
 }
 
 /* After what is on the stream. 0; -errno with the sentence. */
-static int begin(struct kvl_ns *ns, struct work *w, enum fetch_way way, uint32_t n_pages,
+static int work_begin(struct kvl_ns *ns, struct work *w, enum fetch_way way, uint32_t n_pages,
         const uint32_t *targets, void *stream)
 {
         int r;
@@ -97,7 +97,7 @@ static int begin(struct kvl_ns *ns, struct work *w, enum fetch_way way, uint32_t
 }
 
 /* Waits for what was begun. What it ended with, with the sentence. */
-static int finish(struct kvl_ns *ns, struct work *w)
+static int work_finish(struct kvl_ns *ns, struct work *w)
 {
         int r;
 
@@ -124,7 +124,7 @@ static bool is_done(const struct kvl_ns *ns, const struct work *w)
 }
 
 /* [L] */
-static void drop(struct work *w)
+static void work_drop(struct work *w)
 {
         if (w->is_begun) {
                 conn_abandon(conn_of(w->op.ns), &w->op.call);
@@ -152,7 +152,8 @@ static int give_back(struct kvl_window *w, const uint32_t *pages, uint32_t n_pag
         return first;
 }
 
-static int release(struct kvl_window *w, const uint32_t *pages, uint32_t n_pages, void *stream)
+static int release_pages(
+        struct kvl_window *w, const uint32_t *pages, uint32_t n_pages, void *stream)
 {
         return give_back(w, pages, n_pages, stream, kvl_release, kvl_release_on_stream);
 }
@@ -172,9 +173,9 @@ static void window_free(struct kvl_window *w)
 void windows_cancel(struct kvl_ns *ns)
 {
         list_for_each (w, &ns->windows, struct kvl_window, link) {
-                drop(&w->down);
+                work_drop(&w->down);
                 for (unsigned i = 0; i < 2; i++)
-                        drop(&w->halves[i].copy);
+                        work_drop(&w->halves[i].copy);
         }
 }
 
@@ -207,10 +208,10 @@ static bool is_middle(const struct kvl_window *w, uint32_t i)
 
 /* What went down is there from now on, and its place on the device goes, after what is on the
  * stream. What it ended with. */
-static int settle(struct kvl_window *w, void *stream)
+static int settle_down(struct kvl_window *w, void *stream)
 {
         uint32_t n = w->down.is_begun ? w->down.op.n_pages : 0, n_old = 0;
-        int r = finish(w->ns, &w->down), q;
+        int r = work_finish(w->ns, &w->down), q;
 
         for (uint32_t i = 0; i < n; i++) {
                 uint32_t *page = &w->pages[w->down_at[i]], old = *page;
@@ -220,7 +221,7 @@ static int settle(struct kvl_window *w, void *stream)
                 *page = w->down.pages[i];
                 w->down.pages[n_old++] = old;
         }
-        q = n_old > 0 ? release(w, w->down.pages, n_old, stream) : 0;
+        q = n_old > 0 ? release_pages(w, w->down.pages, n_old, stream) : 0;
         if (r == KVL_FULL)
                 return error_set(KVL_FULL,
                         "there is no room below the device %s for a page of the text: see "
@@ -260,7 +261,7 @@ static int send_down(struct kvl_window *w)
                         w->down_at[n++] = i;
                 }
         /* Whoever reads them may go on: the bytes stay. */
-        r = n > 0 ? begin(w->ns, &w->down, FETCH_DOWN, n, NULL, NULL) : 0;
+        r = n > 0 ? work_begin(w->ns, &w->down, FETCH_DOWN, n, NULL, NULL) : 0;
         if (r == -ENOMEM) /* with the next pages */
                 return 0;
         w->n_sent = MAX(w->n_sent, end);
@@ -295,7 +296,7 @@ static bool any_is_to_come_up(const struct kvl_window *w, uint32_t from)
 /* ---- growing -----------------------------------------------------------------------------------
  */
 
-static int reserve(struct kvl_window *w, uint32_t n_more)
+static int reserve_pages(struct kvl_window *w, uint32_t n_more)
 {
         uint64_t n = (uint64_t)w->n + n_more, room = MAX(n, 2 * (uint64_t)w->room);
         uint32_t *pages;
@@ -340,7 +341,7 @@ int kvl_window_append(
         int r = check_append(w, pages, n_pages), q;
 
         if (r == 0)
-                r = reserve(w, n_pages);
+                r = reserve_pages(w, n_pages);
         if (r == 0)
                 r = reserve_down(w, w->n + n_pages - w->n_sent);
         if (r < 0)
@@ -348,11 +349,11 @@ int kvl_window_append(
         from = w->n;
         memcpy(w->pages + from, pages, n_pages * sizeof(*pages));
         w->n += n_pages;
-        r = settle(w, stream);
+        r = settle_down(w, stream);
         q = send_down(w);
         r = r ? r : q;
         if (any_is_to_come_up(w, from)) {
-                q = settle(w, stream);
+                q = settle_down(w, stream);
                 r = r ? r : q;
                 q = bring_up(w, from);
                 r = r ? r : q;
@@ -388,7 +389,7 @@ static struct half *other_half(struct kvl_window *w)
 }
 
 /* Begins the chunk that begins at page `first`, which isn't on the device. The half is nobody's. */
-static int fill(struct kvl_window *w, struct half *h, uint32_t first, void *stream)
+static int half_fill(struct kvl_window *w, struct half *h, uint32_t first, void *stream)
 {
         uint32_t n = 0;
         int r;
@@ -399,16 +400,16 @@ static int fill(struct kvl_window *w, struct half *h, uint32_t first, void *stre
         }
         h->first = first;
         h->n = n;
-        r = begin(w->ns, &h->copy, FETCH_COPY, n, h->targets, stream);
+        r = work_begin(w->ns, &h->copy, FETCH_COPY, n, h->targets, stream);
         if (r < 0)
                 h->n = 0;
         return r;
 }
 
 /* Waits until it has its chunk; without it, it has none. */
-static int await(struct kvl_window *w, struct half *h)
+static int half_await(struct kvl_window *w, struct half *h)
 {
-        int r = finish(w->ns, &h->copy);
+        int r = work_finish(w->ns, &h->copy);
 
         if (r == 0)
                 return 0;
@@ -445,8 +446,8 @@ static void fill_ahead(struct kvl_window *w, uint32_t i, void *stream)
 
         if (next == w->n || half_with(w, next) || !is_done(w->ns, &h->copy))
                 return;
-        (void)await(w, h);
-        (void)fill(w, h, next, stream);
+        (void)half_await(w, h);
+        (void)half_fill(w, h, next, stream);
 }
 
 /* Page `first` is below the device. */
@@ -458,12 +459,12 @@ static int take_copies(struct kvl_window *w, uint32_t first, void *stream,
 
         if (!h) {
                 h = other_half(w);
-                if (await(w, h) == -ETIMEDOUT)
+                if (half_await(w, h) == -ETIMEDOUT)
                         return -ETIMEDOUT;
-                r = fill(w, h, first, stream);
+                r = half_fill(w, h, first, stream);
         }
         if (r == 0)
-                r = await(w, h);
+                r = half_await(w, h);
         if (r != 0)
                 return r;
         w->handed = (unsigned)(h - w->halves);
@@ -627,12 +628,12 @@ int kvl_window_close(struct kvl_window *w, kvl_stream stream)
         if (client_check_process(w->ns->conn) < 0)
                 return -ECHILD;
         /* What still goes down may as well; or its pages are let go where they are. */
-        r = settle(w, stream);
+        r = settle_down(w, stream);
         if (r == -ENOTCONN || r > 0 || r == -ETIMEDOUT)
                 r = 0;
         conn_lock(conn_of(w->ns));
         for (unsigned i = 0; i < 2; i++)
-                drop(&w->halves[i].copy);
+                work_drop(&w->halves[i].copy);
         list_remove(&w->link);
         conn_unlock(conn_of(w->ns));
         for (unsigned i = 0; i < 2; i++) {
@@ -640,7 +641,7 @@ int kvl_window_close(struct kvl_window *w, kvl_stream stream)
                         kvl_free_on_stream);
                 r = r ? r : q;
         }
-        q = release(w, w->pages, w->n, stream);
+        q = release_pages(w, w->pages, w->n, stream);
         r = r ? r : q;
         window_free(w);
         return r;

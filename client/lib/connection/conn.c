@@ -87,8 +87,8 @@ static void drop_frame(struct conn *c, struct conn_call *call)
         call->frame = NULL;
 }
 
-static void deliver(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
-        struct frame *frame)
+static void deliver_reply(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame)
 {
         list_remove(&call->link);
         drop_frame(c, call);
@@ -111,7 +111,7 @@ void conn_break(struct conn *c, int code, const char *why)
         conn_drop_output(c);
         while ((call = list_first(&c->calls, struct conn_call, link))) {
                 set_detail(call->detail, why);
-                deliver(c, call, code, NULL, NULL);
+                deliver_reply(c, call, code, NULL, NULL);
         }
         conn_end_resuming(c);
         c->resume.n_waiting_bytes = 0;
@@ -127,7 +127,7 @@ void conn_finish_violated(struct conn *c, struct conn_call *call, const char *wh
 }
 
 /* The socket is of no more use. */
-static void lose(struct conn *c, int error, const char *why)
+static void lose_socket(struct conn *c, int error, const char *why)
 {
         if (c->resume.is_on && !c->broken && error == -ECONNRESET)
                 conn_go_away(c, why);
@@ -140,7 +140,7 @@ static void lose_by_errno(struct conn *c, int error)
         char why[CONN_DETAIL_BYTES];
 
         snprintf(why, sizeof(why), "the connection to kvleased broke: %s", status_text(error));
-        lose(c, error, why);
+        lose_socket(c, error, why);
 }
 
 /* ---- output ------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ static void handle_event(struct conn *c, struct frame *f, const ProtobufCMessage
         /* conn_hello() waits for it under the number that no request has. */
         challenged = find_call(c, 0);
         if (challenged)
-                deliver(c, challenged, 0, m, f);
+                deliver_reply(c, challenged, 0, m, f);
 }
 
 static void handle_reply(struct conn *c, struct frame *f, const ProtobufCMessage *m)
@@ -384,7 +384,7 @@ static void handle_reply(struct conn *c, struct frame *f, const ProtobufCMessage
         if (call->outlived && conn_again(call->type) == CONN_AGAIN_GONE &&
                 (code == -EINVAL || code == -ENOENT))
                 code = 0;
-        deliver(c, call, code, m, f);
+        deliver_reply(c, call, code, m, f);
 }
 
 static void handle_frame(struct conn *c, struct frame *f)
@@ -444,7 +444,7 @@ bool conn_receive(struct conn *c)
         if (n == -EAGAIN)
                 return false;
         if (n == 0)
-                lose(c, -ECONNRESET, "kvleased closed the connection");
+                lose_socket(c, -ECONNRESET, "kvleased closed the connection");
         else if (n == -EMFILE)
                 conn_break(c, -EMFILE,
                         "this process can't take the file descriptors of memory that kvleased "
@@ -584,7 +584,7 @@ void conn_send_again(struct conn *c)
         /* Late ones were undone, as HELLO said that they were pending. What goes on by another
          * request has that sent below. */
         while ((done_with = find_done_with(c)))
-                deliver(c, done_with, -ECONNRESET, NULL, NULL);
+                deliver_reply(c, done_with, -ECONNRESET, NULL, NULL);
         if (c->broken)
                 return;
         c->link = CONN_UP;

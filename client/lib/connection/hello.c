@@ -104,7 +104,8 @@ int conn_send_hello(
 }
 
 /* The kernel attaches our credentials to it: the daemon asked its end of the socket for them. */
-static int authenticate(struct conn *c, struct challenge_call *challenge, uint64_t deadline_nsec)
+static int answer_challenge(
+        struct conn *c, struct challenge_call *challenge, uint64_t deadline_nsec)
 {
         Kvlease__V1__AuthRequest m = KVLEASE__V1__AUTH_REQUEST__INIT;
         struct conn_call call = {0};
@@ -133,7 +134,7 @@ static int say_hello(struct conn *c, const struct conn_hello *hello, uint64_t de
                 r = conn_wait(c, &h->call, deadline_nsec);
         error_note(r, h->call.detail);
         if (r == 0 && h->auth_required)
-                r = authenticate(c, &challenge, deadline_nsec);
+                r = answer_challenge(c, &challenge, deadline_nsec);
         list_remove(&challenge.call.link);
         return r;
 }

@@ -196,7 +196,7 @@ static uint64_t next_random(struct conn_resume *resume)
         return resume->random;
 }
 
-static uint64_t later(uint64_t at, uint64_t nsec)
+static uint64_t add_time(uint64_t at, uint64_t nsec)
 {
         return nsec == CONN_FOREVER ? CONN_FOREVER : at + nsec;
 }
@@ -232,7 +232,7 @@ static void begin_absence(struct conn *c)
         struct conn_resume *resume = &c->resume;
         uint64_t now = clock_now_nsec();
 
-        resume->give_up_at = later(now, resume->patience_nsec);
+        resume->give_up_at = add_time(now, resume->patience_nsec);
         resume->wake_at = now;
         resume->n_tries = 0;
         /* Who wasn't told yet that it came back needn't be told that it went again. */
@@ -275,7 +275,7 @@ void conn_go_away(struct conn *c, const char *why)
  */
 
 /* The daemon said no. Some reasons go away. */
-static void refused(struct conn *c, int code, const char *detail)
+static void take_refusal(struct conn *c, int code, const char *detail)
 {
         switch (code) {
         case -ESTALE:
@@ -294,7 +294,8 @@ static void refused(struct conn *c, int code, const char *detail)
 }
 
 /* Starts a call of its own. */
-static int start(struct conn *c, uint16_t type, const ProtobufCMessage *m, conn_reply_fn on_reply)
+static int start_own_call(
+        struct conn *c, uint16_t type, const ProtobufCMessage *m, conn_reply_fn on_reply)
 {
         struct conn_call *call = calloc(1, sizeof(*call));
         int r;
@@ -314,7 +315,7 @@ static void on_told(struct conn *c, struct conn_call *call, int code, const Prot
 {
         /* A session that is gone is found to be so when it is used. */
         if (code != 0 && call->type == MSG_RESUME_NS)
-                refused(c, -ESTALE, call->detail);
+                take_refusal(c, -ESTALE, call->detail);
         free(call);
 }
 
@@ -323,7 +324,7 @@ int conn_tell(struct conn *c, uint16_t type, const ProtobufCMessage *m)
         /* What it would be told is void. */
         if (c->link != CONN_RESUMING)
                 return 0;
-        return start(c, type, m, on_told);
+        return start_own_call(c, type, m, on_told);
 }
 
 static void on_resumed(struct conn *c, struct conn_call *call, int code,
@@ -332,7 +333,7 @@ static void on_resumed(struct conn *c, struct conn_call *call, int code,
         struct conn_resume *resume = &c->resume;
 
         if (code != 0) {
-                refused(c, code, call->detail);
+                take_refusal(c, code, call->detail);
                 free(call);
                 return;
         }
@@ -356,7 +357,7 @@ static void tell_all(struct conn *c)
         r = c->side.resume ? c->side.resume(c->side.data) : 0;
         FAULT_POINT("resume-told");
         if (r == 0 && c->link == CONN_RESUMING)
-                r = start(c, MSG_RESUMED, &m.base, on_resumed);
+                r = start_own_call(c, MSG_RESUMED, &m.base, on_resumed);
         if (r < 0 && !c->broken)
                 conn_break(c, r, "out of memory while telling kvleased what is in use");
 }
@@ -365,7 +366,7 @@ static void on_auth(struct conn *c, struct conn_call *call, int code, const Prot
         struct frame *frame)
 {
         if (code != 0)
-                refused(c, code, call->detail);
+                take_refusal(c, code, call->detail);
         else
                 tell_all(c);
         free(call);
@@ -383,7 +384,7 @@ static void on_challenge(struct conn *c, struct conn_call *call, int code,
                 return;
         }
         m.nonce = challenge->nonce;
-        if (start(c, MSG_AUTH, &m.base, on_auth) < 0)
+        if (start_own_call(c, MSG_AUTH, &m.base, on_auth) < 0)
                 conn_go_away(c, "out of memory while answering kvleased");
 }
 
@@ -407,11 +408,11 @@ static void on_hello(struct conn *c, struct conn_call *call, int code,
 
         FAULT_POINT("resume-answered");
         if (code != 0) {
-                refused(c, code, call->detail);
+                take_refusal(c, code, call->detail);
         } else if (wrong) {
                 conn_break(c, -EPROTO, wrong);
         } else if (m->client_id != c->resume.client_id || m->resume_token.len == 0) {
-                refused(c, -ESTALE, "");
+                take_refusal(c, -ESTALE, "");
         } else {
                 c->version = (uint16_t)m->version;
                 memcpy(c->resume.next_token, m->resume_token.data, CONN_TOKEN_BYTES);

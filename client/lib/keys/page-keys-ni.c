@@ -283,7 +283,7 @@ static void begin_chain(struct work *w, struct stream *s)
 }
 
 /* The chain first: it alone can't be made up for later. */
-static void begin(struct work *w, struct stream *s)
+static void stream_begin(struct work *w, struct stream *s)
 {
         /* FIPS 180-4, 5.3.3. */
         s->abef = _mm_set_epi32(0x6a09e667, (int)0xbb67ae85, 0x510e527f, (int)0x9b05688c);
@@ -295,7 +295,7 @@ static void begin(struct work *w, struct stream *s)
                 begin_digest(w, s);
 }
 
-static void end(struct work *w, struct stream *s)
+static void stream_end(struct work *w, struct stream *s)
 {
         if (s->job == JOB_DIGEST) {
                 store_digest(s, w->digests[s->page % AHEAD]);
@@ -309,7 +309,7 @@ static void end(struct work *w, struct stream *s)
         s->job = JOB_NONE;
 }
 
-static void advance(struct work *w, struct stream *s, uint32_t n)
+static void stream_advance(struct work *w, struct stream *s, uint32_t n)
 {
         s->at += n * BLOCK_BYTES;
         s->n -= n;
@@ -319,7 +319,7 @@ static void advance(struct work *w, struct stream *s, uint32_t n)
                 s->n_tail = 0;
         }
         if (s->n == 0)
-                end(w, s);
+                stream_end(w, s);
 }
 
 void page_keys_sha_ni(const uint8_t parent[DIGEST_BYTES], const uint32_t *tokens, uint32_t n_tokens,
@@ -339,9 +339,9 @@ void page_keys_sha_ni(const uint8_t parent[DIGEST_BYTES], const uint32_t *tokens
                 uint32_t n;
 
                 if (a->job == JOB_NONE)
-                        begin(&w, a);
+                        stream_begin(&w, a);
                 if (b->job == JOB_NONE)
-                        begin(&w, b);
+                        stream_begin(&w, b);
                 assert(a->job != JOB_NONE || b->job != JOB_NONE);
                 /* Where there is no second hash to be had the other one is done twice. */
                 if (a->job == JOB_NONE)
@@ -351,9 +351,9 @@ void page_keys_sha_ni(const uint8_t parent[DIGEST_BYTES], const uint32_t *tokens
                 n = a->job == JOB_NONE ? b->n : b->job == JOB_NONE ? a->n : MIN(a->n, b->n);
                 hash_blocks(a, b, n);
                 if (a->job != JOB_NONE)
-                        advance(&w, a, n);
+                        stream_advance(&w, a, n);
                 if (b->job != JOB_NONE)
-                        advance(&w, b, n);
+                        stream_advance(&w, b, n);
         }
 }
 

@@ -144,7 +144,7 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
 }
 
 /* 0, or -errno with the sentence. */
-static int watch(const struct kvl_connect_options *o, const struct conn_hello *hello,
+static int watch_socket(const struct kvl_connect_options *o, const struct conn_hello *hello,
         const struct conn_welcome *welcome, struct conn *c)
 {
         int r;
@@ -184,7 +184,7 @@ static int open_and_hello(const struct kvl_connect_options *o, struct conn_welco
                         "that of a tenant, RUNTIME_DIR/t/TENANT/sock",
                         o->socket_path);
         if (r == 0)
-                r = watch(o, &hello, ret_welcome, c);
+                r = watch_socket(o, &hello, ret_welcome, c);
         if (r != 0) {
                 conn_close(c);
                 return r;

@@ -49,8 +49,8 @@ static void on_share(struct conn *c, struct conn_call *call, int code,
 }
 
 /* [L] Returns as conn_wait(); only 0 means that there are segments. */
-static int ask(struct kvl_conn *conn, struct share_call *s, unsigned n_segments, uint16_t type,
-        const ProtobufCMessage *m)
+static int ask_segments(struct kvl_conn *conn, struct share_call *s, unsigned n_segments,
+        uint16_t type, const ProtobufCMessage *m)
 {
         int r;
 
@@ -63,7 +63,7 @@ static int ask(struct kvl_conn *conn, struct share_call *s, unsigned n_segments,
 }
 
 /* What can't be gone on with; everything else is a reason to use the socket. */
-static int verdict(const struct kvl_conn *conn, const struct share_call *s, int r)
+static int judge_refusal(const struct kvl_conn *conn, const struct share_call *s, int r)
 {
         return conn->conn->broken || r == -ETIMEDOUT ? error_note(r, s->call.detail) : 0;
 }
@@ -76,9 +76,9 @@ int share_open(struct kvl_conn *conn)
         int r;
 
         m.layout_version = SHM_LAYOUT_VERSION;
-        r = ask(conn, &s, 1, MSG_SHM_OPEN, &m.base);
+        r = ask_segments(conn, &s, 1, MSG_SHM_OPEN, &m.base);
         if (r != 0)
-                return verdict(conn, &s, r);
+                return judge_refusal(conn, &s, r);
         if (shm_map_client(s.fds[0], s.bytes[0], conn->welcome.client_id, &map) == 0)
                 flights_init(conn, &map);
         fd_close(s.fds[0]);
@@ -96,9 +96,9 @@ int share_ns(struct kvl_ns *ns)
         if (!conn->flights.ring.header)
                 return 0;
         m.ns_id = ns->id;
-        r = ask(conn, &s, 2, MSG_NS_SHARE, &m.base);
+        r = ask_segments(conn, &s, 2, MSG_NS_SHARE, &m.base);
         if (r != 0)
-                return verdict(conn, &s, r);
+                return judge_refusal(conn, &s, r);
         if (shm_map_index(s.fds[0], s.bytes[0], ns->info.capacity_pages, &index) == 0 &&
                 shm_map_pins(s.fds[1], s.bytes[1], conn->welcome.client_id, ns->info.capacity_pages,
                         &pins) == 0)

@@ -52,7 +52,7 @@ static int check_memory(const struct kvl_page_io *io)
         return 0;
 }
 
-static int check(const struct kvl_ns *ns, const struct kvl_page_io *given,
+static int check_page_io(const struct kvl_ns *ns, const struct kvl_page_io *given,
         enum device_direction direction, struct kvl_page_io *ret)
 {
         int r = args_check_ns(ns);
@@ -75,7 +75,7 @@ static int copy_pages(
         const struct kvl_ns *ns, const struct kvl_page_io *given, enum device_direction direction)
 {
         struct kvl_page_io io;
-        int r = check(ns, given, direction, &io);
+        int r = check_page_io(ns, given, direction, &io);
 
         for (uint32_t i = 0; r == 0 && i < io.n_pages; i++) {
                 uint8_t *at = io.buffers

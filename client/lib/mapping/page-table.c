@@ -67,7 +67,8 @@ void kvl_page_table_free(struct kvl_page_table *table)
 
 /* An array of at least `needed` (> 0) and at most `most` items, moved where it has to be. NULL: out
  * of memory, and it is as it was. */
-static void *grow(void *array, size_t item_bytes, uint32_t *room, uint32_t needed, uint32_t most)
+static void *grow_array(
+        void *array, size_t item_bytes, uint32_t *room, uint32_t needed, uint32_t most)
 {
         uint64_t next = MAX((uint64_t)*room * 2, (uint64_t)MIN_ROOM);
         void *moved;
@@ -85,7 +86,7 @@ static void *grow(void *array, size_t item_bytes, uint32_t *room, uint32_t neede
 static int make_groups(struct kvl_page_table *t, uint32_t n_groups)
 {
         size_t bytes = t->group_pages * sizeof(uint32_t);
-        uint32_t **groups = grow(
+        uint32_t **groups = grow_array(
                 t->groups, sizeof(*groups), &t->groups_room, n_groups, groups_of(t, t->max_pages));
 
         if (!groups)
@@ -111,7 +112,7 @@ static int make_room(struct kvl_page_table *t, uint32_t n_pages)
         if (r < 0)
                 return r;
         /* Last: who holds it sees it move. */
-        flat = grow(t->flat, sizeof(*flat), &t->flat_room, n_pages, t->max_pages);
+        flat = grow_array(t->flat, sizeof(*flat), &t->flat_room, n_pages, t->max_pages);
         if (!flat)
                 return -ENOMEM;
         t->flat = flat;

@@ -32,7 +32,7 @@ bool ns_note_recall(struct kvl_ns *ns, uint32_t set_index, bool is_idle)
         return true;
 }
 
-static void forget(struct kvl_ns *ns, struct mapped_set *set)
+static void forget_recall(struct kvl_ns *ns, struct mapped_set *set)
 {
         set->is_recalled = false;
         set->taker = 0;
@@ -43,7 +43,7 @@ void ns_forget_recalls(struct kvl_ns *ns)
 {
         for (uint32_t i = 0; ns->sets && i < ns->n_sets; i++)
                 if (ns->sets[i].is_recalled)
-                        forget(ns, &ns->sets[i]);
+                        forget_recall(ns, &ns->sets[i]);
 }
 
 /* The daemon saw to it that nobody holds a page of it; but to unmap what somebody reads is the
@@ -60,7 +60,7 @@ static bool is_held(const struct kvl_ns *ns, uint32_t set_index)
 
 /* [L] What is recalled now belongs to this call: what comes later may be in use by what was put on
  * the stream after it began to wait. Returns how many. */
-static uint32_t take(struct kvl_conn *conn, uint64_t taker)
+static uint32_t take_recalled(struct kvl_conn *conn, uint64_t taker)
 {
         uint32_t n = 0;
 
@@ -92,7 +92,7 @@ static bool next_taken(
 }
 
 /* [L] They stay recalled, for the next call. */
-static void untake(struct kvl_conn *conn, uint64_t taker)
+static void untake_recalled(struct kvl_conn *conn, uint64_t taker)
 {
         struct kvl_ns *ns;
         uint32_t set;
@@ -196,7 +196,7 @@ static int give_back(struct kvl_conn *conn, uint64_t taker)
                 if (r < 0)
                         return error_set(-EIO, "can't unmap memory of the device %s: %s",
                                 ns->info.device, status_text(r));
-                forget(ns, &ns->sets[set]);
+                forget_recall(ns, &ns->sets[set]);
                 r = say_unmapped(conn, ns->id, set);
                 /* Not idle, says the daemon: nothing is lost, it is mapped again where it's used.
                  * Not mapped, both say: it was asked for when that wasn't known yet. */
@@ -208,18 +208,18 @@ static int give_back(struct kvl_conn *conn, uint64_t taker)
 }
 
 /* [L] */
-static int run(struct kvl_conn *conn, uint64_t taker, void *stream)
+static int run_safepoint(struct kvl_conn *conn, uint64_t taker, void *stream)
 {
         int r;
 
         if (conn->conn->broken)
                 return error_note(-ENOTCONN, conn->conn->detail);
-        if (take(conn, taker) == 0)
+        if (take_recalled(conn, taker) == 0)
                 return 0;
         r = wait_for_streams(conn, taker, stream);
         if (r == 0)
                 r = give_back(conn, taker);
-        untake(conn, taker);
+        untake_recalled(conn, taker);
         return r;
 }
 
@@ -233,7 +233,7 @@ int kvl_safepoint(struct kvl_conn *conn, kvl_stream stream)
         if (r < 0 || atomic_load_explicit(&conn->n_recalled, memory_order_relaxed) == 0)
                 return r;
         conn_lock(conn->conn);
-        r = run(conn, ++conn->n_safepoints, stream);
+        r = run_safepoint(conn, ++conn->n_safepoints, stream);
         conn_unlock(conn->conn);
         return r;
 }

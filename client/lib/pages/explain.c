@@ -18,7 +18,7 @@ struct explain_call {
 };
 
 /* A newer daemon's states are passed on as they are. */
-static void fill(const Kvlease__V1__Explanation *m, struct kvl_explanation *ret)
+static void fill_explanation(const Kvlease__V1__Explanation *m, struct kvl_explanation *ret)
 {
         bool has_page = m->state == KVL_EXPLAIN_CACHED || m->state == KVL_EXPLAIN_PENDING;
 
@@ -44,12 +44,12 @@ static void on_reply(struct conn *c, struct conn_call *call, int code,
                 return;
         }
         for (uint32_t i = 0; m && code == 0 && i < e->n_keys; i++)
-                fill(m->explanations[i], &e->ret[i]);
+                fill_explanation(m->explanations[i], &e->ret[i]);
         conn_finish(c, call, code);
 }
 
 /* At most MAX_KEYS. */
-static int explain(
+static int explain_keys(
         struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, struct kvl_explanation *ret)
 {
         Kvlease__V1__ExplainRequest m = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
@@ -74,7 +74,7 @@ int kvl_explain(
 
         if (r == 0 && !ret)
                 r = error_set(-EINVAL, "there is no room for the explanations");
-        return r < 0 ? r : explain(ns, keys, n_keys, ret);
+        return r < 0 ? r : explain_keys(ns, keys, n_keys, ret);
 }
 
 /* ---- leasable pages ----------------------------------------------------------------------------
@@ -152,7 +152,7 @@ static int probe_on_socket(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_ke
 {
         struct kvl_explanation found[MAX_KEYS];
         uint32_t n = 0;
-        int r = explain(ns, keys, n_keys, found);
+        int r = explain_keys(ns, keys, n_keys, found);
 
         if (r != 0)
                 return r;

@@ -192,7 +192,7 @@ static int check_lease(const struct kvl_ns *ns, uint32_t n_pages)
 }
 
 /* Pages got from the magazine, which is filled up where few are left. */
-static uint32_t claim(struct kvl_ns *ns, uint32_t n_pages, uint32_t *ret_pages)
+static uint32_t magazine_claim(struct kvl_ns *ns, uint32_t n_pages, uint32_t *ret_pages)
 {
         uint32_t n;
 
@@ -230,7 +230,7 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
         if (!ret_pages)
                 return error_set(-EINVAL, "there is no room for the pages");
         PROBE(kvlease, lease, ns, request, n_pages);
-        n_claimed = claim(ns, n_pages, ret_pages);
+        n_claimed = magazine_claim(ns, n_pages, ret_pages);
         if (n_claimed < n_pages)
                 r = lease_more(ns, request, n_pages, n_claimed, ret_pages);
         else if (!ns_are_populated(ns, ret_pages, n_pages))
@@ -259,7 +259,7 @@ int kvl_lease_start(
         if (r < 0)
                 return r;
         op->lease.request = request;
-        op->n_claimed = claim(ns, n_pages, op->pages);
+        op->n_claimed = magazine_claim(ns, n_pages, op->pages);
         return start_lease(op);
 }
 
@@ -291,7 +291,7 @@ static int check_options(
 static uint32_t claim_as(struct kvl_ns *ns, uint32_t n_pages,
         const struct kvl_lease_options *options, uint32_t *ret_pages)
 {
-        return options->flags == 0 || n_pages == 1 ? claim(ns, n_pages, ret_pages) : 0;
+        return options->flags == 0 || n_pages == 1 ? magazine_claim(ns, n_pages, ret_pages) : 0;
 }
 
 /* The magazine alone has as many as are of use: how many more there are to be is the daemon's to

@@ -66,7 +66,8 @@ static int end_all(
         return n_pages > 0 ? 0 : KVL_MISS;
 }
 
-static int check(struct kvl_ns *const *nss, uint32_t n_ns, const uint8_t *keys, uint32_t n_keys)
+static int check_namespaces(
+        struct kvl_ns *const *nss, uint32_t n_ns, const uint8_t *keys, uint32_t n_keys)
 {
         int r = args_check_count("namespaces", n_ns, SET_MAX_NAMESPACES);
 
@@ -83,7 +84,7 @@ int kvl_lookup_set(struct kvl_ns *const *nss, uint32_t n_ns, uint64_t request, c
         struct lookup lookups[SET_MAX_NAMESPACES];
         uint32_t n_pages;
         uint64_t n_tokens;
-        int r = check(nss, n_ns, keys, n_keys);
+        int r = check_namespaces(nss, n_ns, keys, n_keys);
 
         if (r < 0)
                 return r;

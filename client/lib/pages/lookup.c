@@ -116,8 +116,8 @@ static int lookup_on_socket(struct kvl_ns *ns, uint64_t request, const uint8_t *
 }
 
 /* Tells the daemon, unless that lies in the ring still unread, or there is no room. */
-static inline void touch(struct kvl_ns *ns, uint64_t request, uint32_t n_keys, uint32_t page,
-        const struct fast_hit *hit)
+static inline void touch_deepest(struct kvl_ns *ns, uint64_t request, uint32_t n_keys,
+        uint32_t page, const struct fast_hit *hit)
 {
         struct ring *ring = &ns->conn->flights.ring;
         struct touch_mark *mark = touch_mark_of(&ns->touches, page);
@@ -132,8 +132,8 @@ static inline void touch(struct kvl_ns *ns, uint64_t request, uint32_t n_keys, u
 }
 
 /* 0, KVL_MISS or KVL_STALE; pages found may not be mapped yet. */
-static inline int find(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
-        uint32_t *ret_pages, struct fast_hit *ret_hit)
+static inline int find_shared(struct kvl_ns *ns, uint64_t request, const uint8_t *keys,
+        uint32_t n_keys, uint32_t *ret_pages, struct fast_hit *ret_hit)
 {
         uint32_t n;
 
@@ -142,7 +142,7 @@ static inline int find(struct kvl_ns *ns, uint64_t request, const uint8_t *keys,
         fast_lookup(&ns->fast, keys, n_keys, ret_pages, ret_hit);
         n = ret_hit->n_pages;
         fast_count(&ns->fast, n_keys, n);
-        touch(ns, request, n_keys, n > 0 ? ret_pages[n - 1] : KVL_PAGE_NONE, ret_hit);
+        touch_deepest(ns, request, n_keys, n > 0 ? ret_pages[n - 1] : KVL_PAGE_NONE, ret_hit);
         return n > 0 ? 0 : KVL_MISS;
 }
 
@@ -175,7 +175,7 @@ static inline int look_up_checked(struct kvl_ns *ns, uint64_t request, const uin
         if (!fast_is_open(&ns->fast))
                 return lookup_on_socket(
                         ns, request, keys, n_keys, stays, ret_pages, ret_n_pages, ret_n_tokens);
-        r = find(ns, request, keys, n_keys, ret_pages, &hit);
+        r = find_shared(ns, request, keys, n_keys, ret_pages, &hit);
         if (r != 0)
                 return error_note(r, "");
         if (!ns_are_populated(ns, ret_pages, hit.n_pages))
@@ -230,7 +230,7 @@ int kvl_lookup_start(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, u
         if (r < 0)
                 return r;
         if (fast_is_open(&ns->fast)) {
-                r = find(ns, request, keys, n_keys, op->pages, &hit);
+                r = find_shared(ns, request, keys, n_keys, op->pages, &hit);
                 op->n_pages = hit.n_pages;
                 op->n_tokens = hit.n_tokens;
                 return op_start_done(op, r);
@@ -296,7 +296,7 @@ int lookup_end(struct lookup *l)
                 hit.generation = fast_generation(&ns->fast, last);
         }
         fast_count(&ns->fast, l->n_keys, l->n_pages);
-        touch(ns, l->request, l->n_keys, last, &hit);
+        touch_deepest(ns, l->request, l->n_keys, last, &hit);
         if (!ns_are_populated(ns, l->pages, l->n_pages))
                 r = map_found(ns, false, l->pages, &hit);
         l->n_pages = r == 0 ? hit.n_pages : 0;

@@ -52,7 +52,7 @@ static int sleep_on(const struct fast_word *word, uint64_t deadline_nsec)
 }
 
 /* As kvl_wait(), without waiting; KVL_PENDING: *ret_word is to be waited on. */
-static int look(struct kvl_ns *ns, const uint8_t *key, struct fast_word *ret_word)
+static int look_at_key(struct kvl_ns *ns, const uint8_t *key, struct fast_word *ret_word)
 {
         static const int codes[] = {
                 [FAST_MISS] = KVL_MISS, [FAST_CACHED] = 0, [FAST_PENDING] = KVL_PENDING};
@@ -70,7 +70,7 @@ static int wait_shared(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_
         int r;
 
         do {
-                r = look(ns, key, &word);
+                r = look_at_key(ns, key, &word);
                 if (r != KVL_PENDING)
                         return r;
                 now = clock_now_nsec();
@@ -163,7 +163,7 @@ int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
                 return r;
         op->waited = done;
         if (fast_is_open(&ns->fast)) {
-                r = look(ns, key, &word);
+                r = look_at_key(ns, key, &word);
                 if (r != KVL_PENDING)
                         return op_start_done(op, r);
         }
@@ -185,7 +185,7 @@ static uint32_t n_next(const struct lookup *l, bool has_waited)
 
 /* 0, or why there is no more: KVL_MISS, KVL_TIMEOUT; KVL_STALE, -errno. A key that was there when
  * waited for, and isn't when looked up, ends it, too: it is on its way out. */
-static int follow(struct lookup *l, uint64_t deadline_nsec)
+static int follow_keys(struct lookup *l, uint64_t deadline_nsec)
 {
         int r = lookup_extend(l, n_next(l, false));
 
@@ -214,7 +214,7 @@ int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, ui
                 return r;
         if (!ret_pages || !ret_n_pages || !ret_n_tokens)
                 return error_set(-EINVAL, "there is no room for what is found");
-        why = follow(&l, conn_deadline(timeout_msec));
+        why = follow_keys(&l, conn_deadline(timeout_msec));
         if (why < 0 || why == KVL_STALE) {
                 lookup_cut(&l, 0);
                 return why;

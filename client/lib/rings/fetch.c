@@ -72,7 +72,7 @@ static uint64_t count_tokens(const struct op *op, const struct fetching *f, uint
 }
 
 /* The run ends after n_pages. */
-static void cut(struct op *op, const struct fetching *f, uint32_t n_pages)
+static void cut_run(struct op *op, const struct fetching *f, uint32_t n_pages)
 {
         if (n_pages < op->n_pages) {
                 if (op->type->msg == MSG_LOOKUP)
@@ -99,7 +99,7 @@ static uint32_t count_up(const struct op *op, bool mapped)
 }
 
 /* The call is its own again, with what could be brought up. */
-static struct op *detach(struct fetching *f)
+static struct op *fetching_detach(struct fetching *f)
 {
         struct op *op = TAKE(f->op);
 
@@ -109,7 +109,7 @@ static struct op *detach(struct fetching *f)
         if (f->way == FETCH_UP)
                 op->n_mapped = 0;
         if (is_lookup(op))
-                cut(op, f, count_up(op, false));
+                cut_run(op, f, count_up(op, false));
         else
                 op->code = f->code;
         op->fetch.failed = f->failed < f->n ? f->pages[f->failed].at : 0;
@@ -122,20 +122,20 @@ static void fetching_free(struct fetching *f)
         free(f);
 }
 
-static void end(struct fetching *f)
+static void fetching_end(struct fetching *f)
 {
         struct op *op;
 
         /* Going on may find the connection broken, which ends all that are in the list. */
         list_remove(&f->link);
-        op = f->op ? detach(f) : NULL;
+        op = f->op ? fetching_detach(f) : NULL;
         fetching_free(f);
         if (op)
                 op_proceed(op);
 }
 
 /* What is WAITING is given up. */
-static void stop(struct fetching *f)
+static void fetching_stop(struct fetching *f)
 {
         for (uint32_t i = f->next; i < f->n; i++)
                 if (f->pages[i].state == FETCH_WAITING) {
@@ -153,7 +153,7 @@ static void note_failure(struct fetching *f, uint32_t i, int code)
         }
         /* A run ends there. */
         if (f->op && is_lookup(f->op))
-                stop(f);
+                fetching_stop(f);
 }
 
 /* ---- starting ----------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ static uint32_t count_meant(const struct op *op)
         return n;
 }
 
-static void fill(struct fetching *f, const struct op *op)
+static void fetching_fill(struct fetching *f, const struct op *op)
 {
         const struct fast *fast = &op->ns->fast;
 
@@ -317,7 +317,7 @@ static void on_fetched(struct conn *c, struct conn_call *call, int code,
                 n++;
         wrong = m && code == 0 ? check_reply(f, m, n) : NULL;
         if (wrong) {
-                detach(f);
+                fetching_detach(f);
                 fetching_free(f);
                 conn_finish_violated(c, call, wrong);
                 return;
@@ -327,14 +327,14 @@ static void on_fetched(struct conn *c, struct conn_call *call, int code,
         else
                 note_failure(f, 0, code);
         if (m && (code != 0 || f->next == f->n)) {
-                end(f);
+                fetching_end(f);
                 return;
         }
         if (m)
                 code = send_batch(f);
         if (code == 0)
                 return;
-        detach(f);
+        fetching_detach(f);
         fetching_free(f);
         op_fail(op, code);
 }
@@ -351,7 +351,7 @@ static void on_abandon(struct conn_call *call)
         f->op = NULL;
         op->fetch.fetching = NULL;
         call->on_abandon = NULL;
-        stop(f);
+        fetching_stop(f);
         if (f->n_ended == f->n)
                 fetching_free(f);
 }
@@ -384,7 +384,7 @@ int fetching_prepare(struct op *op)
         f->op = op;
         f->ns = op->ns;
         f->way = op->fetch.way;
-        fill(f, op);
+        fetching_fill(f, op);
         op->fetch.fetching = f;
         op->fetch.up = OP_PREPARED;
         return 0;
@@ -407,7 +407,7 @@ static int begin_fetching(struct op *op)
                 return 1;
         /* In shared memory a run ends where the device does, and what is mapped is of use. */
         f->code = r;
-        detach(f);
+        fetching_detach(f);
         fetching_free(f);
         return is_shared && is_lookup(op) ? 0 : r;
 }
@@ -416,7 +416,7 @@ static int give_up(struct op *op)
 {
         op->fetch.up = OP_UP;
         if (is_lookup(op))
-                cut(op, op->fetch.fetching, count_up(op, true));
+                cut_run(op, op->fetch.fetching, count_up(op, true));
         else
                 op->code = -ETIMEDOUT;
         fetching_drop(op);
@@ -467,7 +467,7 @@ static uint32_t next_waiting(struct fetching *f)
         return f->next;
 }
 
-static void begin(struct kvl_conn *conn, struct fetching *f, uint32_t index, uint32_t entry)
+static void begin_page(struct kvl_conn *conn, struct fetching *f, uint32_t index, uint32_t entry)
 {
         struct fetches *all = &conn->fetches;
         struct ring *ring = &conn->flights.ring;
@@ -510,7 +510,7 @@ int fetches_submit(struct kvl_conn *conn)
                 return room;
         list_for_each (f, &all->list, struct fetching, link)
                 while (n < (uint32_t)room && all->n_begun < FETCHES_MAX && next_waiting(f) < f->n)
-                        begin(conn, f, f->next, n++);
+                        begin_page(conn, f, f->next, n++);
         ring_commit(&conn->flights.ring, n);
         if (n > 0)
                 flights_ring(conn);
@@ -536,7 +536,7 @@ static void wait_again(struct fetching *f, uint32_t index)
 
 /* The page that the daemon named, pinned in exchange for the one that was named to it. False: it is
  * gone again. */
-static bool exchange(struct fetching *f, const struct fetch_page *p, uint32_t page)
+static bool exchange_pins(struct fetching *f, const struct fetch_page *p, uint32_t page)
 {
         struct fast *fast = &f->ns->fast;
         uint32_t failed;
@@ -556,7 +556,7 @@ static bool take_result(struct fetching *f, uint32_t index, int code, uint32_t p
 {
         struct fetch_page *p = &f->pages[index];
 
-        if (code == 0 && exchange(f, p, page))
+        if (code == 0 && exchange_pins(f, p, page))
                 return false;
         /* As many are under way as may be, from before a restart: after one of these. */
         if (code == -EBUSY && f->ns->conn->fetches.n_begun > 0)
@@ -598,7 +598,7 @@ int fetches_take(struct kvl_conn *conn, const struct shm_completion *c)
         }
         f->pages[index].state = FETCH_ENDED;
         if (++f->n_ended == f->n)
-                end(f);
+                fetching_end(f);
         return 0;
 }
 
@@ -615,7 +615,7 @@ void fetches_broken(struct kvl_conn *conn, int code, const char *why)
                         note_failure(f, 0, code);
                         snprintf(f->op->call.detail, sizeof(f->op->call.detail), "%s", why);
                 }
-                end(f);
+                fetching_end(f);
         }
 }
 
@@ -642,7 +642,7 @@ void fetches_back(struct kvl_conn *conn)
                 }
                 f->pages[slot->index].state = FETCH_ENDED;
                 if (++f->n_ended == f->n)
-                        end(f);
+                        fetching_end(f);
         }
         if (fetches_submit(conn) < 0)
                 conn_break(conn->conn, -EPROTO, "kvleased broke the rules of the rings");

@@ -163,7 +163,7 @@ static uint32_t write_free(struct ring *ring, struct flight *f, uint32_t room)
 }
 
 /* Submits as much of it as fits. 0 or -EPROTO. */
-static int submit(struct flights *all, struct flight *f)
+static int flight_submit(struct flights *all, struct flight *f)
 {
         int room = ring_begin(&all->ring);
         uint32_t n;
@@ -196,7 +196,7 @@ static int submit_all(struct kvl_conn *conn)
                 struct flight *f = list_entry(link, struct flight, link);
 
                 if (f->n_completed == f->n_submitted)
-                        r = submit(all, f);
+                        r = flight_submit(all, f);
                 if (!is_submitted(f))
                         break;
         }
@@ -217,7 +217,7 @@ static void drop_pins(struct flight *f, uint32_t first, uint32_t end)
 }
 
 /* What isn't submitted yet never is. */
-static void cut(struct flight *f)
+static void flight_cut(struct flight *f)
 {
         if (f->is_publish)
                 drop_pins(f, f->n_submitted, f->n_entries);
@@ -231,7 +231,7 @@ static void flight_free(struct flight *f)
 }
 
 /* Hands over to its call what was published; the call is its own again. */
-static struct op *detach(struct flight *f)
+static struct op *flight_detach(struct flight *f)
 {
         struct op *op = TAKE(f->op);
 
@@ -244,15 +244,15 @@ static struct op *detach(struct flight *f)
         return op;
 }
 
-static void complete(struct flight *f)
+static void flight_complete(struct flight *f)
 {
         struct op *op;
 
-        cut(f);
+        flight_cut(f);
         /* Going on may find the connection broken, which ends all flights that are in the list. */
         list_remove(&f->link);
         if (f->op) {
-                op = detach(f);
+                op = flight_detach(f);
                 op->code = f->code == 0 && f->is_duplicate ? KVL_DUPLICATE : f->code;
                 if (f->code == -EINVAL)
                         snprintf(op->call.detail, sizeof(op->call.detail),
@@ -268,10 +268,10 @@ static void on_abandon(struct conn_call *call)
 {
         struct flight *f = container_of(call, struct op, call)->flight;
 
-        detach(f)->n_pages = 0;
-        cut(f);
+        flight_detach(f)->n_pages = 0;
+        flight_cut(f);
         if (f->n_completed == f->n_submitted)
-                complete(f);
+                flight_complete(f);
 }
 
 /* ---- completions -------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ static int take_completion(struct flights *all, const struct shm_completion *c)
         f->n_completed++;
         if (f->n_completed == f->n_submitted &&
                 (is_submitted(f) || (f->is_publish && f->code != 0)))
-                complete(f);
+                flight_complete(f);
         return 0;
 }
 
@@ -361,12 +361,12 @@ void flights_broken(struct kvl_conn *conn, int code, const char *why)
                 take_completions(conn);
         list_for_each_safe (f, &flights_of(conn)->list, struct flight, link) {
                 if (f->op) {
-                        struct op *op = detach(f);
+                        struct op *op = flight_detach(f);
 
                         snprintf(op->call.detail, sizeof(op->call.detail), "%s", why);
                         conn_finish(conn->conn, &op->call, code);
                 }
-                cut(f);
+                flight_cut(f);
                 flight_free(f);
         }
 }
@@ -412,7 +412,7 @@ static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
 }
 
 /* Behind the others; its call is pending. 0 or -EPROTO. */
-static int enqueue(struct flight *f)
+static int flight_enqueue(struct flight *f)
 {
         struct kvl_conn *conn = f->ns->conn;
         struct flights *all = flights_of(conn);
@@ -440,7 +440,7 @@ static int start_flight(struct op *op, const struct kvl_publish *publish)
         f = flight_new(op, publish);
         if (!f)
                 return -ENOMEM;
-        if (enqueue(f) < 0) {
+        if (flight_enqueue(f) < 0) {
                 conn_break(conn->conn, -EPROTO, LYING_RING); /* ends the call */
                 return 0;
         }
@@ -548,7 +548,7 @@ void flight_launch(struct flight *f)
                 conn_finish(c, &op->call, c->broken);
         } else if (!fast_is_open(&f->ns->fast)) {
                 send_prepared(f);
-        } else if (enqueue(f) < 0) {
+        } else if (flight_enqueue(f) < 0) {
                 conn_break(c, -EPROTO, LYING_RING);
         }
 }

@@ -82,7 +82,7 @@ static inline __m128i match_four(const struct shm_bucket *b, unsigned first, __m
         return _mm_cmpeq_epi32(_mm_castps_si128(shown), tags);
 }
 
-static inline uint32_t match(const struct shm_bucket *b, uint32_t tag)
+static inline uint32_t match_tags(const struct shm_bucket *b, uint32_t tag)
 {
         __m128i tags = _mm_set1_epi32((int)tag);
         __m128i matches = _mm_packs_epi32(match_four(b, 0, tags), match_four(b, 4, tags));
@@ -91,7 +91,7 @@ static inline uint32_t match(const struct shm_bucket *b, uint32_t tag)
         return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(matches, _mm_setzero_si128()));
 }
 #else
-static inline uint32_t match(const struct shm_bucket *b, uint32_t tag)
+static inline uint32_t match_tags(const struct shm_bucket *b, uint32_t tag)
 {
         uint32_t matches = 0;
 
@@ -117,7 +117,7 @@ static inline void probe_init(const struct fast *f, struct probe *p, const uint8
 
 static inline void probe_start(struct probe *p)
 {
-        p->matches = match(p->bucket, p->tag);
+        p->matches = match_tags(p->bucket, p->tag);
 }
 
 /* The next page that could have the key; false: no more. */
@@ -132,7 +132,7 @@ static inline bool probe_next(const struct fast *f, struct probe *p)
                                 p->bucket = f->buckets;
                         /* A key that goes there is written there first. */
                         atomic_thread_fence(memory_order_acquire);
-                        p->matches = match(p->bucket, p->tag);
+                        p->matches = match_tags(p->bucket, p->tag);
                         continue;
                 }
                 /* It may be another's by now, which its line tells; an empty one wraps around. */
@@ -157,7 +157,7 @@ static inline bool is_key(const uint8_t *a, const uint8_t *b)
 }
 
 /* False: it isn't the key's, or goes away just now; then it isn't pinned. */
-static inline bool pin(
+static inline bool pin_if_key(
         struct fast *f, uint32_t page, const uint8_t *key, uint64_t epoch, uint64_t *ret_generation)
 {
         const struct shm_line *line = &f->lines[page];
@@ -181,7 +181,7 @@ static inline bool pin_probed(
         struct fast *f, struct probe *p, const uint8_t *key, uint64_t epoch, struct fast_hit *hit)
 {
         do {
-                if (!pin(f, p->page, key, epoch, &hit->generation))
+                if (!pin_if_key(f, p->page, key, epoch, &hit->generation))
                         continue;
                 hit->n_tokens += f->lines[p->page].tokens;
                 return true;
@@ -284,7 +284,7 @@ void fast_lookup(struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t 
 typedef uint64_t __attribute__((may_alias)) key_word;
 
 /* Of a line that may change meanwhile: what it says counts where its state is the same after. */
-static bool shows(const struct shm_line *line, const uint8_t *key, uint64_t epoch)
+static bool line_shows(const struct shm_line *line, const uint8_t *key, uint64_t epoch)
 {
         const key_word *shown = (const key_word *)line->key;
         uint64_t wanted[SHM_KEY_BYTES / sizeof(uint64_t)];
@@ -302,7 +302,7 @@ static bool is_pending(
         const struct shm_line *line = &f->lines[page];
         uint64_t state = atomic_load_explicit(&line->state, memory_order_acquire);
 
-        if ((uint8_t)state != PAGE_PENDING || !shows(line, key, epoch))
+        if ((uint8_t)state != PAGE_PENDING || !line_shows(line, key, epoch))
                 return false;
         atomic_thread_fence(memory_order_acquire);
         if (atomic_load_explicit(&line->state, memory_order_relaxed) != state)
@@ -322,7 +322,7 @@ enum fast_key fast_look(struct fast *f, const uint8_t *key, struct fast_word *re
                 if (is_pending(f, p.page, key, epoch, ret_word))
                         return FAST_PENDING;
                 /* After that: what was PENDING a moment ago may be SEALED. */
-                if (!pin(f, p.page, key, epoch, &generation))
+                if (!pin_if_key(f, p.page, key, epoch, &generation))
                         continue;
                 atomic_fetch_sub_explicit(&f->counters[p.page], 1, memory_order_release);
                 return FAST_CACHED;
@@ -336,7 +336,7 @@ static bool is_cached(const struct fast *f, uint32_t page, const uint8_t *key, u
         const struct shm_line *line = &f->lines[page];
         uint64_t state = atomic_load_explicit(&line->state, memory_order_acquire);
 
-        if ((uint8_t)state != PAGE_SEALED || !shows(line, key, epoch))
+        if ((uint8_t)state != PAGE_SEALED || !line_shows(line, key, epoch))
                 return false;
         atomic_thread_fence(memory_order_acquire);
         return atomic_load_explicit(&line->state, memory_order_relaxed) == state;
@@ -393,7 +393,7 @@ bool fast_pin_key(struct fast *f, uint32_t page, const uint8_t *key)
 {
         uint64_t epoch = atomic_load_explicit(&f->index->epoch, memory_order_acquire), generation;
 
-        return pin(f, page, key, epoch, &generation);
+        return pin_if_key(f, page, key, epoch, &generation);
 }
 
 void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages)
@@ -494,7 +494,7 @@ static uint32_t first_slot(struct fast *f)
         return 0;
 }
 
-static bool claim(struct fast *f, uint32_t slot, uint32_t *ret_page)
+static bool claim_slot(struct fast *f, uint32_t slot, uint32_t *ret_page)
 {
         uint32_t page;
 
@@ -518,7 +518,7 @@ uint32_t fast_claim(struct fast *f, uint32_t n_pages, uint32_t *ret_pages)
                 return 0;
         slot = first_slot(f);
         for (uint32_t i = 0; i < SHM_MAGAZINE_SLOTS && n < n_pages; i++) {
-                n += claim(f, slot, &ret_pages[n]);
+                n += claim_slot(f, slot, &ret_pages[n]);
                 slot = (slot + 1) % SHM_MAGAZINE_SLOTS;
         }
         atomic_store_explicit(&f->cursor, slot, memory_order_relaxed);

@@ -30,14 +30,14 @@ static bool try_lock(struct ring *r)
                atomic_exchange_explicit(&r->submit_lock, 1, memory_order_acquire) == 0;
 }
 
-static void lock(struct ring *r)
+static void lock_submissions(struct ring *r)
 {
         for (unsigned i = 1; !try_lock(r); i++)
                 if (i % SPINS_BEFORE_YIELD == 0)
                         sched_yield();
 }
 
-static void unlock(struct ring *r)
+static void unlock_submissions(struct ring *r)
 {
         atomic_store_explicit(&r->submit_lock, 0, memory_order_release);
 }
@@ -55,11 +55,11 @@ int ring_begin(struct ring *r)
 {
         uint64_t used;
 
-        lock(r);
+        lock_submissions(r);
         used = r->tail - ring_look_at_head(r);
         if (used <= SHM_SUB_ENTRIES)
                 return (int)(SHM_SUB_ENTRIES - used);
-        unlock(r);
+        unlock_submissions(r);
         return -EPROTO;
 }
 
@@ -71,7 +71,7 @@ void ring_commit(struct ring *r, uint32_t n)
                 atomic_store_explicit(&r->header->sub_tail, r->tail, memory_order_release);
                 FAULT_POINT("submit-tail");
         }
-        unlock(r);
+        unlock_submissions(r);
 }
 
 bool ring_take_doorbell(struct ring *r)
@@ -93,7 +93,7 @@ bool ring_try_submit(struct ring *r, const struct shm_submission *s, uint32_t mo
         if (!try_lock(r))
                 return false;
         if (ring_used_below(r, r->tail, most) >= most) {
-                unlock(r);
+                unlock_submissions(r);
                 return false;
         }
         r->submissions[r->tail % SHM_SUB_ENTRIES] = *s;
@@ -120,7 +120,7 @@ bool ring_touch(struct ring *r, const struct shm_submission *s, bool *ret_wakes)
  */
 
 /* How many there are, or -EPROTO. */
-static int count(const struct ring *r)
+static int count_completions(const struct ring *r)
 {
         uint64_t tail = atomic_load_explicit(&r->header->comp_tail, memory_order_acquire);
 
@@ -134,12 +134,12 @@ static int count_asleep(struct ring *r)
                 return 0;
         atomic_store_explicit(&r->header->client_sleeps, 1, memory_order_relaxed);
         atomic_thread_fence(memory_order_seq_cst);
-        return count(r);
+        return count_completions(r);
 }
 
 int ring_take(struct ring *r, struct shm_completion *ret_completions, uint32_t max)
 {
-        int n = count(r);
+        int n = count_completions(r);
 
         if (n == 0)
                 n = count_asleep(r);

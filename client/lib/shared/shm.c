@@ -52,7 +52,7 @@ void shm_unmap(struct shm_map *map)
         map->base = NULL;
 }
 
-static int checked(struct shm_map *map, bool is_right, struct shm_map *ret_map)
+static int map_if_right(struct shm_map *map, bool is_right, struct shm_map *ret_map)
 {
         if (!is_right) {
                 shm_unmap(map);
@@ -71,7 +71,7 @@ int shm_map_client(int fd, uint64_t bytes, uint64_t client_id, struct shm_map *r
         if (r < 0)
                 return r;
         h = map.base;
-        return checked(&map,
+        return map_if_right(&map,
                 h->header.owner == client_id && h->sub_entries == SHM_SUB_ENTRIES &&
                         h->comp_entries == SHM_COMP_ENTRIES &&
                         is_inside(&map, h->sub_offset, SHM_SUB_ENTRIES,
@@ -90,7 +90,7 @@ int shm_map_index(int fd, uint64_t bytes, uint32_t capacity_pages, struct shm_ma
         if (r < 0)
                 return r;
         h = map.base;
-        return checked(&map,
+        return map_if_right(&map,
                 h->capacity_pages == capacity_pages && h->n_buckets > 0 &&
                         is_inside(
                                 &map, h->buckets_offset, h->n_buckets, sizeof(struct shm_bucket)) &&
@@ -108,7 +108,7 @@ int shm_map_pins(int fd, uint64_t bytes, uint64_t client_id, uint32_t capacity_p
         if (r < 0)
                 return r;
         h = map.base;
-        return checked(&map,
+        return map_if_right(&map,
                 h->header.owner == client_id && h->capacity_pages == capacity_pages &&
                         h->magazine_slots == SHM_MAGAZINE_SLOTS &&
                         is_inside(&map, h->magazine_offset, SHM_MAGAZINE_SLOTS, sizeof(uint32_t)) &&
