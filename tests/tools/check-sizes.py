@@ -17,7 +17,7 @@ import rooms
 MAX_LINES = 800
 MAX_FIELDS = 30
 # Longer, and why.
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS = {"client/lib/kvlease.h": "users read it, and copy it, as a whole (docs/ARCHITECTURE.md)"}
 SOURCES = (".c", ".h", ".py", ".sh")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 STRUCT = re.compile(r"^struct (\w+) \{$(.*?)^\}", re.MULTILINE | re.DOTALL)
