@@ -27,8 +27,8 @@ struct kvl_conn;
 struct kvl_ns;
 struct op;
 
-/* [L] op_proceed() of a FETCH that is prepared, once what is on the stream is done; at once where
- * the device has no streams. 0: it is under way, or done; -EIO, -EINVAL, -ENOMEM with the sentence.
+/* [L] Has a FETCH that is prepared proceed once what is on the stream is done; at once where the
+ * device has no streams. 0: it is under way, or done; -EIO, -EINVAL, -ENOMEM with the sentence.
  */
 int stream_start_fetch(struct op *op, void *stream);
 
@@ -36,14 +36,14 @@ int stream_start_fetch(struct op *op, void *stream);
  * waits for broken ones. True: something ended. */
 bool streams_look(struct kvl_conn *conn);
 
-/* [L] A context of the device is broken: nothing is published in its namespaces any more, and what
- * waits for its streams ends with -EIO. */
+/* [L] Called when a context of the device is found broken: nothing is published in its namespaces
+ * any more, and what waits for its streams ends with -EIO. */
 void streams_break(struct kvl_conn *conn, const char *device);
 
-/* [L] The connection is over: what waits ends with `code`, but for releases in shared memory. */
+/* [L] Ends what waits with `code`, but for releases in shared memory: the connection is over. */
 void streams_broken(struct kvl_conn *conn, int code, const char *why);
 
-/* [L] What waits ends with -ECANCELED; what has fired is launched. No host function touches the
+/* [L] Ends what waits with -ECANCELED, and launches what has fired. No host function touches the
  * namespace any more. */
 void streams_cancel(struct kvl_ns *ns);
 

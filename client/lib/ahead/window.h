@@ -4,10 +4,10 @@
 
 struct kvl_ns;
 
-/* [L] The namespace goes away: what its windows began is dropped, */
+/* [L] Drops what the namespace's windows began: it goes away. */
 void windows_cancel(struct kvl_ns *ns);
 
-/* [L] and then they are freed. */
+/* [L] Frees the namespace's windows, after that. */
 void windows_free(struct kvl_ns *ns);
 
 #endif

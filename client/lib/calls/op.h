@@ -19,8 +19,8 @@ struct stream_op;
 /* What begins every reply that brings pages. */
 typedef Kvlease__V1__LeaseReply op_pages_reply;
 
-/* How pages below the device are brought to it once a call has them: fetch.h of the room rings. All
- * [L]. */
+/* How pages below the device are brought to it once a call has them. There is one such (fetch.h of
+ * the room rings); its functions want the connection's lock. */
 struct op_fetch_steps {
         /* Those of op->pages[0..op->n_pages-1] that are below the device are to be brought to it
          * (or as op->fetch.way says): op->fetch.up is OP_PREPARED, or OP_UP where there are none.
@@ -39,26 +39,28 @@ struct op_fetch_steps {
 
 /* A type of request. */
 struct op_type {
-        uint16_t msg;        /* enum msg_type; a call without a request has that of its function */
-        bool populates;      /* the pages that it has in the end, before it returns */
-        bool keeps_unmapped; /* pages that can't be mapped are its caller's all the same */
+        uint16_t msg; /* enum msg_type; a call without a request has that of its function */
+        /* The call populates the pages that it has in the end, before it returns. */
+        bool populates;
+        /* Pages that the call got and can't map are its caller's all the same. */
+        bool keeps_unmapped;
         /* [L] Sends the request for op->pages over the socket: 0, or as conn_start(). NULL where
          * the request is always a message that its caller has made. */
         int (*send)(struct op *op);
         /* [L] Takes the reply apart, or NULL where none came, and sets op->n_pages; op->code is
          * `code` by then. Ends in op_end_reply(). NULL: only the code matters. */
         void (*reply)(struct op *op, int code, const ProtobufCMessage *reply);
-        /* As conn_call.on_late: op_late_pins() or op_late_leased() of a request that brings pages,
-         * else NULL. */
+        /* What becomes of a reply that nobody waits for any more (conn_call.on_late):
+         * op_late_pins() or op_late_leased() where it brings pages, else NULL. */
         conn_reply_fn late;
         /* [L] What a call got, and its caller never learns of or can't use, is the daemon's again
          * (give-back.h). NULL: it gets nothing. */
         void (*give_back)(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
-        /* Of what may be found below the device, and is wanted on it; else NULL. */
+        /* How pages get to the device that the call finds below it; NULL: it finds none there. */
         const struct op_fetch_steps *fetch;
-        /* Where a started call ends: what tracers are told, or NULL, */
+        /* Tells tracers that a started call has ended. NULL: they aren't told. */
         void (*probe)(const struct op *op, int code);
-        /* and the user's callback, where that isn't op->done. */
+        /* Runs the user's callback of a started call, where that isn't op->done; or NULL. */
         void (*call_back)(struct op *op, int code);
 };
 
@@ -189,10 +191,11 @@ const char *op_check_pages(const struct op *op, const op_pages_reply *m, bool is
 /* [L] The call has the pages that a reply brings. */
 void op_take_pages(struct op *op, const op_pages_reply *m);
 
-/* As struct op_type.reply, of one that brings a count, which is op->n_tokens then. */
+/* The struct op_type.reply of a request whose reply is a count: that is op->n_tokens then. */
 void op_take_count(struct op *op, int code, const ProtobufCMessage *reply);
 
-/* As struct op_type.late: pins are let go, or leased pages freed. */
+/* The struct op_type.late of requests whose replies bring pages: they let the pins go, or free the
+ * leased pages. */
 void op_late_pins(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
         struct frame *frame);
 void op_late_leased(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,

@@ -30,7 +30,7 @@ void ns_free(struct kvl_ns *ns);
 
 /* ---- events.c -------------------------------------------------------------------------------- */
 
-/* As conn_event_fn: tells the user of the connection `data`. */
+/* A conn_event_fn: tells the user of the connection, which is `data`. */
 int events_tell(struct conn *c, const struct conn_event *e, enum conn_news news, void *data);
 
 /* ---- share.c ----------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ int events_tell(struct conn *c, const struct conn_event *e, enum conn_news news,
  * connection can't be used: it is over, or nothing answered (the sentence is noted). */
 int share_open(struct kvl_conn *conn);
 
-/* [L] The same for the namespace's segments. */
+/* [L] Asks for the namespace's segments in the same way. */
 int share_ns(struct kvl_ns *ns);
 
 /* ---- restart.c: as in struct conn_side --------------------------------------------------------

@@ -34,7 +34,7 @@ struct mapped_set {
         bool is_waited_for;        /* [L] that call's stream was, or is being, waited for */
         _Atomic uint32_t n_planes; /* mapped; read without the lock. 0 of a set below the device */
         struct extent **extents;   /* owned, n_planes of the namespace, made with the first */
-        /* Likewise, where extents aren't contiguous: where each lies; read without the lock once
+        /* Owned, where extents aren't contiguous: where each lies; read without the lock once
          * all planes were mapped, NULL where they no longer are. */
         void *_Atomic *bases;
         /* Of a set in host memory: where it lies, read-only, and its extent (owned). NULL: it isn't
@@ -109,11 +109,11 @@ static inline struct conn *conn_of(const struct kvl_ns *ns)
         return ns->conn->conn;
 }
 
-/* 0; -EIO with the sentence: a context of the namespace's device is broken, its pages may hold what
- * a kernel didn't finish. */
+/* Refuses to publish where a context of the namespace's device is broken, as its pages may hold
+ * what a kernel didn't finish: -EIO with the sentence; else 0. */
 int ns_check_device(const struct kvl_ns *ns);
 
-/* The sentence of that, of the device of this name. */
+/* Writes the sentence that says so of the device with this name. */
 void ns_explain_broken(const char *device, char ret_why[CONN_DETAIL_BYTES]);
 
 /* [L] Tells who listens that a context of the namespace's device is broken. */
@@ -125,13 +125,13 @@ static inline bool ns_is_mapped(const struct kvl_ns *ns, uint32_t set)
                                     ns->info.n_planes;
 }
 
-/* Of a set in host memory: where it is mapped; NULL: it isn't. */
+/* Where a set in host memory is mapped; NULL: it isn't. */
 static inline uint8_t *ns_host_set(const struct kvl_ns *ns, uint32_t set)
 {
         return atomic_load_explicit(&ns->sets[set].host, memory_order_acquire);
 }
 
-/* [L] Or a part of it. */
+/* [L] Whether the set is mapped, or a part of it is. */
 static inline bool ns_maps_some(const struct kvl_ns *ns, uint32_t set)
 {
         return atomic_load_explicit(&ns->sets[set].n_planes, memory_order_relaxed) > 0 ||
@@ -156,8 +156,8 @@ static inline bool ns_are_on_device(const struct kvl_ns *ns, const uint32_t *pag
         return true;
 }
 
-/* On the device and, where this connection maps anything, mapped: sets below the device never count
- * as that, which is why this costs nothing for them. */
+/* Whether the pages are on the device and, where this connection maps anything, mapped: sets below
+ * the device never count as that, which is why this costs nothing for them. */
 static inline bool ns_are_mapped(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n)
 {
         if (!ns->sets)
@@ -168,7 +168,8 @@ static inline bool ns_are_mapped(const struct kvl_ns *ns, const uint32_t *pages,
         return true;
 }
 
-/* Likewise, and touched by this process, or what is around them (populate.c). */
+/* Whether the pages are mapped, and were touched by this process, or what is around them was
+ * (populate.c). */
 static inline bool ns_are_populated(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n)
 {
         if (!ns->sets)

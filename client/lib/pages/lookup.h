@@ -35,8 +35,8 @@ int lookup_extend(struct lookup *l, uint32_t n_keys);
  * were. */
 void lookup_cut(struct lookup *l, uint32_t n_pages);
 
-/* As kvl_lookup(): 0, with n_pages and n_tokens of what is on the device; KVL_MISS, where that is
- * nothing; -errno, then nothing is pinned. */
+/* Ends a lookup as kvl_lookup() does: 0, with n_pages and n_tokens of what is on the device;
+ * KVL_MISS, where that is nothing; -errno, then nothing is pinned. */
 int lookup_end(struct lookup *l);
 
 #endif

@@ -29,40 +29,42 @@ struct op;
 struct op_fetch_steps;
 struct op_type;
 
-/* What says in user_data that a completion is of a FETCH; flights count too slowly to come there.
- */
+/* This bit of user_data says that a completion is of a FETCH; flights count too slowly to ever set
+ * it. */
 #define FETCH_USER_DATA (UINT64_C(1) << 63)
 
 void fetches_init(struct kvl_conn *conn);
 
-/* After the connection is closed; nobody waits for any of it. */
+/* Frees what is left after the connection is closed; nobody waits for any of it. */
 void fetches_deinit(struct kvl_conn *conn);
 
-/* What calls bring to the device what they found below it with. */
+/* How calls bring to the device what they found below it. */
 extern const struct op_fetch_steps fetch_steps;
 
-/* kvl_fetch() and its like, and what windows begin. */
+/* The type of kvl_fetch() and kvl_fetch_start(), and of what windows begin. */
 extern const struct op_type op_type_fetch;
 
-/* As struct op_fetch_steps has them, for whoever prepares a fetch before it is begun. */
+/* Two of these steps, for whoever prepares a fetch long before it is begun. */
 int fetching_prepare(struct op *op);
 void fetching_drop(struct op *op);
 
-/* A completion with FETCH_USER_DATA. 0; -EPROTO: it makes no sense. */
+/* Takes a completion with FETCH_USER_DATA. 0; -EPROTO: it makes no sense. */
 int fetches_take(struct kvl_conn *conn, const struct shm_completion *c);
 
-/* Submits what there is room for. 0 or -EPROTO. */
+/* Asks for as many of the pages that wait as there is room for. 0 or -EPROTO. */
 int fetches_submit(struct kvl_conn *conn);
 
-/* The connection is over: calls end with what they have. */
+/* Ends the calls with what they have: the connection is over. */
 void fetches_broken(struct kvl_conn *conn, int code, const char *why);
 
-/* There is another daemon, which hasn't begun to execute anything; it has, and all completions that
- * were stored are taken. */
+/* Notes what the daemon before has executed: there is another one, which hasn't begun yet. */
 void fetches_resume(struct kvl_conn *conn);
+
+/* Asks again for what the daemon before had begun and this one doesn't know of: it is at work, and
+ * all completions that were stored are taken. */
 void fetches_back(struct kvl_conn *conn);
 
-/* The namespace goes away, without calls. */
+/* Forgets the namespace, which has no calls any more and goes away. */
 void fetches_forget_ns(struct kvl_ns *ns);
 
 #endif

@@ -28,10 +28,11 @@ struct kvl_publish;
 struct flight;
 struct op;
 
-/* The segment is taken. */
+/* Takes the client segment, which has the rings. */
 void flights_init(struct kvl_conn *conn, struct shm_map *map);
 
-/* After the connection is closed; nobody waits for any of it. Unmaps. Safe where there is none. */
+/* Unmaps the rings after the connection is closed; nobody waits for any flight. Safe where there
+ * are none. */
 void flights_deinit(struct kvl_conn *conn);
 
 /*
@@ -57,7 +58,8 @@ void flight_drop(struct flight *f);
 /* A publish as the message that goes over the socket; borrows what `p` has. */
 Kvlease__V1__PublishRequest flight_message(const struct kvl_ns *ns, const struct kvl_publish *p);
 
-/* The namespace goes away: its flights have no call any more, and give nothing back. */
+/* Forgets the namespace, which goes away: its flights have no call any more, and give nothing
+ * back. */
 void flights_forget_ns(struct kvl_ns *ns);
 
 /* Takes completions, submits what there is room for then. True: there were some. */
@@ -72,19 +74,20 @@ void flights_ring(struct kvl_conn *conn);
 /* The daemon is back, and may not have heard the last bell: rings. */
 void flights_back(struct kvl_conn *conn);
 
-/* REFILL, as flight_refill(). */
+/* Submits a REFILL, as flight_refill() does. */
 void flight_refill_locked(struct kvl_ns *ns, uint32_t n_pages);
 
 /* ---- without the lock ------------------------------------------------------------------------ */
 
-/* TOUCH for a lookup of n_keys, of which `page` is the deepest that was found. False: dropped. */
+/* Submits a TOUCH for a lookup of n_keys, of which `page` is the deepest that was found. False:
+ * dropped. */
 bool flight_touch(struct kvl_ns *ns, uint64_t request, uint32_t n_keys, uint32_t page,
         const struct fast_hit *hit);
 
-/* REFILL by `n_pages` more than the magazine has, or up to its level. */
+/* Submits a REFILL by `n_pages` more than the magazine has, or up to its level. */
 void flight_refill(struct kvl_ns *ns, uint32_t n_pages);
 
-/* REQUEST_END. 0; -EAGAIN: the daemon doesn't read; -ENOTCONN; -EPROTO. */
+/* Submits a REQUEST_END. 0; -EAGAIN: the daemon doesn't read; -ENOTCONN; -EPROTO. */
 int flight_request_end(struct kvl_ns *ns, uint64_t request);
 
 #endif

@@ -87,7 +87,7 @@ enum fast_key fast_look(struct fast *f, const uint8_t *key, struct fast_word *re
  */
 uint32_t fast_peek(const struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages);
 
-/* Of a page that is pinned. */
+/* The generation of a page that is pinned. */
 static inline uint64_t fast_generation(const struct fast *f, uint32_t page)
 {
         return atomic_load_explicit(&f->lines[page].state, memory_order_relaxed) >> 8;
