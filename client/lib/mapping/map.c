@@ -12,6 +12,7 @@
 #include "client/lib/mapping/populate.h"
 #include "client/lib/objects/args.h"
 #include "client/lib/objects/ns.h"
+#include "gpu/device.h"
 #include "proto/status.h"
 
 /* ---- the device --------------------------------------------------------------------------------
@@ -212,8 +213,7 @@ static int map_plane(struct kvl_ns *ns, uint32_t set_index, struct extent_handle
         return 0;
 }
 
-/* [L] Of a call of the device: what breaks it breaks more than the call. */
-static int note_result(const struct kvl_ns *ns, int r)
+int ns_note_result(const struct kvl_ns *ns, int r)
 {
         if (r == -ENXIO && !ns->info.is_cpu_memory)
                 ns_break_device(ns);
@@ -397,7 +397,7 @@ int ns_map(struct kvl_ns *ns, uint32_t set_index, uint32_t first_plane,
                                 DEVICE_HANDLE_BYTES);
                 else
                         handle.fd = fd_take(&frame->fds[i]);
-                r = note_result(ns, map_plane(ns, set_index, &handle));
+                r = ns_note_result(ns, map_plane(ns, set_index, &handle));
         }
         return r == 0 || r == -ENOMEM ? r : -EIO;
 }
@@ -462,8 +462,7 @@ void ns_unmap_all(struct kvl_ns *ns)
 /* ---- addresses ---------------------------------------------------------------------------------
  */
 
-/* Of a page on the device. */
-static uint64_t offset_in_extent(const struct kvl_ns *ns, uint32_t page)
+uint64_t ns_offset_in_extent(const struct kvl_ns *ns, uint32_t page)
 {
         return (page - ns_set_of(ns, page) * ns->info.set_pages) * ns->info.stride_bytes;
 }
@@ -492,199 +491,14 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
         if (page == 0 && ns->null.has_page)
                 return ns->device->ops->extent_address(ns->null.extent);
         base = atomic_load_explicit(&ns->sets[set_index].bases[plane], memory_order_relaxed);
-        return base ? base + offset_in_extent(ns, page) : NULL;
+        return base ? base + ns_offset_in_extent(ns, page) : NULL;
 }
 
-/* ---- copies ------------------------------------------------------------------------------------
- */
-
-static int refuse_unmapped(uint32_t page)
-{
-        return error_set(
-                -ENOENT, "page %u isn't mapped: lease it, look it up or kvl_map_pages()", page);
-}
-
-static int check_written(const struct kvl_ns *ns, uint32_t page)
-{
-        if (ns_is_lower(ns, page))
-                return error_set(
-                        -EINVAL, "page %u lies below the device: it can't be written", page);
-        if (fast_is_open(&ns->fast) && fast_is_sealed(&ns->fast, page))
-                return error_set(-EINVAL, "page %u is published: it can't be written", page);
-        return 0;
-}
-
-int ns_check_copies(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages,
-        enum device_direction direction)
-{
-        int r = args_check_pages(ns, pages, n_pages, UINT32_MAX);
-
-        if (r == 0 && !ns->sets)
-                r = error_set(-EACCES, "a metadata-only connection maps nothing");
-        for (uint32_t i = 0; r == 0 && i < n_pages; i++) {
-                if (direction == DEVICE_FROM_HOST)
-                        r = check_written(ns, pages[i]);
-                if (r == 0 && !kvl_page_ptr(ns, pages[i], 0))
-                        r = refuse_unmapped(pages[i]);
-        }
-        return r;
-}
-
-static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
-        const void *memory, uint64_t bytes, enum device_direction direction)
-{
-        int r = args_check_pages(ns, &page, 1, 1);
-
-        if (r < 0)
-                return r;
-        if (plane >= ns->info.n_planes)
-                return error_set(-EINVAL, "plane %u is beyond the namespace's %u planes", plane,
-                        ns->info.n_planes);
-        if (offset > ns->info.plane_page_bytes || bytes > ns->info.plane_page_bytes - offset)
-                return error_set(-EINVAL,
-                        "%llu bytes at %llu are beyond the %llu bytes of a page in a plane",
-                        (unsigned long long)bytes, (unsigned long long)offset,
-                        (unsigned long long)ns->info.plane_page_bytes);
-        if (!memory && bytes > 0)
-                return error_set(-EINVAL, "no memory to copy was given");
-        r = direction == DEVICE_FROM_HOST ? check_written(ns, page) : 0;
-        if (r == 0 && !ns->sets)
-                r = error_set(-EACCES, "a metadata-only connection maps nothing");
-        return r;
-}
-
-/* [L] NULL: it isn't mapped. */
-static struct extent *device_extent(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
+struct extent *ns_device_extent(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
 {
         uint32_t set_index = ns_set_of(ns, page);
 
         if (page == 0 && ns->null.extent)
                 return ns->null.extent;
         return ns_is_mapped(ns, set_index) ? ns->sets[set_index].extents[plane] : NULL;
-}
-
-/* [L] */
-static int copy_on_device(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
-        void *memory, uint64_t bytes, enum device_direction direction)
-{
-        const struct device_ops *ops = ns->device->ops;
-        struct extent *e = device_extent(ns, page, plane);
-        int r;
-
-        if (!e)
-                return refuse_unmapped(page);
-        offset += offset_in_extent(ns, page);
-        ns->device->why[0] = '\0';
-        r = direction == DEVICE_TO_HOST ? ops->extent_read(e, offset, memory, bytes)
-                                        : ops->extent_write(e, offset, memory, bytes);
-        if (note_result(ns, r) < 0)
-                return error_set(-EIO, "can't copy page %u on the device %s: %s", page,
-                        ns->info.device, *ns->device->why ? ns->device->why : status_text(r));
-        return 0;
-}
-
-int ns_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset, void *memory,
-        uint64_t bytes, enum device_direction direction)
-{
-        uint8_t *at;
-        int r = check_copy(ns, page, plane, offset, memory, bytes, direction);
-
-        if (r < 0 || bytes == 0)
-                return r;
-        if (!ns->info.is_cpu_memory && !ns_is_lower(ns, page)) {
-                conn_lock(conn_of(ns));
-                r = copy_on_device(ns, page, plane, offset, memory, bytes, direction);
-                conn_unlock(conn_of(ns));
-                return r;
-        }
-        at = kvl_page_ptr(ns, page, plane);
-        if (!at)
-                return refuse_unmapped(page);
-        if (direction == DEVICE_TO_HOST)
-                memcpy(memory, at + offset, bytes);
-        else
-                memcpy(at + offset, memory, bytes);
-        return 0;
-}
-
-int kvl_page_read(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
-        void *dst, uint64_t bytes)
-{
-        return ns_copy(ns, page, plane, offset, dst, bytes, DEVICE_TO_HOST);
-}
-
-int kvl_page_write(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
-        const void *src, uint64_t bytes)
-{
-        return ns_copy(ns, page, plane, offset, (void *)src, bytes, DEVICE_FROM_HOST);
-}
-
-/* [L] */
-static int copy_page_on_device(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
-{
-        struct extent *src = device_extent(ns, from, plane), *dst = device_extent(ns, to, plane);
-        struct device *d = ns->device;
-        int r;
-
-        if (!src || !dst)
-                return refuse_unmapped(src ? to : from);
-        d->why[0] = '\0';
-        r = d->ops->extent_copy(dst, offset_in_extent(ns, to), src, offset_in_extent(ns, from),
-                ns->info.plane_page_bytes);
-        if (note_result(ns, r) < 0)
-                return error_set(-EIO, "can't copy page %u to page %u on the device %s: %s", from,
-                        to, ns->info.device, *d->why ? d->why : status_text(r));
-        return 0;
-}
-
-static int copy_page_on_cpu(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
-{
-        const void *src = kvl_page_ptr(ns, from, plane);
-        void *dst = kvl_page_ptr(ns, to, plane);
-
-        if (!src || !dst)
-                return refuse_unmapped(src ? to : from);
-        memcpy(dst, src, ns->info.plane_page_bytes);
-        return 0;
-}
-
-static int copy_from_host(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
-{
-        void *src = kvl_page_ptr(ns, from, plane);
-
-        return src ? ns_copy(ns, to, plane, 0, src, ns->info.plane_page_bytes, DEVICE_FROM_HOST)
-                   : refuse_unmapped(from);
-}
-
-static int copy_page(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
-{
-        int r;
-
-        if (ns->info.is_cpu_memory)
-                return copy_page_on_cpu(ns, from, to, plane);
-        if (ns_is_lower(ns, from))
-                return copy_from_host(ns, from, to, plane);
-        conn_lock(conn_of(ns));
-        r = copy_page_on_device(ns, from, to, plane);
-        conn_unlock(conn_of(ns));
-        return r;
-}
-
-int kvl_page_copy(struct kvl_ns *ns, uint32_t from_page, uint32_t to_page)
-{
-        const uint32_t pages[] = {from_page, to_page};
-        int r = args_check_pages(ns, pages, ARRAY_SIZE(pages), ARRAY_SIZE(pages));
-
-        if (r < 0)
-                return r;
-        r = check_written(ns, to_page);
-        if (r < 0)
-                return r;
-        if (from_page == to_page)
-                return error_set(-EINVAL, "page %u can't be copied into itself", to_page);
-        if (!ns->sets)
-                return error_set(-EACCES, "a metadata-only connection maps nothing");
-        for (uint32_t plane = 0; plane < ns->info.n_planes && r == 0; plane++)
-                r = copy_page(ns, from_page, to_page, plane);
-        return r;
 }

@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpu/device.h"
 #include "proto/kvlease.pb-c.h"
 
+struct extent;
 struct frame;
 struct kvl_ns;
 
@@ -26,18 +26,20 @@ int ns_reserve(struct kvl_ns *ns, unsigned flags);
 int ns_map(struct kvl_ns *ns, uint32_t set, uint32_t first_plane, const Kvlease__V1__MapReply *m,
         struct frame *frame);
 
-/* Copies bytes of a page, as kvl_page_read() and kvl_page_write() do. */
-int ns_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset, void *memory,
-        uint64_t bytes, enum device_direction direction);
+/* Where a page on the device begins in the extent of its set, in every plane. */
+uint64_t ns_offset_in_extent(const struct kvl_ns *ns, uint32_t page);
 
-/* What kvl_page_read() and kvl_page_write() refuse of pages, whatever is copied of them. */
-int ns_check_copies(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages,
-        enum device_direction direction);
+/* [L] The extent in which a page on the device lies in this plane; NULL: it isn't mapped. */
+struct extent *ns_device_extent(const struct kvl_ns *ns, uint32_t page, uint32_t plane);
 
-/* [L] The page can be mapped, and isn't. */
+/* [L] Notes the result of a call of the device, and returns it: what breaks the device breaks more
+ * than the call. */
+int ns_note_result(const struct kvl_ns *ns, int r);
+
+/* [L] Whether the page can be mapped, and isn't. */
 bool ns_wants_map(const struct kvl_ns *ns, uint32_t page);
 
-/* [L] 0; -errno: some planes are mapped still, and the set isn't. */
+/* [L] Unmaps the set. 0; -errno: some planes are mapped still, and the set isn't. */
 int ns_unmap_set(struct kvl_ns *ns, uint32_t set);
 
 /* Unmaps all sets at the end, and closes the device. */
