@@ -11,7 +11,7 @@
  *
  * A point stands where a death leaves something half done in memory that outlives the process: the
  * segments that library and daemon share, and the daemon's own records
- * (daemon/core/ground/state.h). Those of the library: tests/fault/test_ring_kill.c,
+ * (daemon/core/ground/state-root.h). Those of the library: tests/fault/test_ring_kill.c,
  * test_resume_kill.c; of the daemon: test_daemon_kill.c, and unit tests. Their names are taken from
  * the sources (tests/tools/fault-points.py): a new one is killed at, or a test says that it isn't.
  */

@@ -72,7 +72,7 @@ enum page_state {
  * Buckets are so many that there are these slots for each page, or more; and a key goes to the
  * bucket after its home where that is emptier and the home has SHM_HOME_SLOTS in use. With 3 and 6,
  * 1.0 % of the keys of a full namespace are in the second bucket, where readers look last, and 1.4
- * of 1 M find both full and move others on (daemon/core/catalog/shared.c). With 4 in use it would
+ * of 1 M find both full and move others on (daemon/core/records/shared.c). With 4 in use it would
  * be 7.0 % and 0.4, with 8 0.1 % and 8; with 2 slots a page and 6 4.5 % and 131. (Simulated: 20
  * fills of 1 M with random hashes.)
  */

@@ -4,9 +4,10 @@
 
 #include "base/parse.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/ground/state.h"
+#include "daemon/core/ground/state-root.h"
+#include "daemon/core/records/culprit.h"
+#include "daemon/core/records/state.h"
 #include "daemon/core/recovery/canary.h"
-#include "daemon/core/recovery/culprit.h"
 #include "daemon/core/recovery/recover.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/resume.h"

@@ -1,5 +1,6 @@
 #include "daemon/server/wiring.h"
 
+#include "daemon/core/core.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/objects/server.h"

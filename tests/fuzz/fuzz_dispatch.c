@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "daemon/core/core.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/server.h"
 #include "daemon/server/system/log.h"

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "daemon/core/core.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/server.h"

@@ -10,6 +10,11 @@
 #include <sys/mman.h>
 
 #include "base/fd.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/lifetimes/tenant.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/requests/lease.h"

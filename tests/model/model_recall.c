@@ -1,8 +1,11 @@
 /* Sets that are taken back from clients. */
 #include <errno.h>
 
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/recall.h"
+#include "daemon/core/upkeep/recall-work.h"
 #include "tests/model/model.h"
 
 /* Bytes of the tenant's sets that are recalled. */

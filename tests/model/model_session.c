@@ -11,6 +11,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/quota/chores.h"
+#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/requests/invalidate.h"
+#include "daemon/core/upkeep/recall-work.h"
 #include "tests/model/session_world.h"
 
 /* ---- what is done ---------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/ground/detail.h"
 #include "proto/status.h"
 #include "tests/model/model.h"

@@ -7,12 +7,22 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/core.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/quota/wait.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/recall.h"
+#include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
+#include "daemon/core/upkeep/recall-work.h"
 #include "policy/admission.h"
 #include "proto/status.h"
 #include "tests/unit/fake-device.h"

@@ -1,4 +1,11 @@
 #include "tests/model/session_world.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/quota/chores.h"
 
 struct fake_device device;
 struct store store;

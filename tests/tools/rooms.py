@@ -11,8 +11,8 @@ import pathlib
 
 ROOMS: dict[str, list[str]] = {
     "daemon/core": [
-        "ground", "objects", "quota", "memory", "catalog", "clients", "moves", "sessions", "reclaim", "tiers", "requests",
-        "recovery",
+        "ground", "objects", "quota", "records", "memory", "catalog", "clients", "moves", "sessions", "reclaim", "tiers",
+        "upkeep", "requests", "lifetimes", "recovery",
     ],
     "daemon/server": [
         "system", "settings", "wire", "objects", "keeping", "sockets", "peers", "waits", "services", "tenants", "handlers",

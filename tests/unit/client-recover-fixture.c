@@ -7,11 +7,21 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/ground/state.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/core.h"
+#include "daemon/core/ground/state-root.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/records/state.h"
+#include "daemon/core/recovery/recover-clients.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
+#include "daemon/core/requests/refill.h"
 #include "tests/unit/toy-layout.h"
 
 struct facts *facts;

@@ -2,8 +2,11 @@
 #ifndef KVL_TESTS_COMPACT_FIXTURE_H
 #define KVL_TESTS_COMPACT_FIXTURE_H
 
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/lifetimes/open.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/reclaim/compact.h"
+#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/recall-fixture.h"
 
 #define SECOND (UINT64_C(1000) * MSEC)

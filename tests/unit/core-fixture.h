@@ -7,7 +7,11 @@
 #include <string.h>
 
 #include "daemon/core/catalog/drop.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/core.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/lifetimes/tenant.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/requests/lease.h"

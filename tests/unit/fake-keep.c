@@ -11,7 +11,7 @@
 
 #include "base/fd.h"
 #include "daemon/core/ground/detail.h"
-#include "daemon/core/ground/state.h"
+#include "daemon/core/ground/state-root.h"
 #include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 

@@ -4,6 +4,8 @@
 #define KVL_TESTS_PREFETCH_FIXTURE_H
 
 #include "base/clock.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/requests/invalidate.h"
 #include "daemon/core/tiers/prefetch.h"
 #include "tests/unit/tier-fixture.h"
 

@@ -3,7 +3,11 @@
 #define KVL_TESTS_RECALL_FIXTURE_H
 
 #include "base/fd.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/recall.h"
+#include "daemon/core/upkeep/recall-work.h"
 #include "tests/unit/core-fixture.h"
 
 #define MSEC    UINT64_C(1000000)

@@ -2,7 +2,8 @@
 #ifndef KVL_TESTS_REGION_FIXTURE_H
 #define KVL_TESTS_REGION_FIXTURE_H
 
-#include "daemon/core/ground/blame.h"
+#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/quota/blame.h"
 #include "daemon/core/quota/region.h"
 #include "tests/unit/recall-fixture.h"
 

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "base/fd.h"
+#include "daemon/core/core.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenants.h"
 #include "proto/sock.h"

@@ -2,6 +2,9 @@
 #ifndef KVL_TESTS_SESSION_FIXTURE_H
 #define KVL_TESTS_SESSION_FIXTURE_H
 
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/records/records.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/core-fixture.h"
 

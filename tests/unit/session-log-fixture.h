@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
 

@@ -2,6 +2,8 @@
 #ifndef KVL_TESTS_SHARED_FIXTURE_H
 #define KVL_TESTS_SHARED_FIXTURE_H
 
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/requests/submit.h"
 #include "tests/unit/core-fixture.h"
 

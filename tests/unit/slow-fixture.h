@@ -5,6 +5,8 @@
 #include <poll.h>
 
 #include "base/clock.h"
+#include "daemon/core/core.h"
+#include "daemon/core/memory/sets.h"
 #include "gpu/queue.h"
 #include "tests/unit/core-fixture.h"
 

@@ -3,6 +3,7 @@
 #ifndef KVL_TESTS_SPACE_FIXTURE_H
 #define KVL_TESTS_SPACE_FIXTURE_H
 
+#include "daemon/core/moves/space.h"
 #include "tests/unit/tier-fixture.h"
 
 /* The file of the test that runs; a row of a CMUnitTest table has it made and removed. */

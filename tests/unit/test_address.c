@@ -1,7 +1,7 @@
 /* Common addresses of namespaces: ranges that never overlap. */
 #include <stdlib.h>
 
-#include "daemon/core/ground/address.h"
+#include "daemon/core/memory/address.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"

@@ -1,6 +1,12 @@
 /* Breaks a state on purpose, one thing at a time: the checker must see it and name the object. */
 #include <sys/stat.h>
 
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/requests/invalidate.h"
+#include "daemon/core/requests/refill.h"
 #include "tests/unit/core-fixture.h"
 
 /* A page in every state: chain 0..3 pinned, 10..12 cached, one detached, two granted, one stale. */

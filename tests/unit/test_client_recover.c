@@ -11,12 +11,19 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/ground/state.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/core.h"
+#include "daemon/core/ground/state-root.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/records/state.h"
+#include "daemon/core/recovery/resume.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
-#include "daemon/core/requests/resume.h"
 #include "tests/unit/client-recover-fixture.h"
 
 /* ---- what the second one finds ----------------------------------------------------------------

@@ -9,9 +9,15 @@
 
 #include "base/fd.h"
 #include "daemon/core/clients/client-record.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/quota/chores.h"
 #include "daemon/core/reclaim/recall.h"
+#include "daemon/core/recovery/resume.h"
 #include "daemon/core/requests/lookup.h"
-#include "daemon/core/requests/resume.h"
+#include "daemon/core/upkeep/recall-work.h"
 #include "tests/unit/client-recover-fixture.h"
 #include "tests/unit/killed-elsewhere.h"
 

@@ -1,6 +1,11 @@
 /* Compaction of extent sets (daemon/core/reclaim/compact.h): what is cached is found elsewhere,
  * byte for byte, and the set goes back. */
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/magazine.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/reclaim/take-back.h"
+#include "daemon/core/requests/refill.h"
+#include "daemon/core/upkeep/recall-work.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/compact-fixture.h"
 #include "tests/unit/test-random.h"

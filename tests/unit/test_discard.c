@@ -1,5 +1,5 @@
 /* Memory of the host goes back in a thread: unmapped, and empty to who still has it mapped. */
-#include "daemon/core/ground/discard.h"
+#include "daemon/core/memory/discard.h"
 
 #include <string.h>
 #include <sys/mman.h>

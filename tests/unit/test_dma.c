@@ -1,10 +1,14 @@
 /* Host memory below a GPU: registered with it when it is mapped, given back when the driver has let
  * go of it, and as good where the driver refuses. */
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/open.h"
 #include "daemon/core/memory/dma.h"
 
 #include <poll.h>
 
 #include "base/clock.h"
+#include "daemon/core/memory/sets.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "gpu/queue.h"

@@ -3,8 +3,15 @@
 #include "base/clock.h"
 #include "daemon/core/catalog/expire.h"
 #include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/found.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/reclaim/stock.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/core-fixture.h"
 
 #define SEC NSEC_PER_SEC

@@ -3,6 +3,8 @@
  * is daemon/core's: it is replaced here (by the linker), and done when the test says so. FETCHes of
  * rings: test_daemon_ring.c.
  */
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/attach.h"
 #include "tests/unit/server-fixture.h"
 
 #include <stdio.h>

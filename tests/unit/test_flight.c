@@ -1,4 +1,8 @@
 /* The server in process: keys that are announced, and requests that wait for them. */
+#include "daemon/core/catalog/announced.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/server-fixture.h"
 
 #include <stdio.h>

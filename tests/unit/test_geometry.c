@@ -1,3 +1,4 @@
+#include "daemon/core/lifetimes/leave.h"
 #include "tests/unit/core-fixture.h"
 #include "tests/unit/test-random.h"
 

@@ -1,5 +1,11 @@
 /* Pages that a group gives back while a dead member of it may still write to them. */
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/requests/submit.h"
+#include "daemon/core/upkeep/recall-work.h"
 #include "tests/unit/recall-fixture.h"
 
 /* One group: `a` lives, `b` is to linger and has set 0 mapped. Another group of the tenant. */

@@ -1,6 +1,9 @@
-/* Namespaces that hold nothing go (daemon/core/catalog/idle.h). */
-#include "daemon/core/catalog/idle.h"
+/* Namespaces that hold nothing go (daemon/core/lifetimes/idle.h). */
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/idle.h"
 
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/sessions/session.h"

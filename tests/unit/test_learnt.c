@@ -1,5 +1,6 @@
 /* What policies have learnt survives the daemon (daemon/server/services/learnt.h), and jobs for
  * files run in order (disk.h). The policy is the test's: LRU that knows a number. */
+#include "daemon/core/core.h"
 #include "tests/unit/server-fixture.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "daemon/core/catalog/idle.h"
+#include "daemon/core/lifetimes/idle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/services/learnt.h"

@@ -1,7 +1,10 @@
-/* How many pages leases would get: daemon/core/quota/leasable.h. */
+/* How many pages leases would get: daemon/core/upkeep/leasable.h. */
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
-#include "daemon/core/quota/leasable.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/upkeep/leasable.h"
 #include "tests/unit/region-fixture.h"
 
 /* After a whole round. What is shown is that. */

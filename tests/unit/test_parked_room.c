@@ -1,4 +1,5 @@
 /* The server in process: leases that wait for room, and when they are tried again. */
+#include "daemon/core/clients/attach.h"
 #include "tests/unit/server-fixture.h"
 
 #include <stdio.h>

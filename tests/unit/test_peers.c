@@ -3,6 +3,7 @@
  * process dies, and recalls from the administrator's request to the kill. Processes are children
  * that do nothing; their connections are held here.
  */
+#include "daemon/core/clients/attach.h"
 #include "tests/unit/server-fixture.h"
 
 #include <poll.h>

@@ -2,8 +2,8 @@
 
 #include <errno.h>
 
-#include "daemon/core/clients/pin-counts.h"
 #include "daemon/core/ground/page.h"
+#include "daemon/core/ground/pin-counts.h"
 #include "tests/unit/alloc-fail.h"
 
 #define N_PAGES 100

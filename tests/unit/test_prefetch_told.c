@@ -2,6 +2,7 @@
  * turn is next (daemon/core/tiers/prefetch.h), and what is named (warm.h). */
 #include <errno.h>
 
+#include "daemon/core/core.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/tiers/warm.h"
 #include "tests/unit/prefetch-fixture.h"

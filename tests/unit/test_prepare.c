@@ -4,7 +4,14 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/quota/wait.h"
+#include "daemon/core/requests/refill.h"
 #include "tests/unit/slow-fixture.h"
 
 static void test_lease_waits_for_its_set(void **state)

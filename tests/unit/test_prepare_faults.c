@@ -1,4 +1,7 @@
 /* daemon/core on a device behind a queue: sets that can't be made, or never come. */
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/tenant.h"
 #include "tests/unit/slow-fixture.h"
 
 static void test_device_without_memory(void **state)

@@ -2,7 +2,12 @@
  * (daemon/core/reclaim/recall.h), on real memory. */
 #include <unistd.h>
 
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/quota/wait.h"
 #include "daemon/core/reclaim/recall.h"
+#include "daemon/core/upkeep/recall-work.h"
 #include "tests/unit/tier-fixture.h"
 
 #define N_KEYS  64 /* texts of one page: two sets */

@@ -1,6 +1,14 @@
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/ground/chore.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/quota/chores.h"
 #include "daemon/core/quota/region.h"
 #include "daemon/core/reclaim/reclaim.h"
+#include "daemon/core/reclaim/take-back.h"
+#include "daemon/core/requests/invalidate.h"
+#include "daemon/core/requests/refill.h"
 #include "tests/unit/core-fixture.h"
 
 /* A whole set of cached pages, one chain; its first key is 100 * set. */

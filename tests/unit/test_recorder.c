@@ -1,5 +1,8 @@
 /* The daemon's traffic as a trace (daemon/server/services/recorder.h): what is written is read back
  * by the reader of traces, and is what was done. */
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/server-fixture.h"
 
 #include <errno.h>
@@ -11,11 +14,11 @@
 #include "client/trace/trace.h"
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/clients/grants.h"
+#include "daemon/core/clients/request.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
-#include "daemon/core/requests/request.h"
 #include "daemon/server/services/recorder.h"
 
 #define TOKENS 16 /* of a page; server-fixture.c */

@@ -1,5 +1,13 @@
 /* A daemon's state after a kill at every store to it, and at any moment: what was answered is
  * there, nothing has two owners; and what was damaged is gone, never wrong. */
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/records/records.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/upkeep/recall-work.h"
 #include "tests/unit/recover-child.h"
 
 #include <signal.h>

@@ -13,8 +13,12 @@
 
 #include "base/fd.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/ground/state.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/ground/state-root.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/open.h"
 #include "daemon/core/objects/ns.h"
+#include "daemon/core/recovery/recover-clients.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/sessions/session.h"
 #include "tests/unit/alloc-fail.h"

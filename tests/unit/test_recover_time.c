@@ -9,8 +9,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/lifetimes/tenant.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/records/state.h"
 #include "daemon/core/recovery/recover.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"

@@ -1,4 +1,9 @@
 /* The dynamic pool, shared by weight; who evicted whom. */
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/requests/refill.h"
 #include "tests/unit/region-fixture.h"
 
 /* Both as fast as they can, for so many steps. Returns the sets that were recalled. */

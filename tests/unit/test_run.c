@@ -1,6 +1,9 @@
 /* daemon/core: leases of pages with consecutive numbers. */
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
-#include "daemon/core/reclaim/run.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/memory/run.h"
 #include "tests/unit/core-fixture.h"
 
 #define ALL (8 * SET_PAGES)

@@ -9,7 +9,7 @@
 #include "tests/unit/client-support.h"
 #include "tests/unit/fake-gpu.h"
 
-#define ADDRESS   UINT64_C(0x200000000000) /* daemon/core/ground/address.h */
+#define ADDRESS   UINT64_C(0x200000000000) /* daemon/core/memory/address.h */
 #define SET_PAGES 32                       /* FAKE_EXTENT_BYTES / PAGE_BYTES */
 
 static void *const STREAM = (void *)0x1000;

@@ -1,7 +1,12 @@
 /* Sessions that are in the tree as a whole: which there are, where they end, who has them open. How
  * they go is in test_session_gone.c. */
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/reclaim/recall.h"
+#include "daemon/core/records/shared.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-fixture.h"
 

@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/reclaim/sweep.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/child.h"
 #include "tests/unit/session-log-fixture.h"

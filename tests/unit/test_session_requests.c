@@ -1,4 +1,5 @@
 /* The requests of sessions and tags, through the server. */
+#include "daemon/core/clients/member.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/sessions/session-impl.h"

@@ -2,7 +2,12 @@
  * between two of them. */
 #include <errno.h>
 
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/moves/places.h"
+#include "daemon/core/quota/chores.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
 

@@ -1,6 +1,15 @@
 /* The daemon's half of the shared memory: the test plays the client, in its segments. */
 #include <pthread.h>
 
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/shared-fixture.h"
 
 static void test_publish_shows_the_page(void **state)

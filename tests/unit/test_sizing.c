@@ -1,9 +1,16 @@
 /* Demand as it is sampled, and what the sizer and schedules do to reservations. */
 #include "base/clock.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/sizing.h"
+#include "daemon/core/lifetimes/tenant.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/quota/region.h"
-#include "daemon/core/quota/sizing.h"
+#include "daemon/core/quota/wait.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/requests/refill.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/core/moves/space.h"
 #include "tests/unit/space-fixture.h"
 #include "tests/unit/test-random.h"
 

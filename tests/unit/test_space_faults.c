@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "daemon/core/moves/space.h"
+#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/disk-sim.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/tier-fixture.h"

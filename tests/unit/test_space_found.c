@@ -1,5 +1,11 @@
 /* What a disk is found to have after the machine's start (daemon/core/moves/space.h), on real
  * files: pages that are pages again, and those that were invalidated and are none. */
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/memory/below.h"
+#include "daemon/core/moves/space.h"
+#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/space-fixture.h"
 
 /* As restart(), but what the disk has is looked at a few entries at a time: it has come to the

@@ -18,7 +18,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/ground/state.h"
+#include "daemon/core/core.h"
+#include "daemon/core/ground/state-root.h"
+#include "daemon/core/records/state.h"
 #include "tests/unit/state-image.h"
 #include "tests/unit/state-scene.h"
 #include "tests/unit/test-support.h"

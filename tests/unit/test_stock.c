@@ -3,8 +3,14 @@
 #include <poll.h>
 
 #include "base/clock.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/reclaim/stock.h"
+#include "daemon/core/reclaim/take-back.h"
 #include "gpu/queue.h"
 #include "tests/unit/core-fixture.h"
 

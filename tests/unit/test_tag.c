@@ -1,5 +1,12 @@
 /* Tags, and what SHM_OP_WITH says of the PUBLISHes after it. */
 #include "daemon/core/catalog/tag.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/requests/invalidate.h"
 #include "daemon/core/requests/submit.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-fixture.h"

@@ -1,4 +1,9 @@
 /* What a daemon makes of the clients of the one before it: a child is that one. */
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/records/shared.h"
 #include "tests/unit/resume-fixture.h"
 
 #include <errno.h>

@@ -3,6 +3,11 @@
 #include "base/clock.h"
 #include "daemon/core/catalog/expire.h"
 #include "daemon/core/catalog/nsset.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/requests/invalidate.h"
 #include "daemon/core/sessions/session.h"
 #include "tests/unit/tier-fixture.h"
 

@@ -1,6 +1,8 @@
 /* Pages between the device and memory of the host below it (daemon/core/moves/transfer.h, sink.h,
  * fetch.h), on real memory: down, up, copied, and as codecs store them. What happens meanwhile is
  * in test_transfer_meanwhile.c. */
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/lifetimes/tenant.h"
 #include "tests/unit/transfer-fixture.h"
 
 /* ---- down ------------------------------------------------------------------------------------ */

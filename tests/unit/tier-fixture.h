@@ -6,11 +6,17 @@
 #include <poll.h>
 #include <stdlib.h>
 
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/core.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/memory/sets.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/tiers/fetch.h"
 #include "daemon/core/tiers/sink.h"
+#include "daemon/core/tiers/transfer-work.h"
 #include "daemon/tier/disk-engine.h"
 #include "daemon/tier/disk.h"
 #include "daemon/tier/mover.h"

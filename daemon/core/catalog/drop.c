@@ -8,13 +8,15 @@
 #include "daemon/core/catalog/happened.h"
 #include "daemon/core/catalog/history.h"
 #include "daemon/core/catalog/nsset.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/catalog/tag.h"
-#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/sessions/session.h"
-#include "daemon/core/tiers/prefetch.h"
+#include "daemon/core/quota/chores.h"
+#include "daemon/core/records/page-state.h"
+#include "daemon/core/records/shared.h"
 
 /* ---- leaves --------------------------------------------------------------------------------- */
 
@@ -43,17 +45,14 @@ static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool 
         (void)shared_remove(ns, page);
         if (why == EVICT_INVALIDATE && ns_store(ns)->cause != CAUSE_SESSION &&
                 tier_of_page(&ns->geometry, page) == TIER_DISK)
-                space_forget(ns, page); /* whoever reads it: it is not to be found by anybody */
+                /* Whoever reads it: it is not to be found by anybody. */
+                ns_store(ns)->listeners->page_leaves_disk(ns, page);
         history_note_drop(ns, page, why);
         happened_gone(ns, page, why);
         PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, ns_store(ns)->cause,
                 ns_store(ns)->making_room);
         hand_up(ns, page);
-        sessions_page_goes(ns, page);
-        nsset_gone(ns, page, why);
-        prefetch_note_gone(ns, page, why);
-        tag_remove(ns, page);
-        drops_page_goes(ns, page);
+        ns_store(ns)->listeners->page_goes(ns, page, why);
         ns->evict->remove(ns->policy, page, why);
         ns_leave_tree(ns, page);
         if (page_pins(p) > 0)
@@ -158,7 +157,7 @@ static bool is_left(struct drop *d)
                 break;
         case DROP_TEXT:
                 return d->at != PAGE_NONE && ns_note(d->ns, d->at)->depth > d->stop_depth &&
-                       !session_page_is_shared(d->ns, d->at);
+                       !d->is_wanted(d->ns, d->at);
         case DROP_SUBTREE:
                 break;
         }
@@ -210,99 +209,20 @@ void drop_init(struct drop *d)
         chore_init(&d->chore);
 }
 
-static uint64_t begin(struct drop *d, struct ns *ns, uint64_t budget)
+uint64_t drop_begin(struct drop *d, struct ns *ns, uint64_t budget)
 {
         d->ns = ns;
         list_append(&ns->drops, &d->link);
         return take_slice(d, budget);
 }
 
-static bool has_room(const struct ns *ns)
+bool drop_has_room(const struct ns *ns)
 {
         unsigned n = 0;
 
         list_for_each (d, &ns->drops, struct drop, link)
                 n++;
         return n < DROPS_MAX;
-}
-
-static int check(const struct attach *a, struct detail *detail)
-{
-        int r = attach_check_version(a, detail);
-
-        if (r != 0 || has_room(a->ns))
-                return r;
-        return detail_set(detail, -EAGAIN,
-                "%d invalidations of namespace %s are under way, the most there may be: ask again "
-                "when some are answered",
-                DROPS_MAX, a->ns->name);
-}
-
-static int drop_key_for(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES],
-        uint64_t budget, struct detail *detail)
-{
-        int r;
-
-        drop_init(d);
-        r = check(a, detail);
-        if (r != 0)
-                return r;
-        space_drop_unclaimed(a->ns);
-        d->kind = DROP_SUBTREE;
-        d->why = EVICT_INVALIDATE;
-        d->cause = CAUSE_KEY;
-        d->top = d->at = ns_find_page(a->ns, key);
-        (void)begin(d, a->ns, budget);
-        return 0;
-}
-
-static int drop_tag_for(
-        struct drop *d, struct attach *a, uint64_t tag, uint64_t budget, struct detail *detail)
-{
-        int r;
-
-        drop_init(d);
-        r = check(a, detail);
-        if (r != 0)
-                return r;
-        space_drop_unclaimed(a->ns);
-        d->kind = DROP_TAG;
-        d->why = EVICT_INVALIDATE;
-        d->cause = CAUSE_TAG;
-        d->tag = tag;
-        (void)begin(d, a->ns, budget);
-        return 0;
-}
-
-int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], struct detail *detail)
-{
-        return drop_key_for(d, a, key, ns_store(a->ns)->drop_slice_pages, detail);
-}
-
-int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail)
-{
-        return drop_tag_for(d, a, tag, ns_store(a->ns)->drop_slice_pages, detail);
-}
-
-int invalidate_key(
-        struct attach *a, const uint8_t key[KEY_BYTES], uint64_t *ret_pages, struct detail *detail)
-{
-        struct drop d;
-        int r = drop_key_for(&d, a, key, UINT64_MAX, detail);
-
-        if (r == 0)
-                *ret_pages = d.n_pages;
-        return r;
-}
-
-int invalidate_tag(struct attach *a, uint64_t tag, uint64_t *ret_pages, struct detail *detail)
-{
-        struct drop d;
-        int r = drop_tag_for(&d, a, tag, UINT64_MAX, detail);
-
-        if (r == 0)
-                *ret_pages = d.n_pages;
-        return r;
 }
 
 void drop_move(struct drop *d, struct drop *to)
@@ -397,12 +317,12 @@ static uint64_t begin_below(
         d->why = why;
         d->cause = ns_store(ns)->cause;
         d->top = d->at = page;
-        return begin(d, ns, budget);
+        return drop_begin(d, ns, budget);
 }
 
 void drop_below(struct ns *ns, uint32_t page, enum evict_reason why)
 {
-        bool may_wait = has_room(ns);
+        bool may_wait = drop_has_room(ns);
         struct drop d;
 
         (void)begin_below(
@@ -419,7 +339,7 @@ uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, ui
         list_for_each (other, &ns->drops, struct drop, link)
                 if (other->top == page)
                         return 0;
-        if (!has_room(ns))
+        if (!drop_has_room(ns))
                 return 0;
         n = begin_below(&d, ns, page, why, budget);
         if (!leave_rest(&d))
@@ -427,7 +347,7 @@ uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, ui
         return n;
 }
 
-uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth)
+uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth, drop_wanted_fn is_wanted)
 {
         struct drop d;
         uint64_t n;
@@ -438,8 +358,9 @@ uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth)
         d.cause = CAUSE_SESSION;
         d.at = page;
         d.stop_depth = stop_depth;
-        n = begin(&d, ns, ns_store(ns)->drop_slice_pages);
-        if (!drop_is_over(&d) && (!has_room(ns) || !leave_rest(&d)))
+        d.is_wanted = is_wanted;
+        n = drop_begin(&d, ns, ns_store(ns)->drop_slice_pages);
+        if (!drop_is_over(&d) && (!drop_has_room(ns) || !leave_rest(&d)))
                 end(&d);
         return n;
 }

@@ -46,6 +46,9 @@ struct tenant;
 
 enum drop_kind { DROP_SUBTREE, DROP_TAG, DROP_TEXT };
 
+/* Has anybody use for the page? */
+typedef bool (*drop_wanted_fn)(const struct ns *ns, uint32_t page);
+
 struct drop {
         struct list_link link; /* ns.drops, while it isn't over */
         struct chore chore;    /* once it is queued */
@@ -56,23 +59,15 @@ struct drop {
         uint32_t top;        /* PAGE_NONE: none */
         uint32_t at;         /* where it goes on, at or below the top; PAGE_NONE: top is gone */
         uint64_t tag;        /* DROP_TAG: the next top has it */
-        uint32_t stop_depth; /* DROP_TEXT: as deep in the text it ends */
-        uint64_t n_pages;    /* dropped until now, by itself */
+        uint32_t stop_depth; /* DROP_TEXT: as deep in the text it ends, */
+        drop_wanted_fn is_wanted; /* or at a page for which this is true */
+        uint64_t n_pages;         /* dropped until now, by itself */
         /* It was queued, and is over: it is in no list, the owner may free it. */
         void (*done)(struct drop *d);
 };
 
 /* All zero but for what a drop that is over has. */
 void drop_init(struct drop *d);
-
-/*
- * Begin, and take the first slice. The page with `key` and everything below it; the pages with
- * `tag` (> 0) and everything below them. What of a disk isn't claimed yet goes at once. 0: it is
- * over, or has to be queued (drop_is_over()); KVL_STATUS_STALE: the attachment is of another
- * version; -EAGAIN with the sentence: DROPS_MAX. Nothing was done then.
- */
-int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], struct detail *detail);
-int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail);
 
 static inline bool drop_is_over(const struct drop *d)
 {
@@ -88,12 +83,6 @@ void drop_cancel(struct drop *d);
 /* One that isn't over has its turns in chores_work() from now on (chore.h). done: it is over. */
 void drop_queue(struct drop *d, void (*done)(struct drop *d));
 
-/* The pages and all below them, at once, however many there are: for tests, and for what has few.
- * 0 with the count, or KVL_STATUS_STALE. */
-int invalidate_key(
-        struct attach *a, const uint8_t key[KEY_BYTES], uint64_t *ret_pages, struct detail *detail);
-int invalidate_tag(struct attach *a, uint64_t tag, uint64_t *ret_pages, struct detail *detail);
-
 /*
  * A page and everything below it, which nobody waits for: a slice now, the rest in chores_work().
  * All of it now where there is no memory, or DROPS_MAX.
@@ -107,10 +96,10 @@ uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, ui
 
 /*
  * The pages of the tree from `page` (PAGE_NONE: none) up to where its text is `stop_depth` pages
- * long, as far as nobody has use for them (session_page_is_shared()): a slice now, the rest in
+ * long, as far as nobody has use for them (is_wanted): a slice now, the rest in
  * chores_work(), or never: what stays is cached as anything else. Returns how many looks it took.
  */
-uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth);
+uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth, drop_wanted_fn is_wanted);
 
 /* ---- for the rest of the core ---------------------------------------------------------------- */
 
@@ -123,6 +112,13 @@ void drops_reset(struct ns *ns);
 
 /* The namespace goes: they are over, and their owners hear of it. */
 void drops_end(struct ns *ns);
+
+/* Another drop may begin in the namespace: it has fewer than DROPS_MAX. */
+bool drop_has_room(const struct ns *ns);
+
+/* The drop, of which kind, why, cause and where it begins are set, begins with a slice of at most
+ * so many looks. Returns how many it took. */
+uint64_t drop_begin(struct drop *d, struct ns *ns, uint64_t budget);
 
 /* Of the checker: NULL, or a static sentence. */
 const char *drops_check(const struct ns *ns);

@@ -5,6 +5,7 @@
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/records/shared.h"
 
 /* Page notes are in seconds. */
 #define ROUND_MIN_NSEC NSEC_PER_SEC

@@ -5,9 +5,10 @@
 
 #include "base/array.h"
 #include "base/macros.h"
-#include "daemon/core/clients/announce.h"
+#include "daemon/core/catalog/announced.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/records/shared.h"
 
 /* A key is in one of the entries of its bucket: two cache lines. Not tuned. */
 #define BUCKET_ENTRIES 4

@@ -9,38 +9,12 @@
 #include "base/map.h"
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-
-/* A key that is cached somewhere in the set. Bit i of a mask: members[i]. */
-struct entry {
-        struct list_link link;        /* keys.spare; incomplete: keys.incomplete, oldest first */
-        struct list_link doomed_link; /* keys.doomed, where `doomed` isn't 0 */
-        struct entry *same;           /* another key of the same hash */
-        uint64_t here;                /* where it is cached, and is to stay */
-        uint64_t doomed;              /* where it is cached, and is to go; none of `here` */
-        uint64_t since_nsec;          /* incomplete */
-        uint8_t key[KEY_BYTES];
-        uint8_t why;   /* enum evict_reason, of doomed */
-        uint8_t cause; /* enum history_cause, likewise */
-};
-
-struct chunk {
-        struct list_link link;
-        size_t n;
-        struct entry entries[];
-};
-
-/* A namespace's page has at most one key, so there are never more entries in use than pages, and
- * room for them is made with the pages. */
-struct nsset_keys {
-        struct hash_seed seed;
-        struct map by_hash;      /* -> first struct entry of that hash */
-        struct list_link chunks; /* owned */
-        struct list_link spare, incomplete, doomed;
-        uint64_t n_entries, n_used;
-};
+#include "daemon/core/records/nsset-keys.h"
+#include "daemon/core/records/shared.h"
 
 static uint64_t bit_of(const struct ns *ns)
 {
@@ -54,23 +28,23 @@ static uint64_t hash_of(const struct nsset_keys *keys, const uint8_t *key)
         return hash_bytes(keys->seed, key, KEY_BYTES) >> 1; /* never MAP_KEY_NONE */
 }
 
-static struct entry *first_of(const struct nsset_keys *keys, uint64_t hash)
+static struct nsset_key *first_of(const struct nsset_keys *keys, uint64_t hash)
 {
         const uint64_t *value = map_find(&keys->by_hash, hash);
 
-        return value ? (struct entry *)(uintptr_t)*value : NULL;
+        return value ? (struct nsset_key *)(uintptr_t)*value : NULL;
 }
 
-static struct entry *find(const struct nsset *set, const uint8_t *key)
+static struct nsset_key *find(const struct nsset *set, const uint8_t *key)
 {
-        struct entry *e = first_of(set->keys, hash_of(set->keys, key));
+        struct nsset_key *e = first_of(set->keys, hash_of(set->keys, key));
 
         while (e && memcmp(e->key, key, KEY_BYTES) != 0)
                 e = e->same;
         return e;
 }
 
-static void put_first(struct nsset_keys *keys, uint64_t hash, const struct entry *e)
+static void put_first(struct nsset_keys *keys, uint64_t hash, const struct nsset_key *e)
 {
         int r = map_put(&keys->by_hash, hash, (uintptr_t)e);
 
@@ -78,10 +52,10 @@ static void put_first(struct nsset_keys *keys, uint64_t hash, const struct entry
         (void)r;
 }
 
-static struct entry *add(struct nsset *set, const uint8_t *key)
+static struct nsset_key *add(struct nsset *set, const uint8_t *key)
 {
         struct nsset_keys *keys = set->keys;
-        struct entry *e = list_first(&keys->spare, struct entry, link);
+        struct nsset_key *e = list_first(&keys->spare, struct nsset_key, link);
         uint64_t hash = hash_of(keys, key);
 
         assert(e); /* likewise */
@@ -93,11 +67,11 @@ static struct entry *add(struct nsset *set, const uint8_t *key)
         return e;
 }
 
-static void drop(struct nsset *set, struct entry *e)
+static void drop(struct nsset *set, struct nsset_key *e)
 {
         struct nsset_keys *keys = set->keys;
         uint64_t hash = hash_of(keys, e->key);
-        struct entry *first = first_of(keys, hash), *before = first;
+        struct nsset_key *first = first_of(keys, hash), *before = first;
 
         if (first == e && !e->same)
                 map_remove(&keys->by_hash, hash);
@@ -119,7 +93,7 @@ static bool is_complete(const struct nsset *set, uint64_t here)
 
 /* The one way where a key is changes. Gone where it is nowhere. */
 static void update(
-        struct nsset *set, struct entry *e, uint64_t here, uint64_t doomed, uint64_t now_nsec)
+        struct nsset *set, struct nsset_key *e, uint64_t here, uint64_t doomed, uint64_t now_nsec)
 {
         bool was_complete = is_complete(set, e->here), is_now_complete = is_complete(set, here);
         bool was_incomplete = e->here != 0 && !was_complete;
@@ -144,7 +118,7 @@ static void update(
 }
 
 /* It goes wherever it is still cached. */
-static void doom(struct nsset *set, struct entry *e, uint64_t where, enum evict_reason why,
+static void doom(struct nsset *set, struct nsset_key *e, uint64_t where, enum evict_reason why,
         unsigned cause, uint64_t now_nsec)
 {
         e->why = (uint8_t)why;
@@ -187,7 +161,7 @@ static struct nsset *set_new(struct tenant *t, const char *name, uint32_t size)
 
 static void set_free(struct nsset *set)
 {
-        list_for_each_safe (c, &set->keys->chunks, struct chunk, link)
+        list_for_each_safe (c, &set->keys->chunks, struct nsset_chunk, link)
                 free(c);
         map_deinit(&set->keys->by_hash);
         free(set->keys);
@@ -246,9 +220,9 @@ void nsset_leave(struct ns *ns)
 
         if (!set)
                 return;
-        list_for_each (c, &set->keys->chunks, struct chunk, link)
+        list_for_each (c, &set->keys->chunks, struct nsset_chunk, link)
                 for (size_t i = 0; i < c->n; i++) {
-                        struct entry *e = &c->entries[i];
+                        struct nsset_key *e = &c->entries[i];
 
                         if ((e->here | e->doomed) & bit_of(ns))
                                 update(set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns),
@@ -261,49 +235,13 @@ void nsset_leave(struct ns *ns)
                 set_free(set);
 }
 
-/* Pages that its namespaces have, or will have when they are made. */
-static uint64_t count_pages(const struct nsset *set)
-{
-        uint64_t n = 0;
-
-        for (uint32_t i = 0; i < set->size; i++)
-                if (set->members[i])
-                        n += ns_n_sets(set->members[i]) * set->members[i]->geometry.set_pages;
-        return n;
-}
-
-int nsset_reserve(struct ns *ns, uint32_t n_pages)
-{
-        struct nsset_keys *keys = ns->set ? ns->set->keys : NULL;
-        uint64_t wanted = keys ? count_pages(ns->set) + n_pages : 0;
-        struct chunk *c;
-        size_t n;
-
-        if (!keys || wanted <= keys->n_entries)
-                return 0;
-        n = wanted - keys->n_entries;
-        if (map_reserve(&keys->by_hash, wanted - keys->n_used) < 0)
-                return -ENOMEM;
-        c = calloc(1, sizeof(*c) + n * sizeof(c->entries[0]));
-        if (!c)
-                return -ENOMEM;
-        c->n = n;
-        list_append(&keys->chunks, &c->link);
-        for (size_t i = 0; i < n; i++) {
-                list_append(&keys->spare, &c->entries[i].link);
-                list_init(&c->entries[i].doomed_link);
-        }
-        keys->n_entries = wanted;
-        return 0;
-}
-
 /* ---- pages that come and go -------------------------------------------------------------------
  */
 
 void nsset_sealed(struct ns *ns, uint32_t page)
 {
         const uint8_t *key = ns_page(ns, page)->key;
-        struct entry *e;
+        struct nsset_key *e;
 
         if (!ns->set)
                 return;
@@ -316,7 +254,7 @@ void nsset_sealed(struct ns *ns, uint32_t page)
 
 void nsset_gone(struct ns *ns, uint32_t page, enum evict_reason why)
 {
-        struct entry *e = ns->set ? find(ns->set, ns_page(ns, page)->key) : NULL;
+        struct nsset_key *e = ns->set ? find(ns->set, ns_page(ns, page)->key) : NULL;
         struct store *s = ns_store(ns);
         uint64_t bit, rest;
 
@@ -339,7 +277,7 @@ void nsset_gone(struct ns *ns, uint32_t page, enum evict_reason why)
 void nsset_swept(struct ns *ns, uint32_t page)
 {
         const uint8_t *key = ns_page(ns, page)->key;
-        struct entry *e = ns->set ? find(ns->set, key) : NULL;
+        struct nsset_key *e = ns->set ? find(ns->set, key) : NULL;
 
         /* Published anew since the namespace was invalidated? */
         if (!e || ns_find_page(ns, key) != PAGE_NONE)
@@ -348,7 +286,7 @@ void nsset_swept(struct ns *ns, uint32_t page)
 }
 
 /* In one of these places. */
-static bool is_pinned(const struct nsset *set, const struct entry *e, uint64_t where)
+static bool is_pinned(const struct nsset *set, const struct nsset_key *e, uint64_t where)
 {
         for (; where != 0; where &= where - 1) {
                 const struct ns *ns = set->members[__builtin_ctzll(where)];
@@ -363,7 +301,7 @@ static bool is_pinned(const struct nsset *set, const struct entry *e, uint64_t w
 
 bool nsset_may_evict(const struct ns *ns, uint32_t page)
 {
-        const struct entry *e = ns->set ? find(ns->set, ns_page(ns, page)->key) : NULL;
+        const struct nsset_key *e = ns->set ? find(ns->set, ns_page(ns, page)->key) : NULL;
 
         return !e || !is_pinned(ns->set, e, e->here & ~bit_of(ns));
 }
@@ -400,7 +338,7 @@ void nsset_find_held(const struct ns *ns, void (*fn)(uint32_t page, void *data),
 
 static uint64_t deadline(const struct nsset *set)
 {
-        const struct entry *e = list_first(&set->keys->incomplete, struct entry, link);
+        const struct nsset_key *e = list_first(&set->keys->incomplete, struct nsset_key, link);
 
         return e ? e->since_nsec + NSSET_GRACE_NSEC : UINT64_MAX;
 }
@@ -409,7 +347,7 @@ static uint64_t deadline(const struct nsset *set)
 static void expire(struct nsset *set, uint64_t now_nsec, uint32_t budget)
 {
         for (; budget > 0 && deadline(set) <= now_nsec; budget--) {
-                struct entry *e = list_first(&set->keys->incomplete, struct entry, link);
+                struct nsset_key *e = list_first(&set->keys->incomplete, struct nsset_key, link);
 
                 if (is_pinned(set, e, e->here)) {
                         e->since_nsec = now_nsec;
@@ -424,7 +362,7 @@ static void expire(struct nsset *set, uint64_t now_nsec, uint32_t budget)
 
 /* In one namespace, with what is below it there: at most `budget` looks, and the rest in
  * chores_work(), while other keys come first. Returns how many looks it took, > 0. */
-static uint64_t drop_one(struct nsset *set, struct entry *e, uint32_t budget)
+static uint64_t drop_one(struct nsset *set, struct nsset_key *e, uint32_t budget)
 {
         struct ns *ns = set->members[__builtin_ctzll(e->doomed)];
         uint32_t page = ns_find_page(ns, e->key);
@@ -448,7 +386,7 @@ static bool work(struct nsset *set, uint64_t now_nsec, uint32_t budget)
         expire(set, now_nsec, budget);
         while (budget > 0 && !list_is_empty(&set->keys->doomed))
                 budget -= (uint32_t)drop_one(
-                        set, list_first(&set->keys->doomed, struct entry, doomed_link), budget);
+                        set, list_first(&set->keys->doomed, struct nsset_key, doomed_link), budget);
         return !list_is_empty(&set->keys->doomed) || deadline(set) <= now_nsec;
 }
 
@@ -474,7 +412,7 @@ uint64_t nssets_deadline(const struct store *s)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static const char *check_entry(const struct nsset *set, const struct entry *e)
+static const char *check_entry(const struct nsset *set, const struct nsset_key *e)
 {
         for (uint32_t i = 0; i < NSSET_MAX_SIZE; i++)
                 if (((e->here | e->doomed) >> i & 1) && (i >= set->size || !set->members[i]))
@@ -495,9 +433,9 @@ static const char *check_entries(const struct nsset *set)
         uint64_t n_complete = 0, n_incomplete = 0, n_used = 0, n = 0;
         const char *why = NULL;
 
-        list_for_each (c, &set->keys->chunks, struct chunk, link)
+        list_for_each (c, &set->keys->chunks, struct nsset_chunk, link)
                 for (size_t i = 0; i < c->n && !why; i++, n++) {
-                        const struct entry *e = &c->entries[i];
+                        const struct nsset_key *e = &c->entries[i];
 
                         if ((e->here | e->doomed) == 0)
                                 continue;
@@ -506,8 +444,8 @@ static const char *check_entries(const struct nsset *set)
                         n_incomplete += e->here != 0 && !is_complete(set, e->here);
                         why = check_entry(set, e);
                 }
-        if (!why &&
-                (n != set->keys->n_entries || n_used != set->keys->n_used || n < count_pages(set)))
+        if (!why && (n != set->keys->n_entries || n_used != set->keys->n_used ||
+                            n < nsset_count_pages(set)))
                 why = "counts its keys, or the room for them, wrong";
         if (!why && (n_complete != set->n_complete || n_incomplete != set->n_incomplete))
                 why = "counts complete or incomplete keys wrong";
@@ -523,7 +461,7 @@ static const char *check_member(const struct nsset *set, const struct ns *ns)
         ns_for_each_set (s, ns)
                 for (uint32_t i = 0; i < set_pages; i++) {
                         const struct page *p = &s->pages[i];
-                        const struct entry *e;
+                        const struct nsset_key *e;
 
                         if (p->state != PAGE_SEALED || ns_page_is_stale(ns, p))
                                 continue;
@@ -532,7 +470,7 @@ static const char *check_member(const struct nsset *set, const struct ns *ns)
                                 return "doesn't know a key that is cached";
                         n++;
                 }
-        list_for_each (c, &set->keys->chunks, struct chunk, link)
+        list_for_each (c, &set->keys->chunks, struct nsset_chunk, link)
                 for (size_t i = 0; i < c->n; i++)
                         n_listed += ((c->entries[i].here | c->entries[i].doomed) & bit_of(ns)) != 0;
         return n_listed >= n && n_listed <= n + ns->n_stale ? NULL : "has keys that aren't cached";

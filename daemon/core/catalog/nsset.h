@@ -22,25 +22,14 @@
 #include <stdint.h>
 
 #include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/nsset.h"
 
 struct store;
 
-#define NSSET_MAX_SIZE 64
 /* A key that isn't in all namespaces so long after its first publish is dropped. Ranks of one model
  * publish within milliseconds of each other; a slow one is given a thousand times that. Not tuned.
  */
 #define NSSET_GRACE_NSEC UINT64_C(10000000000)
-
-struct nsset {
-        struct list_link link; /* tenant.nssets */
-        uint64_t id;           /* never reused while the daemon runs */
-        char name[NS_NAME_MAX + 1];
-        uint32_t size, n_members;
-        struct ns *members[NSSET_MAX_SIZE]; /* by struct ns.set_place; NULL: free */
-        uint64_t n_complete, n_incomplete;  /* keys; without doomed ones */
-        uint64_t n_dropped;                 /* keys that stayed incomplete, since it was made */
-        struct nsset_keys *keys;            /* owned: which are where, and since when */
-};
 
 /* The namespace, just made, joins the set, which is made where it is missing. 0; -EINVAL: no name
  * or size for a set, another size than it has, or it is full; -ENOMEM. */
@@ -48,10 +37,6 @@ int nsset_join(struct ns *ns, const char *name, uint32_t size, struct detail *d)
 
 /* The namespace goes. Nothing where it is in no set, like all below. */
 void nsset_leave(struct ns *ns);
-
-/* The namespace is about to have n_pages more: makes room for their keys, some 110 bytes each (the
- * keys of all namespaces, most of them in each). 0 or -ENOMEM (unchanged). */
-int nsset_reserve(struct ns *ns, uint32_t n_pages);
 
 /* A page of the namespace was sealed and can be found; can't be any more (why: as its policy is
  * told); of an invalidated namespace, was swept. */

@@ -30,8 +30,8 @@
 
 #include "base/fault-point.h"
 #include "base/parse.h"
+#include "daemon/core/clients/submit-chain.h"
 #include "daemon/core/objects/group.h"
-#include "daemon/core/requests/submit.h"
 
 struct detail;
 struct recovery;
@@ -133,16 +133,6 @@ int client_records_open(struct store *s, bool *ret_lost, struct detail *d);
 
 /* The process' own mapping; what is kept stays. Safe to repeat. */
 void client_records_close(struct store *s);
-
-/*
- * Makes the members, attachments, pins and magazines that the tables name (recover.h, between the
- * two calls). Members whose tenant is gone aren't made, nor attachments whose namespace is. Each
- * member counts as having mapped what is bound of its namespaces, unless it is metadata-only. Those
- * that may know of what isn't there are lost, and counted in r->n_pins_lost. Whether its process
- * lives is for who watches its KEEP_PROCESS to find out. 0; -ENOMEM: some of them are made, and
- * what is kept stays for another try.
- */
-int clients_recover(struct store *s, struct recovery *r, struct detail *d);
 
 /* ---- of a member ------------------------------------------------------------------------------
  */

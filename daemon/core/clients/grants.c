@@ -3,9 +3,11 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "daemon/core/clients/announce.h"
+#include "daemon/core/catalog/announced.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/memory/sets.h"
 #include "daemon/core/objects/ns.h"
 
 void grants_add(struct grants *g, uint32_t page)

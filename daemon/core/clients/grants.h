@@ -13,21 +13,9 @@
 
 struct attach;
 struct detail;
+struct grants;
 struct group;
 struct ns;
-
-/* GRANTED pages of one group in one namespace. */
-struct grants {
-        struct list_link link; /* group.grants */
-        struct group *group;   /* borrowed */
-        struct ns *ns;         /* borrowed */
-        uint32_t head;         /* page index, PAGE_NONE */
-        uint32_t n_pages;
-        uint32_t n_given_back;    /* of these, page.given_back */
-        uint32_t n_attach;        /* attachments of the group to ns; freed with the last */
-        struct list_link closing; /* struct attach.grants_link: not counted there any more */
-        bool is_reporting; /* a REPORT is under way (report_pages()): pages have page.reported */
-};
 
 /* The page, GRANTED, and the group its owner, is in its grants from now on. */
 void grants_add(struct grants *g, uint32_t page);

@@ -5,12 +5,11 @@
 #include "base/clock.h"
 #include "base/fault-point.h"
 #include "base/probe.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/reclaim/stock.h"
-#include "daemon/core/requests/lease.h"
 
 /*
  * Not tuned: some 10 ms between two refills is a client in the middle of a prefill, a second is one
@@ -18,14 +17,6 @@
  */
 #define FAST_NSEC (10 * NSEC_PER_MSEC)
 #define SLOW_NSEC (1000 * NSEC_PER_MSEC)
-#define LEVEL_MIN 8u
-
-/*
- * A refill that evicts, and asks others, and still finds too little goes through all that could
- * give way; a client asks for it with one store. So long nobody of the namespace does it again:
- * what comes free meanwhile is handed out as ever. Not tuned.
- */
-#define VAIN_NSEC (10 * NSEC_PER_MSEC)
 
 /* Of what the tenant may have, all magazines of a namespace take at most this part, and one of them
  * half of that. Not tuned. */
@@ -84,7 +75,7 @@ bool magazine_is_claimed(struct grants *g, uint32_t page)
         return true;
 }
 
-static void show(struct attach *a, int64_t n_more)
+void magazine_show(struct attach *a, int64_t n_more)
 {
         struct magazine *m = a->magazine;
 
@@ -119,7 +110,7 @@ static uint32_t drain(struct attach *a, bool only_recalled, uint32_t n_left)
                 ns_free_page(a->ns, page);
                 n++;
         }
-        show(a, -(int64_t)n);
+        magazine_show(a, -(int64_t)n);
         if (n > 0)
                 PROBE(kvleased, take_back, a->ns->tenant, a->ns, a->member->id, n);
         return n;
@@ -166,14 +157,14 @@ static uint32_t level_after(const struct magazine *m, uint64_t pause_nsec)
 {
         uint64_t n = MIN(pause_nsec / SLOW_NSEC, UINT64_C(31));
 
-        return n == 0 ? m->level : MAX(m->level >> n, LEVEL_MIN);
+        return n == 0 ? m->level : MAX(m->level >> n, MAGAZINE_LEVEL_MIN);
 }
 
 uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec)
 {
         uint32_t n = 0;
 
-        if (ns->n_ready <= LEVEL_MIN)
+        if (ns->n_ready <= MAGAZINE_LEVEL_MIN)
                 return 0;
         list_for_each (a, &ns->attachments, struct attach, ns_link) {
                 uint64_t pause = a->magazine ? pause_of(a->magazine, now_nsec) : 0;
@@ -182,42 +173,6 @@ uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec)
                         n += drain(a, false, level_after(a->magazine, pause));
         }
         return n;
-}
-
-static void adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
-{
-        struct magazine *m = a->magazine;
-        uint64_t most = MIN(reach / SHARE_OF_REACH / 2, (uint64_t)SHM_MAGAZINE_SLOTS);
-        uint64_t since = pause_of(m, now_nsec);
-
-        if (m->level == 0)
-                m->level = LEVEL_MIN;
-        else if (since < FAST_NSEC)
-                m->level *= 2;
-        else
-                m->level = level_after(m, since);
-        m->level = (uint32_t)MIN((uint64_t)m->level, most);
-        m->refill_nsec = now_nsec;
-}
-
-/* Pages the namespace could ever have now. */
-static uint64_t pages_allowed(const struct ns *ns)
-{
-        return MIN(region_reach(ns->device.stake) / ns->geometry.set_bytes * ns->geometry.set_pages,
-                (uint64_t)tier_n_pages(&ns->geometry, TIER_DEVICE));
-}
-
-/* How many pages more it should have, to have `target`. */
-static uint32_t shortage(const struct attach *a, uint64_t target, uint64_t reach)
-{
-        const struct magazine *m = a->magazine;
-        uint64_t most_ready = reach / SHARE_OF_REACH;
-        uint64_t most = MIN(most_ready / 2, (uint64_t)SHM_MAGAZINE_SLOTS);
-
-        target = MIN(target, most);
-        if (target <= m->n_pages || a->ns->n_ready >= most_ready)
-                return 0;
-        return (uint32_t)MIN(target - m->n_pages, most_ready - a->ns->n_ready);
 }
 
 /* The page is in the magazine. */
@@ -242,6 +197,18 @@ static void put(struct attach *a, uint32_t slot)
         FAULT_POINT("magazine-before-put");
         atomic_store_explicit(&a->share.magazine[slot], page + 1, memory_order_release);
         FAULT_POINT("magazine-after-put");
+}
+
+uint32_t magazine_put_pages(struct attach *a, uint32_t n)
+{
+        uint32_t n_put = 0;
+
+        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && n_put < n; slot++)
+                if (a->magazine->pages[slot] == 0 && loaded(a, slot) == 0) {
+                        put(a, slot);
+                        n_put++;
+                }
+        return n_put;
 }
 
 /* Is it one that a daemon put into this magazine, and in no other slot? */
@@ -270,72 +237,34 @@ void magazine_adopt(struct attach *a)
         /* Taken ones are counted by the client, after these: rather one too many than one less. */
         m->n_put = atomic_load(&a->share.header->n_taken) + m->n_pages;
         m->level = MIN(atomic_load(&a->share.header->level), (uint32_t)SHM_MAGAZINE_SLOTS);
-        show(a, 0);
+        magazine_show(a, 0);
 }
 
-/* Puts `wanted` pages into it, as far as there are. Returns their number. */
-static uint32_t put_pages(struct attach *a, uint32_t wanted, uint32_t n_dear, uint64_t now_nsec)
-{
-        uint32_t n = lease_make_ready(a, wanted, n_dear, now_nsec), n_put = 0;
-        struct magazine *m = a->magazine;
-
-        m->is_short = n < wanted && a->ns->device.n_preparing > 0;
-        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && n_put < n; slot++)
-                if (m->pages[slot] == 0 && loaded(a, slot) == 0) {
-                        put(a, slot);
-                        n_put++;
-                }
-        if (n_put > 0) {
-                stock_leased(a->ns, n_put, now_nsec);
-                PROBE(kvleased, refill, a->ns->tenant, a->ns, a->member->id, n_put);
-        }
-        if (a->ns->keep_idle_sets)
-                ns_trim(a->ns);
-        return n_put;
-}
-
-static bool was_vain(const struct ns *ns, uint64_t now_nsec)
-{
-        return ns->vain_nsec > 0 && now_nsec - ns->vain_nsec < VAIN_NSEC;
-}
-
-static uint32_t fill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
-{
-        uint64_t reach = pages_allowed(a->ns);
-        struct magazine *m = a->magazine;
-        uint32_t n, n_dear, n_put;
-
-        adapt_level(a, reach, now_nsec);
-        n = shortage(a, MAX((uint64_t)m->n_pages + wanted, (uint64_t)m->level), reach);
-        /* What is cached gives way to a client that has shown that it goes on. */
-        n_dear = m->level > LEVEL_MIN && !was_vain(a->ns, now_nsec) ? shortage(a, m->level, reach)
-                                                                    : 0;
-        n_put = put_pages(a, n, n_dear, now_nsec);
-        if (n_put < n_dear)
-                a->ns->vain_nsec = now_nsec;
-        return n_put;
-}
-
-void magazine_top_up(struct attach *a, uint64_t now_nsec)
+void magazine_adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
 {
         struct magazine *m = a->magazine;
+        uint64_t most = MIN(reach / SHARE_OF_REACH / 2, (uint64_t)SHM_MAGAZINE_SLOTS);
+        uint64_t since = pause_of(m, now_nsec);
 
-        if (!m->is_short)
-                return;
-        (void)magazine_settle(a); /* rubbish is found at the next refill, too */
-        show(a, put_pages(a, shortage(a, m->level, pages_allowed(a->ns)), 0, now_nsec));
+        if (m->level == 0)
+                m->level = MAGAZINE_LEVEL_MIN;
+        else if (since < FAST_NSEC)
+                m->level *= 2;
+        else
+                m->level = level_after(m, since);
+        m->level = (uint32_t)MIN((uint64_t)m->level, most);
+        m->refill_nsec = now_nsec;
 }
 
-bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+/* How many pages more it should have, to have `target`. */
+uint32_t magazine_shortage(const struct attach *a, uint64_t target, uint64_t reach)
 {
-        bool is_clean = magazine_settle(a);
-        uint32_t n_put = 0;
+        const struct magazine *m = a->magazine;
+        uint64_t most_ready = reach / SHARE_OF_REACH;
+        uint64_t most = MIN(most_ready / 2, (uint64_t)SHM_MAGAZINE_SLOTS);
 
-        /* Once in a batch of submissions, which has one time: making room costs more than others.
-         */
-        if (a->magazine->refill_nsec != now_nsec)
-                n_put = fill(a, wanted, now_nsec);
-        atomic_store_explicit(&a->share.header->refill_asked, 0, memory_order_release);
-        show(a, n_put);
-        return is_clean;
+        target = MIN(target, most);
+        if (target <= m->n_pages || a->ns->n_ready >= most_ready)
+                return 0;
+        return (uint32_t)MIN(target - m->n_pages, most_ready - a->ns->n_ready);
 }

@@ -17,26 +17,6 @@ struct attach;
 struct grants;
 struct ns;
 
-struct magazine {
-        uint32_t pages[SHM_MAGAZINE_SLOTS]; /* page + 1 as put there; 0: empty, or seen to be
-                                               claimed */
-        uint32_t n_pages;
-        uint32_t level;       /* filled up to; grows while the client empties it fast */
-        uint64_t refill_nsec; /* when it was filled last */
-        uint64_t n_put;       /* as in the segment: put less taken back */
-        bool tampered;        /* the client stored into a slot: told once */
-        bool is_short;        /* sets are being made for what it lacked at the last refill */
-};
-
-/*
- * Fills it up to the level, or by `wanted` pages where that is more, as far as FREE pages, limit
- * and budget go. Idle cached pages of the namespace give way for the level alone, once that has
- * grown; other namespaces never. Nothing where it was filled at this very time already.
- * The level doubles where the last refill was a moment ago and halves for each second since then.
- * Clears refill_asked. Returns what magazine_settle() does.
- */
-bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec);
-
 /* Notes what was claimed since the last time. Returns false where the client wrote rubbish into a
  * slot (once; the page counts as claimed). */
 bool magazine_settle(struct attach *a);
@@ -64,10 +44,25 @@ uint32_t magazine_drain_ns(struct ns *ns);
  */
 uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec);
 
-/* Sets that it was short of were made: fills it as far as the refill that was short would have. */
-void magazine_top_up(struct attach *a, uint64_t now_nsec);
-
 /* The same for pages of sets that are recalled. */
 uint32_t magazine_drain_recalled(struct ns *ns);
+
+/* Fewest pages that a magazine is filled up to. Not tuned. */
+#define MAGAZINE_LEVEL_MIN 8u
+
+/* The magazine is refilled now, by a tenant who could have `reach` pages in the namespace: the
+ * level goes up where refills follow each other fast, and down with every second of a pause. */
+void magazine_adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec);
+
+/* How many pages more the magazine should have, to have `target` of what all magazines of the
+ * namespace may have. */
+uint32_t magazine_shortage(const struct attach *a, uint64_t target, uint64_t reach);
+
+/* Puts n FREE pages of the namespace into it, as far as it has empty slots. Returns how many. */
+uint32_t magazine_put_pages(struct attach *a, uint32_t n);
+
+/* Shows the client the level, and that the magazine was given n_more pages, or (less than 0) that
+ * they were taken back. */
+void magazine_show(struct attach *a, int64_t n_more);
 
 #endif

@@ -2,7 +2,8 @@
 
 #include <errno.h>
 
-#include "daemon/core/catalog/shared.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/ground/detail.h"

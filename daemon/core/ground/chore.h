@@ -28,22 +28,9 @@ struct chore {
 
 void chore_init(struct chore *c);
 
-/* Behind the tenant's other chores; it isn't queued yet. Says store.on_work(). */
-void chore_queue(struct chore *c, struct tenant *t);
-
-/* It won't be worked at any more. Not from within its work(). Safe to repeat. */
-void chore_remove(struct chore *c, struct tenant *t);
-
 static inline bool chore_is_queued(const struct chore *c)
 {
         return !list_is_empty(&c->link);
 }
-
-/* A slice (store.drop_slice_pages) of the chore whose turn it is, of the tenant whose turn it is.
- * NULL: there is none. Else the tenant; ask again, when there is time. */
-struct tenant *chores_work(struct store *s);
-
-/* Is anything left to do? */
-bool chores_are_left(const struct store *s);
 
 #endif

@@ -1,9 +1,10 @@
+#include "daemon/core/ground/geometry.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/ns.h"
 
 /* enum kvl_dtype of <kvlease.h>, for people only: the daemon never looks into a page. */
 static const char *dtype_name(uint32_t dtype)

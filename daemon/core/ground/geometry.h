@@ -16,6 +16,10 @@
 
 struct detail;
 
+/* Pages of a namespace at most: page + 1 has 32 bits in a slot of the index segment (shared.h), and
+ * the segment's lines and slots fit an address space. */
+#define SHARED_MAX_PAGES (UINT32_C(1) << 30)
+
 #define NS_TEXT_MAX       128
 #define NS_SALT_MAX       64
 #define NS_FORMAT_MAX     64

@@ -18,7 +18,7 @@
 struct detail;
 
 enum keep_kind {
-        KEEP_STATE = 's',        /* state.h; number 0 */
+        KEEP_STATE = 's',        /* state-root.h; number 0 */
         KEEP_RECORDS = 'r',      /* of a namespace: pages, sets; number: in its own header */
         KEEP_INDEX = 'i',        /* index segment of the namespace with these records; read-write */
         KEEP_INDEX_READER = 'j', /* the same, read-only */

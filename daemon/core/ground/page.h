@@ -35,6 +35,10 @@
 #define KEY_BYTES SHM_KEY_BYTES
 #define PAGE_NONE UINT32_MAX
 
+/* Tokens of a text up to the end of its last page, gaps included: pages know it in 32 bits
+ * (page.end_token). */
+#define TEXT_TOKENS_MAX UINT32_MAX
+
 struct page {
         uint8_t key[KEY_BYTES]; /* SEALED, DETACHED; announced */
         union {
@@ -95,6 +99,12 @@ static inline uint32_t page_pins(const struct page *p)
         return may_be_pinned && !p->watched ? p->n_pins : 0;
 }
 
+/* Do clients see a page that is in this state? */
+static inline bool page_is_shown(enum page_state s)
+{
+        return s == PAGE_SEALED || s == PAGE_DETACHED;
+}
+
 /* Everything that was stored before is there where this is. */
 void page_turn(struct page *p, uint64_t generation, enum page_state s);
 
@@ -152,7 +162,7 @@ struct page_extra {
                         uint32_t tag_prev, tag_next; /* of the tag (tag.h) */
                 };
                 struct {
-                        uint32_t announced_prev, announced_next; /* GRANTED: of announce.c */
+                        uint32_t announced_prev, announced_next; /* GRANTED: of announced.c */
                 };
         };
         uint32_t tails;     /* id of what sessions end with here; 0: none (session.h) */

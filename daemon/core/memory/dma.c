@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/ground/discard.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/memory/discard.h"
 #include "daemon/core/objects/pool.h"
 #include "gpu/queue.h"
 

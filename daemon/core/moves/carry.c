@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "base/fault-point.h"
+#include "daemon/core/memory/sets.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
 #include "daemon/tier/mover.h"
 #include "gpu/queue.h"
 

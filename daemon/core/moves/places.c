@@ -5,12 +5,13 @@
 
 #include "base/fault-point.h"
 #include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/tag.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/sessions/session.h"
-#include "daemon/core/tiers/prefetch.h"
+#include "daemon/core/records/page-state.h"
+#include "daemon/core/records/records.h"
+#include "daemon/core/records/shared.h"
 
 bool places_is_idle(const struct ns *ns, uint32_t page)
 {
@@ -50,7 +51,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
 
         assert(old->state == PAGE_SEALED && (p->state == PAGE_MOVING || p->state == PAGE_GRANTED));
 
-        sessions_page_moved(ns, from, to); /* before there are two: session-log.h */
+        ns_store(ns)->listeners->page_moves(ns, from, to); /* before there are two: session-log.h */
         FAULT_POINT("move-before-key");
         memcpy(p->key, old->key, KEY_BYTES);
         p->tokens = old->tokens;
@@ -75,8 +76,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         drops_page_moved(ns, from, to);
         adopt_children(ns, to);
         FAULT_POINT("move-before-free");
-        tag_moved(ns, from, to);
-        prefetch_note_moved(ns, from, to);
+        ns_store(ns)->listeners->page_moved(ns, from, to);
         ns->evict->move(ns->policy, from, to);
 }
 

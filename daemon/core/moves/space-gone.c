@@ -6,11 +6,12 @@
 #include <string.h>
 
 #include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/carry.h"
 #include "daemon/core/moves/space-impl.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
 
 void space_wake(struct store *s)
 {

@@ -1,7 +1,6 @@
 #include <errno.h>
-#include <string.h>
-
 #include <openssl/evp.h>
+#include <string.h>
 
 #include "daemon/core/moves/space-impl.h"
 #include "daemon/core/objects/ns.h"

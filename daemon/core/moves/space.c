@@ -7,12 +7,18 @@
 
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/nsset.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/catalog/tag.h"
+#include "daemon/core/memory/below.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space-impl.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/sessions/session.h"
+#include "daemon/core/records/page-state.h"
+#include "daemon/core/records/records.h"
+#include "daemon/core/records/shared.h"
 
 /* An entry that was found at the start. */
 struct space_entry {
@@ -32,11 +38,6 @@ static struct disk_file *disk_of(const struct ns *ns)
         const struct pool *pool = ns->tiers[TIER_DISK].pool;
 
         return pool ? pool->disk : NULL;
-}
-
-bool space_takes(const struct ns *ns)
-{
-        return ns->space.is_ready && disk_takes(disk_of(ns));
 }
 
 static uint64_t hash_of(const struct ns *ns, const uint8_t key[KEY_BYTES])

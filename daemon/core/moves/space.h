@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/map.h"
+#include "daemon/core/objects/ns-parts.h"
 #include "daemon/tier/disk.h"
 
 struct ns;
@@ -32,37 +33,6 @@ struct tenant;
 
 struct space_entry;
 struct space_load;
-
-/* In struct ns. All zero: the namespace has nothing on a disk. */
-struct ns_space {
-        struct disk_space *disk; /* borrowed; NULL: none, or no more */
-        struct space_load *load; /* under way; NULL: over */
-        bool is_kept;            /* the namespace is of the daemon before this one */
-        bool is_ready;
-        struct space_entry
-                *entries;         /* owned; found at the start; NULL once all are pages, or gone */
-        uint32_t n_entries, room; /* of them; there is room for */
-        uint64_t sort_iter;       /* of disk_page_next() */
-        struct map heads;     /* hash of a parent's key -> 1 + the first of its unclaimed entries */
-        uint32_t claimed;     /* 1 + the first of those that can be pages now; 0: none */
-        uint32_t n_left;      /* that weren't looked at yet: claimed, or in heads */
-        bool drops_missing;   /* pages from missing_page on that the disk hasn't go */
-        bool removes_unknown; /* entries from unknown_iter on that are no page's go */
-        uint32_t missing_page;
-        uint64_t unknown_iter; /* of disk_page_next() */
-};
-
-/* What has gone is being looked for, a slice at a time. */
-static inline bool space_is_cleaning(const struct ns_space *s)
-{
-        return s->drops_missing || s->removes_unknown;
-}
-
-/* What the disk has is being looked at, a slice at a time: there are more entries to find. */
-static inline bool space_is_sorting(const struct ns_space *s)
-{
-        return s->entries && !s->is_ready;
-}
 
 /*
  * The namespace is there, and may have a disk below it. is_kept: with pages of the daemon before.
@@ -90,9 +60,6 @@ void space_erase_strangers(const struct store *s);
 
 /* Its pages have another version from now on, and so another space. It was raised. */
 void space_renew(struct ns *ns);
-
-/* Pages can be sent there now: it is loaded, and the disk works. */
-bool space_takes(const struct ns *ns);
 
 /* A page of the disk that is about to be FREE, or is invalidated: its entry goes. */
 void space_forget(struct ns *ns, uint32_t page);

@@ -9,19 +9,17 @@
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/happened.h"
 #include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/carry.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/space.h"
+#include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/reclaim/recall.h"
-#include "daemon/core/tiers/fetch.h"
+#include "daemon/core/records/shared.h"
 #include "daemon/tier/mover.h"
-
-/* Entries of a disk that become pages in one turn of the loop: less than a millisecond. Not tuned.
- */
-#define SPACE_STEP 256
 
 /* ---- which ---------------------------------------------------------------------------------- */
 
@@ -269,7 +267,7 @@ static void finish(struct transfer *t)
         leave_sets(t);
         free(t);
         if (kind != TRANSFER_DOWN)
-                fetch_ended(ns, kind, from, to, result);
+                ns_store(ns)->listeners->transfer_ended(ns, kind, from, to, result);
 }
 
 /* Of one that is over all transfers end, and more may begin meanwhile. */
@@ -289,6 +287,14 @@ static void finish_all(struct carry *c)
                         finish(t);
         } while (t);
         carry_free(c);
+}
+
+void transfers_end(struct store *s)
+{
+        struct carry *c;
+
+        while ((c = carry_next_over(s)))
+                finish_all(c);
 }
 
 /* ---- its beginning --------------------------------------------------------------------------- */
@@ -346,20 +352,7 @@ void transfer_hurry(struct transfer *t)
         carry_hurry(t->carry);
 }
 
-bool transfer_work(struct store *s)
-{
-        struct carry *c;
-        bool more;
-
-        while ((c = carry_next_over(s)))
-                finish_all(c);
-        more = space_work(s, SPACE_STEP);
-        more |= fetch_work(s);
-        more |= carry_start(s);
-        return more || !list_is_empty(&s->transfers);
-}
-
-static void stop_wanting(struct transfer *t)
+void transfer_stop_wanting(struct transfer *t)
 {
         t->is_unwanted = true;
         carry_leave(t->carry, t->place);
@@ -374,24 +367,10 @@ bool transfer_call_off(struct ns *ns)
                         continue;
                 if (is_in_policy(t))
                         ns->evict->unlock(ns->policy, t->from);
-                stop_wanting(t);
+                transfer_stop_wanting(t);
                 any = true;
         }
         return any;
-}
-
-bool transfer_takes(struct ns *ns, uint32_t page)
-{
-        struct transfer *found = NULL;
-
-        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
-                if (t->ns == ns && t->kind == TRANSFER_COPY && t->to == page && !t->is_unwanted)
-                        found = t;
-        if (!found)
-                return false;
-        ns_set_state(ns, page, PAGE_MOVING);
-        stop_wanting(found);
-        return true;
 }
 
 void transfer_forget_ns(struct ns *ns)

@@ -22,27 +22,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/list.h"
+#include "daemon/core/objects/transfer.h"
 
 struct ns;
 struct store;
 struct extent_set;
 struct carry;
-
-enum transfer_kind { TRANSFER_DOWN, TRANSFER_UP, TRANSFER_COPY, TRANSFER_PUT };
-
-struct transfer {
-        struct list_link link; /* store.transfers */
-        struct ns *ns;         /* borrowed */
-        enum transfer_kind kind;
-        uint32_t from, to;
-        uint64_t from_generation, to_generation;
-        uint64_t bytes;             /* of the page, plain */
-        struct extent_set *sets[2]; /* of `from`, `to` */
-        struct carry *carry;        /* which has it, as its page `place` */
-        uint32_t place;
-        bool is_unwanted; /* called off: a copy whose page was given back, a way down */
-};
 
 /*
  * `from` is SEALED, not stale and in no window (of a COPY: SEALED or DETACHED). `to` is MOVING, on
@@ -67,13 +52,8 @@ void transfer_hurry(struct transfer *t);
 /* What is on its way down is a victim again at once: a lease lacks pages. False: there was none. */
 bool transfer_call_off(struct ns *ns);
 
-/* Ends what is over, and starts what can be. Sets may be gone after. True while something is under
- * way. */
-bool transfer_work(struct store *s);
-
-/* Of ns_free_page(): a page into which bytes are being copied isn't free before that is over. True:
- * it is MOVING until then. */
-bool transfer_takes(struct ns *ns, uint32_t page);
+/* Nobody wants the transfer any more: it ends as soon as it can, and its bytes are of no use. */
+void transfer_stop_wanting(struct transfer *t);
 
 /* The namespace goes, and its sets: nothing of the mover's touches them when it returns. That takes
  * at most a piece of a copy (mover.h). */
@@ -88,5 +68,8 @@ uint32_t transfer_count(const struct ns *ns, enum transfer_kind kind);
 /* For the checker: MOVING pages of the namespace that are known here; is the page one? */
 uint64_t transfer_count_moving(const struct ns *ns);
 bool transfer_moves_to(const struct ns *ns, uint32_t page);
+
+/* All transfers end whose bytes are there, or won't be. Sets may be gone after. */
+void transfers_end(struct store *s);
 
 #endif

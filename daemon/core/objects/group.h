@@ -20,13 +20,11 @@
 
 #include "base/list.h"
 #include "base/map.h"
-#include "daemon/core/clients/grants.h"
-#include "daemon/core/clients/leave.h"
-#include "daemon/core/clients/magazine.h"
-#include "daemon/core/clients/pin-counts.h"
 #include "daemon/core/ground/chore.h"
+#include "daemon/core/ground/pin-counts.h"
 #include "daemon/core/objects/ns.h"
-#include "daemon/core/quota/wait.h"
+#include "daemon/core/objects/wait.h"
+#include "proto/shm.h"
 
 struct store;
 struct tenant;
@@ -88,6 +86,30 @@ enum mapped_bits {
         MAPPED_NAMED = 1 << 4,      /* a client that goes on said so (resume.h) */
 };
 
+/* GRANTED pages of one group in one namespace. */
+struct grants {
+        struct list_link link; /* group.grants */
+        struct group *group;   /* borrowed */
+        struct ns *ns;         /* borrowed */
+        uint32_t head;         /* page index, PAGE_NONE */
+        uint32_t n_pages;
+        uint32_t n_given_back;    /* of these, page.given_back */
+        uint32_t n_attach;        /* attachments of the group to ns; freed with the last */
+        struct list_link closing; /* struct attach.grants_link: not counted there any more */
+        bool is_reporting; /* a REPORT is under way (report_pages()): pages have page.reported */
+};
+
+struct magazine {
+        uint32_t pages[SHM_MAGAZINE_SLOTS]; /* page + 1 as put there; 0: empty, or seen to be
+                                               claimed */
+        uint32_t n_pages;
+        uint32_t level;       /* filled up to; grows while the client empties it fast */
+        uint64_t refill_nsec; /* when it was filled last */
+        uint64_t n_put;       /* as in the segment: put less taken back */
+        bool tampered;        /* the client stored into a slot: told once */
+        bool is_short;        /* sets are being made for what it lacked at the last refill */
+};
+
 struct attach {
         struct list_link member_link, ns_link;
         struct member *member;   /* borrowed */
@@ -122,117 +144,10 @@ struct attach {
         void *closed_data;
 };
 
-/*
- * Joins the group with `token`, or starts a new one where token is NULL. 0; -ENOENT: no such group
- * of this tenant; -EMFILE: the tenant's max_clients; -ENOMEM.
- */
-int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
-        struct member **ret_member, struct detail *d);
-
-/* The same, but that the group is made, with this token, where there is none. Never -ENOENT. */
-int member_new_or_join(struct tenant *t, const uint8_t *token, bool metadata_only,
-        struct member **ret_member, struct detail *d);
-
-/* Of recovery: with the id that it had, in the group that has this id and token, which is made
- * where the tenant has none. NULL: no memory. */
-struct member *member_adopt(struct tenant *t, uint64_t id, uint32_t group_id,
-        const uint8_t group_token[GROUP_TOKEN_BYTES]);
-
-/* Whether it may lease, publish, free, report and invalidate from now on. A reader's magazine is
- * empty; what is granted to its group stays so until that frees it or ends. */
-void member_set_read_only(struct member *m, bool read_only);
-
-/* It publishes nothing more: nobody waits for what it announced. Safe to repeat. */
-void member_withdraw(struct member *m);
-
-/* Its process is dead; what it has mapped may be written to until it is freed. Safe to repeat. */
-void member_linger(struct member *m);
-
-/* The group goes where nobody is in it, or leaving it, any more. */
-void group_settle(struct group *g);
-
-struct attach_options {
-        const char *device;  /* NULL, "": none is named */
-        bool keep_page_zero; /* fixed by the first who opens it */
-        const char *set;     /* likewise (nsset.h). NULL, "": none is named */
-        uint32_t set_size;
-        uint64_t expire_nsec; /* 0: says nothing. Of those that say one the last is right; readers
-                                 don't count */
-        uint64_t frame;       /* number of the request; 0: none */
-        /* Fixed by the first who opens it; who asks for none takes what there is. */
-        enum codec host_codec, disk_codec;
-        uint64_t stride_bytes; /* likewise; 0: any */
-};
-
-/*
- * Opens or creates the namespace. Layout is checked. 0 (also where another version retired the old
- * contents); KVL_STATUS_LAYOUT with both layouts in the sentence, or for a read-only member where
- * the version differs; -ENOENT: no such device, or no such namespace and the member is read-only;
- * -EACCES: a device is kept for one tenant alone (placing.h); -EINVAL; -EEXIST: this member has it
- * open already, or as nsset_join(); -ENOMEM; KVL_STATUS_DRAINING for a new namespace.
- */
-int attach_open_with(struct member *m, const char *name, const struct ns_layout *layout,
-        const struct attach_options *o, struct attach **ret_attach, struct detail *d);
-
-/* With these options alone. */
-int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
-        const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d);
-
-/* Of recovery: the namespace is open, with the ns_id and the version that it had. NULL: no memory.
- */
-struct attach *attach_adopt(struct member *m, struct ns *ns, uint32_t id, uint64_t version_epoch);
-
-/* Gives the attachment a pin segment and a magazine. 0; -EEXIST: it has them; -ENOMEM, -EMFILE. */
-int attach_share(struct attach *a, struct detail *d);
-
-/* Of recovery: the segment that it had, with what lies in its magazine. Takes the fd, which has the
- * right size, on success only. 0; -ENOMEM. */
-int attach_adopt_share(struct attach *a, int fd);
-
-/* Takes over what the client did in its pin segment: pages claimed, lookups counted. Returns as
- * magazine_settle(); nothing where it has none. */
-bool attach_settle(struct attach *a);
-
-/* Pins of the member, in segments or not. O(bound pages of its namespaces). */
-uint64_t member_count_pins(const struct member *m);
-
-/*
- * Whether the client may take n pins more over the socket: 0; KVL_STATUS_QUOTA with the sentence.
- * attach_check_page_pins(): n of them on this page, by PAGE_MAX_CLIENT_PINS alone.
- */
-int attach_check_pins(const struct attach *a, uint32_t n, struct detail *d);
-int attach_check_page_pins(const struct attach *a, uint32_t page, uint32_t n, struct detail *d);
-
-/* The member has one more pin of the page, for which attach_reserve_pins() made room, and which
- * attach_check_page_pins() allows. */
-void attach_note_pin(struct attach *a, uint32_t page);
-
 /* 0; KVL_STATUS_STALE with the sentence: the namespace changed its version after this attachment
  * was opened. */
 int attach_check_version(const struct attach *a, struct detail *d);
 
 struct attach *attach_find(struct member *m, uint32_t id);
-
-/*
- * Exports the extents of a bound set for planes first..first+max-1 and notes that the member has
- * the set mapped from now on. Returns their number (> 0) with owned handles in ret_handles;
- * -ENOENT: the set is not bound, or recalled and nothing in it is held; -EINVAL: plane out of
- * range; -EACCES: metadata-only; -ENOMEM, -EIO.
- */
-int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, uint32_t max,
-        struct extent_handle *ret_handles, struct detail *d);
-
-/* The member counts as having mapped the set. 0; -ENOMEM. */
-int attach_note_mapped(struct attach *a, struct extent_set *set);
-
-/* It hasn't, or not any more: the set may be gone after. Nothing where it didn't count as mapped.
- */
-void attach_forget_mapped(struct attach *a, uint32_t set_index);
-
-/*
- * The member has unmapped a set that is recalled and idle. 0: it may be unbound now. -ENOENT: the
- * member doesn't have it mapped; -EBUSY: the set isn't recalled, or pages of it are held.
- */
-int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d);
 
 #endif

@@ -13,16 +13,13 @@
 #include "base/divide.h"
 #include "base/list.h"
 #include "base/parse.h"
-#include "daemon/core/catalog/records.h"
-#include "daemon/core/catalog/shared.h"
 #include "daemon/core/ground/chore.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/ground/geometry.h"
 #include "daemon/core/ground/page.h"
-#include "daemon/core/moves/space.h"
+#include "daemon/core/objects/ns-parts.h"
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/leasable.h"
 #include "policy/ahead.h"
 #include "policy/ancestors.h"
 #include "policy/evict.h"
@@ -145,35 +142,6 @@ struct ns {
 };
 static_assert(offsetof(struct ns, name) == 0, "probes");
 
-/* Fixed when it is made. */
-struct ns_options {
-        bool keep_page_zero;           /* page 0 is never granted */
-        uint64_t stride_bytes;         /* as of ns_geometry_of() */
-        enum codec codecs[TIER_COUNT]; /* of what lies in tiers below the device */
-};
-
-/*
- * On the device and what is below it (pool.below). 0; -EINVAL: pages below store.min_page_bytes,
- * the layout's geometry, or a layout that a codec has no use for; -EMFILE: NS_MAX_PER_TENANT;
- * -ENOMEM. Name and layout are checked already.
- */
-int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct ns_layout *layout,
-        const struct ns_options *options, struct ns **ret_ns, struct detail *d);
-
-/* What is kept of a namespace, and was looked at. */
-struct ns_kept {
-        struct records records;
-        const struct records_options *options; /* in the records */
-        int index_fd, reader_fd;
-};
-
-/*
- * A namespace of the daemon before this one, without its sets: as ns_new() leaves it but for what
- * the records say. Takes `kept` on success only. 0; -EINVAL: the descriptors aren't of its index
- * segment; -ENOMEM.
- */
-int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns);
-
 struct ns *ns_find(struct tenant *t, const char *name);
 
 static inline struct store *ns_store(const struct ns *ns)
@@ -284,19 +252,6 @@ bool ns_page_is_stale(const struct ns *ns, const struct page *p);
 /* Pages that can be found. */
 uint64_t ns_count_findable(const struct ns *ns);
 
-uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES]);
-
-/* Every change of a page's state, so that ns.device.n_pages is right and clients see it. */
-void ns_set_state(struct ns *ns, uint32_t page, enum page_state s);
-
-/* The same of a page that leaves FREE, as its next generation: whatever `s` gives a meaning was
- * stored. */
-void ns_set_granted(struct ns *ns, uint32_t page, enum page_state s);
-
-/* The one way a page becomes FREE: not pinned, out of the index. Gives its set back where that
- * leaves it idle. */
-void ns_free_page(struct ns *ns, uint32_t page);
-
 /* Idle sets stay, because a lease waits for what is being made. Recalled ones don't. */
 static inline bool ns_awaits_sets(const struct ns *ns)
 {
@@ -336,81 +291,7 @@ static inline uint64_t ns_n_sets(const struct ns *ns)
         return n;
 }
 
-/* Of a set that was busy: given back where it is idle now. */
-void ns_settle_set(struct extent_set *set);
-
-/* Gives idle sets back after a call that kept them. */
-void ns_trim(struct ns *ns);
-
-/* The page, whose place in its text is noted (page_note.depth), continues `parent` in the prefix
- * tree (PAGE_NONE: begins a text). */
-void ns_enter_tree(struct ns *ns, uint32_t page, uint32_t parent);
-
-/* The page, a leaf, isn't in the prefix tree any more. */
-void ns_leave_tree(struct ns *ns, uint32_t page);
-
-/* The page of the prefix tree that lies `depth` pages deep in the text that ends with this one:
- * 1..the page's own depth. Hardly longer for long texts (policy/ancestors.h). */
-uint32_t ns_page_of_text(const struct ns *ns, uint32_t page, uint32_t depth);
-
-/* A SEALED page that is out of index, tree and policy, because another has its place: DETACHED
- * while somebody reads it, else FREE. */
-void ns_leave_page(struct ns *ns, uint32_t page);
-
-/* A page that can't be found any more, and that nobody pins over the socket. Retired: nor in a
- * segment. DETACHED while a segment pins it or a window holds it, else FREE. */
-void ns_let_go(struct ns *ns, uint32_t page, bool is_retired);
-
-/* Pins of one member or another, counted per page. The first holds it, the last lets it go. */
-void ns_pin_page(struct ns *ns, uint32_t page);
-void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n);
-
-/* A session's window holds the page beside index and tree (session.h): where it leaves these it is
- * DETACHED, and free once no window holds it and nobody pins it. */
-void ns_keep_page(struct ns *ns, uint32_t page);
-void ns_unkeep_page(struct ns *ns, uint32_t page);
-
 /* DETACHED, held by windows and by nothing else that the daemon knows of. */
 bool ns_page_is_kept(const struct ns *ns, uint32_t page);
-
-/* DETACHED, not watched, and who holds it was never counted: freed where nobody does, watched where
- * a segment pins it. */
-void ns_settle_page(struct ns *ns, uint32_t page);
-
-/* The page is met with pins in segments and none of its own: the policy has it as held, or it is
- * DETACHED. From now on ns_look_again() looks after it. */
-void ns_watch(struct ns *ns, uint32_t page);
-
-/* Watched pages looked at by what can't wait for all: below a millisecond with 64 clients. Not
- * tuned. */
-#define NS_LOOK_PAGES 4096
-
-/*
- * Nobody tells the daemon when a pin in a segment goes: looks at what is watched, at most `budget`
- * pages, those first that it hasn't looked at for longest. Pages that are idle now can be evicted
- * again, DETACHED ones are freed. O(budget * clients).
- */
-void ns_look_again(struct ns *ns, uint32_t budget);
-
-/* Pages pinned by whomever, in segments or over the socket: their number; fn (may be NULL) gets
- * each. O(bound pages * clients). */
-uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *data), void *data);
-
-/*
- * Everything cached becomes unfindable at once, at a cost that doesn't depend on how much there is;
- * ns_sweep() frees it later. *ret_pages: pages that were findable. Tells store.on_stale. 0 or
- * -ENOMEM (unchanged).
- */
-int ns_invalidate(struct ns *ns, uint64_t *ret_pages);
-
-/* A bound page: where it is stale it is freed, or DETACHED while somebody pins it. */
-void ns_sweep_page(struct ns *ns, uint32_t page);
-
-/* Looks at up to `budget` page records, frees or detaches the stale ones. True while there are
- * more. */
-bool ns_sweep(struct ns *ns, uint32_t budget);
-
-/* No attachments, nor any that is closing. Frees everything it holds. */
-void ns_free(struct ns *ns);
 
 #endif

@@ -21,8 +21,7 @@
 
 #include "base/list.h"
 #include "daemon/core/ground/page.h"
-#include "daemon/core/quota/account.h"
-#include "daemon/core/quota/region.h"
+#include "daemon/core/objects/stake.h"
 #include "gpu/device.h"
 #include "policy/tier.h"
 
@@ -86,12 +85,14 @@ enum recall_kind {
         RECALL_COMPACT, /* soft; what is cached is moved to other sets instead of dropped */
 };
 
+#define RECALL_PASSED UINT64_MAX /* a deadline that has passed */
+
 struct set_recall {
         struct list_link link; /* store.recalls, but for RECALL_NONE */
         enum recall_state state;
         enum recall_kind kind;
         bool left_windows; /* sessions hold no page of it any more (sessions_leave_set()) */
-        bool is_sunk;      /* of what is cached nothing more goes down a tier (recall.c) */
+        bool is_sunk;      /* of what is cached nothing more goes down a tier (recall-work.c) */
         uint32_t sink_at;  /* until then: the page to send down next, in the set */
         uint32_t n_purged; /* pages that were gone through */
         bool in_visit;     /* isn't unbound under who looks at it */
@@ -101,7 +102,7 @@ struct set_recall {
         uint64_t begun_nsec;
         struct tenant *by;      /* who gets it; borrowed; NULL: nobody, or a tenant that is gone */
         uint64_t timeout_nsec;  /* 0: the default */
-        uint64_t deadline_nsec; /* 0: not set yet; UINT64_MAX: passed */
+        uint64_t deadline_nsec; /* 0: not set yet; RECALL_PASSED */
         uint32_t compact_at;    /* compact.h: the page to look at next, in the set */
         uint64_t give_up_nsec;  /* likewise: called off then; 0: not set yet */
 };
@@ -111,7 +112,7 @@ struct extent_set {
                                        tier->sets_preparing; pool.orphans */
         struct list_link room_link; /* tier->sets_room while n_free > 0 and it isn't recalled */
         struct list_link announced_link; /* ns.announced_sets while first_announced > 0 */
-        uint32_t first_announced;        /* page + 1 of announce.c's list; 0: none */
+        uint32_t first_announced;        /* page + 1 of announced.c's list; 0: none */
         struct ns *ns;                   /* borrowed; NULL: an orphan */
         struct ns_tier *tier;            /* of ns */
         struct pool *pool;               /* tier->pool */
@@ -139,67 +140,11 @@ struct extent_set {
         struct extent *extents[]; /* owned */
 };
 
-/*
- * Binds the lowest free set slot of a tier of the namespace: charge, extents, page records. 0 with
- * *ret_set; KVL_STATUS_QUOTA, KVL_STATUS_FULL (also: the namespace has no slot left); -ENOMEM, -EIO
- * from the device. Nothing stays behind on failure. On a queue: -EINPROGRESS, the set is PREPARING;
- * pool_reap() binds it, or leaves why not in ns.failure for a lease that waits.
- */
-int set_bind_in(struct ns *ns, enum tier_kind kind, struct extent_set **ret_set, struct detail *d);
-
-/* On the device. */
-int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d);
-
-/*
- * Binds a set that the daemon before this one had bound, with its extents (taken on success only;
- * `extents` has their handles where the pool has a queue). Its page records are as they were, and
- * counted by the caller, who makes its list of FREE pages. 0 or -ENOMEM.
- */
-int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
-        const struct job_extent *extents, struct extent_set **ret_set);
-
-/* Of a set that is adopted: the page, which is FREE, comes first in its list. */
-void set_list_page(struct extent_set *set, uint32_t page);
-
-/* Its list of FREE pages was made by who adopted it. */
-void set_adopted(struct extent_set *set);
-
-/*
- * The queue has something to say: sets that are made are bound, those that failed are gone. Then
- * the leases that waited are to be tried again, in order, and then store_settle(). Number of jobs.
- */
-unsigned pool_reap(struct pool *pool);
-
-/* What sets on a device are made of, for ns_geometry_of(). */
-struct set_source pool_set_source(const struct pool *pool);
-
-/* Its namespace goes while it is PREPARING. */
-void set_orphan(struct extent_set *set);
-
-/* After the queue's end, which never says that they are made. */
-void pool_forget_orphans(struct pool *pool);
-
 /* Of its n-th extent, for keep.h. */
 static inline uint32_t set_extent_number(const struct extent_set *set, uint32_t n)
 {
         return set->first_extent + n;
 }
-
-/* A handle of the n-th extent for another process, to be closed by the caller. 0 or -errno. */
-int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *ret_handle);
-
-/*
- * Where the bytes of a page, in one plane, lie in this process; of an encoded page those of all its
- * planes. Maps the whole set, until it goes. Of memory of the host, inline. NULL: no memory, no
- * addresses.
- */
-uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane);
-
-/* No page of it is in use and nobody has it mapped. Frees the set. */
-void set_unbind(struct extent_set *set);
-
-/* Frees a set with whatever is cached in it, because its namespace goes. Nobody has it mapped. */
-void set_discard(struct extent_set *set);
 
 static inline bool set_is_idle(const struct extent_set *set)
 {
@@ -207,27 +152,22 @@ static inline bool set_is_idle(const struct extent_set *set)
                !set->recall.in_visit;
 }
 
-/* Recalled, and nothing of it is held: nobody ever will. */
-static inline bool recall_is_idle(const struct extent_set *set)
+/* No page of the set is in use, and none is on its way. */
+static inline bool set_is_unheld(const struct extent_set *set)
 {
-        return set->recall.state != RECALL_NONE && set->n_free == set->n_usable && set->n_busy == 0;
+        return set->n_free == set->n_usable && set->n_busy == 0;
 }
 
-/* What a page is taken for: GRANTED, with whom it is granted to (page.h), or MOVING. */
-struct page_use {
-        enum page_state state;
-        uint32_t owner;
-        uint32_t seq;
-        uint64_t client;
-};
+/* The set is recalled, and nothing of it is held: nobody ever will. */
+static inline bool recall_is_idle(const struct extent_set *set)
+{
+        return set->recall.state != RECALL_NONE && set_is_unheld(set);
+}
 
-/*
- * Takes a FREE page off the set's list, in its next generation; set_take_page(): the first, of a
- * list that isn't empty. Putting it back makes it FREE; go through ns_free_page(), which also gives
- * an idle set back.
- */
-void set_take(struct extent_set *set, uint32_t page, const struct page_use *use);
-uint32_t set_take_page(struct extent_set *set, const struct page_use *use);
-void set_put_page(struct extent_set *set, uint32_t page);
+/* The set's recall is soft, and something of it is held: it has no deadline yet. */
+static inline bool recall_is_pressable(const struct extent_set *set)
+{
+        return set->recall.state == RECALL_ASKED && set->recall.kind != RECALL_FORCED;
+}
 
 #endif

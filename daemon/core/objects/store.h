@@ -12,11 +12,12 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/list.h"
+#include "base/macros.h"
 #include "base/segment.h"
 #include "daemon/core/ground/chronicle.h"
-#include "daemon/core/ground/discard.h"
 #include "daemon/core/ground/keep.h"
-#include "daemon/core/ground/state.h"
+#include "daemon/core/ground/state-root.h"
+#include "daemon/core/objects/discard.h"
 #include "daemon/core/objects/pool.h"
 #include "policy/evict.h"
 
@@ -28,6 +29,7 @@ struct attach;
 struct client_table;
 struct mover;
 struct disk_file;
+struct core_listeners;
 
 struct store_counters {
         uint64_t lookups;     /* requests */
@@ -52,6 +54,7 @@ struct store_counters {
 enum request_event { REQUEST_FOUND, REQUEST_PUBLISHED, REQUEST_ENDED };
 
 struct store {
+        const struct core_listeners *listeners; /* wiring.c's; borrowed */
         struct list_link pools; /* struct pool.link, of devices; the first is the default one */
         struct list_link
                 lower_pools;      /* struct pool.link, of what lies below devices (pool.below) */
@@ -140,38 +143,6 @@ struct store {
         struct state_root own_state; /* where nothing is kept */
 };
 
-/* What lies on disks is durable, and stays there; pages are as they are. False: as store_deinit().
- */
-bool store_close_disks(struct store *s);
-
-void store_init(struct store *s, const struct evict_ops *evict);
-
-/* No members are left. Frees everything, gives all memory back. False: a driver hangs, and the
- * thread that waits for it is left behind: the process should end by _exit(). */
-bool store_deinit(struct store *s);
-
-/* Takes the device, on success only. 0; -EEXIST: a pool with this device name; -ENOMEM; -EINVAL
- * (budget < one set of extent_bytes). */
-int store_add_pool(struct store *s, struct device *device, uint64_t budget_bytes,
-        uint64_t extent_bytes, struct detail *d);
-
-/* The same for a device behind a queue. */
-int store_add_queue(struct store *s, struct queue *queue, uint64_t budget_bytes,
-        uint64_t extent_bytes, struct detail *d);
-
-/*
- * What is cold in `above`, a pool, goes to memory of the host from now on. Takes the device on
- * success only. It is before the first namespace of `above`, and `above` has nothing below it. 0;
- * -ENOMEM; -EINVAL (budget < one set of extent_bytes).
- */
-int store_add_below(struct store *s, struct pool *above, struct device *device,
-        uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d);
-
-/* The same, to a disk, which it takes on success only. NULL: one that can't be had now; no page
- * goes there, and nothing is known of those that are there. */
-int store_add_disk(struct store *s, struct pool *above, struct disk_file *disk,
-        uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d);
-
 /* The pool after this one (NULL: the first), devices' before those below them; NULL: the end. */
 struct pool *store_next_pool(const struct store *s, const struct pool *pool);
 
@@ -196,32 +167,10 @@ static inline uint32_t store_now_sec(const struct store *s)
         return (uint32_t)(s->now_nsec / NSEC_PER_SEC);
 }
 
-/* evict->work() of the namespaces in which something happened since the last call. */
-void store_policy_work(struct store *s, uint64_t now_nsec);
-
-/* Time goes on: every call that is given one passes it here. Never back. */
-void store_set_now(struct store *s, uint64_t now_nsec);
-
-/*
- * After pool_reap(), once the leases that waited have been tried again: magazines that were short
- * get their pages, and what nobody needs is given back.
- */
-void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec);
-
-/* One step of background work (sweeping, expiry): at most twice `budget` page records. True while
- * there is more. */
-bool store_work(struct store *s, uint32_t budget);
-
-/* Drops all cached pages of a tenant, or of one namespace of it. `remove` also frees namespaces
- * that nobody has open; *ret_kept: those that it left, emptied, because clients have them open. 0
- * or -ENOMEM. */
-int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
-        uint64_t *ret_pages, uint64_t *ret_kept);
-
-/*
- * Whole-state checker: every invariant of docs/ARCHITECTURE.md ("Life of a page"). 0 with what was
- * looked at; -EUCLEAN with the first violation in the sentence; -ENOMEM.
- */
-int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct detail *d);
+/* Time goes on, and never back: every call that is given a time passes it here. */
+static inline void store_set_now(struct store *s, uint64_t now_nsec)
+{
+        s->now_nsec = MAX(s->now_nsec, now_nsec);
+}
 
 #endif

@@ -11,9 +11,8 @@
 
 #include "base/list.h"
 #include "base/parse.h"
-#include "daemon/core/quota/account.h"
-#include "daemon/core/quota/region.h"
-#include "daemon/core/quota/sizing.h"
+#include "daemon/core/objects/sizing.h"
+#include "daemon/core/objects/stake.h"
 #include "gpu/device.h"
 #include "policy/place.h"
 #include "policy/tier.h"
@@ -100,44 +99,9 @@ static_assert(offsetof(struct tenant, name) == 0, "probes");
 /* What attributes say of a tier. */
 uint64_t tenant_limit(const struct tenant_attrs *attrs, enum tier_kind tier);
 
-/*
- * 0; -EEXIST; -EINVAL (name, range; a reservation of a dynamic tenant, or beyond the limit);
- * -ENOSPC, -ENOENT: as tenant_reserve(); -ENOMEM.
- */
-int tenant_new(struct store *s, const char *name, const struct tenant_attrs *attrs,
-        struct tenant **ret_tenant, struct detail *d);
-
-/*
- * Takes effect at once: nothing new is bound beyond a lower limit, in each tier. Where more is
- * charged, idle sets are given back and cached pages evicted in sets that nobody has mapped, a
- * slice of them now; of what remains as many sets are recalled as are too many, those first
- * (reclaim_over_limits()). A higher limit later calls no recall off.
- * Reservations stay where they are (and as large as the sizer made them) unless class,
- * reserve_bytes, or where the tenant is placed differs. 0; -EINVAL, -ENOSPC, -ENOENT: unchanged.
- */
-int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct detail *d);
-
-/*
- * Reserves `bytes` in sum over the devices, as the tenant is placed: all of it or nothing, at once
- * (region.h). attrs.reserve_bytes isn't touched. 0; -ENOSPC: unchanged, *ret_missing (may be NULL)
- * says by how much it is too large, and the sentence how much is left and who holds it; -ENOENT:
- * placed on a device that isn't there.
- */
-int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, struct detail *d);
-
-/* It has no members. What it has on disks stays there. */
-void tenant_free(struct tenant *t);
-
-/* It has no members, but what some have left goes yet (leave.h): -EBUSY with the sentence. */
-int tenant_refuse_leaving(const struct tenant *t, struct detail *d);
-
-/* -EBUSY while it has members, or what they left goes yet; with memory or namespaces only where
- * `force`; -ENOMEM. 0: it is freed, and what it has on disks is gone (space_promise()). */
-int tenant_remove(struct tenant *t, bool force, struct detail *d);
-
 struct tenant *tenant_find(struct store *s, const char *name);
 
-/* For the checker: what is wrong with its accounts, or NULL. */
-const char *tenant_check(const struct tenant *t);
+/* What the tenant has in that pool. Never NULL for a tenant and a pool of one store. O(pools). */
+struct stake *stake_find(const struct tenant *t, const struct pool *pool);
 
 #endif

@@ -9,19 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct account {
-        uint64_t limit_bytes;
-        uint64_t charged_bytes; /* may exceed the limit only after the limit was lowered, or
-                                   by what is held up (discard.h) */
-};
-
-struct stake;
-
-struct charge {
-        struct account *tenant, *pool; /* borrowed; NULL: not taken, or not any more */
-        struct stake *stake;           /* borrowed; NULL with `tenant` */
-        uint64_t bytes;
-};
+#include "daemon/core/objects/stake.h"
 
 /*
  * Charges the stake, its account (the tenant's of that tier) and its pool, or none. 0;

@@ -8,22 +8,18 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/parse.h"
-#include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/reclaim/recall.h"
-#include "daemon/core/reclaim/reclaim.h"
+#include "daemon/core/quota/account.h"
+#include "daemon/core/quota/wait.h"
 #include "policy/share.h"
 
 /* Longer than between two attempts of a client that wants memory, shorter than people wait. Not
  * tuned. */
 #define WANTS_NSEC NSEC_PER_SEC
-
-/* Of a soft recall: until then others' memory isn't looked for in its stead. Not tuned. */
-#define PATIENCE_NSEC NSEC_PER_SEC
 
 const char *lease_reason_name(enum lease_reason r)
 {
@@ -93,14 +89,6 @@ void stake_free(struct stake *s)
                 free_scratch(&pool->fairness);
 }
 
-struct stake *stake_find(const struct tenant *t, const struct pool *pool)
-{
-        list_for_each (s, &t->stakes, struct stake, tenant_link)
-                if (s->pool == pool)
-                        return s;
-        return NULL;
-}
-
 bool stake_is_safe(const struct stake *s)
 {
         list_for_each (ns, &s->tenant->namespaces, struct ns, link) {
@@ -124,7 +112,7 @@ static bool wants(const struct stake *s)
 }
 
 /* Nothing is reserved below devices. */
-static bool keeps_to_reserve(const struct stake *s)
+bool stake_keeps_to_reserve(const struct stake *s)
 {
         const struct tenant_attrs *attrs = &s->tenant->attrs;
 
@@ -151,7 +139,7 @@ static uint64_t left_of_limit(const struct stake *s)
 
 static uint64_t demand(const struct stake *s)
 {
-        if (!wants(s) || keeps_to_reserve(s))
+        if (!wants(s) || stake_keeps_to_reserve(s))
                 return stake_excess(s);
         return excess_with(s, left_of_limit(s));
 }
@@ -197,7 +185,7 @@ static uint64_t all_lendable(const struct pool *pool)
 }
 
 /* Missing, and not lent. */
-static uint64_t due(const struct pool *pool)
+uint64_t region_due(const struct pool *pool)
 {
         uint64_t missing = region_missing(pool), lent = missing > 0 ? all_lendable(pool) : 0;
 
@@ -240,7 +228,7 @@ static uint64_t all_backed(const struct pool *pool)
 
 /* What came free backs the reservations that aren't backed; what was lent isn't when it is no more
  * to be. */
-static void back(struct pool *pool)
+void region_back(struct pool *pool)
 {
         uint64_t taken, there;
 
@@ -265,13 +253,13 @@ static bool is_there(const struct stake *s, uint64_t bytes)
 {
         if (region_missing(s->pool) == 0)
                 return true;
-        back(s->pool);
+        region_back(s->pool);
         return s->pool->account.charged_bytes + bytes + all_backed(s->pool) - backed(s) <=
                s->pool->account.limit_bytes;
 }
 
 /* The rule, were the stake charged `bytes` more. */
-static bool keeps_rule(const struct stake *s, uint64_t bytes)
+bool region_has_room(const struct stake *s, uint64_t bytes)
 {
         const struct pool *pool = s->pool;
         uint64_t limit = pool->account.limit_bytes, sum;
@@ -291,7 +279,7 @@ static uint64_t most_of_pool(const struct stake *s)
         const struct pool *pool = s->pool;
         uint64_t others = pool->reserved_bytes - s->reserve_bytes, lent = 0;
 
-        if (keeps_to_reserve(s))
+        if (stake_keeps_to_reserve(s))
                 return s->reserve_bytes;
         list_for_each (o, &pool->stakes, struct stake, pool_link)
                 lent += o != s && o->tenant->attrs.lend_idle_reserve ? o->reserve_bytes : 0;
@@ -308,7 +296,7 @@ uint64_t region_free(const struct stake *s)
         const struct account *limit = s->account, *budget = &s->pool->account;
         uint64_t left = budget->limit_bytes - MIN(budget->charged_bytes, budget->limit_bytes);
         uint64_t reserved = MIN(s->pool->idle_reserve_bytes - stake_idle(s), left);
-        uint64_t most = keeps_to_reserve(s) ? MIN(left, stake_idle(s)) : left - reserved;
+        uint64_t most = stake_keeps_to_reserve(s) ? MIN(left, stake_idle(s)) : left - reserved;
         uint64_t charged = MIN(limit->charged_bytes, limit->limit_bytes);
 
         return MIN(most, limit->limit_bytes - charged);
@@ -389,7 +377,7 @@ static uint64_t fair_for(const struct stake *s, uint64_t excess)
         return s->pool->fairness.fair[i];
 }
 
-static bool deserves(const struct stake *s, uint64_t bytes)
+bool region_deserves(const struct stake *s, uint64_t bytes)
 {
         uint64_t excess = excess_with(s, bytes);
 
@@ -403,12 +391,13 @@ static uint64_t set_of(const struct stake *s)
 
 static bool deserves_what_it_wants(const struct stake *s)
 {
-        return wants(s) && !keeps_to_reserve(s) && !region_is_reserved(s, s->wanted_set_bytes) &&
+        return wants(s) && !stake_keeps_to_reserve(s) &&
+               !region_is_reserved(s, s->wanted_set_bytes) &&
                account_fits(s->account, s->wanted_set_bytes) &&
                excess_with(s, s->wanted_set_bytes) <= region_fair(s);
 }
 
-static bool any_deserves(const struct pool *pool)
+bool region_any_deserves(const struct pool *pool)
 {
         list_for_each (s, &pool->stakes, struct stake, pool_link)
                 if (deserves_what_it_wants(s))
@@ -420,9 +409,9 @@ static bool any_deserves(const struct pool *pool)
  * Where nobody deserves a whole set, but one has a set too much: who has less than its fair share
  * may have it. The one isn't below its share after, the other less than a set over.
  */
-static bool may_have(const struct stake *s, uint64_t bytes)
+bool region_may_have(const struct stake *s, uint64_t bytes)
 {
-        if (any_deserves(s->pool) || excess_with(s, bytes) >= region_fair(s) + set_of(s))
+        if (region_any_deserves(s->pool) || excess_with(s, bytes) >= region_fair(s) + set_of(s))
                 return false;
         list_for_each (o, &s->pool->stakes, struct stake, pool_link)
                 if (o != s && stake_excess(o) >= region_fair(o) + set_of(o))
@@ -454,7 +443,7 @@ static bool is_fair(const struct stake *s, uint64_t bytes)
 
         list_for_each (o, &s->pool->stakes, struct stake, pool_link)
                 any |= o != s && demand(o) > stake_excess(o);
-        if (!any || deserves(s, bytes))
+        if (!any || region_deserves(s, bytes))
                 return true;
         if (excess >= fair_for(s, excess) + MIN(bytes, set_of(s)))
                 return false;
@@ -475,7 +464,7 @@ static bool is_in_order(const struct stake *s, uint64_t bytes)
                 return true;
         if (store->asking)
                 return wait_is_next(store->asking);
-        is_deserved = deserves(s, bytes);
+        is_deserved = region_deserves(s, bytes);
         list_for_each (w, &store->waits, struct wait, link) {
                 const struct attach *a = container_of(w, struct attach, wait);
 
@@ -494,7 +483,7 @@ enum lease_reason region_nearest(const struct stake *s)
 
         if (limit < most || (limit == most && most < s->pool->account.limit_bytes))
                 return LEASE_REASON_QUOTA;
-        return keeps_to_reserve(s) ? LEASE_REASON_RESERVATION_FULL : LEASE_REASON_POOL_FULL;
+        return stake_keeps_to_reserve(s) ? LEASE_REASON_RESERVATION_FULL : LEASE_REASON_POOL_FULL;
 }
 
 enum lease_reason region_admits(const struct stake *s, uint64_t bytes)
@@ -502,19 +491,14 @@ enum lease_reason region_admits(const struct stake *s, uint64_t bytes)
         if (!account_fits(s->account, bytes))
                 return region_nearest(s);
         if (region_is_reserved(s, bytes))
-                return keeps_rule(s, bytes) ? LEASE_REASON_NONE : LEASE_REASON_POOL_FULL;
-        if (keeps_to_reserve(s))
+                return region_has_room(s, bytes) ? LEASE_REASON_NONE : LEASE_REASON_POOL_FULL;
+        if (stake_keeps_to_reserve(s))
                 return LEASE_REASON_RESERVATION_FULL;
-        if (!keeps_rule(s, bytes))
+        if (!region_has_room(s, bytes))
                 return LEASE_REASON_POOL_FULL;
         if (bytes <= s->given_bytes || (is_fair(s, bytes) && is_in_order(s, bytes)))
                 return LEASE_REASON_NONE;
         return LEASE_REASON_POOL_FULL;
-}
-
-bool region_has_room(const struct stake *s, uint64_t bytes)
-{
-        return account_fits(&s->pool->account, bytes) && keeps_rule(s, bytes);
 }
 
 void region_note_charge(struct stake *s, uint64_t bytes)
@@ -528,17 +512,11 @@ void region_note_charge(struct stake *s, uint64_t bytes)
         }
 }
 
-/* ---- making room ---------------------------------------------------------------------------- */
-
-static void skip_none(const struct pool *pool)
-{
-        list_for_each (s, &pool->stakes, struct stake, pool_link)
-                s->is_skipped = false;
-}
+/* ---- who gives way --------------------------------------------------------------------------- */
 
 /* Who is furthest over its fair share; `coming`: what is being taken back from it is gone; `far`:
  * and by a set or more. NULL: nobody that isn't skipped. */
-static struct stake *furthest_over(struct pool *pool, bool coming, bool far)
+struct stake *region_furthest_over(struct pool *pool, bool coming, bool far)
 {
         struct fairness *r = &pool->fairness;
         size_t i = 0, found;
@@ -564,54 +542,9 @@ static struct stake *furthest_over(struct pool *pool, bool coming, bool far)
         return NULL;
 }
 
-/* Recalls of which something may still be expected soon. */
-static uint64_t coming_bytes(const struct pool *pool, const struct store *store)
-{
-        uint64_t bytes = 0;
-
-        list_for_each (set, &store->recalls, struct extent_set, recall.link) {
-                const struct set_recall *r = &set->recall;
-
-                if (set->pool == pool && !r->quarantined &&
-                        (r->kind == RECALL_FORCED || r->state == RECALL_IDLE ||
-                                store->now_nsec - r->begun_nsec < PATIENCE_NSEC))
-                        bytes += set->charge.bytes;
-        }
-        return bytes;
-}
-
-/* One set. False: it has none to give. */
-static bool recall_from(struct stake *victim, enum recall_kind kind, struct tenant *by)
-{
-        const struct recall_request rq = {
-                .tenant = victim->tenant,
-                .pool = victim->pool,
-                .bytes = 1,
-                .kind = kind,
-                .by = by,
-        };
-
-        return recall_ask(&rq) > 0;
-}
-
-static void evict_for(struct stake *s, const struct ns *spare, uint64_t bytes)
-{
-        bool far = !deserves(s, bytes);
-
-        skip_none(s->pool);
-        while (!keeps_rule(s, bytes)) {
-                struct stake *victim = furthest_over(s->pool, true, far);
-
-                if (!victim || victim == s)
-                        return;
-                if (!reclaim_set_of_stake(victim, spare, s->tenant))
-                        victim->is_skipped = true;
-        }
-}
-
 /* What those lack that want memory and deserve it, and that isn't there. far: a set each, of those
  * that have less than their share. */
-static uint64_t wanted_bytes(const struct pool *pool, bool far)
+uint64_t region_wanted(const struct pool *pool, bool far)
 {
         uint64_t taken = pool->account.charged_bytes + pool->idle_reserve_bytes, wanted = 0;
         uint64_t there = pool->account.limit_bytes - MIN(taken, pool->account.limit_bytes);
@@ -619,7 +552,8 @@ static uint64_t wanted_bytes(const struct pool *pool, bool far)
         list_for_each (s, &pool->stakes, struct stake, pool_link) {
                 uint64_t below;
 
-                if (far && wants(s) && !keeps_to_reserve(s) && stake_excess(s) < region_fair(s))
+                if (far && wants(s) && !stake_keeps_to_reserve(s) &&
+                        stake_excess(s) < region_fair(s))
                         wanted += s->wanted_set_bytes;
                 if (!deserves_what_it_wants(s))
                         continue;
@@ -628,117 +562,6 @@ static uint64_t wanted_bytes(const struct pool *pool, bool far)
                 wanted += MIN(s->wanted_bytes, below);
         }
         return wanted - MIN(wanted, there);
-}
-
-static void recall_for(struct stake *s)
-{
-        struct store *store = s->tenant->store;
-        struct pool *pool = s->pool;
-        uint64_t coming = coming_bytes(pool, store);
-        bool far = !any_deserves(pool);
-
-        skip_none(pool);
-        while (coming < wanted_bytes(pool, far)) {
-                struct stake *victim = furthest_over(pool, true, far);
-
-                if (!victim)
-                        return;
-                if (!stake_is_safe(victim) || !recall_from(victim, RECALL_SOFT, s->tenant))
-                        victim->is_skipped = true;
-                else
-                        coming = coming_bytes(pool, store);
-        }
-}
-
-/* Soft recalls that aren't done with in time: from now on with a deadline. */
-static void press(struct pool *pool, struct store *store)
-{
-        list_for_each (set, &store->recalls, struct extent_set, recall.link)
-                if (set->pool == pool && set->recall.kind != RECALL_FORCED &&
-                        set->recall.state == RECALL_ASKED &&
-                        store->now_nsec - set->recall.begun_nsec >= PATIENCE_NSEC)
-                        recall_press(set);
-}
-
-/* For reservations. by: for whose lease; NULL: nobody's. */
-static void take_back(struct pool *pool, struct tenant *by)
-{
-        struct stake *victim = list_first(&pool->stakes, struct stake, pool_link);
-        struct store *store = victim ? victim->tenant->store : NULL;
-
-        if (!store || due(pool) == 0)
-                return;
-        skip_none(pool);
-        while (due(pool) > 0 && (victim = furthest_over(pool, false, false)))
-                if (!reclaim_set_of_stake(victim, NULL, by))
-                        victim->is_skipped = true;
-        if (due(pool) == 0)
-                return;
-        press(pool, store);
-        skip_none(pool);
-        while (coming_bytes(pool, store) < due(pool) && (victim = furthest_over(pool, true, false)))
-                if (!recall_from(victim, stake_is_safe(victim) ? RECALL_SOFT : RECALL_FORCED, by))
-                        victim->is_skipped = true;
-}
-
-void region_work(struct pool *pool)
-{
-        back(pool);
-        if (region_missing(pool) > 0)
-                take_back(pool, NULL);
-}
-
-bool region_make_room(struct stake *s, const struct ns *spare, uint64_t bytes)
-{
-        if (region_is_reserved(s, bytes)) {
-                take_back(s->pool, s->tenant);
-                if (!keeps_rule(s, bytes) && s->owed_since_nsec == 0)
-                        s->owed_since_nsec = now_of(s);
-        } else if (!keeps_to_reserve(s) && (deserves(s, bytes) || may_have(s, bytes))) {
-                evict_for(s, spare, bytes);
-                if (!keeps_rule(s, bytes))
-                        recall_for(s);
-        }
-        return region_admits(s, bytes) == LEASE_REASON_NONE;
-}
-
-/* ---- reservations --------------------------------------------------------------------------- */
-
-static int refuse_reserve(const struct stake *s, uint64_t bytes, uint64_t left, struct detail *d)
-{
-        char wanted[FORMAT_BYTES_MAX], rest[FORMAT_BYTES_MAX], budget[FORMAT_BYTES_MAX];
-        char holders[REGION_HOLDERS_MAX];
-
-        return detail_set(d, -ENOSPC,
-                "%s can't be reserved for tenant %s on device %s: of its budget of %s %s is left, "
-                "the rest is reserved for %s; reserve less, lower one of these with: kvleasectl "
-                "tenants set NAME reserve=..., or give the device a larger budget",
-                format_bytes(bytes, wanted), s->tenant->name, s->pool->props->name,
-                format_bytes(s->pool->account.limit_bytes, budget), format_bytes(left, rest),
-                region_holders(s->tenant, s->pool, holders, sizeof(holders)));
-}
-
-int region_reserve(struct stake *s, uint64_t bytes, struct detail *d)
-{
-        struct pool *pool = s->pool;
-        uint64_t others = pool->reserved_bytes - s->reserve_bytes;
-        uint64_t left = pool->account.limit_bytes - others, over = bytes % pool->extent_bytes;
-        uint64_t idle;
-
-        if (bytes > left || (over > 0 && pool->extent_bytes - over > left - bytes))
-                return refuse_reserve(s, bytes, left, d);
-        bytes += over > 0 ? pool->extent_bytes - over : 0;
-        idle = stake_idle(s);
-        pool->idle_reserve_bytes -= idle;
-        pool->reserved_bytes = others + bytes;
-        s->reserve_bytes = bytes;
-        pool->idle_reserve_bytes += stake_idle(s);
-        if (stake_idle(s) > idle)
-                s->unbacked_bytes += stake_idle(s) - idle;
-        back(pool);
-        region_changed(pool);
-        region_work(pool);
-        return 0;
 }
 
 /* ---- check ---------------------------------------------------------------------------------- */

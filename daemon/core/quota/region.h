@@ -21,8 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/list.h"
-#include "policy/tier.h"
+#include "daemon/core/objects/stake.h"
 
 struct account;
 struct pool;
@@ -30,81 +29,14 @@ struct tenant;
 struct ns;
 struct detail;
 
-struct stake {
-        struct list_link tenant_link, pool_link;
-        struct tenant *tenant;     /* borrowed */
-        struct pool *pool;         /* borrowed */
-        struct account *account;   /* the tenant's of the pool's tier; borrowed */
-        uint64_t reserve_bytes;    /* multiple of pool.extent_bytes */
-        uint64_t charged_bytes;    /* sets bound, preparing, quarantined */
-        uint64_t n_extents;        /* of these sets */
-        uint64_t recalled_bytes;   /* of these: being taken back, and not quarantined */
-        uint64_t wants_until_nsec; /* it got less than it wanted: until then it counts as wanting
-                                      all it may have */
-        uint64_t wanted_bytes;     /* what it lacked then, in whole sets */
-        uint64_t wanted_set_bytes; /* of these sets */
-        uint64_t unbacked_bytes;   /* of its idle reserve: others had it when it was reserved, or
-                                      have it lent, or orphans do, and it hasn't come free since */
-        uint64_t taken_back_nsec;  /* longest it took to get lent memory back; 0: never needed */
-        uint64_t owed_since_nsec;  /* it waits for memory that is reserved for it; 0: it doesn't */
-        uint64_t fair_bytes;       /* region_fair(), where fairness.is_fresh */
-        uint64_t given_bytes;      /* own sets given back for the lease that is being tried: as much
-                                      may be bound anew, whoever else deserves it */
-        struct tier_claim sinking; /* sink.h: its turn to move pages down */
-        bool lends;                /* unbacked_bytes takes into account that it does */
-        bool is_skipped;           /* scratch of one call */
-};
-
-struct share_tenant;
-
-/* Of a pool: room to work fair shares out in, as many entries as there are stakes. */
-struct fairness {
-        struct share_tenant *shares;
-        uint64_t *fair;
-        uint32_t *order;
-        size_t n_stakes;
-        bool is_fresh; /* stake.fair_bytes are right, until */
-        uint64_t fresh_until_nsec;
-};
-
 /* One for each tenant and pool. 0 or -ENOMEM. */
 int stake_new(struct tenant *t, struct pool *pool);
 
 /* Nothing is charged to it. */
 void stake_free(struct stake *s);
 
-/* Never NULL for a tenant and a pool of one store. O(pools). */
-struct stake *stake_find(const struct tenant *t, const struct pool *pool);
-
-/* What a refusal, or a wait, is for: on the wire, in <kvlease.h> and for people. Never renumbered.
- */
-enum lease_reason {
-        LEASE_REASON_NONE = 0,
-        LEASE_REASON_QUOTA = 1,            /* the tenant's limit */
-        LEASE_REASON_RESERVATION_FULL = 2, /* burst = queue: it may not go beyond its reservation */
-        LEASE_REASON_POOL_FULL = 3,        /* the dynamic pool */
-        LEASE_REASON_DEADLINE = 4,         /* it has waited as long as it may */
-        LEASE_REASON_DEGRADED = 5,         /* fewer pages than asked, by policy */
-        LEASE_REASON_DRAINING = 6,
-        LEASE_REASON_DEVICE = 7, /* memory is being made on the device; it failed to make it */
-        LEASE_REASON_NO_RUN = 8, /* enough is free, but not with consecutive numbers */
-};
-#define LEASE_REASONS 9
-
 /* "quota", "reservation full", ...; static. */
 const char *lease_reason_name(enum lease_reason r);
-
-/* Excess: what a stake has of the dynamic pool. */
-static inline uint64_t stake_excess(const struct stake *s)
-{
-        return s->charged_bytes > s->reserve_bytes ? s->charged_bytes - s->reserve_bytes : 0;
-}
-
-/* Reserved and not held. */
-static inline uint64_t stake_idle(const struct stake *s)
-{
-        return s->reserve_bytes > s->charged_bytes ? s->reserve_bytes - s->charged_bytes : 0;
-}
 
 /* Size of the dynamic pool: what isn't reserved. */
 uint64_t region_dynamic_bytes(const struct pool *pool);
@@ -149,6 +81,38 @@ void region_note_charge(struct stake *s, uint64_t bytes);
  */
 uint64_t region_fair(const struct stake *s);
 
+/* What the pool lacks by its rule and doesn't lend: it is to be taken back. */
+uint64_t region_due(const struct pool *pool);
+
+/* What came free backs the reservations that aren't backed. What was lent isn't backed when it is
+ * no more to be lent. */
+void region_back(struct pool *pool);
+
+/* Is the stake's tenant one that may not go beyond its reservation? Nothing is reserved below
+ * devices. */
+bool stake_keeps_to_reserve(const struct stake *s);
+
+/* Is the stake within its fair share with `bytes` more? */
+bool region_deserves(const struct stake *s, uint64_t bytes);
+
+/* Does any stake of the pool want a set that it deserves? */
+bool region_any_deserves(const struct pool *pool);
+
+/*
+ * Where nobody deserves a whole set, but one has a set too much: who has less than its fair share
+ * may have it. The one isn't below its share after, the other less than a set over.
+ */
+bool region_may_have(const struct stake *s, uint64_t bytes);
+
+/* What those stakes lack that want memory and deserve it, and that isn't there. far: a set for each
+ * of those that have less than their share. */
+uint64_t region_wanted(const struct pool *pool, bool far);
+
+/* The stake that is furthest over its fair share, of those without is_skipped. coming: what is
+ * being taken back from it counts as gone; far: it is over by a set or more. NULL: there is none.
+ */
+struct stake *region_furthest_over(struct pool *pool, bool coming, bool far);
+
 /* Something that fair shares depend on has changed. */
 void region_changed(struct pool *pool);
 
@@ -156,34 +120,10 @@ void region_changed(struct pool *pool);
  * as wanting. */
 void region_note_want(struct stake *s, uint64_t set_bytes, uint64_t bytes, uint64_t now_nsec);
 
-/*
- * Memory for a stake that is within its reservation, or deserves `bytes` more by fair share:
- * unmapped sets of who is furthest over go at once; of mapped ones whose clients all keep safe
- * points as many are recalled as are missing of stake.wanted_bytes (soft: recall.h). Nothing where
- * it is neither. region_note_want() was called. Nothing of `spare` goes (NULL: none). True where
- * bytes are admitted now.
- */
-bool region_make_room(struct stake *s, const struct ns *spare, uint64_t bytes);
-
-/*
- * Reserves `bytes`, rounded up to extent_bytes, for the stake. 0; -ENOSPC: it doesn't fit the
- * budget beside the other reservations, with a sentence that says how much is left and who holds
- * it. Takes effect at once; memory that others hold of it is taken back by region_work().
- */
-int region_reserve(struct stake *s, uint64_t bytes, struct detail *d);
-
 /* "b (4 GiB), c (1 GiB) and 2 more": for whom most is reserved on the pool (NULL: on all) beside
  * `but`; "nobody". Returns buf. */
 #define REGION_HOLDERS_MAX 320
 char *region_holders(const struct tenant *but, const struct pool *pool, char *buf, size_t size);
-
-/*
- * Takes back what is missing of reservations, and of lent ones what is wanted: unmapped sets of who
- * is furthest over at once; mapped ones are recalled, softly where all clients keep safe points,
- * else with a deadline, which a soft recall gets, too, where it takes more than a second. Cheap
- * where nothing is missing.
- */
-void region_work(struct pool *pool);
 
 /* For the checker: what is wrong, or NULL. */
 const char *region_check(const struct pool *pool);

@@ -17,34 +17,13 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "daemon/core/objects/wait.h"
 #include "daemon/core/quota/region.h"
 
 struct attach;
 struct ns;
 struct pool;
 struct store;
-
-/*
- * Of one attachment, embedded; n_wanted 0: it waits for nothing. While its lease is tried (again)
- * it isn't in the list, but keeps what the order goes by: number, arrived, deadline.
- */
-struct wait {
-        struct list_link link; /* store.waits, in no order */
-        uint32_t n_wanted;     /* pages */
-        uint32_t n_asked;      /* the same, also while it isn't in the list */
-        uint64_t number;       /* of arrival */
-        uint64_t arrived_nsec;
-        uint64_t deadline_nsec;   /* UINT64_MAX: none */
-        enum lease_reason reason; /* what it waits for: DEVICE, or room */
-        enum lease_reason told; /* what is said of it: what it waited for last that wasn't DEVICE */
-        bool deserves;          /* when it was tried last: by fair share, or within a reservation */
-};
-
-/* Does it wait for room (not only for a device)? */
-static inline bool wait_is_for_room(const struct wait *w)
-{
-        return w->n_wanted > 0 && w->reason != LEASE_REASON_DEVICE;
-}
 
 /* A lease of n pages comes that may have to wait: now, after all others. It doesn't wait. */
 void wait_arrive(struct attach *a, uint32_t n, uint64_t deadline_nsec);

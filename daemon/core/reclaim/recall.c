@@ -5,42 +5,24 @@
 #include <stdlib.h>
 
 #include "base/probe.h"
+#include "daemon/core/catalog/announced.h"
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/happened.h"
-#include "daemon/core/catalog/history.h"
-#include "daemon/core/clients/announce.h"
 #include "daemon/core/clients/magazine.h"
-#include "daemon/core/ground/blame.h"
-#include "daemon/core/moves/places.h"
-#include "daemon/core/moves/transfer.h"
-#include "daemon/core/objects/group.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/region.h"
-#include "daemon/core/reclaim/compact.h"
-#include "daemon/core/sessions/session.h"
-#include "daemon/core/tiers/sink.h"
-
-#define PASSED UINT64_MAX /* a deadline that was */
-
-static bool nothing_held(const struct extent_set *set)
-{
-        return set->n_free == set->n_usable && set->n_busy == 0;
-}
+#include "daemon/core/quota/blame.h"
+#include "daemon/core/records/records.h"
 
 /* ---- what is recalled ----------------------------------------------------------------------- */
-
-static bool is_pressable(const struct extent_set *set)
-{
-        return set->recall.state == RECALL_ASKED && set->recall.kind != RECALL_FORCED;
-}
 
 static bool may_recall(const struct extent_set *set, const struct recall_request *rq)
 {
         return (!rq->only || set->ns == rq->only) && (!rq->pool || set->pool == rq->pool) &&
                (set->recall.state == RECALL_NONE ||
-                       (rq->kind == RECALL_FORCED && is_pressable(set)));
+                       (rq->kind == RECALL_FORCED && recall_is_pressable(set)));
 }
 
 static void press(struct extent_set *set, uint64_t timeout_nsec)
@@ -53,7 +35,7 @@ static void press(struct extent_set *set, uint64_t timeout_nsec)
 
 void recall_press(struct extent_set *set)
 {
-        if (is_pressable(set))
+        if (recall_is_pressable(set))
                 press(set, 0);
 }
 
@@ -84,25 +66,6 @@ static void begin(struct extent_set *set, const struct recall_request *rq)
         if (rq->kind != RECALL_COMPACT)
                 blame_note(t, rq->by, 0, 1);
         PROBE(kvleased, recall, t, set->ns, set->index, set->charge.bytes, rq->kind, rq->by);
-}
-
-void recall_forget(struct extent_set *set)
-{
-        struct tenant *t = set->ns->tenant;
-
-        if (set->recall.state == RECALL_NONE)
-                return;
-        if (set->recall.kind == RECALL_COMPACT && nothing_held(set))
-                t->store->counters.compacted_sets++;
-        PROBE(kvleased, recalled, t, set->ns, set->index, set->charge.bytes);
-        list_remove(&set->recall.link);
-        set->tier->n_withheld -= set->n_free;
-        t->store->n_recalls--;
-        t->store->n_quarantined -= set->recall.quarantined;
-        t->n_recalled--;
-        t->recalled_bytes -= set->charge.bytes;
-        if (!set->recall.quarantined)
-                set->tier->stake->recalled_bytes -= set->charge.bytes;
 }
 
 void recall_forget_tenant(struct store *s, const struct tenant *t)
@@ -246,31 +209,13 @@ static uint32_t begin_all(const struct recall_request *rq)
 void recall_call_off(struct extent_set *set)
 {
         assert(set->recall.kind == RECALL_COMPACT && set->recall.state == RECALL_ASKED &&
-                !nothing_held(set));
+                !set_is_unheld(set));
 
         recall_forget(set);
         set->recall = (struct set_recall){.in_visit = set->recall.in_visit};
         list_init(&set->recall.link);
         if (set->n_free > 0)
                 list_append(&set->tier->sets_room, &set->room_link);
-}
-
-static void start_round(struct store *s)
-{
-        s->recall_visits = s->n_recalls;
-        s->recall_round++;
-}
-
-void recall_poll(struct store *s)
-{
-        if (s->recall_visits == 0)
-                start_round(s);
-}
-
-static void want_work(struct store *s)
-{
-        if (s->on_recall_work)
-                s->on_recall_work(s->callback_data);
 }
 
 uint32_t recall_ask(const struct recall_request *rq)
@@ -286,8 +231,8 @@ uint32_t recall_ask(const struct recall_request *rq)
         list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
                 if (!rq->only || ns == rq->only)
                         magazine_drain_recalled(ns);
-        start_round(rq->tenant->store);
-        want_work(rq->tenant->store);
+        recall_begin_round(rq->tenant->store);
+        recall_wake(rq->tenant->store);
         return n;
 }
 
@@ -298,8 +243,8 @@ void recall_set(struct extent_set *set, enum recall_kind kind)
 
         begin(set, &rq);
         magazine_drain_recalled(set->ns); /* it may go from here on */
-        start_round(s);
-        want_work(s);
+        recall_begin_round(s);
+        recall_wake(s);
 }
 
 void recall_again(struct extent_set *set, uint64_t timeout_nsec)
@@ -309,8 +254,8 @@ void recall_again(struct extent_set *set, uint64_t timeout_nsec)
         struct store *s = ns_store(set->ns);
 
         begin(set, &rq);
-        start_round(s);
-        want_work(s);
+        recall_begin_round(s);
+        recall_wake(s);
 }
 
 uint32_t recall_sets(struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec)
@@ -343,7 +288,7 @@ static uint64_t going_bytes(const struct tenant *t, enum tier_kind tier)
         uint64_t bytes = 0;
 
         list_for_each (set, &t->store->recalls, struct extent_set, recall.link)
-                if (set->ns->tenant == t && set->pool->tier == tier && !is_pressable(set))
+                if (set->ns->tenant == t && set->pool->tier == tier && !recall_is_pressable(set))
                         bytes += set->charge.bytes;
         return bytes;
 }
@@ -353,7 +298,7 @@ bool recall_is_under_way(const struct tenant *t, enum tier_kind tier)
         if (t->n_recalled == 0)
                 return false;
         list_for_each (set, &t->store->recalls, struct extent_set, recall.link)
-                if (set->ns->tenant == t && set->pool->tier == tier && !is_pressable(set) &&
+                if (set->ns->tenant == t && set->pool->tier == tier && !recall_is_pressable(set) &&
                         !set->recall.quarantined)
                         return true;
         return false;
@@ -385,302 +330,6 @@ uint32_t recall_excess(struct tenant *t)
 
 /* ---- work ----------------------------------------------------------------------------------- */
 
-struct work {
-        struct store *store;
-        uint64_t now_nsec, timeout_nsec;
-        uint32_t budget;
-};
-
-static void spend(struct work *w, uint64_t n)
-{
-        w->budget -= (uint32_t)MIN(n, (uint64_t)w->budget);
-}
-
-/* Does the member, or its group, hold a page of the set? */
-static bool holds(struct work *w, const struct attach *a, const struct extent_set *set)
-{
-        uint32_t n = set->ns->geometry.set_pages, first = set->index * n;
-
-        if (nothing_held(set))
-                return false;
-        spend(w, n);
-        for (uint32_t i = 0; i < n; i++) {
-                const struct page *p = &set->pages[i];
-
-                if (p->state == PAGE_GRANTED && p->owner == a->member->group->id && !p->given_back)
-                        return true;
-                if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)
-                        continue;
-                if (pins_is_open(&a->share) && pins_count(&a->share, first + i) > 0)
-                        return true;
-                if (page_pins(p) > 0 && pin_counts_get(&a->pins, first + i) > 0)
-                        return true;
-        }
-        return false;
-}
-
-static bool may_sink(const struct work *w, const struct extent_set *set)
-{
-        const struct set_recall *r = &set->recall;
-
-        return r->state == RECALL_ASKED && r->kind != RECALL_COMPACT && !r->is_sunk &&
-               set_kind(set) == TIER_DEVICE && sink_is_possible(set->ns) && w->store->mover &&
-               w->now_nsec < r->begun_nsec + RECALL_SINK_NSEC && region_missing(set->pool) == 0 &&
-               !wait_any_for_room(w->store);
-}
-
-/* The beginnings of texts first: should the rest have to go, what they are is left. True while some
- * of it is on its way, or is still to go. */
-static bool sink(struct work *w, struct extent_set *set)
-{
-        struct ns *ns = set->ns;
-        uint32_t n = ns->geometry.set_pages, page;
-
-        if (!may_sink(w, set)) {
-                set->recall.is_sunk = true;
-                return false;
-        }
-        for (; set->recall.sink_at < n && w->budget > 0; set->recall.sink_at++) {
-                page = set->index * n + set->recall.sink_at;
-                spend(w, 1);
-                if (places_is_idle(ns, page) && !shared_is_pinned(ns, page) &&
-                        !transfer_find(ns, page) && sink_page(ns, page) == -EBUSY)
-                        return true;
-        }
-        set->recall.is_sunk = set->recall.sink_at == n && set->n_busy == 0;
-        return !set->recall.is_sunk;
-}
-
-/* What is cached in it goes, or is detached. False: there is more to do. */
-static bool purge(struct work *w, struct extent_set *set)
-{
-        struct ns *ns = set->ns;
-        uint32_t n = ns->geometry.set_pages;
-
-        if (nothing_held(set))
-                set->recall.n_purged = n;
-        else if (!set->recall.left_windows)
-                spend(w, sessions_leave_set(set));
-        set->recall.left_windows = true;
-        while (set->recall.n_purged < n) {
-                uint32_t i = set->recall.n_purged, page = set->index * n + i;
-                const struct page *p = &set->pages[i];
-
-                if (w->budget == 0)
-                        return false;
-                spend(w, 1);
-                if (ns_page_is_stale(ns, p))
-                        ns_sweep_page(ns, page);
-                else if (p->state == PAGE_SEALED)
-                        spend(w, ns_drop_leaves(ns, page, MAX(w->budget, 1u), EVICT_PRESSURE));
-                set->recall.n_purged += p->state != PAGE_SEALED;
-        }
-        return true;
-}
-
-/* Its pins in segments: once a round for all sets of the namespace. */
-static void look(struct work *w, struct ns *ns)
-{
-        if (ns->look_round == w->store->recall_round)
-                return;
-        ns->look_round = w->store->recall_round;
-        spend(w, MIN(ns->n_watched, (uint64_t)NS_LOOK_PAGES));
-        ns_look_again(ns, NS_LOOK_PAGES);
-}
-
-static bool tell_one(struct work *w, struct attach *a, const struct extent_set *set)
-{
-        uint64_t deadline = set->recall.deadline_nsec;
-        uint64_t left = deadline == PASSED || deadline < w->now_nsec ? 0 : deadline - w->now_nsec;
-
-        spend(w, RECALL_TELL_COST);
-        if (w->store->on_recall && !w->store->on_recall(a, set, set->recall.state == RECALL_IDLE,
-                                           left, w->store->callback_data))
-                return false;
-        PROBE(kvleased, revoke, set->ns->tenant, set->ns, a->member->id, set->index,
-                set->recall.state, left);
-        return true;
-}
-
-/* Who has it mapped is told until it could be; who only holds pages, where that works at once. */
-static void tell(struct work *w, struct extent_set *set)
-{
-        uint64_t bit = set->recall.state == RECALL_IDLE ? MAPPED_TOLD_IDLE : MAPPED_TOLD;
-        bool all = true;
-
-        list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
-                uint64_t *bits = map_find(&a->mapped, set->index);
-
-                spend(w, 1);
-                if (!bits) {
-                        if (!set->recall.holders_told && holds(w, a, set))
-                                (void)tell_one(w, a, set);
-                } else if (!(*bits & bit)) {
-                        if (tell_one(w, a, set))
-                                *bits |= bit;
-                        else
-                                all = false;
-                }
-        }
-        set->recall.holders_told = true;
-        set->recall.told = all;
-}
-
-/* Past its deadline. */
-static void quarantine(struct work *w, struct extent_set *set)
-{
-        bool is_idle = set->recall.state == RECALL_IDLE;
-
-        set->recall.deadline_nsec = PASSED;
-        w->store->n_quarantined += !set->recall.quarantined;
-        if (!set->recall.quarantined)
-                set->tier->stake->recalled_bytes -= set->charge.bytes;
-        set->recall.quarantined = true;
-        list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
-                uint64_t *bits = map_find(&a->mapped, set->index);
-
-                spend(w, 1);
-                if (is_idle ? !bits : !holds(w, a, set))
-                        continue;
-                if (bits && !(*bits & MAPPED_QUARANTINE)) {
-                        *bits |= MAPPED_QUARANTINE;
-                        a->member->n_quarantined_sets++;
-                }
-                PROBE(kvleased, late, set->ns->tenant, set->ns, a->member->id, set->index);
-                if (w->store->on_late)
-                        w->store->on_late(a, set, w->store->callback_data);
-        }
-}
-
-static void become_idle(struct extent_set *set)
-{
-        set->recall.state = RECALL_IDLE;
-        set->recall.n_purged = set->ns->geometry.set_pages;
-        set->recall.told = false;
-        set->recall.deadline_nsec = 0;
-}
-
-void recall_settle(struct extent_set *set)
-{
-        struct store *s = ns_store(set->ns);
-
-        if (set->recall.in_visit)
-                return;
-        if (!nothing_held(set)) {
-                if (set->recall.sink_at > 0 && !set->recall.is_sunk) { /* the next ones */
-                        recall_poll(s);
-                        want_work(s);
-                }
-                return;
-        }
-        if (set->n_mapped == 0) { /* also where idle sets are kept: nobody may use its pages */
-                set_unbind(set);
-                return;
-        }
-        if (set->recall.state == RECALL_IDLE)
-                return;
-        become_idle(set);
-        /* The next to be visited. */
-        list_remove(&set->recall.link);
-        list_insert_before(s->recalls.next, &set->recall.link);
-        s->recall_visits = MIN(s->recall_visits + 1, s->n_recalls);
-        want_work(s);
-}
-
-/* As purge(), and says for whom pages were evicted. */
-static bool purge_for(struct work *w, struct extent_set *set)
-{
-        struct tenant *t = set->ns->tenant;
-        uint64_t before = t->counters.evictions;
-        bool is_done;
-
-        w->store->making_room = set->recall.by;
-        w->store->cause = CAUSE_RECALL;
-        is_done = purge(w, set);
-        w->store->cause = CAUSE_NONE;
-        w->store->making_room = NULL;
-        if (t->counters.evictions > before)
-                blame_note(t, set->recall.by, t->counters.evictions - before, 0);
-        return is_done;
-}
-
-/* False: it isn't done with. */
-static bool visit(struct work *w, struct extent_set *set)
-{
-        uint64_t timeout_nsec = set->recall.timeout_nsec;
-
-        spend(w, 1);
-        if (set->recall.kind == RECALL_COMPACT && !nothing_held(set)) {
-                look(w, set->ns);
-                spend(w, compact_visit(set, w->now_nsec, w->budget));
-                if (!nothing_held(set))
-                        return true;
-        }
-        if (!sink(w, set) && !purge_for(w, set))
-                return false;
-        look(w, set->ns);
-        if (nothing_held(set) && set->n_mapped == 0)
-                return true;
-        if (nothing_held(set) && set->recall.state == RECALL_ASKED)
-                become_idle(set);
-        if (is_pressable(set))
-                return true;
-        if (set->recall.deadline_nsec == 0)
-                set->recall.deadline_nsec =
-                        w->now_nsec + (timeout_nsec > 0 ? timeout_nsec : w->timeout_nsec);
-        if (!set->recall.told)
-                tell(w, set);
-        if (w->now_nsec >= set->recall.deadline_nsec)
-                quarantine(w, set);
-        return true;
-}
-
-/* Does all that is left wait for UNMAPPED alone? That is seen when it comes. */
-static bool waits_for_clients(const struct store *s)
-{
-        list_for_each (set, &s->recalls, struct extent_set, recall.link)
-                if (set->recall.state != RECALL_IDLE || !set->recall.told ||
-                        set->recall.deadline_nsec != PASSED)
-                        return false;
-        return true;
-}
-
-enum recall_next recall_work(
-        struct store *s, uint64_t now_nsec, uint64_t timeout_nsec, uint32_t budget)
-{
-        struct work w = {s, now_nsec, timeout_nsec, budget};
-        struct extent_set *set;
-
-        store_set_now(s, now_nsec);
-        s->recall_visits = MIN(s->recall_visits, s->n_recalls);
-        while (s->recall_visits > 0 && w.budget > 0) {
-                set = list_first(&s->recalls, struct extent_set, recall.link);
-                set->recall.in_visit = true;
-                if (visit(&w, set)) {
-                        /* Not where it was called off. */
-                        if (set->recall.state != RECALL_NONE) {
-                                list_remove(&set->recall.link);
-                                list_append(&s->recalls, &set->recall.link);
-                        }
-                        s->recall_visits--;
-                }
-                set->recall.in_visit = false;
-                if (set->recall.state != RECALL_NONE && nothing_held(set))
-                        recall_settle(set);
-                s->recall_visits = MIN(s->recall_visits, s->n_recalls);
-        }
-        if (s->recall_visits == 0)
-                store_for_each_pool (pool, s)
-                        region_work(pool);
-        if (s->n_recalls == 0)
-                return RECALL_NOTHING;
-        if (s->recall_visits > 0)
-                return RECALL_MORE;
-        if (s->n_quarantined < s->n_recalls)
-                return RECALL_SOON;
-        return waits_for_clients(s) ? RECALL_WAITS : RECALL_LATER;
-}
-
 /* ---- check ---------------------------------------------------------------------------------- */
 
 const char *recall_check(const struct extent_set *set)
@@ -693,7 +342,7 @@ const char *recall_check(const struct extent_set *set)
                 return "is in the list of recalled sets, or missing from it, against its state";
         if (r->state == RECALL_NONE)
                 return r->quarantined ? "is quarantined but not recalled" : NULL;
-        if (r->state == RECALL_IDLE && (!nothing_held(set) || set->n_mapped == 0))
+        if (r->state == RECALL_IDLE && (!set_is_unheld(set) || set->n_mapped == 0))
                 return "is recalled and idle, but held or not mapped";
         if (r->n_purged > set->ns->geometry.set_pages)
                 return "was gone through beyond its end";

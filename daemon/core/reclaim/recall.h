@@ -40,10 +40,6 @@ struct ns;
 struct store;
 struct tenant;
 
-/* Long against the copies of a set of 64 MiB, some 20 ms, and short against the deadlines of
- * recalls. Not tuned. */
-#define RECALL_SINK_NSEC (500 * NSEC_PER_MSEC)
-
 struct recall_request {
         struct tenant *tenant;
         const struct ns *only;   /* of the tenant; NULL: any */
@@ -95,32 +91,6 @@ void recall_set(struct extent_set *set, enum recall_kind kind);
 /* Of a set of kind RECALL_COMPACT in state RECALL_ASKED, of which something is held: its FREE pages
  * can be granted again. */
 void recall_call_off(struct extent_set *set);
-
-enum recall_next {
-        RECALL_NOTHING, /* no set is recalled */
-        RECALL_WAITS,   /* all are quarantined and idle: what happens next is a client's to say */
-        RECALL_LATER,   /* all are quarantined: there is no hurry to look again */
-        RECALL_SOON,    /* recall_poll() again soon: pins in segments go without a word */
-        RECALL_MORE,    /* recall_work() in the next turn */
-};
-
-/* Starts another round over all recalled sets. */
-void recall_poll(struct store *s);
-
-/*
- * Goes on with the round: empties sets, tells clients, watches deadlines. `budget`: page records
- * looked at, a client told counts as RECALL_TELL_COST; one set may go over it, by the pages of it
- * for each client that doesn't map it. timeout_nsec: of recalls that have none of their own.
- */
-#define RECALL_TELL_COST 16 /* a write to a socket, against a page record; not tuned */
-enum recall_next recall_work(
-        struct store *s, uint64_t now_nsec, uint64_t timeout_nsec, uint32_t budget);
-
-/* Pages of a recalled set were freed, or it isn't mapped any more: it may be gone after. */
-void recall_settle(struct extent_set *set);
-
-/* The set is about to be freed, recalled or not. */
-void recall_forget(struct extent_set *set);
 
 /* For the checker: what is wrong with a set's recall, or NULL. */
 const char *recall_check(const struct extent_set *set);

@@ -3,14 +3,18 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/memory/sets.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/reclaim.h"
+#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/sessions/session.h"
 #include "proto/status.h"
 

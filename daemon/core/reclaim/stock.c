@@ -4,13 +4,14 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/room.h"
-#include "daemon/core/tiers/sink.h"
 
 /* Of what a namespace could have, at most this part is kept ready. Not tuned. */
 #define SHARE_OF_CAPACITY 4
@@ -26,29 +27,25 @@
 /* Nobody leases any more: what is kept goes back then, and no timer runs. Not tuned. */
 #define QUIET_NSEC (2000 * NSEC_PER_MSEC)
 
+/* The largest of the leases lately. What it had more than the others is forgotten, an eighth of it
+ * with each. Not tuned. */
+static void note_burst(struct ns *ns, uint32_t n)
+{
+        uint32_t over = ns->burst_pages > n ? ns->burst_pages - n : 0;
+
+        ns->burst_pages = n + over - (over + 7) / 8;
+}
+
 void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
         struct store *s = ns_store(ns);
 
         ahead_leased(&ns->ahead, n, now_nsec);
-        sink_note_lease(ns, n);
+        note_burst(ns, n);
         ns->is_leased = true;
         if (ns_n_coming(ns) < MAX(ns->stock_pages, ns->free_pages / 2) + ns->n_wanted &&
                 s->on_stock)
                 s->on_stock(s->callback_data);
-}
-
-void stock_made(struct ns *ns, uint64_t took_nsec)
-{
-        ahead_made(&ns->ahead, took_nsec);
-}
-
-bool stock_keeps(const struct extent_set *set)
-{
-        const struct ns *ns = set->ns;
-
-        return set->tier == &ns->device && set->recall.state == RECALL_NONE &&
-               ns_n_room(ns) - set->n_free < MAX(ns->stock_pages, ns->free_pages);
 }
 
 bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)

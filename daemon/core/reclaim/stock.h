@@ -20,9 +20,6 @@ struct store;
 /* `n` pages were leased at once, or put into a magazine. O(1). */
 void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec);
 
-/* A set of the namespace was made in that time, from when it was asked for. */
-void stock_made(struct ns *ns, uint64_t took_nsec);
-
 /*
  * Binds what is missing, as far as limits and regions admit; gives back what is too much; evicts
  * ahead. True
@@ -33,9 +30,6 @@ bool stock_work(struct store *s, uint64_t now_nsec);
 
 /* Was a page leased in the last two seconds? */
 bool stock_is_leased(const struct ns *ns, uint64_t now_nsec);
-
-/* Is the set, which is idle, one of those kept ready? */
-bool stock_keeps(const struct extent_set *set);
 
 /* Nobody has the namespace open any more. */
 void stock_forget(struct ns *ns);

@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "daemon/core/objects/store.h"
+#include "daemon/core/records/state.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
 

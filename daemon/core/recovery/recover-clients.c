@@ -1,14 +1,21 @@
 /* clients_recover(): members and attachments from the tables of client-table.h. */
+#include "daemon/core/recovery/recover-clients.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-table.h"
+#include "daemon/core/clients/member.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/lifetimes/open.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/recovery/culprit.h"
+#include "daemon/core/records/culprit.h"
+#include "daemon/core/records/shared.h"
 #include "daemon/core/recovery/recover.h"
 
 /* ---- clients ----------------------------------------------------------------------------------

@@ -9,10 +9,16 @@
 #include "base/clock.h"
 #include "base/fault-point.h"
 #include "daemon/core/catalog/nsset.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/catalog/tag.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/records/page-state.h"
+#include "daemon/core/records/records.h"
+#include "daemon/core/records/shared.h"
 
 /* Pages that are fetched ahead: most of a recovery is waiting for memory. Not tuned. */
 #define AHEAD 16u

@@ -10,12 +10,18 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "daemon/core/catalog/nsset.h"
-#include "daemon/core/objects/group.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/moves/space.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/account.h"
 #include "daemon/core/reclaim/recall.h"
+#include "daemon/core/records/records.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/records/state.h"
 #include "daemon/core/recovery/recover-pages.h"
-#include "daemon/core/sessions/session-impl.h"
+#include "daemon/core/sessions/session-log.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
 
@@ -334,12 +340,14 @@ static void say_sessions(struct recoverer *v, const struct ns *ns, const char *w
 
 static void fill_sessions(struct recoverer *v, struct ns *ns, bool had_some)
 {
+        const struct sessions_recovered *found;
         uint32_t n;
 
         sessions_recover(ns);
-        n = ns->sessions ? ns->sessions->recovered.n_sessions : 0;
+        found = sessions_recovered(ns);
+        n = found ? found->n_sessions : 0;
         v->r->n_sessions += n;
-        if (ns->sessions ? ns->sessions->recovered.is_damaged : had_some)
+        if (found ? found->is_damaged : had_some)
                 say_sessions(v, ns, n > 0 ? "some sessions" : "sessions");
 }
 

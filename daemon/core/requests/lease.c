@@ -9,10 +9,12 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/memory/run.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/wait.h"
 #include "daemon/core/reclaim/room.h"
-#include "daemon/core/reclaim/run.h"
 #include "daemon/core/reclaim/stock.h"
 #include "proto/status.h"
 

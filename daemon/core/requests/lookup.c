@@ -3,29 +3,19 @@
 #include <errno.h>
 
 #include "base/macros.h"
+#include "daemon/core/catalog/lines.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
+#include "daemon/core/clients/found.h"
 #include "daemon/core/ground/detail.h"
-#include "daemon/core/memory/lines.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/requests/request.h"
-#include "daemon/core/tiers/prefetch.h"
+#include "daemon/core/records/shared.h"
 #include "proto/status.h"
 
 /* Keys, and pages to be released, whose memory is fetched ahead: as many as hide its latency behind
  * each other. Not tuned. */
 #define AHEAD 8
-
-/* A lookup has found it as its deepest page: that speaks for its ancestors, too (drop_leaf()). */
-static void note_found(struct attach *a, uint32_t page, uint64_t request)
-{
-        struct ns *ns = a->ns;
-
-        ns_note_use(ns, page);
-        ns_note(ns, page)->was_found = 1;
-        ns->evict->touch(ns->policy, page, request_id(a, request), ns_store(ns)->now_nsec);
-        prefetch_note_found(a, page);
-        request_tell(ns, request_id(a, request), REQUEST_FOUND, page);
-}
 
 /* Whether each of them may be pinned as often as there are keys: a run may name one that often. */
 static int check_run(const struct attach *a, const uint32_t *pages, uint32_t n_pages,
@@ -52,19 +42,8 @@ static uint64_t pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uin
                 attach_note_pin(a, pages[i]);
                 tokens += ns_page(ns, pages[i])->tokens;
         }
-        note_found(a, pages[n - 1], request);
+        found_note(a, pages[n - 1], request);
         return tokens;
-}
-
-void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits)
-{
-        struct store_counters *c = &ns_store(ns)->counters;
-
-        ns->counters.keys += n_keys;
-        ns->counters.hits += n_hits;
-        c->lookups += n_lookups;
-        c->lookup_keys += n_keys;
-        c->lookup_hits += n_hits;
 }
 
 /*
@@ -173,18 +152,4 @@ int release_pages(
                 release_block(a, pages + left - block, block);
         }
         return 0;
-}
-
-uint32_t touch_page(
-        struct attach *a, uint32_t page, uint32_t generation, uint64_t request, uint64_t now_nsec)
-{
-        struct ns *ns = a->ns;
-        const struct page *p = ns_page(ns, page);
-
-        store_set_now(ns_store(ns), now_nsec);
-        if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p) ||
-                (uint32_t)p->generation != generation)
-                return 0;
-        note_found(a, page, request);
-        return MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
 }

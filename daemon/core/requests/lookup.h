@@ -28,12 +28,4 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
 int release_pages(
         struct attach *a, const uint32_t *pages, uint32_t n, uint64_t now_nsec, struct detail *d);
 
-/* A lookup in shared memory found `page`, told afterwards. Ignored where that is no page, or has
- * another generation (low 32 bits) by now. Returns how many pages that took to go through. */
-uint32_t touch_page(
-        struct attach *a, uint32_t page, uint32_t generation, uint64_t request, uint64_t now_nsec);
-
-/* Figures for people: requests, keys asked for, pages found. */
-void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits);
-
 #endif

@@ -2,12 +2,12 @@
 
 #include <errno.h>
 
+#include "daemon/core/catalog/lines.h"
+#include "daemon/core/clients/found.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/memory/lines.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/requests/lookup.h"
+#include "daemon/core/clients/request.h"
 #include "daemon/core/requests/publish.h"
-#include "daemon/core/requests/request.h"
+#include "daemon/core/requests/refill.h"
 #include "daemon/core/sessions/session.h"
 #include "proto/status.h"
 

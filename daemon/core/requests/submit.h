@@ -8,25 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/core/clients/submit-chain.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/tiers/fetch.h"
 #include "proto/shm.h"
-
-/* What a WITH said. */
-struct submit_with {
-        uint32_t ns_id; /* 0: nothing */
-        uint32_t session;
-        uint64_t tag;
-};
-
-/* What earlier entries left for a PUBLISH, the last one for one with CHAIN. Zero at first. */
-struct submit_chain {
-        uint32_t ns_id; /* 0: nothing */
-        int status;     /* 0, or why it failed: what is chained to it fails, too */
-        uint32_t page;
-        uint64_t generation;
-        struct submit_with with;
-};
 
 struct submit_result {
         const char *violation; /* not NULL: the rule that the client broke; static text */

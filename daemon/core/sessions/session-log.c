@@ -9,7 +9,6 @@
 #include "base/fault-point.h"
 #include "base/fd.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "proto/status.h"
 

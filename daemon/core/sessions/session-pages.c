@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
+#include "daemon/core/clients/found.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/requests/lookup.h"
+#include "daemon/core/records/records.h"
+#include "daemon/core/records/shared.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "proto/status.h"
 

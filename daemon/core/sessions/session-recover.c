@@ -5,8 +5,8 @@
 
 #include "base/fd.h"
 #include "base/map.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session-impl.h"
 
 /* What the log says of a slot. */
@@ -416,6 +416,11 @@ static void drop_log(struct ns *ns)
 {
         keep_drop(&ns_store(ns)->keep, KEEP_SESSIONS, ns->records.number);
         sessions_free(ns);
+}
+
+const struct sessions_recovered *sessions_recovered(const struct ns *ns)
+{
+        return ns->sessions ? &ns->sessions->recovered : NULL;
 }
 
 void sessions_recover(struct ns *ns)

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/chores.h"
 #include "daemon/core/sessions/session-impl.h"
 
 /* ---- what is held ---------------------------------------------------------------------------- */
@@ -130,7 +132,8 @@ static void end_earlier(struct session *s, uint32_t head)
         session_end_at(s, head);
         session_log_put(s);
         if (tail != PAGE_NONE)
-                drop_text(s->ns, tail, head == PAGE_NONE ? 0 : ns_note(s->ns, head)->depth);
+                drop_text(s->ns, tail, head == PAGE_NONE ? 0 : ns_note(s->ns, head)->depth,
+                        session_page_is_shared);
 }
 
 /* What is held is its window, which it hadn't. */

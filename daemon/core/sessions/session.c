@@ -6,9 +6,10 @@
 
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/happened.h"
+#include "daemon/core/clients/found.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/requests/lookup.h"
+#include "daemon/core/quota/chores.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "proto/status.h"
 
@@ -284,7 +285,7 @@ static uint64_t session_drop(struct session *s)
         struct ns *ns = s->ns;
 
         session_end(s);
-        return n + drop_text(ns, tail, 0);
+        return n + drop_text(ns, tail, 0, session_page_is_shared);
 }
 
 uint32_t sessions_count(const struct ns *ns)

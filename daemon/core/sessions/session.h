@@ -42,9 +42,6 @@
 #define SESSION_HANDLES_MAX 4096
 /* How far back from the end of its window a session can be continued. Not tuned. */
 #define SESSION_REWIND_PAGES 256
-/* Tokens of a text up to the end of its last page, gaps included: pages know it in 32 bits
- * (page.h). */
-#define TEXT_TOKENS_MAX UINT32_MAX
 
 struct session;
 
@@ -308,6 +305,10 @@ void sessions_free(struct ns *ns);
  * on, what comes after.
  */
 void sessions_recover(struct ns *ns);
+
+/* What sessions_recover() found. NULL: the namespace has no sessions. Borrowed. */
+struct sessions_recovered;
+const struct sessions_recovered *sessions_recovered(const struct ns *ns);
 
 /* Of the checker: NULL, or a static sentence. */
 const char *sessions_check(const struct ns *ns);

@@ -5,7 +5,11 @@
 
 #include "base/probe.h"
 #include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/memory/below.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
@@ -116,22 +120,11 @@ static int begin_up(struct ns *ns, uint32_t from)
         return r == -EBUSY ? -EAGAIN : r;
 }
 
-/* The first tier below the device; TIER_COUNT: there is none. */
-static enum tier_kind tier_below_device(const struct ns *ns)
-{
-        enum tier_kind kind = TIER_DEVICE + 1;
-
-        while (kind < TIER_COUNT &&
-                (!ns->tiers[kind].pool || (kind == TIER_DISK && !space_takes(ns))))
-                kind++;
-        return kind;
-}
-
 /* A FREE page below the device, MOVING from now on. What nobody reads gives way to what somebody
  * does. 0; KVL_STATUS_FULL. */
 static int take_place_below(struct ns *ns, uint32_t *ret_page)
 {
-        enum tier_kind kind = tier_below_device(ns);
+        enum tier_kind kind = tier_below(ns, TIER_DEVICE);
 
         for (unsigned i = 0; kind < TIER_COUNT && i < MAX_VICTIMS; i++) {
                 struct extent_set *set =

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"

@@ -6,6 +6,9 @@
 
 #include "base/macros.h"
 #include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"

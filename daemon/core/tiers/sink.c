@@ -3,6 +3,10 @@
 #include <errno.h>
 
 #include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/memory/below.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
@@ -10,9 +14,12 @@
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/account.h"
 #include "daemon/core/quota/region.h"
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/room.h"
+#include "daemon/core/reclaim/take-back.h"
+#include "daemon/core/records/shared.h"
 #include "policy/tier.h"
 #include "proto/status.h"
 
@@ -32,50 +39,6 @@
  * tokens: disks wear, and what was computed once and never asked for again is most of what there
  * is (docs/TRACES.md). Not tuned. */
 static const struct tier_filter disk_filter = {.min_uses = 2, .long_tokens = 16384};
-
-static bool takes(const struct ns *ns, enum tier_kind kind)
-{
-        return ns->tiers[kind].pool && (kind != TIER_DISK || space_takes(ns));
-}
-
-/* Where what leaves a tier goes; TIER_COUNT: nowhere. */
-static enum tier_kind tier_below(const struct ns *ns, enum tier_kind kind)
-{
-        do
-                kind++;
-        while (kind < TIER_COUNT && !takes(ns, kind));
-        return kind;
-}
-
-static bool may_sink(const struct ns *ns, enum tier_kind kind)
-{
-        return ns->tiers[kind].pool && tier_below(ns, kind) < TIER_COUNT && ns->evict->lock;
-}
-
-bool sink_is_possible(const struct ns *ns)
-{
-        return may_sink(ns, TIER_DEVICE);
-}
-
-void sink_note_taken(struct ns *ns)
-{
-        struct store *s = ns_store(ns);
-
-        if (!may_sink(ns, TIER_DEVICE))
-                return;
-        ns->may_be_due = true;
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
-}
-
-/* Of what is asked for at once the largest, forgotten by an eighth of what is more than the others
- * with each. Not tuned. */
-void sink_note_lease(struct ns *ns, uint32_t n)
-{
-        uint32_t over = ns->burst_pages > n ? ns->burst_pages - n : 0;
-
-        ns->burst_pages = n + over - (over + 7) / 8;
-}
 
 /* That may be on their way from the tier at a time. */
 static uint32_t most_of(const struct ns *ns, enum tier_kind kind)
@@ -139,7 +102,7 @@ static uint32_t count_due(struct ns *ns, enum tier_kind kind)
 {
         struct tier_level l;
 
-        if (!may_sink(ns, kind) || ns->n_stale > 0 || grows(ns, kind))
+        if (!tier_may_sink(ns, kind) || ns->n_stale > 0 || grows(ns, kind))
                 return 0;
         l = level_of(ns, kind);
         return tier_n_down(&ns->tiers[kind].fill, &l);
@@ -339,7 +302,7 @@ static uint32_t sink_some(struct ns *ns, enum tier_kind from, uint32_t most)
 
 bool sink_makes_room(struct ns *ns)
 {
-        if (may_sink(ns, TIER_DEVICE) && ns_n_room(ns) == 0)
+        if (tier_may_sink(ns, TIER_DEVICE) && ns_n_room(ns) == 0)
                 (void)sink_some(ns, TIER_DEVICE, 1);
         return ns_n_room(ns) > 0 || transfer_count(ns, TRANSFER_DOWN) > 0;
 }
@@ -377,7 +340,7 @@ static uint32_t find_other_victim(struct ns *ns, uint32_t page)
 bool sink_swaps(struct ns *ns, uint32_t page, bool is_wanted)
 {
         uint64_t now_nsec = ns_store(ns)->now_nsec;
-        uint32_t victim = may_sink(ns, TIER_DEVICE) ? find_other_victim(ns, page) : NODE_NONE;
+        uint32_t victim = tier_may_sink(ns, TIER_DEVICE) ? find_other_victim(ns, page) : NODE_NONE;
 
         if (victim == NODE_NONE)
                 return false;

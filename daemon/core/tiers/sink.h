@@ -36,9 +36,6 @@ bool sink_swaps(struct ns *ns, uint32_t page, bool is_wanted);
 /* FREE pages of the device that are for leases, where no other set can be bound. */
 uint32_t sink_n_kept(const struct ns *ns);
 
-/* Can pages of the namespace's device go anywhere? */
-bool sink_is_possible(const struct ns *ns);
-
 /*
  * Sends this page of the device down, whatever the policy says: it is idle (places_is_idle()) and
  * isn't on its way. 0: it is on its way; -EBUSY: as many are as may be; -ENOSPC, -EDQUOT: there is
@@ -46,11 +43,5 @@ bool sink_is_possible(const struct ns *ns);
  * gone after.
  */
 int sink_page(struct ns *ns, uint32_t page);
-
-/* A page of the device was granted. */
-void sink_note_taken(struct ns *ns);
-
-/* `n` pages were asked for at once: as many are to be FREE for the next who asks. */
-void sink_note_lease(struct ns *ns, uint32_t n);
 
 #endif

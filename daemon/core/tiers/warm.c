@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"

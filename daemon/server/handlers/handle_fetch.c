@@ -1,6 +1,7 @@
 /* FETCH over the socket: pages come up from below the device, go down, or are copied. */
 #include <errno.h>
 
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/waits/fetches.h"

@@ -5,8 +5,10 @@
 #include <sys/random.h>
 
 #include "base/macros.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/recovery/culprit.h"
+#include "daemon/core/records/culprit.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/resume.h"

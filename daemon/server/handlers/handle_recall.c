@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "base/clock.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/reclaim/recall.h"

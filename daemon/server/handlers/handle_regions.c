@@ -3,11 +3,11 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "daemon/core/ground/blame.h"
+#include "daemon/core/lifetimes/sizing.h"
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/blame.h"
 #include "daemon/core/quota/region.h"
-#include "daemon/core/quota/sizing.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "daemon/core/ground/state.h"
+#include "daemon/core/ground/state-root.h"
+#include "daemon/core/lifetimes/sizing.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/sizing.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/keeping/keeping.h"
 #include "daemon/server/peers/peer.h"

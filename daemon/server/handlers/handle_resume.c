@@ -3,7 +3,7 @@
 
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/requests/resume.h"
+#include "daemon/core/recovery/resume.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/peers/events.h"
 #include "daemon/server/objects/server.h"

@@ -1,12 +1,12 @@
 /*
  * Marks around what is done for a peer: where the daemon dies by a fault of its own in between, it
- * is known who was served (daemon/core/recovery/culprit.h). Loop thread only.
+ * is known who was served (daemon/core/records/culprit.h). Loop thread only.
  */
 #ifndef KVL_SERVER_SERVING_H
 #define KVL_SERVER_SERVING_H
 
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/recovery/culprit.h"
+#include "daemon/core/records/culprit.h"
 #include "daemon/server/objects/peer.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"

@@ -1,12 +1,14 @@
 /* What a peer does that has ended, as long as it holds something. */
 #include "base/clock.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/clients/leave.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/quota/chores.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/serving.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/objects/server.h"
 #include "daemon/server/settings/options.h"
-#include "daemon/server/objects/serving.h"
 
 /* ---- in slices ------------------------------------------------------------------------------- */
 

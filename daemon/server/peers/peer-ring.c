@@ -1,4 +1,5 @@
 /* What a peer submits in shared memory, in its order with what it sends. */
+#include "daemon/core/clients/attach.h"
 #include "daemon/server/peers/peer.h"
 
 #include "daemon/server/peers/events.h"

@@ -1,6 +1,7 @@
 /* Who a peer is, for people and for its rights, and what of it the chronicle is told. */
 #include <stdio.h>
 
+#include "daemon/core/clients/member.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/objects/server.h"

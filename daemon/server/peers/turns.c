@@ -5,6 +5,7 @@
 #include "base/macros.h"
 #include "daemon/core/ground/chore.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/chores.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/objects/server.h"

@@ -7,8 +7,8 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/core/catalog/idle.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/lifetimes/idle.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"

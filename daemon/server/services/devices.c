@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "daemon/core/core.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/recovery/canary.h"

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
+#include "daemon/core/core.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/store.h"

@@ -1,7 +1,7 @@
 #include "daemon/server/services/leasables.h"
 
 #include "base/macros.h"
-#include "daemon/core/quota/leasable.h"
+#include "daemon/core/upkeep/leasable.h"
 #include "daemon/server/objects/server.h"
 
 /* Looking takes the lines of pins away from clients that count there, for a moment: a part in a

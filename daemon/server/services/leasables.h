@@ -1,5 +1,5 @@
 /*
- * When it is looked how many pages leases would get (daemon/core/quota/leasable.h): 10 ms after
+ * When it is looked how many pages leases would get (daemon/core/upkeep/leasable.h): 10 ms after
  * something was executed, and then each 10 ms until every namespace had its round. Where nothing is
  * executed no timer runs. Loop thread only.
  */

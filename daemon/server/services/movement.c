@@ -6,6 +6,7 @@
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/tiers/prefetch.h"
 #include "daemon/core/tiers/sink.h"
+#include "daemon/core/tiers/transfer-work.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/quiet.h"
 #include "daemon/server/services/disk-tier.h"

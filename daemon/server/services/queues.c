@@ -6,6 +6,8 @@
 #include <uv.h>
 
 #include "base/clock.h"
+#include "daemon/core/core.h"
+#include "daemon/core/memory/sets.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/tiers/fetch.h"
 #include "daemon/server/objects/server.h"

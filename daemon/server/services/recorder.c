@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/dir.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/objects/server.h"

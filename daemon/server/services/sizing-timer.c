@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
+#include "daemon/core/lifetimes/sizing.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/sizing.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/waits/followers.h"

@@ -1,7 +1,7 @@
 #include "daemon/server/services/stop.h"
 
 #include "base/clock.h"
-#include "daemon/core/recovery/culprit.h"
+#include "daemon/core/records/culprit.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/events.h"

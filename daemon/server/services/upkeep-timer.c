@@ -2,8 +2,8 @@
 
 #include "base/clock.h"
 #include "daemon/core/catalog/expire.h"
-#include "daemon/core/catalog/idle.h"
 #include "daemon/core/catalog/nsset.h"
+#include "daemon/core/lifetimes/idle.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/tiers/prefetch.h"

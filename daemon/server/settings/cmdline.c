@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
-#include "daemon/core/ground/state.h"
+#include "daemon/core/ground/state-root.h"
 #include "daemon/server/system/exit-code.h"
 #include "kvlease-version.h"
 

@@ -5,7 +5,7 @@
 #include "base/fd.h"
 #include "base/macros.h"
 #include "base/parse.h"
-#include "daemon/core/ground/discard.h"
+#include "daemon/core/memory/discard.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/reap/reaper.h"
 #include "daemon/server/objects/server.h"

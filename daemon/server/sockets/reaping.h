@@ -1,6 +1,6 @@
 /*
  * The server's reaper (daemon/reap/reaper.h): where memory that clients had goes back to the
- * system. Who holds that up is charged for it (daemon/core/ground/discard.h), and named in the log
+ * system. Who holds that up is charged for it (daemon/core/memory/discard.h), and named in the log
  * after a second. Loop thread only.
  */
 #ifndef KVL_SERVER_REAPING_H

@@ -6,7 +6,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/recovery/culprit.h"
+#include "daemon/core/records/culprit.h"
 #include "daemon/server/system/crash.h"
 
 static const int numbers[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};

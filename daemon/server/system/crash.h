@@ -1,6 +1,6 @@
 /*
  * The signals that say that the daemon dies by a fault of its own: then it is noted who was served
- * (daemon/core/recovery/culprit.h). Loop thread only.
+ * (daemon/core/records/culprit.h). Loop thread only.
  */
 #ifndef KVL_SERVER_CRASH_H
 #define KVL_SERVER_CRASH_H

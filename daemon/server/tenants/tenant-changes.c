@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "daemon/core/lifetimes/sizing.h"
+#include "daemon/core/lifetimes/tenant.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/sizing.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/objects/server.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/quiet.h"
 #include "daemon/server/services/status.h"

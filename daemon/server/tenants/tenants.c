@@ -7,12 +7,13 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "daemon/core/lifetimes/placing.h"
+#include "daemon/core/lifetimes/sizing.h"
+#include "daemon/core/lifetimes/tenant.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/placing.h"
 #include "daemon/core/quota/region.h"
-#include "daemon/core/quota/sizing.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/services/learnt.h"

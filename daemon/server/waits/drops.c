@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/core/catalog/drop.h"
-#include "daemon/core/clients/leave.h"
+#include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"

@@ -26,7 +26,7 @@ struct session_truncation;
 int drops_answer(struct request *rq, struct drop *d);
 
 /* Closes the attachment for an NS_CLOSE, which is answered when nothing that it held is held any
- * more (daemon/core/clients/leave.h). Returns 0, with the request deferred until then where that
+ * more (daemon/core/lifetimes/leave.h). Returns 0, with the request deferred until then where that
  * takes more than a slice. */
 int drops_close(struct request *rq, struct attach *a);
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/server/peers/answer.h"

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/objects/group.h"
+#include "daemon/core/quota/wait.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"

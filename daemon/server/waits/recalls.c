@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/reclaim/recall.h"
+#include "daemon/core/upkeep/recall-work.h"
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/objects/server.h"

@@ -1,0 +1,305 @@
+#include "daemon/core/catalog/announced.h"
+
+#include <assert.h>
+
+#include "base/fault-point.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/quota/chores.h"
+#include "daemon/core/records/shared.h"
+
+/* Whose pages aren't listed by who announced them: as many take as long as a withdrawal, more or
+ * less. Not tuned. */
+#define PAGES_PER_LOOK 16
+
+static void link_page(struct ns *ns, uint32_t page)
+{
+        struct extent_set *set = ns_set_of(ns, page);
+        struct page_extra *extra = ns_make_extra(ns, page);
+
+        if (set->first_announced == 0)
+                list_append(&ns->announced_sets, &set->announced_link);
+        extra->announced_prev = 0;
+        extra->announced_next = set->first_announced;
+        if (extra->announced_next != 0)
+                ns_make_extra(ns, extra->announced_next - 1)->announced_prev = page + 1;
+        set->first_announced = page + 1;
+        ns->n_announced++;
+}
+
+static void unlink_page(struct ns *ns, uint32_t page)
+{
+        struct extent_set *set = ns_set_of(ns, page);
+        struct page_extra *extra = ns_make_extra(ns, page);
+
+        if (extra->announced_prev != 0)
+                ns_make_extra(ns, extra->announced_prev - 1)->announced_next =
+                        extra->announced_next;
+        else
+                set->first_announced = extra->announced_next;
+        if (extra->announced_next != 0)
+                ns_make_extra(ns, extra->announced_next - 1)->announced_prev =
+                        extra->announced_prev;
+        extra->announced_prev = extra->announced_next = 0;
+        if (set->first_announced == 0)
+                list_remove(&set->announced_link);
+        ns->n_announced--;
+}
+
+void announce_enter(struct ns *ns, uint32_t page, uint64_t client_id)
+{
+        ns_page(ns, page)->announced = 1;
+        ns_make_extra(ns, page)->announcer = client_id;
+        link_page(ns, page);
+}
+
+uint32_t announce_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES])
+{
+        return ns->n_announced == 0 ? PAGE_NONE : shared_find_pending(ns, hash, key);
+}
+
+/* What clients see of the page has changed: they look again. */
+static void end(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+        struct store *s = ns_store(ns);
+
+        unlink_page(ns, page);
+        FAULT_POINT("announce-before-wake");
+        shared_wake(ns, page);
+        p->announced = 0; /* after: recovery wakes those of pages that have it */
+        FAULT_POINT("announce-after-wake");
+        if (s->on_announce_end)
+                s->on_announce_end(ns, p->key, s->callback_data);
+}
+
+/* GRANTED as any other; it has no slot any more. */
+static void end_granted(struct ns *ns, uint32_t page)
+{
+        shared_hide_pending(ns, page);
+        end(ns, page);
+        ns_make_extra(ns, page)->announcer = 0;
+}
+
+void announce_withdraw(struct ns *ns, uint32_t page)
+{
+        if (!ns_page(ns, page)->announced)
+                return;
+        /* Whoever can write the segment can have taken its slot away. */
+        (void)shared_remove(ns, page);
+        end_granted(ns, page);
+}
+
+bool announce_fulfil(struct ns *ns, uint64_t hash, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        uint32_t pending;
+
+        assert(p->state == PAGE_SEALED);
+
+        if (p->announced) {
+                bool has_slot = shared_has(ns, page);
+
+                end(ns, page);
+                return has_slot;
+        }
+        pending = announce_find(ns, hash, p->key);
+        if (pending == PAGE_NONE)
+                return false;
+        (void)shared_replace(ns, pending, page); /* it was found by its slot */
+        end_granted(ns, pending);
+        return true;
+}
+
+static bool is_announced_by(const struct attach *a, uint32_t page)
+{
+        return ns_page(a->ns, page)->announced && ns_extra(a->ns, page)->announcer == a->member->id;
+}
+
+static bool is_stale(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return p->announced && p->epoch != (uint32_t)ns->epoch;
+}
+
+/* Those of the set, of one attachment's member or (NULL) of all. The walk goes on from the next,
+ * which stays. */
+static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
+{
+        uint32_t next = set->first_announced;
+        uint64_t n = 0;
+
+        for (; next != 0; n++) {
+                uint32_t page = next - 1;
+
+                next = ns_extra(set->ns, page)->announced_next;
+                if (!of || is_announced_by(of, page))
+                        announce_withdraw(set->ns, page);
+        }
+        return n;
+}
+
+/* From *at on, or its whole set where nothing is announced in that: those of one attachment's
+ * member, or (NULL) of an older epoch. Returns how many looks. */
+static uint64_t withdraw_at(struct ns *ns, const struct attach *of, uint32_t *at)
+{
+        uint32_t n = ns->geometry.set_pages, end = (*at / n + 1) * n;
+        const struct extent_set *set = ns->sets[*at / n];
+        uint64_t n_looks = 1;
+
+        if (!set || set->first_announced == 0) {
+                *at = end;
+                return n_looks;
+        }
+        end = MIN(end, *at + PAGES_PER_LOOK);
+        for (; *at < end; ++*at) {
+                if (!(of ? is_announced_by(of, *at) : is_stale(ns, *at)))
+                        continue;
+                announce_withdraw(ns, *at);
+                n_looks++;
+        }
+        return n_looks;
+}
+
+static uint64_t withdraw_some(struct ns *ns, const struct attach *of, uint32_t *at, uint64_t budget)
+{
+        uint32_t n_pages = tier_n_pages(&ns->geometry, TIER_DEVICE);
+        uint64_t n = 0;
+
+        while (n < budget && *at != PAGE_NONE) {
+                n += withdraw_at(ns, of, at);
+                if (*at >= n_pages || ns->n_announced == 0)
+                        *at = PAGE_NONE;
+        }
+        return n;
+}
+
+uint64_t announce_withdraw_some(struct attach *a, uint64_t budget)
+{
+        return withdraw_some(a->ns, a, &a->withdraw_at, budget);
+}
+
+static bool withdraw(struct chore *c, uint64_t budget)
+{
+        struct attach *a = container_of(c, struct attach, withdrawal);
+
+        (void)announce_withdraw_some(a, budget);
+        return a->withdraw_at != PAGE_NONE;
+}
+
+uint64_t announce_withdraw_all(struct attach *a)
+{
+        struct ns *ns = a->ns;
+        uint64_t n = 0;
+
+        if (!a->has_announced)
+                return 0;
+        a->has_announced = false;
+        if (ns->n_announced <= ns_store(ns)->drop_slice_pages) {
+                list_for_each_safe (set, &ns->announced_sets, struct extent_set, announced_link)
+                        n += withdraw_those(set, a);
+                return n;
+        }
+        a->withdraw_at = 0;
+        n = announce_withdraw_some(a, ns_store(ns)->drop_slice_pages);
+        if (a->withdraw_at == PAGE_NONE || chore_is_queued(&a->withdrawal))
+                return n;
+        a->withdrawal.work = withdraw;
+        chore_queue(&a->withdrawal, ns->tenant);
+        return n;
+}
+
+static bool withdraw_stale(struct chore *c, uint64_t budget)
+{
+        struct ns *ns = container_of(c, struct ns, withdrawal);
+
+        (void)withdraw_some(ns, NULL, &ns->withdraw_at, budget);
+        return ns->withdraw_at != PAGE_NONE;
+}
+
+void announce_withdraw_ns(struct ns *ns)
+{
+        if (ns->n_announced <= ns_store(ns)->drop_slice_pages) {
+                list_for_each_safe (set, &ns->announced_sets, struct extent_set, announced_link)
+                        (void)withdraw_those(set, NULL);
+                return;
+        }
+        ns->withdraw_at = 0;
+        ns->withdrawal.work = withdraw_stale;
+        if (!chore_is_queued(&ns->withdrawal) &&
+                withdraw_stale(&ns->withdrawal, ns_store(ns)->drop_slice_pages))
+                chore_queue(&ns->withdrawal, ns->tenant);
+}
+
+uint64_t announce_withdraw_set(struct extent_set *set)
+{
+        return withdraw_those(set, NULL);
+}
+
+/* Where those are that are withdrawn up to `at`, and then the rest. */
+static bool is_withdrawn_soon(uint32_t at, uint32_t page)
+{
+        return at != PAGE_NONE && page >= at;
+}
+
+const char *announce_check_page(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        uint64_t hash = shared_hash(&ns->shared, p->key);
+
+        if (is_stale(ns, page))
+                return chore_is_queued(&ns->withdrawal) && is_withdrawn_soon(ns->withdraw_at, page)
+                               ? NULL
+                               : "is announced, of an older epoch";
+        if (shared_find_pending(ns, hash, p->key) != page)
+                return "is announced but has no slot, or another page has its key";
+        if (shared_find(ns, hash, p->key) != PAGE_NONE)
+                return "is announced but its key is cached";
+        if (ns_set_of(ns, page)->recall.state != RECALL_NONE)
+                return "is announced, in a recalled set";
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                if (is_announced_by(a, page))
+                        return is_withdrawn_soon(a->withdraw_at, page) ||
+                                               (!a->member->is_over && !a->member->read_only &&
+                                                       a->grants->group->id == p->owner)
+                                       ? NULL
+                                       : "is announced by a client that can't publish it";
+        list_for_each (a, &ns->closing, struct attach, ns_link)
+                if (is_announced_by(a, page) && is_withdrawn_soon(a->withdraw_at, page))
+                        return NULL;
+        return "is announced by nobody";
+}
+
+/* Counts into *n, which ends above what the namespace has where the list has no end. */
+static const char *check_set(const struct extent_set *set, uint32_t *n)
+{
+        const struct ns *ns = set->ns;
+        uint32_t page_1 = set->first_announced, before = 0;
+
+        for (; page_1 != 0 && *n <= ns->n_announced; (*n)++) {
+                const struct page *p = ns_page(ns, page_1 - 1);
+
+                if (!p || !p->announced || ns_set_of(ns, page_1 - 1) != set)
+                        return "lists an announced page that isn't";
+                if (ns_extra(ns, page_1 - 1)->announced_prev != before)
+                        return "lists announced pages whose neighbours disagree";
+                before = page_1;
+                page_1 = ns_extra(ns, page_1 - 1)->announced_next;
+        }
+        return NULL;
+}
+
+const char *announce_check(const struct ns *ns)
+{
+        uint32_t n = 0;
+
+        list_for_each (set, &ns->announced_sets, struct extent_set, announced_link) {
+                const char *wrong = check_set(set, &n);
+
+                if (wrong)
+                        return wrong;
+                if (set->first_announced == 0)
+                        return "lists a set without announced pages";
+        }
+        return n == ns->n_announced ? NULL : "counts its announced pages wrong";
+}

@@ -1,0 +1,253 @@
+#include "daemon/core/catalog/pages.h"
+
+#include <assert.h>
+
+#include "daemon/core/catalog/announced.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/objects/listeners.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/transfer.h"
+#include "daemon/core/quota/wait.h"
+#include "daemon/core/records/page-state.h"
+#include "daemon/core/records/shared.h"
+
+uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES])
+{
+        return shared_find(ns, shared_hash(&ns->shared, key), key);
+}
+
+/* The page was granted to a client, and a transfer copies to it (n_busy says that one may): it is
+ * the transfer's until that is over. */
+static bool is_copied_to(struct ns *ns, uint32_t page)
+{
+        struct transfer *found = NULL;
+
+        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
+                if (t->ns == ns && t->kind == TRANSFER_COPY && t->to == page && !t->is_unwanted)
+                        found = t;
+        if (!found)
+                return false;
+        ns_set_state(ns, page, PAGE_MOVING);
+        ns_store(ns)->listeners->copy_unwanted(found);
+        return true;
+}
+
+void ns_free_page(struct ns *ns, uint32_t page)
+{
+        struct extent_set *set = ns_set_of(ns, page);
+
+        announce_withdraw(ns, page);
+        if (set->n_busy > 0 && is_copied_to(ns, page))
+                return;
+        set_put_page(set, page);
+        ns_settle_set(set);
+        wait_wake(ns_store(ns));
+}
+
+void ns_watch(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+
+        assert(!p->watched && page_pins(p) == 0 && page_is_shown(p->state));
+
+        p->watched = 1;
+        p->prev = ns->last_watched;
+        p->next = PAGE_NONE;
+        if (ns->last_watched != PAGE_NONE)
+                ns_page(ns, ns->last_watched)->next = page;
+        else
+                ns->watched = page;
+        ns->last_watched = page;
+        ns->n_watched++;
+}
+
+static void unwatch(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+
+        if (p->prev != PAGE_NONE)
+                ns_page(ns, p->prev)->next = p->next;
+        else
+                ns->watched = p->next;
+        if (p->next != PAGE_NONE)
+                ns_page(ns, p->next)->prev = p->prev;
+        else
+                ns->last_watched = p->prev;
+        p->next = PAGE_NONE;
+        p->n_pins = 0;
+        p->watched = 0;
+        ns->n_watched--;
+}
+
+void ns_pin_page(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+
+        assert(page_is_shown(p->state) && page_pins(p) < UINT32_MAX);
+
+        if (page_pins(p) > 0) {
+                p->n_pins++;
+                return;
+        }
+        ns_set_of(ns, page)->tier->n_pinned++;
+        if (p->watched) /* held already */
+                unwatch(ns, page);
+        else if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p))
+                ns->evict->hold(ns->policy, page);
+        p->n_pins = 1;
+}
+
+/* What windows hold stays DETACHED for them. */
+void ns_let_go(struct ns *ns, uint32_t page, bool is_retired)
+{
+        struct page *p = ns_page(ns, page);
+
+        if (p->watched)
+                unwatch(ns, page);
+        if (ns_page_is_stale(ns, p)) {
+                (void)shared_remove(ns, page); /* its slot may have been taken over */
+                ns_store(ns)->listeners->page_swept(ns, page);
+                ns->n_stale--;
+        }
+        if (ns_extra(ns, page)->n_windows > 0) {
+                ns_set_state(ns, page, PAGE_DETACHED);
+                return;
+        }
+        if (is_retired || shared_withdraw(ns, page)) {
+                ns_free_page(ns, page);
+                return;
+        }
+        ns_set_state(ns, page, PAGE_DETACHED);
+        ns_watch(ns, page);
+}
+
+void ns_leave_page(struct ns *ns, uint32_t page)
+{
+        if (page_pins(ns_page(ns, page)) > 0)
+                ns_set_state(ns, page, PAGE_DETACHED);
+        else
+                ns_let_go(ns, page, false);
+}
+
+void ns_settle_page(struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        assert(p->state == PAGE_DETACHED && !p->watched);
+
+        if (page_pins(p) == 0 && ns_extra(ns, page)->n_windows == 0)
+                ns_let_go(ns, page, false);
+}
+
+void ns_keep_page(struct ns *ns, uint32_t page)
+{
+        ns_make_extra(ns, page)->n_windows++;
+}
+
+void ns_unkeep_page(struct ns *ns, uint32_t page)
+{
+        bool was_kept = ns_page_is_kept(ns, page);
+
+        assert(ns_extra(ns, page)->n_windows > 0);
+
+        if (--ns_make_extra(ns, page)->n_windows == 0 && was_kept)
+                ns_let_go(ns, page, false);
+}
+
+void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
+{
+        struct page *p = ns_page(ns, page);
+
+        assert(page_pins(p) >= n && n > 0);
+
+        p->n_pins -= n;
+        if (p->n_pins > 0)
+                return;
+        ns_set_of(ns, page)->tier->n_pinned--;
+        if (p->state == PAGE_DETACHED || ns_page_is_stale(ns, p)) {
+                ns_let_go(ns, page, false);
+        } else {
+                ns_note_use(ns, page);
+                ns->evict->idle(ns->policy, page, ns_store(ns)->now_nsec);
+        }
+        wait_wake(ns_store(ns));
+}
+
+void ns_look_again(struct ns *ns, uint32_t budget)
+{
+        for (uint64_t n = MIN((uint64_t)budget, ns->n_watched); n > 0; n--) {
+                uint32_t page = ns->watched;
+                const struct page *p = ns_page(ns, page);
+                bool is_sealed = p->state == PAGE_SEALED;
+
+                /* To the end of the list; what is stale is the sweep's. */
+                if (ns_page_is_stale(ns, p) || shared_is_pinned(ns, page)) {
+                        unwatch(ns, page);
+                        ns_watch(ns, page);
+                } else if (is_sealed) {
+                        unwatch(ns, page);
+                        ns_note_use(ns, page);
+                        ns->evict->idle(ns->policy, page, ns_store(ns)->now_nsec);
+                } else {
+                        ns_let_go(ns, page, false);
+                }
+        }
+}
+
+uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *data), void *data)
+{
+        uint32_t set_pages = ns->geometry.set_pages;
+        bool any = false;
+        uint64_t n = 0;
+
+        ns_for_each_set (set, ns)
+                for (uint32_t i = 0; i < set_pages; i++) {
+                        const struct page *p = &set->pages[i];
+                        uint32_t page = set->index * set_pages + i;
+
+                        if (i % SHARED_RUN_PAGES == 0)
+                                any = shared_run_is_pinned(
+                                        ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
+                        if (!page_is_shown(p->state) ||
+                                (page_pins(p) == 0 && !(any && shared_is_pinned(ns, page))))
+                                continue;
+                        n++;
+                        if (fn)
+                                fn(page, data);
+                }
+        return n;
+}
+
+void ns_enter_tree(struct ns *ns, uint32_t page, uint32_t parent)
+{
+        tree_insert(&ns->tree, page, parent);
+        ancestors_insert(&ns->ancestors, &ns->tree, page, ns_note(ns, page)->depth);
+}
+
+void ns_leave_tree(struct ns *ns, uint32_t page)
+{
+        ancestors_remove(&ns->ancestors, page, ns_note(ns, page)->depth);
+        tree_remove(&ns->tree, page);
+}
+
+uint32_t ns_page_of_text(const struct ns *ns, uint32_t page, uint32_t depth)
+{
+        return ancestors_find(&ns->ancestors, &ns->tree, page, ns_note(ns, page)->depth, depth);
+}
+
+void ns_sweep_page(struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        if (!ns_page_is_stale(ns, p))
+                return;
+        if (page_pins(p) == 0) {
+                ns_let_go(ns, page, false);
+                return;
+        }
+        (void)shared_remove(ns, page);
+        ns_store(ns)->listeners->page_swept(ns, page);
+        ns->n_stale--;
+        ns_set_state(ns, page, PAGE_DETACHED);
+}

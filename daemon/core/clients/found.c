@@ -1,0 +1,42 @@
+#include "daemon/core/clients/found.h"
+
+#include "daemon/core/clients/request.h"
+#include "daemon/core/objects/listeners.h"
+#include "daemon/core/objects/store.h"
+
+/* A lookup has found it as its deepest page: that speaks for its ancestors, too (drop_leaf()). */
+void found_note(struct attach *a, uint32_t page, uint64_t request)
+{
+        struct ns *ns = a->ns;
+
+        ns_note_use(ns, page);
+        ns_note(ns, page)->was_found = 1;
+        ns->evict->touch(ns->policy, page, request_id(a, request), ns_store(ns)->now_nsec);
+        ns_store(ns)->listeners->page_found(a, page);
+        request_tell(ns, request_id(a, request), REQUEST_FOUND, page);
+}
+
+void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits)
+{
+        struct store_counters *c = &ns_store(ns)->counters;
+
+        ns->counters.keys += n_keys;
+        ns->counters.hits += n_hits;
+        c->lookups += n_lookups;
+        c->lookup_keys += n_keys;
+        c->lookup_hits += n_hits;
+}
+
+uint32_t touch_page(
+        struct attach *a, uint32_t page, uint32_t generation, uint64_t request, uint64_t now_nsec)
+{
+        struct ns *ns = a->ns;
+        const struct page *p = ns_page(ns, page);
+
+        store_set_now(ns_store(ns), now_nsec);
+        if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p) ||
+                (uint32_t)p->generation != generation)
+                return 0;
+        found_note(a, page, request);
+        return MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
+}

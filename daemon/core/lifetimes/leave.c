@@ -1,0 +1,271 @@
+#include "daemon/core/lifetimes/leave.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "daemon/core/catalog/announced.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/chores.h"
+#include "daemon/core/reclaim/reclaim.h"
+#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/tiers/fetch.h"
+#include "daemon/core/tiers/prefetch.h"
+
+/* What takes as long as a look at a page, more or less. Not tuned. */
+#define PINS_PER_LOOK 16 /* counters of pages that aren't pinned */
+#define LOOKS_PER_SET 32 /* that is unbound: its extents go */
+
+/* ---- a slice -------------------------------------------------------------------------------- */
+
+static uint64_t leave_pins(struct attach *a, uint64_t budget)
+{
+        uint32_t page, count;
+        uint64_t n = 0;
+
+        for (; n < budget && a->pins.n_pinned > 0; n++) {
+                page = pin_counts_next(&a->pins, &a->pins_at, PINS_PER_LOOK);
+                if (page == PAGE_NONE)
+                        continue;
+                count = pin_counts_get(&a->pins, page);
+                pin_counts_drop(&a->pins, page, count);
+                a->member->n_pins -= count;
+                ns_unpin_page(a->ns, page, count);
+        }
+        return n;
+}
+
+static uint64_t leave_sets(struct attach *a, uint64_t budget)
+{
+        uint64_t n = 0;
+
+        for (; n < budget && a->mapped.n_used > 0; a->mapped_at++) {
+                n += map_find(&a->mapped, a->mapped_at) ? LOOKS_PER_SET : 1;
+                attach_forget_mapped(a, a->mapped_at);
+        }
+        return n;
+}
+
+/* All grants with the group's last attachment; of a lingering member what waited for it alone. */
+static bool may_free(const struct attach *a, uint32_t page)
+{
+        return a->ends_grants ||
+               (ns_page(a->ns, page)->given_back && !grants_may_be_written(a->grants, page));
+}
+
+static uint64_t leave_grants(struct attach *a, uint64_t budget)
+{
+        uint64_t n = 0;
+
+        for (; n < budget && a->grants_at != PAGE_NONE; n++) {
+                uint32_t page = a->grants_at;
+
+                if (!may_free(a, page)) {
+                        a->grants_at = ns_page(a->ns, page)->next;
+                        continue;
+                }
+                grants_remove(a->grants, page); /* which moves grants_at on */
+                ns_free_page(a->ns, page);
+        }
+        return n;
+}
+
+static void end_grants(struct attach *a)
+{
+        struct grants *g = a->grants;
+
+        list_remove(&a->grants_link);
+        if (g->n_attach > 0 || !list_is_empty(&g->closing))
+                return;
+        assert(g->head == PAGE_NONE);
+        list_remove(&g->link);
+        free(g);
+}
+
+static void end_member(struct member *m)
+{
+        assert(m->n_pins == 0 && m->n_mapped_sets == 0);
+        list_remove(&m->link);
+        group_settle(m->group);
+        free(m);
+}
+
+/* Nothing of it is left. */
+static void end(struct attach *a)
+{
+        struct tenant *t = a->ns->tenant;
+        struct member *m = a->member;
+        void (*closed)(void *data) = a->closed;
+        void *data = a->closed_data;
+
+        end_grants(a);
+        list_remove(&a->member_link);
+        list_remove(&a->ns_link);
+        if (a->kept_pins)
+                munmap(a->kept_pins, attach_socket_pins_bytes(a->ns));
+        pin_counts_deinit(&a->pins);
+        map_deinit(&a->mapped);
+        map_deinit(&a->sessions);
+        free(a);
+        if (m->has_left && list_is_empty(&m->closing))
+                end_member(m);
+        /* The limit may have been lowered while this held more: what is let go now falls under it.
+         */
+        reclaim_over_limits(t);
+        if (closed)
+                closed(data);
+}
+
+static bool work(struct chore *c, uint64_t budget)
+{
+        struct attach *a = container_of(c, struct attach, chore);
+        uint64_t n = announce_withdraw_some(a, budget);
+
+        if (n < budget)
+                n += leave_pins(a, budget - n);
+        if (n < budget)
+                n += leave_sets(a, budget - n);
+        if (n < budget)
+                n += leave_grants(a, budget - n);
+        if (a->withdraw_at != PAGE_NONE || a->pins.n_pinned > 0 || a->mapped.n_used > 0 ||
+                a->grants_at != PAGE_NONE)
+                return true;
+        end(a);
+        return false;
+}
+
+/* ---- its beginning -------------------------------------------------------------------------- */
+
+/* What it pinned there isn't any more, and what lay in its magazine is nobody's. */
+static void end_share(struct attach *a)
+{
+        if (!pins_is_open(&a->share))
+                return;
+        (void)attach_settle(a); /* what it did to its magazine is of no interest any more */
+        magazine_drain(a);
+        pins_close(&a->share);
+        free(a->magazine);
+        a->magazine = NULL;
+        ns_look_again(a->ns, NS_LOOK_PAGES);
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                a->ns->tiers[i].has_lighter = true;
+}
+
+static void begin_grants(struct attach *a)
+{
+        struct grants *g = a->grants;
+
+        a->ends_grants = --g->n_attach == 0;
+        a->grants_at =
+                a->ends_grants || (a->member->lingers && g->n_given_back > 0) ? g->head : PAGE_NONE;
+        list_append(&g->closing, &a->grants_link);
+}
+
+/* Nothing finds it from now on. */
+static void begin(struct attach *a)
+{
+        struct ns *ns = a->ns;
+
+        attach_unrecord(a);
+        lease_call_off(a);
+        fetch_end_all(a);
+        prefetch_forget(a);
+        (void)announce_withdraw_all(a);
+        chore_remove(&a->withdrawal, ns->tenant); /* its part from now on */
+        sessions_close_all(a, ns_store(ns)->now_nsec);
+        end_share(a);
+        list_remove(&a->member_link);
+        list_append(&a->member->closing, &a->member_link);
+        list_remove(&a->ns_link);
+        list_append(&ns->closing, &a->ns_link);
+        ns->tenant->n_attachments--;
+        begin_grants(a);
+        if (list_is_empty(&ns->attachments))
+                stock_forget(ns);
+        chore_init(&a->chore);
+        a->chore.work = work;
+}
+
+bool attach_close_soon(struct attach *a, void (*closed)(void *data), void *data)
+{
+        struct tenant *t = a->ns->tenant;
+
+        begin(a);
+        if (!work(&a->chore, t->store->drop_slice_pages))
+                return true;
+        a->closed = closed;
+        a->closed_data = data;
+        chore_queue(&a->chore, t);
+        return false;
+}
+
+void attach_close_quietly(struct attach *a)
+{
+        a->closed = NULL;
+}
+
+void attach_close(struct attach *a)
+{
+        begin(a);
+        (void)work(&a->chore, UINT64_MAX);
+}
+
+/* In no list of members, and no count. */
+static void begin_leaving(struct member *m)
+{
+        struct group *g = m->group;
+
+        client_unrecord(m);
+        m->server_data = NULL;
+        list_remove(&m->link);
+        list_append(&g->leaving, &m->link);
+        g->n_lingering -= m->lingers;
+        g->tenant->n_members--;
+        g->tenant->store->n_members--;
+}
+
+void member_leave(struct member *m)
+{
+        begin_leaving(m);
+        while (!list_is_empty(&m->attachments))
+                (void)attach_close_soon(
+                        list_first(&m->attachments, struct attach, member_link), NULL, NULL);
+        m->has_left = true;
+        if (list_is_empty(&m->closing))
+                end_member(m);
+}
+
+/* Of those that are closing, by whom they belong to. */
+static void finish(struct attach *a)
+{
+        chore_remove(&a->chore, a->ns->tenant);
+        (void)work(&a->chore, UINT64_MAX);
+}
+
+void member_free(struct member *m)
+{
+        begin_leaving(m);
+        while (!list_is_empty(&m->closing))
+                finish(list_first(&m->closing, struct attach, member_link));
+        while (!list_is_empty(&m->attachments))
+                attach_close(list_first(&m->attachments, struct attach, member_link));
+        end_member(m);
+}
+
+void leave_finish(struct tenant *t)
+{
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                while (!list_is_empty(&ns->closing))
+                        finish(list_first(&ns->closing, struct attach, ns_link));
+}

@@ -1,0 +1,349 @@
+#include "daemon/core/lifetimes/namespace.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault-point.h"
+#include "base/probe.h"
+#include "daemon/core/catalog/announced.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/happened.h"
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/lifetimes/idle.h"
+#include "daemon/core/memory/address.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/moves/space.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/chores.h"
+#include "daemon/core/reclaim/compact.h"
+#include "daemon/core/records/records.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/tiers/prefetch.h"
+#include "daemon/core/upkeep/leasable.h"
+#include "daemon/tier/disk.h"
+#include "proto/status.h"
+
+/* As many as have pages: a policy that knows one tier gets no more. */
+static void set_tiers(struct ns *ns)
+{
+        uint32_t first[TREE_TIERS], n = 1;
+
+        static_assert(TREE_TIERS >= TIER_COUNT, "a tier of the tree for each");
+        for (unsigned i = 0; i < TIER_COUNT; i++) {
+                first[i] = i == TIER_DEVICE ? 0 : tier_first_page(&ns->geometry, i);
+                n = ns->geometry.tiers[i].n_sets > 0 ? i + 1 : n;
+        }
+        tree_set_tiers(&ns->tree, first, n);
+}
+
+static int init_policy(struct ns *ns, const struct tenant *t)
+{
+        struct evict_params params = {.tree = &ns->tree, .page_tokens = ns->layout.page_tokens};
+
+        tree_init(&ns->tree);
+        set_tiers(ns);
+        ns->evict = t->attrs.evict ? t->attrs.evict : t->store->evict;
+        return ns->evict->new (&params, &ns->policy);
+}
+
+/* Not where it could be found yet. */
+static int ns_alloc(
+        const struct ns_layout *layout, const struct ns_geometry *geometry, struct ns **ret_ns)
+{
+        struct ns *ns = calloc(1, sizeof(*ns));
+
+        if (!ns)
+                return -ENOMEM;
+        ns->layout = *layout;
+        ns->geometry = *geometry;
+        ns->set_factor = divide_factor(geometry->set_pages);
+        (void)ns_codec_shape(layout, &ns->codec_shape, NULL); /* as was asked where it is of use */
+        ns->records.fd = ns->shared.segment.fd = ns->shared.segment.reader_fd = -1;
+        ns->watched = ns->last_watched = PAGE_NONE;
+        for (unsigned i = 0; i < TIER_COUNT; i++) {
+                list_init(&ns->tiers[i].sets_bound);
+                list_init(&ns->tiers[i].sets_room);
+                list_init(&ns->tiers[i].sets_preparing);
+        }
+        list_init(&ns->attachments);
+        list_init(&ns->closing);
+        list_init(&ns->drops);
+        list_init(&ns->announced_sets);
+        chore_init(&ns->withdrawal);
+        ns->withdraw_at = PAGE_NONE;
+        ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
+        ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
+        if (!ns->sets || !ns->slots_preparing) {
+                free(ns->slots_preparing);
+                free(ns->sets);
+                free(ns);
+                return -ENOMEM;
+        }
+        *ret_ns = ns;
+        return 0;
+}
+
+static void ns_discard(struct ns *ns)
+{
+        if (ns->policy)
+                ns->evict->free(ns->policy);
+        tree_deinit(&ns->tree);
+        ancestors_deinit(&ns->ancestors);
+        shared_deinit(&ns->shared);
+        records_close(&ns->records);
+        free(ns->slots_preparing);
+        free(ns->sets);
+        free(ns);
+}
+
+static int ns_make(struct tenant *t, const struct ns_layout *layout,
+        const struct ns_geometry *geometry, struct ns **ret_ns)
+{
+        struct store *s = t->store;
+        struct ns *ns;
+        int r = ns_alloc(layout, geometry, &ns);
+
+        if (r < 0)
+                return r;
+        ns->id = state_next(&s->state->last_ns_id);
+        r = records_new(s, geometry, &ns->records);
+        if (r == 0)
+                r = shared_init(&ns->shared, &s->room, geometry->capacity_pages, ns->records.seed,
+                        ns->id, s->boot_epoch);
+        if (r == 0)
+                r = init_policy(ns, t);
+        if (r < 0) {
+                ns_discard(ns);
+                return r;
+        }
+        *ret_ns = ns;
+        return 0;
+}
+
+static void place(struct ns *ns, struct tenant *t, struct pool *pool, const char *name)
+{
+        ns->tenant = t;
+        for (struct pool *p = pool; p; p = p->below) {
+                if (ns->geometry.tiers[p->tier].n_sets == 0)
+                        continue;
+                ns->tiers[p->tier].pool = p;
+                ns->tiers[p->tier].stake = stake_find(t, p);
+        }
+        memcpy(ns->name, name, strlen(name) + 1);
+}
+
+/* It is there, and empty as far as anybody knows. */
+static void enter(struct ns *ns)
+{
+        struct store *s = ns_store(ns);
+
+        list_append(&ns->tenant->namespaces, &ns->link);
+        ns->tenant->n_namespaces++;
+        leasable_begin(ns);
+        if (s->on_ns)
+                s->on_ns(ns, false, s->callback_data);
+}
+
+int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns)
+{
+        const struct records_identity *i = &kept->records.header->identity;
+        struct ns_layout layout;
+        struct ns *ns;
+        int r;
+
+        records_layout(kept->records.header, kept->options, &layout);
+        r = ns_alloc(&layout, &i->geometry, &ns);
+        if (r < 0)
+                return r;
+        r = init_policy(ns, t);
+        if (r == 0)
+                r = shared_adopt(&ns->shared, kept->index_fd, kept->reader_fd,
+                        i->geometry.capacity_pages, kept->records.seed, i->ns_id,
+                        t->store->boot_epoch);
+        if (r < 0) {
+                ns_discard(ns);
+                return r;
+        }
+        ns->id = i->ns_id;
+        ns->records = kept->records;
+        ns->keep_page_zero = i->keep_page_zero;
+        ns->epoch = atomic_load_explicit(&kept->records.header->epoch, memory_order_relaxed);
+        ns->version_epoch = kept->options->version_epoch;
+        ns->expire_nsec = kept->options->expire_nsec;
+        place(ns, t, pool, i->name);
+        ns->address = address_claim(t->store, ns, i->address);
+        enter(ns);
+        *ret_ns = ns;
+        return 0;
+}
+
+static int check_page_bytes(const struct ns_layout *layout, uint64_t min_bytes, struct detail *d)
+{
+        uint64_t page_bytes = layout->plane_page_bytes * layout->n_planes;
+
+        if (page_bytes >= min_bytes)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "plane_page_bytes %llu in %u planes makes pages of %llu bytes: %llu is the "
+                "minimum; "
+                "choose a larger page_tokens (or plane_page_bytes)",
+                (unsigned long long)layout->plane_page_bytes, layout->n_planes,
+                (unsigned long long)page_bytes, (unsigned long long)min_bytes);
+}
+
+/* What a page takes of memory of the host is a multiple of that: a cache line. */
+#define HOST_UNIT_BYTES 64
+
+static int add_tiers(const struct pool *pool, const struct ns_layout *layout,
+        const struct ns_options *options, struct ns_geometry *g, struct detail *d)
+{
+        struct codec_shape shape;
+
+        for (unsigned kind = TIER_HOST; kind < TIER_COUNT; kind++)
+                if (options->codecs[kind] != CODEC_NONE && ns_codec_shape(layout, &shape, d) < 0)
+                        return -EINVAL;
+        for (const struct pool *p = pool->below; p; p = p->below) {
+                if (p->tier == TIER_DISK && !p->disk)
+                        continue;
+                struct tier_source source = {.granularity_bytes = p->props->granularity_bytes,
+                        .unit_bytes = p->tier == TIER_DISK ? DISK_ALIGN : HOST_UNIT_BYTES,
+                        .budget_bytes = p->account.limit_bytes,
+                        .codec = options->codecs[p->tier]};
+
+                ns_geometry_add(layout, p->tier, &source, g);
+        }
+        return 0;
+}
+
+int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct ns_layout *layout,
+        const struct ns_options *options, struct ns **ret_ns, struct detail *d)
+{
+        struct ns_geometry geometry;
+        struct set_source source;
+        struct ns *ns;
+        int r;
+
+        assert(ns_name_is_valid(name) && !ns_find(t, name));
+
+        if (t->n_namespaces >= NS_MAX_PER_TENANT && idle_drop(t, 1) == 0)
+                return detail_set(d, -EMFILE,
+                        "tenant %s has %d namespaces, the most there may be; drop unused ones "
+                        "with: "
+                        "kvleasectl purge %s --remove",
+                        t->name, NS_MAX_PER_TENANT, t->name);
+        r = check_page_bytes(layout, t->store->min_page_bytes, d);
+        if (r < 0)
+                return r;
+        source = pool_set_source(pool);
+        source.has_null_set = options->keep_page_zero && !pool->props->is_cpu_memory;
+        r = ns_geometry_of(layout, &source, options->stride_bytes, &geometry, d);
+        if (r < 0)
+                return r;
+        if (options->keep_page_zero && !source.has_null_set &&
+                tier_n_pages(&geometry, TIER_DEVICE) == 1)
+                return detail_set(d, -EINVAL,
+                        "the device's budget holds one page of this layout and page 0 is kept "
+                        "back");
+        r = add_tiers(pool, layout, options, &geometry, d);
+        if (r < 0)
+                return r;
+        r = ns_make(t, layout, &geometry, &ns);
+        if (r < 0)
+                return detail_set(d, r, "no memory for namespace %s: %s", name, status_text(r));
+        place(ns, t, pool, name);
+        ns->keep_page_zero = options->keep_page_zero && !source.has_null_set;
+        ns->address = address_take(t->store, ns);
+        enter(ns);
+        (void)space_open(ns, false); /* without it: what is cold is dropped */
+        *ret_ns = ns;
+        return 0;
+}
+
+void ns_free(struct ns *ns)
+{
+        struct store *store = ns_store(ns);
+
+        assert(list_is_empty(&ns->attachments) && list_is_empty(&ns->closing));
+
+        if (store->on_ns)
+                store->on_ns(ns, true, store->callback_data);
+        drops_end(ns);
+        chore_remove(&ns->withdrawal, ns->tenant);
+        records_end(ns);
+        nsset_leave(ns);
+        history_free(ns);
+        prefetch_free(ns);
+        sessions_free(ns);
+        tags_reset(ns);
+        compact_forget_ns(ns);
+        transfer_forget_ns(ns);
+        space_close(ns, false);
+        for (unsigned i = 0; i < TIER_COUNT; i++) {
+                list_for_each_safe (set, &ns->tiers[i].sets_bound, struct extent_set, link)
+                        set_discard(set);
+                list_for_each_safe (set, &ns->tiers[i].sets_preparing, struct extent_set, link)
+                        set_orphan(set);
+        }
+        list_remove(&ns->link);
+        ns->tenant->n_namespaces--;
+        leasable_end(ns);
+        ns_discard(ns);
+}
+
+/*
+ * The epoch makes what is cached unfindable; its slots stay until the sweep comes by. The tree gets
+ * a replacement, which is made first and can be thrown away; the policy may carry over what it has
+ * learnt, so it is reset in place, as the last step that can fail.
+ */
+int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
+{
+        struct store *store = ns_store(ns);
+        enum history_cause cause = store->cause ? store->cause : CAUSE_NAMESPACE;
+        uint64_t n_findable = ns_count_findable(ns);
+        struct tree tree;
+        int r;
+
+        tree_init(&tree);
+        tree_set_tiers(&tree, ns->tree.first, ns->tree.n_tiers);
+        r = tree_reserve(&tree, ns->tree.n_nodes);
+        if (r == 0)
+                r = space_raise(ns);
+        if (r == 0)
+                r = ns->evict->reset(ns->policy);
+        if (r < 0) {
+                space_drop_missing(ns); /* where it was raised */
+                tree_deinit(&tree);
+                return r;
+        }
+        tree_deinit(&ns->tree);
+        ns->tree = tree;
+        ancestors_deinit(&ns->ancestors);
+        drops_reset(ns);
+        prefetch_reset(ns);
+        sessions_reset(ns);
+        tags_reset(ns);
+        ns->epoch++;
+        records_commit_epoch(ns);
+        shared_show_epochs(ns);
+        FAULT_POINT("index-after-epochs");
+        announce_withdraw_ns(ns);
+        magazine_drain_ns(ns); /* of pages that could only be published as stale */
+        ns->n_stale = ns_n_pages(ns, PAGE_SEALED);
+        history_note_all(ns, HISTORY_INVALIDATED, cause);
+        happened_emptied(ns, n_findable, cause);
+        PROBE(kvleased, invalidate, ns->tenant, ns, n_findable, cause);
+        *ret_pages = n_findable;
+        if (store->on_stale)
+                store->on_stale(ns, store->callback_data);
+        return 0;
+}

@@ -1,0 +1,311 @@
+#include "daemon/core/lifetimes/open.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/lifetimes/placing.h"
+#include "daemon/core/moves/space.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/records/records.h"
+#include "daemon/core/records/shared.h"
+#include "proto/status.h"
+
+static struct grants *find_grants(struct group *g, const struct ns *ns)
+{
+        list_for_each (grants, &g->grants, struct grants, link)
+                if (grants->ns == ns)
+                        return grants;
+        return NULL;
+}
+
+/* The group's grants in the namespace, with one attachment more. NULL: no memory. */
+static struct grants *join_grants(struct group *g, struct ns *ns)
+{
+        struct grants *grants = find_grants(g, ns);
+
+        if (!grants) {
+                grants = calloc(1, sizeof(*grants));
+                if (!grants)
+                        return NULL;
+                grants->group = g;
+                grants->ns = ns;
+                grants->head = PAGE_NONE;
+                list_init(&grants->closing);
+                list_append(&g->grants, &grants->link);
+        }
+        grants->n_attach++;
+        return grants;
+}
+
+static uint32_t next_attach_id(struct member *m)
+{
+        do
+                m->last_attach_id++;
+        while (m->last_attach_id == 0 || attach_find(m, m->last_attach_id));
+        return m->last_attach_id;
+}
+
+/* Who names no set is content with the one it is in. */
+static int check_same_set(const struct ns *ns, const struct attach_options *o, struct detail *d)
+{
+        const char *set = o->set ? o->set : "";
+
+        if (!set[0] || (ns->set && strcmp(ns->set->name, set) == 0 && ns->set->size == o->set_size))
+                return 0;
+        return detail_set(d, -EINVAL,
+                "namespace %s was opened first %s%s, not in a set %.*s of %u; close it everywhere "
+                "and remove it, or use another name",
+                ns->name, ns->set ? "in set " : "without a set", ns->set ? ns->set->name : "",
+                NS_NAME_MAX, set, o->set_size);
+}
+
+static enum codec codec_asked(const struct attach_options *o, enum tier_kind kind)
+{
+        return kind == TIER_HOST ? o->host_codec : o->disk_codec;
+}
+
+static int check_same(const struct ns *ns, const struct ns_layout *layout, const struct pool *pool,
+        const struct attach_options *o, struct detail *d)
+{
+        char has[NS_LAYOUT_TEXT_MAX], asked[NS_LAYOUT_TEXT_MAX];
+        const char *difference = ns_layout_difference(&ns->layout, layout);
+
+        if (difference)
+                return detail_set(d, KVL_STATUS_LAYOUT,
+                        "namespace %s has another %s; it has: %s; asked for: %s", ns->name,
+                        difference, ns_layout_format(&ns->layout, has, sizeof(has)),
+                        ns_layout_format(layout, asked, sizeof(asked)));
+        if (ns->device.pool != pool)
+                return detail_set(d, KVL_STATUS_LAYOUT, "namespace %s is on device %s, not on %s",
+                        ns->name, ns->device.pool->props->name, pool->props->name);
+        if (o->stride_bytes != 0 && o->stride_bytes != geometry_stride(&ns->geometry))
+                return detail_set(d, KVL_STATUS_LAYOUT,
+                        "namespace %s has a stride of %llu bytes, not of %llu: who opened it first "
+                        "said so, or left it to kvleased; use another name",
+                        ns->name, (unsigned long long)geometry_stride(&ns->geometry),
+                        (unsigned long long)o->stride_bytes);
+        for (unsigned kind = TIER_HOST; kind < TIER_COUNT; kind++)
+                if (ns->geometry.tiers[kind].n_sets > 0 && codec_asked(o, kind) != CODEC_NONE &&
+                        codec_asked(o, kind) != ns->geometry.tiers[kind].codec)
+                        return detail_set(d, KVL_STATUS_LAYOUT,
+                                "namespace %s keeps pages in tier %u as %s, not as %s: who opened "
+                                "it first said so; use another name",
+                                ns->name, kind, codec_name(ns->geometry.tiers[kind].codec),
+                                codec_name(codec_asked(o, kind)));
+        if (o->keep_page_zero && !ns->keep_page_zero && !geometry_has_null_set(&ns->geometry))
+                return detail_set(d, KVL_STATUS_LAYOUT,
+                        "namespace %s was opened first without keeping page 0 back, and page 0 may "
+                        "be in use; use another name",
+                        ns->name);
+        return 0;
+}
+
+/* Who only looks up can't retire what is cached. */
+static int check_same_version(const struct ns *ns, const struct ns_layout *layout, struct detail *d)
+{
+        if (strcmp(ns->layout.version, layout->version) == 0)
+                return 0;
+        return detail_set(d, KVL_STATUS_LAYOUT,
+                "namespace %s has version '%s', not '%s', and this client may not change it: only "
+                "those that may publish can",
+                ns->name, ns->layout.version, layout->version);
+}
+
+/* With its set, or not at all. */
+static int make_ns(struct tenant *t, const char *name, const struct ns_layout *layout,
+        const struct attach_options *o, struct ns **ret_ns, struct detail *d)
+{
+        const struct ns_options options = {.keep_page_zero = o->keep_page_zero,
+                .stride_bytes = o->stride_bytes,
+                .codecs = {[TIER_HOST] = o->host_codec, [TIER_DISK] = o->disk_codec}};
+        struct pool *pool;
+        struct ns *ns;
+        int r = placing_choose(t, layout, o->stride_bytes, o->device, &pool, d);
+
+        if (r == 0)
+                r = ns_new(t, pool, name, layout, &options, &ns, d);
+        if (r != 0)
+                return r;
+        if (o->set && o->set[0])
+                r = nsset_join(ns, o->set, o->set_size, d);
+        if (r == 0)
+                r = records_begin(ns, d);
+        if (r != 0)
+                ns_free(ns);
+        else
+                *ret_ns = ns;
+        return r;
+}
+
+/* Finds the namespace or makes it. */
+static int get_ns(struct member *m, const char *name, const struct ns_layout *layout,
+        const struct attach_options *o, struct ns **ret_ns, struct detail *d)
+{
+        struct tenant *t = m->group->tenant;
+        const char *device = o->device;
+        bool is_named = device && device[0];
+        struct ns *ns;
+        int r;
+
+        if (!ns_name_is_valid(name))
+                return detail_set(d, -EINVAL,
+                        "a namespace's name is 1 to %d of A-Z a-z 0-9 . _ - @ and starts with none "
+                        "of . - @",
+                        NS_NAME_MAX);
+        r = ns_layout_check(layout, d);
+        if (r < 0)
+                return r;
+        if (is_named && !store_find_pool(t->store, device))
+                return detail_set(d, -ENOENT, "no device %s; see: kvleasectl devices", device);
+        ns = ns_find(t, name);
+        if (ns) {
+                /* No device named: wherever it is. */
+                r = check_same(ns, layout,
+                        is_named ? store_find_pool(t->store, device) : ns->device.pool, o, d);
+                if (r == 0)
+                        r = check_same_set(ns, o, d);
+                if (r == 0 && m->read_only)
+                        r = check_same_version(ns, layout, d);
+                if (r == 0)
+                        *ret_ns = ns;
+                return r;
+        }
+        if (m->read_only)
+                return detail_set(d, -ENOENT,
+                        "no namespace %s in tenant %s: one of the clients that may publish there "
+                        "must open it first",
+                        name, t->name);
+        if (t->store->draining)
+                return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
+        return make_ns(t, name, layout, o, ret_ns, d);
+}
+
+/* Another version of the weights: what was computed with the old ones is of no use to anybody. */
+static int retire_version(struct ns *ns, const char *version)
+{
+        uint64_t n_pages;
+        int r;
+
+        if (strcmp(ns->layout.version, version) == 0)
+                return 0;
+        r = ns_invalidate(ns, &n_pages);
+        if (r < 0)
+                return r;
+        ns->version_epoch++;
+        history_note_all(ns, HISTORY_OTHER_VERSION, CAUSE_NAMESPACE);
+        memcpy(ns->layout.version, version, strlen(version) + 1);
+        records_commit_options(ns);
+        shared_show_epochs(ns);
+        space_renew(ns);
+        return 0;
+}
+
+static struct attach *attach_new(struct member *m, struct ns *ns)
+{
+        struct attach *a = calloc(1, sizeof(*a));
+
+        if (!a)
+                return NULL;
+        a->grants = join_grants(m->group, ns);
+        if (!a->grants) {
+                free(a);
+                return NULL;
+        }
+        list_init(&a->member_link);
+        list_init(&a->ns_link);
+        list_init(&a->grants_link);
+        chore_init(&a->withdrawal);
+        a->withdraw_at = PAGE_NONE;
+        a->member = m;
+        a->ns = ns;
+        ns->tenant->n_attachments++;
+        ns->idle_nsec = 0;
+        map_init(&a->mapped);
+        map_init(&a->sessions);
+        a->share.segment.fd = a->share.segment.reader_fd = -1;
+        return a;
+}
+
+/* One that couldn't be opened. */
+static void attach_free(struct attach *a)
+{
+        struct grants *g = a->grants;
+
+        a->ns->tenant->n_attachments--;
+        if (--g->n_attach == 0 && list_is_empty(&g->closing)) {
+                list_remove(&g->link);
+                free(g);
+        }
+        pin_counts_deinit(&a->pins);
+        map_deinit(&a->mapped);
+        map_deinit(&a->sessions);
+        free(a);
+}
+
+struct attach *attach_adopt(struct member *m, struct ns *ns, uint32_t id, uint64_t version_epoch)
+{
+        struct attach *a = attach_new(m, ns);
+
+        if (!a)
+                return NULL;
+        a->id = id;
+        a->version_epoch = version_epoch;
+        m->last_attach_id = MAX(m->last_attach_id, id);
+        list_append(&m->attachments, &a->member_link);
+        list_append(&ns->attachments, &a->ns_link);
+        return a;
+}
+
+int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
+        const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d)
+{
+        const struct attach_options o = {.device = device, .keep_page_zero = keep_page_zero};
+
+        return attach_open_with(m, name, layout, &o, ret_attach, d);
+}
+
+int attach_open_with(struct member *m, const char *name, const struct ns_layout *layout,
+        const struct attach_options *o, struct attach **ret_attach, struct detail *d)
+{
+        struct attach *a;
+        struct ns *ns;
+        int r;
+
+        list_for_each (other, &m->attachments, struct attach, member_link)
+                if (strcmp(other->ns->name, name) == 0)
+                        return detail_set(
+                                d, -EEXIST, "this client has namespace %s open already", name);
+        r = get_ns(m, name, layout, o, &ns, d);
+        if (r != 0)
+                return r;
+        a = attach_new(m, ns);
+        r = a ? retire_version(ns, layout->version) : -ENOMEM;
+        if (r < 0) {
+                /* A namespace that was made for this stays, empty, like any without clients. */
+                if (a)
+                        attach_free(a);
+                return detail_set(d, r, "no memory to open namespace %s", name);
+        }
+        a->id = next_attach_id(m);
+        a->version_epoch = ns->version_epoch;
+        a->open_frame = o->frame;
+        r = attach_record(a, d);
+        if (r < 0) {
+                attach_free(a);
+                return r;
+        }
+        if (o->expire_nsec > 0 && !m->read_only && o->expire_nsec != ns->expire_nsec) {
+                ns->expire_nsec = o->expire_nsec;
+                records_commit_options(ns);
+        }
+        list_append(&m->attachments, &a->member_link);
+        list_append(&ns->attachments, &a->ns_link);
+        *ret_attach = a;
+        return 0;
+}

@@ -1,0 +1,46 @@
+#include "daemon/core/memory/below.h"
+
+#include "daemon/core/objects/store.h"
+#include "daemon/tier/disk.h"
+
+bool space_takes(const struct ns *ns)
+{
+        const struct pool *pool = ns->tiers[TIER_DISK].pool;
+        const struct disk_file *disk = pool ? pool->disk : NULL;
+
+        return ns->space.is_ready && disk_takes(disk);
+}
+
+static bool lies_below(const struct ns *ns, enum tier_kind kind)
+{
+        return ns->tiers[kind].pool && (kind != TIER_DISK || space_takes(ns));
+}
+
+enum tier_kind tier_below(const struct ns *ns, enum tier_kind kind)
+{
+        do
+                kind++;
+        while (kind < TIER_COUNT && !lies_below(ns, kind));
+        return kind;
+}
+
+bool tier_may_sink(const struct ns *ns, enum tier_kind kind)
+{
+        return ns->tiers[kind].pool && tier_below(ns, kind) < TIER_COUNT && ns->evict->lock;
+}
+
+bool sink_is_possible(const struct ns *ns)
+{
+        return tier_may_sink(ns, TIER_DEVICE);
+}
+
+void sink_note_taken(struct ns *ns)
+{
+        struct store *s = ns_store(ns);
+
+        if (!tier_may_sink(ns, TIER_DEVICE))
+                return;
+        ns->may_be_due = true;
+        if (s->on_transfer_work)
+                s->on_transfer_work(s->callback_data);
+}

@@ -1,0 +1,109 @@
+#include "daemon/core/memory/settle.h"
+
+#include "base/probe.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+
+void recall_forget(struct extent_set *set)
+{
+        struct tenant *t = set->ns->tenant;
+
+        if (set->recall.state == RECALL_NONE)
+                return;
+        if (set->recall.kind == RECALL_COMPACT && set_is_unheld(set))
+                t->store->counters.compacted_sets++;
+        PROBE(kvleased, recalled, t, set->ns, set->index, set->charge.bytes);
+        list_remove(&set->recall.link);
+        set->tier->n_withheld -= set->n_free;
+        t->store->n_recalls--;
+        t->store->n_quarantined -= set->recall.quarantined;
+        t->n_recalled--;
+        t->recalled_bytes -= set->charge.bytes;
+        if (!set->recall.quarantined)
+                set->tier->stake->recalled_bytes -= set->charge.bytes;
+}
+
+void recall_begin_round(struct store *s)
+{
+        s->recall_visits = s->n_recalls;
+        s->recall_round++;
+}
+
+void recall_poll(struct store *s)
+{
+        if (s->recall_visits == 0)
+                recall_begin_round(s);
+}
+
+void recall_wake(struct store *s)
+{
+        if (s->on_recall_work)
+                s->on_recall_work(s->callback_data);
+}
+
+void recall_become_idle(struct extent_set *set)
+{
+        set->recall.state = RECALL_IDLE;
+        set->recall.n_purged = set->ns->geometry.set_pages;
+        set->recall.told = false;
+        set->recall.deadline_nsec = 0;
+}
+
+void recall_settle(struct extent_set *set)
+{
+        struct store *s = ns_store(set->ns);
+
+        if (set->recall.in_visit)
+                return;
+        if (!set_is_unheld(set)) {
+                if (set->recall.sink_at > 0 && !set->recall.is_sunk) { /* the next ones */
+                        recall_poll(s);
+                        recall_wake(s);
+                }
+                return;
+        }
+        if (set->n_mapped == 0) { /* also where idle sets are kept: nobody may use its pages */
+                set_unbind(set);
+                return;
+        }
+        if (set->recall.state == RECALL_IDLE)
+                return;
+        recall_become_idle(set);
+        /* The next to be visited. */
+        list_remove(&set->recall.link);
+        list_insert_before(s->recalls.next, &set->recall.link);
+        s->recall_visits = MIN(s->recall_visits + 1, s->n_recalls);
+        recall_wake(s);
+}
+
+bool stock_keeps(const struct extent_set *set)
+{
+        const struct ns *ns = set->ns;
+
+        return set->tier == &ns->device && set->recall.state == RECALL_NONE &&
+               ns_n_room(ns) - set->n_free < MAX(ns->stock_pages, ns->free_pages);
+}
+
+static bool keeps_idle(const struct extent_set *set)
+{
+        return set->ns->keep_idle_sets || stock_keeps(set) ||
+               (set->recall.state == RECALL_NONE && ns_awaits_sets(set->ns));
+}
+
+void ns_settle_set(struct extent_set *set)
+{
+        if (set->recall.state != RECALL_NONE)
+                recall_settle(set);
+        else if (set_is_idle(set) && !keeps_idle(set))
+                set_unbind(set);
+}
+
+void ns_trim(struct ns *ns)
+{
+        ns->keep_idle_sets = false;
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                list_for_each_safe (set, &ns->tiers[i].sets_bound, struct extent_set, link)
+                        if (set_is_idle(set) && !keeps_idle(set))
+                                set_unbind(set);
+}

@@ -1,0 +1,28 @@
+/*
+ * A namespace set: namespaces of one tenant that belong together. What that means: catalog/nsset.h.
+ */
+#ifndef KVL_CORE_OBJECTS_NSSET_H
+#define KVL_CORE_OBJECTS_NSSET_H
+
+#include <stdint.h>
+
+#include "base/list.h"
+#include "daemon/core/ground/geometry.h"
+
+struct ns;
+struct nsset_keys;
+
+#define NSSET_MAX_SIZE 64
+
+struct nsset {
+        struct list_link link; /* tenant.nssets */
+        uint64_t id;           /* never reused while the daemon runs */
+        char name[NS_NAME_MAX + 1];
+        uint32_t size, n_members;
+        struct ns *members[NSSET_MAX_SIZE]; /* by struct ns.set_place; NULL: free */
+        uint64_t n_complete, n_incomplete;  /* keys; without doomed ones */
+        uint64_t n_dropped;                 /* keys that stayed incomplete, since it was made */
+        struct nsset_keys *keys;            /* owned: which are where, and since when */
+};
+
+#endif

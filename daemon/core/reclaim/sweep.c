@@ -1,0 +1,20 @@
+#include "daemon/core/reclaim/sweep.h"
+
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/sessions/session.h"
+
+bool ns_sweep(struct ns *ns, uint32_t budget)
+{
+        uint32_t set_pages = ns->geometry.set_pages;
+        bool more = sessions_sweep(ns, &budget);
+
+        for (; budget > 0 && ns->n_stale > 0; budget--) {
+                if (ns->sweep_page >= ns->geometry.capacity_pages)
+                        ns->sweep_page = 0;
+                if (ns_page(ns, ns->sweep_page))
+                        ns_sweep_page(ns, ns->sweep_page++);
+                else /* the rest of a set that isn't bound */
+                        ns->sweep_page += set_pages - ns->sweep_page % set_pages;
+        }
+        return more || ns->n_stale > 0;
+}

@@ -1,0 +1,37 @@
+#include "daemon/core/records/page-state.h"
+
+#include <assert.h>
+
+#include "daemon/core/objects/listeners.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/records/shared.h"
+
+/* The record first: what clients see is made again from it. */
+static void turn(struct ns *ns, uint32_t page, uint64_t generation, enum page_state s)
+{
+        struct ns_tier *tier = ns_set_of(ns, page)->tier;
+        struct page *p = ns_page(ns, page);
+        bool shows = page_is_shown(p->state) || page_is_shown(s);
+
+        assert(tier->n_pages[p->state] > 0);
+        if (tier == &ns->tiers[TIER_DISK] && page_is_shown(p->state) && !page_is_shown(s) &&
+                p->epoch == (uint32_t)ns->epoch) /* what is older went as a whole */
+                ns_store(ns)->listeners->page_leaves_disk(ns, page);
+        tier->n_pages[p->state]--;
+        if (!page_is_shown(p->state) && page_is_shown(s)) /* it is in no list any more */
+                p->n_pins = 0;
+        page_turn(p, generation, s);
+        tier->n_pages[s]++;
+        if (shows)
+                shared_show_state(ns, page);
+}
+
+void ns_set_state(struct ns *ns, uint32_t page, enum page_state s)
+{
+        turn(ns, page, ns_page(ns, page)->generation, s);
+}
+
+void ns_set_granted(struct ns *ns, uint32_t page, enum page_state s)
+{
+        turn(ns, page, ns_page(ns, page)->generation + 1, s);
+}

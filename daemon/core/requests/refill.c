@@ -1,0 +1,93 @@
+#include "daemon/core/requests/refill.h"
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/probe.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/ground/geometry.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/quota/region.h"
+#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/requests/lease.h"
+#include "policy/tier.h"
+
+/*
+ * A refill that evicts, and asks others, and still finds too little goes through all that could
+ * give way; a client asks for it with one store. So long nobody of the namespace does it again:
+ * what comes free meanwhile is handed out as ever. Not tuned.
+ */
+#define VAIN_NSEC (10 * NSEC_PER_MSEC)
+
+/* Pages the namespace could ever have now. */
+static uint64_t pages_allowed(const struct ns *ns)
+{
+        return MIN(region_reach(ns->device.stake) / ns->geometry.set_bytes * ns->geometry.set_pages,
+                (uint64_t)tier_n_pages(&ns->geometry, TIER_DEVICE));
+}
+
+/* Puts `wanted` pages into it, as far as there are. Returns their number. */
+static uint32_t refill_pages(struct attach *a, uint32_t wanted, uint32_t n_dear, uint64_t now_nsec)
+{
+        uint32_t n = lease_make_ready(a, wanted, n_dear, now_nsec), n_put;
+        struct magazine *m = a->magazine;
+
+        m->is_short = n < wanted && a->ns->device.n_preparing > 0;
+        n_put = magazine_put_pages(a, n);
+        if (n_put > 0) {
+                stock_leased(a->ns, n_put, now_nsec);
+                PROBE(kvleased, refill, a->ns->tenant, a->ns, a->member->id, n_put);
+        }
+        if (a->ns->keep_idle_sets)
+                ns_trim(a->ns);
+        return n_put;
+}
+
+static bool was_vain(const struct ns *ns, uint64_t now_nsec)
+{
+        return ns->vain_nsec > 0 && now_nsec - ns->vain_nsec < VAIN_NSEC;
+}
+
+static uint32_t fill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+{
+        uint64_t reach = pages_allowed(a->ns);
+        struct magazine *m = a->magazine;
+        uint32_t n, n_dear, n_put;
+
+        magazine_adapt_level(a, reach, now_nsec);
+        n = magazine_shortage(a, MAX((uint64_t)m->n_pages + wanted, (uint64_t)m->level), reach);
+        /* What is cached gives way to a client that has shown that it goes on. */
+        n_dear = m->level > MAGAZINE_LEVEL_MIN && !was_vain(a->ns, now_nsec)
+                         ? magazine_shortage(a, m->level, reach)
+                         : 0;
+        n_put = refill_pages(a, n, n_dear, now_nsec);
+        if (n_put < n_dear)
+                a->ns->vain_nsec = now_nsec;
+        return n_put;
+}
+
+void magazine_top_up(struct attach *a, uint64_t now_nsec)
+{
+        struct magazine *m = a->magazine;
+
+        if (!m->is_short)
+                return;
+        (void)magazine_settle(a); /* rubbish is found at the next refill, too */
+        magazine_show(a,
+                refill_pages(a, magazine_shortage(a, m->level, pages_allowed(a->ns)), 0, now_nsec));
+}
+
+bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+{
+        bool is_clean = magazine_settle(a);
+        uint32_t n_put = 0;
+
+        /* Once in a batch of submissions, which has one time: making room costs more than others.
+         */
+        if (a->magazine->refill_nsec != now_nsec)
+                n_put = fill(a, wanted, now_nsec);
+        atomic_store_explicit(&a->share.header->refill_asked, 0, memory_order_release);
+        magazine_show(a, n_put);
+        return is_clean;
+}

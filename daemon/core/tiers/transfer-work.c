@@ -1,0 +1,22 @@
+#include "daemon/core/tiers/transfer-work.h"
+
+#include "daemon/core/moves/carry.h"
+#include "daemon/core/moves/space.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/tiers/fetch.h"
+
+/* Entries of a disk that become pages in one turn of the loop: less than a millisecond. Not tuned.
+ */
+#define SPACE_STEP 256
+
+bool transfer_work(struct store *s)
+{
+        bool more;
+
+        transfers_end(s);
+        more = space_work(s, SPACE_STEP);
+        more |= fetch_work(s);
+        more |= carry_start(s);
+        return more || !list_is_empty(&s->transfers);
+}

@@ -1,0 +1,98 @@
+#include "daemon/core/upkeep/leasable.h"
+
+#include "base/macros.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/reclaim/room.h"
+#include "daemon/core/records/shared.h"
+
+void leasable_begin(struct ns *ns)
+{
+        struct store *s = ns_store(ns);
+
+        list_append(&s->leasables, &ns->leasable.link);
+        s->n_leasables++;
+}
+
+void leasable_end(struct ns *ns)
+{
+        list_remove(&ns->leasable.link);
+        ns_store(ns)->n_leasables--;
+}
+
+/* SEALED pages of a run within a set that somebody holds. */
+static uint32_t count_held(const struct ns *ns, uint32_t first, uint32_t n)
+{
+        bool any = shared_run_is_pinned(ns, first, n);
+        uint32_t n_held = 0;
+
+        if (!any && ns->device.n_pinned == 0)
+                return 0;
+        for (uint32_t page = first; page < first + n; page++) {
+                const struct page *p = ns_page(ns, page);
+
+                n_held += p->state == PAGE_SEALED &&
+                          (page_pins(p) > 0 || (any && shared_is_pinned(ns, page)));
+        }
+        return n_held;
+}
+
+static void show(struct ns *ns)
+{
+        _Atomic uint32_t *shown = &ns->shared.header->leasable;
+        uint32_t n = leasable_pages(ns) + 1;
+
+        if (atomic_load_explicit(shown, memory_order_relaxed) != n)
+                atomic_store_explicit(shown, n, memory_order_relaxed);
+}
+
+bool leasable_look(struct ns *ns, uint32_t *budget)
+{
+        struct leasable *l = &ns->leasable;
+        uint32_t set_pages = ns->geometry.set_pages,
+                 end = geometry_device_slots(&ns->geometry) * set_pages;
+
+        while (*budget > 0 && l->page < end) {
+                uint32_t left = set_pages - l->page % set_pages;
+                uint32_t most = MIN(left, SHARED_RUN_PAGES), n = MIN(most, *budget);
+
+                if (ns->sets[l->page / set_pages]) {
+                        l->n_met += count_held(ns, l->page, n);
+                        l->page += n;
+                        *budget -= n;
+                } else {
+                        l->page += left;
+                        *budget -= 1;
+                }
+        }
+        if (l->page >= end) {
+                l->n_held = l->n_met;
+                l->page = l->n_met = 0;
+        }
+        show(ns);
+        return l->page == 0;
+}
+
+uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget)
+{
+        uint32_t n = 0;
+
+        while (n<n_namespaces && * budget> 0 && !list_is_empty(&s->leasables)) {
+                struct ns *ns = list_first(&s->leasables, struct ns, leasable.link);
+
+                if (!leasable_look(ns, budget))
+                        break;
+                list_remove(&ns->leasable.link);
+                list_append(&s->leasables, &ns->leasable.link);
+                n++;
+        }
+        return n;
+}
+
+uint32_t leasable_pages(const struct ns *ns)
+{
+        uint64_t sealed = ns->device.n_pages[PAGE_SEALED];
+        uint64_t idle = sealed - MIN(sealed, (uint64_t)ns->leasable.n_held);
+
+        return (uint32_t)MIN(room_leasable(ns, idle), (uint64_t)SHARED_MAX_PAGES);
+}

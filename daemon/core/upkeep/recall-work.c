@@ -1,0 +1,291 @@
+#include "daemon/core/upkeep/recall-work.h"
+
+#include <errno.h>
+
+#include "base/map.h"
+#include "base/probe.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/ground/pin-counts.h"
+#include "daemon/core/memory/below.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns-parts.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/pool.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/blame.h"
+#include "daemon/core/quota/region.h"
+#include "daemon/core/quota/wait.h"
+#include "daemon/core/reclaim/compact.h"
+#include "daemon/core/reclaim/take-back.h"
+#include "daemon/core/records/shared.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/tiers/sink.h"
+#include "policy/evict.h"
+
+struct work {
+        struct store *store;
+        uint64_t now_nsec, timeout_nsec;
+        uint32_t budget;
+};
+
+static void spend(struct work *w, uint64_t n)
+{
+        w->budget -= (uint32_t)MIN(n, (uint64_t)w->budget);
+}
+
+/* Does the member, or its group, hold a page of the set? */
+static bool holds(struct work *w, const struct attach *a, const struct extent_set *set)
+{
+        uint32_t n = set->ns->geometry.set_pages, first = set->index * n;
+
+        if (set_is_unheld(set))
+                return false;
+        spend(w, n);
+        for (uint32_t i = 0; i < n; i++) {
+                const struct page *p = &set->pages[i];
+
+                if (p->state == PAGE_GRANTED && p->owner == a->member->group->id && !p->given_back)
+                        return true;
+                if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)
+                        continue;
+                if (pins_is_open(&a->share) && pins_count(&a->share, first + i) > 0)
+                        return true;
+                if (page_pins(p) > 0 && pin_counts_get(&a->pins, first + i) > 0)
+                        return true;
+        }
+        return false;
+}
+
+static bool may_sink(const struct work *w, const struct extent_set *set)
+{
+        const struct set_recall *r = &set->recall;
+
+        return r->state == RECALL_ASKED && r->kind != RECALL_COMPACT && !r->is_sunk &&
+               set_kind(set) == TIER_DEVICE && sink_is_possible(set->ns) && w->store->mover &&
+               w->now_nsec < r->begun_nsec + RECALL_SINK_NSEC && region_missing(set->pool) == 0 &&
+               !wait_any_for_room(w->store);
+}
+
+/* The beginnings of texts first: should the rest have to go, what they are is left. True while some
+ * of it is on its way, or is still to go. */
+static bool sink(struct work *w, struct extent_set *set)
+{
+        struct ns *ns = set->ns;
+        uint32_t n = ns->geometry.set_pages, page;
+
+        if (!may_sink(w, set)) {
+                set->recall.is_sunk = true;
+                return false;
+        }
+        for (; set->recall.sink_at < n && w->budget > 0; set->recall.sink_at++) {
+                page = set->index * n + set->recall.sink_at;
+                spend(w, 1);
+                if (places_is_idle(ns, page) && !shared_is_pinned(ns, page) &&
+                        !transfer_find(ns, page) && sink_page(ns, page) == -EBUSY)
+                        return true;
+        }
+        set->recall.is_sunk = set->recall.sink_at == n && set->n_busy == 0;
+        return !set->recall.is_sunk;
+}
+
+/* What is cached in it goes, or is detached. False: there is more to do. */
+static bool purge(struct work *w, struct extent_set *set)
+{
+        struct ns *ns = set->ns;
+        uint32_t n = ns->geometry.set_pages;
+
+        if (set_is_unheld(set))
+                set->recall.n_purged = n;
+        else if (!set->recall.left_windows)
+                spend(w, sessions_leave_set(set));
+        set->recall.left_windows = true;
+        while (set->recall.n_purged < n) {
+                uint32_t i = set->recall.n_purged, page = set->index * n + i;
+                const struct page *p = &set->pages[i];
+
+                if (w->budget == 0)
+                        return false;
+                spend(w, 1);
+                if (ns_page_is_stale(ns, p))
+                        ns_sweep_page(ns, page);
+                else if (p->state == PAGE_SEALED)
+                        spend(w, ns_drop_leaves(ns, page, MAX(w->budget, 1u), EVICT_PRESSURE));
+                set->recall.n_purged += p->state != PAGE_SEALED;
+        }
+        return true;
+}
+
+/* Its pins in segments: once a round for all sets of the namespace. */
+static void look(struct work *w, struct ns *ns)
+{
+        if (ns->look_round == w->store->recall_round)
+                return;
+        ns->look_round = w->store->recall_round;
+        spend(w, MIN(ns->n_watched, (uint64_t)NS_LOOK_PAGES));
+        ns_look_again(ns, NS_LOOK_PAGES);
+}
+
+static bool tell_one(struct work *w, struct attach *a, const struct extent_set *set)
+{
+        uint64_t deadline = set->recall.deadline_nsec;
+        uint64_t left =
+                deadline == RECALL_PASSED || deadline < w->now_nsec ? 0 : deadline - w->now_nsec;
+
+        spend(w, RECALL_TELL_COST);
+        if (w->store->on_recall && !w->store->on_recall(a, set, set->recall.state == RECALL_IDLE,
+                                           left, w->store->callback_data))
+                return false;
+        PROBE(kvleased, revoke, set->ns->tenant, set->ns, a->member->id, set->index,
+                set->recall.state, left);
+        return true;
+}
+
+/* Who has it mapped is told until it could be; who only holds pages, where that works at once. */
+static void tell(struct work *w, struct extent_set *set)
+{
+        uint64_t bit = set->recall.state == RECALL_IDLE ? MAPPED_TOLD_IDLE : MAPPED_TOLD;
+        bool all = true;
+
+        list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
+                uint64_t *bits = map_find(&a->mapped, set->index);
+
+                spend(w, 1);
+                if (!bits) {
+                        if (!set->recall.holders_told && holds(w, a, set))
+                                (void)tell_one(w, a, set);
+                } else if (!(*bits & bit)) {
+                        if (tell_one(w, a, set))
+                                *bits |= bit;
+                        else
+                                all = false;
+                }
+        }
+        set->recall.holders_told = true;
+        set->recall.told = all;
+}
+
+/* Past its deadline. */
+static void quarantine(struct work *w, struct extent_set *set)
+{
+        bool is_idle = set->recall.state == RECALL_IDLE;
+
+        set->recall.deadline_nsec = RECALL_PASSED;
+        w->store->n_quarantined += !set->recall.quarantined;
+        if (!set->recall.quarantined)
+                set->tier->stake->recalled_bytes -= set->charge.bytes;
+        set->recall.quarantined = true;
+        list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
+                uint64_t *bits = map_find(&a->mapped, set->index);
+
+                spend(w, 1);
+                if (is_idle ? !bits : !holds(w, a, set))
+                        continue;
+                if (bits && !(*bits & MAPPED_QUARANTINE)) {
+                        *bits |= MAPPED_QUARANTINE;
+                        a->member->n_quarantined_sets++;
+                }
+                PROBE(kvleased, late, set->ns->tenant, set->ns, a->member->id, set->index);
+                if (w->store->on_late)
+                        w->store->on_late(a, set, w->store->callback_data);
+        }
+}
+
+/* As purge(), and says for whom pages were evicted. */
+static bool purge_for(struct work *w, struct extent_set *set)
+{
+        struct tenant *t = set->ns->tenant;
+        uint64_t before = t->counters.evictions;
+        bool is_done;
+
+        w->store->making_room = set->recall.by;
+        w->store->cause = CAUSE_RECALL;
+        is_done = purge(w, set);
+        w->store->cause = CAUSE_NONE;
+        w->store->making_room = NULL;
+        if (t->counters.evictions > before)
+                blame_note(t, set->recall.by, t->counters.evictions - before, 0);
+        return is_done;
+}
+
+/* False: it isn't done with. */
+static bool visit(struct work *w, struct extent_set *set)
+{
+        uint64_t timeout_nsec = set->recall.timeout_nsec;
+
+        spend(w, 1);
+        if (set->recall.kind == RECALL_COMPACT && !set_is_unheld(set)) {
+                look(w, set->ns);
+                spend(w, compact_visit(set, w->now_nsec, w->budget));
+                if (!set_is_unheld(set))
+                        return true;
+        }
+        if (!sink(w, set) && !purge_for(w, set))
+                return false;
+        look(w, set->ns);
+        if (set_is_unheld(set) && set->n_mapped == 0)
+                return true;
+        if (set_is_unheld(set) && set->recall.state == RECALL_ASKED)
+                recall_become_idle(set);
+        if (recall_is_pressable(set))
+                return true;
+        if (set->recall.deadline_nsec == 0)
+                set->recall.deadline_nsec =
+                        w->now_nsec + (timeout_nsec > 0 ? timeout_nsec : w->timeout_nsec);
+        if (!set->recall.told)
+                tell(w, set);
+        if (w->now_nsec >= set->recall.deadline_nsec)
+                quarantine(w, set);
+        return true;
+}
+
+/* Does all that is left wait for UNMAPPED alone? That is seen when it comes. */
+static bool waits_for_clients(const struct store *s)
+{
+        list_for_each (set, &s->recalls, struct extent_set, recall.link)
+                if (set->recall.state != RECALL_IDLE || !set->recall.told ||
+                        set->recall.deadline_nsec != RECALL_PASSED)
+                        return false;
+        return true;
+}
+
+enum recall_next recall_work(
+        struct store *s, uint64_t now_nsec, uint64_t timeout_nsec, uint32_t budget)
+{
+        struct work w = {s, now_nsec, timeout_nsec, budget};
+        struct extent_set *set;
+
+        store_set_now(s, now_nsec);
+        s->recall_visits = MIN(s->recall_visits, s->n_recalls);
+        while (s->recall_visits > 0 && w.budget > 0) {
+                set = list_first(&s->recalls, struct extent_set, recall.link);
+                set->recall.in_visit = true;
+                if (visit(&w, set)) {
+                        /* Not where it was called off. */
+                        if (set->recall.state != RECALL_NONE) {
+                                list_remove(&set->recall.link);
+                                list_append(&s->recalls, &set->recall.link);
+                        }
+                        s->recall_visits--;
+                }
+                set->recall.in_visit = false;
+                if (set->recall.state != RECALL_NONE && set_is_unheld(set))
+                        recall_settle(set);
+                s->recall_visits = MIN(s->recall_visits, s->n_recalls);
+        }
+        if (s->recall_visits == 0)
+                store_for_each_pool (pool, s)
+                        region_work(pool);
+        if (s->n_recalls == 0)
+                return RECALL_NOTHING;
+        if (s->recall_visits > 0)
+                return RECALL_MORE;
+        if (s->n_quarantined < s->n_recalls)
+                return RECALL_SOON;
+        return waits_for_clients(s) ? RECALL_WAITS : RECALL_LATER;
+}

@@ -1,0 +1,48 @@
+/*
+ * Which room is told of what that happens in a room below it, and in which order. A function here
+ * calls those that listen, from the first to the last, and does nothing else.
+ */
+#include "daemon/core/wiring.h"
+
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/moves/space.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/tiers/fetch.h"
+#include "daemon/core/tiers/prefetch.h"
+
+static void page_goes(struct ns *ns, uint32_t page, enum evict_reason why)
+{
+        sessions_page_goes(ns, page);
+        nsset_gone(ns, page, why);
+        prefetch_note_gone(ns, page, why);
+        tag_remove(ns, page);
+        drops_page_goes(ns, page);
+}
+
+static void page_swept(struct ns *ns, uint32_t page)
+{
+        nsset_swept(ns, page);
+        history_note_stale(ns, page);
+        sessions_page_goes(ns, page);
+}
+
+static void page_moved(struct ns *ns, uint32_t from, uint32_t to)
+{
+        tag_moved(ns, from, to);
+        prefetch_note_moved(ns, from, to);
+}
+
+const struct core_listeners core_listeners = {
+        .page_leaves_disk = space_forget,
+        .page_goes = page_goes,
+        .page_swept = page_swept,
+        .page_moves = sessions_page_moved,
+        .page_moved = page_moved,
+        .page_found = prefetch_note_found,
+        .copy_unwanted = transfer_stop_wanting,
+        .transfer_ended = fetch_ended,
+};
