@@ -58,7 +58,7 @@ uint32_t announce_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY
 }
 
 /* What clients see of the page has changed: they look again. */
-static void end(struct ns *ns, uint32_t page)
+static void end_announcement(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
         struct store *s = ns_store(ns);
@@ -73,10 +73,10 @@ static void end(struct ns *ns, uint32_t page)
 }
 
 /* GRANTED as any other; it has no slot any more. */
-static void end_granted(struct ns *ns, uint32_t page)
+static void end_of_granted_page(struct ns *ns, uint32_t page)
 {
         shared_hide_pending(ns, page);
-        end(ns, page);
+        end_announcement(ns, page);
         ns_make_extra(ns, page)->announcer = 0;
 }
 
@@ -86,7 +86,7 @@ void announce_withdraw(struct ns *ns, uint32_t page)
                 return;
         /* Whoever can write the segment can have taken its slot away. */
         (void)shared_remove(ns, page);
-        end_granted(ns, page);
+        end_of_granted_page(ns, page);
 }
 
 bool announce_fulfil(struct ns *ns, uint64_t hash, uint32_t page)
@@ -99,14 +99,14 @@ bool announce_fulfil(struct ns *ns, uint64_t hash, uint32_t page)
         if (p->announced) {
                 bool has_slot = shared_has(ns, page);
 
-                end(ns, page);
+                end_announcement(ns, page);
                 return has_slot;
         }
         pending = announce_find(ns, hash, p->key);
         if (pending == PAGE_NONE)
                 return false;
         (void)shared_replace(ns, pending, page); /* it was found by its slot */
-        end_granted(ns, pending);
+        end_of_granted_page(ns, pending);
         return true;
 }
 
@@ -179,7 +179,7 @@ uint64_t announce_withdraw_some(struct attach *a, uint64_t budget)
         return withdraw_some(a->ns, a, &a->withdraw_at, budget);
 }
 
-static bool withdraw(struct chore *c, uint64_t budget)
+static bool withdraw_of_attachment(struct chore *c, uint64_t budget)
 {
         struct attach *a = container_of(c, struct attach, withdrawal);
 
@@ -204,12 +204,12 @@ uint64_t announce_withdraw_all(struct attach *a)
         n = announce_withdraw_some(a, ns_store(ns)->drop_slice_pages);
         if (a->withdraw_at == PAGE_NONE || chore_is_queued(&a->withdrawal))
                 return n;
-        a->withdrawal.work = withdraw;
+        a->withdrawal.work = withdraw_of_attachment;
         chore_queue(&a->withdrawal, ns->tenant);
         return n;
 }
 
-static bool withdraw_stale(struct chore *c, uint64_t budget)
+static bool withdraw_of_namespace(struct chore *c, uint64_t budget)
 {
         struct ns *ns = container_of(c, struct ns, withdrawal);
 
@@ -225,9 +225,9 @@ void announce_withdraw_ns(struct ns *ns)
                 return;
         }
         ns->withdraw_at = 0;
-        ns->withdrawal.work = withdraw_stale;
+        ns->withdrawal.work = withdraw_of_namespace;
         if (!chore_is_queued(&ns->withdrawal) &&
-                withdraw_stale(&ns->withdrawal, ns_store(ns)->drop_slice_pages))
+                withdraw_of_namespace(&ns->withdrawal, ns_store(ns)->drop_slice_pages))
                 chore_queue(&ns->withdrawal, ns->tenant);
 }
 

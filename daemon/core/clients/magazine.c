@@ -22,13 +22,13 @@
  * half of that. Not tuned. */
 #define SHARE_OF_REACH 4
 
-static uint32_t loaded(const struct attach *a, uint32_t slot)
+static uint32_t load_slot(const struct attach *a, uint32_t slot)
 {
         return atomic_load_explicit(&a->share.magazine[slot], memory_order_acquire);
 }
 
 /* The page of the slot isn't in the magazine any more. */
-static void forget(struct attach *a, uint32_t slot)
+static void forget_page(struct attach *a, uint32_t slot)
 {
         struct magazine *m = a->magazine;
         struct page *p = ns_page(a->ns, m->pages[slot] - 1);
@@ -47,14 +47,14 @@ bool magazine_settle(struct attach *a)
         bool was_tampered = m->tampered;
 
         for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS; slot++) {
-                uint32_t now = loaded(a, slot);
+                uint32_t now = load_slot(a, slot);
 
                 if (now == m->pages[slot])
                         continue;
                 /* Only ever from what was put there to 0, if the client keeps the rules. */
                 m->tampered |= now != 0;
                 if (m->pages[slot] != 0)
-                        forget(a, slot);
+                        forget_page(a, slot);
         }
         return was_tampered || !m->tampered;
 }
@@ -66,9 +66,9 @@ bool magazine_is_claimed(struct grants *g, uint32_t page)
         list_for_each (a, &g->ns->attachments, struct attach, ns_link) {
                 if (a->grants != g || !a->magazine || a->magazine->pages[slot] != page + 1)
                         continue;
-                if (loaded(a, slot) == page + 1)
+                if (load_slot(a, slot) == page + 1)
                         return false;
-                forget(a, slot);
+                forget_page(a, slot);
                 return true;
         }
         assert(false); /* ready pages are in a magazine of their group */
@@ -86,7 +86,7 @@ void magazine_show(struct attach *a, int64_t n_more)
 
 /* Takes back what isn't claimed, until so many are left: of all, or of what lies in recalled sets.
  */
-static uint32_t drain(struct attach *a, bool only_recalled, uint32_t n_left)
+static uint32_t drain_magazine(struct attach *a, bool only_recalled, uint32_t n_left)
 {
         struct magazine *m = a->magazine;
         uint32_t n = 0;
@@ -103,7 +103,7 @@ static uint32_t drain(struct attach *a, bool only_recalled, uint32_t n_left)
                 found = atomic_exchange_explicit(&a->share.magazine[slot], 0, memory_order_acq_rel);
                 FAULT_POINT("magazine-after-drain");
                 m->tampered |= found != 0 && found != page + 1;
-                forget(a, slot);
+                forget_page(a, slot);
                 if (found != page + 1)
                         continue;
                 grants_remove(a->grants, page);
@@ -118,7 +118,7 @@ static uint32_t drain(struct attach *a, bool only_recalled, uint32_t n_left)
 
 uint32_t magazine_drain(struct attach *a)
 {
-        return drain(a, false, 0);
+        return drain_magazine(a, false, 0);
 }
 
 static uint32_t drain_ns(struct ns *ns, bool only_recalled)
@@ -129,7 +129,7 @@ static uint32_t drain_ns(struct ns *ns, bool only_recalled)
                 return 0;
         list_for_each (a, &ns->attachments, struct attach, ns_link)
                 if (a->magazine)
-                        n += drain(a, only_recalled, 0);
+                        n += drain_magazine(a, only_recalled, 0);
         return n;
 }
 
@@ -170,13 +170,13 @@ uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec)
                 uint64_t pause = a->magazine ? pause_of(a->magazine, now_nsec) : 0;
 
                 if (pause >= SLOW_NSEC)
-                        n += drain(a, false, level_after(a->magazine, pause));
+                        n += drain_magazine(a, false, level_after(a->magazine, pause));
         }
         return n;
 }
 
 /* The page is in the magazine. */
-static void note(struct attach *a, uint32_t slot, uint32_t page)
+static void note_page(struct attach *a, uint32_t slot, uint32_t page)
 {
         struct magazine *m = a->magazine;
         struct page *p = ns_page(a->ns, page);
@@ -189,11 +189,11 @@ static void note(struct attach *a, uint32_t slot, uint32_t page)
         ns_set_of(a->ns, page)->n_ready++;
 }
 
-static void put(struct attach *a, uint32_t slot)
+static void put_page(struct attach *a, uint32_t slot)
 {
         uint32_t page = grants_take_page(a, 0);
 
-        note(a, slot, page);
+        note_page(a, slot, page);
         FAULT_POINT("magazine-before-put");
         atomic_store_explicit(&a->share.magazine[slot], page + 1, memory_order_release);
         FAULT_POINT("magazine-after-put");
@@ -204,8 +204,8 @@ uint32_t magazine_put_pages(struct attach *a, uint32_t n)
         uint32_t n_put = 0;
 
         for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && n_put < n; slot++)
-                if (a->magazine->pages[slot] == 0 && loaded(a, slot) == 0) {
-                        put(a, slot);
+                if (a->magazine->pages[slot] == 0 && load_slot(a, slot) == 0) {
+                        put_page(a, slot);
                         n_put++;
                 }
         return n_put;
@@ -225,12 +225,12 @@ void magazine_adopt(struct attach *a)
         struct magazine *m = a->magazine;
 
         for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS; slot++) {
-                uint32_t found = loaded(a, slot);
+                uint32_t found = load_slot(a, slot);
 
                 if (found == 0)
                         continue;
                 if (was_put(a, found - 1))
-                        note(a, slot, found - 1);
+                        note_page(a, slot, found - 1);
                 else
                         (void)atomic_compare_exchange_strong(&a->share.magazine[slot], &found, 0);
         }

@@ -17,7 +17,7 @@ bool ns_is_idle(const struct ns *ns)
                !sessions_are_left(ns);
 }
 
-static void drop(struct ns *ns)
+static void drop_idle(struct ns *ns)
 {
         ns->was_idle = true;
         ns_free(ns);
@@ -32,7 +32,7 @@ uint32_t idle_drop(struct tenant *t, uint32_t max)
                         break;
                 if (!ns_is_idle(ns))
                         continue;
-                drop(ns);
+                drop_idle(ns);
                 n++;
         }
         return n;
@@ -72,7 +72,7 @@ bool idle_work(struct store *s)
                                 continue;
                         if (n++ == PER_CALL)
                                 return true;
-                        drop(ns);
+                        drop_idle(ns);
                 }
         return false;
 }

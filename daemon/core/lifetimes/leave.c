@@ -102,7 +102,7 @@ static void end_member(struct member *m)
 }
 
 /* Nothing of it is left. */
-static void end(struct attach *a)
+static void end_attachment(struct attach *a)
 {
         struct tenant *t = a->ns->tenant;
         struct member *m = a->member;
@@ -127,7 +127,7 @@ static void end(struct attach *a)
                 closed(data);
 }
 
-static bool work(struct chore *c, uint64_t budget)
+static bool leave_some(struct chore *c, uint64_t budget)
 {
         struct attach *a = container_of(c, struct attach, chore);
         uint64_t n = announce_withdraw_some(a, budget);
@@ -141,7 +141,7 @@ static bool work(struct chore *c, uint64_t budget)
         if (a->withdraw_at != PAGE_NONE || a->pins.n_pinned > 0 || a->mapped.n_used > 0 ||
                 a->grants_at != PAGE_NONE)
                 return true;
-        end(a);
+        end_attachment(a);
         return false;
 }
 
@@ -173,7 +173,7 @@ static void begin_grants(struct attach *a)
 }
 
 /* Nothing finds it from now on. */
-static void begin(struct attach *a)
+static void begin_closing(struct attach *a)
 {
         struct ns *ns = a->ns;
 
@@ -194,15 +194,15 @@ static void begin(struct attach *a)
         if (list_is_empty(&ns->attachments))
                 stock_forget(ns);
         chore_init(&a->chore);
-        a->chore.work = work;
+        a->chore.work = leave_some;
 }
 
 bool attach_close_soon(struct attach *a, void (*closed)(void *data), void *data)
 {
         struct tenant *t = a->ns->tenant;
 
-        begin(a);
-        if (!work(&a->chore, t->store->drop_slice_pages))
+        begin_closing(a);
+        if (!leave_some(&a->chore, t->store->drop_slice_pages))
                 return true;
         a->closed = closed;
         a->closed_data = data;
@@ -217,8 +217,8 @@ void attach_close_quietly(struct attach *a)
 
 void attach_close(struct attach *a)
 {
-        begin(a);
-        (void)work(&a->chore, UINT64_MAX);
+        begin_closing(a);
+        (void)leave_some(&a->chore, UINT64_MAX);
 }
 
 /* In no list of members, and no count. */
@@ -247,17 +247,17 @@ void member_leave(struct member *m)
 }
 
 /* Of those that are closing, by whom they belong to. */
-static void finish(struct attach *a)
+static void finish_closing(struct attach *a)
 {
         chore_remove(&a->chore, a->ns->tenant);
-        (void)work(&a->chore, UINT64_MAX);
+        (void)leave_some(&a->chore, UINT64_MAX);
 }
 
 void member_free(struct member *m)
 {
         begin_leaving(m);
         while (!list_is_empty(&m->closing))
-                finish(list_first(&m->closing, struct attach, member_link));
+                finish_closing(list_first(&m->closing, struct attach, member_link));
         while (!list_is_empty(&m->attachments))
                 attach_close(list_first(&m->attachments, struct attach, member_link));
         end_member(m);
@@ -267,5 +267,5 @@ void leave_finish(struct tenant *t)
 {
         list_for_each (ns, &t->namespaces, struct ns, link)
                 while (!list_is_empty(&ns->closing))
-                        finish(list_first(&ns->closing, struct attach, ns_link));
+                        finish_closing(list_first(&ns->closing, struct attach, ns_link));
 }

@@ -130,7 +130,7 @@ static int ns_make(struct tenant *t, const struct ns_layout *layout,
         return 0;
 }
 
-static void place(struct ns *ns, struct tenant *t, struct pool *pool, const char *name)
+static void place_in_pools(struct ns *ns, struct tenant *t, struct pool *pool, const char *name)
 {
         ns->tenant = t;
         for (struct pool *p = pool; p; p = p->below) {
@@ -143,7 +143,7 @@ static void place(struct ns *ns, struct tenant *t, struct pool *pool, const char
 }
 
 /* It is there, and empty as far as anybody knows. */
-static void enter(struct ns *ns)
+static void enter_tenant(struct ns *ns)
 {
         struct store *s = ns_store(ns);
 
@@ -180,9 +180,9 @@ int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, st
         ns->epoch = atomic_load_explicit(&kept->records.header->epoch, memory_order_relaxed);
         ns->version_epoch = kept->options->version_epoch;
         ns->expire_nsec = kept->options->expire_nsec;
-        place(ns, t, pool, i->name);
+        place_in_pools(ns, t, pool, i->name);
         ns->address = address_claim(t->store, ns, i->address);
-        enter(ns);
+        enter_tenant(ns);
         *ret_ns = ns;
         return 0;
 }
@@ -260,10 +260,10 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         r = ns_make(t, layout, &geometry, &ns);
         if (r < 0)
                 return detail_set(d, r, "no memory for namespace %s: %s", name, status_text(r));
-        place(ns, t, pool, name);
+        place_in_pools(ns, t, pool, name);
         ns->keep_page_zero = options->keep_page_zero && !source.has_null_set;
         ns->address = address_take(t->store, ns);
-        enter(ns);
+        enter_tenant(ns);
         (void)space_open(ns, false); /* without it: what is cold is dropped */
         *ret_ns = ns;
         return 0;

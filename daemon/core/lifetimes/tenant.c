@@ -94,7 +94,7 @@ static int refuse_reserve(
 }
 
 /* Puts the split in force, in whole: what gets less first. It fits. */
-static void apply(struct tenant *t, const uint64_t *split)
+static void apply_split(struct tenant *t, const uint64_t *split)
 {
         for (int raise = 0; raise < 2; raise++) {
                 size_t i = 0;
@@ -141,12 +141,12 @@ int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, stru
         }
         if (ret_missing)
                 *ret_missing = 0;
-        apply(t, split);
+        apply_split(t, split);
         wait_wake(t->store);
         return 0;
 }
 
-static uint64_t reserved(const struct tenant *t)
+static uint64_t sum_reserved(const struct tenant *t)
 {
         uint64_t bytes = 0;
 
@@ -165,7 +165,7 @@ static int move_reserve(struct tenant *t, const struct tenant_attrs *old, struct
                 if (new->placement == old->placement &&new->exclusive == old->exclusive &&
                         strcmp(new->device, old->device) == 0)
                         return 0;
-                bytes = reserved(t);
+                bytes = sum_reserved(t);
         }
         return tenant_reserve(t, bytes, NULL, d);
 }
@@ -260,7 +260,7 @@ int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct 
         return 0;
 }
 
-static uint64_t charged(const struct tenant *t)
+static uint64_t sum_charged(const struct tenant *t)
 {
         uint64_t bytes = 0;
 
@@ -309,7 +309,7 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
                 return detail_set(d, -EBUSY,
                         "tenant %s has cached pages or namespaces (%s in all tiers); drop them "
                         "with --force",
-                        t->name, format_bytes(charged(t), held));
+                        t->name, format_bytes(sum_charged(t), held));
         list_for_each_safe (ns, &t->namespaces, struct ns, link) {
                 int r = space_erase(ns);
 

@@ -124,7 +124,7 @@ static bool has_room(const struct discards *d, uint32_t n)
 }
 
 /* By the thread, or here. */
-static void finish(struct discards *d, struct discard *what)
+static void finish_discard(struct discards *d, struct discard *what)
 {
         bool is_taken = false;
 
@@ -168,7 +168,7 @@ static void end_going(struct discard *what)
         end_hold(what);
         charge_drop(&what->charge);
         if (!what->parting) {
-                finish(d, what);
+                finish_discard(d, what);
         } else if (!d->is_over) {
                 what->parting->lets_go = what->n_given == what->parting->n;
                 queue_submit(what->queue, TAKE(what->parting));
@@ -237,7 +237,7 @@ void discard_submit(struct discards *d, struct discard *what)
                 return;
         charge_drop(&what->charge);
         if (!what->parting) {
-                finish(d, what);
+                finish_discard(d, what);
                 return;
         }
         queue_submit(what->queue, TAKE(what->parting));

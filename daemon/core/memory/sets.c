@@ -302,7 +302,7 @@ static void count_extents(const struct extent_set *set, bool more)
 }
 
 /* From here on the set counts. */
-static void enter(struct extent_set *set)
+static void enter_tier(struct extent_set *set)
 {
         struct ns *ns = set->ns;
 
@@ -320,7 +320,7 @@ static void set_link(struct extent_set *set)
         struct ns *ns = set->ns;
 
         records_bind(set);
-        enter(set);
+        enter_tier(set);
         set->tier->n_pages[PAGE_FREE] += set->n_usable;
         set->tier->n_pages[PAGE_NULL] += ns->geometry.set_pages - set->n_usable;
 }
@@ -347,7 +347,7 @@ int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
         }
         set->n_usable = ns->geometry.set_pages - (index == 0 && ns->keep_page_zero);
         set->free_head = PAGE_NONE;
-        enter(set);
+        enter_tier(set);
         count_extents(set, true);
         *ret_set = set;
         return 0;
@@ -510,7 +510,7 @@ static void on_made(struct job *job, int result, void *data)
 }
 
 /* The set is charged. */
-static int prepare(struct extent_set *set)
+static int prepare_on_queue(struct extent_set *set)
 {
         struct job *job = job_new(JOB_CREATE, set->n_extents);
 
@@ -648,7 +648,7 @@ static int bind_charged(
                 return r;
         set->charge = *charge;
         if (set->pool->queue)
-                r = prepare(set);
+                r = prepare_on_queue(set);
         if (r == -ENOMEM) {
                 set_free(set);
                 return r;

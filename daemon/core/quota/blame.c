@@ -5,7 +5,7 @@
 
 #include "daemon/core/objects/tenant.h"
 
-static struct blame *find(struct tenant *victim, const char *by)
+static struct blame *find_blame(struct tenant *victim, const char *by)
 {
         list_for_each (b, &victim->blames, struct blame, link)
                 if (strcmp(b->by, by) == 0)
@@ -13,7 +13,7 @@ static struct blame *find(struct tenant *victim, const char *by)
         return NULL;
 }
 
-static unsigned count(const struct tenant *victim)
+static unsigned count_blames(const struct tenant *victim)
 {
         unsigned n = 0;
 
@@ -22,7 +22,7 @@ static unsigned count(const struct tenant *victim)
         return n;
 }
 
-static struct blame *add(struct tenant *victim, const char *by)
+static struct blame *add_blame(struct tenant *victim, const char *by)
 {
         struct blame *b = calloc(1, sizeof(*b));
 
@@ -36,14 +36,14 @@ static struct blame *add(struct tenant *victim, const char *by)
 void blame_note(struct tenant *victim, const struct tenant *by, uint64_t pages, uint64_t sets)
 {
         const char *name = by ? by->name : "";
-        struct blame *b = find(victim, name);
+        struct blame *b = find_blame(victim, name);
 
-        if (!b && count(victim) >= BLAME_MAX) {
+        if (!b && count_blames(victim) >= BLAME_MAX) {
                 name = BLAME_OTHERS;
-                b = find(victim, name);
+                b = find_blame(victim, name);
         }
         if (!b)
-                b = add(victim, name);
+                b = add_blame(victim, name);
         if (!b)
                 return;
         b->pages += pages;

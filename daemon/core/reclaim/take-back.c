@@ -86,7 +86,7 @@ static void recall_for(struct stake *s)
 }
 
 /* Soft recalls that aren't done with in time: from now on with a deadline. */
-static void press(struct pool *pool, struct store *store)
+static void press_soft_recalls(struct pool *pool, struct store *store)
 {
         list_for_each (set, &store->recalls, struct extent_set, recall.link)
                 if (set->pool == pool && set->recall.kind != RECALL_FORCED &&
@@ -109,7 +109,7 @@ static void take_back(struct pool *pool, struct tenant *by)
                         victim->is_skipped = true;
         if (region_due(pool) == 0)
                 return;
-        press(pool, store);
+        press_soft_recalls(pool, store);
         skip_none(pool);
         while (coming_bytes(pool, store) < region_due(pool) &&
                 (victim = region_furthest_over(pool, true, false)))

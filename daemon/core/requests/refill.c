@@ -49,7 +49,7 @@ static bool was_vain(const struct ns *ns, uint64_t now_nsec)
         return ns->vain_nsec > 0 && now_nsec - ns->vain_nsec < VAIN_NSEC;
 }
 
-static uint32_t fill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+static uint32_t fill_magazine(struct attach *a, uint32_t wanted, uint64_t now_nsec)
 {
         uint64_t reach = pages_allowed(a->ns);
         struct magazine *m = a->magazine;
@@ -86,7 +86,7 @@ bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
         /* Once in a batch of submissions, which has one time: making room costs more than others.
          */
         if (a->magazine->refill_nsec != now_nsec)
-                n_put = fill(a, wanted, now_nsec);
+                n_put = fill_magazine(a, wanted, now_nsec);
         atomic_store_explicit(&a->share.header->refill_asked, 0, memory_order_release);
         magazine_show(a, n_put);
         return is_clean;

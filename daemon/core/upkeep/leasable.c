@@ -37,7 +37,7 @@ static uint32_t count_held(const struct ns *ns, uint32_t first, uint32_t n)
         return n_held;
 }
 
-static void show(struct ns *ns)
+static void show_leasable(struct ns *ns)
 {
         _Atomic uint32_t *shown = &ns->shared.header->leasable;
         uint32_t n = leasable_pages(ns) + 1;
@@ -69,7 +69,7 @@ bool leasable_look(struct ns *ns, uint32_t *budget)
                 l->n_held = l->n_met;
                 l->page = l->n_met = 0;
         }
-        show(ns);
+        show_leasable(ns);
         return l->page == 0;
 }
 

@@ -34,19 +34,19 @@ struct work {
         uint32_t budget;
 };
 
-static void spend(struct work *w, uint64_t n)
+static void spend_budget(struct work *w, uint64_t n)
 {
         w->budget -= (uint32_t)MIN(n, (uint64_t)w->budget);
 }
 
 /* Does the member, or its group, hold a page of the set? */
-static bool holds(struct work *w, const struct attach *a, const struct extent_set *set)
+static bool holds_page_of(struct work *w, const struct attach *a, const struct extent_set *set)
 {
         uint32_t n = set->ns->geometry.set_pages, first = set->index * n;
 
         if (set_is_unheld(set))
                 return false;
-        spend(w, n);
+        spend_budget(w, n);
         for (uint32_t i = 0; i < n; i++) {
                 const struct page *p = &set->pages[i];
 
@@ -74,7 +74,7 @@ static bool may_sink(const struct work *w, const struct extent_set *set)
 
 /* The beginnings of texts first: should the rest have to go, what they are is left. True while some
  * of it is on its way, or is still to go. */
-static bool sink(struct work *w, struct extent_set *set)
+static bool sink_what_is_cached(struct work *w, struct extent_set *set)
 {
         struct ns *ns = set->ns;
         uint32_t n = ns->geometry.set_pages, page;
@@ -85,7 +85,7 @@ static bool sink(struct work *w, struct extent_set *set)
         }
         for (; set->recall.sink_at < n && w->budget > 0; set->recall.sink_at++) {
                 page = set->index * n + set->recall.sink_at;
-                spend(w, 1);
+                spend_budget(w, 1);
                 if (places_is_idle(ns, page) && !shared_is_pinned(ns, page) &&
                         !transfer_find(ns, page) && sink_page(ns, page) == -EBUSY)
                         return true;
@@ -95,7 +95,7 @@ static bool sink(struct work *w, struct extent_set *set)
 }
 
 /* What is cached in it goes, or is detached. False: there is more to do. */
-static bool purge(struct work *w, struct extent_set *set)
+static bool purge_what_is_cached(struct work *w, struct extent_set *set)
 {
         struct ns *ns = set->ns;
         uint32_t n = ns->geometry.set_pages;
@@ -103,7 +103,7 @@ static bool purge(struct work *w, struct extent_set *set)
         if (set_is_unheld(set))
                 set->recall.n_purged = n;
         else if (!set->recall.left_windows)
-                spend(w, sessions_leave_set(set));
+                spend_budget(w, sessions_leave_set(set));
         set->recall.left_windows = true;
         while (set->recall.n_purged < n) {
                 uint32_t i = set->recall.n_purged, page = set->index * n + i;
@@ -111,33 +111,34 @@ static bool purge(struct work *w, struct extent_set *set)
 
                 if (w->budget == 0)
                         return false;
-                spend(w, 1);
+                spend_budget(w, 1);
                 if (ns_page_is_stale(ns, p))
                         ns_sweep_page(ns, page);
                 else if (p->state == PAGE_SEALED)
-                        spend(w, ns_drop_leaves(ns, page, MAX(w->budget, 1u), EVICT_PRESSURE));
+                        spend_budget(
+                                w, ns_drop_leaves(ns, page, MAX(w->budget, 1u), EVICT_PRESSURE));
                 set->recall.n_purged += p->state != PAGE_SEALED;
         }
         return true;
 }
 
 /* Its pins in segments: once a round for all sets of the namespace. */
-static void look(struct work *w, struct ns *ns)
+static void look_at_pins(struct work *w, struct ns *ns)
 {
         if (ns->look_round == w->store->recall_round)
                 return;
         ns->look_round = w->store->recall_round;
-        spend(w, MIN(ns->n_watched, (uint64_t)NS_LOOK_PAGES));
+        spend_budget(w, MIN(ns->n_watched, (uint64_t)NS_LOOK_PAGES));
         ns_look_again(ns, NS_LOOK_PAGES);
 }
 
-static bool tell_one(struct work *w, struct attach *a, const struct extent_set *set)
+static bool tell_one_client(struct work *w, struct attach *a, const struct extent_set *set)
 {
         uint64_t deadline = set->recall.deadline_nsec;
         uint64_t left =
                 deadline == RECALL_PASSED || deadline < w->now_nsec ? 0 : deadline - w->now_nsec;
 
-        spend(w, RECALL_TELL_COST);
+        spend_budget(w, RECALL_TELL_COST);
         if (w->store->on_recall && !w->store->on_recall(a, set, set->recall.state == RECALL_IDLE,
                                            left, w->store->callback_data))
                 return false;
@@ -147,7 +148,7 @@ static bool tell_one(struct work *w, struct attach *a, const struct extent_set *
 }
 
 /* Who has it mapped is told until it could be; who only holds pages, where that works at once. */
-static void tell(struct work *w, struct extent_set *set)
+static void tell_clients(struct work *w, struct extent_set *set)
 {
         uint64_t bit = set->recall.state == RECALL_IDLE ? MAPPED_TOLD_IDLE : MAPPED_TOLD;
         bool all = true;
@@ -155,12 +156,12 @@ static void tell(struct work *w, struct extent_set *set)
         list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
                 uint64_t *bits = map_find(&a->mapped, set->index);
 
-                spend(w, 1);
+                spend_budget(w, 1);
                 if (!bits) {
-                        if (!set->recall.holders_told && holds(w, a, set))
-                                (void)tell_one(w, a, set);
+                        if (!set->recall.holders_told && holds_page_of(w, a, set))
+                                (void)tell_one_client(w, a, set);
                 } else if (!(*bits & bit)) {
-                        if (tell_one(w, a, set))
+                        if (tell_one_client(w, a, set))
                                 *bits |= bit;
                         else
                                 all = false;
@@ -171,7 +172,7 @@ static void tell(struct work *w, struct extent_set *set)
 }
 
 /* Past its deadline. */
-static void quarantine(struct work *w, struct extent_set *set)
+static void quarantine_set(struct work *w, struct extent_set *set)
 {
         bool is_idle = set->recall.state == RECALL_IDLE;
 
@@ -183,8 +184,8 @@ static void quarantine(struct work *w, struct extent_set *set)
         list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
                 uint64_t *bits = map_find(&a->mapped, set->index);
 
-                spend(w, 1);
-                if (is_idle ? !bits : !holds(w, a, set))
+                spend_budget(w, 1);
+                if (is_idle ? !bits : !holds_page_of(w, a, set))
                         continue;
                 if (bits && !(*bits & MAPPED_QUARANTINE)) {
                         *bits |= MAPPED_QUARANTINE;
@@ -196,8 +197,8 @@ static void quarantine(struct work *w, struct extent_set *set)
         }
 }
 
-/* As purge(), and says for whom pages were evicted. */
-static bool purge_for(struct work *w, struct extent_set *set)
+/* As purge_what_is_cached(), and says for whom pages were evicted. */
+static bool purge_and_blame(struct work *w, struct extent_set *set)
 {
         struct tenant *t = set->ns->tenant;
         uint64_t before = t->counters.evictions;
@@ -205,7 +206,7 @@ static bool purge_for(struct work *w, struct extent_set *set)
 
         w->store->making_room = set->recall.by;
         w->store->cause = CAUSE_RECALL;
-        is_done = purge(w, set);
+        is_done = purge_what_is_cached(w, set);
         w->store->cause = CAUSE_NONE;
         w->store->making_room = NULL;
         if (t->counters.evictions > before)
@@ -214,20 +215,20 @@ static bool purge_for(struct work *w, struct extent_set *set)
 }
 
 /* False: it isn't done with. */
-static bool visit(struct work *w, struct extent_set *set)
+static bool visit_set(struct work *w, struct extent_set *set)
 {
         uint64_t timeout_nsec = set->recall.timeout_nsec;
 
-        spend(w, 1);
+        spend_budget(w, 1);
         if (set->recall.kind == RECALL_COMPACT && !set_is_unheld(set)) {
-                look(w, set->ns);
-                spend(w, compact_visit(set, w->now_nsec, w->budget));
+                look_at_pins(w, set->ns);
+                spend_budget(w, compact_visit(set, w->now_nsec, w->budget));
                 if (!set_is_unheld(set))
                         return true;
         }
-        if (!sink(w, set) && !purge_for(w, set))
+        if (!sink_what_is_cached(w, set) && !purge_and_blame(w, set))
                 return false;
-        look(w, set->ns);
+        look_at_pins(w, set->ns);
         if (set_is_unheld(set) && set->n_mapped == 0)
                 return true;
         if (set_is_unheld(set) && set->recall.state == RECALL_ASKED)
@@ -238,9 +239,9 @@ static bool visit(struct work *w, struct extent_set *set)
                 set->recall.deadline_nsec =
                         w->now_nsec + (timeout_nsec > 0 ? timeout_nsec : w->timeout_nsec);
         if (!set->recall.told)
-                tell(w, set);
+                tell_clients(w, set);
         if (w->now_nsec >= set->recall.deadline_nsec)
-                quarantine(w, set);
+                quarantine_set(w, set);
         return true;
 }
 
@@ -265,7 +266,7 @@ enum recall_next recall_work(
         while (s->recall_visits > 0 && w.budget > 0) {
                 set = list_first(&s->recalls, struct extent_set, recall.link);
                 set->recall.in_visit = true;
-                if (visit(&w, set)) {
+                if (visit_set(&w, set)) {
                         /* Not where it was called off. */
                         if (set->recall.state != RECALL_NONE) {
                                 list_remove(&set->recall.link);
