@@ -99,7 +99,7 @@ def draw_rooms(title: str, lines: list[Line]) -> Canvas:
             columns.append((name, says, []))
         elif first == "room":
             columns[-1][2].append((name, says))
-    width, gap, room_height = 290, 26, 52
+    width, gap, room_height = 310, 26, 52
     tallest = max(len(c[2]) for c in columns)
     top, bottom = 76, 76 + 40 + tallest * (room_height + 6)
     canvas.text(20, 34, title, "t")
@@ -115,7 +115,7 @@ def draw_rooms(title: str, lines: list[Line]) -> Canvas:
             y = bottom - height + 40 + k * (room_height + 6)
             canvas.box(x + 8, y, width - 16, room_height)
             canvas.text(x + 16, y + 16, room, "n")
-            canvas.paragraph(x + 16, y + 31, text, "s", 44)
+            canvas.paragraph(x + 16, y + 31, text, "s", 42)
     for first, words, says in lines:
         if first == "leans":
             a, b = (w.strip() for w in words.split("->"))
@@ -129,7 +129,7 @@ def draw_rooms(title: str, lines: list[Line]) -> Canvas:
             canvas.text(30, y + 20, name, "n")
             canvas.text(150, y + 20, says, "s")
             y += 36
-    canvas.text(20, top - 22, "A room may use what lies below it, in its own column and on the floors; never what lies above.", "s")
+    canvas.text(20, top - 22, "A room may use those below it in its column, never one above. Which floors it may use: tests/tools/check-edges.py.", "s")
     return canvas
 
 
