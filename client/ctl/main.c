@@ -77,7 +77,7 @@ static bool nobody_reads(void)
 {
         struct pollfd p = {STDOUT_FILENO, POLLOUT, 0};
 
-        return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+        return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP));
 }
 
 /* What wasn't written must not look like an answer. */

@@ -1,4 +1,7 @@
 /* events: what happened lately, a line each, and what happens next. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -259,9 +262,26 @@ static void on_interrupt(int number)
         _exit(CTL_OK);
 }
 
+/* Waits in a thread of its own until nobody reads stdout any more, as where `| head` has enough:
+ * until the next event nothing would be written that could fail. */
+static void *await_reader_end(void *unused)
+{
+        struct pollfd p = {STDOUT_FILENO, 0, 0};
+
+        while (poll(&p, 1, -1) < 0 && errno == EINTR)
+                ;
+        if (p.revents & (POLLERR | POLLHUP))
+                _exit(CTL_OK);
+        return NULL;
+}
+
 static int follow(struct events *ev)
 {
         uint64_t epoch = admin_boot_epoch(ev->ctl->admin);
+        pthread_t reader;
+
+        if (pthread_create(&reader, NULL, await_reader_end, NULL) == 0)
+                pthread_detach(reader);
 
         ev->request.since_msec = 0; /* what comes is new */
         ev->request.wait_msec = WAIT_MSEC;

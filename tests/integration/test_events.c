@@ -289,6 +289,22 @@ static void test_follow(void **state)
         interrupt(&f);
 }
 
+/* Behind `| head` it ends with its reader, and says nothing, though nothing happens meanwhile. */
+static void test_head(void **state)
+{
+        struct harness *h = *state;
+        char line[2 * PRIVATE_PATH_MAX + 64];
+        const char *argv[] = {"sh", "-c", line, NULL};
+        struct proc_output o;
+
+        snprintf(line, sizeof(line), "%s --socket %s events --follow | head -n 1", program_ctl(),
+                h->daemon.admin);
+        assert_int_equal(proc_run(argv, NULL, 30000, &o), 0);
+        assert_non_null(strstr(o.out, "daemon: started"));
+        assert_string_equal(o.err, "");
+        proc_output_free(&o);
+}
+
 /* A reader that stands still holds nobody up, and is told how much it missed. */
 static void test_slow(void **state)
 {
@@ -364,6 +380,7 @@ int main(void)
                 harness_test(test_refusal, (void *)&tight),
                 harness_test(test_changes, (void *)&tight),
                 harness_test(test_follow, (void *)&tight),
+                harness_test(test_head, (void *)&tight),
                 harness_test(test_slow, (void *)&tight),
                 harness_test(test_no_such_tenant, (void *)&tight),
                 harness_test(test_restart, (void *)&tight),
