@@ -12,9 +12,9 @@
 
 typedef Kvlease__V1__AdminSession session_row;
 
-#define SESSION(field, title, what)                     \
-        {                                               \
-                FIELD(AdminSession, field, title, what) \
+#define SESSION(field, title, what, ...)                             \
+        {                                                            \
+                FIELD(AdminSession, field, title, what), __VA_ARGS__ \
         }
 #define SESSION_ID_MAX 64 /* KVL_SESSION_ID_MAX; more isn't shown */
 
@@ -84,17 +84,18 @@ static const struct column sessions_columns[] = {
         {.heading = "SESSION", .kind = COLUMN_TEXT, .derive = session_shown},
         {.key = "id", .kind = COLUMN_TEXT, .derive = session_text},
         {.key = "id_hex", .kind = COLUMN_TEXT, .derive = session_hex},
-        SESSION(n_pages, "PAGES", COUNT),
+        SESSION(n_pages, "PAGES", COUNT, .spare = 5),
         SESSION(n_tokens, "TOKENS", COUNT),
-        SESSION(lost_tokens, "LOST", COUNT),
-        SESSION(bytes, "SIZE", BYTES),
-        SESSION(truncated, "TRUNCATED", BOOL),
-        SESSION(hint, "HINT", TEXT),
-        SESSION(n_open, "OPEN", COUNT),
+        SESSION(lost_tokens, "LOST", COUNT, .spare = 3),
+        SESSION(bytes, "SIZE", BYTES, .spare = 1),
+        SESSION(truncated, "TRUNCATED", BOOL, .spare = 6),
+        SESSION(hint, "HINT", TEXT, .spare = 7),
+        SESSION(n_open, "OPEN", COUNT, .spare = 4),
         SESSION(idle_sec, "IDLE", SECONDS),
         {.heading = "EXPIRES IN",
                 .key = "expires_in_sec",
                 .kind = COLUMN_SECONDS,
+                .spare = 2,
                 .derive = session_expires},
 };
 
@@ -102,20 +103,20 @@ NOUN(sessions, AdminSessionsReply, MSG_ADMIN_SESSIONS);
 
 /* ---- namespace sets -------------------------------------------------------------------------- */
 
-#define SET(field, title, what)                     \
-        {                                           \
-                FIELD(AdminSet, field, title, what) \
+#define SET(field, title, what, ...)                             \
+        {                                                        \
+                FIELD(AdminSet, field, title, what), __VA_ARGS__ \
         }
 
 static const struct column sets_columns[] = {
         SET(tenant, "TENANT", TEXT),
         SET(name, "NAME", TEXT),
-        SET(size, "SIZE", COUNT),
-        SET(n_namespaces, "NAMESPACES", COUNT),
+        SET(size, "SIZE", COUNT, .spare = 2),
+        SET(n_namespaces, "NAMESPACES", COUNT, .spare = 1),
         SET(keys_complete, "COMPLETE KEYS", COUNT),
         SET(keys_incomplete, "INCOMPLETE", COUNT),
-        SET(dropped, "DROPPED", COUNT),
-        SET(charged_bytes, "USED", BYTES),
+        SET(dropped, "DROPPED", COUNT, .spare = 3),
+        SET(charged_bytes, "USED", BYTES, .spare = 1),
 };
 
 NOUN(sets, AdminSetsReply, MSG_ADMIN_SETS);
@@ -201,19 +202,20 @@ static void explain_by(const void *row, const struct show_format *f, struct valu
                 derive_text(ret, "%.64s", x->why->by);
 }
 
-#define EXPLAIN(title, name, what, from)                                                           \
-        {                                                                                          \
-                .heading = (title), .key = (name), .kind = COLUMN_##what, .derive = explain_##from \
+#define EXPLAIN(title, name, what, from, ...)                             \
+        {                                                                 \
+                .heading = (title), .key = (name), .kind = COLUMN_##what, \
+                .derive = explain_##from, __VA_ARGS__                     \
         }
 
 static const struct column explanations_columns[] = {
-        EXPLAIN("KEY", "key", TEXT, key),
+        EXPLAIN("KEY", "key", TEXT, key, .shortest = 16),
         EXPLAIN("STATE", "state", TEXT, state),
-        EXPLAIN("PAGE", "page", COUNT, page),
+        EXPLAIN("PAGE", "page", COUNT, page, .spare = 3),
         EXPLAIN("TIER", "tier", TEXT, tier),
         EXPLAIN("AGE", "age_sec", SECONDS, age),
-        EXPLAIN("UNUSED", "unused_sec", SECONDS, unused),
-        EXPLAIN("CLIENT", "client_id", COUNT, client),
+        EXPLAIN("UNUSED", "unused_sec", SECONDS, unused, .spare = 1),
+        EXPLAIN("CLIENT", "client_id", COUNT, client, .spare = 2),
         EXPLAIN("BY", "by", TEXT, by),
 };
 

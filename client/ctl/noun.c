@@ -12,9 +12,9 @@
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-#define DEVICE(field, title, what)                     \
-        {                                              \
-                FIELD(AdminDevice, field, title, what) \
+#define DEVICE(field, title, what, ...)                             \
+        {                                                           \
+                FIELD(AdminDevice, field, title, what), __VA_ARGS__ \
         }
 
 #define DEVICE_PREFETCHED(kind, field)                    \
@@ -34,34 +34,38 @@ static void device_used(const void *row, const struct show_format *f, struct val
 }
 
 static const struct column devices_columns[] = {
-        DEVICE(name, "NAME", TEXT),
-        DEVICE(tier, "TIER", TEXT),
-        DEVICE(backend, "BACKEND", TEXT),
-        DEVICE(transport, "TRANSPORT", TEXT),
+        DEVICE(name, "NAME", TEXT, .shortest = 20),
+        DEVICE(tier, "TIER", TEXT, .spare = 5),
+        DEVICE(backend, "BACKEND", TEXT, .spare = 8),
+        DEVICE(transport, "TRANSPORT", TEXT, .spare = 9),
         DEVICE(state, "STATE", TEXT),
-        DEVICE(total_bytes, "TOTAL", BYTES),
+        DEVICE(total_bytes, "TOTAL", BYTES, .spare = 4),
         DEVICE(budget_bytes, "BUDGET", BYTES),
         DEVICE(charged_bytes, "USED", BYTES),
-        {.heading = "USED%", .key = "used_ratio", .kind = COLUMN_RATIO, .derive = device_used},
-        DEVICE(reserved_bytes, "RESERVED", BYTES),
-        DEVICE(missing_bytes, "MISSING", BYTES),
+        {.heading = "USED%",
+                .key = "used_ratio",
+                .kind = COLUMN_RATIO,
+                .derive = device_used,
+                .spare = 3},
+        DEVICE(reserved_bytes, "RESERVED", BYTES, .spare = 2),
+        DEVICE(missing_bytes, "MISSING", BYTES, .spare = 1),
         DEVICE(memory_ratio, NULL, COUNT),
-        DEVICE(exclusive, "EXCLUSIVE", TEXT),
-        DEVICE(extent_bytes, "EXTENT", BYTES),
-        DEVICE(n_sets, "SETS", COUNT),
-        DEVICE(n_preparing, "PREPARING", COUNT),
+        DEVICE(exclusive, "EXCLUSIVE", TEXT, .spare = 6),
+        DEVICE(extent_bytes, "EXTENT", BYTES, .spare = 7),
+        DEVICE(n_sets, "SETS", COUNT, .spare = 7),
+        DEVICE(n_preparing, "PREPARING", COUNT, .spare = 8),
         DEVICE(registered_bytes, NULL, BYTES),
         DEVICE_PREFETCH(stream),
         DEVICE_PREFETCH(turn),
         DEVICE_PREFETCH(warm),
-        DEVICE(why, "WHY", TEXT),
+        DEVICE(why, "WHY", TEXT, .wraps = true),
 };
 
 NOUN(devices, AdminDevicesReply, MSG_ADMIN_DEVICES);
 
-#define TENANT(field, title, what)                     \
-        {                                              \
-                FIELD(AdminTenant, field, title, what) \
+#define TENANT(field, title, what, ...)                             \
+        {                                                           \
+                FIELD(AdminTenant, field, title, what), __VA_ARGS__ \
         }
 #define TENANT_DETAIL(field, title, what)                              \
         {                                                              \
@@ -188,13 +192,21 @@ static void tenant_session_expire(const void *row, const struct show_format *f, 
 
 static const struct column tenants_columns[] = {
         TENANT(name, "NAME", TEXT),
-        {.heading = "CLASS", .key = "class", .kind = COLUMN_TEXT, .derive = tenant_class},
+        {.heading = "CLASS",
+                .key = "class",
+                .kind = COLUMN_TEXT,
+                .derive = tenant_class,
+                .spare = 5},
         {FIELD(AdminTenant, reserve_bytes, "RESERVE", BYTES), .brief = true},
         TENANT(reserve_configured_bytes, NULL, BYTES),
         {.heading = "RESERVE", .kind = COLUMN_TEXT, .detail = true, .derive = tenant_reserve},
         TENANT(limit_bytes, "LIMIT", BYTES),
         TENANT(charged_bytes, "USED", BYTES),
-        {.heading = "USED%", .key = "used_ratio", .kind = COLUMN_RATIO, .derive = tenant_used},
+        {.heading = "USED%",
+                .key = "used_ratio",
+                .kind = COLUMN_RATIO,
+                .derive = tenant_used,
+                .spare = 2},
         TENANT_TIER(host, limit_bytes, "HOST LIMIT", BYTES),
         TENANT_TIER(host, charged_bytes, "HOST USED", BYTES),
         TENANT_TIER(host, pages_sealed, "HOST PUBLISHED", COUNT),
@@ -208,8 +220,8 @@ static const struct column tenants_columns[] = {
         TENANT(pages_promoted, NULL, COUNT),
         TENANT_DETAIL(excess_bytes, "BEYOND RESERVE", BYTES),
         TENANT_DETAIL(fair_bytes, "FAIR SHARE", BYTES),
-        TENANT(weight, "WEIGHT", COUNT),
-        TENANT(priority, "PRIORITY", COUNT),
+        TENANT(weight, "WEIGHT", COUNT, .spare = 6),
+        TENANT(priority, "PRIORITY", COUNT, .spare = 6),
         TENANT_DETAIL(reserve_min_bytes, "RESERVE MIN", BYTES),
         TENANT_DETAIL(reserve_max_bytes, "RESERVE MAX", BYTES),
         TENANT_DETAIL(sizer, "SIZER", TEXT),
@@ -220,7 +232,7 @@ static const struct column tenants_columns[] = {
         TENANT_DETAIL(max_wait_msec, "MAX WAIT", MSEC),
         TENANT_DETAIL(placement, "PLACEMENT", TEXT),
         TENANT_DETAIL(exclusive, "EXCLUSIVE", BOOL),
-        TENANT(n_clients, "CLIENTS", COUNT),
+        TENANT(n_clients, "CLIENTS", COUNT, .spare = 1),
         TENANT_DETAIL(max_clients, "MAX CLIENTS", COUNT),
         TENANT_DETAIL(max_pins, "MAX PINS", COUNT),
         {.heading = "MAX CONNECTS",
@@ -246,8 +258,8 @@ static const struct column tenants_columns[] = {
         TENANT_DETAIL(kept_fds_sure, "KEPT SURE", COUNT),
         TENANT_DETAIL(kept_fds_limit, "KEPT LIMIT", COUNT),
         TENANT_DETAIL(n_namespaces, "NAMESPACES", COUNT),
-        TENANT(pages_sealed, "PUBLISHED", COUNT),
-        TENANT(pages_granted, "GRANTED", COUNT),
+        TENANT(pages_sealed, "PUBLISHED", COUNT, .spare = 3),
+        TENANT(pages_granted, "GRANTED", COUNT, .spare = 4),
         TENANT_DETAIL(pages_detached, "DETACHED", COUNT),
         TENANT_DETAIL(evict, "EVICTION POLICY", TEXT),
         {.heading = "EXPIRE",
@@ -276,14 +288,14 @@ static const struct column tenants_columns[] = {
         TENANT_REFUSED("refused_device", DEVICE),
         TENANT_REFUSED("refused_no_run", NO_RUN),
         TENANT_DETAIL(degraded, "DEGRADED LEASES", COUNT),
-        TENANT(waiting, "WAITING", COUNT),
+        TENANT(waiting, "WAITING", COUNT, .spare = 2),
         TENANT_DETAIL(waits, "WAITED LEASES", COUNT),
         TENANT_DETAIL(waited_msec, "WAITED IN SUM", MSEC),
         TENANT_DETAIL(max_waited_msec, "LONGEST WAIT", MSEC),
         TENANT_DETAIL(recalled_sets, "RECALLED SETS", COUNT),
         TENANT_DETAIL(held_sets, "HELD UP SETS", COUNT),
         TENANT_DETAIL(held_bytes, "HELD UP", BYTES),
-        TENANT(source, "SOURCE", TEXT),
+        TENANT(source, "SOURCE", TEXT, .spare = 7),
         TENANT_DETAIL(uids, "UIDS", TEXT),
         TENANT_DETAIL(gids, "GIDS", TEXT),
         TENANT_DETAIL(share_group, "SHARE GROUP", BOOL),
@@ -295,19 +307,19 @@ static const struct column tenants_columns[] = {
 
 NOUN(tenants, AdminTenantsReply, MSG_ADMIN_TENANTS);
 
-#define NS(field, title, what)                            \
-        {                                                 \
-                FIELD(AdminNamespace, field, title, what) \
+#define NS(field, title, what, ...)                                    \
+        {                                                              \
+                FIELD(AdminNamespace, field, title, what), __VA_ARGS__ \
         }
-#define LAYOUT(field, title, what)                                                    \
-        {                                                                             \
-                FIELD(NsLayout, field, title, what),                                  \
-                        .inner_offset = offsetof(Kvlease__V1__AdminNamespace, layout) \
+#define LAYOUT(field, title, what, ...)                                                            \
+        {                                                                                          \
+                FIELD(NsLayout, field, title, what),                                               \
+                        .inner_offset = offsetof(Kvlease__V1__AdminNamespace, layout), __VA_ARGS__ \
         }
 
-#define NS_TIER(tier, field, title, what)                             \
-        {                                                             \
-                TIER_FIGURE(AdminNamespace, tier, field, title, what) \
+#define NS_TIER(tier, field, title, what, ...)                                     \
+        {                                                                          \
+                TIER_FIGURE(AdminNamespace, tier, field, title, what), __VA_ARGS__ \
         }
 
 #define NS_PREFETCHED(kind, field)                           \
@@ -390,69 +402,77 @@ static void ns_format(const void *row, const struct show_format *f, struct value
 static const struct column namespaces_columns[] = {
         NS(tenant, "TENANT", TEXT),
         NS(name, "NAME", TEXT),
-        LAYOUT(model, "MODEL", TEXT),
-        LAYOUT(version, "VERSION", TEXT),
-        {.heading = "DTYPE", .key = "dtype", .kind = COLUMN_TEXT, .derive = ns_dtype},
-        {.heading = "FORMAT", .key = "format", .kind = COLUMN_TEXT, .derive = ns_format},
+        LAYOUT(model, "MODEL", TEXT, .spare = 7, .shortest = 12),
+        LAYOUT(version, "VERSION", TEXT, .spare = 9),
+        {.heading = "DTYPE", .key = "dtype", .kind = COLUMN_TEXT, .derive = ns_dtype, .spare = 10},
+        {.heading = "FORMAT",
+                .key = "format",
+                .kind = COLUMN_TEXT,
+                .derive = ns_format,
+                .spare = 11},
         LAYOUT(n_layers, NULL, COUNT),
         LAYOUT(n_kv_heads, NULL, COUNT),
         LAYOUT(head_size, NULL, COUNT),
-        LAYOUT(page_tokens, "PAGE TOKENS", COUNT),
+        LAYOUT(page_tokens, "PAGE TOKENS", COUNT, .spare = 10),
         LAYOUT(n_planes, NULL, COUNT),
         LAYOUT(plane_page_bytes, NULL, BYTES),
         NS(stride_bytes, NULL, BYTES),
         LAYOUT(tp_rank, NULL, COUNT),
         LAYOUT(tp_size, NULL, COUNT),
         LAYOUT(layer_group, NULL, COUNT),
-        NS(device, "DEVICE", TEXT),
+        NS(device, "DEVICE", TEXT, .spare = 5, .shortest = 16),
         NS(epoch, NULL, COUNT),
         NS(charged_bytes, "USED", BYTES),
         NS(n_sets, NULL, COUNT),
         NS(pages_sealed, "PUBLISHED", COUNT),
-        NS(pages_pinned, "PINNED", COUNT),
-        NS(pages_granted, "GRANTED", COUNT),
-        NS(pages_ready, "READY", COUNT),
+        NS(pages_pinned, "PINNED", COUNT, .spare = 6),
+        NS(pages_granted, "GRANTED", COUNT, .spare = 6),
+        NS(pages_ready, "READY", COUNT, .spare = 10),
         NS(pages_detached, NULL, COUNT),
-        NS(pages_free, "FREE", COUNT),
+        NS(pages_free, "FREE", COUNT, .spare = 9),
         NS_TIER(host, charged_bytes, NULL, BYTES),
         NS_TIER(host, n_sets, NULL, COUNT),
-        NS_TIER(host, pages_sealed, "ON HOST", COUNT),
+        NS_TIER(host, pages_sealed, "ON HOST", COUNT, .spare = 3),
         NS_TIER(host, pages_detached, NULL, COUNT),
         NS_TIER(host, pages_free, NULL, COUNT),
         NS_TIER(host, arrived, NULL, COUNT),
         NS_TIER(host, damaged, NULL, COUNT),
         NS_TIER(disk, charged_bytes, NULL, BYTES),
         NS_TIER(disk, n_sets, NULL, COUNT),
-        NS_TIER(disk, pages_sealed, "ON DISK", COUNT),
+        NS_TIER(disk, pages_sealed, "ON DISK", COUNT, .spare = 3),
         NS_TIER(disk, pages_detached, NULL, COUNT),
         NS_TIER(disk, pages_free, NULL, COUNT),
         NS_TIER(disk, arrived, NULL, COUNT),
         NS_TIER(disk, damaged, NULL, COUNT),
         NS(pages_promoted, NULL, COUNT),
-        {.heading = "PREFETCHED", .kind = COLUMN_TEXT, .derive = ns_prefetched},
+        {.heading = "PREFETCHED", .kind = COLUMN_TEXT, .derive = ns_prefetched, .spare = 8},
         NS_PREFETCH(stream),
         NS_PREFETCH(turn),
         NS_PREFETCH(warm),
-        NS(set, "SET", TEXT),
+        NS(set, "SET", TEXT, .spare = 8),
         NS(set_size, NULL, COUNT),
         NS(evict, NULL, TEXT),
         NS(policy_bytes, NULL, BYTES),
-        NS(n_sessions, "SESSIONS", COUNT),
+        NS(n_sessions, "SESSIONS", COUNT, .spare = 5),
         NS(evictions, NULL, COUNT),
         NS(pages_expired, NULL, COUNT),
         NS(capacity_pages, NULL, COUNT),
         NS(set_pages, NULL, COUNT),
-        NS(n_clients, "CLIENTS", COUNT),
+        NS(n_clients, "CLIENTS", COUNT, .spare = 2),
         NS(keys, NULL, COUNT),
         NS(hits, NULL, COUNT),
-        {.heading = "HITS", .key = "hit_ratio", .kind = COLUMN_RATIO, .derive = ns_hit_ratio},
+        {.heading = "HITS",
+                .key = "hit_ratio",
+                .kind = COLUMN_RATIO,
+                .derive = ns_hit_ratio,
+                .spare = 1},
 };
 
 NOUN(namespaces, AdminNamespacesReply, MSG_ADMIN_NAMESPACES);
 
-#define CLIENT(field, title, what)                     \
-        {                                              \
-                FIELD(AdminClient, field, title, what) \
+#define CLIENT(field, title, what, ...)                             \
+        {                                                           \
+                FIELD(AdminClient, field, title, what), __VA_ARGS__ \
         }
 
 /* Whether it failed to give back memory that was recalled. */
@@ -466,29 +486,29 @@ static void client_late(const void *row, const struct show_format *f, struct val
 static const struct column clients_columns[] = {
         CLIENT(client_id, "ID", COUNT),
         CLIENT(tenant, "TENANT", TEXT),
-        CLIENT(name, "NAME", TEXT),
+        CLIENT(name, "NAME", TEXT, .shortest = 12),
         CLIENT(pid, "PID", COUNT),
-        CLIENT(uid, "UID", COUNT),
+        CLIENT(uid, "UID", COUNT, .spare = 7),
         CLIENT(state, "STATE", TEXT),
-        CLIENT(state_sec, "SINCE", SECONDS),
-        CLIENT(heard_sec, "HEARD OF", SECONDS),
+        CLIENT(state_sec, "SINCE", SECONDS, .spare = 3),
+        CLIENT(heard_sec, "HEARD OF", SECONDS, .spare = 6),
         CLIENT(metadata_only, NULL, BOOL),
-        CLIENT(safepoints, "SAFE POINTS", BOOL),
-        CLIENT(group, "GROUP", TEXT),
-        CLIENT(pages_granted, "GRANTED", COUNT),
-        CLIENT(pins, "PINS", COUNT),
+        CLIENT(safepoints, "SAFE POINTS", BOOL, .spare = 10),
+        CLIENT(group, "GROUP", TEXT, .spare = 11),
+        CLIENT(pages_granted, "GRANTED", COUNT, .spare = 1),
+        CLIENT(pins, "PINS", COUNT, .spare = 1),
         CLIENT(namespaces, NULL, COUNT),
-        CLIENT(mapped_sets, "MAPPED SETS", COUNT),
-        CLIENT(recalled_sets, "RECALLED", COUNT),
-        CLIENT(quarantined_sets, "QUARANTINED", COUNT),
-        {.heading = "LATE", .kind = COLUMN_TEXT, .derive = client_late},
+        CLIENT(mapped_sets, "MAPPED SETS", COUNT, .spare = 6),
+        CLIENT(recalled_sets, "RECALLED", COUNT, .spare = 4),
+        CLIENT(quarantined_sets, "QUARANTINED", COUNT, .spare = 8),
+        {.heading = "LATE", .kind = COLUMN_TEXT, .derive = client_late, .spare = 8},
         CLIENT(late, NULL, BOOL),
         CLIENT(killed, NULL, BOOL),
-        CLIENT(waiting, "WAITING", COUNT),
-        CLIENT(pending_bytes, "PENDING", BYTES),
-        CLIENT(requests, "REQUESTS", COUNT),
-        CLIENT(violations, "VIOLATIONS", COUNT),
-        CLIENT(connected_sec, "CONNECTED", SECONDS),
+        CLIENT(waiting, "WAITING", COUNT, .spare = 5),
+        CLIENT(pending_bytes, "PENDING", BYTES, .spare = 7),
+        CLIENT(requests, "REQUESTS", COUNT, .spare = 9),
+        CLIENT(violations, "VIOLATIONS", COUNT, .spare = 5),
+        CLIENT(connected_sec, "CONNECTED", SECONDS, .spare = 2),
 };
 
 NOUN(clients, AdminClientsReply, MSG_ADMIN_CLIENTS);
@@ -497,9 +517,9 @@ NOUN(clients, AdminClientsReply, MSG_ADMIN_CLIENTS);
 
 typedef Kvlease__V1__AdminRegion region_row;
 
-#define REGION(field, title, what)                     \
-        {                                              \
-                FIELD(AdminRegion, field, title, what) \
+#define REGION(field, title, what, ...)                             \
+        {                                                           \
+                FIELD(AdminRegion, field, title, what), __VA_ARGS__ \
         }
 
 /* UUIDs by their first group, as tools of the vendor cut them: lines stay readable. */
@@ -600,18 +620,34 @@ static const struct column regions_columns[] = {
         REGION(tenant, NULL, TEXT),
         REGION(size_bytes, "SIZE", BYTES),
         REGION(used_bytes, "USED", BYTES),
-        REGION(excess_bytes, "EXCESS", BYTES),
-        {.heading = "FAIR", .key = "fair_bytes", .kind = COLUMN_BYTES, .derive = region_fair},
+        REGION(excess_bytes, "EXCESS", BYTES, .spare = 1),
+        {.heading = "FAIR",
+                .key = "fair_bytes",
+                .kind = COLUMN_BYTES,
+                .derive = region_fair,
+                .spare = 2},
         REGION(min_bytes, NULL, BYTES),
         REGION(max_bytes, NULL, BYTES),
-        {.heading = "DEMAND", .key = "demand_bytes", .kind = COLUMN_BYTES, .derive = region_demand},
-        {.heading = "P99", .key = "p99_bytes", .kind = COLUMN_BYTES, .derive = region_p99},
+        {.heading = "DEMAND",
+                .key = "demand_bytes",
+                .kind = COLUMN_BYTES,
+                .derive = region_demand,
+                .spare = 4},
+        {.heading = "P99",
+                .key = "p99_bytes",
+                .kind = COLUMN_BYTES,
+                .derive = region_p99,
+                .spare = 5},
         REGION(target_bytes, NULL, BYTES),
         REGION(sizer, NULL, TEXT),
-        {.heading = "DECISION", .kind = COLUMN_TEXT, .derive = region_decision},
+        {.heading = "DECISION", .kind = COLUMN_TEXT, .derive = region_decision, .spare = 3},
         REGION(decision, NULL, TEXT),
-        {.heading = "AGO", .key = "decided_sec_ago", .kind = COLUMN_SECONDS, .derive = region_ago},
-        {.heading = "WHY", .kind = COLUMN_TEXT, .derive = region_why},
+        {.heading = "AGO",
+                .key = "decided_sec_ago",
+                .kind = COLUMN_SECONDS,
+                .derive = region_ago,
+                .spare = 6},
+        {.heading = "WHY", .kind = COLUMN_TEXT, .derive = region_why, .wraps = true},
         REGION(why, NULL, TEXT),
         REGION(changes, NULL, COUNT),
         REGION(lent_bytes, NULL, BYTES),

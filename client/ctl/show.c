@@ -10,14 +10,17 @@
 
 #include "base/parse.h"
 #include "client/ctl/ctl.h"
+#include "client/ctl/list-width.h"
 #include "client/ctl/width.h"
 
 struct show_list {
         const struct column_table *table;
         const struct show_format *format;
-        json_t *array;                /* JSON: owned */
-        struct libscols_table *scols; /* text: owned */
-        size_t n_rows;
+        json_t *array; /* JSON: owned */
+        /* Text: the columns that it has, and n_rows times so many cells; all owned. */
+        const struct column **columns;
+        char **cells;
+        size_t n_columns, n_rows;
 };
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -208,7 +211,7 @@ static struct libscols_table *table_new(void)
 {
         struct libscols_table *t = need(scols_new_table());
 
-        /* A line per thing whatever the width: what is cut off can't be copied. */
+        /* Lines are as long as we make them (list-width.h), not as libsmartcols would. */
         scols_table_set_termforce(t, SCOLS_TERMFORCE_NEVER);
         return t;
 }
@@ -239,35 +242,29 @@ struct show_list *show_list_new(const struct column_table *t, const struct show_
                 l->array = need(json_array());
                 return l;
         }
-        l->scols = table_new();
-        scols_table_enable_noheadings(l->scols, !f->headings);
+        l->columns = need(calloc(t->n_columns, sizeof(struct column *)));
         for (size_t i = 0; i < t->n_columns; i++)
                 if (in_list(&t->columns[i]))
-                        table_add_column(
-                                l->scols, t->columns[i].heading, t->columns[i].kind != COLUMN_TEXT);
+                        l->columns[l->n_columns++] = &t->columns[i];
         return l;
 }
 
 void show_list_add(struct show_list *l, const void *row)
 {
-        const struct column_table *t = l->table;
-        struct libscols_line *line;
-        size_t cell = 0;
+        size_t at = l->n_rows * l->n_columns;
 
         l->n_rows++;
         if (l->array) {
-                if (json_array_append_new(l->array, show_object_json(t, l->format, row)) < 0)
+                if (json_array_append_new(l->array, show_object_json(l->table, l->format, row)) < 0)
                         need(NULL);
                 return;
         }
-        line = need(scols_table_new_line(l->scols, NULL));
-        for (size_t i = 0; i < t->n_columns; i++) {
+        l->cells = need(reallocarray(l->cells, l->n_rows * l->n_columns, sizeof(char *)));
+        for (size_t i = 0; i < l->n_columns; i++) {
                 struct value v;
 
-                if (!in_list(&t->columns[i]))
-                        continue;
-                value_get(&t->columns[i], row, l->format, &v);
-                line_set(line, cell++, value_text(&t->columns[i], l->format, &v));
+                value_get(l->columns[i], row, l->format, &v);
+                l->cells[at + i] = need(strdup(value_text(l->columns[i], l->format, &v)));
         }
 }
 
@@ -276,12 +273,104 @@ size_t show_list_count(const struct show_list *l)
         return l->n_rows;
 }
 
+/* What list-width.h has to know of each column. Returned owned. */
+static struct fit_column *list_measure(const struct show_list *l)
+{
+        struct fit_column *fit = need(calloc(l->n_columns, sizeof(*fit)));
+
+        for (size_t i = 0; i < l->n_columns; i++) {
+                const struct column *c = l->columns[i];
+
+                fit[i] = (struct fit_column){.spare = c->spare,
+                        .shortest = c->shortest,
+                        .wraps = c->wraps,
+                        .is_empty = true,
+                        .heading_width = text_columns(c->heading)};
+                fit[i].width = fit[i].heading_width;
+                for (size_t row = 0; row < l->n_rows; row++) {
+                        const char *cell = l->cells[row * l->n_columns + i];
+
+                        fit[i].width = MAX(fit[i].width, text_columns(cell));
+                        fit[i].is_empty &= strcmp(cell, "-") == 0;
+                }
+        }
+        return fit;
+}
+
+/* One row, in as many lines as its longest broken cell takes. */
+static void list_print_row(const struct show_list *l, struct libscols_table *scols,
+        const struct fit_column *fit, size_t row)
+{
+        const char **rest = need(calloc(l->n_columns, sizeof(char *)));
+        bool is_more = true;
+
+        for (size_t i = 0; i < l->n_columns; i++)
+                rest[i] = l->cells[row * l->n_columns + i];
+        while (is_more) {
+                struct libscols_line *line = need(scols_table_new_line(scols, NULL));
+                size_t at = 0;
+
+                is_more = false;
+                for (size_t i = 0; i < l->n_columns; i++) {
+                        _cleanup_free_ char *part = NULL;
+
+                        if (fit[i].is_left_out)
+                                continue;
+                        part = need(fit_cell(&fit[i], rest[i], &rest[i]));
+                        line_set(line, at++, part);
+                        is_more |= rest[i][0] != '\0';
+                }
+        }
+        free(rest);
+}
+
+/* "(not shown: SINCE, PID; a wider terminal has them, and --json everything)" */
+static void list_print_left_out(
+        const struct show_list *l, const struct fit_column *fit, size_t width)
+{
+        char *text = NULL;
+        size_t len = 0, n = 0;
+        FILE *to = need(open_memstream(&text, &len));
+
+        for (size_t i = 0; i < l->n_columns; i++)
+                if (fit[i].is_left_out)
+                        fprintf(to, "%s%s",
+                                n++ > 0 ? ", " : "(not shown: ", l->columns[i]->heading);
+        fputs("; a wider terminal has them, and --json everything)", to);
+        fclose(to);
+        if (n > 0)
+                print_wrapped(stdout, "", text, width);
+        free(text);
+}
+
+static void list_print_text(struct show_list *l)
+{
+        size_t width = output_width();
+        struct libscols_table *scols = table_new();
+        struct fit_column *fit = list_measure(l);
+
+        if (width > 0)
+                fit_columns(fit, l->n_columns, width);
+        scols_table_enable_noheadings(scols, !l->format->headings);
+        for (size_t i = 0; i < l->n_columns; i++)
+                if (!fit[i].is_left_out)
+                        table_add_column(
+                                scols, l->columns[i]->heading, l->columns[i]->kind != COLUMN_TEXT);
+        for (size_t row = 0; row < l->n_rows; row++)
+                list_print_row(l, scols, fit, row);
+        scols_print_table(scols);
+        if (width > 0 && l->format->headings)
+                list_print_left_out(l, fit, width);
+        scols_unref_table(scols);
+        free(fit);
+}
+
 void show_list_print(struct show_list *l)
 {
         if (l->array)
                 show_json(json_pack("{s:O}", l->table->plural, l->array));
         else if (l->n_rows > 0)
-                scols_print_table(l->scols);
+                list_print_text(l);
         else if (l->format->headings)
                 printf("no %s\n", l->table->plural);
         show_list_free(l);
@@ -301,7 +390,10 @@ void show_list_free(struct show_list *l)
         if (!l)
                 return;
         json_decref(l->array);
-        scols_unref_table(l->scols);
+        for (size_t i = 0; l->cells && i < l->n_rows * l->n_columns; i++)
+                free(l->cells[i]);
+        free(l->cells);
+        free(l->columns);
         free(l);
 }
 

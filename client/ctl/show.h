@@ -49,6 +49,14 @@ struct column {
         enum column_kind kind;
         bool detail; /* not in lists: in blocks and JSON */
         bool brief;  /* not in blocks */
+        /*
+         * Lists, where the terminal is too narrow for them (list-width.h). Columns that are to
+         * spare are left out, those with the highest number first; 0: this one stays. Texts are cut
+         * in the middle down to `shortest` columns; 0: never, as it is to be copied. Texts that
+         * `wraps` says it of are broken into several lines.
+         */
+        uint8_t spare, shortest;
+        bool wraps;
         /* In blocks, a row that isn't there is left out rather than shown as "-". */
         bool optional;
         const char *group; /* in blocks, a group of rows with this title starts here; else NULL */

@@ -1,8 +1,41 @@
 /* What --help prints, for people and, with --json, for programs: manual pages are made of that. */
+#include <string.h>
+
 #include <jansson.h>
 
 #include "client/ctl/option.h"
 #include "client/ctl/verb.h"
+#include "client/ctl/width.h"
+
+/* "  LEFT    TEXT", the text broken at the terminal's width and starting in the same column. */
+static void help_row(const char *left, int left_width, const char *text, FILE *to)
+{
+        char padded[96];
+
+        snprintf(padded, sizeof(padded), "  %-*s  ", left_width, left);
+        print_wrapped(to, padded, text, prose_width());
+}
+
+/* Lines that aren't indented are one paragraph up to an empty or an indented one. */
+static void help_text(const char *text, FILE *to)
+{
+        _cleanup_free_ char *copy = need(strdup(text));
+        char *paragraph = NULL, *rest = copy;
+
+        for (char *line; (line = strsep(&rest, "\n"));) {
+                bool is_prose = line[0] && line[0] != ' ' && strncmp(line, "Example", 7) != 0;
+
+                if (is_prose && paragraph) {
+                        line[-1] = ' '; /* where strsep() cut the last line off */
+                        continue;
+                }
+                if (paragraph)
+                        print_wrapped(to, "", paragraph, prose_width());
+                paragraph = is_prose ? line : NULL;
+                if (!is_prose && rest)
+                        fprintf(to, "%s\n", line);
+        }
+}
 
 static void help_option(const struct option_row *o, FILE *to)
 {
@@ -10,7 +43,7 @@ static void help_option(const struct option_row *o, FILE *to)
 
         snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value ? " " : "",
                 o->value ? o->value : "");
-        fprintf(to, "  %-20s  %s\n", left, o->help);
+        help_row(left, 20, o->help, to);
 }
 
 void verb_help(const struct verb *v, FILE *to)
@@ -18,7 +51,9 @@ void verb_help(const struct verb *v, FILE *to)
         fprintf(to, "Usage: kvleasectl [OPTION...] %s%s%s\n\n%s: %s.\n", v->name,
                 v->args[0] ? " " : "", v->args, v->name, v->summary);
         if (v->text)
-                fprintf(to, "\n%s", v->text);
+                fputc('\n', to);
+        if (v->text)
+                help_text(v->text, to);
         if (v->options)
                 fputs("\nOptions:\n", to);
         for (size_t i = 0; i < CTL_N_OPTIONS; i++)
@@ -37,7 +72,7 @@ void verb_help_all(FILE *to)
                 char left[64];
 
                 snprintf(left, sizeof(left), "%s %s", verbs[i].name, verbs[i].args);
-                fprintf(to, "  %-32s  %s\n", left, verbs[i].summary);
+                help_row(left, 32, verbs[i].summary, to);
         }
         fputs("\nOptions of every verb:\n", to);
         for (size_t i = 0; i < CTL_N_OPTIONS; i++)

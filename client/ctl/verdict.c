@@ -229,8 +229,8 @@ static void print_finding(const struct finding *f, size_t width)
         char left[16];
 
         snprintf(left, sizeof(left), "%-9s", severity_names[f->severity]);
-        print_wrapped(left, f->what, width);
-        print_wrapped("         -> ", f->remedy, width);
+        print_wrapped(stdout, left, f->what, width);
+        print_wrapped(stdout, "         -> ", f->remedy, width);
 }
 
 void verdict_print(const struct verdict *v, size_t width)

@@ -65,30 +65,38 @@ size_t text_columns(const char *text)
         return sum;
 }
 
-size_t text_line(const char *text, size_t width, const char **ret_next)
+size_t text_prefix(const char *text, size_t width)
 {
-        const char *at = text, *space = NULL;
+        const char *at = text;
         size_t sum = 0, columns;
 
         while (*at) {
                 size_t n = first_character(at, &columns);
 
-                if (*at == ' ')
-                        space = at;
-                if (sum + columns > width && at > text)
-                        break;
                 sum += columns;
+                if (sum > width && at > text)
+                        break;
                 at += n;
         }
-        if (*at && space > text) {
-                *ret_next = space + 1;
-                return (size_t)(space - text);
-        }
-        *ret_next = at;
         return (size_t)(at - text);
 }
 
-void print_wrapped(const char *left, const char *text, size_t width)
+size_t text_line(const char *text, size_t width, const char **ret_next)
+{
+        size_t len = text_prefix(text, width), space = len;
+
+        if (text[len])
+                while (space > 0 && text[space] != ' ')
+                        space--;
+        if (text[len] == '\0' || space == 0) {
+                *ret_next = text + len;
+                return len;
+        }
+        *ret_next = text + space + 1;
+        return space;
+}
+
+void print_wrapped(FILE *to, const char *left, const char *text, size_t width)
 {
         _cleanup_free_ char *safe = text_printable(text);
         size_t indent = text_columns(left),
@@ -99,8 +107,8 @@ void print_wrapped(const char *left, const char *text, size_t width)
                 const char *next;
                 size_t n = text_line(at, room, &next);
 
-                printf("%*s%.*s\n", at == safe ? 0 : (int)indent, at == safe ? left : "", (int)n,
-                        at);
+                fprintf(to, "%*s%.*s\n", at == safe ? 0 : (int)indent, at == safe ? left : "",
+                        (int)n, at);
                 at = next;
         } while (*at);
 }

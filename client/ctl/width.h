@@ -6,6 +6,7 @@
 #define KVL_CTL_WIDTH_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #define WIDTH_UNKNOWN 80 /* of prose, and of terminals that don't say */
 
@@ -21,6 +22,9 @@ size_t prose_width(void);
 /* Columns that a terminal shows `text` in, with what can't be printed as \xHH. */
 size_t text_columns(const char *text);
 
+/* Bytes of the beginning of `text` that fits into `width` columns: one character at least. */
+size_t text_prefix(const char *text, size_t width);
+
 /*
  * The beginning of `text` that fits into `width` columns, cut at a space where there is one: its
  * length in bytes, and in *ret_next what comes after the space; at least one character is taken.
@@ -29,6 +33,6 @@ size_t text_line(const char *text, size_t width, const char **ret_next);
 
 /* Prints `left` and the text behind it, broken at spaces; what is broken starts below the text.
  * Unprintable bytes stand as \xHH. */
-void print_wrapped(const char *left, const char *text, size_t width);
+void print_wrapped(FILE *to, const char *left, const char *text, size_t width);
 
 #endif

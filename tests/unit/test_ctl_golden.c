@@ -27,9 +27,12 @@ struct golden {
         enum fake_mode mode;
         int exit_code;
         const char *args[10];
+        const char *env; /* as in struct fake_run */
 };
 
 #define KEY(last) "00112233445566778899aabbccddeeff00112233445566778899aabbccddee" last
+
+#define NARROW "COLUMNS=80"
 
 static const struct golden goldens[] = {
         {"help", FAKE_ABSENT, 0, {"--help"}},
@@ -168,6 +171,21 @@ static const struct golden goldens[] = {
         {"check-json", FAKE_NORMAL, 0, {"check", "--json"}},
         {"check-violation", FAKE_CORRUPT, 5, {"check"}},
         {"check-violation-json", FAKE_CORRUPT, 5, {"check", "--json"}},
+        /* A terminal of 80 columns, and one that is wider than most but not wide enough. */
+        {"narrow-devices", FAKE_NORMAL, 0, {"devices"}, NARROW},
+        {"narrow-tenants", FAKE_NORMAL, 0, {"tenants"}, NARROW},
+        {"narrow-tenants-show", FAKE_NORMAL, 0, {"tenants", "show", "search"}, NARROW},
+        {"narrow-namespaces", FAKE_NORMAL, 0, {"namespaces"}, NARROW},
+        {"narrow-clients", FAKE_NORMAL, 0, {"clients"}, NARROW},
+        {"narrow-regions", FAKE_NORMAL, 0, {"regions"}, NARROW},
+        {"narrow-sessions", FAKE_NORMAL, 0, {"sessions"}, NARROW},
+        {"narrow-sets", FAKE_NORMAL, 0, {"sets"}, NARROW},
+        {"narrow-evictions", FAKE_NORMAL, 0, {"evictions"}, NARROW},
+        {"narrow-explain", FAKE_NORMAL, 0,
+                {"explain", "search", "llama", KEY("01"), KEY("02"), KEY("03"), KEY("04")}, NARROW},
+        {"narrow-status", FAKE_NORMAL, 0, {"status"}, NARROW},
+        {"wide-clients", FAKE_NORMAL, 0, {"clients"}, "COLUMNS=120"},
+        {"narrow-no-headings", FAKE_NORMAL, 0, {"clients", "--no-headings"}, NARROW},
         /* The command line. */
         {"usage-none", FAKE_ABSENT, 2, {NULL}},
         {"usage-verb", FAKE_ABSENT, 2, {"stauts"}},
@@ -283,6 +301,17 @@ static void check_json(const struct golden *g, const struct fake_result *r)
         }
 }
 
+/* Lines are no longer than the terminal that was named is wide. */
+static void check_width(const struct golden *g, const struct fake_result *r)
+{
+        size_t width = g->env ? strtoul(g->env + strlen("COLUMNS="), NULL, 10) : SIZE_MAX;
+
+        for (const char *line = r->out; *line; line += strcspn(line, "\n") + 1)
+                if (strcspn(line, "\n") > width)
+                        fail_msg("%s: longer than %zu: %.*s", g->name, width,
+                                (int)strcspn(line, "\n"), line);
+}
+
 static void test_goldens(void **state)
 {
         for (size_t i = 0; i < ARRAY_SIZE(goldens); i++) {
@@ -290,13 +319,15 @@ static void test_goldens(void **state)
                 struct fake_result r = {0};
                 char *got;
 
-                fake_run(KVLEASECTL, &(struct fake_run){.mode = g->mode, .args = g->args}, &r);
+                fake_run(KVLEASECTL,
+                        &(struct fake_run){.mode = g->mode, .args = g->args, .env = g->env}, &r);
                 got = transcript(g, &r);
                 if (r.exit_code != g->exit_code)
                         fail_msg("%s: exit code %d instead of %d\n%s", g->name, r.exit_code,
                                 g->exit_code, got);
                 compare(g, got);
                 check_json(g, &r);
+                check_width(g, &r);
                 free(got);
                 fake_result_deinit(&r);
         }

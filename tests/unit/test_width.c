@@ -1,10 +1,14 @@
-/* How text is broken for terminals. */
+/* How text and lists are made to fit terminals. */
 #include "tests/unit/test-support.h"
 
 #include <locale.h>
+#include <pty.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "client/ctl/list-width.h"
 #include "client/ctl/width.h"
 
 static void test_output_width(void **state)
@@ -19,6 +23,29 @@ static void test_output_width(void **state)
         assert_int_equal(output_width(), 0);
         unsetenv("COLUMNS");
         assert_int_equal(output_width(), 0); /* the tests' output is a pipe */
+}
+
+/* What the terminal itself says; one that says nothing has 80 columns. */
+static void test_terminal(void **state)
+{
+        struct winsize sizes[] = {{.ws_col = 67}, {.ws_col = 0}};
+        size_t widths[ARRAY_SIZE(sizes)];
+
+        unsetenv("COLUMNS");
+        for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+                int terminal, other, saved = dup(STDOUT_FILENO);
+
+                assert_int_equal(openpty(&other, &terminal, NULL, NULL, &sizes[i]), 0);
+                fflush(stdout);
+                dup2(terminal, STDOUT_FILENO);
+                widths[i] = output_width();
+                dup2(saved, STDOUT_FILENO);
+                close(saved);
+                close(terminal);
+                close(other);
+        }
+        assert_int_equal(widths[0], 67);
+        assert_int_equal(widths[1], WIDTH_UNKNOWN);
 }
 
 static void test_text_columns(void **state)
@@ -53,12 +80,67 @@ static void test_text_line(void **state)
         expect_line("d\xc3\xa9mo", 2, "d\xc3\xa9", "mo");
 }
 
+/* The width that is left for each column, 0 for one that is left out. */
+static void expect_fit(size_t width, const size_t want[4])
+{
+        struct fit_column columns[] = {
+                {.heading_width = 4, .width = 10},                 /* stays as it is */
+                {.heading_width = 4, .width = 40, .shortest = 12}, /* cut in the middle */
+                {.heading_width = 4, .width = 8, .spare = 1},
+                {.heading_width = 4, .width = 60, .wraps = true},
+        };
+
+        fit_columns(columns, ARRAY_SIZE(columns), width);
+        for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
+                if ((columns[i].is_left_out ? 0 : columns[i].width) != want[i])
+                        fail_msg("width %zu: column %zu has %zu", width, i, columns[i].width);
+}
+
+static void test_fit_columns(void **state)
+{
+        struct fit_column empty[] = {{.heading_width = 9, .width = 9, .is_empty = true},
+                {.heading_width = 4, .width = 9, .spare = 9}};
+
+        expect_fit(121, (size_t[]){10, 40, 8, 60}); /* just enough: 118 and three blanks */
+        expect_fit(120, (size_t[]){10, 40, 8, 59});
+        expect_fit(80, (size_t[]){10, 35, 8, 24}); /* the first gets what room there is */
+        expect_fit(57, (size_t[]){10, 12, 8, 24});
+        expect_fit(56, (size_t[]){10, 20, 0, 24});
+        expect_fit(20, (size_t[]){10, 12, 0, 24}); /* no column is cut that may not be */
+        fit_columns(empty, 2, 12);                 /* what says nothing goes first */
+        assert_true(empty[0].is_left_out);
+        assert_false(empty[1].is_left_out);
+}
+
+static void expect_cell(struct fit_column c, const char *text, const char *first, const char *rest)
+{
+        const char *left;
+        char *cell = fit_cell(&c, text, &left);
+
+        assert_string_equal(cell, first);
+        assert_string_equal(left, rest);
+        free(cell);
+}
+
+static void test_fit_cell(void **state)
+{
+        expect_cell((struct fit_column){.width = 3}, "one two", "one two", "");
+        expect_cell((struct fit_column){.width = 3, .wraps = true}, "one two", "one", "two");
+        expect_cell((struct fit_column){.width = 7, .shortest = 3}, "0123456789", "012..89", "");
+        expect_cell(
+                (struct fit_column){.width = 10, .shortest = 3}, "0123456789", "0123456789", "");
+        expect_cell((struct fit_column){.width = 6, .shortest = 3}, "a\x1b\x1b\x1b", "a..", "");
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_output_width),
+                TEST(test_terminal),
                 TEST(test_text_columns),
                 TEST(test_text_line),
+                TEST(test_fit_columns),
+                TEST(test_fit_cell),
         };
 
         setlocale(LC_CTYPE, "C.UTF-8");
