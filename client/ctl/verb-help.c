@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 
+#include "client/ctl/examples.h"
 #include "client/ctl/option.h"
 #include "client/ctl/verb.h"
 #include "client/ctl/width.h"
@@ -23,7 +24,7 @@ static void help_text(const char *text, FILE *to)
         char *paragraph = NULL, *rest = copy;
 
         for (char *line; (line = strsep(&rest, "\n"));) {
-                bool is_prose = line[0] && line[0] != ' ' && strncmp(line, "Example", 7) != 0;
+                bool is_prose = line[0] && line[0] != ' ';
 
                 if (is_prose && paragraph) {
                         line[-1] = ' '; /* where strsep() cut the last line off */
@@ -37,29 +38,56 @@ static void help_text(const char *text, FILE *to)
         }
 }
 
-static void help_option(const struct option_row *o, FILE *to)
+static void help_option(const struct option_row *o, const char *help, FILE *to)
 {
         char left[40];
 
         snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value ? " " : "",
                 o->value ? o->value : "");
-        help_row(left, 20, o->help, to);
+        help_row(left, 20, help, to);
+}
+
+/* Commands stand on lines of their own, to be copied. */
+static void help_examples(const struct verb *v, FILE *to)
+{
+        fputs("\nExamples:\n", to);
+        for (size_t i = 0; i < n_examples; i++)
+                if (strcmp(examples[i].verb, v->name) == 0) {
+                        fprintf(to, "  %s\n", examples[i].command);
+                        print_wrapped(to, "      ", examples[i].what, prose_width());
+                }
 }
 
 void verb_help(const struct verb *v, FILE *to)
 {
-        fprintf(to, "Usage: kvleasectl [OPTION...] %s%s%s\n\n%s: %s.\n", v->name,
-                v->args[0] ? " " : "", v->args, v->name, v->summary);
-        if (v->text)
+        char *summary = NULL;
+
+        fprintf(to, "Usage: kvleasectl [OPTION...] %s%s%s\n\n", v->name, v->args[0] ? " " : "",
+                v->args);
+        if (asprintf(&summary, "%s: %s.", v->name, v->summary) < 0)
+                need(NULL);
+        print_wrapped(to, "", summary, prose_width());
+        free(summary);
+        if (v->text) {
                 fputc('\n', to);
-        if (v->text)
                 help_text(v->text, to);
+        }
         if (v->options)
                 fputs("\nOptions:\n", to);
         for (size_t i = 0; i < CTL_N_OPTIONS; i++)
                 if (v->options & CTL_OPTION_BIT(i))
-                        help_option(&option_rows[i], to);
-        fputs("\nkvleasectl --help lists the options of all verbs and the exit codes.\n", to);
+                        help_option(&option_rows[i], option_help_for(v, i), to);
+        help_examples(v, to);
+        fputs("\nkvleasectl --help lists the options of all verbs, variables of the\n"
+              "environment and the exit codes.\n",
+                to);
+}
+
+static void help_environment(FILE *to)
+{
+        fputs("\nEnvironment:\n", to);
+        for (size_t i = 0; i < n_variables; i++)
+                help_row(variables[i].name, 20, variables[i].what, to);
 }
 
 void verb_help_all(FILE *to)
@@ -77,15 +105,17 @@ void verb_help_all(FILE *to)
         fputs("\nOptions of every verb:\n", to);
         for (size_t i = 0; i < CTL_N_OPTIONS; i++)
                 if (option_rows[i].global)
-                        help_option(&option_rows[i], to);
+                        help_option(&option_rows[i], option_rows[i].help, to);
         fputs("\nThe admin socket is --socket, else DIR/admin.sock of --runtime-dir, else\n"
-              "$KVLEASE_ADMIN_SOCKET, else /run/kvlease/admin.sock. Only its owner and members of\n"
-              "group kvlease-admin may use it.\n\nExit codes:\n",
+              "$KVLEASE_ADMIN_SOCKET, else /run/kvlease/admin.sock. Only its owner and members\n"
+              "of group kvlease-admin may use it.\n",
                 to);
+        help_environment(to);
+        fputs("\nExit codes:\n", to);
 #define X(name, code, meaning) fprintf(to, "  %d  %s\n", code, meaning);
         CTL_EXIT_TABLE(X)
 #undef X
-        fputs("\nOptions of one verb: kvleasectl VERB --help.\n", to);
+        fputs("\nOptions of one verb, and examples: kvleasectl VERB --help.\n", to);
 }
 
 /* ---- as JSON --------------------------------------------------------------------------------- */
@@ -115,6 +145,51 @@ static json_t *verb_fields_json(const struct verb *v)
         return list;
 }
 
+/* What the verb's options mean, by name. */
+static json_t *verb_option_helps_json(const struct verb *v)
+{
+        json_t *helps = need(json_object());
+
+        for (size_t i = 0; i < CTL_N_OPTIONS; i++)
+                if (v->options & CTL_OPTION_BIT(i))
+                        json_object_set_new(helps, option_rows[i].name,
+                                need(json_string(option_help_for(v, i))));
+        return helps;
+}
+
+static json_t *verb_examples_json(const struct verb *v)
+{
+        json_t *list = need(json_array());
+
+        for (size_t i = 0; i < n_examples; i++)
+                if (strcmp(examples[i].verb, v->name) == 0)
+                        json_array_append_new(
+                                list, need(json_pack("{s:s, s:s}", "command", examples[i].command,
+                                              "what", examples[i].what)));
+        return list;
+}
+
+/* Names of the variables that count for the verb. */
+static json_t *verb_variables_json(const struct verb *v)
+{
+        json_t *list = need(json_array());
+
+        for (size_t i = 0; i < n_variables; i++)
+                if (variable_counts(&variables[i], v))
+                        json_array_append_new(list, need(json_string(variables[i].name)));
+        return list;
+}
+
+static json_t *variables_json(void)
+{
+        json_t *list = need(json_array());
+
+        for (size_t i = 0; i < n_variables; i++)
+                json_array_append_new(list, need(json_pack("{s:s, s:s}", "name", variables[i].name,
+                                                    "what", variables[i].what)));
+        return list;
+}
+
 static json_t *verbs_json(void)
 {
         json_t *list = need(json_array());
@@ -123,10 +198,12 @@ static json_t *verbs_json(void)
                 const struct verb *v = &verbs[i];
 
                 json_array_append_new(
-                        list, need(json_pack("{s:s, s:s, s:s, s:s?, s:o, s:o, s:b}", "name",
-                                      v->name, "args", v->args, "summary", v->summary, "text",
-                                      v->text, "options", verb_options_json(v), "fields",
-                                      verb_fields_json(v), "offline", v->offline)));
+                        list, need(json_pack("{s:s, s:s, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:b}",
+                                      "name", v->name, "args", v->args, "summary", v->summary,
+                                      "text", v->text, "options", verb_options_json(v),
+                                      "option_helps", verb_option_helps_json(v), "fields",
+                                      verb_fields_json(v), "examples", verb_examples_json(v),
+                                      "variables", verb_variables_json(v), "offline", v->offline)));
         }
         return list;
 }
@@ -159,8 +236,8 @@ static json_t *exit_codes_json(void)
 
 int verb_help_json(FILE *to)
 {
-        json_t *all = need(json_pack("{s:o, s:o, s:o}", "verbs", verbs_json(), "options",
-                options_json(), "exit_codes", exit_codes_json()));
+        json_t *all = need(json_pack("{s:o, s:o, s:o, s:o}", "verbs", verbs_json(), "options",
+                options_json(), "variables", variables_json(), "exit_codes", exit_codes_json()));
         int r = json_dumpf(all, to, JSON_INDENT(2));
 
         json_decref(all);

@@ -21,15 +21,17 @@
         "             publish_gids\n"                                                      \
         "kvleased checks the values.\n"
 
-#define TOP_COLUMNS                                                                               \
-        "  tenants     TENANT, TOKEN/S, HIT/S, MISS/S, HIT%, REQ/S, EVICT/S, REFUSE/S, USED,\n"   \
-        "              RESERVE, LIMIT, CLIENTS, WAITING, UP/S, HOST/S, DISK/S, HOST, DISK\n"      \
-        "  namespaces  TENANT, NAMESPACE, TOKEN/S, HIT/S, MISS/S, HIT%, EVICT/S, USED, PAGES,\n"  \
-        "              PINNED, GRANTED, CLIENTS, SESSIONS, UP/S, HOST/S, DISK/S, DEVICE, MODEL\n" \
-        "  clients     ID, TENANT, NAME, PID, STATE, REQ/S, PINS, GRANTED, SPACES, MAPPED,\n"     \
-        "              RECALLED, WAITING, PENDING, HEARD, CONNECTED, VIOLATIONS\n"                \
-        "  regions     DEVICE, TENANT, SIZE, USED, EXCESS, FAIR, DEMAND, P99, LENT, MISSING,\n"   \
-        "              SIZER, DECISION\n"
+#define TOP_COLUMNS                                                                        \
+        "  tenants     TENANT, TOKEN/S, HIT/S, MISS/S, HIT%, REQ/S, EVICT/S, REFUSE/S,\n"  \
+        "              USED, RESERVE, LIMIT, CLIENTS, WAITING, UP/S, HOST/S, DISK/S,\n"    \
+        "              HOST, DISK\n"                                                       \
+        "  namespaces  TENANT, NAMESPACE, TOKEN/S, HIT/S, MISS/S, HIT%, EVICT/S, USED,\n"  \
+        "              PAGES, PINNED, GRANTED, CLIENTS, SESSIONS, UP/S, HOST/S, DISK/S,\n" \
+        "              DEVICE, MODEL\n"                                                    \
+        "  clients     ID, TENANT, NAME, PID, STATE, REQ/S, PINS, GRANTED, SPACES,\n"      \
+        "              MAPPED, RECALLED, WAITING, PENDING, HEARD, CONNECTED, VIOLATIONS\n" \
+        "  regions     DEVICE, TENANT, SIZE, USED, EXCESS, FAIR, DEMAND, P99, LENT,\n"     \
+        "              MISSING, SIZER, DECISION\n"
 
 #define TRACE_FILES                                                                             \
         "\nFiles are JSON lines, plain or gzip: timestamp (ms), input_length, output_length,\n" \
@@ -45,9 +47,7 @@ const struct verb verbs[] = {
                 "mended before it hurts, a\nnote may be meant as it is, and leaves all well. Then "
                 "figures in groups. The exit code doesn't\ndepend on it: kvleasectl --json status "
                 "has \"well\", and kvleasectl doctor looks at the host,\ntoo, and says by its exit "
-                "code what it found. Figures \"since the start\" begin anew with each kvleased.\n"
-                "\nExamples: kvleasectl status\n"
-                "          kvleasectl status --json | jq .well\n",
+                "code what it found. Figures \"since the start\" begin anew with each kvleased.\n",
                 0, 0, 0, false, NULL, verb_status, &status_table},
         {"devices", "", "devices whose memory the daemon leases out", NULL, 0, 0, 0, false, NULL,
                 verb_devices},
@@ -57,14 +57,10 @@ const struct verb verbs[] = {
         {"tenants show", "NAME", "everything about one tenant", NULL, 1, 1, 0, false, check_tenant,
                 verb_tenants_show},
         {"tenants add", "NAME [KEY=VALUE...]", "make a tenant, at once and across restarts",
-                TENANT_KEYS
-                "\nExample: kvleasectl tenants add search limit=4GiB weight=200 group=search\n",
-                1, UINT_MAX, 0, false, check_tenant_set, verb_tenants_add},
+                TENANT_KEYS, 1, UINT_MAX, 0, false, check_tenant_set, verb_tenants_add},
         {"tenants set", "NAME KEY=VALUE...", "change a tenant, at once and across restarts",
-                TENANT_KEYS "What isn't named stays as it is.\n"
-                            "\nExamples: kvleasectl tenants set search limit=8GiB\n"
-                            "          kvleasectl tenants set chat class=pinned reserve=16GiB\n",
-                2, UINT_MAX, 0, false, check_tenant_set, verb_tenants_set},
+                TENANT_KEYS "What isn't named stays as it is.\n", 2, UINT_MAX, 0, false,
+                check_tenant_set, verb_tenants_set},
         {"tenants remove", "NAME", "remove a tenant that nobody uses",
                 "A tenant with clients is never removed: end them first.\n", 1, 1, O(FORCE), false,
                 check_tenant, verb_tenants_remove},
@@ -98,9 +94,7 @@ const struct verb verbs[] = {
                 "MISS "
                 "of pages,\n"
                 "UP, HOST and DISK of pages that came to the device, to the host's memory below "
-                "it, to the disk.\n"
-                "\nExamples: kvleasectl top --view namespaces --sort hit/s\n"
-                "          kvleasectl top --batch --count 60 --interval 10 >> top.log\n",
+                "it, to the disk.\n",
                 0, 0, O(TENANT) | O(VIEW) | O(SORT) | O(FILTER) | O(INTERVAL) | O(BATCH) | O(COUNT),
                 true, check_top, verb_top},
         {"evictions", "", "whose cached pages gave way to whose leases",
@@ -117,8 +111,7 @@ const struct verb verbs[] = {
                 "--follow goes on until it is interrupted (exit code 0), and over restarts of "
                 "kvleased.\n"
                 "--tenant also names whose leases they were for. Kinds are\n" EVENT_KIND_TABLE(
-                        KIND_LINE) "\nExample: kvleasectl events --follow --tenant chat --kind "
-                                   "evicted,refused\n",
+                        KIND_LINE),
                 0, 0, O(TENANT) | O(NAMESPACE) | O(KIND) | O(COUNT) | O(SINCE) | O(FOLLOW), false,
                 check_events, verb_events},
         {"sessions list", "", "conversations that are kept",
@@ -127,8 +120,7 @@ const struct verb verbs[] = {
                 0, 0, O(TENANT), false, NULL, verb_sessions_list},
         {"sessions purge", "TENANT", "drop sessions of a tenant, open ones included",
                 "All of them, where no option says which. Their pages stay cached as long as "
-                "others are of use.\n"
-                "\nExample: kvleasectl sessions purge chat --idle 24h\n",
+                "others are of use.\n",
                 1, 1, O(NAMESPACE) | O(SESSION) | O(IDLE), false, check_sessions_purge,
                 verb_sessions_purge},
         {"sets", "", "namespaces that belong together, and how complete they are",
@@ -145,16 +137,14 @@ const struct verb verbs[] = {
                 "Token hit % of each policy and capacity; one cache for all tenants, or --split.\n"
                 "Policies may also be 'daemon': those that kvleased has. --below adds a tier that "
                 "takes what\n"
-                "the cache has no room for, and a column for the hits in both.\n" TRACE_FILES
-                "\nExample: kvleasectl trace replay day.jsonl.gz --policies all --capacities 5%\n",
+                "the cache has no room for, and a column for the hits in both.\n" TRACE_FILES,
                 1, UINT_MAX, TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW),
                 true, NULL, verb_trace_replay},
         {"trace analyze", "FILE...", "lengths, repeats, sessions, hit ratios, page size, demand",
                 "A tenant's demand is the pages that its requests use, each for as long as --hold "
                 "says after\n"
                 "a request used it: the median time between two turns of a session by "
-                "default.\n" TRACE_FILES
-                "\nExample: kvleasectl trace analyze day.jsonl.gz --html report.html\n",
+                "default.\n" TRACE_FILES,
                 1, UINT_MAX, TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(HOLD) | O(HTML), true,
                 NULL, verb_trace_analyze},
         {"trace recommend", "FILE...", "a configuration for kvleased from a trace",
@@ -162,8 +152,7 @@ const struct verb verbs[] = {
                 "analyze),\n"
                 "limits, the eviction policy and the page size. A trace that names no tenant is of "
                 "one that\n"
-                "has the file's name.\n" TRACE_FILES
-                "\nExample: kvleasectl trace recommend day.jsonl.gz --token-bytes 128KiB\n",
+                "has the file's name.\n" TRACE_FILES,
                 1, UINT_MAX, TRACE_OPTIONS | O(HOLD) | O(TOKEN_BYTES), true, check_trace_recommend,
                 verb_trace_recommend},
         {"trace record", "on|off|status", "have the daemon write its traffic as a trace",
@@ -186,8 +175,7 @@ const struct verb verbs[] = {
                 "nothing is\n"
                 "named it shows the one that runs, or ran last. The option warm_tags of a tenant "
                 "does the\n"
-                "same when kvleased starts.\n"
-                "\nExample: kvleasectl warm chat llama --tag 7\n",
+                "same when kvleased starts.\n",
                 2, 2 + WARM_MAX_KEYS, O(SESSION) | O(TAG) | O(ALL) | O(OFF) | O(TIMEOUT), false,
                 check_warm, verb_warm},
         {"purge", "TENANT [NAMESPACE]", "drop the cached pages of a tenant or one namespace",
@@ -203,8 +191,7 @@ const struct verb verbs[] = {
                 "is quarantined: charged to the tenant and used by nobody, until they let go or "
                 "exit.\n"
                 "--wait waits as long as that, without --timeout 30s. A recall can't be called "
-                "off.\n"
-                "\nExample: kvleasectl recall search --size 4GiB --wait\n",
+                "off.\n",
                 1, 1, O(NAMESPACE) | O(SIZE) | O(TIMEOUT) | O(WAIT), false, check_recall,
                 verb_recall},
         {"drain", "", "grant nothing new and wait until all clients have left",
@@ -242,8 +229,7 @@ const struct verb verbs[] = {
                 "also shows what is in order. --root looks below a directory, as in a container "
                 "that has\n"
                 "its host's files there; sockets and files are named without it.\n"
-                "Exits with 0 where nothing is to be done, 7 with warnings alone, 8 with errors.\n"
-                "\nExample: kvleasectl doctor --all\n",
+                "Exits with 0 where nothing is to be done, 7 with warnings alone, 8 with errors.\n",
                 0, 0, O(ALL) | O(BINARY) | O(ROOT), true, NULL, verb_doctor},
         {"version", "", "versions of kvleasectl and of the daemon", "Works without the daemon.\n",
                 0, 0, 0, true, NULL, verb_version},

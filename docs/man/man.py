@@ -7,8 +7,8 @@
     man.py functions KVLEASE.H              lines "PAGE FUNCTION..."
     man.py document SOURCE.MD PAGE SECTION TITLE    a page of a document
 
-Parts: options (of kvleased's configuration), arguments (of kvleased), verbs, flags and exit (of
-kvleasectl); COMMAND is the program that has them. What can't be read, or has no text, ends it with
+Parts: options (of kvleased's configuration), arguments (of kvleased), verbs, flags, exit and
+environment (of kvleasectl); COMMAND is the program that has them. What can't be read, or has no text, ends it with
 status 1.
 """
 import json
@@ -109,6 +109,20 @@ def flag(option):
     return f"*--{option['name']}*{value}\n\t{escape(text[0].upper() + text[1:])}.\n"
 
 
+def variable(row):
+    text = row["what"]
+    return f"*{escape(row['name'])}*\n\t{escape(text[0].upper() + text[1:])}.\n"
+
+
+def example(row):
+    text = row["what"]
+    return escape(text[0].upper() + text[1:]) + ":\n\n" + literal(row["command"])
+
+
+def environment(kvleasectl):
+    return "\n".join(variable(x) for x in table(kvleasectl)["variables"])
+
+
 def verbs(kvleasectl):
     return "\n".join(f"{synopsis(v)}\n\t{escape(v['summary'][0].upper() + v['summary'][1:])}. See "
                      f"*kvleasectl-{noun_of(v)}*(1).\n" for v in table(kvleasectl)["verbs"])
@@ -127,10 +141,6 @@ def help_text(text):
     """Paragraphs; lines that are indented, and examples, stand as they are."""
     out = []
     for paragraph in text.strip("\n").split("\n\n"):
-        if paragraph.startswith("Example"):
-            examples = re.sub(r"^(Examples?:| +) ?", "", paragraph, flags=re.M)
-            out.append("Example:\n\n" + literal("\n".join(l.strip() for l in examples.splitlines())))
-            continue
         for indented, lines in re.findall(r"((?:^ .*\n?)+)|((?:^\S.*\n?)+)", paragraph, re.M):
             out.append(literal(indented) if indented else escape(lines) + "\n")
     return "\n".join(out)
@@ -162,9 +172,14 @@ def noun(name, kvleasectl):
         out.append(f"## {v['name']}\n" if len(own) > 1 else "")
         out.append(escape(v["summary"][0].upper() + v["summary"][1:]) + ".\n")
         out.append(help_text(v["text"]) if v["text"] else "")
-        out += [flag(o) for o in everything["options"] if o["name"] in v["options"]]
+        out += [flag({**o, "help": v["option_helps"][o["name"]]}) for o in everything["options"]
+                if o["name"] in v["options"]]
         out += fields(v)
     out.append("# OPTIONS AND EXIT STATUS\n\nThose of every verb are in *kvleasectl*(1).\n")
+    counted = {name for v in own for name in v["variables"]}
+    out.append("# ENVIRONMENT\n\n" + "\n".join(
+        variable(x) for x in everything["variables"] if x["name"] in counted))
+    out.append("# EXAMPLES\n\n" + "\n".join(example(x) for v in own for x in v["examples"]))
     out.append("# SEE ALSO\n\n*kvleasectl*(1), *kvleased*(8), *kvleased.conf*(5)")
     return "\n".join(part for part in out if part)
 
@@ -334,7 +349,7 @@ def document(path, page, section, title):
 # ---- main ----------------------------------------------------------------------------------------
 
 PARTS = {"options": options, "arguments": arguments, "verbs": verbs, "flags": flags,
-         "exit": exit_codes}
+         "exit": exit_codes, "environment": environment}
 
 
 def fill(template, *sources):

@@ -101,6 +101,16 @@ def check_library():
         problems.append(f"{name} isn't exported")
 
 
+def check_sections():
+    """Who looks into a page of a program or a file finds what to type, and which variables count."""
+    for page in pages:
+        wanted = {"8": ["ENVIRONMENT", "EXAMPLES"], "1": ["ENVIRONMENT", "EXAMPLES"], "5": ["EXAMPLES"]}
+        for section in wanted.get(page[-1], []):
+            text = read(page).split(f"\n.SH {section}\n")
+            if len(text) != 2 or len(text[1].split("\n.SH ")[0].strip()) < 40:
+                problems.append(f"{page}: no section {section}, or nothing in it")
+
+
 def lint(path):
     """mandoc's warnings but for empty paragraphs, which scdoc leaves everywhere; then man's."""
     found = subprocess.run(["mandoc", "-Tlint", "-W", "warning", path], stdout=subprocess.PIPE, text=True)
@@ -114,6 +124,7 @@ check_kvleased()
 check_exporter()
 check_kvleasectl()
 check_library()
+check_sections()
 for page in ("kvlease-protocol.7", "kvlease-probes.7"):
     if page not in pages:
         problems.append(f"there is no page {page}")
