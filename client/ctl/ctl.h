@@ -41,8 +41,8 @@ enum ctl_exit {
         X(BYTES, "bytes", NULL, true, "print sizes and times as plain numbers")                 \
         X(NO_HEADINGS, "no-headings", NULL, true, "print lists without their first line")       \
         X(HELP, "help", NULL, true,                                                             \
-                "show this help, or that of the verb given; --json: all of it")                 \
-        X(VERSION, "version", NULL, true, "show the version of kvleasectl")                     \
+                "or -h: show this help, or that of the verb given; --json: all of it")          \
+        X(VERSION, "version", NULL, true, "or -V: show the version of kvleasectl")              \
         X(TENANT, "tenant", "NAME", false, "only those of this tenant")                         \
         X(FORCE, "force", NULL, false, "also where that loses cached pages")                    \
         X(CHECK, "check", NULL, false, "only say what would be kept and lost")                  \

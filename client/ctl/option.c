@@ -1,5 +1,7 @@
 #include "client/ctl/option.h"
 
+#include <getopt.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "client/ctl/verb.h"
@@ -16,74 +18,102 @@ static const char *option_name(size_t i)
         return option_rows[i].name;
 }
 
-/* The row that `--NAME[=VALUE]` names, CTL_N_OPTIONS where none. `text` starts after the dashes. */
-static size_t option_find(const char *text, size_t len)
-{
-        size_t i = 0;
+/* What getopt_long() returns for a word that is no option, and for each long option. */
+#define GETOPT_WORD   1
+#define GETOPT_OPTION 256 /* and the number in enum ctl_option */
 
-        while (i < CTL_N_OPTIONS &&
-                (strlen(option_rows[i].name) != len || memcmp(option_rows[i].name, text, len) != 0))
-                i++;
-        return i;
+/* Long options whose names start with `name`, as "--tenant, --timeout". Returned owned. */
+static char *options_like(const char *name, size_t len, size_t *ret_n)
+{
+        char *text = NULL;
+        size_t size = 0, n = 0;
+        FILE *to = need(open_memstream(&text, &size));
+
+        for (size_t i = 0; i < CTL_N_OPTIONS; i++)
+                if (strncmp(option_rows[i].name, name, len) == 0)
+                        fprintf(to, "%s--%s", n++ > 0 ? ", " : "", option_rows[i].name);
+        fclose(to);
+        *ret_n = n;
+        return need(text);
 }
 
-static int fail_unknown(const char *arg, const char *text, size_t len)
+/* A long option that there isn't, or the beginning of several. `arg` is its word. */
+static int fail_unknown(const char *arg)
 {
+        const char *text = arg + strlen("--");
+        size_t len = strcspn(text, "="), n;
         _cleanup_free_ char *name = need(strndup(text, len));
+        _cleanup_free_ char *like = options_like(text, len, &n);
         const char *near = nearest_name(name, CTL_N_OPTIONS, option_name);
 
+        if (n > 1)
+                return fail(CTL_USAGE, "--%s is short for several: %s", name, like);
         if (near)
                 return fail(CTL_USAGE, "there is no option %s: did you mean --%s?", arg, near);
         return fail(CTL_USAGE, "there is no option %s: kvleasectl --help lists them", arg);
 }
 
-/* Handles argv[*i], moves *i on to the value where it takes one from there. */
-static int option_take(int argc, char **argv, int *i, struct ctl *ret)
+/* getopt_long() takes none of it; `arg` is the word that it looked at. */
+static int fail_option(const char *arg)
 {
-        const char *arg = argv[*i], *text = arg + 2, *equals = strchr(text, '=');
-        size_t len = equals ? (size_t)(equals - text) : strlen(text);
-        size_t o = option_find(text, len);
+        if (optopt >= GETOPT_OPTION)
+                return fail(
+                        CTL_USAGE, "--%s takes no value", option_rows[optopt - GETOPT_OPTION].name);
+        if (optopt > 0)
+                return fail(
+                        CTL_USAGE, "there is no option -%c: kvleasectl --help lists them", optopt);
+        return fail_unknown(arg);
+}
 
-        if (strcmp(arg, "-h") == 0)
-                o = CTL_OPTION_HELP;
-        else if (strcmp(arg, "-V") == 0)
-                o = CTL_OPTION_VERSION;
-        else if (arg[1] != '-' || o == CTL_N_OPTIONS)
-                return fail_unknown(arg, arg[1] == '-' ? text : arg + 1, arg[1] == '-' ? len : 0);
-        if (!option_rows[o].value) {
-                if (equals)
-                        return fail(CTL_USAGE, "--%s takes no value", option_rows[o].name);
-                ret->options[o] = "";
-                return CTL_OK;
-        }
-        if (!equals && *i + 1 == argc)
-                return fail(CTL_USAGE, "--%s needs a value: --%s %s", option_rows[o].name,
-                        option_rows[o].name, option_rows[o].value);
-        ret->options[o] = equals ? equals + 1 : argv[++*i];
-        if (ret->options[o][0] == '\0')
+static int take_option(struct ctl *ret, size_t o)
+{
+        ret->options[o] = option_rows[o].value ? optarg : "";
+        if (option_rows[o].value && optarg[0] == '\0')
                 return fail(CTL_USAGE, "the value of --%s is empty", option_rows[o].name);
         return CTL_OK;
 }
 
+/* What getopt_long() returned, `c`; `arg` is the word that it looked at. */
+static int take_word(struct ctl *ret, int c, const char *arg)
+{
+        switch (c) {
+        case GETOPT_WORD:
+                ret->args[ret->n_args++] = optarg;
+                return CTL_OK;
+        case 'h':
+                return take_option(ret, CTL_OPTION_HELP);
+        case 'V':
+                return take_option(ret, CTL_OPTION_VERSION);
+        case ':':
+                return fail(CTL_USAGE, "--%s needs a value: --%s %s",
+                        option_rows[optopt - GETOPT_OPTION].name,
+                        option_rows[optopt - GETOPT_OPTION].name,
+                        option_rows[optopt - GETOPT_OPTION].value);
+        case '?':
+                return fail_option(arg);
+        default:
+                return take_option(ret, (size_t)(c - GETOPT_OPTION));
+        }
+}
+
+/* Options stand anywhere before a "--", whatever POSIXLY_CORRECT says. */
 static int split(int argc, char **argv, struct ctl *ret)
 {
-        bool only_args = false;
+        struct option longs[CTL_N_OPTIONS + 1] = {0};
+        int c, r = CTL_OK;
 
-        ret->args = argv + 1;
-        for (int i = 1; i < argc; i++) {
-                int r;
-
-                if (only_args || argv[i][0] != '-' || argv[i][1] == '\0') {
-                        ret->args[ret->n_args++] = argv[i];
-                } else if (strcmp(argv[i], "--") == 0) {
-                        only_args = true;
-                } else {
-                        r = option_take(argc, argv, &i, ret);
-                        if (r != CTL_OK)
-                                return r;
-                }
-        }
-        return CTL_OK;
+        for (size_t i = 0; i < CTL_N_OPTIONS; i++)
+                longs[i] = (struct option){option_rows[i].name,
+                        option_rows[i].value ? required_argument : no_argument, NULL,
+                        GETOPT_OPTION + (int)i};
+        ret->args = argv + 1; /* overwritten behind where getopt_long() looks */
+        opterr = 0;
+        optind = 0; /* glibc: from the start, also where it was called before */
+        while (r == CTL_OK && (c = getopt_long(argc, argv, "-:hV", longs, NULL)) != -1)
+                r = take_word(ret, c, argv[optind - 1]);
+        for (int i = optind; r == CTL_OK && i < argc; i++)
+                ret->args[ret->n_args++] = argv[i];
+        return r;
 }
 
 static int check_against_verb(const struct ctl *c)

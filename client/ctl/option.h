@@ -14,6 +14,9 @@ struct option_row {
 extern const struct option_row option_rows[CTL_N_OPTIONS];
 
 /*
+ * By getopt_long(), as kvleased and kvlease-exporter have it: a long option may be shortened as
+ * long as no other one of any verb starts so.
+ *
  * Splits argv into ret->options and ret->args (moved to the front of argv + 1), and checks them
  * against the verb they name, which goes to ret->verb. --help and --version need no verb: it may
  * then be NULL. CTL_OK or CTL_USAGE, printed.

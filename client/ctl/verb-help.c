@@ -110,6 +110,7 @@ void verb_help_all(FILE *to)
               "$KVLEASE_ADMIN_SOCKET, else /run/kvlease/admin.sock. Only its owner and members\n"
               "of group kvlease-admin may use it.\n",
                 to);
+        fputs("\nA long option may be shortened as long as no other one starts so.\n", to);
         help_environment(to);
         fputs("\nExit codes:\n", to);
 #define X(name, code, meaning) fprintf(to, "  %d  %s\n", code, meaning);

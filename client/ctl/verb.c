@@ -324,7 +324,8 @@ const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t
         for (size_t i = 0; i < n; i++) {
                 unsigned d = edit_distance(wrong, name(i));
 
-                if (d < best_distance && d < strlen(name(i))) {
+                /* Half of a short word being wrong, it is another word, too. */
+                if (d < best_distance && d <= len / 2) {
                         best = name(i);
                         best_distance = d;
                 }
