@@ -203,6 +203,33 @@ static void test_eviction(void **state)
         worker_stop(b);
 }
 
+/* Two sources at once: what both tell of a second stands in the order of its times. */
+static void test_order(void **state)
+{
+        struct harness *h = *state;
+        struct worker *first = worker_start(h, "b", "n", 1);
+        struct worker *second = worker_start(h, "b", "m", 1);
+        uint64_t before = 0;
+        json_t *list, *e;
+        size_t i;
+
+        assert_int_equal(worker_ask(first, "lease %d", 3 * SET_PAGES), KVL_QUOTA);
+        sleep_msec(20);
+        assert_int_equal(worker_ask(second, "lease %d", 3 * SET_PAGES), KVL_QUOTA);
+        sleep_msec(20);
+        assert_int_equal(worker_ask(first, "lease %d", 3 * SET_PAGES), KVL_QUOTA);
+        list = events(h, "--kind refused");
+        assert_true(json_array_size(list) >= 2);
+        json_array_foreach(list, i, e)
+        {
+                assert_true(number(e, "time_msec") >= before);
+                before = number(e, "time_msec");
+        }
+        json_decref(list);
+        worker_stop(first);
+        worker_stop(second);
+}
+
 /* Says which limit, and counts what is the same. */
 static void test_refusal(void **state)
 {
@@ -378,6 +405,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 harness_test(test_eviction, (void *)&tight),
                 harness_test(test_refusal, (void *)&tight),
+                harness_test(test_order, (void *)&tight),
                 harness_test(test_changes, (void *)&tight),
                 harness_test(test_follow, (void *)&tight),
                 harness_test(test_head, (void *)&tight),

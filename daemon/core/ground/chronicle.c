@@ -198,18 +198,30 @@ static void add(struct chronicle_event *e, uint64_t now_nsec, const struct chron
                 copy_text(e->detail, sizeof(e->detail), n->detail);
 }
 
-/* The first of the open ones is kept. */
-static void close_first(struct chronicle *c)
+/* Closes the open event that nothing was added to for the longest time, of several the one that was
+ * opened first. Returns its place among the open ones. */
+static uint32_t close_stalest(struct chronicle *c)
 {
-        struct chronicle_event *e;
+        uint32_t at = 0;
 
         assert(c->n_open > 0);
-        e = &c->open[0];
-        e->number = ++c->last;
-        (void)keep(c, e);
+        for (uint32_t i = 1; i < c->n_open; i++)
+                if (c->open[i].last_nsec < c->open[at].last_nsec)
+                        at = i;
+        c->open[at].number = ++c->last;
+        (void)keep(c, &c->open[at]);
         c->n_open--;
-        memmove(c->open, c->open + 1, c->n_open * sizeof(*c->open));
+        memmove(&c->open[at], &c->open[at + 1], (c->n_open - at) * sizeof(*c->open));
         c->recent = 0;
+        return at;
+}
+
+/* Closes the open event that was opened first. Those that ended before it did are closed before it,
+ * early: events are numbered in the order of their times, which are those of their ends. */
+static void close_first(struct chronicle *c)
+{
+        while (close_stalest(c) > 0)
+                ;
 }
 
 static bool is_over(const struct chronicle_event *e, uint64_t now_nsec)
@@ -241,7 +253,7 @@ static struct chronicle_event *open_one(
         struct chronicle *c, uint64_t now_nsec, const struct chronicle_note *n)
 {
         if (c->n_open == CHRONICLE_OPEN_EVENTS)
-                close_first(c);
+                (void)close_stalest(c);
         c->recent = c->n_open++;
         begin(&c->open[c->recent], 0, now_nsec, n);
         return &c->open[c->recent];
@@ -256,6 +268,8 @@ void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronic
                 return;
         if (!n->by)
                 n->by = c->by;
+        /* Some callers took the time before others noted something. */
+        now_nsec = c->latest_nsec = MAX(now_nsec, c->latest_nsec);
         chronicle_settle(c, now_nsec, false);
         if (kinds[n->kind].merges) {
                 e = find_open(c, n);

@@ -2,7 +2,7 @@
  * What happened lately, and why: for who asks afterwards (ADMIN_EVENTS). CHRONICLE_EVENTS of them,
  * numbered from 1. Evictions are many: what is alike (kind, tenant, namespace, by whom, reason,
  * tier) is added up in an *open* event, which is kept, and gets its number, when its window is
- * over.
+ * over, or when another is kept that was added to later: numbers are in the order of last_nsec.
  *
  * Noting costs no allocation and no clock, and never fails: where there is no room, the oldest goes
  * of whoever has most. An event is its tenant's, one that was for a lease that lease's tenant's,
@@ -22,7 +22,7 @@
 #include "proto/event-kind.h"
 
 #define CHRONICLE_EVENTS      2048         /* 1.5 MiB where all are used; not tuned */
-#define CHRONICLE_OPEN_EVENTS 64           /* then the oldest is closed early; not tuned */
+#define CHRONICLE_OPEN_EVENTS 64           /* then one is closed early; not tuned */
 #define CHRONICLE_WINDOW_NSEC NSEC_PER_SEC /* not tuned */
 
 #define CHRONICLE_BY_MAX     95
@@ -61,9 +61,10 @@ struct chronicle {
         struct chronicle_kept *kept;  /* owned; NULL: nothing is noted */
         struct chronicle_event *open; /* in the same memory; in order of their beginning */
         uint32_t n_open;
-        uint32_t recent; /* of open, that a note was added to last */
-        uint64_t last;   /* number of the event closed last */
-        const char *by;  /* whose request is being handled: of notes that say nobody. Borrowed */
+        uint32_t recent;      /* of open, that a note was added to last */
+        uint64_t last;        /* number of the event closed last */
+        uint64_t latest_nsec; /* of all that was noted */
+        const char *by; /* whose request is being handled: of notes that say nobody. Borrowed */
         /* Something was noted. Must not note anything itself. May be NULL. */
         void (*on_note)(void *data);
         void *data;

@@ -13,19 +13,33 @@
 #define EVENTS_MOST    256 /* not tuned */
 #define ROW_HEAD_BYTES 4   /* tag and length of one; protobuf */
 
-/* Of a moment of the daemon's clock: ms since 1970. */
-static uint64_t time_msec(const struct server *s, uint64_t nsec)
+/* One moment by both clocks, taken once for all events of an answer: each event's own pair would be
+ * apart by what the process waited for a processor between them, and so would their order. */
+struct moment {
+        uint64_t daemon_nsec, real_nsec; /* by the daemon's clock; since 1970 */
+};
+
+static struct moment moment_now(const struct server *s)
 {
+        struct moment m = {.daemon_nsec = server_now(s)};
         struct timespec t;
-        uint64_t now, age = server_now(s) - MIN(server_now(s), nsec);
 
         clock_gettime(CLOCK_REALTIME, &t);
-        now = (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
-        return (now - MIN(now, age)) / NSEC_PER_MSEC;
+        m.real_nsec = (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+        return m;
+}
+
+/* A time of the daemon's clock as ms since 1970. */
+static uint64_t time_msec(const struct moment *now, uint64_t nsec)
+{
+        uint64_t age = now->daemon_nsec - MIN(now->daemon_nsec, nsec);
+
+        return (now->real_nsec - MIN(now->real_nsec, age)) / NSEC_PER_MSEC;
 }
 
 /* Texts stay the chronicle's. */
-static Kvlease__V1__AdminEvent *make(struct server *s, const struct chronicle_event *e)
+static Kvlease__V1__AdminEvent *event_message(
+        struct server *s, const struct moment *now, const struct chronicle_event *e)
 {
         Kvlease__V1__AdminEvent *m = arena_alloc(&s->scratch.arena, sizeof(*m));
 
@@ -33,8 +47,8 @@ static Kvlease__V1__AdminEvent *make(struct server *s, const struct chronicle_ev
                 return NULL;
         kvlease__v1__admin_event__init(m);
         m->number = e->number;
-        m->time_msec = time_msec(s, e->last_nsec);
-        m->first_time_msec = MIN(time_msec(s, e->first_nsec), m->time_msec);
+        m->time_msec = time_msec(now, e->last_nsec);
+        m->first_time_msec = MIN(time_msec(now, e->first_nsec), m->time_msec);
         m->kind = (char *)chronicle_kind_name(e->kind);
         m->tenant = (char *)e->tenant;
         m->ns = (char *)e->ns;
@@ -54,6 +68,7 @@ static Kvlease__V1__AdminEvent *make(struct server *s, const struct chronicle_ev
 int events_fill(struct server *s, const struct event_query *q, Kvlease__V1__AdminEventsReply *reply)
 {
         const struct chronicle *c = &s->store.chronicle;
+        const struct moment now = moment_now(s);
         const struct chronicle_event *e;
         uint64_t at = q->after;
         size_t bytes = 0;
@@ -63,7 +78,7 @@ int events_fill(struct server *s, const struct event_query *q, Kvlease__V1__Admi
                 return -ENOMEM;
         reply->lost = chronicle_lost(c, at);
         while ((e = chronicle_next(c, &q->filter, at)) && reply->n_events < EVENTS_MOST) {
-                Kvlease__V1__AdminEvent *m = make(s, e);
+                Kvlease__V1__AdminEvent *m = event_message(s, &now, e);
 
                 if (!m && reply->n_events == 0)
                         return -ENOMEM;
