@@ -37,6 +37,8 @@ enum ctl_exit {
 #define CTL_OPTION_TABLE(X)                                                                     \
         X(SOCKET, "socket", "PATH", true, "admin socket of kvleased")                           \
         X(RUNTIME_DIR, "runtime-dir", "DIR", true, "the socket is DIR/admin.sock")              \
+        X(HOST, "host", "URL", true,                                                            \
+                "run there by ssh: ssh://[USER@]HOST[:PORT]; files and sockets are there")      \
         X(JSON, "json", NULL, true, "print one JSON object; numbers in bytes and seconds")      \
         X(BYTES, "bytes", NULL, true, "print sizes and times as plain numbers")                 \
         X(NO_HEADINGS, "no-headings", NULL, true, "print lists without their first line")       \
