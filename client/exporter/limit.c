@@ -89,7 +89,7 @@ static void sum_row(struct limit *l, struct entry *e, const void *row)
                 enum text_type type = metric_family(l->table, i)->type;
                 double value;
 
-                if (type == TEXT_INFO)
+                if (type == TEXT_INFO || !metric_exists_in(&l->table->metrics[i], row))
                         continue;
                 value = metric_value(&l->table->metrics[i], row);
                 if (type != TEXT_COUNTER) {

@@ -13,18 +13,23 @@
 
 struct metric_label {
         const char *name;
-        size_t offset;    /* in a row: char * */
-        const char *none; /* what is said for ""; NULL: that */
+        size_t offset;                           /* in a row: char * */
+        const char *none;                        /* what is said for ""; NULL: that */
+        const char *(*derive)(const char *text); /* what is said of the field's text instead;
+                                                    borrows from it. NULL: the text itself */
 };
 
 #define METRIC_INFO_LABELS 5
+#define METRIC_LABELS      2
 
 /* A sample of each row. */
 struct metric {
         const char *family; /* without the prefix and _total; NULL: the one above */
         enum text_type type;
         const char *help;
-        struct text_label label; /* beside those of the table; name NULL: none */
+        struct text_label labels[METRIC_LABELS]; /* beside those of the table; name NULL: none */
+        size_t part; /* where the row has a pointer to the message that the field is in; a row in
+                        which it is NULL has no sample. 0: the field is in the row itself */
         size_t offset;
         uint8_t width;                     /* of the field: 4 or 8; UINT64_MAX is no limit: +Inf */
         bool is_milli;                     /* the field is in thousandths of the family's unit */
@@ -45,11 +50,17 @@ struct metric_table {
         unsigned list;
 };
 
-/* Value of a metric in a row. Not of TEXT_INFO. */
+/* Whether the row has the figure: it isn't in a part that the row lacks. */
+bool metric_exists_in(const struct metric *m, const void *row);
+
+/* Value of a metric in a row that has it. Not of TEXT_INFO. */
 double metric_value(const struct metric *m, const void *row);
 
 /* A label's value in a row. Borrowed. */
 const char *metric_label(const struct metric_label *l, const void *row);
+
+/* Adds the labels that the metric itself has. */
+void metric_add_labels(const struct metric *m, struct text_labels *labels);
 
 /* The metric that begins the family of metric `i` of the table. */
 const struct metric *metric_family(const struct metric_table *t, size_t i);

@@ -35,31 +35,67 @@
                 .family = name, .type = TEXT_COUNTER, .help = text, FIELD(field), .is_milli = true \
         }
 /* The first sample of a family that has another label; those that follow are MORE. */
-#define GAUGE_BY(name, text, key, value, field)                                   \
-        {                                                                         \
-                .family = name, .help = text, .label = {key, value}, FIELD(field) \
+#define GAUGE_BY(name, text, key, value, field)                                      \
+        {                                                                            \
+                .family = name, .help = text, .labels = {{key, value}}, FIELD(field) \
         }
-#define COUNTER_BY(name, text, key, value, field)                                          \
-        {                                                                                  \
-                .family = name, .type = TEXT_COUNTER, .help = text, .label = {key, value}, \
-                FIELD(field)                                                               \
+#define COUNTER_BY(name, text, key, value, field)                                             \
+        {                                                                                     \
+                .family = name, .type = TEXT_COUNTER, .help = text, .labels = {{key, value}}, \
+                FIELD(field)                                                                  \
         }
-#define MORE(key, value, field)                     \
-        {                                           \
-                .label = {key, value}, FIELD(field) \
+#define MORE(key, value, field)                        \
+        {                                              \
+                .labels = {{key, value}}, FIELD(field) \
         }
 /* By a function of the row. */
 #define DERIVED(name, kind, text, fn)                                    \
         {                                                                \
                 .family = name, .type = kind, .help = text, .derive = fn \
         }
-#define DERIVED_BY(name, kind, text, key, value, fn)                                            \
-        {                                                                                       \
-                .family = name, .type = kind, .help = text, .label = {key, value}, .derive = fn \
+#define DERIVED_BY(name, kind, text, key, value, fn)                                               \
+        {                                                                                          \
+                .family = name, .type = kind, .help = text, .labels = {{key, value}}, .derive = fn \
         }
-#define MORE_DERIVED(key, value, fn)                \
-        {                                           \
-                .label = {key, value}, .derive = fn \
+#define MORE_DERIVED(key, value, fn)                   \
+        {                                              \
+                .labels = {{key, value}}, .derive = fn \
+        }
+/* A figure of a tier below the device, from the row's part `tier` (an AdminTier); a row without
+ * such a tier has no sample. */
+#define TIER_FIELD(tier, field)                                                         \
+        .part = offsetof(ROW, tier), .offset = offsetof(Kvlease__V1__AdminTier, field), \
+        .width = sizeof(((Kvlease__V1__AdminTier *)NULL)->field)
+#define MORE_OF_TIER(tier, field)                                    \
+        {                                                            \
+                .labels = {{"tier", #tier}}, TIER_FIELD(tier, field) \
+        }
+/* A gauge of each tier: of the device it is the row's own field, of the others one of AdminTier. */
+#define GAUGE_BY_TIER(name, text, field, tier_field)                                   \
+        GAUGE_BY(name, text, "tier", "device", field), MORE_OF_TIER(host, tier_field), \
+                MORE_OF_TIER(disk, tier_field)
+/* Counters of the tiers below the device, which alone have them. */
+#define COUNTER_BELOW(name, text, tier_field)  \
+        {.family = name,                       \
+                .type = TEXT_COUNTER,          \
+                .help = text,                  \
+                .labels = {{"tier", "host"}},  \
+                TIER_FIELD(host, tier_field)}, \
+                MORE_OF_TIER(disk, tier_field)
+/* Pages by state and tier: the first sample of a family, the device's others, those below. */
+#define PAGES(name, text, state, field)                                                         \
+        {                                                                                       \
+                .family = name, .help = text, .labels = {{"state", state}, {"tier", "device"}}, \
+                FIELD(field)                                                                    \
+        }
+#define MORE_PAGES(state, field)                                               \
+        {                                                                      \
+                .labels = {{"state", state}, {"tier", "device"}}, FIELD(field) \
+        }
+#define PAGES_BELOW(state, field)                                                       \
+        {.labels = {{"state", state}, {"tier", "host"}}, TIER_FIELD(host, field)},      \
+        {                                                                               \
+                .labels = {{"state", state}, {"tier", "disk"}}, TIER_FIELD(disk, field) \
         }
 #define INFO(name, text, ...)                                                            \
         {                                                                                \
@@ -109,11 +145,14 @@ static const struct metric status_metrics[] = {
         GAUGE("namespaces", "Namespaces there are.", n_namespaces),
         GAUGE("namespace_sets", "Namespace sets there are.", n_ns_sets),
         GAUGE("sessions", "Sessions that are kept.", n_sessions),
-        GAUGE_BY("pages", "Pages of bound memory, by state.", "state", "free", pages_free),
-        MORE("state", "granted", pages_granted),
-        MORE("state", "ready", pages_ready),
-        MORE("state", "sealed", pages_sealed),
-        MORE("state", "detached", pages_detached),
+        PAGES("pages", "Pages of bound memory, by state and tier.", "free", pages_free),
+        MORE_PAGES("granted", pages_granted),
+        MORE_PAGES("ready", pages_ready),
+        MORE_PAGES("sealed", pages_sealed),
+        MORE_PAGES("detached", pages_detached),
+        PAGES_BELOW("free", pages_free),
+        PAGES_BELOW("sealed", pages_sealed),
+        PAGES_BELOW("detached", pages_detached),
         GAUGE("pinned_pages", "Pages that clients read now.", pages_pinned),
         GAUGE("ahead_pages", "Free pages kept ready by the rate of leases.", pages_ahead),
         COUNTER("lookups", "Requests to look pages up.", lookups),
@@ -189,10 +228,23 @@ static const struct metric restart_metrics[] = {
 #undef ROW
 #define ROW Kvlease__V1__AdminDevice
 
-DERIVE(device_ok, strcmp(r->state, "ok") == 0)
-DERIVE(device_stuck, strcmp(r->state, "stuck") == 0)
-DERIVE(device_broken, strcmp(r->state, "broken") == 0)
+/* A disk has states of its own. */
+static bool device_is(const ROW *r, const char *state)
+{
+        return strcmp(r->disk ? r->disk->state : r->state, state) == 0;
+}
+
+DERIVE(device_ok, device_is(r, "ok"))
+DERIVE(device_stuck, device_is(r, "stuck"))
+DERIVE(device_broken, device_is(r, "broken"))
+DERIVE(device_failing, device_is(r, "failing"))
+DERIVE(device_off, device_is(r, "off"))
 DERIVE(device_exclusive, r->exclusive[0] != '\0')
+
+#define COUNTER_OF_DISK(name, text, field)                                                  \
+        {                                                                                   \
+                .family = name, .type = TEXT_COUNTER, .help = text, TIER_FIELD(disk, field) \
+        }
 
 static const struct metric device_metrics[] = {
         INFO("device", "A device.", LABEL("backend", backend), LABEL("transport", transport)),
@@ -200,6 +252,8 @@ static const struct metric device_metrics[] = {
                 "ok", device_ok),
         MORE_DERIVED("state", "stuck", device_stuck),
         MORE_DERIVED("state", "broken", device_broken),
+        MORE_DERIVED("state", "failing", device_failing),
+        MORE_DERIVED("state", "off", device_off),
         GAUGE("device_memory_bytes", "Memory of the device.", total_bytes),
         GAUGE("device_budget_bytes", "What kvleased may bind of it.", budget_bytes),
         GAUGE("device_charged_bytes", "What is bound.", charged_bytes),
@@ -210,6 +264,13 @@ static const struct metric device_metrics[] = {
                 device_exclusive),
         GAUGE("device_sets", "Extent sets bound.", n_sets),
         GAUGE("device_sets_preparing", "Extent sets being made.", n_preparing),
+        GAUGE("device_registered_bytes",
+                "Memory of the host that is registered with the GPU above it.", registered_bytes),
+        COUNTER_OF_DISK("disk_read_bytes", "Bytes of pages read from the disk.", read_bytes),
+        COUNTER_OF_DISK("disk_written_bytes", "Bytes of pages written to it.", written_bytes),
+        COUNTER_OF_DISK("disk_errors", "Operations of the disk that failed.", errors),
+        COUNTER_OF_DISK(
+                "disk_late_operations", "Operations that took longer than their deadline.", late),
 };
 
 #undef ROW
@@ -277,8 +338,10 @@ static const struct metric tenant_metrics[] = {
         INFO("tenant", "How the tenant is configured.", LABEL("class", class_),
                 LABEL("sizer", sizer), LABEL("when_full", when_full), LABEL("evict", evict),
                 LABEL("source", source)),
-        GAUGE("tenant_limit_bytes", "The tenant's limit.", limit_bytes),
-        GAUGE("tenant_charged_bytes", "What it has bound.", charged_bytes),
+        GAUGE_BY_TIER(
+                "tenant_limit_bytes", "The tenant's limit, by tier.", limit_bytes, limit_bytes),
+        GAUGE_BY_TIER("tenant_charged_bytes", "What it has bound, by tier.", charged_bytes,
+                charged_bytes),
         GAUGE("tenant_reserved_bytes", "Reserved for it, in force.", reserve_bytes),
         GAUGE("tenant_reserve_configured_bytes", "Reserved for it by the configuration.",
                 reserve_configured_bytes),
@@ -295,9 +358,11 @@ static const struct metric tenant_metrics[] = {
         GAUGE("tenant_clients", "Its clients.", n_clients),
         GAUGE("tenant_clients_limit", "Its clients, at most.", max_clients),
         GAUGE("tenant_namespaces", "Its namespaces.", n_namespaces),
-        GAUGE_BY("tenant_pages", "Its pages, by state.", "state", "granted", pages_granted),
-        MORE("state", "sealed", pages_sealed),
-        MORE("state", "detached", pages_detached),
+        PAGES("tenant_pages", "Its pages, by state and tier.", "granted", pages_granted),
+        MORE_PAGES("sealed", pages_sealed),
+        MORE_PAGES("detached", pages_detached),
+        PAGES_BELOW("sealed", pages_sealed),
+        PAGES_BELOW("detached", pages_detached),
         COUNTER("tenant_evicted_pages", "Cached pages of it that gave way.", evictions),
         DERIVED_BY("tenant_refused_leases", TEXT_COUNTER, "Its leases that were refused, by why.",
                 "reason", "quota", refused_quota),
@@ -371,8 +436,9 @@ DERIVE(ns_page_bytes, r->layout ? (double)r->layout->plane_page_bytes * r->layou
 
 static const struct metric namespace_metrics[] = {
         INFO("namespace", "How the namespace is kept.", LABEL("evict", evict), LABEL("set", set)),
-        GAUGE("namespace_charged_bytes", "What it has bound.", charged_bytes),
-        GAUGE("namespace_sets_bound", "Extent sets it has bound.", n_sets),
+        GAUGE_BY_TIER("namespace_charged_bytes", "What it has bound, by tier.", charged_bytes,
+                charged_bytes),
+        GAUGE_BY_TIER("namespace_sets_bound", "Extent sets it has bound, by tier.", n_sets, n_sets),
         GAUGE("namespace_capacity_pages", "Pages it can have at most.", capacity_pages),
         {.family = "namespace_page_tokens",
                 .help = "Tokens of a page.",
@@ -382,11 +448,14 @@ static const struct metric namespace_metrics[] = {
                 .help = "Bytes of a page, over all planes.",
                 .derive = ns_page_bytes,
                 .single = true},
-        GAUGE_BY("namespace_pages", "Its pages, by state.", "state", "free", pages_free),
-        MORE("state", "granted", pages_granted),
-        MORE("state", "ready", pages_ready),
-        MORE("state", "sealed", pages_sealed),
-        MORE("state", "detached", pages_detached),
+        PAGES("namespace_pages", "Its pages, by state and tier.", "free", pages_free),
+        MORE_PAGES("granted", pages_granted),
+        MORE_PAGES("ready", pages_ready),
+        MORE_PAGES("sealed", pages_sealed),
+        MORE_PAGES("detached", pages_detached),
+        PAGES_BELOW("free", pages_free),
+        PAGES_BELOW("sealed", pages_sealed),
+        PAGES_BELOW("detached", pages_detached),
         GAUGE("namespace_pinned_pages", "Its pages that clients read now.", pages_pinned),
         COUNTER_BY("namespace_lookup_pages", "Pages looked up in it.", "result", "hit", hits),
         MORE_DERIVED("result", "miss", ns_misses),
@@ -395,6 +464,14 @@ static const struct metric namespace_metrics[] = {
         MORE_DERIVED("result", "miss", ns_miss_tokens),
         COUNTER("namespace_evicted_pages", "Cached pages of it that gave way.", evictions),
         COUNTER("namespace_expired_pages", "Cached pages of it that nobody used.", pages_expired),
+        /* Moves between tiers are told by namespace alone: kvleased's sums over tenants and over
+         * all are of the namespaces that are there now, and fall when one goes, as no counter may.
+         */
+        COUNTER("namespace_promoted_pages", "Pages that came up to the device.", pages_promoted),
+        COUNTER_BELOW("namespace_demoted_pages", "Pages that went down, by the tier they went to.",
+                arrived),
+        COUNTER_BELOW("namespace_damaged_pages",
+                "Pages dropped because their bytes weren't what was stored, by tier.", damaged),
         PREFETCHED_FAMILY("namespace_prefetched_pages", TEXT_COUNTER,
                 "Pages brought up from below the device before they were asked for.", begun),
         PREFETCHED_FAMILY("namespace_prefetched_useful_pages", TEXT_COUNTER,
@@ -445,14 +522,42 @@ static const struct metric set_metrics[] = {
                 key, offsetof(Kvlease__V1__##message, field) \
         }
 
+/* A row of what lies below a device is called "host of DEVICE" or "disk of DEVICE". No device has
+ * such a name: it is "host" or a UUID. */
+static const struct {
+        const char *before, *tier;
+} lower_rows[] = {{"host of ", "host"}, {"disk of ", "disk"}};
+
+static const char *device_name(const char *row_name)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(lower_rows); i++)
+                if (strncmp(row_name, lower_rows[i].before, strlen(lower_rows[i].before)) == 0)
+                        return row_name + strlen(lower_rows[i].before);
+        return row_name;
+}
+
+static const char *device_tier(const char *row_name)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(lower_rows); i++)
+                if (strncmp(row_name, lower_rows[i].before, strlen(lower_rows[i].before)) == 0)
+                        return lower_rows[i].tier;
+        return "device";
+}
+
+#define KEYS_OF_DEVICE(message, field)                                                 \
+        {"device", offsetof(Kvlease__V1__##message, field), .derive = device_name},    \
+        {                                                                              \
+                "tier", offsetof(Kvlease__V1__##message, field), .derive = device_tier \
+        }
+
 const struct metric_table metric_tables[] = {
         {TABLE("status", STATUS, status_metrics)},
         {TABLE("restart", RESTART, restart_metrics)},
-        {TABLE("devices", DEVICES, device_metrics), .labels = {KEY(AdminDevice, "device", name)}},
-        {TABLE("pools", REGIONS, pool_metrics), .labels = {KEY(AdminRegion, "device", device)},
+        {TABLE("devices", DEVICES, device_metrics), .labels = {KEYS_OF_DEVICE(AdminDevice, name)}},
+        {TABLE("pools", REGIONS, pool_metrics), .labels = {KEYS_OF_DEVICE(AdminRegion, device)},
                 .wants = is_pool},
         {TABLE("regions", REGIONS, region_metrics),
-                .labels = {KEY(AdminRegion, "device", device), KEY(AdminRegion, "tenant", tenant)},
+                .labels = {KEYS_OF_DEVICE(AdminRegion, device), KEY(AdminRegion, "tenant", tenant)},
                 .wants = is_stake},
         {TABLE("tenants", TENANTS, tenant_metrics), .labels = {KEY(AdminTenant, "tenant", name)}},
         {TABLE("namespaces", NAMESPACES, namespace_metrics),
@@ -467,9 +572,15 @@ const struct metric_table metric_tables[] = {
 };
 const size_t n_metric_tables = ARRAY_SIZE(metric_tables);
 
-static double field_value(const struct metric *m, const void *row)
+/* NULL: the row lacks it. */
+static const void *metric_part(const struct metric *m, const void *row)
 {
-        const char *at = (const char *)row + m->offset;
+        return m->part ? *(const void *const *)(const void *)((const char *)row + m->part) : row;
+}
+
+static double field_value(const struct metric *m, const void *part)
+{
+        const char *at = (const char *)part + m->offset;
         uint64_t value = m->width == 8 ? *(const uint64_t *)(const void *)at
                                        : *(const uint32_t *)(const void *)at;
 
@@ -479,15 +590,28 @@ static double field_value(const struct metric *m, const void *row)
         return m->is_milli ? (double)value / 1000 : (double)value;
 }
 
+bool metric_exists_in(const struct metric *m, const void *row)
+{
+        return metric_part(m, row) != NULL;
+}
+
 double metric_value(const struct metric *m, const void *row)
 {
-        return m->derive ? m->derive(row) : field_value(m, row);
+        return m->derive ? m->derive(row) : field_value(m, metric_part(m, row));
+}
+
+void metric_add_labels(const struct metric *m, struct text_labels *labels)
+{
+        for (size_t i = 0; i < METRIC_LABELS; i++)
+                text_labels_add(labels, m->labels[i].name, m->labels[i].value);
 }
 
 const char *metric_label(const struct metric_label *l, const void *row)
 {
         const char *value = *(char *const *)(const void *)((const char *)row + l->offset);
 
+        if (l->derive)
+                return l->derive(value);
         return l->none && !value[0] ? l->none : value;
 }
 

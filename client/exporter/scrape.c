@@ -86,8 +86,10 @@ static void tell_row(
 {
         struct text_labels labels;
 
+        if (!metric_exists_in(m, row))
+                return;
         row_labels(t, row, &labels);
-        text_labels_add(&labels, m->label.name, m->label.value);
+        metric_add_labels(m, &labels);
         for (size_t i = 0; i < METRIC_INFO_LABELS && m->info[i].name; i++)
                 text_labels_add(&labels, m->info[i].name, metric_label(&m->info[i], row));
         text_sample(text, &labels, text->type == TEXT_INFO ? 1 : metric_value(m, row));
@@ -101,7 +103,7 @@ static void tell_others(struct text *text, const struct limit *l, size_t i)
         if (text->type == TEXT_INFO || metric_family(l->table, i)->single)
                 return;
         row_labels(l->table, NULL, &labels);
-        text_labels_add(&labels, m->label.name, m->label.value);
+        metric_add_labels(m, &labels);
         text_sample(text, &labels, limit_sum(l, i));
 }
 

@@ -67,6 +67,9 @@ static void tell(struct text *t, const struct metric_table *table, const void *r
 
                 if (m->family)
                         text_family(t, m->family, m->type, m->help);
+                if (!metric_exists_in(m, row))
+                        continue;
+                metric_add_labels(m, &labels);
                 for (size_t k = 0; k < METRIC_ROW_LABELS && table->labels[k].name; k++)
                         text_labels_add(&labels, table->labels[k].name,
                                 metric_label(&table->labels[k], row));

@@ -56,8 +56,8 @@ static void assert_status(struct harness *h, const char *m)
         } same[] = {{"kvlease_evicted_pages_total", "evictions"},
                 {"kvlease_refused_leases_total", "leases_refused"},
                 {"kvlease_published_pages_total", "publishes"},
-                {"kvlease_pages{state=\"sealed\"}", "pages_sealed"},
-                {"kvlease_pages{state=\"granted\"}", "pages_granted"},
+                {"kvlease_pages{state=\"sealed\",tier=\"device\"}", "pages_sealed"},
+                {"kvlease_pages{state=\"granted\",tier=\"device\"}", "pages_granted"},
                 {"kvlease_tenants", "n_tenants"}, {"kvlease_namespaces", "n_namespaces"},
                 {"kvlease_clients", "n_clients"}};
 
@@ -82,8 +82,9 @@ static void test_figures(void **state)
         assert_true(metric_of(m, "kvlease_taken_pages_total{victim=\"loser\",by=\"winner\"}") >=
                     SET_PAGES);
         assert_true(metric_of(m, "kvlease_taken_sets_total{victim=\"loser\",by=\"winner\"}") == 1);
-        assert_true(metric_of(m, "kvlease_tenant_charged_bytes{tenant=\"winner\"}") ==
-                    (double)ctl_tenant(h, "winner", "charged_bytes"));
+        assert_true(
+                metric_of(m, "kvlease_tenant_charged_bytes{tenant=\"winner\",tier=\"device\"}") ==
+                (double)ctl_tenant(h, "winner", "charged_bytes"));
         assert_true(metric_of(m, "kvlease_tenant_refused_leases_total{tenant=\"winner\","
                                  "reason=\"pool_full\"}") == 1);
         assert_true(
@@ -298,11 +299,16 @@ static void test_limit(void **state)
         }
         exporter_start(&e, h, words);
         m = exporter_metrics(&e);
-        assert_true(metric_exists(m, "kvlease_tenant_charged_bytes{tenant=\"t0\"}"));
-        assert_true(metric_exists(m, "kvlease_tenant_charged_bytes{tenant=\"t1\"}"));
-        assert_false(metric_exists(m, "kvlease_tenant_charged_bytes{tenant=\"t2\"}"));
+        assert_true(
+                metric_exists(m, "kvlease_tenant_charged_bytes{tenant=\"t0\",tier=\"device\"}"));
+        assert_true(
+                metric_exists(m, "kvlease_tenant_charged_bytes{tenant=\"t1\",tier=\"device\"}"));
+        assert_false(
+                metric_exists(m, "kvlease_tenant_charged_bytes{tenant=\"t2\",tier=\"device\"}"));
         assert_true(sum > 0);
-        assert_true(metric_of(m, "kvlease_tenant_charged_bytes{tenant=\"(others)\"}") == sum);
+        assert_true(
+                metric_of(m, "kvlease_tenant_charged_bytes{tenant=\"(others)\",tier=\"device\"}") ==
+                sum);
         assert_true(metric_of(m, "kvlease_tenant_clients{tenant=\"(others)\"}") == N_TENANTS - 2);
         assert_false(metric_exists(m, "kvlease_tenant_weight{tenant=\"(others)\"}"));
         assert_true(metric_of(m, "kvlease_exporter_rows{list=\"namespaces\",told=\"summed\"}") ==

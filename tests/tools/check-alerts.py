@@ -48,12 +48,28 @@ def refused(reason):
     return series("tenant_refused_leases_total", f'tenant="a",reason="{reason}"')
 
 
+def device(tier, state):
+    return series("device_state", f'device="g",tier="{tier}",state="{state}"')
+
+
+def damaged(tier):
+    return series("namespace_damaged_pages_total", f'tenant="a",namespace="n",device="g",tier="{tier}"')
+
+
+ERRORS, LATE = (series(f"disk_{what}_total", 'device="g",tier="disk"') for what in ("errors", "late_operations"))
 HIT, MISS = (series("lookup_pages_total", f'result="{r}"') for r in ("hit", "miss"))
 HEALTHY = {
     series("up"): flat(1),
-    series("device_state", 'device="g",state="ok"'): flat(1),
-    series("device_state", 'device="g",state="stuck"'): flat(0),
-    series("device_state", 'device="g",state="broken"'): flat(0),
+    device("device", "ok"): flat(1),
+    device("device", "stuck"): flat(0),
+    device("device", "broken"): flat(0),
+    device("disk", "ok"): flat(1),
+    device("disk", "failing"): flat(0),
+    device("disk", "off"): flat(0),
+    damaged("host"): flat(3),
+    damaged("disk"): flat(0),
+    ERRORS: flat(2),
+    LATE: flat(0),
     restarts("survived"): until(50, 0, 0),
     restarts("emptied"): flat(0),
     series("start_lost_pages", 'reason="checksum"'): flat(0),
@@ -63,7 +79,7 @@ HEALTHY = {
     series("restart_keeps_state"): flat(1),
     series("kept_descriptors"): flat(100),
     series("kept_descriptors_limit"): flat(8192),
-    series("device_missing_bytes", 'device="g"'): flat(0),
+    series("device_missing_bytes", 'device="g",tier="device"'): flat(0),
     refused("pool_full"): grow(30),  # one in ten seconds
     refused("draining"): grow(3000),
     series("tenant_lease_wait_seconds_total", 'tenant="a"'): grow(1),
@@ -90,6 +106,8 @@ HEALTHY = {
 }
 # Of the same alerts in other ways: what is different, and whether they fire.
 MORE = {
+    "KvleaseDiskFailing-late": ({LATE: until(93, 0, 1)}, ["KvleaseDiskFailing"]),
+    "KvleaseDiskFailing-now": ({device("disk", "failing"): flat(1)}, ["KvleaseDiskFailing"]),
     # The first violation of a kind is the first sample of its series.
     "KvleaseViolations-first": ({series("violations_total", 'rule="new"'): "_x93 1+0x2"}, ["KvleaseViolations"]),
     "KvleaseViolations-over": ({series("violations_total", 'rule="new"'): f"_x{LONG - 20} 1+0x20"}, []),
@@ -102,13 +120,16 @@ MORE = {
 SCENARIOS = {
     "KvleaseExporterGone": {series("up"): None},
     "KvleaseDown": {series("up"): flat(0)},
-    "KvleaseDeviceFailed": {series("device_state", 'device="g",state="stuck"'): flat(1)},
+    "KvleaseDeviceFailed": {device("device", "stuck"): flat(1)},
+    "KvleasePagesDamaged": {damaged("disk"): until(93, 0, 1)},
+    "KvleaseDiskGivenUp": {device("disk", "off"): flat(1), ERRORS: until(93, 0, 1)},
+    "KvleaseDiskFailing": {ERRORS: until(93, 0, 1)},
     "KvleaseCacheLost": {restarts("emptied"): until(93, 0, 1)},
     "KvleaseRestartLoop": {restarts("survived"): until(85, 0, 1)},
     "KvleasePagesLostAtStart": {series("start_lost_pages", 'reason="parent"'): flat(7)},
     "KvleaseNothingKept": {series("restart_keeps_state"): flat(0)},
     "KvleaseKeptDescriptorsNearlyFull": {series("kept_descriptors"): flat(8000)},
-    "KvleaseReservationMissing": {series("device_missing_bytes", 'device="g"'): flat(4194304)},
+    "KvleaseReservationMissing": {series("device_missing_bytes", 'device="g",tier="device"'): flat(4194304)},
     "KvleaseLeasesRefused": {refused("pool_full"): grow(600)},
     "KvleaseLeasesWait": {series("tenant_lease_wait_seconds_total", 'tenant="a"'): grow(90)},
     "KvleaseHitRatioFell": {HIT: until(86, 9000, 500)},

@@ -57,6 +57,8 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
         row->prefetch_stream = ahead[PREFETCH_STREAM];
         row->prefetch_turn = ahead[PREFETCH_TURN];
         row->prefetch_warm = ahead[PREFETCH_WARM];
+        if (tier_figures_of_disk(&rq->server->scratch.arena, pool, &row->disk) < 0)
+                return NULL;
         row->name = (char *)props->name;
         row->backend = (char *)props->backend;
         row->tier = (char *)tier_name(pool->tier);

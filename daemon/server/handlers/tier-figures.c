@@ -78,6 +78,17 @@ int tier_figures_of_store(struct arena *arena, const struct store *s, enum tier_
         return 0;
 }
 
+int tier_figures_of_disk(struct arena *arena, const struct pool *pool, Kvlease__V1__AdminTier **ret)
+{
+        int r;
+
+        *ret = NULL;
+        if (pool->tier != TIER_DISK)
+                return 0;
+        r = make(arena, ret);
+        return r < 0 ? r : add_disk(arena, *ret, pool->disk);
+}
+
 int tier_figures_of_tenant(struct arena *arena, const struct tenant *t, enum tier_kind kind,
         Kvlease__V1__AdminTier **ret)
 {

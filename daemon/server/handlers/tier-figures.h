@@ -13,8 +13,8 @@ struct store;
 struct tenant;
 
 /*
- * Of all pools of that tier (TIER_HOST, TIER_DISK); of a tenant, whether there is any; of a
- * namespace. 0, *ret NULL where there is no such tier; -ENOMEM.
+ * Figures of all pools of that tier (TIER_HOST, TIER_DISK); of a tenant, also where no device has
+ * such a tier; of a namespace. 0, *ret NULL where there is no such tier; -ENOMEM.
  */
 int tier_figures_of_store(struct arena *arena, const struct store *s, enum tier_kind kind,
         Kvlease__V1__AdminTier **ret);
@@ -22,6 +22,11 @@ int tier_figures_of_tenant(struct arena *arena, const struct tenant *t, enum tie
         Kvlease__V1__AdminTier **ret);
 int tier_figures_of_ns(struct arena *arena, const struct ns *ns, enum tier_kind kind,
         Kvlease__V1__AdminTier **ret);
+
+/* The state, bytes and failures of one disk. 0, *ret NULL where the pool isn't on a disk; -ENOMEM.
+ */
+int tier_figures_of_disk(
+        struct arena *arena, const struct pool *pool, Kvlease__V1__AdminTier **ret);
 
 /*
  * Of what came up before it was asked for, by enum prefetch_kind: of namespaces on a device, and of
