@@ -145,6 +145,32 @@ static void break_rule(struct harness *h, const char *tenant)
         assert_int_equal(read(fd, frame, 1), 0);
 }
 
+/* Counters by kind are there before anything of the kind has happened: the first one would be no
+ * increase otherwise. */
+static void assert_zeros(const char *m)
+{
+        static const char *const series[] = {"violations_total{rule=\"hello-first\"}",
+                "violations_total{rule=\"resume\"}", "violations_total{rule=\"other\"}",
+                "lookup_pages_total{result=\"hit\"}", "lookup_pages_total{result=\"miss\"}",
+                "announced_keys_total{result=\"reserved\"}",
+                "announced_keys_total{result=\"pending\"}", "restarts_total{outcome=\"survived\"}",
+                "restarts_total{outcome=\"emptied\"}"};
+        static const char *const reasons[] = {"quota", "reservation_full", "pool_full", "deadline",
+                "draining", "device", "no_run"};
+        char name[128];
+
+        for (size_t i = 0; i < ARRAY_SIZE(series); i++) {
+                snprintf(name, sizeof(name), "kvlease_%s", series[i]);
+                assert_true(metric_of(m, name) == 0);
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(reasons); i++) {
+                snprintf(name, sizeof(name),
+                        "kvlease_tenant_refused_leases_total{tenant=\"winner\",reason=\"%s\"}",
+                        reasons[i]);
+                assert_true(metric_of(m, name) == 0);
+        }
+}
+
 /* Requests were made, and their times are told; a peer that breaks a rule is counted under it. */
 static void test_counters(void **state)
 {
@@ -155,6 +181,9 @@ static void test_counters(void **state)
         _cleanup_free_ char *m = NULL;
 
         exporter_start(&e, h, NULL);
+        m = exporter_metrics(&e);
+        assert_zeros(m);
+        free(m);
         break_rule(h, "loser");
         m = exporter_metrics(&e);
         count = metric_of(m, "kvlease_request_duration_seconds_count{type=\"NS_OPEN\"}");

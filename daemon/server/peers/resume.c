@@ -190,6 +190,7 @@ static int refuse_forged(struct peer *p, int code, const char *why, struct detai
 {
         p->n_violations++;
         p->server->peers.n_violations++;
+        calls_note_violation(&p->server->calls, "resume");
         if (log_first_of("resume"))
                 log_message(LOG_VIOLATION, LOG_FIELDS({"RULE", "resume"}),
                         "process %d may not go on as a client of tenant %s: %s; more of this kind "
