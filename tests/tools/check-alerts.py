@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """check-alerts.py RULES EXPORTER DASHBOARD: the alerts, run by promtool; and the dashboard.
 
-In a healthy scenario no alert fires; in the scenario of each one it fires, and no other. Every alert
-has a scenario. Then each alert is broken, in a copy of its own: it never fires, and it always does;
-either must be noticed. The metrics that rules, scenarios and the dashboard name must be in the tables of the exporter (a folder), and
-the dashboard's expressions such that promtool can read them.
+In a healthy scenario no alert fires. Every alert has a scenario that is healthy for eight hours, has the
+alert's trouble for two, and is well again for two: the alert is silent, fires and is silent, and no other
+one fires. Then each alert is broken, in copies of its own: it never fires, it always does, and it goes on
+when all is well; each must be noticed. The metrics that rules, scenarios and the dashboard name must be
+in the tables of the exporter (a folder), and the dashboard's expressions such that promtool can read them.
 """
 import json
 import pathlib
@@ -15,25 +16,46 @@ import tempfile
 
 rules_path, client, dashboard = map(pathlib.Path, sys.argv[1:4])
 WHO = 'instance="h",job="kvlease"'
-LONG = 96  # steps of 5 min: 8 h
+BEFORE, TROUBLE, AFTER = 96, 24, 24  # steps of 5 min
 
 
 def series(name, labels=""):
     return f"kvlease_{name}{{{labels + ',' if labels else ''}{WHO}}}"
 
 
-def flat(value):
-    return f"{value}x{LONG}"
+def flat(before, trouble=None, after=None):
+    """A value: while all is well, in the trouble, and when it is over. "_": no sample."""
+    trouble = before if trouble is None else trouble
+    return [before] * BEFORE + [trouble] * TROUBLE + [before if after is None else after] * AFTER
 
 
-def grow(step):
-    return f"0+{step}x{LONG}"
+def grow(before, trouble=None):
+    """A counter that grows by so much a step; in the trouble by so much."""
+    steps = flat(before, trouble)
+    return [sum(steps[:i]) for i in range(1, len(steps) + 1)]
 
 
-def until(steps, step, then):
-    """A counter that grows by `step` for so many steps, and by `then` from there on."""
-    values = [step * i for i in range(steps + 1)]
-    return " ".join(map(str, values + [values[-1] + then * i for i in range(1, LONG - steps + 1)]))
+def burst(rest=0, n=3):
+    """A counter that grows by `rest` a step, and by one more in the last `n` of the trouble."""
+    end = BEFORE + TROUBLE
+    return [rest * i + min(max(i - end + n, 0), n) for i in range(1, len(flat(0)) + 1)]
+
+
+def restarted():
+    """Seconds since a start: the trouble begins with another one, and a day goes by in a leap behind it."""
+    since = [0] * BEFORE + [300 * BEFORE] * TROUBLE + [300 * BEFORE - 86400] * AFTER
+    return [300 * i - start for i, start in enumerate(since)]
+
+
+def values(samples):
+    """As promtool wants them: runs of the same value."""
+    runs = []
+    for value in samples:
+        if runs and runs[-1][0] == value:
+            runs[-1][1] += 1
+        else:
+            runs.append([value, 1])
+    return " ".join(f"_x{n}" if value == "_" else f"{value}x{n - 1}" if n > 1 else str(value) for value, n in runs)
 
 
 def bucket(le, kind="LEASE"):
@@ -70,12 +92,12 @@ HEALTHY = {
     damaged("disk"): flat(0),
     ERRORS: flat(2),
     LATE: flat(0),
-    restarts("survived"): until(50, 0, 0),
+    restarts("survived"): flat(1),
     restarts("emptied"): flat(0),
     series("start_lost_pages", 'reason="checksum"'): flat(0),
     series("start_lost_pages", 'reason="parent"'): flat(0),
     series("start_lost_namespaces"): flat(0),
-    series("uptime_seconds"): grow(300),
+    series("uptime_seconds"): [300 * i for i in range(len(flat(0)))],
     series("restart_keeps_state"): flat(1),
     series("kept_descriptors"): flat(100),
     series("kept_descriptors_limit"): flat(8192),
@@ -104,58 +126,71 @@ HEALTHY = {
     series("exporter_rows", 'list="tenants",told="named"'): flat(200),
     series("exporter_rows", 'list="tenants",told="summed"'): flat(0),
 }
-# Of the same alerts in other ways: what is different, and whether they fire.
+# Of the same alerts in other ways: what is different, and which fire in the trouble.
 MORE = {
-    "KvleaseDiskFailing-late": ({LATE: until(93, 0, 1)}, ["KvleaseDiskFailing"]),
-    "KvleaseDiskFailing-now": ({device("disk", "failing"): flat(1)}, ["KvleaseDiskFailing"]),
-    # The first violation of a kind: kvleased tells of each kind from its start, so it is an increase.
-    "KvleaseViolations-first": ({series("violations_total", 'rule="new"'): until(93, 0, 1)}, ["KvleaseViolations"]),
+    "KvleaseDiskFailing-late": ({LATE: burst()}, ["KvleaseDiskFailing"]),
+    "KvleaseDiskFailing-now": ({device("disk", "failing"): flat(0, 1)}, ["KvleaseDiskFailing"]),
+    # The first violation of a kind: kvleased tells of each from the start, so it is an increase.
+    "KvleaseViolations-first": ({series("violations_total", 'rule="new"'): burst(n=1)}, ["KvleaseViolations"]),
     # A Prometheus that is new here doesn't take an old one for news.
-    "KvleaseViolations-old": ({series("violations_total", 'rule="old"'): f"_x{LONG - 2} 1x2"}, []),
-    "KvleasePagesLostAtStart-over": (
-        {series("start_lost_pages", 'reason="parent"'): flat(7), series("uptime_seconds"): f"90000+300x{LONG}"},
-        [],
+    "KvleaseViolations-old": ({series("violations_total", 'rule="old"'): flat("_", 1, 1)}, []),
+    # Nothing was lost at a restart.
+    "KvleasePagesLostAtStart-none": ({series("uptime_seconds"): restarted()}, []),
+    # Whole namespaces were.
+    "KvleasePagesLostAtStart-namespaces": (
+        {series("start_lost_namespaces"): flat(0, 1, 1), series("uptime_seconds"): restarted()},
+        ["KvleasePagesLostAtStart"],
     ),
 }
-# What is different; None: isn't there.
+# What is different from healthy.
 SCENARIOS = {
-    "KvleaseExporterGone": {series("up"): None},
-    "KvleaseDown": {series("up"): flat(0)},
-    "KvleaseDeviceFailed": {device("device", "stuck"): flat(1)},
-    "KvleasePagesDamaged": {damaged("disk"): until(93, 0, 1)},
-    "KvleaseDiskGivenUp": {device("disk", "off"): flat(1), ERRORS: until(93, 0, 1)},
-    "KvleaseDiskFailing": {ERRORS: until(93, 0, 1)},
-    "KvleaseCacheLost": {restarts("emptied"): until(93, 0, 1)},
-    "KvleaseRestartLoop": {restarts("survived"): until(85, 0, 1)},
-    "KvleasePagesLostAtStart": {series("start_lost_pages", 'reason="parent"'): flat(7)},
-    "KvleaseNothingKept": {series("restart_keeps_state"): flat(0)},
-    "KvleaseKeptDescriptorsNearlyFull": {series("kept_descriptors"): flat(8000)},
-    "KvleaseReservationMissing": {series("device_missing_bytes", 'device="g",tier="device"'): flat(4194304)},
-    "KvleaseLeasesRefused": {refused("pool_full"): grow(600)},
-    "KvleaseLeasesWait": {series("tenant_lease_wait_seconds_total", 'tenant="a"'): grow(90)},
-    "KvleaseHitRatioFell": {HIT: until(86, 9000, 500)},
-    "KvleaseViolations": {series("violations_total", 'rule="fds"'): until(93, 0, 1)},
-    "KvleaseClientsMuted": {series("peers", 'state="muted"'): flat(1)},
-    "KvleasePendingNearlyFull": {series("pending_bytes"): flat(60000000)},
-    "KvleaseDraining": {series("draining"): flat(1)},
-    "KvleaseFragmented": {series("fragmentation_ratio"): flat(0.4)},
-    "KvleaseRequestsSlow": {bucket("0.001"): grow(900)},
-    "KvleaseRowsSummed": {series("exporter_rows", 'list="tenants",told="summed"'): flat(3)},
+    "KvleaseExporterGone": {series("up"): flat(1, "_")},
+    "KvleaseDown": {series("up"): flat(1, 0)},
+    "KvleaseDeviceFailed": {device("device", "stuck"): flat(0, 1)},
+    "KvleasePagesDamaged": {damaged("disk"): burst()},
+    "KvleaseDiskGivenUp": {device("disk", "off"): flat(0, 1), ERRORS: burst()},
+    "KvleaseDiskFailing": {ERRORS: burst()},
+    "KvleaseCacheLost": {restarts("emptied"): burst()},
+    "KvleaseRestartLoop": {restarts("survived"): grow(0, 1)},
+    # What was lost stays what was lost, until another restart.
+    "KvleasePagesLostAtStart": {
+        series("start_lost_pages", 'reason="parent"'): flat(0, 7, 7),
+        series("uptime_seconds"): restarted(),
+    },
+    "KvleaseNothingKept": {series("restart_keeps_state"): flat(1, 0)},
+    "KvleaseKeptDescriptorsNearlyFull": {series("kept_descriptors"): flat(100, 8000)},
+    "KvleaseReservationMissing": {series("device_missing_bytes", 'device="g",tier="device"'): flat(0, 4194304)},
+    "KvleaseLeasesRefused": {refused("pool_full"): grow(30, 600)},
+    "KvleaseLeasesWait": {series("tenant_lease_wait_seconds_total", 'tenant="a"'): grow(1, 90)},
+    "KvleaseHitRatioFell": {HIT: grow(9000, 500)},
+    "KvleaseViolations": {series("violations_total", 'rule="fds"'): burst()},
+    "KvleaseClientsMuted": {series("peers", 'state="muted"'): flat(0, 1)},
+    "KvleasePendingNearlyFull": {series("pending_bytes"): flat(1000, 60000000)},
+    "KvleaseDraining": {series("draining"): flat(0, 1)},
+    "KvleaseFragmented": {series("fragmentation_ratio"): flat(0.05, 0.4)},
+    "KvleaseRequestsSlow": {bucket("0.001"): grow(1000, 900)},
+    "KvleaseRowsSummed": {series("exporter_rows", 'list="tenants",told="summed"'): flat(0, 3)},
 }
+
+
+def firing(step, alerts):
+    """At the last step before this one exactly these fire, each once."""
+    return {
+        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+        "eval_time": f"{5 * (step - 1)}m",
+        "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in alerts],
+    }
 
 
 def scenario(changes, fires):
-    """A test of promtool: which alerts fire, and how many times."""
-    values = {name: value for name, value in {**HEALTHY, **changes}.items() if value is not None}
+    """A test of promtool: none fires, then these do in the trouble, then none again."""
     return {
         "interval": "5m",
-        "input_series": [{"series": name, "values": value} for name, value in values.items()],
+        "input_series": [{"series": name, "values": values(samples)} for name, samples in {**HEALTHY, **changes}.items()],
         "promql_expr_test": [
-            {
-                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
-                "eval_time": f"{5 * LONG}m",
-                "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in fires],
-            }
+            firing(BEFORE, []),
+            firing(BEFORE + TROUBLE, fires),
+            firing(BEFORE + TROUBLE + AFTER, []),
         ],
     }
 
@@ -175,8 +210,16 @@ def run(files):
     return {pathlib.Path(part.split()[0]).name.removesuffix(".test.yml"): "SUCCESS" in part for part in parts}, said
 
 
+RULE = r"(- alert: {}\n\s+expr: )([^\n]*)\n(\s+for: [^\n]*\n)?"
+
+
 def broken(rules, alert, expr):
-    return re.sub(rf"(- alert: {alert}\n\s+expr: )[^\n]*\n(\s+for: [^\n]*\n)?", rf"\g<1>{expr}\n", rules, count=1)
+    return re.sub(RULE.format(alert), rf"\g<1>{expr}\n", rules, count=1)
+
+
+def lasting(rules, alert):
+    """Once it has fired it goes on."""
+    return re.sub(RULE.format(alert), r"\g<1>max_over_time((\g<2>)[2h:5m]) > -Inf\n\g<3>", rules, count=1)
 
 
 def expressions():
@@ -229,9 +272,10 @@ def main():
                 said = ""
         files = [write(folder, f"{a}-never", broken(rules, a, "vector(0) > 1"), [scenario(SCENARIOS[a], [a])]) for a in SCENARIOS]
         files += [write(folder, f"{a}-always", broken(rules, a, "vector(1)"), [scenario({}, [])]) for a in SCENARIOS]
+        files += [write(folder, f"{a}-lasting", lasting(rules, a), [scenario(SCENARIOS[a], [a])]) for a in SCENARIOS]
         passed, said = run(files)
         problems += [f"{test.stem}: nobody notices" for test in files if passed.get(test.name.removesuffix(".test.yml"), True)]
-    print("\n".join(problems) if problems else f"alerts: {len(alerts)} fire where they should, and each is missed where it is broken")
+    print("\n".join(problems) if problems else f"alerts: {len(alerts)} are silent, fire and are silent where they should, and each is missed where it is broken")
     return 1 if problems else 0
 
 
