@@ -1,6 +1,6 @@
 /*
  * What is told of the daemon: for each list of the monitor socket a table of families, a line each,
- * over the fields of its rows. A new field is a new line in metrics.c.
+ * over the fields of its rows. A new field is a new line in metrics-daemon.c or metrics-tenants.c.
  */
 #ifndef KVL_EXPORTER_METRIC_H
 #define KVL_EXPORTER_METRIC_H
@@ -65,7 +65,7 @@ void metric_add_labels(const struct metric *m, struct text_labels *labels);
 /* The metric that begins the family of metric `i` of the table. */
 const struct metric *metric_family(const struct metric_table *t, size_t i);
 
-extern const struct metric_table metric_tables[];
+extern const struct metric_table *const metric_tables[];
 extern const size_t n_metric_tables;
 
 #endif

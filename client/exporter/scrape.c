@@ -10,6 +10,7 @@
 #include "client/exporter/limit.h"
 #include "client/exporter/metric.h"
 #include "client/exporter/page.h"
+#include "client/exporter/process.h"
 #include "client/exporter/source.h"
 #include "kvlease-version.h"
 #include "proto/kvlease.pb-c.h"
@@ -148,7 +149,7 @@ static int tell_daemon(struct scraper *s, struct text *t, const struct facts *f)
         int r = 0;
 
         for (size_t i = 0; r == 0 && i < n_metric_tables; i++)
-                r = tell_rows(t, &s->limits[i], &f->lists[metric_tables[i].list]);
+                r = tell_rows(t, &s->limits[i], &f->lists[metric_tables[i]->list]);
         if (r == 0 && f->lists[SOURCE_COUNTERS].n > 0)
                 calls_tell(t, f->lists[SOURCE_COUNTERS].rows[0]);
         return r;
@@ -164,7 +165,8 @@ static void tell_one(
 static void tell_limits(const struct scraper *s, struct text *t)
 {
         text_family(t, "exporter_rows", TEXT_GAUGE,
-                "Rows of the daemon's lists, by whether they are told by name or summed.");
+                "Rows (tenants, namespaces, ...) of lists of kvleased that kvlease-exporter tells "
+                "by name, or sums as (others) beyond --max-rows.");
         for (size_t i = 0; i < n_metric_tables; i++) {
                 const struct limit *l = &s->limits[i];
 
@@ -185,7 +187,8 @@ static void tell_restarts(const struct scraper *s, struct text *t)
         struct text_labels emptied = {{{"outcome", "emptied"}}, 1};
 
         text_family(t, "restarts", TEXT_COUNTER,
-                "Restarts of kvleased that this exporter has seen, by what became of the cache.");
+                "Restarts of kvleased that kvlease-exporter has seen, by outcome: survived (with "
+                "the cache) or emptied.");
         text_sample(t, &survived, (double)s->n_survived);
         text_sample(t, &emptied, (double)s->n_emptied);
 }
@@ -194,20 +197,24 @@ static void tell_exporter(const struct scraper *s, struct text *t, bool is_up)
 {
         struct text_labels version = {{{"version", KVLEASE_VERSION}}, 1};
 
-        tell_one(t, "up", TEXT_GAUGE, "1 where kvleased answered.", is_up);
-        text_family(t, "exporter_build", TEXT_INFO, "This exporter.");
+        tell_one(t, "up", TEXT_GAUGE, "1 where kvleased answered kvlease-exporter, else 0.", is_up);
+        text_family(t, "exporter_build", TEXT_INFO,
+                "Version of this kvlease-exporter, as a label; the value is always 1.");
         text_sample(t, &version, 1);
-        tell_one(t, "exporter_scrapes", TEXT_COUNTER, "Times that kvleased was asked.",
+        tell_one(t, "exporter_scrapes", TEXT_COUNTER,
+                "Times that kvlease-exporter asked kvleased for all figures.",
                 (double)s->n_scrapes);
         tell_one(t, "exporter_failed_scrapes", TEXT_COUNTER,
-                "Of these, those that it didn't answer.", (double)s->n_failures);
-        tell_one(t, "exporter_admin_calls", TEXT_COUNTER, "Requests made to kvleased for that.",
-                (double)s->n_calls);
+                "Times that kvlease-exporter asked kvleased for all figures and got no answer.",
+                (double)s->n_failures);
+        tell_one(t, "exporter_admin_calls", TEXT_COUNTER,
+                "Requests that kvlease-exporter made to kvleased.", (double)s->n_calls);
         tell_one(t, "exporter_scrape_duration_seconds", TEXT_GAUGE,
-                "What asking kvleased took this time.", s->last_sec);
+                "Seconds that asking kvleased for all figures took this time.", s->last_sec);
         tell_restarts(s, t);
         if (is_up)
                 tell_limits(s, t);
+        process_tell(t);
 }
 
 int scraper_metrics(struct scraper *s, struct text *t)
@@ -256,9 +263,9 @@ int scraper_new(const struct scraper_options *o, struct scraper **ret)
                 r = -ENOMEM;
         for (size_t i = 0; r == 0 && i < n_metric_tables; i++) {
                 /* A table without labels has one row. */
-                bool single = !metric_tables[i].labels[0].name;
+                bool single = !metric_tables[i]->labels[0].name;
 
-                r = limit_init(&s->limits[i], &metric_tables[i], single ? 1 : o->max_rows);
+                r = limit_init(&s->limits[i], metric_tables[i], single ? 1 : o->max_rows);
         }
         if (r == 0)
                 r = source_new(o->socket, o->timeout_nsec, &s->source);

@@ -142,9 +142,10 @@ void text_html(struct text *t, const char *value)
 /* ---- families and samples -------------------------------------------------------------------- */
 
 /* OpenMetrics wants to be told the unit that a name ends in. */
-static void put_unit(struct text *t, const char *name)
+static void put_unit(struct text *t)
 {
         static const char *const units[] = {"bytes", "seconds", "ratio"};
+        const char *name = t->name;
         size_t len = strlen(name);
 
         for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
@@ -152,7 +153,7 @@ static void put_unit(struct text *t, const char *name)
 
                 if (len > unit_len && name[len - unit_len - 1] == '_' &&
                         strcmp(name + len - unit_len, units[i]) == 0)
-                        text_printf(t, "# UNIT " TEXT_PREFIX "%s %s\n", name, units[i]);
+                        text_printf(t, "# UNIT %s%s %s\n", t->prefix, name, units[i]);
         }
 }
 
@@ -162,7 +163,8 @@ static const char *suffix(enum text_type type)
         return type == TEXT_COUNTER ? "_total" : type == TEXT_INFO ? "_info" : "";
 }
 
-void text_family(struct text *t, const char *name, enum text_type type, const char *help)
+static void begin_family(
+        struct text *t, const char *prefix, const char *name, enum text_type type, const char *help)
 {
         static const char *const types[] = {"gauge", "counter", "info", "histogram"};
         bool open = t->format == TEXT_OPENMETRICS;
@@ -170,12 +172,23 @@ void text_family(struct text *t, const char *name, enum text_type type, const ch
         const char *end = open ? "" : suffix(type);
         const char *word = !open && type == TEXT_INFO ? "gauge" : types[type];
 
+        t->prefix = prefix;
         t->name = name;
         t->type = type;
-        text_printf(t, "# HELP " TEXT_PREFIX "%s%s %s\n# TYPE " TEXT_PREFIX "%s%s %s\n", name, end,
-                help, name, end, word);
+        text_printf(t, "# HELP %s%s%s %s\n# TYPE %s%s%s %s\n", prefix, name, end, help, prefix,
+                name, end, word);
         if (open)
-                put_unit(t, name);
+                put_unit(t);
+}
+
+void text_family(struct text *t, const char *name, enum text_type type, const char *help)
+{
+        begin_family(t, TEXT_PREFIX, name, type, help);
+}
+
+void text_family_of_process(struct text *t, const char *name, enum text_type type, const char *help)
+{
+        begin_family(t, TEXT_PROCESS_PREFIX, name, type, help);
 }
 
 static void put_labels(struct text *t, const struct text_labels *labels, const char *le)
@@ -216,7 +229,7 @@ static void put_sample(struct text *t, const char *end, const struct text_labels
 {
         char number[NUMBER_MAX];
 
-        text_printf(t, TEXT_PREFIX "%s%s", t->name, end);
+        text_printf(t, "%s%s%s", t->prefix, t->name, end);
         put_labels(t, labels, le);
         text_printf(t, " %s\n", format_number(value, number));
 }

@@ -17,7 +17,8 @@
 
 #include "base/macros.h"
 
-#define TEXT_PREFIX "kvlease_" /* of every family */
+#define TEXT_PREFIX         "kvlease_" /* of every family of ours */
+#define TEXT_PROCESS_PREFIX "process_" /* of those that every exporter has of its process */
 
 enum text_format { TEXT_PROMETHEUS, TEXT_OPENMETRICS };
 
@@ -28,6 +29,7 @@ struct text {
         size_t len, size;
         bool failed;
         enum text_format format;
+        const char *prefix;  /* of the family's name; static */
         const char *name;    /* of the family, without prefix and _total; borrowed */
         enum text_type type; /* of the family */
 };
@@ -60,6 +62,10 @@ const char *text_content_type(enum text_format format);
 /* `name` without the prefix, and without the _total of a counter or the _info of an info; in base
  * units. `help` is a sentence. Both static. */
 void text_family(struct text *t, const char *name, enum text_type type, const char *help);
+
+/* The same, with TEXT_PROCESS_PREFIX. */
+void text_family_of_process(
+        struct text *t, const char *name, enum text_type type, const char *help);
 
 /* Of the family begun last, but for histograms. Infinities and NaN are written as such. */
 void text_sample(struct text *t, const struct text_labels *labels, double value);

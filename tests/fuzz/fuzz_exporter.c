@@ -86,9 +86,9 @@ static void tell_list(struct text *t, unsigned list, const ProtobufCMessage *m)
         if (list == SOURCE_COUNTERS && calls_make_sense(counters))
                 calls_tell(t, counters);
         for (size_t i = 0; i < n_metric_tables; i++)
-                if (metric_tables[i].list == list &&
-                        (!metric_tables[i].wants || metric_tables[i].wants(m)))
-                        tell(t, &metric_tables[i], m);
+                if (metric_tables[i]->list == list &&
+                        (!metric_tables[i]->wants || metric_tables[i]->wants(m)))
+                        tell(t, metric_tables[i], m);
 }
 
 static void read_header(const uint8_t *data, size_t size)

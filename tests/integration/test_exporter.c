@@ -16,6 +16,7 @@
 #include "proto/msg.h"
 #include "tests/integration/exporter.h"
 #include "tests/unit/child.h"
+#include "tests/unit/help-text.h"
 
 #define SET_PAGES   512 /* of 4 KiB */
 #define CHAIN_PAGES 256
@@ -383,6 +384,38 @@ static void test_http(void **state)
         exporter_stop(&e);
 }
 
+/* Each HELP text of a scrape, and figures of the exporter's own process. */
+static void test_help(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = make_history(h);
+        _cleanup_free_ char *m = NULL;
+        struct exporter e;
+        unsigned n = 0;
+
+        exporter_start(&e, h, NULL);
+        m = exporter_metrics(&e);
+        assert_true(metric_of(m, "process_open_fds") > 3);
+        assert_true(metric_of(m, "process_max_fds") >= metric_of(m, "process_open_fds"));
+        assert_true(metric_of(m, "process_resident_memory_bytes") > 0);
+        assert_true(metric_of(m, "process_cpu_seconds_total") >= 0);
+        assert_true(metric_of(m, "process_start_time_seconds") > 1e9);
+        assert_true(metric_of(m, "process_virtual_memory_bytes") > 0);
+        for (char *line = strtok(m, "\n"); line; line = strtok(NULL, "\n")) {
+                const char *name = line + strlen("# HELP "), *text;
+
+                if (strncmp(line, "# HELP ", strlen("# HELP ")) != 0)
+                        continue;
+                text = strchr(name, ' ') + 1;
+                if (help_text_fault(text))
+                        fail_msg("%s: %s", name, help_text_fault(text));
+                n++;
+        }
+        assert_true(n > 100);
+        worker_stop(w);
+        exporter_stop(&e);
+}
+
 #define N_HALF_OPEN 48 /* more than SLOTS_KEPT */
 #define N_SCRAPES   20
 
@@ -509,6 +542,7 @@ int main(void)
                 harness_test(test_wrong_socket, (void *)&options),
                 harness_test(test_limit, (void *)&options_many),
                 harness_test(test_http, (void *)&options),
+                harness_test(test_help, (void *)&options),
                 harness_test(test_half_open, (void *)&options),
                 harness_test(test_stream_of_connections, (void *)&options),
                 harness_test(test_promtool, (void *)&options),

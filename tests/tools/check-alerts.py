@@ -231,6 +231,12 @@ def expressions():
     return [re.sub(r"\$__(rate_interval|range)", "5m", e).replace("$instance", ".*").replace("$tenant", ".*") for e in found]
 
 
+def check_panels():
+    """A panel says what it shows, and what follows from it, to whoever sees it alone."""
+    panels = [p for p in json.loads(dashboard.read_text())["panels"] if p["type"] != "row"]
+    return [f"{dashboard}: panel {p['title']} has no description" for p in panels if len(p.get("description", "")) < 40]
+
+
 def check_expressions(folder, found):
     """promtool reads rules, and so it reads expressions."""
     rules = [{"record": f"panel:{i}", "expr": e} for i, e in enumerate(found)]
@@ -256,7 +262,7 @@ def main():
     rules = rules_path.read_text()
     alerts = re.findall(r"- alert: (\w+)", rules)
     shown = expressions()
-    problems = check_names(rules + " ".join(shown))
+    problems = check_names(rules + " ".join(shown)) + check_panels()
     problems += [f"no scenario for {a}" for a in alerts if a not in SCENARIOS]
     problems += [f"no alert {a}" for a in SCENARIOS if a not in alerts]
     with tempfile.TemporaryDirectory() as name:

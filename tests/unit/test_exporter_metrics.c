@@ -5,6 +5,7 @@
 #include "client/exporter/metric.h"
 #include "client/exporter/source.h"
 #include "proto/kvlease.pb-c.h"
+#include "tests/unit/help-text.h"
 #include "tests/unit/test-support.h"
 
 static void check_metric(const struct metric_table *t, size_t i)
@@ -12,7 +13,9 @@ static void check_metric(const struct metric_table *t, size_t i)
         const struct metric *m = &t->metrics[i], *family = metric_family(t, i);
 
         assert_non_null(family->help);
-        assert_int_equal(family->help[strlen(family->help) - 1], '.');
+        if (help_text_fault(family->help))
+                fail_msg("%s, \"%s\": %s", family->family, family->help,
+                        help_text_fault(family->help));
         assert_null(strstr(family->family, "_total"));
         if (family->type == TEXT_INFO)
                 assert_non_null(m->info[0].name);
@@ -45,8 +48,8 @@ static void check_labels(const struct metric_table *t, size_t i)
 static void check_once(const char *name, unsigned *n)
 {
         for (size_t i = 0; i < n_metric_tables; i++)
-                for (size_t j = 0; j < metric_tables[i].n_metrics; j++) {
-                        const char *other = metric_tables[i].metrics[j].family;
+                for (size_t j = 0; j < metric_tables[i]->n_metrics; j++) {
+                        const char *other = metric_tables[i]->metrics[j].family;
 
                         *n += other && strcmp(other, name) == 0;
                 }
@@ -55,7 +58,7 @@ static void check_once(const char *name, unsigned *n)
 static void test_tables(void **state)
 {
         for (size_t i = 0; i < n_metric_tables; i++) {
-                const struct metric_table *t = &metric_tables[i];
+                const struct metric_table *t = metric_tables[i];
 
                 assert_non_null(t->metrics[0].family);
                 assert_true(t->list < N_SOURCE_LISTS);
@@ -103,8 +106,8 @@ static void test_values(void **state)
 static const struct metric_table *find_table(const char *name)
 {
         for (size_t i = 0; i < n_metric_tables; i++)
-                if (strcmp(metric_tables[i].name, name) == 0)
-                        return &metric_tables[i];
+                if (strcmp(metric_tables[i]->name, name) == 0)
+                        return metric_tables[i];
         fail_msg("no table %s", name);
         return NULL;
 }
