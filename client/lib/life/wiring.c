@@ -15,8 +15,8 @@
 /* ---- of a connection ---------------------------------------------------------------------------
  */
 
-/* As conn_side.look. */
-static bool look_beside(void *data)
+/* conn_side.look: takes what came beside the socket. */
+static bool take_beside(void *data)
 {
         struct kvl_conn *conn = data;
         bool completed = conn->flights.ring.header && flights_look(conn);
@@ -24,8 +24,8 @@ static bool look_beside(void *data)
         return streams_look(conn) || completed;
 }
 
-/* As conn_side.broken. */
-static void end_all(void *data, int code, const char *why)
+/* conn_side.broken: ends what goes on beside the socket. */
+static void end_beside(void *data, int code, const char *why)
 {
         struct kvl_conn *conn = data;
 
@@ -45,8 +45,8 @@ void client_wire(struct kvl_conn *conn)
         conn->conn->events.tell = events_tell;
         conn->conn->events.data = conn;
         conn->conn->side = (struct conn_side){
-                .look = look_beside,
-                .broken = end_all,
+                .look = take_beside,
+                .broken = end_beside,
                 .away = restart_away,
                 .resume = restart_resume,
                 .back = restart_back,

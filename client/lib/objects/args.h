@@ -6,13 +6,19 @@
 
 #include "client/lib/objects/ns.h"
 
-/* 0 where a namespace (1 to `max` pages of it, or keys) was given, in the process that opened it.
- */
+/* A namespace must be given, in the process that opened it. */
 int args_check_ns(const struct kvl_ns *ns);
+
+/* There must be 1 to `max` of what the sentence calls `what`. */
 int args_check_count(const char *what, uint32_t n, uint32_t max);
+
+/* A namespace and 1 to `max` pages of it must be given. */
 int args_check_pages(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n, uint32_t max);
+
+/* Says what of the keys is wrong: called by args_check_keys(). */
 int args_refuse_keys(const struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t max);
 
+/* A namespace and 1 to `max` keys must be given. */
 static inline int args_check_keys(
         const struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t max)
 {

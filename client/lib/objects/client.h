@@ -16,15 +16,16 @@
 #include "client/lib/objects/in-flight.h"
 #include "client/lib/objects/process.h"
 
-/* What rooms above tell nobody by name about: life/wiring.c fills it, once for each connection. */
+/* Functions by which a room tells rooms above it what it may not call them for by name. There is
+ * one such table, in life/wiring.c. */
 struct client_listeners {
-        /* [L] A context of the device of this name is broken: the pages that work on it should have
-         * written hold anything. */
+        /* [L] Called when a context of the device with this name is found broken: pages that work
+         * on the device should have written may hold anything. */
         void (*device_broken)(struct kvl_conn *conn, const char *device);
 };
 
 struct kvl_conn {
-        /* owned; its lock guards `namespaces`, `event_*` and all of the namespaces */
+        /* Owned. Its lock guards `namespaces`, `event_*` and all of the namespaces */
         struct conn *conn;
         const struct client_listeners *listeners;
         unsigned n_forks; /* process_n_forks of who may use it */
