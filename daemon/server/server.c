@@ -381,7 +381,7 @@ static size_t count_mapping(const struct server *s)
 {
         size_t n = 0;
 
-        list_for_each (p, &s->peers.list, struct peer, link)
+        list_for_each (p, &s->peers.list, struct peer, links.all)
                 n += p->member && p->member->n_mapped_sets > 0;
         return n;
 }
@@ -489,7 +489,7 @@ void server_deinit(struct server *s)
         s->life.leaving = true;
         stop_close_listeners(s);
         keeping_stop(s);
-        list_for_each_safe (p, &s->peers.list, struct peer, link) {
+        list_for_each_safe (p, &s->peers.list, struct peer, links.all) {
                 /*
                  * Giving back what is mapped would show zeros to a process that may be reading: the
                  * state is left to the end of this process, the memory to the kernel and its users;

@@ -28,7 +28,7 @@ static void run_backlog(struct server *s)
 
         list_take_all(&s->peers.backlog, &turn);
         while (!list_is_empty(&turn))
-                peer_turn(list_first(&turn, struct peer, backlog_link));
+                peer_turn(list_first(&turn, struct peer, links.backlog));
 }
 
 void wiring_turn(struct loop *l)

@@ -38,9 +38,11 @@ static void check_round_trip(const struct tenant_config *t)
         }
         CHECK(again.set == t->set && again.limit_bytes == t->limit_bytes);
         CHECK(again.weight == t->weight && again.priority == t->priority);
-        CHECK(again.max_clients == t->max_clients && strcmp(again.group, t->group) == 0);
-        CHECK(again.uids.n == t->uids.n && again.gids.n == t->gids.n);
-        CHECK(memcmp(again.uids.ids, t->uids.ids, t->uids.n * sizeof(uint32_t)) == 0);
+        CHECK(again.max_clients == t->max_clients &&
+                strcmp(again.access.group, t->access.group) == 0);
+        CHECK(again.access.uids.n == t->access.uids.n && again.access.gids.n == t->access.gids.n);
+        CHECK(memcmp(again.access.uids.ids, t->access.uids.ids,
+                      t->access.uids.n * sizeof(uint32_t)) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -76,8 +76,8 @@ static void connect_client(struct client *c, enum listener_kind kind, const char
 /* NULL where it is gone. */
 static struct peer *peer_of(const struct client *c)
 {
-        list_for_each (p, &server.peers.list, struct peer, link)
-                if (p->id == c->peer_id && p->parser)
+        list_for_each (p, &server.peers.list, struct peer, links.all)
+                if (p->id == c->peer_id && p->conn.parser)
                         return p;
         return NULL;
 }
@@ -210,7 +210,7 @@ static void check_state(void)
 static void stop_server(void)
 {
         /* As if each process had exited: what it maps goes, too. */
-        list_for_each_safe (p, &server.peers.list, struct peer, link)
+        list_for_each_safe (p, &server.peers.list, struct peer, links.all)
                 peer_end(p);
         check_state();
         server_deinit(&server);

@@ -102,7 +102,7 @@ static void check_state(void)
 
 static void stop_server(void)
 {
-        list_for_each_safe (p, &server.peers.list, struct peer, link)
+        list_for_each_safe (p, &server.peers.list, struct peer, links.all)
                 peer_end(p);
         check_state();
         server.clock.nsec = NULL; /* no mapping of its own */
@@ -122,8 +122,8 @@ static void turn(void)
 
 static struct peer *peer_of(const struct client *c)
 {
-        list_for_each (p, &server.peers.list, struct peer, link)
-                if (p->id == c->peer_id && p->parser)
+        list_for_each (p, &server.peers.list, struct peer, links.all)
+                if (p->id == c->peer_id && p->conn.parser)
                         return p;
         return NULL;
 }

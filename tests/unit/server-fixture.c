@@ -64,7 +64,7 @@ void world_check(struct world *w)
 
 void world_stop(struct world *w)
 {
-        list_for_each_safe (p, &w->server.peers.list, struct peer, link)
+        list_for_each_safe (p, &w->server.peers.list, struct peer, links.all)
                 peer_end(p);
         world_check(w);
         assert_true(list_is_empty(&w->server.leases.parked));
@@ -286,7 +286,7 @@ struct client *connect_client(struct world *w, pid_t pid, const struct client *m
 
 struct peer *peer_of(struct world *w, const struct client *c)
 {
-        list_for_each (p, &w->server.peers.list, struct peer, link)
+        list_for_each (p, &w->server.peers.list, struct peer, links.all)
                 if (p->id == c->peer_id)
                         return p;
         return NULL;

@@ -126,7 +126,7 @@ static void test_defaults_round_trip(void **state)
         assert_int_equal(t.weight, 100);
         assert_int_equal(t.class, TENANT_DYNAMIC);
         assert_int_equal(t.when_full, WHEN_FULL_REJECT);
-        assert_true(t.reserve_bytes == 0 && t.reserve_max_bytes == TENANT_RESERVE_AUTO);
+        assert_true(t.reservation.bytes == 0 && t.reservation.max_bytes == TENANT_RESERVE_AUTO);
         assert_string_equal(t.placement, "pack");
         assert_true(v.memory_ratio == DEVICE_RATIO_AUTO && d.compact);
 }
@@ -202,17 +202,17 @@ static void test_id_lists(void **state)
         tenant_config_init(&t, "a");
         assert_int_equal(
                 option_set(get(SECTION_TENANT, "uids"), &t, "root, 7", err, sizeof(err)), 0);
-        assert_int_equal(t.uids.n, 2);
-        assert_true(id_list_has(&t.uids, 0) && id_list_has(&t.uids, 7));
-        assert_false(id_list_has(&t.uids, 1));
-        assert_string_equal(t.uids.text, "root, 7");
+        assert_int_equal(t.access.uids.n, 2);
+        assert_true(id_list_has(&t.access.uids, 0) && id_list_has(&t.access.uids, 7));
+        assert_false(id_list_has(&t.access.uids, 1));
+        assert_string_equal(t.access.uids.text, "root, 7");
         for (unsigned i = 0; i <= ID_LIST_MAX; i++)
                 strcat(many, "1 ");
         assert_int_equal(
                 option_set(get(SECTION_TENANT, "uids"), &t, many, err, sizeof(err)), -EINVAL);
-        assert_int_equal(t.uids.n, 2);
+        assert_int_equal(t.access.uids.n, 2);
         assert_int_equal(option_set(get(SECTION_TENANT, "uids"), &t, "", err, sizeof(err)), 0);
-        assert_int_equal(t.uids.n, 0);
+        assert_int_equal(t.access.uids.n, 0);
 }
 
 static void test_words(void **state)
@@ -245,12 +245,12 @@ static void test_copy_takes_only_the_mask(void **state)
         tenant_config_init(&b, "b");
         a.weight = 7;
         a.priority = 9;
-        strcpy(a.group, "g");
+        strcpy(a.access.group, "g");
         options_copy(SECTION_TENANT, option_bit(get(SECTION_TENANT, "weight")), &b, &a);
         assert_int_equal(b.weight, 7);
         assert_int_equal(b.priority, 50);
         options_copy(SECTION_TENANT, option_bit(get(SECTION_TENANT, "group")), &b, &a);
-        assert_string_equal(b.group, "g");
+        assert_string_equal(b.access.group, "g");
         assert_string_equal(b.name, "b");
 }
 

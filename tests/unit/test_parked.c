@@ -101,7 +101,7 @@ static void test_lease_waits_and_others_do_not(void **state)
         fake_device_unblock(&w.device);
         expect(&w, c, "LEASE:0 ");
         assert_false(is_parked(&w, c));
-        assert_int_equal(peer_of(&w, c)->n_requests, 4);
+        assert_int_equal(peer_of(&w, c)->counts.n_requests, 4);
         say_free(c, 0);
         expect(&w, c, "FREE:0 ");
         world_end(&w);
@@ -124,7 +124,7 @@ static void test_leases_stay_in_order(void **state)
         assert_true(is_parked(&w, c));
         fake_device_unblock(&w.device);
         expect(&w, c, "LEASE:0 LEASE:39 LEASE:4 ");
-        assert_int_equal(peer_of(&w, c)->n_requests, 6);
+        assert_int_equal(peer_of(&w, c)->counts.n_requests, 6);
         assert_int_equal(count_behind(&w, c), 0);
         world_end(&w);
 }

@@ -123,8 +123,8 @@ static void expect_grace(struct world *w, struct client *c, struct client *mate)
         AWAIT(w, p->state == PEER_LINGERING);
         assert_string_equal(peer_state_name(p), "dead, grace");
         assert_true(p->member->lingers);
-        assert_true(p->linger_until_nsec >= died + GRACE);
-        assert_int_equal(p->socket_open, 0);
+        assert_true(p->times.linger_until_nsec >= died + GRACE);
+        assert_int_equal(p->conn.socket_open, 0);
         assert_int_equal(set->n_mapped, 1);
         assert_int_equal(set->ns->device.n_pages[PAGE_GRANTED], 2);
         assert_int_equal(mate->n_left, 0);
@@ -177,7 +177,7 @@ static void test_grace_is_shown(void **state)
         c = connect_worker(&w, NULL);
         kill_client(c);
         AWAIT(&w, peer_of(&w, c)->state == PEER_LINGERING);
-        peer_of(&w, c)->linger_until_nsec = UINT64_MAX; /* time enough */
+        peer_of(&w, c)->times.linger_until_nsec = UINT64_MAX; /* time enough */
         assert_int_equal(count_waiting(&w, admin), 1);
         end(&w);
 }
@@ -196,7 +196,7 @@ static void test_two_graces(void **state)
         AWAIT(&w, peer_of(&w, c)->state == PEER_LINGERING);
         kill_client(d);
         AWAIT(&w, peer_of(&w, d)->state == PEER_LINGERING);
-        until = peer_of(&w, d)->linger_until_nsec += 100 * NSEC_PER_MSEC;
+        until = peer_of(&w, d)->times.linger_until_nsec += 100 * NSEC_PER_MSEC;
         AWAIT(&w, peer_of(&w, c) == NULL);
         AWAIT(&w, peer_of(&w, d) == NULL);
         assert_true(clock_now_nsec() >= until);
@@ -342,9 +342,9 @@ static void test_quarantine(void **state)
         assert_int_equal(recall(&w, admin, "a", 20), 0);
         AWAIT(&w, w.server.store.n_quarantined == 1);
         assert_int_equal(peer_of(&w, c)->member->n_quarantined_sets, 1);
-        assert_true(peer_of(&w, c)->late);
+        assert_true(peer_of(&w, c)->recall.late);
         assert_int_equal(w.device.n_extents, 1);
-        p.fd = peer_of(&w, c)->pidfd;
+        p.fd = peer_of(&w, c)->conn.pidfd;
         assert_int_equal(poll(&p, 1, 50), 0); /* it lives */
         free_all(&w, c);
         AWAIT(&w, c->recall_idle);

@@ -345,7 +345,7 @@ static void test_challenge(void **state)
         first.min_version = first.max_version = PROTO_VERSION_MAX;
         assert_int_equal(ask(&s->w, c, MSG_HELLO, &first.base), 0);
         assert_int_equal(fake_keep_count(&s->keep, KEEP_PROCESS), 0);
-        auth.nonce = (ProtobufCBinaryData){PEER_NONCE_SIZE, peer_of(&s->w, c)->nonce};
+        auth.nonce = (ProtobufCBinaryData){PEER_NONCE_SIZE, peer_of(&s->w, c)->challenge.nonce};
         assert_int_equal(ask(&s->w, c, MSG_AUTH, &auth.base), 0);
         assert_int_equal(fake_keep_count(&s->keep, KEEP_PROCESS), 1);
         m = peer_of(&s->w, c)->member;
@@ -358,7 +358,7 @@ static void test_challenge(void **state)
         assert_int_equal(peer_of(&s->w, again)->state, PEER_AUTH);
         assert_null(peer_of(&s->w, again)->member);
         assert_ptr_equal(peer_of_member(m), peer_of(&s->w, c));
-        auth.nonce.data = peer_of(&s->w, again)->nonce;
+        auth.nonce.data = peer_of(&s->w, again)->challenge.nonce;
         assert_int_equal(ask(&s->w, again, MSG_AUTH, &auth.base), 0);
         assert_ptr_equal(peer_of(&s->w, again)->member, m);
         assert_null(peer_of(&s->w, c));

@@ -55,7 +55,7 @@ static void test_next_daemon(void **state)
         assert_int_equal(s->w.server.peers.n_adopted, 3);
         AWAIT(&s->w, s->w.server.peers.n_peers == 2);
         assert_int_equal(s->w.server.store.n_members, 2);
-        list_for_each (p, &s->w.server.peers.list, struct peer, link)
+        list_for_each (p, &s->w.server.peers.list, struct peer, links.all)
                 assert_string_equal(
                         peer_state_name(p), p->muted ? "waiting for exit" : "waiting to resume");
         refuse(s, "a", getpid(), facts->muted, WIRE_DENIED, "is ignored");

@@ -149,7 +149,7 @@ static void test_survives_a_restart(void **state)
         assert_true(t->limit_bytes == TENANT_LIMIT_NONE);
         assert_int_equal(t->set, option_bit(option_find(SECTION_TENANT, "limit")));
         t = tenantdb_find(&db, "b");
-        assert_true(id_list_has(&t->uids, 7) && t->uids.n == 2);
+        assert_true(id_list_has(&t->access.uids, 7) && t->access.uids.n == 2);
         assert_null(tenantdb_find(&db, "gone"));
         assert_int_equal(test_dir_count(state_dir), 2); /* and the lock */
         tenantdb_close(&db);
@@ -188,8 +188,9 @@ static void test_qos_survives_a_restart(void **state)
                 if (options[i].section == SECTION_TENANT)
                         assert_string_equal(option_format(&options[i], t, after),
                                 option_format(&options[i], &row, before));
-        assert_true(t->reserve_max_bytes == UINT64_C(3) << 30 && t->exclusive && t->share_group);
-        assert_true(t->max_wait_nsec == 250 * UINT64_C(1000000) && t->publish_uids.n == 2);
+        assert_true(t->reservation.max_bytes == UINT64_C(3) << 30 && t->exclusive &&
+                    t->access.share_group);
+        assert_true(t->max_wait_nsec == 250 * UINT64_C(1000000) && t->access.publish_uids.n == 2);
         assert_string_equal(t->placement, "device=host-1");
         tenantdb_close(&db);
         free(state_dir);

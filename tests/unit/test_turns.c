@@ -94,7 +94,7 @@ static void test_peers_in_turn(void **state)
         for (unsigned i = 0; i < N_MANY; i++)
                 many[i] = connect_client(&w, getpid(), NULL);
         for (unsigned i = 0; i < N_MANY; i++) {
-                before[i] = peer_of(&w, many[i])->n_requests;
+                before[i] = peer_of(&w, many[i])->counts.n_requests;
                 ping(many[i], MANY);
         }
         for (unsigned turn = 0; turn < 5 * N_MANY; turn++) {
@@ -102,7 +102,7 @@ static void test_peers_in_turn(void **state)
 
                 world_turn(&w);
                 for (unsigned i = 0; i < N_MANY; i++) {
-                        uint64_t n = peer_of(&w, many[i])->n_requests - before[i];
+                        uint64_t n = peer_of(&w, many[i])->counts.n_requests - before[i];
 
                         least = MIN(least, n);
                         most = MAX(most, n);
@@ -162,7 +162,7 @@ static void test_max_requests(void **state)
         ping(c, 30);
         world_turn(&w);
         world_turn(&w);
-        assert_false(peer_of(&w, c)->socket_events & UV_READABLE);
+        assert_false(peer_of(&w, c)->conn.socket_events & UV_READABLE);
         ping(other, 1);
         AWAIT(&w, other->status != UINT32_MAX);
         await_handled(&w, "a", before + 150);
@@ -258,7 +258,7 @@ static size_t pending_sum(struct world *w)
 {
         size_t sum = 0;
 
-        list_for_each (p, &w->server.peers.list, struct peer, link)
+        list_for_each (p, &w->server.peers.list, struct peer, links.all)
                 sum += p->out.bytes;
         return sum;
 }

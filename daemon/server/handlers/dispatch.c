@@ -61,7 +61,7 @@ static const char *broken_rule(
                 return "hello-first";
         if (p->state != PEER_NEW && is_hello)
                 return "hello-twice";
-        if (!is_hello && f->header.version != p->version)
+        if (!is_hello && f->header.version != p->conn.version)
                 return "bad-version";
         if (!info)
                 return NULL;
@@ -94,7 +94,7 @@ static void look_at_watched(struct tenancy *t, struct ns *ns)
 static void catch_up_all(struct server *s)
 {
         turns_begin_visits(s, TURNS_FIGURES_NSEC);
-        list_for_each (p, &s->peers.list, struct peer, link)
+        list_for_each (p, &s->peers.list, struct peer, links.all)
                 turns_visit(p, peer_catch_up);
         list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 list_for_each (ns, &t->tenant->namespaces, struct ns, link)
@@ -130,7 +130,7 @@ static int check_may_publish(struct request *rq, const struct msg_info *info)
         return detail_set(&rq->detail, -EACCES,
                 "uid %u may only look up in tenant %s: add it to the tenant's publish_uids, or one "
                 "of its groups to publish_gids",
-                (unsigned)rq->peer->uid, m->group->tenant->name);
+                (unsigned)rq->peer->identity.uid, m->group->tenant->name);
 }
 
 static bool only_reads(const struct request *rq, const struct msg_info *info)
@@ -199,7 +199,7 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
                 code = check_may_publish(&rq, info);
         if (code == 0)
                 code = check_may_change(&rq, info);
-        p->server->store.chronicle.by = p->who;
+        p->server->store.chronicle.by = p->identity.who;
         if (code == 0)
                 code = find_handler(info->type)(&rq);
         p->server->store.chronicle.by = NULL;
@@ -257,7 +257,7 @@ static void serve_frame(struct peer *p, const struct frame *f, const struct msg_
 {
         uint64_t start_nsec = clock_now_nsec();
 
-        p->n_requests++;
+        p->counts.n_requests++;
         turns_charge(p, 1);
         quiet_end(p->server);
         store_set_now(&p->server->store, server_now(p->server));
@@ -269,7 +269,7 @@ static void serve_frame(struct peer *p, const struct frame *f, const struct msg_
                         "this kvleased does not know the request: upgrade it");
         else if (p->state == PEER_AUTH && info->type != MSG_AUTH)
                 answer_refuse(p, &f->header, -EACCES, "answer the challenge first");
-        else if (p->resuming && !resume_allows(info->type))
+        else if (p->comeback.resuming && !resume_allows(info->type))
                 answer_refuse(p, &f->header, -EINVAL,
                         "the client resumes: what it has open comes first, then RESUMED");
         else if (parked_comes_behind(p, info->type) || !handle_timed(p, f, info, start_nsec))

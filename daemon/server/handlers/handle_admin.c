@@ -36,7 +36,7 @@
 
 static void count_peers(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
 {
-        list_for_each (p, &s->peers.list, struct peer, link) {
+        list_for_each (p, &s->peers.list, struct peer, links.all) {
                 reply->n_clients += p->member != NULL;
                 reply->peers_muted += p->muted;
                 if (ring_is_open(&p->ring)) {
@@ -219,7 +219,7 @@ int handle_ADMIN_STATUS(struct request *rq)
 /* The asker's uid in digits. Returns buf. */
 static char *peer_uid(const struct request *rq, char buf[UID_TEXT_MAX])
 {
-        snprintf(buf, UID_TEXT_MAX, "%u", (unsigned)rq->peer->uid);
+        snprintf(buf, UID_TEXT_MAX, "%u", (unsigned)rq->peer->identity.uid);
         return buf;
 }
 

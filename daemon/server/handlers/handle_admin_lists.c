@@ -130,24 +130,24 @@ static void show_options(const struct tenant_config *c, Kvlease__V1__AdminTenant
         row->priority = c->priority;
         row->max_clients = c->max_clients;
         row->max_pins = c->max_pins;
-        row->uids = (char *)c->uids.text;
-        row->gids = (char *)c->gids.text;
-        row->group = (char *)c->group;
+        row->uids = (char *)c->access.uids.text;
+        row->gids = (char *)c->access.gids.text;
+        row->group = (char *)c->access.group;
         row->class_ = (char *)config_class_names[c->class];
-        row->reserve_configured_bytes = c->reserve_bytes;
+        row->reserve_configured_bytes = c->reservation.bytes;
         row->reserve_min_bytes = tenant_reserve_min(c);
         row->reserve_max_bytes = tenant_reserve_max(c);
-        row->sizer = (char *)config_sizer_names[c->sizer];
-        row->schedule = (char *)c->schedule;
+        row->sizer = (char *)config_sizer_names[c->reservation.sizer];
+        row->schedule = (char *)c->reservation.schedule;
         row->when_full = (char *)config_when_full_names[c->when_full];
         row->max_wait_msec = c->max_wait_nsec / NSEC_PER_MSEC;
         row->burst = (char *)config_burst_names[c->burst];
-        row->lend_idle_reserve = c->lend_idle_reserve;
+        row->lend_idle_reserve = c->reservation.lends_idle;
         row->placement = (char *)c->placement;
         row->exclusive = c->exclusive;
-        row->share_group = c->share_group;
-        row->publish_uids = (char *)c->publish_uids.text;
-        row->publish_gids = (char *)c->publish_gids.text;
+        row->share_group = c->access.share_group;
+        row->publish_uids = (char *)c->access.publish_uids.text;
+        row->publish_gids = (char *)c->access.publish_gids.text;
         row->expire_sec = c->expire_nsec / NSEC_PER_SEC;
         row->expire_unused_sec = c->expire_unused_nsec / NSEC_PER_SEC;
         row->session_expire_sec = c->session_expire_nsec / NSEC_PER_SEC;
@@ -411,14 +411,14 @@ static void show_peer(struct peer *p, Kvlease__V1__AdminClient *row)
         uint64_t now = clock_now_nsec();
 
         row->state = (char *)peer_state_name(p);
-        row->state_sec = (now - p->state_nsec) / NSEC_PER_SEC;
-        row->heard_sec = (now - p->heard_nsec) / NSEC_PER_SEC;
-        row->connected_sec = (now - p->connected_nsec) / NSEC_PER_SEC;
-        row->requests = p->n_requests;
-        row->violations = p->n_violations;
-        row->late = p->late || p->condemned;
-        row->killed = p->condemned;
-        row->pending_bytes = p->pending_bytes;
+        row->state_sec = (now - p->times.state_nsec) / NSEC_PER_SEC;
+        row->heard_sec = (now - p->times.heard_nsec) / NSEC_PER_SEC;
+        row->connected_sec = (now - p->times.connected_nsec) / NSEC_PER_SEC;
+        row->requests = p->counts.n_requests;
+        row->violations = p->counts.n_violations;
+        row->late = p->recall.late || p->recall.condemned;
+        row->killed = p->recall.condemned;
+        row->pending_bytes = p->counts.pending_bytes;
         row->waiting =
                 p->waits[PENDING_LEASE].n + p->waits[PENDING_KEY].n + p->waits[PENDING_FETCH].n;
 }
@@ -434,9 +434,9 @@ static ProtobufCMessage *make_client(struct request *rq, void *object)
         kvlease__v1__admin_client__init(row);
         row->client_id = p->member->id;
         row->tenant = p->tenancy->config.name;
-        row->name = p->name;
-        row->pid = (uint32_t)p->pid;
-        row->uid = p->uid;
+        row->name = p->identity.name;
+        row->pid = (uint32_t)p->identity.pid;
+        row->uid = p->identity.uid;
         show_peer(p, row);
         row->metadata_only = p->member->metadata_only;
         row->safepoints = p->member->safepoints;
@@ -459,7 +459,7 @@ int handle_ADMIN_CLIENTS(struct request *rq)
         struct list_page page = {0};
         int r = list_check_tenant(rq, m);
 
-        list_for_each (p, &rq->server->peers.list, struct peer, link)
+        list_for_each (p, &rq->server->peers.list, struct peer, links.all)
                 if (r == 0 && p->member && p->member->id > m->after &&
                         list_wants(m, p->tenancy->config.name))
                         r = rows_add(&rows, p->member->id, p);

@@ -35,8 +35,8 @@ static void take_name(struct peer *p, const char *name)
         size_t n = 0;
 
         for (; name[n] && n < PEER_NAME_MAX; n++)
-                p->name[n] = name[n] >= ' ' && name[n] <= '~' ? name[n] : '?';
-        p->name[n] = '\0';
+                p->identity.name[n] = name[n] >= ' ' && name[n] <= '~' ? name[n] : '?';
+        p->identity.name[n] = '\0';
         peer_set_who(p);
 }
 
@@ -121,8 +121,8 @@ static void send_challenge(struct peer *p)
 {
         Kvlease__V1__ChallengeEvent event = KVLEASE__V1__CHALLENGE_EVENT__INIT;
 
-        event.nonce.data = p->nonce;
-        event.nonce.len = sizeof(p->nonce);
+        event.nonce.data = p->challenge.nonce;
+        event.nonce.len = sizeof(p->challenge.nonce);
         events_send(p, MSG_CHALLENGE, &event.base);
 }
 
@@ -132,23 +132,23 @@ static void send_challenge(struct peer *p)
  */
 static bool needs_challenge(const struct peer *p)
 {
-        return p->by_number || p->server->config.daemon.liveness == LIVENESS_CHALLENGE;
+        return p->challenge.by_number || p->server->config.daemon.liveness == LIVENESS_CHALLENGE;
 }
 
 /* The process at the other end is the one it says: its client is a client from now on. */
 static int activate(struct request *rq)
 {
         struct peer *p = rq->peer;
-        struct client_who who = {.pid = p->pid, .uid = p->uid};
+        struct client_who who = {.pid = p->identity.pid, .uid = p->identity.uid};
         int r;
 
-        memcpy(who.name, p->name, sizeof(who.name));
+        memcpy(who.name, p->identity.name, sizeof(who.name));
         if (peer_is_watcher(p))
                 r = 0;
-        else if (p->resume)
+        else if (p->comeback.resume)
                 r = resume_take(p, &rq->detail);
         else
-                r = client_record(p->member, &who, p->pidfd, &rq->detail);
+                r = client_record(p->member, &who, p->conn.pidfd, &rq->detail);
         if (r < 0)
                 return r;
         p->state = PEER_ACTIVE;
@@ -164,9 +164,10 @@ static int start_session(struct request *rq)
 
         if (peer_is_watcher(p) || !needs_challenge(p))
                 return activate(rq);
-        if (getrandom(p->nonce, sizeof(p->nonce), 0) != sizeof(p->nonce))
+        if (getrandom(p->challenge.nonce, sizeof(p->challenge.nonce), 0) !=
+                sizeof(p->challenge.nonce))
                 return -EIO;
-        r = inbound_pass_creds(&p->inbound, p->fd, true);
+        r = inbound_pass_creds(&p->conn.inbound, p->conn.fd, true);
         if (r < 0)
                 return detail_set(&rq->detail, -EIO, "SO_PASSCRED: %s", strerror(-r));
         p->state = PEER_AUTH;
@@ -177,10 +178,10 @@ static int start_session(struct request *rq)
 static void fill_hello(struct request *rq, Kvlease__V1__HelloReply *reply)
 {
         struct peer *p = rq->peer;
-        struct member *m = p->resume ? resume_member(p) : p->member;
-        const uint8_t *token = p->resume ? resume_token(p) : m ? m->resume_token : NULL;
+        struct member *m = p->comeback.resume ? resume_member(p) : p->member;
+        const uint8_t *token = p->comeback.resume ? resume_token(p) : m ? m->resume_token : NULL;
 
-        reply->version = p->version;
+        reply->version = p->conn.version;
         reply->boot_epoch = rq->server->store.boot_epoch;
         reply->auth_required = p->state == PEER_AUTH;
         if (!m)
@@ -200,7 +201,7 @@ int handle_HELLO(struct request *rq)
         const Kvlease__V1__HelloRequest *m = rq->message;
         Kvlease__V1__HelloReply *reply = rq->reply;
         struct peer *p = rq->peer;
-        uint16_t version = p->version;
+        uint16_t version = p->conn.version;
         int r;
 
         reply->daemon_version = (char *)KVLEASE_VERSION;
@@ -208,11 +209,11 @@ int handle_HELLO(struct request *rq)
         reply->max_version = PROTO_VERSION_MAX;
         take_name(p, m->client_name);
         r = agree_version(rq, m, &version);
-        if (r == 0 && p->refuse_code != 0)
-                r = detail_set(&rq->detail, p->refuse_code, "%s", p->refuse_detail);
+        if (r == 0 && p->refusal.code != 0)
+                r = detail_set(&rq->detail, p->refusal.code, "%s", p->refusal.detail);
         if (r == 0 && !peer_is_watcher(p))
                 r = m->resume_client != 0 ? resume_ask(rq, m) : join(rq, m);
-        p->version = version;
+        p->conn.version = version;
         if (r == 0)
                 r = start_session(rq);
         if (r == 0)
@@ -233,17 +234,18 @@ int handle_AUTH(struct request *rq)
                         &rq->detail, -EINVAL, "nothing was challenged on this connection");
         rq->after = close_after_reply;
         if (m->nonce.len != PEER_NONCE_SIZE ||
-                memcmp(m->nonce.data, p->nonce, PEER_NONCE_SIZE) != 0)
+                memcmp(m->nonce.data, p->challenge.nonce, PEER_NONCE_SIZE) != 0)
                 return detail_set(
                         &rq->detail, -EACCES, "the nonce is not the one of the challenge");
-        if (!p->sent_creds.present || p->sent_creds.pid != p->pid)
+        if (!p->challenge.sent_creds.present || p->challenge.sent_creds.pid != p->identity.pid)
                 return detail_set(&rq->detail, -EACCES,
                         "process %d answered the challenge, process %d connected: the same must do "
                         "both",
-                        (int)p->sent_creds.pid, (int)p->pid);
-        if (p->pidfd >= 0 && creds_pidfd_exited(p->pidfd))
-                return detail_set(&rq->detail, -EACCES, "process %d has exited", (int)p->pid);
-        if (inbound_pass_creds(&p->inbound, p->fd, false) < 0)
+                        (int)p->challenge.sent_creds.pid, (int)p->identity.pid);
+        if (p->conn.pidfd >= 0 && creds_pidfd_exited(p->conn.pidfd))
+                return detail_set(
+                        &rq->detail, -EACCES, "process %d has exited", (int)p->identity.pid);
+        if (inbound_pass_creds(&p->conn.inbound, p->conn.fd, false) < 0)
                 return -EIO;
         r = activate(rq);
         if (r == 0)

@@ -28,7 +28,7 @@ static void log_recall(const struct request *rq, const struct tenant *t, uint32_
 {
         char uid[16];
 
-        snprintf(uid, sizeof(uid), "%u", (unsigned)rq->peer->uid);
+        snprintf(uid, sizeof(uid), "%u", (unsigned)rq->peer->identity.uid);
         log_event(LEVEL_NOTICE, LOG_FIELDS({"TENANT", t->name}, {"PEER_UID", uid}),
                 "%" PRIu32 " extent sets of tenant %s are recalled, asked for by uid %s", n,
                 t->name, uid);

@@ -13,7 +13,7 @@ static void log_change(const struct request *rq, const char *what)
 {
         char uid[16];
 
-        snprintf(uid, sizeof(uid), "%u", (unsigned)rq->peer->uid);
+        snprintf(uid, sizeof(uid), "%u", (unsigned)rq->peer->identity.uid);
         log_event(LEVEL_NOTICE, LOG_FIELDS({"PEER_UID", uid}),
                 "recording the traffic in %s/traces was %s by uid %s",
                 rq->server->config.daemon.state_dir, what, uid);

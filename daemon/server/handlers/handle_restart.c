@@ -55,7 +55,7 @@ static bool is_lost(const struct server *s, const struct peer *p)
 
 static void count_clients(const struct server *s, Kvlease__V1__AdminRestartReply *reply)
 {
-        list_for_each (p, &s->peers.list, struct peer, link) {
+        list_for_each (p, &s->peers.list, struct peer, links.all) {
                 if (!p->member)
                         continue;
                 if (is_lost(s, p))

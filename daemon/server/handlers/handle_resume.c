@@ -13,7 +13,7 @@
 
 static int check_resuming(struct request *rq)
 {
-        if (rq->peer->resuming)
+        if (rq->peer->comeback.resuming)
                 return 0;
         return detail_set(&rq->detail, -EINVAL,
                 "nothing is resumed on this connection, or RESUMED was said already");
@@ -65,7 +65,7 @@ int handle_RESUMED(struct request *rq)
                 return r;
         client_token_settle(p->member);
         member_resumed(p->member);
-        p->resuming = false;
+        p->comeback.resuming = false;
         rq->after = catch_up_client;
         return 0;
 }

@@ -20,7 +20,7 @@
 /* So that the next handle is the one it had; -EEXIST. */
 static int want_handle(struct request *rq, struct attach *a, uint32_t wanted)
 {
-        if (!rq->peer->resuming)
+        if (!rq->peer->comeback.resuming)
                 return detail_set(&rq->detail, -EINVAL,
                         "wanted is %u: only a client that resumes may choose its handles", wanted);
         if (map_find(&a->sessions, wanted))

@@ -61,34 +61,14 @@ struct closing {
         struct attach *attach; /* borrowed; NULL: there is none */
 };
 
-struct peer {
-        struct list_link link, backlog_link, hello_link, unread_link, linger_link;
-        struct list_link parked_link, due_link; /* server.parked; server.due */
-        struct server *server;                  /* borrowed */
-        unsigned refs;
-        uint64_t id;
-        enum peer_state state;
-        enum listener_kind kind;
-        bool muted;
-        bool doomed;    /* ends at the next settle */
-        bool readable;  /* something came that wasn't received yet */
-        bool hung_up;   /* end of its stream was seen */
-        bool broken;    /* can't be written to */
-        bool exited;    /* its process has; what it said before is handled in slices */
-        bool held;      /* isn't read from until it takes its output */
-        bool backed_up; /* frames were left for the next turn */
-        bool by_number; /* pidfd was opened by number: it must answer a challenge */
-        bool is_behind; /* frames are handled once its ring was executed up to ring_goal */
-        bool adopted;   /* WAITING, and its member is one of the daemon before this one */
-        bool resuming;  /* goes on with a member that was another's: until RESUMED */
-        bool late;      /* was named for not giving recalled memory back */
-        bool condemned; /* SIGKILL was tried for that */
+/* The lists of the server that a peer may be on; those without a word of it are of struct peers. */
+struct peer_links {
+        struct list_link all, backlog, hello, unread, linger;
+        struct list_link parked, due; /* struct leases.parked, struct leases.due */
+};
 
-        struct tenancy *tenancy; /* borrowed; NULL: administration, or refused */
-        struct member *member;   /* owned, from hello to the end */
-        int refuse_code;         /* not 0: what HELLO will be answered */
-        char *refuse_detail;     /* owned */
-
+/* Its connection, and the process at the other end. */
+struct peer_conn {
         int fd, pidfd; /* owned; -1 */
         struct inbound inbound;
         uint64_t listener_id; /* struct listener.id it came by; 0: none */
@@ -96,34 +76,101 @@ struct peer {
         bool socket_open, process_open; /* handles hold a reference */
         int socket_events;
         struct frame_parser *parser; /* owned */
-        struct parked *parked;       /* of `waits`: the lease that was run, and waits; NULL: none */
-        struct pending_list waits[N_PENDING]; /* what it waits for, by kind */
-        struct closing closing;               /* its NS_CLOSE that isn't over */
-        struct outqueue out;
-        struct ring ring;               /* open from SHM_OPEN to the end */
-        uint64_t ring_goal;             /* a position in it */
-        uint32_t n_drained, drain_left; /* once it has hung up: receives; submissions to execute */
-        struct resume *resume;          /* owned; asked for, and not proven yet (resume.h); NULL */
-        uint64_t repeats_until;         /* requests up to this number were sent before it resumed */
-        uint64_t *missed; /* owned; ids of members that left while it was away; NULL: none */
-        uint32_t n_missed;
+        uint16_t version;            /* of the frames */
+};
 
-        uint16_t version; /* of the frames */
-        pid_t pid;
-        uid_t uid;
+/* What it has sent and submitted, and wasn't looked at yet. */
+struct peer_input {
+        bool readable;       /* something came that wasn't received yet */
+        bool hung_up;        /* end of its stream was seen */
+        bool backed_up;      /* frames were left for the next turn */
+        bool is_behind;      /* frames are handled once its ring was executed up to ring_goal */
+        uint64_t ring_goal;  /* a position in it */
+        uint32_t n_drained;  /* once it has hung up: receives, */
+        uint32_t drain_left; /* and submissions to execute */
+};
+
+/* Why it isn't let in. */
+struct peer_refusal {
+        int code;     /* not 0: what HELLO will be answered */
+        char *detail; /* owned */
+};
+
+/* A client that goes on after its connection ended (daemon/server/peers/resume.h). */
+struct peer_comeback {
+        bool adopted;           /* WAITING, and its member is one of the daemon before this one */
+        bool resuming;          /* goes on with a member that was another's: until RESUMED */
+        struct resume *resume;  /* owned; asked for, and not proven yet; NULL */
+        uint64_t repeats_until; /* requests up to this number were sent before it resumed */
+        uint64_t *missed;       /* owned; ids of members that left while it was away; NULL: none */
+        uint32_t n_missed;
+};
+
+/* That its process is who it says. */
+struct peer_challenge {
+        bool by_number;               /* pidfd was opened by number: it must answer a challenge */
         struct sock_creds sent_creds; /* of the bytes received last, while challenged */
         uint8_t nonce[PEER_NONCE_SIZE];
+};
+
+struct peer_identity {
+        pid_t pid;
+        uid_t uid;
         char name[PEER_NAME_MAX + 1]; /* printable */
         char who[PEER_WHO_MAX];       /* "process 12 (decoder)", "uid 0": for people */
+};
 
+struct peer_counts {
         size_t pending_bytes; /* as counted last (pending.h) */
         uint64_t n_requests, n_violations;
+};
+
+struct peer_times {
         uint64_t connected_nsec;
         uint64_t state_nsec;    /* when it came to be what peer_state_name() says, but for "not
                                    reading" */
         uint64_t heard_nsec;    /* when it asked for something last */
         uint64_t pressure_nsec; /* when it was told of pressure last */
         uint64_t linger_until_nsec;
+};
+
+/* It doesn't give back memory that is recalled (daemon/server/waits/recalls.h). */
+struct peer_recall {
+        bool late;      /* was named for it */
+        bool condemned; /* SIGKILL was tried for it */
+};
+
+struct peer {
+        struct peer_links links;
+        struct server *server; /* borrowed */
+        unsigned refs;
+        uint64_t id;
+        enum peer_state state;
+        enum listener_kind kind;
+        bool muted;
+        bool doomed; /* ends at the next settle */
+        bool broken; /* can't be written to */
+        bool exited; /* its process has; what it said before is handled in slices */
+        bool held;   /* isn't read from until it takes its output */
+
+        struct tenancy *tenancy; /* borrowed; NULL: administration, or refused */
+        struct member *member;   /* owned, from hello to the end */
+        struct peer_identity identity;
+        struct peer_refusal refusal;
+        struct peer_challenge challenge;
+        struct peer_comeback comeback;
+
+        struct peer_conn conn;
+        struct peer_input input;
+        struct outqueue out;
+        struct ring ring;      /* open from SHM_OPEN to the end */
+        struct parked *parked; /* of `waits`: the lease that was run, and waits; NULL: none */
+        struct pending_list waits[N_PENDING]; /* what it waits for, by kind */
+        struct closing closing;               /* its NS_CLOSE that isn't over */
+
+        struct peer_counts counts;
+        struct peer_times times;
+        struct peer_recall recall;
         struct chore leaving; /* while it is LEAVING, and before that once it has exited */
 };
 

@@ -33,11 +33,11 @@ struct peers_wiring {
 
 struct peers {
         const struct peers_wiring *wiring;
-        struct list_link list;      /* struct peer.link: all of them */
-        struct list_link backlog;   /* struct peer.backlog_link: of no tenant, has work */
-        struct list_link hellos;    /* struct peer.hello_link: not introduced yet, oldest first */
-        struct list_link unread;    /* struct peer.unread_link: waits for what no event tells */
-        struct list_link lingering; /* struct peer.linger_link: dead, what it held isn't reused */
+        struct list_link list;      /* struct peer.links.all: all of them */
+        struct list_link backlog;   /* struct peer.links.backlog: of no tenant, has work */
+        struct list_link hellos;    /* struct peer.links.hello: not introduced yet, oldest first */
+        struct list_link unread;    /* struct peer.links.unread: waits for what no event tells */
+        struct list_link lingering; /* struct peer.links.linger: dead, what it held isn't reused */
         unsigned look_msec;         /* until those in `unread` are looked at next */
         uint64_t n_starved;         /* replies the kernel took late, descriptors being under way */
         uint32_t n_peers, n_refused;

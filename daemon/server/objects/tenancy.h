@@ -20,7 +20,7 @@ struct tenant;
 /* A tenant's requests that wait for their turn (daemon/server/peers/turns.h). */
 struct turns {
         struct list_link link;    /* server.turns.due or, paused, server.turns.paused */
-        struct list_link waiting; /* struct peer.backlog_link: have work, the next first */
+        struct list_link waiting; /* struct peer.links.backlog: have work, the next first */
         uint64_t owes_nsec;       /* taken beyond its time */
         uint64_t visit_nsec;      /* left of the visits under way */
         bool paused;

@@ -12,8 +12,8 @@
 
 /* Leases that wait (parked.c). */
 struct leases {
-        struct list_link parked;    /* struct peer.parked_link: has a lease that waits */
-        struct list_link due;       /* struct peer.due_link: of these, to be tried again */
+        struct list_link parked;    /* struct peer.links.parked: has a lease that waits */
+        struct list_link due;       /* struct peer.links.due: of these, to be tried again */
         uv_timer_t timer;           /* runs while a lease waits for room */
         bool room_came;             /* something came free since the last round of tries began */
         bool in_round, is_retrying; /* a round of tries is under way; so is one of its tries */

@@ -20,7 +20,7 @@ void answer_send(struct request *rq, uint16_t type, uint64_t seq)
 {
         struct peer *p = rq->peer;
         uint8_t *out = rq->server->scratch.out;
-        int n = msg_pack(out, p->version, type, FRAME_REPLY, seq, rq->n_fds, rq->reply);
+        int n = msg_pack(out, p->conn.version, type, FRAME_REPLY, seq, rq->n_fds, rq->reply);
 
         assert(n > 0); /* every list in a reply is bounded by its handler */
         peer_send(p, out, (size_t)n, rq->fds, rq->n_fds);

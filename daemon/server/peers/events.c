@@ -14,7 +14,7 @@ void events_send(struct peer *p, uint16_t type, const ProtobufCMessage *event)
         int n;
 
         assert(protobuf_c_message_get_packed_size(event) <= sizeof(buf) - FRAME_HEADER_SIZE);
-        n = msg_pack(buf, p->version, type, FRAME_EVENT, 0, 0, event);
+        n = msg_pack(buf, p->conn.version, type, FRAME_EVENT, 0, 0, event);
         assert(n > 0);
         peer_send(p, buf, (size_t)n, NULL, 0);
 }
@@ -45,7 +45,7 @@ static void send_notice(struct peer *p, Kvlease__V1__NoticeEvent__Kind kind, uin
 
 void events_to_all(struct server *s, Kvlease__V1__NoticeEvent__Kind kind, const char *detail)
 {
-        list_for_each (p, &s->peers.list, struct peer, link)
+        list_for_each (p, &s->peers.list, struct peer, links.all)
                 send_notice(p, kind, 0, 0, detail);
 }
 
@@ -58,10 +58,10 @@ static void tell_left(struct peer *p, uint64_t id)
 /* Without memory it isn't told. */
 static void note_left(struct peer *p, uint64_t id)
 {
-        if (!p->missed)
-                p->missed = calloc(EVENTS_MISSED_MAX, sizeof(*p->missed));
-        if (p->missed && p->n_missed < EVENTS_MISSED_MAX)
-                p->missed[p->n_missed++] = id;
+        if (!p->comeback.missed)
+                p->comeback.missed = calloc(EVENTS_MISSED_MAX, sizeof(*p->comeback.missed));
+        if (p->comeback.missed && p->comeback.n_missed < EVENTS_MISSED_MAX)
+                p->comeback.missed[p->comeback.n_missed++] = id;
 }
 
 void events_member_left(struct member *m)
@@ -87,10 +87,10 @@ void events_tell_again(struct peer *p)
                 if (a->version_epoch != a->ns->version_epoch)
                         send_notice(p, KVLEASE__V1__NOTICE_EVENT__KIND__NS_STALE, a->id, 0,
                                 "the namespace has another version");
-        for (uint32_t i = 0; i < p->n_missed; i++)
-                tell_left(p, p->missed[i]);
-        free(TAKE(p->missed));
-        p->n_missed = 0;
+        for (uint32_t i = 0; i < p->comeback.n_missed; i++)
+                tell_left(p, p->comeback.missed[i]);
+        free(TAKE(p->comeback.missed));
+        p->comeback.n_missed = 0;
 }
 
 static void on_pressure(struct ns *ns, void *data)
@@ -100,9 +100,10 @@ static void on_pressure(struct ns *ns, void *data)
         list_for_each (a, &ns->attachments, struct attach, ns_link) {
                 struct peer *p = peer_of_member(a->member);
 
-                if (p->pressure_nsec > 0 && now - p->pressure_nsec < EVENTS_PRESSURE_NSEC)
+                if (p->times.pressure_nsec > 0 &&
+                        now - p->times.pressure_nsec < EVENTS_PRESSURE_NSEC)
                         continue;
-                p->pressure_nsec = now;
+                p->times.pressure_nsec = now;
                 send_notice(p, KVLEASE__V1__NOTICE_EVENT__KIND__PRESSURE, a->id, 0,
                         "memory is short: free pages that are not needed");
         }

@@ -60,7 +60,7 @@ void peer_leave(struct peer *p)
         /* Its row goes last, as rows of its namespaces name it: a daemon that comes in between
          * doesn't wait for it to resume. */
         client_mute(p->member);
-        list_remove(&p->linger_link);
+        list_remove(&p->links.linger);
         peer_retire(p, PEER_LEAVING);
         p->leaving.work = leave;
         chore_queue(&p->leaving, p->tenancy->tenant);
@@ -103,8 +103,8 @@ static void await_grace(struct server *s)
 
         if (uv_is_closing((uv_handle_t *)&s->peers.grace_timer))
                 return;
-        list_for_each (p, &s->peers.lingering, struct peer, linger_link)
-                first = MIN(first, p->linger_until_nsec);
+        list_for_each (p, &s->peers.lingering, struct peer, links.linger)
+                first = MIN(first, p->times.linger_until_nsec);
         if (first != UINT64_MAX)
                 uv_timer_start(&s->peers.grace_timer, on_grace_over,
                         (first > now ? first - now : 0) / NSEC_PER_MSEC + 1, 0);
@@ -115,8 +115,8 @@ static void on_grace_over(uv_timer_t *timer)
         struct server *s = container_of(timer, struct server, peers.grace_timer);
         uint64_t now = clock_now_nsec();
 
-        list_for_each_safe (p, &s->peers.lingering, struct peer, linger_link)
-                if (p->linger_until_nsec <= now)
+        list_for_each_safe (p, &s->peers.lingering, struct peer, links.linger)
+                if (p->times.linger_until_nsec <= now)
                         peer_leave(p);
         await_grace(s);
 }
@@ -130,9 +130,9 @@ static bool linger(struct peer *p)
         if (grace == 0)
                 return false;
         member_linger(p->member);
-        p->linger_until_nsec = clock_now_nsec() + grace;
+        p->times.linger_until_nsec = clock_now_nsec() + grace;
         peer_retire(p, PEER_LINGERING);
-        list_append(&s->peers.lingering, &p->linger_link);
+        list_append(&s->peers.lingering, &p->links.linger);
         await_grace(s);
         return true;
 }

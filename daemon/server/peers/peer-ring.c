@@ -11,7 +11,7 @@
 bool peer_may_submit(const struct peer *p)
 {
         return ring_is_open(&p->ring) && p->member && p->state == PEER_ACTIVE && !p->muted &&
-               !p->doomed && !p->resuming && !peer_awaits_drop(p);
+               !p->doomed && !p->comeback.resuming && !peer_awaits_drop(p);
 }
 
 uint32_t peer_take_submissions(struct peer *p, uint32_t budget)
@@ -41,13 +41,13 @@ bool peer_has_submitted_first(struct peer *p)
 {
         if (!peer_may_submit(p))
                 return true;
-        if (!p->is_behind)
-                p->ring_goal = ring_tail(&p->ring);
-        p->is_behind = !ring_is_at(&p->ring, p->ring_goal);
-        if (p->is_behind)
+        if (!p->input.is_behind)
+                p->input.ring_goal = ring_tail(&p->ring);
+        p->input.is_behind = !ring_is_at(&p->ring, p->input.ring_goal);
+        if (p->input.is_behind)
                 (void)peer_take_submissions(p, SHM_SUB_ENTRIES);
-        p->is_behind = peer_may_submit(p) && !ring_is_at(&p->ring, p->ring_goal);
-        return !p->is_behind || turns_ends(p) == UINT64_MAX;
+        p->input.is_behind = peer_may_submit(p) && !ring_is_at(&p->ring, p->input.ring_goal);
+        return !p->input.is_behind || turns_ends(p) == UINT64_MAX;
 }
 
 void peer_catch_up(struct peer *p)

@@ -19,8 +19,8 @@ static void on_hello_timeout(uv_timer_t *timer)
         uint64_t now = clock_now_nsec(), timeout = s->config.daemon.hello_timeout_nsec;
         struct peer *p;
 
-        while ((p = list_first(&s->peers.hellos, struct peer, hello_link)) &&
-                now - p->connected_nsec >= timeout)
+        while ((p = list_first(&s->peers.hellos, struct peer, links.hello)) &&
+                now - p->times.connected_nsec >= timeout)
                 peer_end(p);
         if (p)
                 peers_await_hello(s);
@@ -28,8 +28,8 @@ static void on_hello_timeout(uv_timer_t *timer)
 
 void peers_await_hello(struct server *s)
 {
-        const struct peer *oldest = list_first(&s->peers.hellos, struct peer, hello_link);
-        uint64_t age = clock_now_nsec() - oldest->connected_nsec;
+        const struct peer *oldest = list_first(&s->peers.hellos, struct peer, links.hello);
+        uint64_t age = clock_now_nsec() - oldest->times.connected_nsec;
         uint64_t timeout = s->config.daemon.hello_timeout_nsec, left = timeout - MIN(age, timeout);
 
         uv_timer_start(&s->peers.hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
@@ -46,7 +46,7 @@ static void on_look(uv_timer_t *timer)
 
         list_take_all(&s->peers.unread, &turn);
         while (!list_is_empty(&turn))
-                peer_look(list_first(&turn, struct peer, unread_link));
+                peer_look(list_first(&turn, struct peer, links.unread));
         if (list_is_empty(&s->peers.unread))
                 return;
         s->peers.look_msec = next_msec;
@@ -57,9 +57,9 @@ void peer_look_later(struct peer *p)
 {
         struct server *s = p->server;
 
-        if (!list_is_empty(&p->unread_link) || uv_is_closing((uv_handle_t *)&s->peers.look_timer))
+        if (!list_is_empty(&p->links.unread) || uv_is_closing((uv_handle_t *)&s->peers.look_timer))
                 return;
-        list_append(&s->peers.unread, &p->unread_link);
+        list_append(&s->peers.unread, &p->links.unread);
         if (uv_is_active((uv_handle_t *)&s->peers.look_timer) &&
                 uv_timer_get_due_in(&s->peers.look_timer) <= LOOK_MIN_MSEC)
                 return;
@@ -74,7 +74,7 @@ void peers_note_drained(struct server *s)
 {
         if (!s->life.stopping || s->tenancies.n_changes > 0)
                 return;
-        list_for_each (p, &s->peers.list, struct peer, link)
+        list_for_each (p, &s->peers.list, struct peer, links.all)
                 if (p->state != PEER_GONE && !outqueue_is_empty(&p->out))
                         return;
         uv_stop(&s->loop.uv);
@@ -82,7 +82,7 @@ void peers_note_drained(struct server *s)
 
 void peers_flush(struct server *s)
 {
-        list_for_each_safe (p, &s->peers.list, struct peer, link)
+        list_for_each_safe (p, &s->peers.list, struct peer, links.all)
                 peer_flush(p);
 }
 

@@ -10,19 +10,21 @@
 void peer_set_who(struct peer *p)
 {
         if (p->tenancy)
-                snprintf(p->who, sizeof(p->who), "process %d%s%s%s", (int)p->pid,
-                        p->name[0] ? " (" : "", p->name, p->name[0] ? ")" : "");
+                snprintf(p->identity.who, sizeof(p->identity.who), "process %d%s%s%s",
+                        (int)p->identity.pid, p->identity.name[0] ? " (" : "", p->identity.name,
+                        p->identity.name[0] ? ")" : "");
         else
-                snprintf(p->who, sizeof(p->who), "uid %u", (unsigned)p->uid);
+                snprintf(p->identity.who, sizeof(p->identity.who), "uid %u",
+                        (unsigned)p->identity.uid);
 }
 
 static const char *end_reason(const struct peer *p)
 {
         if (p->muted || p->doomed)
                 return "broke the protocol";
-        if (p->adopted)
+        if (p->comeback.adopted)
                 return "did not come back";
-        if (peer_is_waiting(p) || (p->pidfd >= 0 && creds_pidfd_exited(p->pidfd)))
+        if (peer_is_waiting(p) || (p->conn.pidfd >= 0 && creds_pidfd_exited(p->conn.pidfd)))
                 return "exited";
         return "hung up";
 }
@@ -31,7 +33,7 @@ void peer_note_end(struct peer *p, const char *why)
 {
         server_note(p->server, &(struct chronicle_note){.kind = EVENT_CLIENT,
                                        .tenant = p->tenancy->config.name,
-                                       .by = p->who,
+                                       .by = p->identity.who,
                                        .reason = why ? why : end_reason(p)});
 }
 
@@ -39,7 +41,7 @@ void peer_note_violation(struct peer *p, const char *rule)
 {
         server_note(p->server, &(struct chronicle_note){.kind = EVENT_VIOLATION,
                                        .tenant = p->tenancy ? p->tenancy->config.name : NULL,
-                                       .by = p->who,
+                                       .by = p->identity.who,
                                        .reason = rule});
 }
 
@@ -52,7 +54,8 @@ void peer_update_rights(struct peer *p)
         if (!config || !p->member)
                 return;
         if (access_has_publishers(config)) {
-                may = p->fd >= 0 && creds_get(p->fd, &c) == 0 && access_may_publish(config, &c);
+                may = p->conn.fd >= 0 && creds_get(p->conn.fd, &c) == 0 &&
+                      access_may_publish(config, &c);
                 creds_deinit(&c);
         }
         if (may == p->member->read_only)

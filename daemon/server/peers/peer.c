@@ -47,47 +47,48 @@ static void peer_unref(struct peer *p)
         if (--p->refs > 0)
                 return;
         assert(p->state == PEER_GONE);
-        free(p->refuse_detail);
-        free(p->missed);
+        free(p->refusal.detail);
+        free(p->comeback.missed);
         free(p);
 }
 
 static void on_socket_closed(uv_handle_t *handle)
 {
-        peer_unref(container_of((uv_poll_t *)handle, struct peer, socket));
+        peer_unref(container_of((uv_poll_t *)handle, struct peer, conn.socket));
 }
 
 static void on_process_closed(uv_handle_t *handle)
 {
-        peer_unref(container_of((uv_poll_t *)handle, struct peer, process));
+        peer_unref(container_of((uv_poll_t *)handle, struct peer, conn.process));
 }
 
 /* Stops listening to the stream and forgets what is in it. */
 static void close_socket(struct peer *p)
 {
-        if (p->socket_open)
-                uv_close((uv_handle_t *)&p->socket, on_socket_closed);
-        p->socket_open = false;
-        endings_close(p->server, &p->inbound, fd_take(&p->fd), p->tenancy, p->listener_id);
+        if (p->conn.socket_open)
+                uv_close((uv_handle_t *)&p->conn.socket, on_socket_closed);
+        p->conn.socket_open = false;
+        endings_close(
+                p->server, &p->conn.inbound, fd_take(&p->conn.fd), p->tenancy, p->conn.listener_id);
         outqueue_clear(&p->out);
-        if (p->parser)
-                frame_parser_deinit(p->parser);
-        free(p->parser);
-        p->parser = NULL;
+        if (p->conn.parser)
+                frame_parser_deinit(p->conn.parser);
+        free(p->conn.parser);
+        p->conn.parser = NULL;
 }
 
 static void close_process(struct peer *p)
 {
-        if (p->process_open)
-                uv_close((uv_handle_t *)&p->process, on_process_closed);
-        p->process_open = false;
-        p->pidfd = fd_close(p->pidfd);
+        if (p->conn.process_open)
+                uv_close((uv_handle_t *)&p->conn.process, on_process_closed);
+        p->conn.process_open = false;
+        p->conn.pidfd = fd_close(p->conn.pidfd);
 }
 
 void peer_introduced(struct peer *p)
 {
-        p->state_nsec = clock_now_nsec();
-        list_remove(&p->hello_link);
+        p->times.state_nsec = clock_now_nsec();
+        list_remove(&p->links.hello);
 }
 
 /* What it held goes back, the rest of its group is told. */
@@ -120,22 +121,22 @@ static void stop_waiting(struct peer *p)
 /* It waits to resume, or not any more. */
 static void count_adopted(struct peer *p, bool is_adopted)
 {
-        p->server->peers.n_adopted += is_adopted - p->adopted;
+        p->server->peers.n_adopted += is_adopted - p->comeback.adopted;
         if (p->tenancy)
-                p->tenancy->n_adopted += is_adopted - p->adopted;
-        p->adopted = is_adopted;
+                p->tenancy->n_adopted += is_adopted - p->comeback.adopted;
+        p->comeback.adopted = is_adopted;
 }
 
 void peer_retire(struct peer *p, enum peer_state state)
 {
         p->state = state;
-        p->state_nsec = clock_now_nsec();
+        p->times.state_nsec = clock_now_nsec();
         stop_waiting(p);
         close_socket(p);
         close_process(p);
         count_adopted(p, false);
-        list_remove(&p->backlog_link);
-        list_remove(&p->unread_link);
+        list_remove(&p->links.backlog);
+        list_remove(&p->links.unread);
         pending_recount(p);
         peers_note_drained(p->server);
 }
@@ -163,13 +164,13 @@ void peer_end(struct peer *p)
                 p->tenancy->n_peers--;
         p->tenancy = NULL;
         s->peers.n_peers--;
-        s->peers.n_refused -= p->refuse_code != 0;
+        s->peers.n_refused -= p->refusal.code != 0;
         s->peers.n_monitors -= p->kind == LISTEN_MONITOR;
-        list_remove(&p->link);
-        list_remove(&p->backlog_link);
-        list_remove(&p->hello_link);
-        list_remove(&p->unread_link);
-        list_remove(&p->linger_link);
+        list_remove(&p->links.all);
+        list_remove(&p->links.backlog);
+        list_remove(&p->links.hello);
+        list_remove(&p->links.unread);
+        list_remove(&p->links.linger);
         peers_note_drained(s);
         if (p->kind == LISTEN_ADMIN && s->life.serving)
                 (void)admin_fds_hold(s);
@@ -178,25 +179,25 @@ void peer_end(struct peer *p)
 
 static int watch_process(struct peer *p)
 {
-        int r = uv_poll_init(&p->server->loop.uv, &p->process, p->pidfd);
+        int r = uv_poll_init(&p->server->loop.uv, &p->conn.process, p->conn.pidfd);
 
         if (r < 0)
                 return r;
-        p->process_open = true;
+        p->conn.process_open = true;
         p->refs++;
-        return uv_poll_start(&p->process, UV_READABLE, on_exit_seen);
+        return uv_poll_start(&p->conn.process, UV_READABLE, on_exit_seen);
 }
 
 static int start_handles(struct peer *p)
 {
         uv_loop_t *loop = &p->server->loop.uv;
-        int r = uv_poll_init(loop, &p->socket, p->fd);
+        int r = uv_poll_init(loop, &p->conn.socket, p->conn.fd);
 
         if (r < 0)
                 return r;
-        p->socket_open = true;
+        p->conn.socket_open = true;
         p->refs++;
-        return p->pidfd < 0 ? 0 : watch_process(p);
+        return p->conn.pidfd < 0 ? 0 : watch_process(p);
 }
 
 static struct peer *peer_alloc(struct server *s, const struct peer_origin *origin)
@@ -205,38 +206,38 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
 
         if (!p)
                 return NULL;
-        p->parser = malloc(sizeof(*p->parser));
-        p->refuse_detail = origin->refuse_code ? strdup(origin->refuse_detail) : NULL;
-        if (!p->parser || (origin->refuse_code && !p->refuse_detail)) {
-                free(p->parser);
-                free(p->refuse_detail);
+        p->conn.parser = malloc(sizeof(*p->conn.parser));
+        p->refusal.detail = origin->refuse_code ? strdup(origin->refuse_detail) : NULL;
+        if (!p->conn.parser || (origin->refuse_code && !p->refusal.detail)) {
+                free(p->conn.parser);
+                free(p->refusal.detail);
                 free(p);
                 return NULL;
         }
-        frame_parser_init(p->parser);
+        frame_parser_init(p->conn.parser);
         outqueue_init(&p->out);
         p->server = s;
         p->refs = 1;
         p->id = ++s->peers.last_id;
-        p->version = PROTO_VERSION_MAX;
-        p->connected_nsec = p->state_nsec = p->heard_nsec = clock_now_nsec();
+        p->conn.version = PROTO_VERSION_MAX;
+        p->times.connected_nsec = p->times.state_nsec = p->times.heard_nsec = clock_now_nsec();
         p->kind = origin->kind;
-        p->listener_id = origin->listener_id;
-        p->pid = origin->pid;
-        p->uid = origin->uid;
-        p->by_number = origin->by_number;
-        p->drain_left = SHM_SUB_ENTRIES;
-        p->refuse_code = origin->refuse_code;
+        p->conn.listener_id = origin->listener_id;
+        p->identity.pid = origin->pid;
+        p->identity.uid = origin->uid;
+        p->challenge.by_number = origin->by_number;
+        p->input.drain_left = SHM_SUB_ENTRIES;
+        p->refusal.code = origin->refuse_code;
         p->tenancy = origin->refuse_code ? NULL : origin->tenancy;
         peer_set_who(p);
-        list_init(&p->link);
-        list_init(&p->backlog_link);
-        list_init(&p->hello_link);
-        list_init(&p->unread_link);
-        list_init(&p->linger_link);
+        list_init(&p->links.all);
+        list_init(&p->links.backlog);
+        list_init(&p->links.hello);
+        list_init(&p->links.unread);
+        list_init(&p->links.linger);
         chore_init(&p->leaving);
-        list_init(&p->parked_link);
-        list_init(&p->due_link);
+        list_init(&p->links.parked);
+        list_init(&p->links.due);
         pending_init(p);
         return p;
 }
@@ -251,17 +252,17 @@ static bool waits_for_answer(const struct peer *p)
 static void update_poll(struct peer *p)
 {
         /* Who was heard and isn't to be read is heard again when it is served. */
-        bool waits = turns_are_paused(p) && !list_is_empty(&p->backlog_link);
+        bool waits = turns_are_paused(p) && !list_is_empty(&p->links.backlog);
         int events = waits ? 0 : UV_DISCONNECT;
 
-        if (!p->held && !waits && !waits_for_answer(p) && !p->inbound.tainted)
+        if (!p->held && !waits && !waits_for_answer(p) && !p->conn.inbound.tainted)
                 events |= UV_READABLE;
         if (!p->out.starved && !outqueue_is_held(&p->out, keeping_passed(p->server)))
                 events |= UV_WRITABLE;
-        if (events == p->socket_events)
+        if (events == p->conn.socket_events)
                 return;
-        p->socket_events = events;
-        uv_poll_start(&p->socket, events, on_socket);
+        p->conn.socket_events = events;
+        uv_poll_start(&p->conn.socket, events, on_socket);
 }
 
 int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pidfd,
@@ -275,22 +276,22 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
                 fd_close(pidfd);
                 return -ENOMEM;
         }
-        p->fd = fd;
-        p->pidfd = pidfd;
-        list_append(&s->peers.list, &p->link);
+        p->conn.fd = fd;
+        p->conn.pidfd = pidfd;
+        list_append(&s->peers.list, &p->links.all);
         s->peers.n_peers++;
-        s->peers.n_refused += p->refuse_code != 0;
+        s->peers.n_refused += p->refusal.code != 0;
         s->peers.n_monitors += p->kind == LISTEN_MONITOR;
         if (p->tenancy)
                 p->tenancy->n_peers++;
-        r = inbound_init(&p->inbound, fd);
+        r = inbound_init(&p->conn.inbound, fd);
         if (r == 0)
                 r = start_handles(p);
         if (r < 0) {
                 peer_end(p);
                 return r;
         }
-        list_append(&s->peers.hellos, &p->hello_link);
+        list_append(&s->peers.hellos, &p->links.hello);
         peers_await_hello(s);
         update_poll(p);
         *ret_peer = p;
@@ -307,12 +308,12 @@ int peer_adopt(
                 fd_close(pidfd);
                 return -ENOMEM;
         }
-        p->fd = -1;
-        p->pidfd = pidfd;
+        p->conn.fd = -1;
+        p->conn.pidfd = pidfd;
         p->state = PEER_WAITING;
         count_adopted(p, true);
         close_socket(p); /* there is none: its parser goes */
-        list_append(&s->peers.list, &p->link);
+        list_append(&s->peers.list, &p->links.all);
         s->peers.n_peers++;
         p->tenancy->n_peers++;
         r = pidfd < 0 ? 0 : watch_process(p);
@@ -330,8 +331,8 @@ void peer_schedule(struct peer *p)
                 return;
         if (p->tenancy)
                 turns_queue(p);
-        else if (list_is_empty(&p->backlog_link))
-                list_append(&p->server->peers.backlog, &p->backlog_link);
+        else if (list_is_empty(&p->links.backlog))
+                list_append(&p->server->peers.backlog, &p->links.backlog);
         loop_kick(&p->server->loop);
 }
 
@@ -349,14 +350,14 @@ static bool keeps_pages(const struct peer *p)
 /* Descriptors that it hasn't taken keep memory as what it has mapped does. */
 static bool holds_memory(struct peer *p)
 {
-        return keeps_pages(p) || (p->fd >= 0 && outqueue_unread_fds(&p->out, p->fd) > 0);
+        return keeps_pages(p) || (p->conn.fd >= 0 && outqueue_unread_fds(&p->out, p->conn.fd) > 0);
 }
 
 /* What it sends is drained from now on. */
 static void mute(struct peer *p)
 {
         if (!p->muted)
-                p->state_nsec = clock_now_nsec();
+                p->times.state_nsec = clock_now_nsec();
         p->muted = true;
         p->held = false;
         if (p->member)
@@ -365,14 +366,14 @@ static void mute(struct peer *p)
 
 void peer_violation(struct peer *p, const char *rule)
 {
-        p->n_violations++;
+        p->counts.n_violations++;
         p->server->peers.n_violations++;
         calls_note_violation(&p->server->calls, rule);
         peer_note_violation(p, rule);
         if (log_first_of(rule)) {
                 char pid[16];
 
-                snprintf(pid, sizeof(pid), "%d", (int)p->pid);
+                snprintf(pid, sizeof(pid), "%d", (int)p->identity.pid);
                 log_message(LOG_VIOLATION,
                         LOG_FIELDS({"RULE", rule}, {"PEER_PID", pid},
                                 {"TENANT", p->tenancy ? p->tenancy->config.name : ""}),
@@ -399,7 +400,7 @@ static void note_starved(struct peer *p)
 
 void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned n_fds)
 {
-        bool is_mute = p->muted || p->doomed || p->broken || p->fd < 0;
+        bool is_mute = p->muted || p->doomed || p->broken || p->conn.fd < 0;
         uint64_t ticket;
         int r;
 
@@ -412,7 +413,7 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
         if (ticket > 0)
                 r = outqueue_hold(&p->out, ticket, frame, len, fds, n_fds);
         else
-                r = outqueue_send(&p->out, p->fd, frame, len, fds, n_fds);
+                r = outqueue_send(&p->out, p->conn.fd, frame, len, fds, n_fds);
         if (r == -ENOBUFS) {
                 peer_violation(p, "not-reading");
         } else if (r < 0) {
@@ -428,12 +429,13 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
 /* Whether frames that were received may be handled now. */
 static bool may_handle(struct peer *p)
 {
-        if (p->muted || p->doomed || waits_for_answer(p) || p->state == PEER_CLOSING || !p->parser)
+        if (p->muted || p->doomed || waits_for_answer(p) || p->state == PEER_CLOSING ||
+                !p->conn.parser)
                 return false;
         pending_recount(p);
         p->held = p->out.bytes > pending_hold_bytes(p) ||
                   (p->out.n_fds_unread >= OUTQUEUE_MAX_UNREAD_FDS && !p->broken &&
-                          outqueue_unread_fds(&p->out, p->fd) >= OUTQUEUE_MAX_UNREAD_FDS);
+                          outqueue_unread_fds(&p->out, p->conn.fd) >= OUTQUEUE_MAX_UNREAD_FDS);
         return !p->held;
 }
 
@@ -443,17 +445,17 @@ static void process(struct peer *p, unsigned max)
         const char *rule = "bad-frame";
         struct frame f;
 
-        p->backed_up = false;
+        p->input.backed_up = false;
         for (unsigned i = 0; may_handle(p); i++) {
                 int r;
 
                 if (i == max || (i > 0 && max < UINT32_MAX && !turns_go_on(p)) ||
                         !peer_has_submitted_first(p)) {
-                        p->backed_up = true;
+                        p->input.backed_up = true;
                         peer_schedule(p);
                         return;
                 }
-                r = frame_parser_next(p->parser, &f, &rule);
+                r = frame_parser_next(p->conn.parser, &f, &rule);
                 if (r < 0)
                         peer_violation(p, rule);
                 if (r <= 0)
@@ -465,37 +467,37 @@ static void process(struct peer *p, unsigned max)
 /* One receive. False where there is nothing to be had any more now. */
 static bool receive(struct peer *p)
 {
-        struct sock_creds *creds = p->state == PEER_AUTH ? &p->sent_creds : NULL;
+        struct sock_creds *creds = p->state == PEER_AUTH ? &p->challenge.sent_creds : NULL;
         ssize_t n;
 
-        if (p->inbound.tainted)
+        if (p->conn.inbound.tainted)
                 return false;
         if (p->muted || p->state == PEER_CLOSING)
-                frame_parser_deinit(p->parser); /* drained and ignored */
-        n = inbound_receive(&p->inbound, p->fd, p->parser, creds);
+                frame_parser_deinit(p->conn.parser); /* drained and ignored */
+        n = inbound_receive(&p->conn.inbound, p->conn.fd, p->conn.parser, creds);
         if (n == -EAGAIN || n == -ENOBUFS)
                 return false;
         if (n == -EPROTO)
                 peer_violation(p, "fds");
         else if (n <= 0)
-                p->hung_up = true;
+                p->input.hung_up = true;
         return n > 0;
 }
 
 static void begin_drain(struct peer *p)
 {
         /* Who goes on elsewhere takes its completions there. */
-        p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->process_open ||
-                        creds_pidfd_exited(p->pidfd);
+        p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->conn.process_open ||
+                        creds_pidfd_exited(p->conn.pidfd);
         pending_drop(p, PENDING_DROP);
         pending_drop(p, PENDING_TENANT);
 }
 
 static bool receive_rest(struct peer *p)
 {
-        if (p->backed_up || p->n_drained >= DRAIN_RECEIVES || p->doomed || !receive(p))
+        if (p->input.backed_up || p->input.n_drained >= DRAIN_RECEIVES || p->doomed || !receive(p))
                 return false;
-        p->n_drained++;
+        p->input.n_drained++;
         return true;
 }
 
@@ -506,10 +508,10 @@ static bool drain(struct peer *p)
         do
                 process(p, ALL_FRAMES);
         while (receive_rest(p));
-        if (p->backed_up)
+        if (p->input.backed_up)
                 return false;
-        p->drain_left -= peer_take_submissions(p, p->drain_left);
-        return p->drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring) ||
+        p->input.drain_left -= peer_take_submissions(p, p->input.drain_left);
+        return p->input.drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring) ||
                turns_go_on(p);
 }
 
@@ -518,10 +520,11 @@ static bool drain_slice(struct peer *p)
 {
         begin_drain(p);
         process(p, EXITED_FRAMES);
-        if (receive_rest(p) || p->backed_up)
+        if (receive_rest(p) || p->input.backed_up)
                 return false;
-        p->drain_left -= peer_take_submissions(p, MIN(p->drain_left, EXITED_SUBMISSIONS));
-        return p->drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring);
+        p->input.drain_left -=
+                peer_take_submissions(p, MIN(p->input.drain_left, EXITED_SUBMISSIONS));
+        return p->input.drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring);
 }
 
 /* The stream is over. What it maps stays pinned until its process is. */
@@ -529,21 +532,21 @@ static void hang_up(struct peer *p)
 {
         if (p->state == PEER_WAITING)
                 return;
-        if (!holds_memory(p) || !p->process_open) {
+        if (!holds_memory(p) || !p->conn.process_open) {
                 peer_leave(p);
                 return;
         }
         if (!keeps_pages(p)) {
                 /* It shut down alone, or the kernel is about to throw away what it didn't read. */
-                uv_poll_stop(&p->socket);
-                p->socket_events = 0;
+                uv_poll_stop(&p->conn.socket);
+                p->conn.socket_events = 0;
                 peer_look_later(p);
                 return;
         }
         p->state = PEER_WAITING;
-        p->state_nsec = clock_now_nsec();
-        list_remove(&p->backlog_link);
-        list_remove(&p->unread_link);
+        p->times.state_nsec = clock_now_nsec();
+        list_remove(&p->links.backlog);
+        list_remove(&p->links.unread);
         close_socket(p);
         pending_recount(p);
         peers_note_drained(p->server);
@@ -552,7 +555,7 @@ static void hang_up(struct peer *p)
 /* A goodbye that leaves descriptors in the socket would let the next connection leave more. */
 static bool may_close(struct peer *p)
 {
-        return outqueue_is_empty(&p->out) && outqueue_unread_fds(&p->out, p->fd) == 0;
+        return outqueue_is_empty(&p->out) && outqueue_unread_fds(&p->out, p->conn.fd) == 0;
 }
 
 /* Whether it waits for what no event tells. */
@@ -566,11 +569,11 @@ static void settle(struct peer *p)
 {
         if (p->state == PEER_GONE || peer_is_waiting(p) || p->exited)
                 return;
-        if (p->hung_up || p->broken)
+        if (p->input.hung_up || p->broken)
                 pending_drop(p, PENDING_LEASE);
         else if (p->muted || p->doomed)
                 stop_waiting(p);
-        if (p->hung_up || p->broken) {
+        if (p->input.hung_up || p->broken) {
                 p->broken = true; /* replies to what is drained go nowhere */
                 outqueue_clear(&p->out);
                 if (!drain(p)) {
@@ -593,7 +596,7 @@ static void settle(struct peer *p)
 
 static void flush(struct peer *p)
 {
-        if (outqueue_flush(&p->out, p->fd, keeping_passed(p->server)) < 0)
+        if (outqueue_flush(&p->out, p->conn.fd, keeping_passed(p->server)) < 0)
                 p->broken = true;
         pending_recount(p);
         if (outqueue_is_empty(&p->out))
@@ -605,17 +608,17 @@ static void flush(struct peer *p)
 
 static void on_socket(uv_poll_t *handle, int status, int events)
 {
-        struct peer *p = container_of(handle, struct peer, socket);
+        struct peer *p = container_of(handle, struct peer, conn.socket);
 
         p->refs++;
         if (status < 0)
-                p->hung_up = true;
+                p->input.hung_up = true;
         if (events & UV_WRITABLE)
                 flush(p);
         if (events & UV_READABLE)
-                p->readable = true;
+                p->input.readable = true;
         else if (events & UV_DISCONNECT)
-                p->hung_up = true;
+                p->input.hung_up = true;
         if (!p->tenancy) {
                 peer_turn(p);
         } else {
@@ -651,7 +654,7 @@ static bool handle_rest(struct chore *c, uint64_t budget)
  * they are handled a slice at a time. */
 static void on_exit_seen(uv_poll_t *handle, int status, int events)
 {
-        struct peer *p = container_of(handle, struct peer, process);
+        struct peer *p = container_of(handle, struct peer, conn.process);
         uint64_t began = clock_now_nsec();
         struct tenancy *t = p->tenancy;
 
@@ -677,7 +680,7 @@ static void on_exit_seen(uv_poll_t *handle, int status, int events)
 
 bool peer_has_hung_up(struct peer *p)
 {
-        struct pollfd poll_fd = {.fd = p->fd, .events = POLLRDHUP};
+        struct pollfd poll_fd = {.fd = p->conn.fd, .events = POLLRDHUP};
         struct tenancy *turn_of = p->server->turns.of;
 
         if (peer_is_waiting(p) || p->state == PEER_GONE)
@@ -695,7 +698,7 @@ bool peer_has_hung_up(struct peer *p)
         if (poll(&poll_fd, 1, 0) <= 0 || !(poll_fd.revents & (POLLHUP | POLLRDHUP | POLLERR)))
                 return false;
         p->refs++;
-        p->hung_up = true;
+        p->input.hung_up = true;
         p->server->turns.of = NULL; /* all at once */
         settle(p);
         p->server->turns.of = turn_of;
@@ -714,7 +717,7 @@ void peer_flush(struct peer *p)
 void peer_look(struct peer *p)
 {
         p->refs++;
-        list_remove(&p->unread_link);
+        list_remove(&p->links.unread);
         if (p->out.starved)
                 flush(p);
         peer_schedule(p);
@@ -723,17 +726,18 @@ void peer_look(struct peer *p)
 
 void peer_turn(struct peer *p)
 {
-        bool readable = p->readable;
+        bool readable = p->input.readable;
 
         p->server->peers.wiring->on_visit(p->server);
         p->refs++;
-        p->readable = false;
-        list_remove(&p->backlog_link);
+        p->input.readable = false;
+        list_remove(&p->links.backlog);
         peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
         if (pending_go_on(p, PENDING_LEASE, PEER_FRAMES_PER_TURN))
                 peer_schedule(p);
         /* While frames wait for the next turn nothing is received over them. */
-        if (readable && !p->hung_up && !p->backed_up && !waits_for_answer(p) && p->fd >= 0)
+        if (readable && !p->input.hung_up && !p->input.backed_up && !waits_for_answer(p) &&
+                p->conn.fd >= 0)
                 receive(p);
         process(p, PEER_FRAMES_PER_TURN);
         settle(p);
@@ -743,19 +747,19 @@ void peer_turn(struct peer *p)
 void peer_feed(struct peer *p, const uint8_t *data, size_t n)
 {
         p->refs++;
-        while (n > 0 && p->parser && !p->doomed && !p->muted && p->state != PEER_CLOSING) {
+        while (n > 0 && p->conn.parser && !p->doomed && !p->muted && p->state != PEER_CLOSING) {
                 size_t room;
                 uint8_t *space;
 
                 process(p, UINT32_MAX);
-                if (!p->parser || p->held || p->doomed)
+                if (!p->conn.parser || p->held || p->doomed)
                         break;
-                space = frame_parser_space(p->parser, &room);
+                space = frame_parser_space(p->conn.parser, &room);
                 room = MIN(room, n);
                 if (room == 0)
                         break;
                 memcpy(space, data, room);
-                frame_parser_fed(p->parser, room, NULL, 0);
+                frame_parser_fed(p->conn.parser, room, NULL, 0);
                 data += room;
                 n -= room;
         }
@@ -766,7 +770,7 @@ void peer_feed(struct peer *p, const uint8_t *data, size_t n)
 
 const char *peer_state_name(const struct peer *p)
 {
-        if (p->state == PEER_WAITING && p->adopted && !p->muted)
+        if (p->state == PEER_WAITING && p->comeback.adopted && !p->muted)
                 return "waiting to resume";
         if (p->state == PEER_WAITING)
                 return "waiting for exit";

@@ -18,10 +18,10 @@ void pending_recount(struct peer *p)
 {
         size_t bytes = p->tenancy ? pending_of(p) : 0;
 
-        p->server->peers.pending_bytes += bytes - p->pending_bytes;
+        p->server->peers.pending_bytes += bytes - p->counts.pending_bytes;
         if (p->tenancy)
-                p->tenancy->pending_bytes += bytes - p->pending_bytes;
-        p->pending_bytes = bytes;
+                p->tenancy->pending_bytes += bytes - p->counts.pending_bytes;
+        p->counts.pending_bytes = bytes;
 }
 
 size_t pending_left(const struct peer *p)
@@ -53,7 +53,7 @@ static struct peer *find_largest(struct server *s)
 {
         struct peer *largest = NULL;
 
-        list_for_each (p, &s->peers.list, struct peer, link)
+        list_for_each (p, &s->peers.list, struct peer, links.all)
                 if (p->tenancy && p->out.bytes > 0 && (!largest || is_larger(p, largest)))
                         largest = p;
         return largest;

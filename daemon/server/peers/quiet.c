@@ -22,7 +22,7 @@ static void look_at_ring(struct peer *p)
 void peers_look_at_rings(struct server *s)
 {
         turns_begin_visits(s, s->turns.share_nsec);
-        list_for_each (p, &s->peers.list, struct peer, link)
+        list_for_each (p, &s->peers.list, struct peer, links.all)
                 if (ring_is_open(&p->ring))
                         turns_visit(p, look_at_ring);
 }

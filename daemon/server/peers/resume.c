@@ -95,7 +95,7 @@ static void say_culprit(struct peer *p)
         log_warning(
                 "client %llu of tenant %s (%s) is not taken over, as earlier kvleaseds died while "
                 "they served it or others of its tenant: what it has stays until it exits",
-                (unsigned long long)p->member->id, p->tenancy->config.name, p->who);
+                (unsigned long long)p->member->id, p->tenancy->config.name, p->identity.who);
         peer_note_end(p, "kvleased died serving it");
 }
 
@@ -118,7 +118,7 @@ static int adopt_member(struct server *s, struct member *m)
         r = peer_adopt(s, &origin, pidfd < 0 ? -1 : pidfd, &p);
         if (r < 0)
                 return r;
-        memcpy(p->name, who.name, sizeof(p->name));
+        memcpy(p->identity.name, who.name, sizeof(p->identity.name));
         peer_set_who(p);
         p->member = m;
         m->server_data = p;
@@ -161,8 +161,8 @@ int resume_adopt(struct server *s, struct detail *d)
 
 void resume_end_exited(struct server *s)
 {
-        list_for_each_safe (p, &s->peers.list, struct peer, link)
-                if (p->adopted && p->pidfd < 0)
+        list_for_each_safe (p, &s->peers.list, struct peer, links.all)
+                if (p->comeback.adopted && p->conn.pidfd < 0)
                         peer_exited(p);
 }
 
@@ -181,28 +181,28 @@ static struct member *find_member(const struct tenant *t, uint64_t id)
 /* Is it the process of the client, which lives? */
 static bool is_same_process(const struct peer *p, const struct peer *old)
 {
-        return p->pid > 0 && p->pid == old->pid && old->pidfd >= 0 &&
-               !creds_pidfd_exited(old->pidfd);
+        return p->identity.pid > 0 && p->identity.pid == old->identity.pid &&
+               old->conn.pidfd >= 0 && !creds_pidfd_exited(old->conn.pidfd);
 }
 
 /* Somebody tries what isn't his. */
 static int refuse_forged(struct peer *p, int code, const char *why, struct detail *d)
 {
-        p->n_violations++;
+        p->counts.n_violations++;
         p->server->peers.n_violations++;
         calls_note_violation(&p->server->calls, "resume");
         if (log_first_of("resume"))
                 log_message(LOG_VIOLATION, LOG_FIELDS({"RULE", "resume"}),
                         "process %d may not go on as a client of tenant %s: %s; more of this kind "
                         "is only counted",
-                        (int)p->pid, p->tenancy->config.name, why);
+                        (int)p->identity.pid, p->tenancy->config.name, why);
         return detail_set(d, code, "%s", why);
 }
 
 /* 0 with the member. */
 static int check(struct peer *p, struct member **ret_member, struct detail *d)
 {
-        struct resume *resume = p->resume;
+        struct resume *resume = p->comeback.resume;
         struct member *m = find_member(p->tenancy->tenant, resume->client);
         struct peer *old = m ? peer_of_member(m) : NULL;
         bool has_token = m && client_token_is(m, resume->presented);
@@ -248,15 +248,16 @@ int resume_ask(struct request *rq, const Kvlease__V1__HelloRequest *m)
                 return detail_set(&rq->detail, -EMSGSIZE,
                         "the request names %zu pending ones: at most %d are allowed", m->n_pending,
                         RESUME_MAX_PENDING);
-        p->resume = malloc(sizeof(*p->resume) + m->n_pending * sizeof(*m->pending));
-        if (!p->resume)
+        p->comeback.resume =
+                malloc(sizeof(*p->comeback.resume) + m->n_pending * sizeof(*m->pending));
+        if (!p->comeback.resume)
                 return -ENOMEM;
-        p->resume->client = m->resume_client;
-        memcpy(p->resume->presented, m->resume_token.data, CLIENT_TOKEN_BYTES);
-        client_token_random(p->resume->fresh);
-        p->resume->n_pending = (uint32_t)m->n_pending;
+        p->comeback.resume->client = m->resume_client;
+        memcpy(p->comeback.resume->presented, m->resume_token.data, CLIENT_TOKEN_BYTES);
+        client_token_random(p->comeback.resume->fresh);
+        p->comeback.resume->n_pending = (uint32_t)m->n_pending;
         if (m->n_pending > 0)
-                memcpy(p->resume->pending, m->pending, m->n_pending * sizeof(*m->pending));
+                memcpy(p->comeback.resume->pending, m->pending, m->n_pending * sizeof(*m->pending));
         r = check(p, &unused, &rq->detail);
         if (r != 0)
                 resume_drop(p);
@@ -272,10 +273,10 @@ static void move_member(struct peer *p, struct peer *old)
         p->member->server_data = p;
         p->ring = old->ring;
         old->ring = (struct ring){0};
-        p->missed = TAKE(old->missed);
-        p->n_missed = old->n_missed;
-        p->n_requests += old->n_requests;
-        p->n_violations += old->n_violations;
+        p->comeback.missed = TAKE(old->comeback.missed);
+        p->comeback.n_missed = old->comeback.n_missed;
+        p->counts.n_requests += old->counts.n_requests;
+        p->counts.n_violations += old->counts.n_violations;
         peer_end(old);
 }
 
@@ -283,7 +284,7 @@ static void move_member(struct peer *p, struct peer *old)
 static void undo(struct peer *p, uint64_t *pending, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)
-                p->repeats_until = MAX(p->repeats_until, pending[i]);
+                p->comeback.repeats_until = MAX(p->comeback.repeats_until, pending[i]);
         member_undo(p->member, pending, n);
         list_for_each (a, &p->member->attachments, struct attach, member_link)
                 sessions_close_all(a, server_now(p->server));
@@ -298,11 +299,11 @@ int resume_take(struct peer *p, struct detail *d)
         if (r != 0)
                 return r;
         (void)culprit_serve(&p->server->store, m->group->tenant->mark, m->id); /* the frame's */
-        p->server->peers.n_resumed += peer_of_member(m)->adopted;
-        resume = TAKE(p->resume);
+        p->server->peers.n_resumed += peer_of_member(m)->comeback.adopted;
+        resume = TAKE(p->comeback.resume);
         client_token_renew(m, resume->presented, resume->fresh);
         move_member(p, peer_of_member(m));
-        p->resuming = true;
+        p->comeback.resuming = true;
         undo(p, resume->pending, resume->n_pending);
         free(resume);
         peer_update_rights(p);
@@ -312,18 +313,18 @@ int resume_take(struct peer *p, struct detail *d)
 
 struct member *resume_member(const struct peer *p)
 {
-        return find_member(p->tenancy->tenant, p->resume->client);
+        return find_member(p->tenancy->tenant, p->comeback.resume->client);
 }
 
 const uint8_t *resume_token(const struct peer *p)
 {
-        return p->resume->fresh;
+        return p->comeback.resume->fresh;
 }
 
 void resume_drop(struct peer *p)
 {
-        free(p->resume);
-        p->resume = NULL;
+        free(p->comeback.resume);
+        p->comeback.resume = NULL;
 }
 
 bool resume_allows(uint16_t type)

@@ -42,11 +42,11 @@ int resume_adopt(struct server *s, struct detail *d);
  * that, end. */
 void resume_end_exited(struct server *s);
 
-/* 0: p->resume is set; -ESTALE: no such client, or not its token; -EACCES: not its process, or
- * ignored, or it has another connection; -EMSGSIZE, -EINVAL; -ENOMEM. */
+/* 0: p->comeback.resume is set; -ESTALE: no such client, or not its token; -EACCES: not its
+ * process, or ignored, or it has another connection; -EMSGSIZE, -EINVAL; -ENOMEM. */
 int resume_ask(struct request *rq, const Kvlease__V1__HelloRequest *m);
 
-/* 0: the member is p's, p->resume is NULL; as resume_ask(). */
+/* 0: the member is p's, p->comeback.resume is NULL; as resume_ask(). */
 int resume_take(struct peer *p, struct detail *d);
 
 /* The client that it wants to be; NULL where that has gone meanwhile. Borrowed. */

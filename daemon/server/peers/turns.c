@@ -107,7 +107,7 @@ static void serve(struct server *s, struct tenancy *t)
                         pause_tenancy(t, now);
                         break;
                 }
-                p = list_first(&u->waiting, struct peer, backlog_link);
+                p = list_first(&u->waiting, struct peer, links.backlog);
                 if (!p)
                         break;
                 peer_turn(p);
@@ -162,8 +162,8 @@ void turns_queue(struct peer *p)
 {
         struct turns *u = &p->tenancy->turns;
 
-        if (list_is_empty(&p->backlog_link))
-                list_append(&u->waiting, &p->backlog_link);
+        if (list_is_empty(&p->links.backlog))
+                list_append(&u->waiting, &p->links.backlog);
         if (!u->paused && list_is_empty(&u->link))
                 list_append(&p->server->turns.due, &u->link);
 }
@@ -252,11 +252,11 @@ void turns_charge(struct peer *p, uint32_t n)
 {
         struct tenancy *t = p->tenancy;
 
-        p->heard_nsec = clock_now_nsec();
+        p->times.heard_nsec = clock_now_nsec();
         if (!t)
                 return;
         t->turns.n_requests += n;
-        bucket_take(&t->turns.requests, request_limit(t), n, p->heard_nsec);
+        bucket_take(&t->turns.requests, request_limit(t), n, p->times.heard_nsec);
 }
 
 bool turns_are_paused(const struct peer *p)
@@ -319,8 +319,8 @@ void turns_drop(struct tenancy *t)
 {
         struct peer *p;
 
-        while ((p = list_first(&t->turns.waiting, struct peer, backlog_link)))
-                list_remove(&p->backlog_link);
+        while ((p = list_first(&t->turns.waiting, struct peer, links.backlog)))
+                list_remove(&p->links.backlog);
         list_remove(&t->turns.link);
 }
 

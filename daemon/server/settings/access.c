@@ -106,19 +106,20 @@ static bool is_listed(const struct id_list *uids, const struct id_list *gids, co
 
 bool access_has_publishers(const struct tenant_config *t)
 {
-        return t->publish_uids.n > 0 || t->publish_gids.n > 0;
+        return t->access.publish_uids.n > 0 || t->access.publish_gids.n > 0;
 }
 
 bool access_may_publish(const struct tenant_config *t, const struct creds *c)
 {
-        return !access_has_publishers(t) || is_listed(&t->publish_uids, &t->publish_gids, c);
+        return !access_has_publishers(t) ||
+               is_listed(&t->access.publish_uids, &t->access.publish_gids, c);
 }
 
 int access_tenant(const struct tenant_config *t, const struct creds *c, struct detail *d)
 {
-        if (t->uids.n == 0 && t->gids.n == 0)
+        if (t->access.uids.n == 0 && t->access.gids.n == 0)
                 return 0;
-        if (is_listed(&t->uids, &t->gids, c))
+        if (is_listed(&t->access.uids, &t->access.gids, c))
                 return 0;
         return detail_set(d, -EACCES,
                 "uid %u is not allowed by tenant %s: add it to the tenant's uids, or one of its "

@@ -76,6 +76,23 @@ struct device_config {
 #define TENANT_PINS_MAX      1000000000 /* a uint32_t; not tuned */
 #define TENANT_PLACEMENT_MAX (sizeof("device=") - 1 + DEVICE_NAME_MAX)
 
+/* What of a device is kept for a tenant. */
+struct reservation_config {
+        uint64_t bytes;
+        uint64_t min_bytes, max_bytes; /* TENANT_RESERVE_AUTO */
+        unsigned sizer;                /* enum sizing_mode */
+        char schedule[TENANT_SCHEDULE_MAX + 1];
+        bool lends_idle;
+};
+
+/* Who may be a tenant's client, and publish. */
+struct access_config {
+        bool share_group;
+        struct id_list uids, gids;
+        struct id_list publish_uids, publish_gids;
+        char group[CONFIG_GROUP_MAX + 1];
+};
+
 struct tenant_config {
         uint64_t set;
         char name[TENANT_NAME_MAX + 1];
@@ -84,11 +101,7 @@ struct tenant_config {
         uint32_t weight, priority, max_clients, max_pins;
         uint32_t max_connects, max_requests; /* a second; 0: no limit */
         unsigned class, when_full, burst;    /* enums of core/tenant.h */
-        uint64_t reserve_bytes;
-        uint64_t reserve_min_bytes, reserve_max_bytes; /* TENANT_RESERVE_AUTO */
-        unsigned sizer;                                /* enum sizing_mode */
-        char schedule[TENANT_SCHEDULE_MAX + 1];
-        bool lend_idle_reserve;
+        struct reservation_config reservation;
         uint64_t max_wait_nsec;
         unsigned evict;                           /* index into config_tenant_evict_names */
         uint64_t expire_nsec, expire_unused_nsec; /* 0: never */
@@ -97,10 +110,8 @@ struct tenant_config {
         uint32_t prefetch_steps;                  /* pages; 0: nothing is guessed */
         char warm_tags[TENANT_WARM_TAGS_MAX + 1];
         char placement[TENANT_PLACEMENT_MAX + 1];
-        bool exclusive, share_group;
-        struct id_list uids, gids;
-        struct id_list publish_uids, publish_gids;
-        char group[CONFIG_GROUP_MAX + 1];
+        bool exclusive;
+        struct access_config access;
 };
 
 /* Tenants by name, in order of appearance. */

@@ -192,25 +192,25 @@ const struct option options[] = {
                 .help = "'pinned': has a reservation that nobody else can use up; 'dynamic': "
                         "shares "
                         "what isn't reserved."},
-        {SECTION_TENANT, "reserve", OPTION_BYTES, AT(tenant_config, reserve_bytes), 0,
+        {SECTION_TENANT, "reserve", OPTION_BYTES, AT(tenant_config, reservation.bytes), 0,
                 1024 * 1024 * GIB, .default_text = "0", .reloadable = true,
                 .help = "Bytes reserved for a pinned tenant, in whole extents, over all devices it "
                         "is placed on. With a sizer: to begin with."},
-        {SECTION_TENANT, "reserve_min", OPTION_BYTES, AT(tenant_config, reserve_min_bytes), 0,
+        {SECTION_TENANT, "reserve_min", OPTION_BYTES, AT(tenant_config, reservation.min_bytes), 0,
                 1024 * 1024 * GIB, .word = "auto", .word_value = TENANT_RESERVE_AUTO,
                 .default_text = "auto", .reloadable = true,
                 .help = "What the sizer reserves at least. 'auto': as 'reserve'."},
-        {SECTION_TENANT, "reserve_max", OPTION_BYTES, AT(tenant_config, reserve_max_bytes), 0,
+        {SECTION_TENANT, "reserve_max", OPTION_BYTES, AT(tenant_config, reservation.max_bytes), 0,
                 1024 * 1024 * GIB, .word = "auto", .word_value = TENANT_RESERVE_AUTO,
                 .default_text = "auto", .reloadable = true,
                 .help = "What the sizer reserves at most. 'auto': as 'reserve'."},
-        {SECTION_TENANT, "sizer", OPTION_ENUM, AT(tenant_config, sizer),
+        {SECTION_TENANT, "sizer", OPTION_ENUM, AT(tenant_config, reservation.sizer),
                 .choices = config_sizer_names, .default_text = "off", .reloadable = true,
                 .help = "Whether the reservation follows the tenant's demand between reserve_min "
                         "and "
                         "reserve_max; 'dry-run' only says what it would do ('kvleasectl "
                         "regions')."},
-        {SECTION_TENANT, "schedule", OPTION_TEXT, AT(tenant_config, schedule), 0,
+        {SECTION_TENANT, "schedule", OPTION_TEXT, AT(tenant_config, reservation.schedule), 0,
                 TENANT_SCHEDULE_MAX, .default_text = "", .reloadable = true,
                 .help = "Other minima and maxima by time of day, local time: '08:00-20:00 "
                         "8GiB-16GiB, 20:00-22:30 4GiB-8GiB'. Without a sizer the minimum is what "
@@ -220,8 +220,9 @@ const struct option options[] = {
                 .choices = config_burst_names, .default_text = "pool", .reloadable = true,
                 .help = "Beyond its reservation a pinned tenant uses what all share ('pool'), or "
                         "keeps to it ('queue')."},
-        {SECTION_TENANT, "lend_idle_reserve", OPTION_BOOL, AT(tenant_config, lend_idle_reserve),
-                .default_text = "off", .reloadable = true,
+        {SECTION_TENANT, "lend_idle_reserve", OPTION_BOOL,
+                AT(tenant_config, reservation.lends_idle), .default_text = "off",
+                .reloadable = true,
                 .help = "Others may use what a pinned tenant has reserved and doesn't hold, if "
                         "their "
                         "engines keep safe points: it is taken back when it is needed, which takes "
@@ -275,17 +276,17 @@ const struct option options[] = {
         {SECTION_TENANT, "exclusive", OPTION_BOOL, AT(tenant_config, exclusive),
                 .default_text = "off", .reloadable = true,
                 .help = "No other tenant on the devices this one is on."},
-        {SECTION_TENANT, "share_group", OPTION_BOOL, AT(tenant_config, share_group),
+        {SECTION_TENANT, "share_group", OPTION_BOOL, AT(tenant_config, access.share_group),
                 .default_text = "off", .reloadable = true,
                 .help = "The tenant is shared by clients of several others: they find it by its "
                         "own "
                         "socket alone, never through the default one."},
-        {SECTION_TENANT, "publish_uids", OPTION_UIDS, AT(tenant_config, publish_uids),
+        {SECTION_TENANT, "publish_uids", OPTION_UIDS, AT(tenant_config, access.publish_uids),
                 .default_text = "", .reloadable = true,
                 .help = "Users whose clients may lease, publish and invalidate. Where both "
                         "publish_uids and publish_gids are empty, all clients may; the others only "
                         "look up."},
-        {SECTION_TENANT, "publish_gids", OPTION_GIDS, AT(tenant_config, publish_gids),
+        {SECTION_TENANT, "publish_gids", OPTION_GIDS, AT(tenant_config, access.publish_gids),
                 .default_text = "", .reloadable = true,
                 .help = "Groups whose members' clients may, too."},
         {SECTION_TENANT, "max_clients", OPTION_UINT, AT(tenant_config, max_clients), 1,
@@ -309,17 +310,17 @@ const struct option options[] = {
                         "handled, those in shared memory included; what is beyond waits. Hits in "
                         "shared memory are no requests. Without it tenants share the daemon's "
                         "time evenly."},
-        {SECTION_TENANT, "uids", OPTION_UIDS, AT(tenant_config, uids), .default_text = "",
+        {SECTION_TENANT, "uids", OPTION_UIDS, AT(tenant_config, access.uids), .default_text = "",
                 .reloadable = true,
                 .help = "Users that may use the tenant's socket, and who find it through the "
                         "default socket: names or numbers, separated by commas."},
-        {SECTION_TENANT, "gids", OPTION_GIDS, AT(tenant_config, gids), .default_text = "",
+        {SECTION_TENANT, "gids", OPTION_GIDS, AT(tenant_config, access.gids), .default_text = "",
                 .reloadable = true,
                 .help = "Groups whose members may use the tenant's socket. Where both uids and "
                         "gids "
                         "are empty, whoever reaches the socket may; where both are given, either "
                         "will do."},
-        {SECTION_TENANT, "group", OPTION_TEXT, AT(tenant_config, group), 0, CONFIG_GROUP_MAX,
+        {SECTION_TENANT, "group", OPTION_TEXT, AT(tenant_config, access.group), 0, CONFIG_GROUP_MAX,
                 .default_text = "", .reloadable = true,
                 .help = "Owning group (name or number) of the directory of the tenant's socket, "
                         "which others can't enter. Empty: the daemon's own."},

@@ -32,14 +32,14 @@ int placement_parse(const char *text, enum place_policy *ret_policy, const char 
 
 uint64_t tenant_reserve_min(const struct tenant_config *c)
 {
-        return c->reserve_min_bytes == TENANT_RESERVE_AUTO ? c->reserve_bytes
-                                                           : c->reserve_min_bytes;
+        return c->reservation.min_bytes == TENANT_RESERVE_AUTO ? c->reservation.bytes
+                                                               : c->reservation.min_bytes;
 }
 
 uint64_t tenant_reserve_max(const struct tenant_config *c)
 {
-        return c->reserve_max_bytes == TENANT_RESERVE_AUTO ? c->reserve_bytes
-                                                           : c->reserve_max_bytes;
+        return c->reservation.max_bytes == TENANT_RESERVE_AUTO ? c->reservation.bytes
+                                                               : c->reservation.max_bytes;
 }
 
 /* What a tenant without a reservation can't have. */
@@ -47,15 +47,15 @@ static int check_dynamic(const struct tenant_config *c, struct detail *d)
 {
         const char *key = NULL;
 
-        if (c->reserve_bytes > 0)
+        if (c->reservation.bytes > 0)
                 key = "reserve";
         else if (tenant_reserve_min(c) > 0)
                 key = "reserve_min";
         else if (tenant_reserve_max(c) > 0)
                 key = "reserve_max";
-        else if (c->sizer != SIZING_OFF)
+        else if (c->reservation.sizer != SIZING_OFF)
                 key = "sizer";
-        else if (c->schedule[0])
+        else if (c->reservation.schedule[0])
                 key = "schedule";
         return !key ? 0
                     : detail_set(d, -EINVAL,
@@ -69,19 +69,19 @@ static int check_range(const struct tenant_config *c, struct detail *d)
         uint64_t min = tenant_reserve_min(c), max = tenant_reserve_max(c);
         char a[FORMAT_BYTES_MAX], b[FORMAT_BYTES_MAX];
 
-        if (min > max && c->reserve_min_bytes != TENANT_RESERVE_AUTO &&
-                c->reserve_max_bytes != TENANT_RESERVE_AUTO)
+        if (min > max && c->reservation.min_bytes != TENANT_RESERVE_AUTO &&
+                c->reservation.max_bytes != TENANT_RESERVE_AUTO)
                 return detail_set(d, -EINVAL,
                         "reserve_min (%s) is larger than reserve_max (%s): one of them must change",
                         format_bytes(min, a), format_bytes(max, b));
-        if (c->reserve_bytes < min)
+        if (c->reservation.bytes < min)
                 return detail_set(d, -EINVAL,
                         "reserve (%s) is below reserve_min (%s): one of them must change",
-                        format_bytes(c->reserve_bytes, a), format_bytes(min, b));
-        if (c->reserve_bytes > max)
+                        format_bytes(c->reservation.bytes, a), format_bytes(min, b));
+        if (c->reservation.bytes > max)
                 return detail_set(d, -EINVAL,
                         "reserve (%s) is above reserve_max (%s): one of them must change",
-                        format_bytes(c->reserve_bytes, a), format_bytes(max, b));
+                        format_bytes(c->reservation.bytes, a), format_bytes(max, b));
         return 0;
 }
 
@@ -139,7 +139,7 @@ static int check_schedule(const struct tenant_config *c, struct detail *d)
 {
         struct schedule schedule;
         char why[512];
-        int r = schedule_parse(c->schedule, &schedule, why, sizeof(why));
+        int r = schedule_parse(c->reservation.schedule, &schedule, why, sizeof(why));
 
         if (r < 0)
                 return detail_set(d, -EINVAL, "schedule: %s", why);
@@ -159,7 +159,7 @@ int tenant_config_check(const struct tenant_config *c, struct detail *d)
         if (r == 0)
                 r = check_range(c, d);
         if (r == 0)
-                r = check_limit(c, "reserve", c->reserve_bytes, d);
+                r = check_limit(c, "reserve", c->reservation.bytes, d);
         if (r == 0)
                 r = check_limit(c, "reserve_max", tenant_reserve_max(c), d);
         if (r == 0)
@@ -181,14 +181,14 @@ static int check_extent(const struct store *s, const struct tenant_config *c, st
 
         list_for_each (pool, &s->pools, struct pool, link)
                 least = MIN(least, pool->extent_bytes);
-        if (c->reserve_max_bytes == TENANT_RESERVE_AUTO || c->reserve_max_bytes == 0 ||
-                c->reserve_max_bytes >= least)
+        if (c->reservation.max_bytes == TENANT_RESERVE_AUTO || c->reservation.max_bytes == 0 ||
+                c->reservation.max_bytes >= least)
                 return 0;
         return detail_set(d, -EINVAL,
                 "reserve_max (%s) is less than an extent set (%s), of which a reservation has "
                 "whole "
                 "ones: raise it, or set it to 0",
-                format_bytes(c->reserve_max_bytes, a), format_bytes(least, b));
+                format_bytes(c->reservation.max_bytes, a), format_bytes(least, b));
 }
 
 int tenant_attrs_of(struct store *s, uint64_t budget_bytes, const struct tenant_config *c,
@@ -205,11 +205,11 @@ int tenant_attrs_of(struct store *s, uint64_t budget_bytes, const struct tenant_
                 .max_clients = c->max_clients,
                 .max_pins = c->max_pins,
                 .class = c->class,
-                .reserve_bytes = c->reserve_bytes,
+                .reserve_bytes = c->reservation.bytes,
                 .when_full = c->when_full,
                 .max_wait_nsec = c->max_wait_nsec,
                 .burst = c->burst,
-                .lend_idle_reserve = c->lend_idle_reserve,
+                .lend_idle_reserve = c->reservation.lends_idle,
                 .exclusive = c->exclusive,
                 .evict = evict_find(config_tenant_evict_names[c->evict]),
                 .expire_nsec = c->expire_nsec,
@@ -219,11 +219,12 @@ int tenant_attrs_of(struct store *s, uint64_t budget_bytes, const struct tenant_
                 .prefetch_steps = c->prefetch_steps,
         };
         *ret_sizing = (struct sizing_attrs){
-                .mode = c->sizer,
+                .mode = c->reservation.sizer,
                 .min_bytes = tenant_reserve_min(c),
                 .max_bytes = tenant_reserve_max(c),
         };
-        (void)schedule_parse(c->schedule, &ret_sizing->schedule, d->text, sizeof(d->text));
+        (void)schedule_parse(
+                c->reservation.schedule, &ret_sizing->schedule, d->text, sizeof(d->text));
         (void)placement_parse(c->placement, &ret_attrs->placement, &device);
         strcpy(ret_attrs->device, device);
         if (*device && !store_find_pool(s, device))

@@ -75,7 +75,7 @@ static bool give_to_group(const char *path, const char *group_name)
 
 void listener_update_group(struct listener *l)
 {
-        const char *group_name = l->tenancy->config.group;
+        const char *group_name = l->tenancy->config.access.group;
 
         if (l->inherited)
                 return;

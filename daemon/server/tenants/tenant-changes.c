@@ -339,7 +339,7 @@ static int begin(struct tenant_change *c, struct detail *d)
         }
         r = make_plan(c, &plan, d);
         if (r == 0 && plan.names_group)
-                r = check_group(plan.config.group, d);
+                r = check_group(plan.config.access.group, d);
         if (r == 0)
                 r = tenancy_check(c->server, &plan.config, d);
         return r < 0 ? r : tenantdb_put(db, &plan.row, on_done, c, d);
@@ -374,8 +374,8 @@ static struct tenant_change *new_change(
                 return NULL;
         c->server = rq->server;
         c->request = *rq->header;
-        c->uid = rq->peer->uid;
-        snprintf(c->who, sizeof(c->who), "%s", rq->peer->who);
+        c->uid = rq->peer->identity.uid;
+        snprintf(c->who, sizeof(c->who), "%s", rq->peer->identity.who);
         snprintf(c->name, sizeof(c->name), "%s", name);
         c->n_options = n_texts;
         text = (char *)(c->options + n_texts);
@@ -433,7 +433,7 @@ int tenant_changes_ask(struct request *rq)
         list_append(&s->tenancies.changes, &c->link);
         s->tenancies.n_changes++;
         rq->is_deferred = true;
-        if (!p->hung_up && !p->broken)
+        if (!p->input.hung_up && !p->broken)
                 pending_add(&c->pending, p, &pending_ops, 0, rq->header, false);
         return 0;
 }

@@ -179,10 +179,10 @@ static int add_without_reserve(
         struct tenancy *t;
         int r;
 
-        safe.reserve_bytes = 0;
-        safe.reserve_min_bytes = safe.reserve_max_bytes = TENANT_RESERVE_AUTO;
-        safe.sizer = SIZING_OFF;
-        safe.schedule[0] = '\0';
+        safe.reservation.bytes = 0;
+        safe.reservation.min_bytes = safe.reservation.max_bytes = TENANT_RESERVE_AUTO;
+        safe.reservation.sizer = SIZING_OFF;
+        safe.reservation.schedule[0] = '\0';
         r = check(s, &safe, &attrs, &sizing, d);
         if (r == 0 || r == -ENODEV)
                 r = make(s, &safe, from_config, &attrs, &sizing, &t, d);
@@ -230,19 +230,20 @@ static void fill_up(struct tenancy *t)
         struct detail d = {""};
 
         t->is_short = false;
-        attrs.reserve_bytes = t->config.reserve_bytes;
+        attrs.reserve_bytes = t->config.reservation.bytes;
         if (tenant_set_attrs(t->tenant, &attrs, &d) == 0)
                 return;
-        reserve_what_fits(t, t->config.reserve_bytes);
+        reserve_what_fits(t, t->config.reservation.bytes);
         log_error("tenant %s: %s: it runs with a reservation of %s instead of %s", t->config.name,
                 d.text, format_bytes(reserved(t->tenant), got),
-                format_bytes(t->config.reserve_bytes, wanted));
+                format_bytes(t->config.reservation.bytes, wanted));
 }
 
 /* Is the reservation moved by something else than the option? */
 static bool is_moved(const struct tenant_config *c)
 {
-        return c->sizer == SIZING_ON || (c->sizer == SIZING_OFF && c->schedule[0]);
+        return c->reservation.sizer == SIZING_ON ||
+               (c->reservation.sizer == SIZING_OFF && c->reservation.schedule[0]);
 }
 
 /*
@@ -254,7 +255,7 @@ static int set_attrs(struct tenancy *t, const struct tenant_config *config, bool
         struct tenant_attrs *attrs, struct detail *d)
 {
         uint64_t before = t->tenant->attrs.reserve_bytes, wanted = attrs->reserve_bytes;
-        bool is_same = config->class == t->config.class && wanted == t->config.reserve_bytes;
+        bool is_same = config->class == t->config.class && wanted == t->config.reservation.bytes;
         int r;
 
         asked |= is_moved(&t->config) && !is_moved(config);
@@ -295,7 +296,7 @@ static int put_in_force(
 int tenancy_change(
         struct tenancy *t, const struct tenant_config *config, bool asked, struct detail *d)
 {
-        bool new_group = strcmp(t->config.group, config->group) != 0;
+        bool new_group = strcmp(t->config.access.group, config->access.group) != 0;
         int r = put_in_force(t, config, asked, d);
 
         if (r < 0)
@@ -304,7 +305,7 @@ int tenancy_change(
         turns_renew(t);
         sizing_timer_update(t->server);
         upkeep_timer_expect(t->server);
-        list_for_each (p, &t->server->peers.list, struct peer, link)
+        list_for_each (p, &t->server->peers.list, struct peer, links.all)
                 if (p->tenancy == t)
                         peer_update_rights(p);
         if (new_group && t->listener)
@@ -316,7 +317,7 @@ int tenancy_change(
 static void tenancy_free(struct tenancy *t)
 {
         turns_drop(t);
-        list_for_each (p, &t->server->peers.list, struct peer, link)
+        list_for_each (p, &t->server->peers.list, struct peer, links.all)
                 if (p->tenancy == t) {
                         p->tenancy = NULL;
                         p->doomed = true;
@@ -481,7 +482,7 @@ static void make_way(struct tenancy *t, const struct config *next)
                 return;
         stays = attrs.placement == now.placement && strcmp(attrs.device, now.device) == 0 &&
                 attrs.exclusive == now.exclusive;
-        if (is_moved(&effective) && effective.reserve_bytes == t->config.reserve_bytes)
+        if (is_moved(&effective) && effective.reservation.bytes == t->config.reservation.bytes)
                 attrs.reserve_bytes = now.reserve_bytes;
         if (stays && attrs.reserve_bytes >= now.reserve_bytes)
                 return;

@@ -32,9 +32,9 @@ static int find_tenancy_of_uid(
                         "uid %d stands for every user unknown here: use the socket of a tenant",
                         UID_NOBODY);
         list_for_each (t, &s->tenancies.list, struct tenancy, link) {
-                if (!id_list_has(&t->config.uids, c->uid))
+                if (!id_list_has(&t->config.access.uids, c->uid))
                         continue;
-                if (t->config.share_group) {
+                if (t->config.access.share_group) {
                         group = t;
                         continue;
                 }

@@ -62,7 +62,7 @@ static void on_done(struct drop *drop)
 /* What is behind it is not read while it isn't over, but for who hung up: all of that is. */
 static bool may_wait(const struct peer *p)
 {
-        return !p->hung_up && !p->broken;
+        return !p->input.hung_up && !p->broken;
 }
 
 int drops_answer(struct request *rq, struct drop *drop)

@@ -76,7 +76,7 @@ static void park(struct peer *p, struct parked *k)
 {
         pending_add(&k->pending, p, &pending_ops, bytes_of(k), NULL, true);
         p->parked = k;
-        list_append(&p->server->leases.parked, &p->parked_link);
+        list_append(&p->server->leases.parked, &p->links.parked);
         arm(p->server);
 }
 
@@ -86,8 +86,8 @@ static void unpark(struct peer *p)
 
         pending_remove(&k->pending);
         free(k);
-        list_remove(&p->parked_link);
-        list_remove(&p->due_link);
+        list_remove(&p->links.parked);
+        list_remove(&p->links.due);
 }
 
 /* The first of those that come behind peer.parked, which is none or the first of all. NULL: there
@@ -212,7 +212,7 @@ static void retry(struct peer *p)
 {
         struct server *s = p->server;
 
-        list_remove(&p->due_link);
+        list_remove(&p->links.due);
         s->leases.is_retrying = true;
         if (run_again(p, p->parked)) {
                 unpark(p);
@@ -230,8 +230,8 @@ static void note_room(struct server *s)
 
 static void make_due(struct peer *p)
 {
-        if (p->parked && list_is_empty(&p->due_link))
-                list_append(&p->server->leases.due, &p->due_link);
+        if (p->parked && list_is_empty(&p->links.due))
+                list_append(&p->server->leases.due, &p->links.due);
 }
 
 /* until_nsec: those whose deadline is not later. */
@@ -240,11 +240,11 @@ static void make_due_until(struct server *s, const struct pool *pool, uint64_t u
         uint32_t n = 0;
         _cleanup_free_ struct attach **order = NULL;
 
-        list_for_each (p, &s->leases.parked, struct peer, parked_link)
+        list_for_each (p, &s->leases.parked, struct peer, links.parked)
                 n++;
         order = calloc(MAX(n, 1u), sizeof(struct attach *));
         if (!order) { /* in order of arrival, then */
-                list_for_each (p, &s->leases.parked, struct peer, parked_link)
+                list_for_each (p, &s->leases.parked, struct peer, links.parked)
                         if (waits_for(p, pool))
                                 make_due(p);
                 return;
@@ -269,7 +269,7 @@ bool parked_retry(struct server *s, const struct pool *pool)
         uint64_t began_nsec = clock_now_nsec();
         unsigned n = 0;
 
-        list_for_each_safe (p, &s->leases.due, struct peer, due_link) {
+        list_for_each_safe (p, &s->leases.due, struct peer, links.due) {
                 if (!may_retry(p, pool))
                         continue;
                 if (n == PARKED_RETRIES_PER_TURN)
@@ -289,7 +289,7 @@ void parked_refuse(struct server *s)
         struct parked *k;
 
         s->store.draining = true;
-        list_for_each_safe (p, &s->leases.parked, struct peer, parked_link)
+        list_for_each_safe (p, &s->leases.parked, struct peer, links.parked)
                 if (may_retry(p, NULL)) {
                         retry(p);
                         while (!p->parked && (k = take_behind(p))) {

@@ -38,7 +38,7 @@ static bool tell(struct attach *a, const struct extent_set *set, bool idle, uint
 
         /* Who has hung up or is ignored isn't waited for: the deadline deals with it. Who goes on
          * after a restart hasn't said yet what it has mapped: then it is told anew. */
-        if (p->state != PEER_ACTIVE || p->muted || p->resuming)
+        if (p->state != PEER_ACTIVE || p->muted || p->comeback.resuming)
                 return true;
         if (p->out.bytes > OUTQUEUE_HOLD_BYTES / 2)
                 return false;
@@ -53,14 +53,14 @@ static bool tell(struct attach *a, const struct extent_set *set, bool idle, uint
 /* Through the daemon's own descriptor of the process: never by number. */
 static bool kill_process(const struct peer *p)
 {
-        if (p->pidfd < 0 || p->pid == getpid())
+        if (p->conn.pidfd < 0 || p->identity.pid == getpid())
                 return false;
-        if (pidfd_send_signal(p->pidfd, SIGKILL, NULL, 0) == 0)
+        if (pidfd_send_signal(p->conn.pidfd, SIGKILL, NULL, 0) == 0)
                 return true;
         if (errno != ESRCH)
                 log_warning("process %d can't be killed: %s: give kvleased CAP_KILL, or set "
                             "revoke_kill to off",
-                        (int)p->pid, strerror(errno));
+                        (int)p->identity.pid, strerror(errno));
         return false;
 }
 
@@ -72,20 +72,20 @@ static void on_late(struct attach *a, const struct extent_set *set, void *data)
         char pid[16];
 
         /* Who is dead lets go by itself, after its grace. */
-        if (p->condemned || p->state == PEER_LINGERING || p->state == PEER_LEAVING)
+        if (p->recall.condemned || p->state == PEER_LINGERING || p->state == PEER_LEAVING)
                 return;
         if (s->config.daemon.revoke_kill) {
-                p->condemned = true;
+                p->recall.condemned = true;
                 killed = kill_process(p);
         }
-        if (p->late && !killed)
+        if (p->recall.late && !killed)
                 return;
-        p->late = true;
-        snprintf(pid, sizeof(pid), "%d", (int)p->pid);
+        p->recall.late = true;
+        snprintf(pid, sizeof(pid), "%d", (int)p->identity.pid);
         server_note(s, &(struct chronicle_note){.kind = EVENT_QUARANTINED,
                                .tenant = a->ns->tenant->name,
                                .ns = a->ns->name,
-                               .by = p->who,
+                               .by = p->identity.who,
                                .bytes = set->charge.bytes,
                                .reason = killed ? "killed" : "late"});
         log_message(LOG_QUARANTINED,
