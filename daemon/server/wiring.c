@@ -4,6 +4,7 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/server/handlers/dispatch.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/services/compact-timer.h"

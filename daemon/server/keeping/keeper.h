@@ -69,7 +69,7 @@ uint64_t keeper_passed(const struct keeper *k);
 void keeper_give_up(struct keeper *k);
 bool keeper_is_late(const struct keeper *k);
 
-/* As take() and list() of struct keep_ops. */
+/* What take() and list() of struct keep_ops (daemon/core/ground/keep.h) are. */
 int keeper_take(struct keeper *k, enum keep_kind kind, uint32_t number);
 uint32_t keeper_list(struct keeper *k, enum keep_kind kind, uint32_t *ret_numbers, uint32_t max);
 

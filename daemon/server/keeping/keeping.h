@@ -27,21 +27,21 @@ struct detail;
  */
 int keeping_open(struct server *s);
 
-/* In the log, where nothing is kept that could be: why. */
+/* Says in the log why nothing is kept, where something could be. */
 void keeping_say(const struct server *s);
 
-/* The same as keeping_open(), where up to `max` descriptors are kept and nothing was left. For
- * tests. 0 or -errno. */
+/* Keeps up to `max` descriptors from now on, of which none are left by a process before this one:
+ * the second half of keeping_open(), and for tests. 0 or -errno. */
 int keeping_start(struct server *s, uint32_t max);
 
-/* For a device's queue: parks extents. */
+/* The functions by which the queue of a device parks its extents here. */
 struct queue_park keeping_park(struct server *s);
 
 /* Everything was taken that is of use: the rest is dropped. */
 void keeping_release_rest(struct server *s);
 
-/* Blocks until all that was added is kept; longer than 10 s not: then it is said in the log, and
- * clients are served as where the service manager is late later. */
+/* Blocks until all that was added is kept, at most 10 s: after that it is said in the log that the
+ * service manager is late, and clients are served all the same. */
 void keeping_settle(struct server *s);
 
 /* May `n` more extents be made? 0, or -EMFILE with the sentence. */
@@ -53,7 +53,7 @@ uint64_t keeping_ticket(const struct server *s);
 /* What is said with a ticket up to this one can go out. */
 uint64_t keeping_passed(const struct server *s);
 
-/* Kept now. */
+/* How many descriptors are kept now. */
 uint32_t keeping_count(const struct server *s);
 
 /* The end: sends what is left to be sent, and closes what the loop holds for it. Nothing is kept,

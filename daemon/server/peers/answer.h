@@ -45,7 +45,7 @@ void answer_send(struct request *rq, uint16_t type, uint64_t seq);
 /* Answers a request that was deferred with OK; `reply` is of its row's reply type. */
 void answer_reply(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply);
 
-/* The same with this outcome. */
+/* Answers a request that was deferred with this outcome; `reply` is of its row's reply type. */
 void answer_end(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply,
         int code, const char *detail);
 
@@ -54,7 +54,7 @@ void answer_end(struct peer *p, const struct frame_header *request, ProtobufCMes
 void answer_refuse(
         struct peer *p, const struct frame_header *request, int code, const char *detail);
 
-/* The same of a request that no row has; `d`: the type of the reply. */
+/* Refuses a request that has no row in the message table; `d` is the type of the reply. */
 void answer_unknown(struct peer *p, const struct frame_header *request,
         const ProtobufCMessageDescriptor *d, int code, const char *detail);
 

@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/server/peers/peer.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "proto/msg.h"
 
 void events_send(struct peer *p, uint16_t type, const ProtobufCMessage *event)

@@ -2,11 +2,11 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/server/peers/peer.h"
 
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/serving.h"
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/quiet.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/serving.h"
 
 bool peer_may_submit(const struct peer *p)
 {

@@ -18,6 +18,9 @@ void peers_await_hello(struct server *s);
 /* The peer waits for what no event tells: peer_look() will be called. Cheap to repeat. */
 void peer_look_later(struct peer *p);
 
+/* What all peers are told may go out, as far as keeping.h lets it. */
+void peers_flush(struct server *s);
+
 /* A peer has no more output: while the daemon stops, that may have been the last. */
 void peers_note_drained(struct server *s);
 

@@ -2,9 +2,9 @@
 #include <stdio.h>
 
 #include "daemon/core/clients/member.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/objects/server.h"
 #include "daemon/server/settings/access.h"
 
 void peer_set_who(struct peer *p)

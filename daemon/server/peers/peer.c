@@ -1,7 +1,6 @@
 #include "daemon/server/peers/peer.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,37 +11,22 @@
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/quota/chores.h"
 #include "daemon/server/keeping/keeping.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/serving.h"
 #include "daemon/server/objects/tenancy.h"
-#include "daemon/server/peers/peer-timers.h"
-#include "daemon/server/sockets/admin-fds.h"
 #include "daemon/server/peers/events.h"
+#include "daemon/server/peers/peer-impl.h"
+#include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/resume.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/server/sockets/admin-fds.h"
 #include "daemon/server/sockets/endings.h"
-#include "daemon/server/objects/serving.h"
 #include "daemon/server/system/log.h"
 
-/*
- * Receives after the end of a stream was reported: what is left in the socket's buffer (some 200
- * KiB, kernel) and a bit, so that a forked child that goes on sending can't keep us here. Not
- * tuned.
- */
-#define DRAIN_RECEIVES 64
-
-/* All that were received, as long as its turn lasts. */
-#define ALL_FRAMES (UINT32_MAX - 1)
-
-/* Of a process that has exited, handled at once: some 100 microseconds of frames that are refused,
- * and as much of its ring. Not tuned. */
-#define EXITED_FRAMES      64
-#define EXITED_SUBMISSIONS 64u
-
 static void on_socket(uv_poll_t *handle, int status, int events);
-static void on_exit_seen(uv_poll_t *handle, int status, int events);
 
-static void peer_unref(struct peer *p)
+void peer_unref(struct peer *p)
 {
         if (--p->refs > 0)
                 return;
@@ -62,8 +46,7 @@ static void on_process_closed(uv_handle_t *handle)
         peer_unref(container_of((uv_poll_t *)handle, struct peer, conn.process));
 }
 
-/* Stops listening to the stream and forgets what is in it. */
-static void close_socket(struct peer *p)
+void peer_close_socket(struct peer *p)
 {
         if (p->conn.socket_open)
                 uv_close((uv_handle_t *)&p->conn.socket, on_socket_closed);
@@ -110,8 +93,7 @@ static void end_member(struct peer *p)
         p->server->peers.wiring->on_member_end(p->server);
 }
 
-/* Nobody is there to be answered, or to publish what it announced. */
-static void stop_waiting(struct peer *p)
+void peer_stop_waiting(struct peer *p)
 {
         pending_drop_all(p);
         if (p->member)
@@ -131,8 +113,8 @@ void peer_retire(struct peer *p, enum peer_state state)
 {
         p->state = state;
         p->times.state_nsec = clock_now_nsec();
-        stop_waiting(p);
-        close_socket(p);
+        peer_stop_waiting(p);
+        peer_close_socket(p);
         close_process(p);
         count_adopted(p, false);
         list_remove(&p->links.backlog);
@@ -152,8 +134,8 @@ void peer_end(struct peer *p)
         p->state = PEER_GONE;
         if (chore_is_queued(&p->leaving))
                 chore_remove(&p->leaving, p->tenancy->tenant);
-        stop_waiting(p);
-        close_socket(p);
+        peer_stop_waiting(p);
+        peer_close_socket(p);
         close_process(p);
         end_member(p);
         ring_close(&p->ring);
@@ -185,7 +167,7 @@ static int watch_process(struct peer *p)
                 return r;
         p->conn.process_open = true;
         p->refs++;
-        return uv_poll_start(&p->conn.process, UV_READABLE, on_exit_seen);
+        return uv_poll_start(&p->conn.process, UV_READABLE, peer_exit_seen);
 }
 
 static int start_handles(struct peer *p)
@@ -312,7 +294,7 @@ int peer_adopt(
         p->conn.pidfd = pidfd;
         p->state = PEER_WAITING;
         count_adopted(p, true);
-        close_socket(p); /* there is none: its parser goes */
+        peer_close_socket(p); /* there is none: its parser goes */
         list_append(&s->peers.list, &p->links.all);
         s->peers.n_peers++;
         p->tenancy->n_peers++;
@@ -336,25 +318,8 @@ void peer_schedule(struct peer *p)
         loop_kick(&p->server->loop);
 }
 
-/* Whether its pages must stay until its process exits. */
-static bool keeps_pages(const struct peer *p)
-{
-        if (!p->member)
-                return false;
-        list_for_each (a, &p->member->attachments, struct attach, member_link)
-                if (pins_is_open(&a->share))
-                        return true;
-        return p->member->n_mapped_sets > 0;
-}
-
-/* Descriptors that it hasn't taken keep memory as what it has mapped does. */
-static bool holds_memory(struct peer *p)
-{
-        return keeps_pages(p) || (p->conn.fd >= 0 && outqueue_unread_fds(&p->out, p->conn.fd) > 0);
-}
-
 /* What it sends is drained from now on. */
-static void mute(struct peer *p)
+static void mute_peer(struct peer *p)
 {
         if (!p->muted)
                 p->times.state_nsec = clock_now_nsec();
@@ -379,11 +344,12 @@ void peer_violation(struct peer *p, const char *rule)
                                 {"TENANT", p->tenancy ? p->tenancy->config.name : ""}),
                         "process %s broke the protocol (%s) and is %s; more of this kind is only "
                         "counted",
-                        pid, rule, holds_memory(p) ? "ignored until it exits" : "disconnected");
+                        pid, rule,
+                        peer_holds_memory(p) ? "ignored until it exits" : "disconnected");
         }
         outqueue_clear(&p->out);
-        if (holds_memory(p))
-                mute(p);
+        if (peer_holds_memory(p))
+                mute_peer(p);
         else
                 p->doomed = true;
         peer_schedule(p);
@@ -439,8 +405,7 @@ static bool may_handle(struct peer *p)
         return !p->held;
 }
 
-/* Handles at most `max` of the frames received; with a finite one as long as it is its turn. */
-static void process(struct peer *p, unsigned max)
+void peer_process_frames(struct peer *p, unsigned max)
 {
         const char *rule = "bad-frame";
         struct frame f;
@@ -464,8 +429,7 @@ static void process(struct peer *p, unsigned max)
         }
 }
 
-/* One receive. False where there is nothing to be had any more now. */
-static bool receive(struct peer *p)
+bool peer_receive(struct peer *p)
 {
         struct sock_creds *creds = p->state == PEER_AUTH ? &p->challenge.sent_creds : NULL;
         ssize_t n;
@@ -484,74 +448,6 @@ static bool receive(struct peer *p)
         return n > 0;
 }
 
-static void begin_drain(struct peer *p)
-{
-        /* Who goes on elsewhere takes its completions there. */
-        p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->conn.process_open ||
-                        creds_pidfd_exited(p->conn.pidfd);
-        pending_drop(p, PENDING_DROP);
-        pending_drop(p, PENDING_TENANT);
-}
-
-static bool receive_rest(struct peer *p)
-{
-        if (p->input.backed_up || p->input.n_drained >= DRAIN_RECEIVES || p->doomed || !receive(p))
-                return false;
-        p->input.n_drained++;
-        return true;
-}
-
-/* The rest of what it said before it hung up or died. False: its tenant's turn is over first. */
-static bool drain(struct peer *p)
-{
-        begin_drain(p);
-        do
-                process(p, ALL_FRAMES);
-        while (receive_rest(p));
-        if (p->input.backed_up)
-                return false;
-        p->input.drain_left -= peer_take_submissions(p, p->input.drain_left);
-        return p->input.drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring) ||
-               turns_go_on(p);
-}
-
-/* The same a slice at a time, whoever's turn it is. False: there is more. */
-static bool drain_slice(struct peer *p)
-{
-        begin_drain(p);
-        process(p, EXITED_FRAMES);
-        if (receive_rest(p) || p->input.backed_up)
-                return false;
-        p->input.drain_left -=
-                peer_take_submissions(p, MIN(p->input.drain_left, EXITED_SUBMISSIONS));
-        return p->input.drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring);
-}
-
-/* The stream is over. What it maps stays pinned until its process is. */
-static void hang_up(struct peer *p)
-{
-        if (p->state == PEER_WAITING)
-                return;
-        if (!holds_memory(p) || !p->conn.process_open) {
-                peer_leave(p);
-                return;
-        }
-        if (!keeps_pages(p)) {
-                /* It shut down alone, or the kernel is about to throw away what it didn't read. */
-                uv_poll_stop(&p->conn.socket);
-                p->conn.socket_events = 0;
-                peer_look_later(p);
-                return;
-        }
-        p->state = PEER_WAITING;
-        p->times.state_nsec = clock_now_nsec();
-        list_remove(&p->links.backlog);
-        list_remove(&p->links.unread);
-        close_socket(p);
-        pending_recount(p);
-        peers_note_drained(p->server);
-}
-
 /* A goodbye that leaves descriptors in the socket would let the next connection leave more. */
 static bool may_close(struct peer *p)
 {
@@ -564,24 +460,18 @@ static bool needs_a_look(const struct peer *p)
         return p->out.starved || (p->out.n_fds_unread > 0 && (p->held || p->state == PEER_CLOSING));
 }
 
-/* Does what the flags ask for. The peer may be gone after. */
-static void settle(struct peer *p)
+void peer_settle(struct peer *p)
 {
         if (p->state == PEER_GONE || peer_is_waiting(p) || p->exited)
                 return;
         if (p->input.hung_up || p->broken)
                 pending_drop(p, PENDING_LEASE);
         else if (p->muted || p->doomed)
-                stop_waiting(p);
+                peer_stop_waiting(p);
         if (p->input.hung_up || p->broken) {
                 p->broken = true; /* replies to what is drained go nowhere */
                 outqueue_clear(&p->out);
-                if (!drain(p)) {
-                        peer_schedule(p);
-                        return;
-                }
-                stop_waiting(p);
-                hang_up(p);
+                peer_hang_up(p);
                 return;
         }
         if (p->doomed || (p->state == PEER_CLOSING && may_close(p))) {
@@ -594,7 +484,7 @@ static void settle(struct peer *p)
                 peer_look_later(p);
 }
 
-static void flush(struct peer *p)
+static void flush_output(struct peer *p)
 {
         if (outqueue_flush(&p->out, p->conn.fd, keeping_passed(p->server)) < 0)
                 p->broken = true;
@@ -614,7 +504,7 @@ static void on_socket(uv_poll_t *handle, int status, int events)
         if (status < 0)
                 p->input.hung_up = true;
         if (events & UV_WRITABLE)
-                flush(p);
+                flush_output(p);
         if (events & UV_READABLE)
                 p->input.readable = true;
         else if (events & UV_DISCONNECT)
@@ -628,89 +518,11 @@ static void on_socket(uv_poll_t *handle, int status, int events)
         peer_unref(p);
 }
 
-/* Nothing that it said is left. */
-static void end_exited(struct peer *p)
-{
-        stop_waiting(p);
-        peer_exited(p);
-}
-
-/* A chore, and no turn: its memory comes back whether its tenant is paused or not. */
-static bool handle_rest(struct chore *c, uint64_t budget)
-{
-        struct peer *p = container_of(c, struct peer, leaving);
-        bool is_over, is_gone;
-
-        p->refs++;
-        is_over = drain_slice(p);
-        is_gone = p->state == PEER_GONE; /* by what it asked for */
-        if (is_over && !is_gone)
-                end_exited(p);
-        peer_unref(p);
-        return !is_over && !is_gone;
-}
-
-/* A process can have had thousands of connections, each with requests that nobody has read yet:
- * they are handled a slice at a time. */
-static void on_exit_seen(uv_poll_t *handle, int status, int events)
-{
-        struct peer *p = container_of(handle, struct peer, conn.process);
-        uint64_t began = clock_now_nsec();
-        struct tenancy *t = p->tenancy;
-
-        p->refs++;
-        uv_poll_stop(handle);
-        if (p->state == PEER_WAITING) {
-                peer_exited(p);
-        } else {
-                p->broken = p->exited = true;
-                outqueue_clear(&p->out);
-                pending_drop(p, PENDING_LEASE);
-                if (t) {
-                        p->leaving.work = handle_rest;
-                        chore_queue(&p->leaving, t->tenant);
-                } else {
-                        (void)drain(p);
-                        end_exited(p);
-                }
-        }
-        turns_bill(t, began);
-        peer_unref(p);
-}
-
-bool peer_has_hung_up(struct peer *p)
-{
-        struct pollfd poll_fd = {.fd = p->conn.fd, .events = POLLRDHUP};
-        struct tenancy *turn_of = p->server->turns.of;
-
-        if (peer_is_waiting(p) || p->state == PEER_GONE)
-                return true;
-        if (p->exited) {
-                p->refs++;
-                chore_remove(&p->leaving, p->tenancy->tenant);
-                p->server->turns.of = NULL; /* all at once */
-                (void)drain(p);
-                end_exited(p);
-                p->server->turns.of = turn_of;
-                peer_unref(p);
-                return true;
-        }
-        if (poll(&poll_fd, 1, 0) <= 0 || !(poll_fd.revents & (POLLHUP | POLLRDHUP | POLLERR)))
-                return false;
-        p->refs++;
-        p->input.hung_up = true;
-        p->server->turns.of = NULL; /* all at once */
-        settle(p);
-        p->server->turns.of = turn_of;
-        peer_unref(p);
-        return true;
-}
-
 void peer_flush(struct peer *p)
 {
         if (outqueue_is_empty(&p->out))
                 return;
-        flush(p);
+        flush_output(p);
         peer_schedule(p);
 }
 
@@ -719,7 +531,7 @@ void peer_look(struct peer *p)
         p->refs++;
         list_remove(&p->links.unread);
         if (p->out.starved)
-                flush(p);
+                flush_output(p);
         peer_schedule(p);
         peer_unref(p);
 }
@@ -738,9 +550,9 @@ void peer_turn(struct peer *p)
         /* While frames wait for the next turn nothing is received over them. */
         if (readable && !p->input.hung_up && !p->input.backed_up && !waits_for_answer(p) &&
                 p->conn.fd >= 0)
-                receive(p);
-        process(p, PEER_FRAMES_PER_TURN);
-        settle(p);
+                peer_receive(p);
+        peer_process_frames(p, PEER_FRAMES_PER_TURN);
+        peer_settle(p);
         peer_unref(p);
 }
 
@@ -751,7 +563,7 @@ void peer_feed(struct peer *p, const uint8_t *data, size_t n)
                 size_t room;
                 uint8_t *space;
 
-                process(p, UINT32_MAX);
+                peer_process_frames(p, UINT32_MAX);
                 if (!p->conn.parser || p->held || p->doomed)
                         break;
                 space = frame_parser_space(p->conn.parser, &room);
@@ -763,8 +575,8 @@ void peer_feed(struct peer *p, const uint8_t *data, size_t n)
                 data += room;
                 n -= room;
         }
-        process(p, UINT32_MAX);
-        settle(p);
+        peer_process_frames(p, UINT32_MAX);
+        peer_settle(p);
         peer_unref(p);
 }
 

@@ -56,7 +56,7 @@ void peer_exited(struct peer *p);
  * of its own. */
 bool peer_has_hung_up(struct peer *p);
 
-/* Ends it now, whatever it holds. Not from inside a handler. */
+/* Ends the peer now, whatever it holds. Not from inside a handler. */
 void peer_end(struct peer *p);
 
 /* Namespaces that end with a client at once: some 30 us each, most of that the kernel's, to unmap
@@ -68,8 +68,8 @@ void peer_end(struct peer *p);
  * inside a handler. */
 void peer_leave(struct peer *p);
 
-/* Of peer-leave.c: its connection and its process are of no interest any more, and what it holds is
- * as before. */
+/* Called by peer-leave.c where the connection and the process are of no interest any more: the peer is
+ * in this state then, and what it holds is as before. */
 void peer_retire(struct peer *p, enum peer_state state);
 
 /* Sends a frame; takes the fds. A peer that can't take it is marked, never freed. */
@@ -78,7 +78,7 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
 /* The peer broke `rule` (static text). */
 void peer_violation(struct peer *p, const char *rule);
 
-/* Looks at it again in the next loop turn. */
+/* The peer is looked at again in the next turn of the loop. */
 void peer_schedule(struct peer *p);
 
 /*
@@ -106,13 +106,10 @@ void peer_turn(struct peer *p);
 /* What it is told may go out, as far as keeping.h lets it. */
 void peer_flush(struct peer *p);
 
-/* The same for all peers. */
-void peers_flush(struct server *s);
-
 /* What no event tells: has it taken the descriptors it was sent, does the kernel take more? */
 void peer_look(struct peer *p);
 
-/* It has introduced itself, or is being closed: the deadline for that is over. */
+/* The peer has introduced itself, or is being closed: the deadline for that is over. */
 void peer_introduced(struct peer *p);
 
 /* Handles `n` bytes as if they had come over the socket: for the fuzzer. The peer may be gone

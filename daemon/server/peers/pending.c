@@ -1,9 +1,9 @@
 #include "daemon/server/peers/pending.h"
 
 #include "base/macros.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/objects/server.h"
 
 static size_t pending_of(const struct peer *p)
 {

@@ -27,29 +27,30 @@ struct peer;
         "kvleased has no memory to let the request wait: raise max_pending in [daemon], or ask " \
         "again later"
 
-/* What it has may have changed. Cheap. */
+/* What the daemon keeps for the peer may have changed: it is counted anew. Cheap. */
 void pending_recount(struct peer *p);
 
-/* The same after something was sent to it. Somebody may be muted or doomed after that, the peer
- * itself too. */
+/* Counts anew after something was sent to the peer. Somebody may be muted or doomed after that, also
+ * the peer itself. */
 void pending_check(struct peer *p);
 
-/* More output than that unsent, and nothing more is read from the peer. */
+/* While the peer has more unsent output than that, nothing more is read from it. */
 size_t pending_hold_bytes(const struct peer *p);
 
-/* Most that may be kept for the peer in addition. */
+/* How many bytes may be kept for the peer in addition. */
 size_t pending_left(const struct peer *p);
 
 /* ---- what a peer waits for ------------------------------------------------------------------- */
 
-/* Of a new peer: it waits for nothing. */
+/* A new peer waits for nothing. */
 void pending_init(struct peer *p);
 
 /* The peer waits for it from now on, behind others of the kind; or before them (`first`). */
 void pending_add(struct pending *w, struct peer *p, const struct pending_ops *ops, size_t bytes,
         const struct frame_header *request, bool first);
 
-/* Not any more. Safe to repeat, also where it was never added (all zero). */
+/* The peer doesn't wait for it any more. Safe to repeat, also where it was never added and is all
+ * zero. */
 void pending_remove(struct pending *w);
 
 /* Nobody is to be answered: all of the kind are dropped. Safe to repeat. */

@@ -6,9 +6,9 @@
 #include "daemon/core/ground/chore.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/quota/chores.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/objects/server.h"
 #include "daemon/server/peers/quiet.h"
 
 /* What a tenant owes is forgotten beyond so many shares: 50 ms. Not tuned. */
@@ -85,13 +85,6 @@ static void pause_tenancy(struct tenancy *t, uint64_t now)
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
-static void owe(struct tenancy *t, uint64_t nsec)
-{
-        uint64_t most = OWES_MAX_SHARES * t->server->turns.share_nsec;
-
-        t->turns.owes_nsec = MIN(t->turns.owes_nsec + nsec, most);
-}
-
 /* Serves its peers until its time is over, its requests are, or nobody waits. */
 static void serve(struct server *s, struct tenancy *t)
 {
@@ -115,7 +108,7 @@ static void serve(struct server *s, struct tenancy *t)
         } while (now < s->turns.ends_nsec);
         s->turns.of = NULL;
         if (now > s->turns.ends_nsec)
-                owe(t, now - s->turns.ends_nsec);
+                turns_owe(t, now - s->turns.ends_nsec);
 }
 
 static void take_turn(struct server *s, struct tenancy *t, bool alone)
@@ -215,7 +208,7 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec)
                 return;
         if (s->turns.of)
                 s->turns.ends_nsec += took; /* not at the cost of whose turn it is */
-        owe(t, took);
+        turns_owe(t, took);
 }
 
 void turns_visited(struct tenancy *t, uint64_t began_nsec)

@@ -16,7 +16,7 @@ void compact_timer_init(struct server *s);
 /* Something was executed. Cheap to repeat. */
 void compact_timer_expect(struct server *s);
 
-/* Of a turn of the loop: leases outran what was kept ready. */
+/* Called in each turn of the loop: looks at what is kept ready where leases outran it. */
 void compact_timer_turn(struct server *s);
 
 #endif

@@ -15,10 +15,10 @@
 #include "daemon/core/quota/region.h"
 #include "daemon/server/keeping/keeper.h"
 #include "daemon/server/keeping/keeping.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/sockets/admin-fds.h"
-#include "daemon/server/objects/server.h"
 #include "daemon/server/system/fd-parts.h"
 #include "daemon/server/system/log.h"
 

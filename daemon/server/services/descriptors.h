@@ -50,7 +50,8 @@ int descriptors_admit_ns(struct tenancy *t, bool is_there, struct detail *d);
 /* Connections that are being told why they are refused, at most: 1 to PEER_MAX_REFUSED. */
 uint32_t descriptors_most_refused(const struct server *s);
 
-/* As far as the hard limit goes: the usual soft limit is too small for GPUs' memory. */
+/* Raises the limit of open files as far as the hard limit goes: the usual soft limit is too small for
+ * GPUs' memory. */
 void descriptors_raise_limit(void);
 
 /*
@@ -60,10 +61,11 @@ void descriptors_raise_limit(void);
  */
 void descriptors_attach(struct server *s);
 
-/* What that takes: for the warning, its test, and administrators. */
+/* Open files that all memory as extents and all clients together need: for the warning, its test, and
+ * administrators. */
 uint64_t descriptors_needed(const struct server *s);
 
-/* Likewise of what is kept for the next start. */
+/* Descriptors that they need kept for the next start. */
 uint64_t descriptors_kept_needed(const struct server *s);
 
 /* Open files that the process may have; UINT64_MAX: it isn't known. */

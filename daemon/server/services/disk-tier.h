@@ -20,7 +20,7 @@ int disk_tier_add(struct server *s, struct pool *above, const struct device_conf
 /* The loop listens to all of them. 0 or -errno, logged. */
 int disk_tiers_watch(struct server *s);
 
-/* Of a turn of the loop, after transfers. */
+/* Called in each turn of the loop, after transfers. */
 void disk_tiers_turn(struct server *s);
 
 /* The loop is about to be closed. Safe to repeat. */

@@ -14,7 +14,7 @@ void movement_init(struct server *s);
 /* The devices are open. 0, or -errno, logged: no threads. */
 int movement_start(struct server *s);
 
-/* Of a turn of the loop. */
+/* Called in each turn of the loop: goes on with what moves between tiers. */
 void movement_turn(struct server *s);
 
 /* The loop is about to be closed. */

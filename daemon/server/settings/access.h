@@ -24,7 +24,7 @@ struct creds {
         size_t n_groups;
 };
 
-/* Of the process that connected `fd`. 0 or -errno. */
+/* Finds the credentials of the process that connected `fd`. 0 or -errno. */
 int creds_get(int fd, struct creds *ret_creds);
 void creds_deinit(struct creds *c);
 

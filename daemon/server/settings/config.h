@@ -150,10 +150,10 @@ void config_deinit(struct config *c);
 /* Names of evict policies in the order of daemon_config.evict; NULL at the end. */
 extern const char *const config_evict_names[];
 
-/* The same behind "default", in the order of tenant_config.evict. */
+/* Names of evict policies in the order of tenant_config.evict: "default" first. */
 extern const char *const config_tenant_evict_names[];
 
-/* Likewise of class, when_full, burst and sizer of tenant_config. */
+/* Names of the values of class, when_full, burst and reservation.sizer of tenant_config. */
 extern const char *const config_class_names[], *const config_when_full_names[];
 extern const char *const config_burst_names[], *const config_sizer_names[];
 

@@ -27,12 +27,12 @@ struct listener;
 /* Connections of a listening socket that the reaper has and isn't done with. Not tuned. */
 #define ENDINGS_MAX 32
 
-/* Takes fd, which no handle watches any more. `t`: on whose account that is, NULL: of the user at
- * the other end. `listener_id`: struct listener.id; 0: none. */
+/* Ends a connection. Takes fd, which no handle watches any more. `t`: on whose account that is; NULL:
+ * of the user at the other end. `listener_id`: struct listener.id; 0: none. */
 void endings_close(struct server *s, struct inbound *in, int fd, const struct tenancy *t,
         uint64_t listener_id);
 
-/* The same of a connection that was just accepted, or wasn't looked at. */
+/* Ends a connection that was just accepted, or wasn't looked at. */
 void endings_refuse(struct server *s, int fd, uint64_t listener_id);
 
 /*

@@ -9,10 +9,10 @@
 
 struct server;
 
-/* Takes those that the process before this one left. 0 or -ENOMEM. */
+/* Takes the sockets that the process before this one left. 0 or -ENOMEM. */
 int kept_sockets_load(struct server *s);
 
-/* Owned fd of the one at `path`, -ENOENT. *ret_number: it is kept by. */
+/* The owned fd of the socket at `path`, and the number that it is kept by; or -ENOENT. */
 int kept_sockets_take(struct server *s, const char *path, uint32_t *ret_number);
 
 /* Nobody wants the others: they go, and their files. */

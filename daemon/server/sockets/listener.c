@@ -11,10 +11,10 @@
 
 #include "base/dir.h"
 #include "base/fd.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/settings/access.h"
 #include "daemon/server/sockets/admin-fds.h"
-#include "daemon/server/objects/server.h"
 #include "daemon/server/sockets/endings.h"
 #include "daemon/server/sockets/kept-sockets.h"
 #include "daemon/server/system/log.h"

@@ -15,7 +15,7 @@ struct server;
 /* What nobody holds up takes milliseconds. Not tuned. */
 #define REAPING_SAY_NSEC UINT64_C(1000000000)
 
-/* The timer alone, which close_loop() closes. */
+/* Needs the loop. Opens the timer alone, which closes with the server's other handles. */
 void reaping_init(struct server *s);
 
 /* Once devices are open. Nothing in a program that can't be a reaper (reaper_is_possible()). 0 or

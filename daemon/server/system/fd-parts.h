@@ -29,7 +29,7 @@
  * extents in 16 planes. Not tuned. */
 #define FD_SURE_MIN 64
 
-/* Of one room. */
+/* What is known of one room. */
 struct fd_room {
         uint64_t max;      /* descriptors that tenants and nobody share */
         uint64_t nobodys;  /* in use, and no tenant's */
@@ -37,7 +37,7 @@ struct fd_room {
         uint64_t promised; /* sum over the tenants of what each uses or is sure of: the larger */
 };
 
-/* Of one tenant. */
+/* What one tenant has of a room. */
 struct fd_part {
         uint64_t used, sure;
 };

@@ -16,7 +16,7 @@ struct holding {
         uint64_t n_sessions;
 };
 
-/* Of one device and one tenant; NULL: of all. */
+/* Counts what one tenant has on one device; NULL: what all tenants have, or on all devices. */
 struct holding holding_count(
         const struct server *s, const struct pool *pool, const struct tenant *tenant);
 

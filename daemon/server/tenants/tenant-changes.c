@@ -10,6 +10,7 @@
 #include "daemon/core/lifetimes/tenant.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer-timers.h"

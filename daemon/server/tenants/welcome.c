@@ -68,7 +68,7 @@ static uint32_t max_connections(const struct listener *l)
 }
 
 /* Which tenant the peer is of, or why it is refused. */
-static int admit(
+static int admit_connection(
         struct listener *l, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d)
 {
         struct server *s = l->server;
@@ -143,7 +143,7 @@ void welcome_connection(struct listener *l, int fd)
         }
         origin.pid = c.pid;
         origin.uid = c.uid;
-        origin.refuse_code = admit(l, &c, &origin.tenancy, &d);
+        origin.refuse_code = admit_connection(l, &c, &origin.tenancy, &d);
         origin.refuse_detail = d.text;
         creds_deinit(&c);
         if (origin.refuse_code < 0 && s->peers.n_refused >= descriptors_most_refused(s)) {

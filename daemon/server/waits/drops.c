@@ -6,10 +6,10 @@
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/sessions/session.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/objects/server.h"
 #include "daemon/server/waits/durable.h"
 #include "proto/kvlease.pb-c.h"
 
@@ -34,7 +34,7 @@ struct truncating {
 static const struct pending_ops pending_ops = {PENDING_DROP, pending_remove, NULL};
 
 /* All of it is gone: now disks have their say. */
-static void answer(struct peer *p, const struct frame_header *header, uint64_t n_pages)
+static void answer_drop(struct peer *p, const struct frame_header *header, uint64_t n_pages)
 {
         Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
         struct request rq = {.server = p->server, .peer = p, .reply = &reply, .header = header};
@@ -53,7 +53,7 @@ static void on_done(struct drop *drop)
 
         if (p) {
                 pending_remove(&d->pending);
-                answer(p, &d->pending.request, drop->n_pages);
+                answer_drop(p, &d->pending.request, drop->n_pages);
                 peer_schedule(p);
         }
         free(d);

@@ -6,10 +6,10 @@
 
 #include "base/macros.h"
 #include "daemon/core/moves/space.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/objects/server.h"
 
 /* One that waits. */
 struct durable {

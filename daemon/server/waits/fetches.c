@@ -8,12 +8,12 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/server/peers/answer.h"
-#include "daemon/server/peers/peer.h"
-#include "daemon/server/peers/events.h"
-#include "daemon/server/peers/pending.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/serving.h"
+#include "daemon/server/peers/answer.h"
+#include "daemon/server/peers/events.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/peers/pending.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
 
@@ -42,7 +42,7 @@ struct peer_fetch {
  */
 
 /* The client has the page from now on, as it has what it looks up. */
-static int pin(struct attach *a, uint32_t page)
+static int pin_page(struct attach *a, uint32_t page)
 {
         int r = attach_check_page_pins(a, page, 1, NULL);
 
@@ -58,7 +58,7 @@ static int pin(struct attach *a, uint32_t page)
 static void note_result(struct batch *b, uint32_t i, int status, uint32_t page)
 {
         if (status == 0 && !b->copies)
-                status = pin(b->attach, page);
+                status = pin_page(b->attach, page);
         b->statuses[i] = status_to_wire(status);
         b->pages[i] = status == 0 ? page : PAGE_NONE;
 }
@@ -78,14 +78,14 @@ static void count_down(struct batch *b)
         free(b);
 }
 
-static void complete(struct peer *p, uint64_t user_data, int status, uint32_t page)
+static void complete_submission(struct peer *p, uint64_t user_data, int status, uint32_t page)
 {
         ring_complete(&p->ring, user_data, status_to_wire(status), page);
         if (ring_is_open(&p->ring) && ring_wakes_client(&p->ring))
                 events_ring(p);
 }
 
-static void end(struct peer_fetch *f, int status, uint32_t page)
+static void end_fetch(struct peer_fetch *f, int status, uint32_t page)
 {
         struct peer *p = f->pending.peer;
         struct server *s = p->server;
@@ -96,7 +96,7 @@ static void end(struct peer_fetch *f, int status, uint32_t page)
                 note_result(f->batch, f->index, status, page);
                 count_down(f->batch);
         } else {
-                complete(p, f->user_data, status, page);
+                complete_submission(p, f->user_data, status, page);
         }
         free(f);
         serving_end(s, was);
@@ -104,12 +104,12 @@ static void end(struct peer_fetch *f, int status, uint32_t page)
 
 static void on_done(struct fetch *fetch, int status, uint32_t page, void *data)
 {
-        end(data, status, page);
+        end_fetch(data, status, page);
 }
 
-static void drop(struct pending *w);
+static void drop_fetch(struct pending *w);
 
-static const struct pending_ops pending_ops = {PENDING_FETCH, drop, NULL};
+static const struct pending_ops pending_ops = {PENDING_FETCH, drop_fetch, NULL};
 
 /* ---- beginning ---------------------------------------------------------------------------------
  */
@@ -121,7 +121,7 @@ static bool is_pinned(struct attach *a, uint32_t page)
                        pins_count(&a->share, page) > 0);
 }
 
-static int check(struct attach *a, const struct fetch_request *rq)
+static int check_fetch(struct attach *a, const struct fetch_request *rq)
 {
         struct detail d;
 
@@ -133,13 +133,13 @@ static int check(struct attach *a, const struct fetch_request *rq)
 }
 
 /* As fetch_begin(); batch NULL: of the ring, with user_data. */
-static int begin(struct attach *a, const struct fetch_request *rq, struct batch *batch,
+static int begin_fetch(struct attach *a, const struct fetch_request *rq, struct batch *batch,
         uint32_t index, uint64_t user_data, uint32_t *ret_page)
 {
         struct peer *p = peer_of_member(a->member);
         struct peer_fetch *f;
         struct detail d;
-        int r = check(a, rq);
+        int r = check_fetch(a, rq);
 
         if (r < 0)
                 return r;
@@ -161,7 +161,7 @@ bool fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t u
         struct submit_result *ret)
 {
         uint32_t page = rq->page;
-        int r = begin(a, rq, NULL, 0, user_data, &page);
+        int r = begin_fetch(a, rq, NULL, 0, user_data, &page);
 
         ret->completes = r != 0;
         ret->status = status_to_wire(r == FETCH_THERE ? 0 : r);
@@ -208,7 +208,7 @@ static void begin_page(struct batch *b, const Kvlease__V1__FetchRequest *m, uint
 
         /* What is to be copied isn't moved. */
         if (!b->copies || rq.to != PAGE_NONE)
-                r = begin(b->attach, &rq, b, i, 0, &page);
+                r = begin_fetch(b->attach, &rq, b, i, 0, &page);
         if (r == 0)
                 return;
         note_result(b, i, r == FETCH_THERE ? 0 : r, page);
@@ -233,7 +233,7 @@ int fetches_ask(struct request *rq, struct attach *a)
  */
 
 /* Its message is answered, if at all, once. */
-static void call_off(struct peer_fetch *f, bool answers)
+static void call_off_fetch(struct peer_fetch *f, bool answers)
 {
         struct batch *b = f->batch;
 
@@ -244,7 +244,7 @@ static void call_off(struct peer_fetch *f, bool answers)
                         answer_refuse(b->peer, &b->request, -ENOENT,
                                 "the namespace was closed while the request waited");
         }
-        end(f, -ECANCELED, PAGE_NONE);
+        end_fetch(f, -ECANCELED, PAGE_NONE);
 }
 
 void fetches_cancel(struct peer *p, uint32_t ns_id)
@@ -253,11 +253,11 @@ void fetches_cancel(struct peer *p, uint32_t ns_id)
                 struct peer_fetch *f = container_of(w, struct peer_fetch, pending);
 
                 if (ns_id == 0 || f->attach->id == ns_id)
-                        call_off(f, true);
+                        call_off_fetch(f, true);
         }
 }
 
-static void drop(struct pending *w)
+static void drop_fetch(struct pending *w)
 {
-        call_off(container_of(w, struct peer_fetch, pending), false);
+        call_off_fetch(container_of(w, struct peer_fetch, pending), false);
 }

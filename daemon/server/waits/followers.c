@@ -10,7 +10,7 @@
 #include "daemon/server/system/log.h"
 #include "daemon/server/waits/event-messages.h"
 
-static uint64_t until(uint64_t then, uint64_t now)
+static uint64_t time_until(uint64_t then, uint64_t now)
 {
         return then > now ? then - now : 0;
 }
@@ -18,7 +18,7 @@ static uint64_t until(uint64_t then, uint64_t now)
 static void on_timer(uv_timer_t *timer);
 
 /* Looks again when the next of them has to be answered. */
-static void expect(struct server *s)
+static void expect_next(struct server *s)
 {
         const struct chronicle *c = &s->store.chronicle;
         uint64_t now = clock_now_nsec(), left = UINT64_MAX;
@@ -26,9 +26,9 @@ static void expect(struct server *s)
         if (list_is_empty(&s->followers.list) || uv_is_closing((uv_handle_t *)&s->followers.timer))
                 return;
         list_for_each (f, &s->followers.list, struct follower, link)
-                left = MIN(left, until(f->until_nsec, now));
+                left = MIN(left, time_until(f->until_nsec, now));
         if (chronicle_due(c) != UINT64_MAX)
-                left = MIN(left, until(chronicle_due(c), server_now(s)));
+                left = MIN(left, time_until(chronicle_due(c), server_now(s)));
         if (c->last > s->followers.seen)
                 left = 0;
         /* Rounded up: a window that isn't over yet would be looked at over and over. */
@@ -36,21 +36,21 @@ static void expect(struct server *s)
                 &s->followers.timer, on_timer, (left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, 0);
 }
 
-static void forget(struct follower *f)
+static void forget_follower(struct follower *f)
 {
         pending_remove(&f->pending);
         list_remove(&f->link);
         free(f);
 }
 
-static void drop(struct pending *w)
+static void drop_follower(struct pending *w)
 {
-        forget(container_of(w, struct follower, pending));
+        forget_follower(container_of(w, struct follower, pending));
 }
 
-static const struct pending_ops pending_ops = {PENDING_EVENTS, drop, NULL};
+static const struct pending_ops pending_ops = {PENDING_EVENTS, drop_follower, NULL};
 
-static void answer(struct server *s, struct follower *f)
+static void answer_follower(struct server *s, struct follower *f)
 {
         Kvlease__V1__AdminEventsReply reply = KVLEASE__V1__ADMIN_EVENTS_REPLY__INIT;
         struct frame_header request = f->pending.request;
@@ -59,7 +59,7 @@ static void answer(struct server *s, struct follower *f)
 
         arena_reset(&s->scratch.arena);
         r = events_fill(s, &f->query, &reply);
-        forget(f);
+        forget_follower(f);
         answer_end(p, &request, &reply.base, r, r < 0 ? "no memory for the answer" : "");
 }
 
@@ -73,7 +73,7 @@ static void answer_due(struct server *s, bool all)
         list_for_each_safe (f, &s->followers.list, struct follower, link)
                 if (all || now >= f->until_nsec || c->last < f->query.after ||
                         chronicle_next(c, &f->query.filter, f->query.after))
-                        answer(s, f);
+                        answer_follower(s, f);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -82,12 +82,12 @@ static void on_timer(uv_timer_t *timer)
 
         chronicle_settle(&s->store.chronicle, server_now(s), false);
         answer_due(s, false);
-        expect(s);
+        expect_next(s);
 }
 
 static void on_note(void *data)
 {
-        expect(data);
+        expect_next(data);
 }
 
 void followers_init(struct server *s)
@@ -121,7 +121,7 @@ int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_
         list_init(&f->link);
         list_append(&rq->server->followers.list, &f->link);
         rq->is_deferred = true;
-        expect(rq->server);
+        expect_next(rq->server);
         return 0;
 }
 

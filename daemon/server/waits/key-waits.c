@@ -6,10 +6,10 @@
 
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/objects/store.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/objects/server.h"
 #include "proto/status.h"
 
 /* Who waits for one key; or, very seldom, for two with one hash: whoever is looked at for nothing
@@ -67,7 +67,7 @@ static struct key_group *make_group(struct server *s, uint64_t hash)
 }
 
 /* 0, or -ENOMEM. */
-static int join(struct key_wait *w, struct server *s)
+static int join_group(struct key_wait *w, struct server *s)
 {
         uint64_t hash = hash_of(&s->store, w->attach->ns, w->key);
         struct key_group *g = find_group(s, hash);
@@ -81,7 +81,7 @@ static int join(struct key_wait *w, struct server *s)
         return 0;
 }
 
-static void leave(struct key_wait *w)
+static void leave_group(struct key_wait *w)
 {
         struct key_group *g = w->group;
 
@@ -95,32 +95,32 @@ static void leave(struct key_wait *w)
         free(g);
 }
 
-static void forget(struct key_wait *w)
+static void forget_key_wait(struct key_wait *w)
 {
         if (w->group)
-                leave(w);
+                leave_group(w);
         pending_remove(&w->pending);
         uv_close((uv_handle_t *)&w->timer, on_closed);
 }
 
-static void drop(struct pending *w)
+static void drop_key_wait(struct pending *w)
 {
-        forget(container_of(w, struct key_wait, pending));
+        forget_key_wait(container_of(w, struct key_wait, pending));
 }
 
-static const struct pending_ops pending_ops = {PENDING_KEY, drop, NULL};
+static const struct pending_ops pending_ops = {PENDING_KEY, drop_key_wait, NULL};
 
-static void answer(struct key_wait *w, int code, const char *sentence)
+static void answer_key_wait(struct key_wait *w, int code, const char *sentence)
 {
         answer_refuse(w->pending.peer, &w->pending.request, code, sentence);
-        forget(w);
+        forget_key_wait(w);
 }
 
 static void on_deadline(uv_timer_t *timer)
 {
         struct key_wait *w = container_of(timer, struct key_wait, timer);
 
-        answer(w, KVL_STATUS_TIMEOUT, "the key is still being computed");
+        answer_key_wait(w, KVL_STATUS_TIMEOUT, "the key is still being computed");
 }
 
 int key_waits_add(struct peer *p, const struct frame_header *request, struct attach *a,
@@ -136,7 +136,7 @@ int key_waits_add(struct peer *p, const struct frame_header *request, struct att
                 return -ENOMEM;
         w->attach = a;
         memcpy(w->key, key, KEY_BYTES);
-        if (join(w, s) < 0) {
+        if (join_group(w, s) < 0) {
                 free(w);
                 return -ENOMEM;
         }
@@ -154,7 +154,8 @@ void key_waits_cancel(struct peer *p, uint32_t ns_id)
                 struct key_wait *w = container_of(link, struct key_wait, pending);
 
                 if (ns_id == 0 || w->attach->id == ns_id)
-                        answer(w, -ENOENT, "the namespace was closed while the request waited");
+                        answer_key_wait(
+                                w, -ENOENT, "the namespace was closed while the request waited");
         }
 }
 
@@ -178,13 +179,13 @@ static void look_at(struct key_wait *w)
         int r = announce_state(w->attach, w->key, &d);
 
         if (r != KVL_STATUS_PENDING) {
-                answer(w, r, d.text);
+                answer_key_wait(w, r, d.text);
                 return;
         }
         /* Announced anew meanwhile. */
-        leave(w);
-        if (join(w, w->pending.peer->server) < 0)
-                answer(w, -ENOMEM, "no memory to go on waiting: ask again");
+        leave_group(w);
+        if (join_group(w, w->pending.peer->server) < 0)
+                answer_key_wait(w, -ENOMEM, "no memory to go on waiting: ask again");
 }
 
 bool key_waits_work(struct server *s)

@@ -9,10 +9,10 @@
 #include "daemon/core/objects/group.h"
 #include "daemon/core/quota/wait.h"
 #include "daemon/core/requests/lease.h"
+#include "daemon/server/objects/server.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/objects/server.h"
 #include "proto/msg.h"
 
 struct parked {
@@ -21,15 +21,15 @@ struct parked {
         uint8_t payload[]; /* of the request, which has no descriptors */
 };
 
-static void drop(struct pending *w);
+static void drop_lease(struct pending *w);
 
-static const struct pending_ops pending_ops = {PENDING_LEASE, drop, parked_go_on};
+static const struct pending_ops pending_ops = {PENDING_LEASE, drop_lease, parked_go_on};
 
-static void arm(struct server *s);
+static void arm_timer(struct server *s);
 
 /* ---- one peer ------------------------------------------------------------------------------- */
 
-static void call_off(struct peer *p)
+static void call_off_leases(struct peer *p)
 {
         if (!p->member)
                 return;
@@ -72,15 +72,15 @@ static void wait_behind(struct peer *p, struct parked *k)
         pending_add(&k->pending, p, &pending_ops, bytes_of(k), NULL, false);
 }
 
-static void park(struct peer *p, struct parked *k)
+static void park_lease(struct peer *p, struct parked *k)
 {
         pending_add(&k->pending, p, &pending_ops, bytes_of(k), NULL, true);
         p->parked = k;
         list_append(&p->server->leases.parked, &p->links.parked);
-        arm(p->server);
+        arm_timer(p->server);
 }
 
-static void unpark(struct peer *p)
+static void unpark_lease(struct peer *p)
 {
         struct parked *k = TAKE(p->parked);
 
@@ -105,14 +105,14 @@ static struct parked *take_behind(struct peer *p)
         return NULL;
 }
 
-static void drop(struct pending *w)
+static void drop_lease(struct pending *w)
 {
         struct parked *k = container_of(w, struct parked, pending);
         struct peer *p = w->peer;
 
         if (p->parked == k) {
-                unpark(p);
-                call_off(p);
+                unpark_lease(p);
+                call_off_leases(p);
                 return;
         }
         pending_remove(w);
@@ -135,13 +135,13 @@ int parked_add(struct peer *p, const struct frame *f, parked_run_fn run)
         k = p->broken || is_over ? NULL : copy_frame(f, run);
         if (!k) {
                 if (!is_behind)
-                        call_off(p);
+                        call_off_leases(p);
                 return p->broken ? 0 : -ENOMEM;
         }
         if (is_behind)
                 wait_behind(p, k);
         else
-                park(p, k);
+                park_lease(p, k);
         return 0;
 }
 
@@ -160,7 +160,7 @@ bool parked_go_on(struct peer *p, unsigned max)
                 if (run_again(p, k))
                         free(k);
                 else
-                        park(p, k);
+                        park_lease(p, k);
         }
         return false;
 }
@@ -178,10 +178,10 @@ void parked_cancel(struct peer *p, uint32_t ns_id)
         struct parked *k;
 
         if (p->parked && waits_in(p, ns_id)) {
-                call_off(p);
+                call_off_leases(p);
                 answer_refuse(p, &p->parked->pending.request, -ENOENT,
                         "the namespace was closed while the lease waited");
-                unpark(p);
+                unpark_lease(p);
                 peer_schedule(p);
         }
         /* With a namespace alone they are run, and see that it is closed. */
@@ -208,14 +208,14 @@ static bool may_retry(const struct peer *p, const struct pool *pool)
         return !p->muted && !p->doomed && !p->broken && waits_for(p, pool);
 }
 
-static void retry(struct peer *p)
+static void retry_lease(struct peer *p)
 {
         struct server *s = p->server;
 
         list_remove(&p->links.due);
         s->leases.is_retrying = true;
         if (run_again(p, p->parked)) {
-                unpark(p);
+                unpark_lease(p);
                 peer_schedule(p);
         }
         s->leases.is_retrying = false;
@@ -277,7 +277,7 @@ bool parked_retry(struct server *s, const struct pool *pool)
                 /* What a device has made is handed out without delay. */
                 if (!pool && n > 0 && clock_now_nsec() - began_nsec > PARKED_TURN_NSEC)
                         return true;
-                retry(p);
+                retry_lease(p);
                 n++;
         }
         return false;
@@ -291,7 +291,7 @@ void parked_refuse(struct server *s)
         s->store.draining = true;
         list_for_each_safe (p, &s->leases.parked, struct peer, links.parked)
                 if (may_retry(p, NULL)) {
-                        retry(p);
+                        retry_lease(p);
                         while (!p->parked && (k = take_behind(p))) {
                                 (void)run_again(p, k);
                                 free(k);
@@ -335,7 +335,7 @@ static void on_timer(uv_timer_t *timer)
 }
 
 /* Nobody waits, or only for a device: no timer. */
-static void arm(struct server *s)
+static void arm_timer(struct server *s)
 {
         uint64_t next = wait_deadline(&s->store), now = server_now(s);
 
@@ -365,7 +365,7 @@ bool parked_work(struct server *s)
         if (!s->leases.in_round && now >= next_round_nsec(s, PARKED_PAUSE_MSEC))
                 begin_round(s, now, true);
         if (!s->leases.in_round) {
-                arm(s);
+                arm_timer(s);
                 return false;
         }
         more = parked_retry(s, NULL);
@@ -376,7 +376,7 @@ bool parked_work(struct server *s)
                 s->leases.round_busy_nsec += s->leases.round_ended_nsec - now;
         }
         if (!more)
-                arm(s);
+                arm_timer(s);
         return more;
 }
 

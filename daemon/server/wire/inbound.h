@@ -30,7 +30,7 @@
  * alone. */
 #define INBOUND_TEST_VARIABLE "KVLEASE_TEST_OLD_SOCKETS"
 
-/* Of one connection. */
+/* How one connection is received from. */
 struct inbound {
         bool careful;
         bool has_creds; /* inbound_pass_creds() is on */

@@ -129,7 +129,7 @@ static uint64_t completion_room(const struct ring *r)
         return SHM_COMP_ENTRIES - (r->comp_tail - r->comp_head) - r->n_fetches;
 }
 
-static void store(struct ring *r, uint64_t user_data, uint32_t status, uint32_t page)
+static void store_completion(struct ring *r, uint64_t user_data, uint32_t status, uint32_t page)
 {
         if (r->ended)
                 return;
@@ -142,7 +142,7 @@ static void store(struct ring *r, uint64_t user_data, uint32_t status, uint32_t 
 }
 
 /* For the daemon after this one. */
-static void commit(struct ring *r)
+static void commit_cursor(struct ring *r)
 {
         if (r->kept)
                 client_cursors_commit(
@@ -150,7 +150,7 @@ static void commit(struct ring *r)
 }
 
 /* Shows the client how far it is executed. */
-static void show(struct ring *r)
+static void show_heads(struct ring *r)
 {
         FAULT_POINT("ring-before-heads");
         atomic_store_explicit(&r->shm->sub_head, r->sub_head, memory_order_release);
@@ -168,7 +168,7 @@ static void begin_fetch(struct ring *r, const struct shm_submission *s, struct s
 }
 
 /* One of the submissions, as copied. */
-static void execute(struct ring *r, struct member *m, const struct shm_submission *s,
+static void execute_submission(struct ring *r, struct member *m, const struct shm_submission *s,
         uint64_t now_nsec, struct submit_result *ret)
 {
         *ret = (struct submit_result){0};
@@ -183,8 +183,8 @@ static void execute(struct ring *r, struct member *m, const struct shm_submissio
         r->repeats = false;
         r->sub_head++;
         if (!ret->violation && ret->completes)
-                store(r, s->user_data, ret->status, ret->page);
-        commit(r);
+                store_completion(r, s->user_data, ret->status, ret->page);
+        commit_cursor(r);
 }
 
 /* What takes a microsecond at most is executed so often between two looks at the clock, which takes
@@ -226,19 +226,19 @@ static bool run_batch(struct ring *r, struct member *m, uint32_t n, uint64_t now
         for (uint32_t i = 0; i < n && goes_on; i++) {
                 struct submit_result result;
 
-                execute(r, m, &batch[i], now_nsec, &result);
+                execute_submission(r, m, &batch[i], now_nsec, &result);
                 turn->n++;
                 turn->n_walked += result.n_walked;
                 turn->violation = result.violation;
                 goes_on = !is_over(turn, &batch[i], ends_nsec);
         }
-        show(r);
+        show_heads(r);
         atomic_thread_fence(memory_order_seq_cst); /* ROOM_NEWS_ENTRIES */
         return goes_on;
 }
 
 /* How many can be executed now; *ret_rule is set where the client broke one. */
-static uint64_t look(struct ring *r, const char **ret_rule)
+static uint64_t count_ready(struct ring *r, const char **ret_rule)
 {
         if (!see_tail(r))
                 *ret_rule = "ring-tail";
@@ -263,7 +263,7 @@ struct ring_turn ring_drain(
         uint64_t ready, was_tail = r->comp_tail;
         bool goes_on = true;
 
-        while ((ready = look(r, &turn.violation)) > 0 && turn.n < budget && goes_on) {
+        while ((ready = count_ready(r, &turn.violation)) > 0 && turn.n < budget && goes_on) {
                 uint32_t n = MIN(budget - turn.n, (uint32_t)RING_BATCH);
 
                 turn.is_news |= r->sub_tail - r->sub_head > ROOM_NEWS_ENTRIES;
@@ -279,7 +279,7 @@ bool ring_is_at(struct ring *r, uint64_t position)
 {
         const char *rule = NULL;
 
-        return (int64_t)(r->sub_head - position) >= 0 || look(r, &rule) == 0;
+        return (int64_t)(r->sub_head - position) >= 0 || count_ready(r, &rule) == 0;
 }
 
 void ring_complete(struct ring *r, uint64_t user_data, uint32_t status, uint32_t page)
@@ -287,9 +287,9 @@ void ring_complete(struct ring *r, uint64_t user_data, uint32_t status, uint32_t
         if (!r->shm)
                 return;
         r->n_fetches--;
-        store(r, user_data, status, page);
-        commit(r);
-        show(r);
+        store_completion(r, user_data, status, page);
+        commit_cursor(r);
+        show_heads(r);
 }
 
 bool ring_sleep(struct ring *r)

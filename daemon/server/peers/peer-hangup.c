@@ -1,0 +1,204 @@
+/* A peer that has hung up, or whose process has exited: the rest of what it said, and what is next.
+ */
+#include <poll.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/chores.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tenancy.h"
+#include "daemon/server/peers/peer-impl.h"
+#include "daemon/server/peers/peer-timers.h"
+#include "daemon/server/peers/pending.h"
+#include "daemon/server/peers/turns.h"
+
+/*
+ * Receives after the end of a stream was reported: what is left in the socket's buffer (some 200
+ * KiB, kernel) and a bit, so that a forked child that goes on sending can't keep us here. Not
+ * tuned.
+ */
+#define DRAIN_RECEIVES 64
+
+/* How much of what it said is handled by one call of drain(). */
+struct drain_limit {
+        unsigned max_frames;
+        uint32_t max_submissions;
+        bool is_slice; /* whoever's turn it is; else until its tenant's turn is over */
+};
+
+/* All that were received, as long as its turn lasts. */
+static const struct drain_limit whole_turn = {UINT32_MAX - 1, UINT32_MAX, false};
+
+/* Of a process that has exited: some 100 microseconds of frames that are refused, and as much of
+ * its ring. Not tuned. */
+static const struct drain_limit one_slice = {64, 64, true};
+
+bool peer_keeps_pages(const struct peer *p)
+{
+        if (!p->member)
+                return false;
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (pins_is_open(&a->share))
+                        return true;
+        return p->member->n_mapped_sets > 0;
+}
+
+bool peer_holds_memory(struct peer *p)
+{
+        return peer_keeps_pages(p) ||
+               (p->conn.fd >= 0 && outqueue_unread_fds(&p->out, p->conn.fd) > 0);
+}
+
+static void begin_drain(struct peer *p)
+{
+        /* Who goes on elsewhere takes its completions there. */
+        p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->conn.process_open ||
+                        creds_pidfd_exited(p->conn.pidfd);
+        pending_drop(p, PENDING_DROP);
+        pending_drop(p, PENDING_TENANT);
+}
+
+static bool receive_rest(struct peer *p)
+{
+        if (p->input.backed_up || p->input.n_drained >= DRAIN_RECEIVES || p->doomed ||
+                !peer_receive(p))
+                return false;
+        p->input.n_drained++;
+        return true;
+}
+
+/* Handles the rest of what it said before it hung up or died. False: there is more, and the slice
+ * or its tenant's turn is over. */
+static bool drain(struct peer *p, const struct drain_limit *l)
+{
+        uint32_t n;
+
+        begin_drain(p);
+        peer_process_frames(p, l->max_frames);
+        while (receive_rest(p)) {
+                if (l->is_slice)
+                        return false;
+                peer_process_frames(p, l->max_frames);
+        }
+        if (p->input.backed_up)
+                return false;
+        n = MIN(p->input.drain_left, l->max_submissions);
+        p->input.drain_left -= peer_take_submissions(p, n);
+        return p->input.drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring) ||
+               (!l->is_slice && turns_go_on(p));
+}
+
+/* The stream is over. What it maps stays pinned until its process is. */
+static void wait_for_exit(struct peer *p)
+{
+        if (p->state == PEER_WAITING)
+                return;
+        if (!peer_holds_memory(p) || !p->conn.process_open) {
+                peer_leave(p);
+                return;
+        }
+        if (!peer_keeps_pages(p)) {
+                /* It shut down alone, or the kernel is about to throw away what it didn't read. */
+                uv_poll_stop(&p->conn.socket);
+                p->conn.socket_events = 0;
+                peer_look_later(p);
+                return;
+        }
+        p->state = PEER_WAITING;
+        p->times.state_nsec = clock_now_nsec();
+        list_remove(&p->links.backlog);
+        list_remove(&p->links.unread);
+        peer_close_socket(p);
+        pending_recount(p);
+        peers_note_drained(p->server);
+}
+
+void peer_hang_up(struct peer *p)
+{
+        if (!drain(p, &whole_turn)) {
+                peer_schedule(p);
+                return;
+        }
+        peer_stop_waiting(p);
+        wait_for_exit(p);
+}
+
+/* Nothing that it said is left. */
+static void end_exited(struct peer *p)
+{
+        peer_stop_waiting(p);
+        peer_exited(p);
+}
+
+/* A chore, and no turn: its memory comes back whether its tenant is paused or not. */
+static bool handle_rest(struct chore *c, uint64_t budget)
+{
+        struct peer *p = container_of(c, struct peer, leaving);
+        bool is_over, is_gone;
+
+        p->refs++;
+        is_over = drain(p, &one_slice);
+        is_gone = p->state == PEER_GONE; /* by what it asked for */
+        if (is_over && !is_gone)
+                end_exited(p);
+        peer_unref(p);
+        return !is_over && !is_gone;
+}
+
+/* A process can have had thousands of connections, each with requests that nobody has read yet:
+ * they are handled a slice at a time. */
+void peer_exit_seen(uv_poll_t *handle, int status, int events)
+{
+        struct peer *p = container_of(handle, struct peer, conn.process);
+        uint64_t began = clock_now_nsec();
+        struct tenancy *t = p->tenancy;
+
+        p->refs++;
+        uv_poll_stop(handle);
+        if (p->state == PEER_WAITING) {
+                peer_exited(p);
+        } else {
+                p->broken = p->exited = true;
+                outqueue_clear(&p->out);
+                pending_drop(p, PENDING_LEASE);
+                if (t) {
+                        p->leaving.work = handle_rest;
+                        chore_queue(&p->leaving, t->tenant);
+                } else {
+                        (void)drain(p, &whole_turn);
+                        end_exited(p);
+                }
+        }
+        turns_bill(t, began);
+        peer_unref(p);
+}
+
+bool peer_has_hung_up(struct peer *p)
+{
+        struct pollfd poll_fd = {.fd = p->conn.fd, .events = POLLRDHUP};
+        struct tenancy *turn_of = p->server->turns.of;
+
+        if (peer_is_waiting(p) || p->state == PEER_GONE)
+                return true;
+        if (p->exited) {
+                p->refs++;
+                chore_remove(&p->leaving, p->tenancy->tenant);
+                p->server->turns.of = NULL; /* all at once */
+                (void)drain(p, &whole_turn);
+                end_exited(p);
+                p->server->turns.of = turn_of;
+                peer_unref(p);
+                return true;
+        }
+        if (poll(&poll_fd, 1, 0) <= 0 || !(poll_fd.revents & (POLLHUP | POLLRDHUP | POLLERR)))
+                return false;
+        p->refs++;
+        p->input.hung_up = true;
+        p->server->turns.of = NULL; /* all at once */
+        peer_settle(p);
+        p->server->turns.of = turn_of;
+        peer_unref(p);
+        return true;
+}

@@ -1,0 +1,46 @@
+/*
+ * What the files that make up a peer share: peer.c (its connection, and a turn of it),
+ * peer-hangup.c (the end of its stream and of its process) and peer-leave.c (what it still holds
+ * after that).
+ */
+#ifndef KVL_SERVER_PEER_IMPL_H
+#define KVL_SERVER_PEER_IMPL_H
+
+#include <stdbool.h>
+
+#include "daemon/server/peers/peer.h"
+
+/* Drops a reference; the last one frees the peer, which is GONE. */
+void peer_unref(struct peer *p);
+
+/* Stops listening to the stream and forgets what is in it. */
+void peer_close_socket(struct peer *p);
+
+/* Nobody is there to be answered, or to publish what it announced. */
+void peer_stop_waiting(struct peer *p);
+
+/* Handles at most `max` of the frames received; with a finite one as long as it is its turn. */
+void peer_process_frames(struct peer *p, unsigned max);
+
+/* Receives once. False: there is nothing to be had any more now. */
+bool peer_receive(struct peer *p);
+
+/* Does what the flags of the peer ask for. It may be gone after that. */
+void peer_settle(struct peer *p);
+
+/* ---- peer-hangup.c --------------------------------------------------------------------------- */
+
+/* Do its pages have to stay until its process exits? */
+bool peer_keeps_pages(const struct peer *p);
+
+/* Does it keep memory? Descriptors that it hasn't taken do so as what it has mapped does. */
+bool peer_holds_memory(struct peer *p);
+
+/* Its stream is over: the rest of what it said is handled, in this turn or in the next ones; then
+ * it is WAITING, or leaves. */
+void peer_hang_up(struct peer *p);
+
+/* Called by the loop when the process has exited. */
+void peer_exit_seen(uv_poll_t *handle, int status, int events);
+
+#endif
