@@ -2,7 +2,7 @@
 
 #include "daemon/core/core.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/dispatch.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/peer.h"

@@ -16,6 +16,7 @@ ROOMS: dict[str, list[str]] = {
     ],
     "daemon/server": [
         "system", "settings", "wire", "objects", "keeping", "sockets", "peers", "waits", "services", "tenants", "handlers",
+        "administration",
     ],
     "client/lib": [
         "connection", "shared", "objects", "keys", "mapping", "calls", "rings", "pages", "ahead", "life",

@@ -9,7 +9,7 @@
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/tenants/tenants.h"
 
 #define N_SETS 2

@@ -3,7 +3,7 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/sessions/session-impl.h"
-#include "daemon/server/handlers/list-page.h"
+#include "daemon/server/administration/list-page.h"
 #include "proto/arena.h"
 #include "proto/status.h"
 #include "tests/unit/server-fixture.h"

@@ -1,15 +1,13 @@
-/* ANNOUNCE, WAIT, ADMIN_SETS. */
+/* ANNOUNCE, WAIT. */
 #include <errno.h>
 
-#include "daemon/core/catalog/nsset.h"
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/handlers/list-page.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/waits/key-waits.h"
-#include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
 
@@ -73,45 +71,4 @@ int handle_WAIT(struct request *rq)
                         m->timeout_msec, WAIT_MAX_MSEC);
         r = announce_state(a, m->key.data, &rq->detail);
         return r == KVL_STATUS_PENDING ? wait_for(rq, a, m) : r;
-}
-
-static ProtobufCMessage *make_set(struct request *rq, void *object)
-{
-        Kvlease__V1__AdminSet *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
-        struct nsset *set = object;
-
-        if (!row)
-                return NULL;
-        kvlease__v1__admin_set__init(row);
-        row->name = set->name;
-        row->size = set->size;
-        row->n_namespaces = set->n_members;
-        row->keys_complete = set->n_complete;
-        row->keys_incomplete = set->n_incomplete;
-        row->dropped = set->n_dropped;
-        for (uint32_t i = 0; i < set->size; i++)
-                if (set->members[i]) {
-                        row->tenant = set->members[i]->tenant->name;
-                        row->charged_bytes += ns_charged_bytes(set->members[i], TIER_DEVICE);
-                }
-        return &row->base;
-}
-
-int handle_ADMIN_SETS(struct request *rq)
-{
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        Kvlease__V1__AdminSetsReply *reply = rq->reply;
-        struct rows rows = {0};
-        struct list_page page = {0};
-        int r = list_check_tenant(rq, m);
-
-        list_for_each (t, &rq->server->store.tenants, struct tenant, link)
-                list_for_each (set, &t->nssets, struct nsset, link)
-                        if (r == 0 && set->id > m->after && list_wants(m, t->name))
-                                r = rows_add(&rows, set->id, set);
-        r = rows_fill_page(rq, r, &rows, make_set, &page);
-        reply->sets = (Kvlease__V1__AdminSet **)page.messages;
-        reply->n_sets = page.n;
-        reply->next = page.next;
-        return r;
 }

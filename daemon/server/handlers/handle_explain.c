@@ -4,8 +4,9 @@
 #include "daemon/core/catalog/history.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 

@@ -3,7 +3,8 @@
 
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/waits/fetches.h"
 #include "proto/kvlease.pb-c.h"
 

@@ -1,4 +1,4 @@
-/* NS_OPEN, NS_CLOSE, MAP, INVALIDATE. */
+/* NS_OPEN, NS_CLOSE, MAP, UNMAPPED, INVALIDATE. */
 #include <errno.h>
 #include <string.h>
 
@@ -11,10 +11,11 @@
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/requests/invalidate.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
-#include "daemon/server/services/descriptors.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/sockets/descriptors.h"
 #include "daemon/server/waits/drops.h"
 #include "daemon/server/waits/durable.h"
 #include "daemon/server/waits/fetches.h"
@@ -184,6 +185,14 @@ int handle_NS_CLOSE(struct request *rq)
         return drops_close(rq, a);
 }
 
+int handle_UNMAPPED(struct request *rq)
+{
+        const Kvlease__V1__UnmappedRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+
+        return a ? attach_unmapped(a, m->set_index, &rq->detail) : -ENOENT;
+}
+
 int handle_MAP(struct request *rq)
 {
         const Kvlease__V1__MapRequest *m = rq->message;
@@ -243,4 +252,14 @@ int handle_INVALIDATE(struct request *rq)
         r = m->tag != 0 ? drop_tag(&drop, a, m->tag, &rq->detail)
                         : drop_key(&drop, a, m->key.data, &rq->detail);
         return r == 0 ? drops_answer(rq, &drop) : r;
+}
+
+struct attach *request_attach(struct request *rq, uint32_t ns_id)
+{
+        struct attach *a = attach_find(rq->peer->member, ns_id);
+
+        if (!a)
+                detail_set(&rq->detail, -ENOENT,
+                        "no namespace with ns_id %u is open on this connection", ns_id);
+        return a;
 }

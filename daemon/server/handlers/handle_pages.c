@@ -12,8 +12,9 @@
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
 #include "daemon/core/upkeep/leasable.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"
 
 static int refuse_count(struct request *rq, const char *what, size_t n, size_t max)

@@ -4,9 +4,10 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/recovery/resume.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/events.h"
+#include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"
 
 #define MAX_MAPPED_SETS 8192 /* in one message; kvlease.proto */

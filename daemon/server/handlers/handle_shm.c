@@ -7,8 +7,9 @@
 #include "base/fd.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"
 
 /* For the next daemon, where there will be one. What is recorded isn't taken back: that is last. */

@@ -35,6 +35,13 @@ struct request {
                              returned now */
 };
 
+/*
+ * A handler fills rq->reply but for status and detail, and returns the status: 0, or a code of
+ * proto/status.h with the sentence in rq->detail (empty: the table's). -EINPROGRESS (LEASE):
+ * nothing was done yet, it waits and is called again (parked.h).
+ */
+typedef int (*handler_fn)(struct request *rq);
+
 /* Fills in fields 1 and 2, which every reply has. */
 void answer_set_outcome(
         const ProtobufCMessageDescriptor *d, void *reply, int code, const char *detail);

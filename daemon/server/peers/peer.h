@@ -19,9 +19,6 @@
  * tuned. What comes before a frame of the socket isn't counted: at most the ring. */
 #define PEER_SUBMISSIONS_PER_TURN 256
 
-/* Connections kept beyond a limit only to be told so; further ones are closed. Not tuned. */
-#define PEER_MAX_REFUSED 32
-
 /*
  * What accept() learnt. refuse_code: 0, or what the first HELLO is answered with refuse_detail.
  */
@@ -68,8 +65,8 @@ void peer_end(struct peer *p);
  * inside a handler. */
 void peer_leave(struct peer *p);
 
-/* Called by peer-leave.c where the connection and the process are of no interest any more: the peer is
- * in this state then, and what it holds is as before. */
+/* Called by peer-leave.c where the connection and the process are of no interest any more: the peer
+ * is in this state then, and what it holds is as before. */
 void peer_retire(struct peer *p, enum peer_state state);
 
 /* Sends a frame; takes the fds. A peer that can't take it is marked, never freed. */

@@ -1,4 +1,4 @@
-#include "daemon/server/handlers/tier-figures.h"
+#include "daemon/server/administration/tier-figures.h"
 
 #include <errno.h>
 #include <string.h>

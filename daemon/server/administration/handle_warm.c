@@ -5,8 +5,9 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/tiers/warm.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/system/log.h"
 #include "proto/kvlease.pb-c.h"
 

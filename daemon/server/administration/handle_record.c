@@ -2,8 +2,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/services/recorder.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/system/log.h"

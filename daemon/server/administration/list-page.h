@@ -8,7 +8,8 @@
 
 #include <stdbool.h>
 
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/administration/admin-handlers.h"
+#include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"
 
 /* Objects to list, by id. */

@@ -1,4 +1,4 @@
-#include "daemon/server/services/descriptors.h"
+#include "daemon/server/sockets/descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,6 @@
 #include "daemon/server/keeping/keeping.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
-#include "daemon/server/peers/peer.h"
 #include "daemon/server/sockets/admin-fds.h"
 #include "daemon/server/system/fd-parts.h"
 #include "daemon/server/system/log.h"

@@ -1,8 +1,9 @@
 /* ADMIN_COUNTERS. */
 #include <errno.h>
 
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"
 
 /* Borrows from the counters. NULL: no room. */

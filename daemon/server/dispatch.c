@@ -1,4 +1,4 @@
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/dispatch.h"
 
 #include <errno.h>
 #include <string.h>
@@ -10,16 +10,19 @@
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/requests/lease.h"
+#include "daemon/server/administration/admin-handlers.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/serving.h"
 #include "daemon/server/objects/tenancy.h"
+#include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/quiet.h"
 #include "daemon/server/peers/resume.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/services/descriptors.h"
 #include "daemon/server/sockets/admin-fds.h"
+#include "daemon/server/sockets/descriptors.h"
 #include "daemon/server/waits/parked.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
@@ -35,16 +38,6 @@ static handler_fn find_handler(uint16_t type)
         default:
                 return NULL;
         }
-}
-
-struct attach *request_attach(struct request *rq, uint32_t ns_id)
-{
-        struct attach *a = attach_find(rq->peer->member, ns_id);
-
-        if (!a)
-                detail_set(&rq->detail, -ENOENT,
-                        "no namespace with ns_id %u is open on this connection", ns_id);
-        return a;
 }
 
 /* The rule that the frame breaks, or NULL. */

@@ -1,8 +1,9 @@
 /* ADMIN_RELOAD: a changed configuration in force, and what became of each change. */
 #include <errno.h>
 
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/tenants/reload.h"
 #include "daemon/server/tenants/sentences.h"
 #include "proto/kvlease.pb-c.h"

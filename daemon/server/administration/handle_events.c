@@ -6,9 +6,10 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "daemon/server/handlers/dispatch.h"
-#include "daemon/server/handlers/tier-figures.h"
+#include "daemon/server/administration/admin-handlers.h"
+#include "daemon/server/administration/tier-figures.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/waits/event-messages.h"
 #include "daemon/server/waits/followers.h"
 

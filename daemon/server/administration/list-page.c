@@ -1,4 +1,4 @@
-#include "daemon/server/handlers/list-page.h"
+#include "daemon/server/administration/list-page.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,28 +1,22 @@
-/* UNMAPPED, ADMIN_RECALL. */
+/* ADMIN_RECALL. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/waits/recalls.h"
 #include "proto/kvlease.pb-c.h"
 
 /* As the option revoke_timeout. */
 #define TIMEOUT_MAX_MSEC (3600u * 1000u)
-
-int handle_UNMAPPED(struct request *rq)
-{
-        const Kvlease__V1__UnmappedRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
-
-        return a ? attach_unmapped(a, m->set_index, &rq->detail) : -ENOENT;
-}
 
 static void log_recall(const struct request *rq, const struct tenant *t, uint32_t n)
 {

@@ -8,7 +8,7 @@
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/keeping/keeping.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer.h"

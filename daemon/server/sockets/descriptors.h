@@ -26,6 +26,9 @@ struct server;
 struct tenancy;
 struct detail;
 
+/* Connections kept beyond a limit only to be told so; further ones are closed. Not tuned. */
+#define PEER_MAX_REFUSED 32
+
 enum descriptors_kind { DESCRIPTORS_OPEN, DESCRIPTORS_KEPT, N_DESCRIPTORS };
 
 /* A tenant's. */
@@ -50,8 +53,8 @@ int descriptors_admit_ns(struct tenancy *t, bool is_there, struct detail *d);
 /* Connections that are being told why they are refused, at most: 1 to PEER_MAX_REFUSED. */
 uint32_t descriptors_most_refused(const struct server *s);
 
-/* Raises the limit of open files as far as the hard limit goes: the usual soft limit is too small for
- * GPUs' memory. */
+/* Raises the limit of open files as far as the hard limit goes: the usual soft limit is too small
+ * for GPUs' memory. */
 void descriptors_raise_limit(void);
 
 /*
@@ -61,8 +64,8 @@ void descriptors_raise_limit(void);
  */
 void descriptors_attach(struct server *s);
 
-/* Open files that all memory as extents and all clients together need: for the warning, its test, and
- * administrators. */
+/* Open files that all memory as extents and all clients together need: for the warning, its test,
+ * and administrators. */
 uint64_t descriptors_needed(const struct server *s);
 
 /* Descriptors that they need kept for the next start. */

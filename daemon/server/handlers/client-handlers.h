@@ -1,0 +1,51 @@
+/*
+ * Requests of clients, one handler for each row of the message table (proto/msg.h), and
+ * ADMIN_EXPLAIN, which asks what EXPLAIN does. Loop thread only.
+ */
+#ifndef KVL_SERVER_CLIENT_HANDLERS_H
+#define KVL_SERVER_CLIENT_HANDLERS_H
+
+#include <stdint.h>
+
+#include "daemon/server/peers/answer.h"
+
+struct attach;
+
+int handle_HELLO(struct request *rq);
+int handle_AUTH(struct request *rq);
+int handle_BYE(struct request *rq);
+int handle_SHM_OPEN(struct request *rq);
+int handle_DOORBELL(struct request *rq);
+int handle_RESUME_NS(struct request *rq);
+int handle_RESUMED(struct request *rq);
+int handle_NS_OPEN(struct request *rq);
+int handle_NS_CLOSE(struct request *rq);
+int handle_MAP(struct request *rq);
+int handle_NS_SHARE(struct request *rq);
+int handle_UNMAPPED(struct request *rq);
+int handle_LEASE(struct request *rq);
+int handle_PUBLISH(struct request *rq);
+int handle_LOOKUP(struct request *rq);
+int handle_RELEASE(struct request *rq);
+int handle_FREE(struct request *rq);
+int handle_INVALIDATE(struct request *rq);
+int handle_REQUEST_END(struct request *rq);
+int handle_REPORT(struct request *rq);
+int handle_ANNOUNCE(struct request *rq);
+int handle_WAIT(struct request *rq);
+int handle_SESSION_OPEN(struct request *rq);
+int handle_SESSION_PAGES(struct request *rq);
+int handle_SESSION_TRUNCATE(struct request *rq);
+int handle_SESSION_HINT(struct request *rq);
+int handle_SESSION_CLOSE(struct request *rq);
+int handle_EXPLAIN(struct request *rq);
+int handle_FETCH(struct request *rq);
+int handle_PIN(struct request *rq);
+int handle_HELD(struct request *rq);
+int handle_LEASABLE(struct request *rq);
+int handle_ADMIN_EXPLAIN(struct request *rq);
+
+/* The attachment `ns_id` of the peer's member; NULL with the sentence. Returns borrowed. */
+struct attach *request_attach(struct request *rq, uint32_t ns_id);
+
+#endif
