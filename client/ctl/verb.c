@@ -33,6 +33,20 @@
         "  regions     DEVICE, TENANT, SIZE, USED, EXCESS, FAIR, DEMAND, P99, LENT,\n"     \
         "              MISSING, SIZER, DECISION\n"
 
+#define TRACE_POLICIES                                                   \
+        "  all: all of these\n"                                          \
+        "  daemon: those that kvleased has\n"                            \
+        "  pgi: kvleased's own, by the tree of prefixes (its default)\n" \
+        "  s3fifo: S3-FIFO\n"                                            \
+        "  lru: least recently used\n"                                   \
+        "  fifo: first in, first out\n"                                  \
+        "  lfu: least frequently used\n"                                 \
+        "  sieve: SIEVE\n"                                               \
+        "  arc: adaptive replacement\n"                                  \
+        "  lru2: by the last use but one\n"                              \
+        "  gdsf: by use, size and the cost of computing it again\n"      \
+        "  optimum: what is used again last goes; no policy can do better\n"
+
 #define TRACE_FILES                                                                             \
         "\nFiles are JSON lines, plain or gzip: timestamp (ms), input_length, output_length,\n" \
         "hash_ids, and tenant where several are in one file. Several files are a tenant each.\n"
@@ -135,9 +149,9 @@ const struct verb verbs[] = {
                 3, 258, 0, false, check_explain, verb_explain},
         {"trace replay", "FILE...", "what eviction policies would have hit",
                 "Token hit % of each policy and capacity; one cache for all tenants, or --split.\n"
-                "Policies may also be 'daemon': those that kvleased has. --below adds a tier that "
-                "takes what\n"
-                "the cache has no room for, and a column for the hits in both.\n" TRACE_FILES,
+                "--below adds a tier that takes what the cache has no room for, and a column for "
+                "the "
+                "hits in both.\nPolicies are\n" TRACE_POLICIES TRACE_FILES,
                 1, UINT_MAX, TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW),
                 true, NULL, verb_trace_replay},
         {"trace analyze", "FILE...", "lengths, repeats, sessions, hit ratios, page size, demand",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the shells complete, with a daemon that has tenants and a namespace, and without one.
 
-    completion.py SCRIPT KVLEASED KVLEASECTL HELLO
+    completion.py SCRIPT KVLEASED KVLEASECTL HELLO SESSION
 
 bash runs its completion function as it does after a Tab. In zsh compadd and _files are replaced by
 functions that print; skipped (exit status 77) where it isn't installed, after bash's.
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-script, kvleased, kvleasectl, hello = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
+script, kvleased, kvleasectl, hello, session = (str(pathlib.Path(a).resolve()) for a in sys.argv[1:])
 problems = []
 
 BASH = r"""
@@ -68,6 +68,16 @@ def expect_without_daemon(shell, env):
     expect(shell, "kvleasectl recall --t", ["--timeout"], env)
     expect(shell, "kvleasectl status --no", ["--no-headings"], env)
     expect(shell, "kvleasectl events --kind re", ["refused", "resized", "revoked"], env)
+    expect(shell, "kvleasectl events --kind refused,re", ["refused,resized", "refused,revoked"], env)
+    expect(shell, "kvleasectl events --kind=refused,ev", ["--kind=refused,evicted"], env)
+    expect(shell, "kvleasectl trace replay --policies lru,s", ["lru,s3fifo", "lru,sieve"], env)
+    expect(shell, "kvleasectl trace replay --policies d", ["daemon"], env)
+    expect(shell, "kvleasectl tenants set chat when_full=", [f"when_full={v}" for v in ("reject", "queue", "degrade")],
+           env)
+    expect(shell, "kvleasectl tenants add new limit=1GiB class=p", ["class=pinned"], env)
+    expect(shell, "kvleasectl tenants set chat limit=", [], env)
+    expect(shell, "kvleasectl top --view clients --sort re", ["req/s", "recalled"], env)
+    expect(shell, "kvleasectl top --view=regions --sort re", [], env)
     expect(shell, "kvleasectl tenants set chat limit=1GiB reserve_m", ["reserve_min=", "reserve_max="], env)
     expect(shell, "kvleasectl top --view ", ["tenants", "namespaces", "clients", "regions"], env)
     expect(shell, "kvleasectl top --sort re", ["req/s", "reserve", "refuse/s", "recalled"], env)
@@ -83,13 +93,22 @@ def expect_without_daemon(shell, env):
 def expect_of_daemon(shell, env):
     expect(shell, "kvleasectl tenants show ", ["chat", "chess", "search"], env)
     expect(shell, "kvleasectl tenants remove --force ch", ["chat", "chess"], env)
-    expect(shell, "kvleasectl purge chat ", ["hello"], env)
+    expect(shell, "kvleasectl purge chat ", ["hello", "session"], env)
     expect(shell, "kvleasectl purge search ", [], env)
     expect(shell, "kvleasectl namespaces --tenant s", ["search"], env)
     expect(shell, "kvleasectl namespaces --tenant=s", ["--tenant=search"], env)
-    expect(shell, "kvleasectl recall chat --namespace ", ["hello"], env)
+    expect(shell, "kvleasectl recall chat --namespace h", ["hello"], env)
     expect(shell, "kvleasectl tenants add ", [], env)
     expect(shell, "kvleased -o tenant.chess.exc", ["tenant.chess.exclusive="], env)
+    expect(shell, "kvleased -o device.host-1.huge", ["device.host-1.huge_pages="], env)
+    expect(shell, "kvleased -o daemon.devices=", [f"daemon.devices={v}" for v in ("auto", "host", "host-1")], env)
+    expect(shell, "kvleasectl tenants set chat placement=",
+           [f"placement={v}" for v in ("pack", "spread", "device=host", "device=host-1")], env)
+    expect(shell, "kvleasectl warm chat hello --session ", ["turn-1", "turn-2"], env)
+    expect(shell, "kvleasectl sessions purge chess --session ", [], env)
+    # Another host isn't asked: ssh could want a password.
+    expect(shell, "kvleasectl --host ssh://gpu1 tenants show ", [], env)
+    expect(shell, "kvleasectl --host=ssh://gpu1 purge chat ", [], env)
 
 
 def expect_nothing_of_daemon(shell, env):
@@ -114,15 +133,18 @@ def start(folder):
     tenants = [word for name in ("chat", "chess", "search") for word in ("-o", f"tenant.{name}.limit=16MiB")]
     daemon = subprocess.Popen(
         [kvleased, "-c", folder / "none.conf", "--runtime-dir", folder / "run", "--state-dir",
-         folder / "state", "-o", "daemon.devices=host", "-o", "device.host.memory=64MiB", "-o",
-         "device.host.extent=2MiB", *tenants], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+         folder / "state", "-o", "daemon.devices=host,host-1", "-o", "device.host.memory=64MiB", "-o",
+         "device.host.extent=2MiB", "-o", "device.host-1.memory=64MiB", "-o",
+         "device.host-1.extent=2MiB", *tenants], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in daemon.stdout:
         if "ready in" in line:
             break
     else:
         sys.exit("kvleased didn't start")
-    subprocess.run([hello], env={**os.environ, "KVLEASE_SOCKET": str(folder / "run/t/chat/sock")}, check=True,
-                   stdout=subprocess.DEVNULL)
+    as_client = {**os.environ, "KVLEASE_SOCKET": str(folder / "run/t/chat/sock")}
+    for command in ([hello], [session, "turn-1", "a text that is longer than a page"],
+                    [session, "turn-2", "another text that is longer than a page"]):
+        subprocess.run(command, env=as_client, check=True, stdout=subprocess.DEVNULL)
     return daemon
 
 

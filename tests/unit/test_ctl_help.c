@@ -3,9 +3,11 @@
 /* Before cmocka, whose fail() is a macro. */
 #include "client/ctl/examples.h"
 #include "client/ctl/option.h"
+#include "policy/sim/policies.h"
 
 #include "tests/unit/test-support.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +57,24 @@ static void test_every_verb_has_one(void **state)
         }
 }
 
+/* What --policies takes is listed, as completion has it from there. */
+static void test_policies(void **state)
+{
+        const char *text = NULL;
+
+        for (size_t v = 0; v < n_verbs; v++)
+                if (strcmp(verbs[v].name, "trace replay") == 0)
+                        text = verbs[v].text;
+        assert_non_null(text);
+        for (size_t i = 0; sim_policies[i]; i++) {
+                char line[64];
+
+                snprintf(line, sizeof(line), "\n  %s: ", sim_policies[i]->name);
+                if (!strstr(text, line))
+                        fail_msg("%s isn't there", sim_policies[i]->name);
+        }
+}
+
 /* No verb's help speaks of another verb's meaning of an option. */
 static void test_options_are_the_verbs(void **state)
 {
@@ -80,6 +100,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_examples),
                 TEST(test_every_verb_has_one),
+                TEST(test_policies),
                 TEST(test_options_are_the_verbs),
         };
 
