@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/ctl/verb.h"
+#include "client/ctl/width.h"
 
 /* In the order in which they are shown: what others follow from comes first. */
 const struct doctor_check doctor_checks[] = {
@@ -138,16 +139,20 @@ static void print_json(const struct doctor *d)
                 "ok", count(d, DOCTOR_OK), "findings", list));
 }
 
+/* Broken at the terminal's width; elsewhere a line each. */
 static void print_finding(const struct doctor_finding *f)
 {
-        _cleanup_free_ char *found = text_printable(f->found);
-        _cleanup_free_ char *remedy = f->remedy ? text_printable(f->remedy) : NULL;
+        size_t width = output_width() > 0 ? output_width() : SIZE_MAX;
+        char left[64];
 
-        printf("%-11s  %-14s  %s\n", state_names[f->state], f->check, found);
+        snprintf(left, sizeof(left), "%-11s  %-14s  ", state_names[f->state], f->check);
+        print_wrapped(stdout, left, f->found, width);
+        snprintf(left, sizeof(left), "%29swhy: ", "");
         if (f->state >= DOCTOR_WARNING)
-                printf("%29swhy: %s\n", "", f->why);
-        if (remedy)
-                printf("%29sdo:  %s\n", "", remedy);
+                print_wrapped(stdout, left, f->why, width);
+        snprintf(left, sizeof(left), "%29sdo:  ", "");
+        if (f->remedy)
+                print_wrapped(stdout, left, f->remedy, width);
 }
 
 static void print_state(const struct doctor *d, enum doctor_state state)
