@@ -14,7 +14,7 @@ libsystemd-dev libssl-dev libsmartcols-dev libjansson-dev libncurses-dev zlib1g-
 liburing-dev libxxhash-dev libmicrohttpd-dev systemtap-sdt-dev scdoc python3-dev python3-venv'
 # g++: the public header must compile as C++, too. clang, libclang-rt: fuzzers. util-linux: unshare,
 # nsenter. mount, systemd: tests beside a systemd of their own; on the machine it isn't started.
-# chromium: opens the report of kvleasectl trace analyze. fio: what the disk tier is compared to.
+# chromium: opens the report of kvleasectl trace analyze and the page of kvlease-exporter. fio: what the disk tier is compared to.
 # prometheus: promtool, for metrics and alerts.
 # man-db, mandoc, groff-base: manual pages; zsh: completion. abigail-tools: abidiff. bpftrace: its
 # scripts. python3-pyte: reads the screen of kvleasectl top.

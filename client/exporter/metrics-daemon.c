@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "client/exporter/metric-lines.h"
+#include "client/exporter/tier-name.h"
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
@@ -347,32 +348,10 @@ static const struct metric region_metrics[] = {
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* A row of what lies below a device is called "host of DEVICE" or "disk of DEVICE". No device has
- * such a name: it is "host" or a UUID. */
-static const struct {
-        const char *before, *tier;
-} lower_rows[] = {{"host of ", "host"}, {"disk of ", "disk"}};
-
-static const char *device_name(const char *row_name)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(lower_rows); i++)
-                if (strncmp(row_name, lower_rows[i].before, strlen(lower_rows[i].before)) == 0)
-                        return row_name + strlen(lower_rows[i].before);
-        return row_name;
-}
-
-static const char *device_tier(const char *row_name)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(lower_rows); i++)
-                if (strncmp(row_name, lower_rows[i].before, strlen(lower_rows[i].before)) == 0)
-                        return lower_rows[i].tier;
-        return "device";
-}
-
 #define KEYS_OF_DEVICE(message, field)                                                 \
-        {"device", offsetof(Kvlease__V1__##message, field), .derive = device_name},    \
+        {"device", offsetof(Kvlease__V1__##message, field), .derive = tier_device},    \
         {                                                                              \
-                "tier", offsetof(Kvlease__V1__##message, field), .derive = device_tier \
+                "tier", offsetof(Kvlease__V1__##message, field), .derive = tier_of_row \
         }
 
 const struct metric_table metric_table_status = {TABLE("status", STATUS, status_metrics)};

@@ -38,7 +38,7 @@ static const char help[] =
         "  -V, --version              version\n"
         "\n"
         "  /metrics                   Prometheus text, or OpenMetrics where that is asked for\n"
-        "  /                          a page for people\n"
+        "  /                          a page for people, live while it is open\n"
         "  /-/healthy                 whether the exporter itself answers\n"
         "\n"
         "There is no access control: who can reach it sees names and figures of all tenants.\n"

@@ -7,19 +7,23 @@
 
 #define PAGE_TENANTS 200 /* rows; not tuned */
 
-static void begin(struct text *t, const char *title)
+/* Without its script it is a page as of this moment; with it what stands in `still` is replaced. */
+static void begin_page(struct text *t, const char *state)
 {
         text_printf(t,
                 "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                "<title>kvlease: %s</title>\n<style>body{font-family:sans-serif;margin:2em}"
-                "td,th{padding:.2em 1em .2em 0;text-align:left}</style></head>\n"
-                "<body><h1>kvlease: %s</h1>\n",
-                title, title);
+                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+                "<title>kvlease</title>\n<link rel=\"stylesheet\" href=\"/status.css\">"
+                "<script src=\"/status.js\" defer></script></head>\n"
+                "<body><header><h1>kvlease</h1><p id=\"state\" role=\"status\">%s</p>"
+                "<p><a href=\"/metrics\">metrics</a></p></header>\n"
+                "<main><div id=\"live\" hidden></div><div id=\"still\">\n",
+                state);
 }
 
-static void end(struct text *t)
+static void end_page(struct text *t)
 {
-        text_printf(t, "<p><a href=\"/metrics\">metrics</a></p></body></html>\n");
+        text_printf(t, "</div></main></body></html>\n");
 }
 
 /* A cell with the size, of `whole` unless that is unlimited. */
@@ -85,18 +89,18 @@ static void tenant_table(struct text *t, const struct source_rows *rows)
 
 void page_daemon(struct text *t, const struct facts *f)
 {
-        begin(t, "up");
+        begin_page(t, "kvleased answers.");
         status_list(t, f->lists[SOURCE_STATUS].rows[0]);
         device_table(t, &f->lists[SOURCE_DEVICES]);
         tenant_table(t, &f->lists[SOURCE_TENANTS]);
-        end(t);
+        end_page(t);
 }
 
 void page_away(struct text *t, const char *why)
 {
-        begin(t, "away");
+        begin_page(t, "kvleased doesn't answer.");
         text_printf(t, "<p>kvleased can't be asked: ");
         text_html(t, why);
         text_printf(t, "</p>\n");
-        end(t);
+        end_page(t);
 }

@@ -7,11 +7,13 @@
 
 #include "base/clock.h"
 #include "client/exporter/calls.h"
+#include "client/exporter/history.h"
 #include "client/exporter/limit.h"
 #include "client/exporter/metric.h"
 #include "client/exporter/page.h"
 #include "client/exporter/process.h"
 #include "client/exporter/source.h"
+#include "client/exporter/status.h"
 #include "kvlease-version.h"
 #include "proto/kvlease.pb-c.h"
 
@@ -29,6 +31,7 @@ struct scraper {
         double last_sec;     /* what the last look took */
         uint64_t boot_epoch; /* of the daemon that was met last; 0: none */
         uint64_t n_survived, n_emptied;
+        struct history history;
 };
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -51,25 +54,47 @@ static void note_restart(struct scraper *s, const Kvlease__V1__AdminStatusReply 
         s->boot_epoch = status->boot_epoch;
 }
 
-/* [lock] As source_ask(). */
-static int look(struct scraper *s, struct facts *ret_facts)
+static void note_history(struct scraper *s, const struct facts *f)
+{
+        const struct source_rows *counters = &f->lists[SOURCE_COUNTERS];
+        uint64_t now = clock_now_nsec();
+
+        if (history_is_due(&s->history, now))
+                history_add(&s->history, now, f->lists[SOURCE_STATUS].rows[0],
+                        counters->n > 0 ? counters->rows[0] : NULL);
+}
+
+/* [lock] As source_ask(), when it is time to. */
+static int ask(struct scraper *s, bool only_figures, struct facts *ret_facts)
 {
         uint64_t start, took;
         int r;
 
         pause_until(s->not_before);
         start = clock_now_nsec();
-        r = source_ask(s->source, ret_facts);
+        r = source_ask(s->source, only_figures, ret_facts);
         took = clock_now_nsec() - start;
         s->not_before = start + took + MIN(PAUSE_FACTOR * took, PAUSE_MAX_NSEC);
-        s->last_sec = (double)took / (double)NSEC_PER_SEC;
-        s->n_scrapes++;
-        s->n_failures += r < 0;
         if (r < 0)
                 return r;
         s->n_calls += ret_facts->n_calls;
         note_restart(s, ret_facts->lists[SOURCE_STATUS].rows[0]);
+        note_history(s, ret_facts);
+        s->last_sec = (double)took / (double)NSEC_PER_SEC;
         return 0;
+}
+
+/* [lock] Asks for everything, and counts it. */
+static int look(struct scraper *s, struct facts *ret_facts)
+{
+        uint64_t start = clock_now_nsec();
+        int r = ask(s, false, ret_facts);
+
+        if (r < 0) /* it has been waited for: that is what it took */
+                s->last_sec = (double)(clock_now_nsec() - start) / (double)NSEC_PER_SEC;
+        s->n_scrapes++;
+        s->n_failures += r < 0;
+        return r;
 }
 
 /* ---- telling --------------------------------------------------------------------------------- */
@@ -246,6 +271,31 @@ int scraper_page(struct scraper *s, struct text *t)
         pthread_mutex_unlock(&s->lock);
         facts_deinit(&facts);
         return t->failed ? -ENOMEM : 0;
+}
+
+int scraper_status(struct scraper *s, struct text *t)
+{
+        struct facts facts = {0};
+
+        pthread_mutex_lock(&s->lock);
+        if (ask(s, false, &facts) == 0)
+                status_tell(t, &facts, &s->history, clock_now_nsec());
+        else
+                status_tell_away(t, source_why(s->source));
+        pthread_mutex_unlock(&s->lock);
+        facts_deinit(&facts);
+        return t->failed ? -ENOMEM : 0;
+}
+
+void scraper_sample(struct scraper *s)
+{
+        struct facts facts = {0};
+
+        pthread_mutex_lock(&s->lock);
+        if (history_is_due(&s->history, clock_now_nsec()))
+                (void)ask(s, true, &facts);
+        pthread_mutex_unlock(&s->lock);
+        facts_deinit(&facts);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

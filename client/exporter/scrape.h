@@ -30,7 +30,13 @@ void scraper_free(struct scraper *s);
  * -ENOMEM. */
 int scraper_metrics(struct scraper *s, struct text *t);
 
-/* Appends a page of HTML for people. As above. */
+/* Appends a page of HTML for people, which its script keeps up to date. As above. */
 int scraper_page(struct scraper *s, struct text *t);
+
+/* Appends what the script is sent (status.h). As above; isn't counted as a scrape. */
+int scraper_status(struct scraper *s, struct text *t);
+
+/* Takes a sample for the history, where one is due. */
+void scraper_sample(struct scraper *s);
 
 #endif

@@ -12,6 +12,8 @@
 #include "base/fd.h"
 #include "client/exporter/accept.h"
 #include "client/exporter/slots.h"
+#include "client/exporter/watch.h"
+#include "client/exporter/web.h"
 
 /* Of a request's line and headers; longer ones are refused. Not tuned. */
 #define MEMORY_BYTES ((size_t)32 * 1024)
@@ -20,10 +22,13 @@
 /* The thread that accepts waits so long for each that is sent away: its thread has to end. Not
  * tuned. */
 #define AWAY_NSEC (200 * NSEC_PER_USEC)
+/* Of events that are written at once. Not tuned. */
+#define EVENTS_BLOCK ((size_t)16 * 1024)
 
 struct server {
         struct MHD_Daemon *http;
         struct scraper *scraper; /* borrowed */
+        struct watch *watch;     /* owned */
         pthread_mutex_t lock;    /* of what follows */
         struct slots slots;
 };
@@ -87,7 +92,25 @@ static void on_completed(
         note_request(data, c, slot_answered);
 }
 
+/* What the page may do: its own script and style, and events from here. Nothing else is fetched, it
+ * sends nothing, and no other page may frame it. */
+#define POLICY                                                                          \
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " \
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
 /* ---- requests ------------------------------------------------------------------------------- */
+
+static bool add_headers(struct MHD_Response *r, const char *type)
+{
+        static const char *const same[][2] = {{"X-Content-Type-Options", "nosniff"},
+                {"Content-Security-Policy", POLICY}, {"Referrer-Policy", "no-referrer"},
+                {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"}};
+
+        for (size_t i = 0; i < ARRAY_SIZE(same); i++)
+                if (MHD_add_response_header(r, same[i][0], same[i][1]) != MHD_YES)
+                        return false;
+        return MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES;
+}
 
 static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const char *type,
         const char *body, size_t len, enum MHD_ResponseMemoryMode mode)
@@ -100,8 +123,7 @@ static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const c
                         free((void *)body);
                 return MHD_NO;
         }
-        if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES &&
-                MHD_add_response_header(r, "X-Content-Type-Options", "nosniff") == MHD_YES &&
+        if (add_headers(r, type) &&
                 (status != MHD_HTTP_METHOD_NOT_ALLOWED ||
                         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD") == MHD_YES))
                 sent = MHD_queue_response(c, status, r);
@@ -152,6 +174,61 @@ static enum MHD_Result answer_page(struct server *s, struct MHD_Connection *c)
         return answer_text(c, "text/html; charset=utf-8", &t, r);
 }
 
+static ssize_t read_events(void *data, uint64_t at, char *buf, size_t size)
+{
+        size_t n = stream_read(data, buf, size);
+
+        return n > 0 ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static void close_events(void *data)
+{
+        stream_close(data);
+}
+
+static enum MHD_Result answer_events(struct server *s, struct MHD_Connection *c)
+{
+        enum MHD_Result sent = MHD_NO;
+        struct MHD_Response *response;
+        struct stream *stream;
+        int r = stream_open(s->watch, &stream);
+
+        if (r == -EBUSY)
+                return answer_word(c, MHD_HTTP_SERVICE_UNAVAILABLE,
+                        "too many status pages are open: close one\n");
+        if (r < 0)
+                return answer_word(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
+        response = MHD_create_response_from_callback(
+                MHD_SIZE_UNKNOWN, EVENTS_BLOCK, read_events, stream, close_events);
+        if (!response) {
+                stream_close(stream);
+                return MHD_NO;
+        }
+        if (add_headers(response, "text/event-stream"))
+                sent = MHD_queue_response(c, MHD_HTTP_OK, response);
+        MHD_destroy_response(response);
+        return sent;
+}
+
+static enum MHD_Result answer_path(struct server *s, struct MHD_Connection *c, const char *url)
+{
+        if (strcmp(url, "/metrics") == 0)
+                return answer_metrics(s, c);
+        if (strcmp(url, "/") == 0)
+                return answer_page(s, c);
+        if (strcmp(url, "/events") == 0)
+                return answer_events(s, c);
+        if (strcmp(url, "/status.js") == 0)
+                return answer(c, MHD_HTTP_OK, "text/javascript; charset=utf-8", web_status_js,
+                        web_status_js_len, MHD_RESPMEM_PERSISTENT);
+        if (strcmp(url, "/status.css") == 0)
+                return answer(c, MHD_HTTP_OK, "text/css; charset=utf-8", web_status_css,
+                        web_status_css_len, MHD_RESPMEM_PERSISTENT);
+        if (strcmp(url, "/-/healthy") == 0)
+                return answer_word(c, MHD_HTTP_OK, "the exporter is healthy\n");
+        return answer_word(c, MHD_HTTP_NOT_FOUND, "/metrics, / or /-/healthy\n");
+}
+
 static enum MHD_Result on_request(void *data, struct MHD_Connection *c, const char *url,
         const char *method, const char *version, const char *upload, size_t *upload_size,
         void **request)
@@ -170,18 +247,35 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *c, const ch
         }
         if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
                 return answer_word(c, MHD_HTTP_METHOD_NOT_ALLOWED, "GET or HEAD\n");
-        if (strcmp(url, "/metrics") == 0)
-                return answer_metrics(data, c);
-        if (strcmp(url, "/") == 0)
-                return answer_page(data, c);
-        if (strcmp(url, "/-/healthy") == 0)
-                return answer_word(c, MHD_HTTP_OK, "the exporter is healthy\n");
-        return answer_word(c, MHD_HTTP_NOT_FOUND, "/metrics, / or /-/healthy\n");
+        return answer_path(data, c, url);
+}
+
+static int start_http(struct server *s, int fd)
+{
+        errno = 0;
+        s->http = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
+                                           MHD_USE_POLL | MHD_USE_ITC,
+                0, NULL, NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, fd,
+                MHD_OPTION_CONNECTION_LIMIT, SLOTS_ALL, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+                s, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_CONNECTION_TIMEOUT,
+                SERVE_IDLE_SEC, MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_BYTES,
+                MHD_OPTION_THREAD_STACK_SIZE, STACK_BYTES, MHD_OPTION_END);
+        if (s->http)
+                return 0;
+        return errno ? -errno : -EIO;
+}
+
+static void free_server(struct server *s)
+{
+        watch_free(s->watch);
+        pthread_mutex_destroy(&s->lock);
+        free(s);
 }
 
 int serve_start(int fd, struct scraper *s, struct server **ret)
 {
         struct server *server = calloc(1, sizeof(*server));
+        int r;
 
         if (!server) {
                 fd_close(fd);
@@ -190,21 +284,15 @@ int serve_start(int fd, struct scraper *s, struct server **ret)
         server->scraper = s;
         pthread_mutex_init(&server->lock, NULL);
         slots_init(&server->slots);
-        errno = 0;
-        server->http = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD |
-                                                MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
-                                                MHD_USE_ITC,
-                0, NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET, fd,
-                MHD_OPTION_CONNECTION_LIMIT, SLOTS_ALL, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-                server, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
-                MHD_OPTION_CONNECTION_TIMEOUT, SERVE_IDLE_SEC, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                MEMORY_BYTES, MHD_OPTION_THREAD_STACK_SIZE, STACK_BYTES, MHD_OPTION_END);
-        if (!server->http) {
-                int r = errno ? -errno : -EIO;
-
+        r = watch_start(s, &server->watch);
+        if (r == 0) {
+                r = start_http(server, fd);
+                if (r < 0)
+                        watch_stop(server->watch);
+        }
+        if (r < 0) {
                 fd_close(fd);
-                pthread_mutex_destroy(&server->lock);
-                free(server);
+                free_server(server);
                 return r;
         }
         *ret = server;
@@ -215,7 +303,7 @@ void serve_stop(struct server *s)
 {
         if (!s)
                 return;
+        watch_stop(s->watch); /* or streams would go on */
         MHD_stop_daemon(s->http);
-        pthread_mutex_destroy(&s->lock);
-        free(s);
+        free_server(s);
 }

@@ -215,17 +215,21 @@ static int ask_counters(struct source *s, struct facts *f, uint64_t until)
         return r;
 }
 
-static int ask_all(struct source *s, struct facts *f, uint64_t until)
+static int ask_figures(struct source *s, struct facts *f, uint64_t until)
 {
         Kvlease__V1__AdminStatusRequest status = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
-        Kvlease__V1__AdminRestartRequest restart = KVLEASE__V1__ADMIN_RESTART_REQUEST__INIT;
         int r = ask_one(s, SOURCE_STATUS, MSG_ADMIN_STATUS, &status.base, f, until);
 
+        return r == 0 ? ask_counters(s, f, until) : r;
+}
+
+static int ask_lists(struct source *s, struct facts *f, uint64_t until)
+{
+        Kvlease__V1__AdminRestartRequest restart = KVLEASE__V1__ADMIN_RESTART_REQUEST__INIT;
+        int r;
+
         restart.check = true; /* else it would restart */
-        if (r == 0)
-                r = ask_one(s, SOURCE_RESTART, MSG_ADMIN_RESTART, &restart.base, f, until);
-        if (r == 0)
-                r = ask_counters(s, f, until);
+        r = ask_one(s, SOURCE_RESTART, MSG_ADMIN_RESTART, &restart.base, f, until);
         for (size_t i = SOURCE_COUNTERS + 1; r == 0 && i < N_SOURCE_LISTS; i++)
                 r = ask_list(s, (enum source_list)i, f, until);
         return r;
@@ -238,24 +242,26 @@ static bool left_behind(int r)
         return r == -ECONNRESET || r == -ENOTCONN || r == -EPIPE;
 }
 
-static int ask_once(struct source *s, struct facts *f, uint64_t until)
+static int ask_once(struct source *s, bool only_figures, struct facts *f, uint64_t until)
 {
         int r = s->conn ? 0 : connect_to(s, until);
 
-        return r == 0 ? ask_all(s, f, until) : r;
+        if (r == 0)
+                r = ask_figures(s, f, until);
+        return r == 0 && !only_figures ? ask_lists(s, f, until) : r;
 }
 
-int source_ask(struct source *s, struct facts *ret_facts)
+int source_ask(struct source *s, bool only_figures, struct facts *ret_facts)
 {
         uint64_t until = clock_now_nsec() + s->timeout_nsec;
         struct facts f = {0};
         bool kept = s->conn != NULL;
-        int r = ask_once(s, &f, until);
+        int r = ask_once(s, only_figures, &f, until);
 
         if (kept && left_behind(r)) {
                 facts_deinit(&f);
                 hang_up(s);
-                r = ask_once(s, &f, until);
+                r = ask_once(s, only_figures, &f, until);
         }
         s->why[0] = '\0';
         if (r == 0) {

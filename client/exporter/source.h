@@ -61,10 +61,11 @@ int source_new(const char *path, uint64_t timeout_nsec, struct source **ret);
 void source_free(struct source *s);
 
 /*
- * Asks for everything. 0: *ret_facts is to be deinitialised. -errno: the daemon can't be reached,
- * doesn't answer in time or says what makes no sense; source_why() says which.
+ * Asks for everything, or for status and counters alone. 0: *ret_facts is to be deinitialised.
+ * -errno: the daemon can't be reached, doesn't answer in time or says what makes no sense;
+ * source_why() says which.
  */
-int source_ask(struct source *s, struct facts *ret_facts);
+int source_ask(struct source *s, bool only_figures, struct facts *ret_facts);
 
 /* A sentence on the last failure; "" after a success. Valid until the next source_ask(). */
 const char *source_why(const struct source *s);

@@ -134,6 +134,18 @@ static const char *escape_html(char c)
         }
 }
 
+static const char *escape_json(char c)
+{
+        return c == '"' ? "\\\"" : c == '\\' ? "\\\\" : NULL;
+}
+
+void text_json(struct text *t, const char *value)
+{
+        puts_to(t, "\"");
+        put_escaped(t, value, escape_json);
+        puts_to(t, "\"");
+}
+
 void text_html(struct text *t, const char *value)
 {
         put_escaped(t, value, escape_html);

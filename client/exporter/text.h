@@ -84,6 +84,9 @@ void text_end(struct text *t);
 /* Anything, as it is: pages of HTML are written with it, too. */
 void text_printf(struct text *t, const char *format, ...) KVL_PRINTF(2, 3);
 
+/* Text that may be anything, as a string of JSON with its quotes. */
+void text_json(struct text *t, const char *value);
+
 /* Text that may be anything, as content or quoted attribute of HTML. */
 void text_html(struct text *t, const char *value);
 

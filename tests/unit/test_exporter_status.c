@@ -1,0 +1,159 @@
+/* What the status page's script is sent: JSON that is right whatever names and figures there are.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/exporter/scrape.h"
+#include "client/exporter/status.h"
+#include "client/exporter/watch.h"
+#include "tests/unit/test-support.h"
+
+#define MANY 1000
+
+/* One list of a daemon, of `n` rows. */
+static void set_list(struct facts *f, enum source_list list, const void **rows, size_t n)
+{
+        f->lists[list] = (struct source_rows){.rows = rows, .n = n, .size = n};
+}
+
+static json_t *tell(const struct facts *f)
+{
+        struct history *h = calloc(1, sizeof(*h));
+        json_error_t error;
+        struct text t;
+        json_t *said;
+
+        assert_non_null(h);
+        text_init(&t, TEXT_PROMETHEUS);
+        status_tell(&t, f, h, 0);
+        assert_null(strchr(t.data, '\n')); /* an event is one line */
+        said = json_loads(t.data, 0, &error);
+        if (!said)
+                fail_msg("%s in %s", error.text, t.data);
+        text_deinit(&t);
+        free(h);
+        return said;
+}
+
+static const char *text_of(const json_t *object, const char *name)
+{
+        return json_string_value(json_object_get(object, name));
+}
+
+/* Names that are markup, quotes, controls and no UTF-8; a limit that is none. */
+static void test_names(void **state)
+{
+        static const char *const names[] = {"</script><b>", "\"],\"up\":false", "a\\", "\x01\n\x7f",
+                "\xff\xfe", "", "t\xc3\xa9"};
+        static const char *const expected[] = {"</script><b>", "\"],\"up\":false", "a\\",
+                "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", "\xef\xbf\xbd\xef\xbf\xbd", "",
+                "t\xc3\xa9"};
+        Kvlease__V1__AdminStatusReply status = KVLEASE__V1__ADMIN_STATUS_REPLY__INIT;
+        const void *status_row = &status;
+        struct facts f = {.n_calls = 1};
+
+        set_list(&f, SOURCE_STATUS, &status_row, 1);
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+                Kvlease__V1__AdminTenant tenant = KVLEASE__V1__ADMIN_TENANT__INIT;
+                Kvlease__V1__AdminDevice device = KVLEASE__V1__ADMIN_DEVICE__INIT;
+                const void *tenant_row = &tenant, *device_row = &device;
+                json_t *said, *first;
+
+                tenant.name = device.state = (char *)names[i];
+                tenant.limit_bytes = UINT64_MAX;
+                device.name = (char *)"disk of host";
+                set_list(&f, SOURCE_TENANTS, &tenant_row, 1);
+                set_list(&f, SOURCE_DEVICES, &device_row, 1);
+                said = tell(&f);
+                assert_true(json_is_true(json_object_get(said, "up")));
+                first = json_array_get(json_object_get(said, "tenants"), 0);
+                assert_string_equal(text_of(first, "name"), expected[i]);
+                assert_true(json_is_null(json_object_get(first, "limit")));
+                first = json_array_get(json_object_get(said, "tiers"), 0);
+                assert_string_equal(text_of(first, "state"), expected[i]);
+                assert_string_equal(text_of(first, "device"), "host");
+                assert_string_equal(text_of(first, "tier"), "disk");
+                json_decref(said);
+        }
+}
+
+/* However many rows a daemon has, what is sent each time is bounded. */
+static void test_many(void **state)
+{
+        Kvlease__V1__AdminStatusReply status = KVLEASE__V1__ADMIN_STATUS_REPLY__INIT;
+        Kvlease__V1__AdminTenant tenant = KVLEASE__V1__ADMIN_TENANT__INIT;
+        Kvlease__V1__AdminRegion region = KVLEASE__V1__ADMIN_REGION__INIT;
+        Kvlease__V1__AdminEviction eviction = KVLEASE__V1__ADMIN_EVICTION__INIT;
+        static const void *tenants[MANY], *regions[MANY], *evictions[MANY];
+        const void *status_row = &status;
+        struct facts f = {.n_calls = 1};
+        json_t *said;
+
+        region.tenant = (char *)"a";
+        region.device = (char *)"host";
+        region.size_bytes = 1;
+        for (size_t i = 0; i < MANY; i++) {
+                tenants[i] = &tenant;
+                regions[i] = &region;
+                evictions[i] = &eviction;
+        }
+        set_list(&f, SOURCE_STATUS, &status_row, 1);
+        set_list(&f, SOURCE_TENANTS, tenants, MANY);
+        set_list(&f, SOURCE_REGIONS, regions, MANY);
+        set_list(&f, SOURCE_EVICTIONS, evictions, MANY);
+        said = tell(&f);
+        assert_int_equal(json_array_size(json_object_get(said, "tenants")), 200);
+        assert_int_equal(json_array_size(json_object_get(said, "regions")), 400);
+        assert_int_equal(json_array_size(json_object_get(said, "evictions")), 600);
+        json_decref(said);
+}
+
+/* Streams are bounded, get what happens, and end when the server does. */
+static void test_streams(void **state)
+{
+        const struct scraper_options o = {
+                .socket = "/nonexistent/admin.sock", .timeout_nsec = NSEC_PER_SEC, .max_rows = 1};
+        struct stream *streams[WATCH_STREAMS_MAX], *more;
+        char buf[4096];
+        struct scraper *s;
+        struct watch *w;
+        size_t n = 0;
+
+        assert_int_equal(scraper_new(&o, &s), 0);
+        assert_int_equal(watch_start(s, &w), 0);
+        for (unsigned i = 0; i < WATCH_STREAMS_MAX; i++)
+                assert_int_equal(stream_open(w, &streams[i]), 0);
+        assert_int_equal(stream_open(w, &more), -EBUSY);
+        stream_close(streams[0]);
+        assert_int_equal(stream_open(w, &streams[0]), 0);
+        for (unsigned i = 0; i < WATCH_STREAMS_MAX; i++) {
+                n = stream_read(streams[i], buf, sizeof(buf) - 1);
+                buf[n] = '\0';
+                assert_true(strncmp(buf, "data: {\"up\":false,\"why\":\"", 24) == 0);
+                assert_string_equal(buf + n - 3, "}\n\n");
+        }
+        /* A reader with a small buffer gets the rest of the next one. */
+        assert_int_equal(stream_read(streams[1], buf, 6), 6);
+        assert_memory_equal(buf, "data: ", 6);
+        watch_stop(w);
+        assert_int_equal(stream_read(streams[1], buf, sizeof(buf)), n - 6);
+        for (unsigned i = 0; i < WATCH_STREAMS_MAX; i++) {
+                assert_int_equal(stream_read(streams[i], buf, sizeof(buf)), 0);
+                stream_close(streams[i]);
+        }
+        watch_free(w);
+        scraper_free(s);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_names),
+                TEST(test_many),
+                TEST(test_streams),
+        };
+
+        return RUN_TESTS(tests);
+}
