@@ -89,9 +89,9 @@ void drop_queue(struct drop *d, void (*done)(struct drop *d));
  */
 void drop_below(struct ns *ns, uint32_t page, enum evict_reason why);
 
-/* The same with a first slice of at most `budget` looks, where there is memory and room for it, and
- * none has begun at the page: else it is to be tried again while the page is there. Returns how
- * many looks it took. */
+/* The same as drop_below() with a first slice of at most `budget` looks, where there is memory and
+ * room for it, and no drop has begun at the page: else it is to be tried again while the page is
+ * there. Returns how many looks it took. */
 uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, uint64_t budget);
 
 /*
@@ -107,10 +107,10 @@ uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth, drop_wante
 void drops_page_goes(struct ns *ns, uint32_t page);
 void drops_page_moved(struct ns *ns, uint32_t page, uint32_t to);
 
-/* Everything in the namespace is unfindable: all drops are over. */
+/* Everything in the namespace has become unfindable: all drops are over. */
 void drops_reset(struct ns *ns);
 
-/* The namespace goes: they are over, and their owners hear of it. */
+/* The namespace goes: its drops are over, and their owners hear of it. */
 void drops_end(struct ns *ns);
 
 /* Another drop may begin in the namespace: it has fewer than DROPS_MAX. */
@@ -120,7 +120,7 @@ bool drop_has_room(const struct ns *ns);
  * so many looks. Returns how many it took. */
 uint64_t drop_begin(struct drop *d, struct ns *ns, uint64_t budget);
 
-/* Of the checker: NULL, or a static sentence. */
+/* For the checker: what is wrong with the drops of the namespace, a static sentence, or NULL. */
 const char *drops_check(const struct ns *ns);
 
 /*
@@ -129,15 +129,15 @@ const char *drops_check(const struct ns *ns);
  */
 bool ns_evict_leaf(struct ns *ns, uint32_t page);
 
-/* The same for one that is too old. */
+/* The same as ns_evict_leaf(), for a leaf that is too old. */
 bool ns_expire_leaf(struct ns *ns, uint32_t page);
 
 /* Removes a findable page and everything below it, at once; pinned ones become DETACHED. Returns
  * their number. */
 uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why);
 
-/* The same, leaves first, and at most `most` (> 0) of them: the page is still findable where it
- * took these. */
+/* The same as ns_drop_subtree(), leaves first, and at most `most` (> 0) of them: the page is still
+ * findable where it took these. */
 uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, enum evict_reason why);
 
 #endif

@@ -55,7 +55,7 @@ void history_note_drop(struct ns *ns, uint32_t page, enum evict_reason why);
 /* A key with this hash (store_hash_key()) goes soon: its memory may be fetched. */
 void history_prefetch(const struct ns *ns, uint64_t hash);
 
-/* Everything in the namespace became unfindable. */
+/* Everything in the namespace has become unfindable, for this cause. */
 void history_note_all(struct ns *ns, enum history_state state, enum history_cause cause);
 
 /* The sweep has come to a page that went by that. Until then its key counts as never seen. */

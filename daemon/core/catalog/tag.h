@@ -18,23 +18,23 @@ void tag_add(struct ns *ns, uint32_t page, uint64_t tag);
 /* What the page is to have, before it is published, or 0: where it can't be found. In no list. */
 void tag_store(struct ns *ns, uint32_t page, uint64_t tag);
 
-/* As tag_add() for one that has its tag since before it was published (tag_store()), but is in no
- * list. */
+/* The same as tag_add() for a page that has its tag since before it was published (tag_store()),
+ * but is in no list. */
 void tag_enter(struct ns *ns, uint32_t page);
 
-/* It is findable no more: it has none. */
+/* The page can be found no more: it has no tag. */
 void tag_remove(struct ns *ns, uint32_t page);
 
-/* It has moved (compaction). */
+/* A page with a tag has another number, `to`. */
 void tag_moved(struct ns *ns, uint32_t page, uint32_t to);
 
 /* Some page with the tag; PAGE_NONE: there is none. */
 uint32_t tag_first(const struct ns *ns, uint64_t tag);
 
-/* Everything in the namespace is unfindable, or goes. */
+/* Everything in the namespace is unfindable, or the namespace goes: no page has a tag. */
 void tags_reset(struct ns *ns);
 
-/* Of the checker: NULL, or a static sentence. */
+/* For the checker: what is wrong with the tags of the namespace, a static sentence, or NULL. */
 const char *tags_check(const struct ns *ns);
 
 #endif

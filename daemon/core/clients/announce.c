@@ -12,8 +12,6 @@
 #include "daemon/core/records/shared.h"
 #include "proto/status.h"
 
-/* ---- the sets' lists ------------------------------------------------------------------------ */
-
 /* ---- announce -------------------------------------------------------------------------------- */
 
 static int check_page(const struct attach *a, uint32_t page, struct detail *d)
@@ -114,7 +112,3 @@ int announce_state(const struct attach *a, const uint8_t key[KEY_BYTES], struct 
                 return 0;
         return announce_find(a->ns, hash, key) != PAGE_NONE ? KVL_STATUS_PENDING : KVL_STATUS_MISS;
 }
-
-/* ---- its end --------------------------------------------------------------------------------- */
-
-/* ---- check ----------------------------------------------------------------------------------- */

@@ -154,7 +154,7 @@ static inline bool client_is_recorded(const struct member *m)
 /* NULL where it isn't recorded. */
 struct client_slot *client_slot_of(const struct member *m);
 
-/* Of a member that was recovered. */
+/* Who the member is, as its row says. It was recovered. */
 void client_get_who(const struct member *m, struct client_who *ret_who);
 
 /* Its client segment has this descriptor (borrowed); *ret_cursors: where to note how far it is
@@ -162,11 +162,11 @@ void client_get_who(const struct member *m, struct client_who *ret_who);
 int client_record_ring(
         struct member *m, int fd, struct client_cursors **ret_cursors, struct detail *d);
 
-/* The segment of a member that was recovered: owned descriptor, sized and sealed as it should be;
- * -ENOENT: none. */
+/* The client segment of a member that was recovered: an owned descriptor, sized and sealed as it
+ * should be; -ENOENT: it has none. */
 int client_take_ring(struct member *m, struct client_cursors **ret_cursors);
 
-/* It was told of what isn't there any more. Stays so, also after a restart. */
+/* The member was told of what isn't there any more. It stays so, also after a restart. */
 void client_lose(struct member *m);
 bool client_is_lost(const struct member *m);
 
@@ -174,7 +174,7 @@ bool client_is_lost(const struct member *m);
  * namespace counts as pinned, also after a restart. */
 void attach_lose_pins(struct attach *a);
 
-/* It broke the protocol: its requests are ignored from now on, after a restart, too. */
+/* The member broke the protocol: its requests are ignored from now on, after a restart, too. */
 void client_mute(struct member *m);
 bool client_is_muted(const struct member *m);
 
@@ -205,13 +205,15 @@ void client_token_settle(struct member *m);
 /* ---- of an attachment -------------------------------------------------------------------------
  */
 
-/* Of a member that is recorded, else nothing is done. 0; -EMFILE with the sentence. */
+/* The attachment outlives the process from now on, if its member is recorded; else nothing is done.
+ * 0; -EMFILE with the sentence. */
 int attach_record(struct attach *a, struct detail *d);
 
 /* Before anything of it ends. Safe to repeat. */
 void attach_unrecord(struct attach *a);
 
-/* It has a pin segment, a->share. Once. 0; as add() of keep.h, with the sentence. */
+/* The attachment has a pin segment, a->share, which is kept from now on. To be called once. 0; as
+ * add() of keep.h, with the sentence. */
 int attach_record_share(struct attach *a, struct detail *d);
 
 /*
@@ -220,7 +222,7 @@ int attach_record_share(struct attach *a, struct detail *d);
  */
 int attach_reserve_pins(struct attach *a, uint32_t n, struct detail *d);
 
-/* Of the file of attach.kept_pins. */
+/* How large the file of attach.kept_pins is. */
 uint64_t attach_socket_pins_bytes(const struct ns *ns);
 
 /* `page` is pinned over the socket as often from now on. */

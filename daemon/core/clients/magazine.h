@@ -34,7 +34,7 @@ bool magazine_is_claimed(struct grants *g, uint32_t page);
 /* Takes back what isn't claimed and frees it. Returns the pages freed. */
 uint32_t magazine_drain(struct attach *a);
 
-/* Every magazine of the namespace. */
+/* Takes back what isn't claimed in every magazine of the namespace. Returns the pages freed. */
 uint32_t magazine_drain_ns(struct ns *ns);
 
 /*
@@ -44,7 +44,8 @@ uint32_t magazine_drain_ns(struct ns *ns);
  */
 uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec);
 
-/* The same for pages of sets that are recalled. */
+/* Takes back what isn't claimed and lies in sets that are recalled, in every magazine of the
+ * namespace. Returns the pages freed. */
 uint32_t magazine_drain_recalled(struct ns *ns);
 
 /* Fewest pages that a magazine is filled up to. Not tuned. */

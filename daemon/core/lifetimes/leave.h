@@ -29,7 +29,8 @@ struct tenant;
  */
 bool attach_close_soon(struct attach *a, void (*closed)(void *data), void *data);
 
-/* Of one for which attach_close_soon() was false, before `closed`: that won't be called. */
+/* An attachment for which attach_close_soon() was false isn't closed yet: its `closed` won't be
+ * called. */
 void attach_close_quietly(struct attach *a);
 
 /* Ends the member with everything it holds: at once it is in no list or count of members, and isn't

@@ -69,7 +69,7 @@ struct discard *discard_new(uint32_t n);
  * it has gone when this returns, unless it is going. */
 void discard_submit(struct discards *d, struct discard *what);
 
-/* Its tenant goes. */
+/* The tenant of what is discarded goes: it is nobody's. */
 void discard_leave_tenant(struct discard *what);
 
 /* Is whatever the tenant lets go of to stay charged for a while? */

@@ -19,8 +19,9 @@ struct ns;
  */
 void places_change(struct ns *ns, uint32_t from, uint32_t to, uint64_t content);
 
-/* The same of a page that is pinned, or may be: `from` is DETACHED where somebody reads it, until
- * nobody does. It isn't RETIRING. `to` may be GRANTED, too, and out of its group's grants. */
+/* The same as places_change() for a page that is pinned, or may be: `from` is DETACHED where
+ * somebody reads it, until nobody does. It isn't RETIRING. `to` may be GRANTED, too, and out of its
+ * group's grants. */
 void places_change_pinned(struct ns *ns, uint32_t from, uint32_t to, uint64_t content);
 
 /* Cached, pinned by nobody the daemon knows of, and in no window. */

@@ -49,16 +49,18 @@ int space_open(struct ns *ns, bool is_kept);
  */
 void space_close(struct ns *ns, bool is_kept);
 
-/* The same, and what it has is gone for good (space_promise()). 0; -ENOMEM: nothing was done. */
+/* The same as space_close(), and what the namespace has is gone for good (space_promise()). 0;
+ * -ENOMEM: nothing was done. */
 int space_erase(struct ns *ns);
 
 /* What the tenant has on disks of namespaces that nobody opened since the start, for good. */
 void space_erase_unopened(const struct tenant *t);
 
-/* The same of tenants that there are no more, after all were made. */
+/* What tenants have on disks that there are no more goes for good, after all tenants were made. */
 void space_erase_strangers(const struct store *s);
 
-/* Its pages have another version from now on, and so another space. It was raised. */
+/* The pages of the namespace have another version from now on, and so another space. It was raised.
+ */
 void space_renew(struct ns *ns);
 
 /* A page of the disk that is about to be FREE, or is invalidated: its entry goes. */

@@ -174,7 +174,7 @@ static inline enum tier_kind set_kind(const struct extent_set *set)
         return (enum tier_kind)(set->tier - set->ns->tiers);
 }
 
-/* Of its own. */
+/* The record of a page that lies in this set. */
 static inline struct page *set_page(const struct extent_set *set, uint32_t page)
 {
         return &set->pages[page % set->ns->geometry.set_pages];
@@ -225,16 +225,18 @@ static inline struct page *ns_page(const struct ns *ns, uint32_t page)
 /* Somebody uses the page, now. */
 void ns_note_use(struct ns *ns, uint32_t page);
 
-/* Of a page that is bound. */
+/* The note of a page that is bound. */
 static inline struct page_note *ns_note(const struct ns *ns, uint32_t page)
 {
         return &ns->records.notes[page];
 }
 
-/* Likewise, to be read; all zero where it has none. Borrowed until it gets one, or is FREE. */
+/* What else is known of a page that is bound, to be read; all zero where it has none. Borrowed
+ * until it gets one, or is FREE. */
 const struct page_extra *ns_extra(const struct ns *ns, uint32_t page);
 
-/* The same to be written: it has one from now on, all zero at first, until it is FREE. */
+/* What else is known of a page, to be written: it has one from now on, all zero at first, until it
+ * is FREE. */
 struct page_extra *ns_make_extra(struct ns *ns, uint32_t page);
 
 /* The set of a page that is bound. */
@@ -271,7 +273,7 @@ static inline uint64_t ns_charged_bytes(const struct ns *ns, enum tier_kind kind
                ns->geometry.tiers[kind].set_bytes;
 }
 
-/* The same of all tiers. */
+/* What the tenant's accounts of all tiers are charged with for the namespace. */
 static inline uint64_t ns_all_bytes(const struct ns *ns)
 {
         uint64_t n = 0;

@@ -140,7 +140,7 @@ struct extent_set {
         struct extent *extents[]; /* owned */
 };
 
-/* Of its n-th extent, for keep.h. */
+/* The number of the set's n-th extent, for keep.h. */
 static inline uint32_t set_extent_number(const struct extent_set *set, uint32_t n)
 {
         return set->first_extent + n;

@@ -149,7 +149,7 @@ struct pool *store_next_pool(const struct store *s, const struct pool *pool);
 #define store_for_each_pool(pool, s) \
         for (struct pool *pool = store_next_pool(s, NULL); pool; pool = store_next_pool(s, pool))
 
-/* Of devices. NULL or "" names the default. NULL where there is none. */
+/* The device with this name. NULL or "" names the default one. NULL: there is none. */
 struct pool *store_find_pool(struct store *s, const char *device);
 
 /*

@@ -18,8 +18,8 @@
  */
 int charge_take(struct charge *c, struct stake *stake, uint64_t bytes);
 
-/* The same for what is held as it is, whatever the tenant's limit and its budget say by now: a set
- * that the daemon before this one bound. */
+/* The same as charge_take() for what is held as it is, whatever the tenant's limit and its budget
+ * say by now: a set that the daemon before this one bound. */
 void charge_adopt(struct charge *c, struct stake *stake, uint64_t bytes);
 
 /* Would `bytes` more stay within the limit? */

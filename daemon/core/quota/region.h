@@ -72,7 +72,7 @@ uint64_t region_free(const struct stake *s);
 /* Would the pool's rule still hold with `bytes` more charged to it? Whatever the limit says. */
 bool region_has_room(const struct stake *s, uint64_t bytes);
 
-/* It was charged `bytes` more: what is lent is noted. */
+/* The stake was charged `bytes` more: what is lent is noted. */
 void region_note_charge(struct stake *s, uint64_t bytes);
 
 /*
@@ -116,8 +116,8 @@ struct stake *region_furthest_over(struct pool *pool, bool coming, bool far);
 /* Something that fair shares depend on has changed. */
 void region_changed(struct pool *pool);
 
-/* It didn't get what it wanted, `bytes` in sets of `set_bytes`: until a second from now it counts
- * as wanting. */
+/* The stake didn't get what it wanted, `bytes` in sets of `set_bytes`: until a second from now it
+ * counts as wanting. */
 void region_note_want(struct stake *s, uint64_t set_bytes, uint64_t bytes, uint64_t now_nsec);
 
 /* "b (4 GiB), c (1 GiB) and 2 more": for whom most is reserved on the pool (NULL: on all) beside

@@ -32,10 +32,11 @@ void wait_arrive(struct attach *a, uint32_t n, uint64_t deadline_nsec);
  * it. */
 uint64_t wait_lacks_bytes(const struct attach *a);
 
-/* It waits for n pages, for `reason`. It didn't wait; wait_arrive() was called for it. */
+/* The attachment's lease waits for n pages, for `reason`. It didn't wait; wait_arrive() was called
+ * for it. */
 void wait_begin(struct attach *a, uint32_t n, enum lease_reason reason);
 
-/* It doesn't wait any more, or is tried again. True where it did. */
+/* The attachment's lease doesn't wait any more, or is tried again. True where it did wait. */
 bool wait_end(struct attach *a);
 
 /* The earliest deadline of all that wait; UINT64_MAX. O(waiting). */

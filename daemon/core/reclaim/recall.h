@@ -88,8 +88,8 @@ void recall_again(struct extent_set *set, uint64_t timeout_nsec);
 /* Recalls this one, which isn't recalled. Unless it is being visited it may be gone after. */
 void recall_set(struct extent_set *set, enum recall_kind kind);
 
-/* Of a set of kind RECALL_COMPACT in state RECALL_ASKED, of which something is held: its FREE pages
- * can be granted again. */
+/* A recall of kind RECALL_COMPACT is called off, in state RECALL_ASKED, with something of the set
+ * still held: FREE pages of the set can be granted again. */
 void recall_call_off(struct extent_set *set);
 
 /* For the checker: what is wrong with a set's recall, or NULL. */

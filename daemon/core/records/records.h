@@ -118,7 +118,7 @@ void records_close(struct records *r);
  */
 int records_begin(struct ns *ns, struct detail *d);
 
-/* It isn't any more: what was kept of it is dropped, but for extents. */
+/* The namespace isn't there any more: what was kept of it is dropped, but for extents. */
 void records_end(struct ns *ns);
 
 /* Version text, version epoch and expire_nsec, as the namespace has them. */
@@ -158,13 +158,13 @@ uint32_t records_sum(const struct ns *ns, uint32_t page, uint64_t generation, ui
  * with that generation. */
 void records_seal(struct ns *ns, uint32_t page, uint64_t generation, uint32_t parent);
 
-/* The same for one that was published: it has another parent (compact.h). */
+/* The same as records_seal() for a page that was published: it has another parent (compact.h). */
 void records_reparent(struct ns *ns, uint32_t page, uint32_t parent);
 
 /* Is the sum of a SEALED or DETACHED page right? */
 bool records_page_holds(const struct ns *ns, uint32_t page);
 
-/* Of the checker: does another daemon find what this one has? NULL, or a static sentence. */
+/* For the checker: does another daemon find what this one has? NULL, or a static sentence. */
 const char *records_check(const struct ns *ns);
 const char *records_check_page(const struct ns *ns, uint32_t page);
 

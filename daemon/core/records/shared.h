@@ -42,15 +42,15 @@ struct page;
 int shared_init(struct shared *s, struct segment_room *room, uint32_t capacity_pages,
         struct hash_seed seed, uint64_t ns_id, uint64_t boot_epoch);
 
-/* The same with the descriptors of a segment made by a process before this one: takes them, on
- * success only. The header is right after; slots and lines may be anything (recover.h). -EINVAL:
- * they aren't of such a segment. */
+/* The same as shared_init() with the descriptors of a segment made by a process before this one:
+ * takes them, on success only. The header is right after; slots and lines may be anything
+ * (recover.h). -EINVAL: they aren't of such a segment. */
 int shared_adopt(struct shared *s, int fd, int reader_fd, uint32_t capacity_pages,
         struct hash_seed seed, uint64_t ns_id, uint64_t boot_epoch);
 
 void shared_deinit(struct shared *s);
 
-/* Of a key, for the two functions below. */
+/* The hash of a key, for the two functions below. */
 static inline uint64_t shared_hash(const struct shared *s, const uint8_t key[KEY_BYTES])
 {
         return hash_digest(s->seed, key);
@@ -165,8 +165,8 @@ bool shared_run_is_pinned(const struct ns *ns, uint32_t page, uint32_t n_pages);
  */
 bool shared_retire(struct ns *ns, uint32_t page);
 
-/* The same for a page that leaves the index whoever reads it: true where nobody does. The state
- * stays RETIRING until the caller changes it. */
+/* The same as shared_retire() for a page that leaves the index whoever reads it: true where nobody
+ * does. The state stays RETIRING until the caller changes it. */
 bool shared_withdraw(struct ns *ns, uint32_t page);
 
 /* A pin segment for the pages of `shared`. 0; -ENOMEM, -EMFILE, another -errno. */
@@ -179,7 +179,7 @@ int pins_open(struct pins *p, const struct shared *shared, uint64_t client_id);
  */
 int pins_adopt(struct pins *p, const struct shared *shared, int fd);
 
-/* Of a pin segment for so many pages. */
+/* How large a pin segment for so many pages is. */
 uint64_t pins_bytes(uint32_t capacity_pages);
 
 /* Safe to repeat, and on what was never opened (segment.fd -1). */

@@ -15,14 +15,14 @@
  */
 int state_open(struct store *s, bool *ret_lost, struct detail *d);
 
-/* It was adopted, and is of no use without something else that is gone: all that was kept is
+/* The root was adopted, and is of no use without something else that is gone: all that was kept is
  * dropped, and the root is fresh. 0; -ENOMEM, -EMFILE with the sentence. */
 int state_start_over(struct store *s, struct detail *d);
 
 /* Closes the process' own mapping; what is kept stays. Safe to repeat. */
 void state_close(struct store *s);
 
-/* Everything that was left and not taken, but for listeners: closed, and kept no more. */
+/* Everything that was left and not taken is closed, and kept no more, but for listening sockets. */
 void state_drop_kept(const struct keep *k);
 
 /* All of one kind that were left and not taken. Returns how many there were. Without memory they

@@ -64,7 +64,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
 int lease_pages(
         struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d);
 
-/* Its lease that waits, if any, is given up. Safe to repeat. */
+/* The attachment's lease that waits, if any, is given up. Safe to repeat. */
 void lease_call_off(struct attach *a);
 
 /*

@@ -73,7 +73,7 @@ void fetch_end_all(struct attach *a);
 /* Under way for it. */
 uint32_t fetch_count(const struct attach *a);
 
-/* Of transfer.h: how one ended. */
+/* A transfer of this kind is over, with this result: who fetches the page is told, or goes on. */
 void fetch_ended(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, int result);
 
 /* Tries again what could not be begun. Part of transfer_work(). True: there is such a one. */

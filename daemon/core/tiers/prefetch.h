@@ -66,12 +66,12 @@ struct reader {
         bool is_due;            /* its next pages are to come up */
 };
 
-/* Of an attachment. */
+/* The texts that an attachment streams. */
 struct readers {
         struct reader all[PREFETCH_READERS];
 };
 
-/* Of a namespace. */
+/* What is at stake in a namespace. */
 struct prefetching {
         struct prefetch kinds[PREFETCH_KINDS];
         struct map pages; /* at stake: page -> of prefetch.c */
@@ -95,22 +95,22 @@ void prefetch_note_fetch(struct attach *a, uint32_t page, bool copies);
 /* Somebody waits for the page's transfer, or found it there. */
 void prefetch_note_used(struct ns *ns, uint32_t page);
 
-/* It has another number, of whatever tier. */
+/* The page has another number, `to`, of whatever tier. */
 void prefetch_note_moved(struct ns *ns, uint32_t page, uint32_t to);
 
-/* It leaves the cache. */
+/* The page leaves the cache. */
 void prefetch_note_gone(struct ns *ns, uint32_t page, enum evict_reason why);
 
-/* Its transfer up failed. */
+/* The page's transfer up failed. */
 void prefetch_note_failed(struct ns *ns, uint32_t page);
 
-/* Everything in the namespace is unfindable. */
+/* Everything in the namespace is unfindable: nothing of it is at stake. */
 void prefetch_reset(struct ns *ns);
 
-/* It goes. */
+/* The namespace goes, with what is known of it here. */
 void prefetch_free(struct ns *ns);
 
-/* Likewise the attachment. */
+/* The attachment goes, with the texts that it streams. */
 void prefetch_forget(struct attach *a);
 
 /* ---- what is done ---------------------------------------------------------------------------- */
@@ -132,7 +132,7 @@ uint64_t prefetch_look(struct store *s, uint64_t now_nsec);
 /* NULL: nothing was brought up there. */
 const struct prefetch *prefetch_of(const struct ns *ns, enum prefetch_kind kind);
 
-/* Of the checker: NULL, or a static sentence. */
+/* For the checker: what is wrong with what is at stake, a static sentence, or NULL. */
 const char *prefetch_check(const struct ns *ns);
 
 #endif

@@ -28,9 +28,9 @@ bool sink_turn(struct store *s, uint64_t now_nsec);
  * way down, or is FREE by now. */
 bool sink_makes_room(struct ns *ns);
 
-/* The same for a text that ends at `page`, lies below and is to come up ahead of its use: what goes
- * down for it is worth less. A policy that knows no worth lets nothing go but for what is wanted
- * now. */
+/* The same as sink_makes_room() for a text that ends at `page`, lies below and is to come up ahead
+ * of its use: what goes down for it is worth less. A policy that knows no worth lets nothing go but
+ * for what is wanted now. */
 bool sink_swaps(struct ns *ns, uint32_t page, bool is_wanted);
 
 /* FREE pages of the device that are for leases, where no other set can be bound. */

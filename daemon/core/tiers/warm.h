@@ -38,10 +38,10 @@ struct warm_figures {
  */
 int warm_begin(struct ns *ns, const struct warm_request *rq, struct detail *d);
 
-/* It ends where it is; what is under way comes up. Safe to repeat. */
+/* The request ends where it is; what is under way comes up. Safe to repeat. */
 void warm_stop(struct ns *ns);
 
-/* Of the last request; all 0 where there was none. */
+/* Figures of the last request; all 0 where there was none. */
 void warm_figures(const struct ns *ns, struct warm_figures *ret);
 
 /* Part of prefetch_work(). True: there is more. */

@@ -26,8 +26,8 @@ void leasable_end(struct ns *ns);
  * the number. True: the round is over. O(budget * clients). */
 bool leasable_look(struct ns *ns, uint32_t *budget);
 
-/* Of the namespace whose turn it is; n_namespaces: how many at most, *budget in all. Returns how
- * many rounds were ended. */
+/* Goes on with the round of the namespace whose turn it is, and of those after it: at most
+ * n_namespaces of them, and *budget in all. Returns how many rounds were ended. */
 uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget);
 
 /* The number, as of now but for who holds what. */
