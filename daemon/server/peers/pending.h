@@ -30,8 +30,8 @@ struct peer;
 /* What the daemon keeps for the peer may have changed: it is counted anew. Cheap. */
 void pending_recount(struct peer *p);
 
-/* Counts anew after something was sent to the peer. Somebody may be muted or doomed after that, also
- * the peer itself. */
+/* Counts anew after something was sent to the peer. Somebody may be muted or doomed after that,
+ * also the peer itself. */
 void pending_check(struct peer *p);
 
 /* While the peer has more unsent output than that, nothing more is read from it. */

@@ -63,8 +63,8 @@ uint64_t turns_ends(const struct peer *p);
 void turns_begin_visits(struct server *s, uint64_t most_nsec); /* of each tenant */
 void turns_visit(struct peer *p, void (*visit)(struct peer *p));
 
-/* Visits that are no peer's: may something be done for the tenant, and, after that, something was done
- * for it since began_nsec. */
+/* Visits that are no peer's: may something be done for the tenant, and, after that, something was
+ * done for it since began_nsec. */
 bool turns_may_visit(const struct tenancy *t);
 void turns_visited(struct tenancy *t, uint64_t began_nsec);
 
@@ -75,8 +75,8 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec);
  * as figures are exact. Not tuned. */
 #define TURNS_FIGURES_NSEC (3 * NSEC_PER_MSEC)
 
-/* Time of a turn of the loop for the chores (daemon/core/ground/chore.h) of all tenants together, give or
- * take a slice; it is charged to the tenants whose they are. Not tuned. */
+/* Time of a turn of the loop for the chores (daemon/core/ground/chore.h) of all tenants together,
+ * give or take a slice; it is charged to the tenants whose they are. Not tuned. */
 #define TURNS_CHORES_NSEC NSEC_PER_MSEC
 
 /* A turn of the loop. True: there is more to do. */

@@ -76,8 +76,8 @@ int option_set(const struct option *o, void *base, const char *value, char *err,
 #define OPTION_VALUE_MAX 512
 char *option_format(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX]);
 
-/* Writes the value for people: bytes in their largest unit, cut to hundredths, times in the largest one
- * that has no rest. Returns buf. */
+/* Writes the value for people: bytes in their largest unit, cut to hundredths, times in the largest
+ * one that has no rest. Returns buf. */
 char *option_show(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX]);
 
 /* "1 to 65535", "yes or no", ... Returns buf. */

@@ -21,8 +21,8 @@ int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
  * itself, in later turns. NULL: nothing. */
 void listener_close(struct listener *l);
 
-/* Closes the socket at the end of the process: where it is kept for the next one, it stays as it is,
- * and who connects waits. NULL: nothing. */
+/* Closes the socket at the end of the process: where it is kept for the next one, it stays as it
+ * is, and who connects waits. NULL: nothing. */
 void listener_leave(struct listener *l);
 
 /* One more (or fewer) of the connections of this one is with the reaper. 0, or one that is gone:
