@@ -69,9 +69,9 @@ const size_t n_examples = ARRAY_SIZE(examples);
 const struct variable variables[] = {
         {"KVLEASE_ADMIN_SOCKET",
                 "the admin socket, where neither --socket nor --runtime-dir is given"},
-        {"COLUMNS",
-                "how wide lists and texts may be; by default as the terminal is, and lists that "
-                "don't go to one as they come"},
+        {"KVLEASE_COLUMNS",
+                "how wide lists and texts may be, wherever they go; by default as COLUMNS or the "
+                "terminal says, and lists that don't go to a terminal as they come"},
         {"NO_COLOR", "if it is set and not empty, top shows no colours"},
         {"TERM", "the terminal that top draws on"},
 };

@@ -148,7 +148,7 @@ static char *remote_command(const struct ctl *ctl)
 
         /* What is printed there is read here. */
         if (width > 0)
-                fprintf(to, "env COLUMNS=%zu ", width);
+                fprintf(to, "env KVLEASE_COLUMNS=%zu ", width);
         fputs("kvleasectl", to);
         for (size_t o = 0; o < CTL_N_OPTIONS; o++)
                 if (ctl->options[o] && o != CTL_OPTION_HOST)

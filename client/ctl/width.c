@@ -16,16 +16,33 @@
 #define WIDTH_LEAST  20
 #define ESCAPE_WIDTH 4 /* "\xHH" */
 
-size_t output_width(void)
+/* A width that the environment says; 0: it says none. */
+static size_t width_of_environment(const char *name)
 {
-        const char *env = getenv("COLUMNS");
-        struct winsize size;
+        const char *text = getenv(name);
         uint64_t columns;
 
-        if (env && parse_u64(env, &columns) == 0 && columns >= WIDTH_LEAST && columns <= UINT16_MAX)
-                return (size_t)columns;
+        if (!text || parse_u64(text, &columns) < 0 || columns < WIDTH_LEAST || columns > UINT16_MAX)
+                return 0;
+        return (size_t)columns;
+}
+
+/*
+ * Whoever sets KVLEASE_COLUMNS means it. COLUMNS is set without anybody's wish, too (GNU readline
+ * does it in processes that use it), so it must not cut what a program reads from a pipe.
+ */
+size_t output_width(void)
+{
+        size_t columns = width_of_environment("KVLEASE_COLUMNS");
+        struct winsize size;
+
+        if (columns > 0)
+                return columns;
         if (!isatty(STDOUT_FILENO))
                 return 0;
+        columns = width_of_environment("COLUMNS");
+        if (columns > 0)
+                return columns;
         if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0)
                 return WIDTH_UNKNOWN;
         return MAX(size.ws_col, WIDTH_LEAST);

@@ -11,8 +11,9 @@
 #define WIDTH_UNKNOWN 80 /* of prose, and of terminals that don't say */
 
 /*
- * Columns that a line on stdout may have: $COLUMNS where that is a number from 20 on, else the
- * terminal's. 0: stdout is no terminal, and lines may be as long as they like.
+ * Columns that a line on stdout may have: $KVLEASE_COLUMNS where that is a number from 20 on. Else,
+ * where stdout is a terminal, $COLUMNS likewise, or the terminal's own. 0: it is none, and lines
+ * may be as long as they like.
  */
 size_t output_width(void);
 

@@ -41,7 +41,7 @@ class Scene:
         # What is meant for this host must not get to the other one.
         self.env = {**os.environ, "PATH": f"{self.ssh.parent}:{pathlib.Path(kvleasectl).parent}:/usr/bin:/bin",
                     "KVLEASE_ADMIN_SOCKET": "/nowhere"}
-        self.env.pop("COLUMNS", None)
+        self.env.pop("KVLEASE_COLUMNS", None)
         self.daemon = subprocess.Popen(
             [kvleased, "-c", folder / "none.conf", "--runtime-dir", folder / "run", "--state-dir",
              folder / "state", "-o", "daemon.devices=host", "-o", "device.host.memory=64MiB", "-o",
@@ -72,7 +72,7 @@ def test_answers(scene):
     expect("set", done.returncode == 0, done)
     done = scene.run("tenants", "show", "nobody")
     expect("refused there", done.returncode == 1 and "no tenant nobody" in done.stderr, done)
-    done = scene.run("tenants", "--bytes", COLUMNS="40")
+    done = scene.run("tenants", "--bytes", KVLEASE_COLUMNS="40")
     expect("width", done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 40, done)
 
 

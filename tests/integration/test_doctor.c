@@ -125,9 +125,9 @@ static void test_text(void **state)
         assert_non_null(strstr(o.out, "\nok           admin-socket "));
         proc_output_free(&o);
         /* On a terminal that is narrow no line is longer. */
-        setenv("COLUMNS", "70", 1);
+        setenv("KVLEASE_COLUMNS", "70", 1);
         ctl_run(h, "doctor --all", &o);
-        unsetenv("COLUMNS");
+        unsetenv("KVLEASE_COLUMNS");
         for (const char *line = o.out; *line; line += strcspn(line, "\n") + 1)
                 assert_true(strcspn(line, "\n") <= 70);
         proc_output_free(&o);

@@ -32,7 +32,7 @@ struct golden {
 
 #define KEY(last) "00112233445566778899aabbccddeeff00112233445566778899aabbccddee" last
 
-#define NARROW "COLUMNS=80"
+#define NARROW "KVLEASE_COLUMNS=80"
 
 static const struct golden goldens[] = {
         {"help", FAKE_ABSENT, 0, {"--help"}},
@@ -189,7 +189,7 @@ static const struct golden goldens[] = {
         {"narrow-explain", FAKE_NORMAL, 0,
                 {"explain", "search", "llama", KEY("01"), KEY("02"), KEY("03"), KEY("04")}, NARROW},
         {"narrow-status", FAKE_NORMAL, 0, {"status"}, NARROW},
-        {"wide-clients", FAKE_NORMAL, 0, {"clients"}, "COLUMNS=120"},
+        {"wide-clients", FAKE_NORMAL, 0, {"clients"}, "KVLEASE_COLUMNS=120"},
         {"narrow-no-headings", FAKE_NORMAL, 0, {"clients", "--no-headings"}, NARROW},
         /* The command line. */
         {"usage-none", FAKE_ABSENT, 2, {NULL}},
@@ -315,8 +315,10 @@ static void check_json(const struct golden *g, const struct fake_result *r)
 /* Lines are no longer than the terminal that was named is wide. */
 static void check_width(const struct golden *g, const struct fake_result *r)
 {
-        bool is_narrow = g->env && strncmp(g->env, "COLUMNS=", strlen("COLUMNS=")) == 0;
-        size_t width = is_narrow ? strtoul(g->env + strlen("COLUMNS="), NULL, 10) : SIZE_MAX;
+        bool is_narrow =
+                g->env && strncmp(g->env, "KVLEASE_COLUMNS=", strlen("KVLEASE_COLUMNS=")) == 0;
+        size_t width =
+                is_narrow ? strtoul(g->env + strlen("KVLEASE_COLUMNS="), NULL, 10) : SIZE_MAX;
 
         for (const char *line = r->out; *line; line += strcspn(line, "\n") + 1)
                 if (strcspn(line, "\n") > width)

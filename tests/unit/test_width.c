@@ -13,32 +13,39 @@
 
 static void test_output_width(void **state)
 {
-        setenv("COLUMNS", "132", 1);
+        setenv("KVLEASE_COLUMNS", "132", 1);
         assert_int_equal(output_width(), 132);
         assert_int_equal(prose_width(), 132);
-        setenv("COLUMNS", "wide", 1); /* no number: as if it weren't there */
+        setenv("KVLEASE_COLUMNS", "wide", 1); /* no number: as if it weren't there */
         assert_int_equal(output_width(), 0);
         assert_int_equal(prose_width(), WIDTH_UNKNOWN);
-        setenv("COLUMNS", "19", 1);
+        setenv("KVLEASE_COLUMNS", "19", 1);
         assert_int_equal(output_width(), 0);
-        unsetenv("COLUMNS");
+        unsetenv("KVLEASE_COLUMNS");
         assert_int_equal(output_width(), 0); /* the tests' output is a pipe */
+        setenv("COLUMNS", "132", 1);         /* says something of terminals alone */
+        assert_int_equal(output_width(), 0);
+        assert_int_equal(prose_width(), WIDTH_UNKNOWN);
+        unsetenv("COLUMNS");
 }
 
-/* What the terminal itself says; one that says nothing has 80 columns. */
+/* What the terminal itself says, or COLUMNS of it; one that says nothing has 80 columns. */
 static void test_terminal(void **state)
 {
-        struct winsize sizes[] = {{.ws_col = 67}, {.ws_col = 0}};
+        struct winsize sizes[] = {{.ws_col = 67}, {.ws_col = 0}, {.ws_col = 67}};
         size_t widths[ARRAY_SIZE(sizes)];
 
-        unsetenv("COLUMNS");
+        unsetenv("KVLEASE_COLUMNS");
         for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
                 int terminal, other, saved = dup(STDOUT_FILENO);
 
                 assert_int_equal(openpty(&other, &terminal, NULL, NULL, &sizes[i]), 0);
                 fflush(stdout);
                 dup2(terminal, STDOUT_FILENO);
+                if (i == 2)
+                        setenv("COLUMNS", "50", 1);
                 widths[i] = output_width();
+                unsetenv("COLUMNS");
                 dup2(saved, STDOUT_FILENO);
                 close(saved);
                 close(terminal);
@@ -46,6 +53,7 @@ static void test_terminal(void **state)
         }
         assert_int_equal(widths[0], 67);
         assert_int_equal(widths[1], WIDTH_UNKNOWN);
+        assert_int_equal(widths[2], 50);
 }
 
 static void test_text_columns(void **state)
