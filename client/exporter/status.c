@@ -52,7 +52,9 @@ static void tell_tiers(struct text *t, const struct source_rows *rows)
 
                 text_printf(t, "%s{", i ? "," : "");
                 put_string(t, "device", tier_device(d->name));
-                text_printf(t, ",\"tier\":\"%s\",", tier_of_row(d->name));
+                text_printf(t, ",");
+                put_string(t, "tier", d->tier);
+                text_printf(t, ",");
                 put_string(t, "state", d->disk ? d->disk->state : d->state);
                 put_bytes(t, "budget", d->budget_bytes);
                 put_bytes(t, "used", d->charged_bytes);

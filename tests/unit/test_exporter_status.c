@@ -64,6 +64,7 @@ static void test_names(void **state)
                 tenant.name = device.state = (char *)names[i];
                 tenant.limit_bytes = UINT64_MAX;
                 device.name = (char *)"disk of host";
+                device.tier = (char *)"disk";
                 set_list(&f, SOURCE_TENANTS, &tenant_row, 1);
                 set_list(&f, SOURCE_DEVICES, &device_row, 1);
                 said = tell(&f);
