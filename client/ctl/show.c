@@ -268,11 +268,6 @@ void show_list_add(struct show_list *l, const void *row)
         }
 }
 
-size_t show_list_count(const struct show_list *l)
-{
-        return l->n_rows;
-}
-
 /* What list-width.h has to know of each column. Returned owned. */
 static struct fit_column *list_measure(const struct show_list *l)
 {

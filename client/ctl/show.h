@@ -80,7 +80,6 @@ struct show_list;
 struct show_list *show_list_new(const struct column_table *t, const struct show_format *f);
 /* Copies the row. */
 void show_list_add(struct show_list *l, const void *row);
-size_t show_list_count(const struct show_list *l);
 /* Prints and frees. */
 void show_list_print(struct show_list *l);
 /* Frees a list in JSON form; its array is returned owned. */

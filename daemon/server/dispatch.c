@@ -224,7 +224,8 @@ static bool handle_timed(
         return answered;
 }
 
-bool dispatch_again(struct peer *p, const struct frame *f)
+/* Runs a request again that waited (parked.h). True: it was answered; false: it still waits. */
+static bool dispatch_again(struct peer *p, const struct frame *f)
 {
         struct server *s = p->server;
         const struct state_serving was = serving_begin(p);

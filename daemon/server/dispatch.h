@@ -13,7 +13,4 @@ struct peer;
 /* Checks, unpacks, handles, answers. The peer isn't freed: its flags say what is to be done. */
 void dispatch_frame(struct peer *p, const struct frame *f);
 
-/* Runs a request again that waited (parked.h). True: it was answered; false: it still waits. */
-bool dispatch_again(struct peer *p, const struct frame *f);
-
 #endif

@@ -10,7 +10,7 @@
  * of a millisecond. Not tuned. */
 #define PER_CALL 8
 
-bool ns_is_idle(const struct ns *ns)
+static bool ns_is_idle(const struct ns *ns)
 {
         return list_is_empty(&ns->attachments) && list_is_empty(&ns->closing) &&
                ns_n_sets(ns) == 0 && !ns->space.load && sessions_count(ns) == 0 &&

@@ -21,8 +21,6 @@ struct tenant;
  * tuned. */
 #define NS_IDLE_NSEC (600 * NSEC_PER_SEC)
 
-bool ns_is_idle(const struct ns *ns);
-
 /* Gives up to `max` idle namespaces of the tenant back, whenever they were used; their number. */
 uint32_t idle_drop(struct tenant *t, uint32_t max);
 

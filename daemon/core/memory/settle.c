@@ -77,7 +77,8 @@ void recall_settle(struct extent_set *set)
         recall_wake(s);
 }
 
-bool stock_keeps(const struct extent_set *set)
+/* Is the set, which is idle, one of those that are kept ready for leases to come? */
+static bool stock_keeps(const struct extent_set *set)
 {
         const struct ns *ns = set->ns;
 

@@ -25,9 +25,6 @@ void recall_settle(struct extent_set *set);
  * Nothing is done where it is not recalled. */
 void recall_forget(struct extent_set *set);
 
-/* Is the set, which is idle, one of those that are kept ready for leases to come? */
-bool stock_keeps(const struct extent_set *set);
-
 /* Nothing is held of the set any more: its recall goes on with that. Nobody is told yet. */
 void recall_become_idle(struct extent_set *set);
 

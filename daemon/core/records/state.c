@@ -43,7 +43,8 @@ static const enum keep_kind all_kinds[] = {KEEP_STATE, KEEP_RECORDS, KEEP_INDEX,
         KEEP_SESSIONS, KEEP_EXTENT, KEEP_CANARY, KEEP_CLIENTS, KEEP_RING, KEEP_PROCESS, KEEP_PINS,
         KEEP_SOCKET_PINS};
 
-void state_drop_kept(const struct keep *k)
+/* Everything that was left and not taken is closed, and kept no more, but for listening sockets. */
+static void state_drop_kept(const struct keep *k)
 {
         for (size_t i = 0; i < ARRAY_SIZE(all_kinds); i++)
                 (void)state_drop_kind(k, all_kinds[i]);

@@ -22,9 +22,6 @@ int state_start_over(struct store *s, struct detail *d);
 /* Closes the process' own mapping; what is kept stays. Safe to repeat. */
 void state_close(struct store *s);
 
-/* Everything that was left and not taken is closed, and kept no more, but for listening sockets. */
-void state_drop_kept(const struct keep *k);
-
 /* All of one kind that were left and not taken. Returns how many there were. Without memory they
  * stay kept until the next start. */
 uint32_t state_drop_kind(const struct keep *k, enum keep_kind kind);

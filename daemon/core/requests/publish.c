@@ -311,6 +311,18 @@ static int publish_private(
         return 0;
 }
 
+/* Can pages continue this one: is it findable, or was it published without a slot in the index? */
+static bool page_may_be_parent(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        if (!p)
+                return false;
+        if (p->state == PAGE_DETACHED)
+                return p->unindexed && p->epoch == (uint32_t)ns->epoch;
+        return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
+}
+
 int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_nsec,
         uint32_t *ret_page, struct detail *d)
 {
@@ -362,17 +374,6 @@ int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_n
                 ns_watch(ns, o->page);
         *ret_page = o->page;
         return 0;
-}
-
-bool page_may_be_parent(const struct ns *ns, uint32_t page)
-{
-        const struct page *p = ns_page(ns, page);
-
-        if (!p)
-                return false;
-        if (p->state == PAGE_DETACHED)
-                return p->unindexed && p->epoch == (uint32_t)ns->epoch;
-        return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
 }
 
 /* What it published before, and has pinned, isn't pinned once more (publish_private()). */

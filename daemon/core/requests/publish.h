@@ -57,7 +57,4 @@ struct publish_one {
 int publish_shared(struct attach *a, const struct publish_one *p, uint64_t now_nsec,
         uint32_t *ret_page, struct detail *d);
 
-/* Can pages continue this one: is it findable, or was it published without a slot in the index? */
-bool page_may_be_parent(const struct ns *ns, uint32_t page);
-
 #endif

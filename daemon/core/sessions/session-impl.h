@@ -153,9 +153,6 @@ void session_leave_front(struct session *s, uint32_t n);
  * itself. */
 void session_abandon_window(struct session *s);
 
-/* The window whose turn it is is abandoned. False: there is none. */
-bool sessions_lose_window(struct sessions *all, bool open);
-
 /* May windows hold this page? What compacts is called off by what can't be moved. */
 bool sessions_may_hold(const struct ns *ns, uint32_t page);
 

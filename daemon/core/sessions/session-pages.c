@@ -262,7 +262,8 @@ uint32_t session_shed_window(struct session *s, uint32_t most)
         return n;
 }
 
-bool sessions_lose_window(struct sessions *all, bool open)
+/* The window whose turn it is is abandoned. False: there is none. */
+static bool sessions_lose_window(struct sessions *all, bool open)
 {
         struct session *s = list_first(&all->windows[false], struct session, window_link);
 

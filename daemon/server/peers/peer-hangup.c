@@ -35,7 +35,8 @@ static const struct drain_limit whole_turn = {UINT32_MAX - 1, UINT32_MAX, false}
  * its ring. Not tuned. */
 static const struct drain_limit one_slice = {64, 64, true};
 
-bool peer_keeps_pages(const struct peer *p)
+/* Do its pages have to stay until its process exits? */
+static bool peer_keeps_pages(const struct peer *p)
 {
         if (!p->member)
                 return false;

@@ -30,9 +30,6 @@ void peer_settle(struct peer *p);
 
 /* ---- peer-hangup.c --------------------------------------------------------------------------- */
 
-/* Do its pages have to stay until its process exits? */
-bool peer_keeps_pages(const struct peer *p);
-
 /* Does it keep memory? Descriptors that it hasn't taken do so as what it has mapped does. */
 bool peer_holds_memory(struct peer *p);
 
