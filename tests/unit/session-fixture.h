@@ -135,13 +135,13 @@ static inline void push_window(struct attach *a, uint32_t session, uint64_t toke
 {
         struct session *s = session_of(a, session, NULL);
 
-        for (uint32_t i = 0; i < s->n_window; i++) {
-                uint32_t page = s->window[i];
+        for (uint32_t i = 0; i < s->window.n; i++) {
+                uint32_t page = s->window.pages[i];
 
                 ns_page(a->ns, page)->end_token += (uint32_t)tokens;
                 records_reparent(a->ns, page, ns_note(a->ns, page)->place.parent); /* the sum */
         }
-        s->window_token += tokens;
+        s->window.token += tokens;
         s->n_tokens += tokens;
 }
 

@@ -162,8 +162,8 @@ static inline void dump_one(const struct session *s, char *text)
         for (; page != PAGE_NONE; page = tree_parent(&s->ns->tree, page))
                 add_text(text, " %u", page);
         add_text(text, " |");
-        for (uint32_t i = 0; i < s->n_window; i++)
-                add_text(text, " %u", s->window[i]);
+        for (uint32_t i = 0; i < s->window.n; i++)
+                add_text(text, " %u", s->window.pages[i]);
         add_text(text, "\n");
 }
 

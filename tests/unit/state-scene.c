@@ -458,12 +458,12 @@ static void describe_sessions(const struct ns *ns, FILE *to)
                         " tokens, ends at %u, %u pages after token %" PRIu64 " (head %" PRIu64
                         "), used %u, expires in %u s, hint %s %u\n",
                         (int)s->id_len, (const char *)s->id, s->n_tokens,
-                        session_tail(s) == PAGE_NONE ? 0 : id_at(ns, session_tail(s)), s->n_window,
-                        s->window_token, s->head_tokens, (unsigned)(s->used_nsec / SECOND),
+                        session_tail(s) == PAGE_NONE ? 0 : id_at(ns, session_tail(s)), s->window.n,
+                        s->window.token, s->head_tokens, (unsigned)(s->used_nsec / SECOND),
                         (unsigned)(s->expire_nsec / SECOND), session_hint_name(s->hint),
                         (unsigned)(s->returns_nsec / SECOND));
-                for (uint32_t i = 0; i < s->n_window; i++)
-                        fprintf(to, "    window: %u\n", id_at(ns, s->window[i]));
+                for (uint32_t i = 0; i < s->window.n; i++)
+                        fprintf(to, "    window: %u\n", id_at(ns, s->window.pages[i]));
         }
 }
 

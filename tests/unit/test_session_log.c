@@ -197,7 +197,7 @@ static void test_window_order(void **state)
         for (unsigned i = 0; i < 4; i++) {
                 id[0] = (char)('a' + (3 * i + 1) % 4);
                 assert_true(sessions_give_way(w.ns, false));
-                assert_int_equal(session_find(w.ns, (uint8_t *)id, 1)->n_window, 0);
+                assert_int_equal(session_find(w.ns, (uint8_t *)id, 1)->window.n, 0);
         }
         expect_restart(&w);
         end(&w);
@@ -436,21 +436,21 @@ static void test_long_window(void **state)
                 bool is_done;
 
                 for (unsigned n = 0; n < n_slices && !truncation_is_done; n++) {
-                        uint32_t before = s->n_logged[log->head->half];
+                        uint32_t before = s->logged.n_pages[log->head->half];
 
                         if (n % 8 == 7)
                                 session_hint(s, n % 4, 1, 1);
                         if (n % 64 == 63) /* as if there were much in it that isn't live */
                                 session_log_rewrite(w.ns);
-                        before = s->n_logged[log->head->half];
+                        before = s->logged.n_pages[log->head->half];
                         (void)chores_work(&w.f.store);
-                        assert_true(s->n_logged[log->head->half] - before <= 16);
+                        assert_true(s->logged.n_pages[log->head->half] - before <= 16);
                         if (n % 32 == 0)
                                 fixture_check(&w.f);
                 }
                 is_done = truncation_is_done;
                 assert_int_equal(s->is_truncated, is_done);
-                assert_int_equal(s->n_window, is_done ? LONG - 50 : 0);
+                assert_int_equal(s->window.n, is_done ? LONG - 50 : 0);
                 expect_restart(&w);
                 assert_true(truncation_is_done); /* whoever asked for it heard of that */
                 end(&w);
@@ -483,7 +483,7 @@ static void test_long_window_is_copied(void **state)
                         append(w.a, w.a->last_session, key - 1, key, 1);
                         key++;
                         if (i % 4 == 3)
-                                truncate_pages(w.a, w.a->last_session, 1, s->n_window - 3, 3);
+                                truncate_pages(w.a, w.a->last_session, 1, s->window.n - 3, 3);
                 }
                 if (n % 2 == 0) {
                         while (log->is_copying)

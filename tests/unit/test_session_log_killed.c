@@ -38,13 +38,13 @@ static void act_begin(struct actor *x)
 static void act_append(struct actor *x, uint32_t handle, const struct session *s)
 {
         const struct ns *ns = x->w.ns;
-        uint32_t page = s->n_window > 0 ? s->window[s->n_window - 1] : session_tail(s);
+        uint32_t page = s->window.n > 0 ? s->window.pages[s->window.n - 1] : session_tail(s);
         unsigned parent = ROOT, key;
         int r;
 
-        if (s->n_window > 1 && random_below(4) == 0)
-                page = s->window[s->n_window - 2];
-        else if (s->n_window == 0 && page != PAGE_NONE && random_below(4) == 0)
+        if (s->window.n > 1 && random_below(4) == 0)
+                page = s->window.pages[s->window.n - 2];
+        else if (s->window.n == 0 && page != PAGE_NONE && random_below(4) == 0)
                 page = tree_parent(&ns->tree, page);
         if (page != PAGE_NONE) {
                 memcpy(&parent, ns_page(ns, page)->key, sizeof(parent));

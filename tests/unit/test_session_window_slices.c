@@ -199,7 +199,7 @@ static void test_window_leaves_set_in_slices(void **state)
 {
         struct bench w;
         uint32_t s = long_window(&w);
-        struct extent_set *set = ns_set_of(w.ns, session_of(w.a, s, NULL)->window[20]);
+        struct extent_set *set = ns_set_of(w.ns, session_of(w.a, s, NULL)->window.pages[20]);
 
         w.ns->keep_idle_sets = true;
         assert_int_equal(sessions_leave_set(set), LONG_WINDOW);

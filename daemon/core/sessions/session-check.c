@@ -21,21 +21,22 @@ static const char *check_one(const struct session *s)
                 return "a session counts its handles wrong";
         if (s->end && !is_findable(ns, s->end->page))
                 return "a session ends at a page that isn't cached";
-        if (s->n_window > s->room || (s->n_window > 0 && !s->is_truncated))
+        if (s->window.n > s->window.room || (s->window.n > 0 && !s->is_truncated))
                 return "a session has a window that can't be";
-        if (MAX(s->n_logged[0], s->n_logged[1]) > MAX(s->n_window, s->n_coming))
+        if (MAX(s->logged.n_pages[0], s->logged.n_pages[1]) > MAX(s->window.n, s->window.n_coming))
                 return "a session's log has more of its window than there is";
-        if (s->n_shed > s->n_before || list_is_empty(&s->shed_link) != (s->n_shed == s->n_before))
+        if (s->window.n_shed > s->window.n_before ||
+                list_is_empty(&s->window.shed_link) != (s->window.n_shed == s->window.n_before))
                 return "a session holds pages that aren't its any more, and nobody lets them go";
-        if (list_is_empty(&s->window_link) != (s->n_window == 0))
+        if (list_is_empty(&s->window.link) != (s->window.n == 0))
                 return "a session is in the list of those with a window, or missing, against that";
-        for (uint32_t i = 0; i < s->n_window; i++) {
-                const struct page *p = ns_page(ns, s->window[i]);
+        for (uint32_t i = 0; i < s->window.n; i++) {
+                const struct page *p = ns_page(ns, s->window.pages[i]);
 
-                if (!p || ns_extra(ns, s->window[i])->n_windows == 0)
+                if (!p || ns_extra(ns, s->window.pages[i])->n_windows == 0)
                         return "a session's window has a page that doesn't know of it";
-                if (i > 0 && ns_page(ns, s->window[i])->end_token <=
-                                     ns_page(ns, s->window[i - 1])->end_token)
+                if (i > 0 && ns_page(ns, s->window.pages[i])->end_token <=
+                                     ns_page(ns, s->window.pages[i - 1])->end_token)
                         return "the pages of a session's window aren't in the order of the text";
         }
         return NULL;
@@ -62,9 +63,9 @@ struct tally {
 /* By its window, and by what was its. */
 static uint64_t count_held(const struct session *s)
 {
-        uint64_t n = s->n_window;
+        uint64_t n = s->window.n;
 
-        for (uint32_t i = s->n_shed; i < s->n_before; i++)
+        for (uint32_t i = s->window.n_shed; i < s->window.n_before; i++)
                 n += session_memory(s)[i] != PAGE_NONE;
         return n;
 }
@@ -87,7 +88,7 @@ static const char *check_slots(const struct sessions *all, const struct ns *ns, 
                         t->n_live += session_is_live(s);
                         t->n_dead += !session_is_live(s);
                         t->n_windows += count_held(s);
-                        t->n_room += session_is_live(s) ? s->room : 0;
+                        t->n_room += session_is_live(s) ? s->window.room : 0;
                 }
         }
         return NULL;

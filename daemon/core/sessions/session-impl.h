@@ -26,39 +26,55 @@ struct ending {
         struct list_link spare_link; /* sessions.spare_endings */
 };
 
+/*
+ * The pages that a truncated session holds by itself, and what it held until lately. All of it lies
+ * in one piece of memory: first n_before pages that have left the window, then the window.
+ */
+struct session_window {
+        uint32_t *pages;   /* the window's, in the order of the text; owned, from session_memory()
+                              on; NULL: there is no memory */
+        uint32_t n, room;  /* pages in the window; pages that it has room for */
+        uint32_t n_before; /* pages in front of `pages` that were in the window once; PAGE_NONE: one
+                              that isn't held any more */
+        uint32_t n_shed;   /* how many of these, counted from the first, aren't held any more */
+        uint64_t first;    /* how many pages were in the window before its first page, ever */
+        uint64_t token;    /* where in the text the window begins; of a truncated session */
+        struct list_link link;      /* sessions.windows, where n > 0 */
+        struct list_link shed_link; /* sessions.shedding, while pages before the window are held */
+        const uint32_t *coming;     /* what will be the window once the log has it; borrowed from
+                                       the truncation */
+        uint32_t n_coming;          /* pages in `coming` */
+};
+
+/* What the log has of a session. */
+struct session_logged {
+        bool is_there;       /* the log has the session */
+        uint64_t used_nsec;  /* session.used_nsec, as the log has it */
+        uint32_t n_pages[2]; /* pages of the window, from its first on, that each half has */
+};
+
+/* A conversation. It is live as long as its epoch is its namespace's (session_is_live()). */
 struct session {
-        struct ns *ns;
-        uint32_t slot;
-        uint32_t next;  /* of its bucket: slot + 1; 0 ends */
+        struct ns *ns;  /* borrowed */
+        uint32_t slot;  /* its place in sessions.slots */
+        uint32_t next;  /* the next session with such a hash: slot + 1; 0 ends */
         uint64_t hash;  /* of the id */
-        uint64_t epoch; /* of the namespace when it was made: gone where that is another; one before
-                           that of the namespace where it was dropped and isn't swept yet */
+        uint64_t epoch; /* the namespace's when the session was made. An invalidation of the whole
+                           namespace makes that another, which ends the session; one that is dropped
+                           and can't be freed at once gets the epoch before the namespace's */
         struct list_link openings; /* struct opening.session_link */
-        uint32_t n_open;
-        struct ending *end; /* NULL: nowhere */
-        struct list_link end_link;
-        uint64_t n_tokens;
-        uint64_t used_nsec, expire_nsec;
+        uint32_t n_open;           /* how many these are */
+        struct ending *end;        /* where it ends in the tree; NULL: nowhere */
+        struct list_link end_link; /* ending.sessions */
+        uint64_t n_tokens;         /* up to the end of the text, the gap and lost pages included */
+        uint64_t used_nsec, expire_nsec; /* as in struct session_info; 0: the tenant's */
         enum evict_hint hint;
-        uint64_t returns_nsec; /* EVICT_HINT_RETURNS: when */
+        uint64_t returns_nsec; /* of EVICT_HINT_RETURNS: when */
         bool is_truncated;
-        uint64_t head_tokens;    /* truncated: where the head ended */
-        uint64_t window_token;   /* truncated: where the window begins */
-        uint32_t *window;        /* owned, from n_before pages before it on */
-        uint32_t n_window, room; /* pages in it; it has room for */
-        uint32_t n_before; /* pages in front of it that were its; PAGE_NONE: isn't held any more */
-        uint32_t n_shed;   /* the first of these, which it doesn't hold any more */
-        struct list_link shed_link; /* sessions.shedding, where it holds some of them yet */
-        uint64_t window_first;      /* pages that were in it before the first */
-        uint32_t n_logged[2];       /* its first pages, which this half of the log has; with a log
-                                       alone */
-        const uint32_t *coming;     /* what will be its window, once the log has it: of truncation;
-                                       borrowed */
-        uint32_t n_coming;          /* pages of it */
-        bool is_logged;             /* the log has the session */
-        uint64_t logged_nsec;       /* used_nsec there */
-        struct list_link window_link;          /* sessions.windows, where n_window > 0 */
-        struct session_truncation *truncation; /* that is under way; borrowed; NULL: none */
+        uint64_t head_tokens; /* of a truncated one: where its head ended when it was made so */
+        struct session_window window;
+        struct session_logged logged;
+        struct session_truncation *truncation; /* under way; borrowed; NULL: none */
         uint32_t id_len;
         uint8_t id[SESSION_ID_MAX];
 };
@@ -108,7 +124,7 @@ struct sessions *sessions_get(struct ns *ns);
 /* All that its window takes; NULL: nothing. */
 static inline uint32_t *session_memory(const struct session *s)
 {
-        return s->window ? s->window - s->n_before : NULL;
+        return s->window.pages ? s->window.pages - s->window.n_before : NULL;
 }
 
 /* With sessions_get() behind it; the limits are the caller's. NULL: no memory. */
@@ -177,14 +193,14 @@ static inline uint64_t page_first_token(const struct ns *ns, uint32_t page)
 /* The first n pages left its window; those beyond the first n did. */
 static inline void session_unlog_first(struct session *s, uint32_t n)
 {
-        s->n_logged[0] -= MIN(n, s->n_logged[0]);
-        s->n_logged[1] -= MIN(n, s->n_logged[1]);
+        s->logged.n_pages[0] -= MIN(n, s->logged.n_pages[0]);
+        s->logged.n_pages[1] -= MIN(n, s->logged.n_pages[1]);
 }
 
 static inline void session_unlog_beyond(struct session *s, uint32_t n)
 {
-        s->n_logged[0] = MIN(n, s->n_logged[0]);
-        s->n_logged[1] = MIN(n, s->n_logged[1]);
+        s->logged.n_pages[0] = MIN(n, s->logged.n_pages[0]);
+        s->logged.n_pages[1] = MIN(n, s->logged.n_pages[1]);
 }
 
 /* The policy hears of its hint. */

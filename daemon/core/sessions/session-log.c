@@ -103,8 +103,8 @@ static struct session_log_page name_page(const struct ns *ns, uint32_t page)
 /* The window, or what will be it: names of what is in it are written in pieces. */
 static const uint32_t *pages_of(const struct session *s, uint32_t *ret_n)
 {
-        *ret_n = s->n_coming > 0 ? s->n_coming : s->n_window;
-        return s->n_coming > 0 ? s->coming : s->window;
+        *ret_n = s->window.n_coming > 0 ? s->window.n_coming : s->window.n;
+        return s->window.n_coming > 0 ? s->window.coming : s->window.pages;
 }
 
 /* Its pages that the half hasn't yet, at most so many. `id`: nor has it the session. */
@@ -113,7 +113,7 @@ static uint32_t count_new(const struct session *s, unsigned half, uint32_t most,
         uint32_t n;
 
         (void)pages_of(s, &n);
-        return MIN(n - (id ? 0 : s->n_logged[half]), most);
+        return MIN(n - (id ? 0 : s->logged.n_pages[half]), most);
 }
 
 static uint64_t put_bytes(const struct session *s, uint32_t n_pages, bool id)
@@ -139,12 +139,12 @@ static struct session_record *write_put(struct session_log *log, unsigned half,
                 .epoch = s->epoch,
                 .n_tokens = s->n_tokens,
                 .head_tokens = s->head_tokens,
-                .window_token = s->window_token,
+                .window_token = s->window.token,
                 .used_nsec = s->used_nsec,
                 .expire_nsec = s->expire_nsec,
                 .returns_nsec = s->returns_nsec,
-                .window_first = s->window_first,
-                .pages_first = s->window_first + from,
+                .window_first = s->window.first,
+                .pages_first = s->window.first + from,
                 .n_pages = n,
                 .id_len = (uint16_t)(id ? s->id_len : 0),
                 .hint = (uint8_t)s->hint,
@@ -168,9 +168,9 @@ static void put(struct session_log *log, unsigned half, struct session *s, uint3
         uint32_t n = count_new(s, half, most, id);
 
         if (id)
-                s->n_logged[half] = 0;
-        commit(log, half, write_put(log, half, s, s->n_logged[half], n, id));
-        s->n_logged[half] += n;
+                s->logged.n_pages[half] = 0;
+        commit(log, half, write_put(log, half, s, s->logged.n_pages[half], n, id));
+        s->logged.n_pages[half] += n;
 }
 
 static bool fits(const struct session_log *log, unsigned half, uint64_t bytes)
@@ -228,7 +228,7 @@ static void copy_piece(struct session_log *log, struct session *s, unsigned half
 
         put(log, half, s, log->piece_pages, !log->is_in_slot);
         (void)pages_of(s, &n);
-        log->is_in_slot = s->n_logged[half] < n;
+        log->is_in_slot = s->logged.n_pages[half] < n;
         log->copy_slot += !log->is_in_slot;
         FAULT_POINT("session-log-copied");
 }
@@ -317,7 +317,7 @@ static bool was_copied(const struct session_log *log, uint32_t slot)
 static uint64_t room_for(const struct session_log *log, const struct session *s, uint32_t most)
 {
         unsigned half = current(log);
-        bool id = !s->is_logged;
+        bool id = !s->logged.is_there;
         uint32_t n = count_new(s, half, most, id);
 
         if (was_copied(log, s->slot))
@@ -328,17 +328,17 @@ static uint64_t room_for(const struct session_log *log, const struct session *s,
 void session_log_put(struct session *s)
 {
         struct session_log *log = log_of(s->ns);
-        uint32_t most = s->n_coming > 0 ? log->piece_pages : UINT32_MAX;
+        uint32_t most = s->window.n_coming > 0 ? log->piece_pages : UINT32_MAX;
 
         if (is_off(s->ns))
                 return;
         work(s->ns->sessions);
         make_room(s->ns->sessions, room_for(log, s, most));
-        put(log, current(log), s, most, !s->is_logged);
+        put(log, current(log), s, most, !s->logged.is_there);
         if (was_copied(log, s->slot)) /* one that is being copied is what it is by its last piece */
-                put(log, !current(log), s, most, !s->is_logged);
-        s->is_logged = true;
-        s->logged_nsec = s->used_nsec;
+                put(log, !current(log), s, most, !s->logged.is_there);
+        s->logged.is_there = true;
+        s->logged.used_nsec = s->used_nsec;
 }
 
 bool session_log_coming(struct session *s)
@@ -347,14 +347,14 @@ bool session_log_coming(struct session *s)
 
         if (is_off(s->ns))
                 return true;
-        if (s->n_coming > s->n_logged[current(log)] + log->piece_pages)
+        if (s->window.n_coming > s->logged.n_pages[current(log)] + log->piece_pages)
                 session_log_put(s);
-        return s->n_coming <= s->n_logged[current(log)] + log->piece_pages;
+        return s->window.n_coming <= s->logged.n_pages[current(log)] + log->piece_pages;
 }
 
 void session_log_used(struct session *s)
 {
-        if (s->used_nsec - MIN(s->logged_nsec, s->used_nsec) >= SESSION_LOG_USED_NSEC)
+        if (s->used_nsec - MIN(s->logged.used_nsec, s->used_nsec) >= SESSION_LOG_USED_NSEC)
                 session_log_put(s);
 }
 
@@ -383,7 +383,7 @@ void session_log_gone(const struct session *s)
         struct session_log *log = log_of(s->ns);
         struct session_record *r;
 
-        if (is_off(s->ns) || !s->is_logged)
+        if (is_off(s->ns) || !s->logged.is_there)
                 return;
         work(s->ns->sessions);
         make_room(s->ns->sessions, sizeof(*r));
@@ -414,8 +414,8 @@ void session_log_rewrite(struct ns *ns)
 
                 if (!s)
                         continue;
-                s->is_logged = true;
-                s->logged_nsec = s->used_nsec;
+                s->logged.is_there = true;
+                s->logged.used_nsec = s->used_nsec;
         }
 }
 

@@ -149,8 +149,8 @@ bool session_page_is_shared(const struct ns *ns, uint32_t page)
 
 uint64_t session_window_end(const struct session *s)
 {
-        return s->n_window > 0 ? page_end_token(s->ns, s->window[s->n_window - 1])
-                               : s->window_token;
+        return s->window.n > 0 ? page_end_token(s->ns, s->window.pages[s->window.n - 1])
+                               : s->window.token;
 }
 
 bool sessions_may_hold(const struct ns *ns, uint32_t page)
@@ -167,31 +167,31 @@ static void close_gap(struct session *s)
 {
         uint32_t *memory = session_memory(s), *smaller = NULL;
 
-        list_remove(&s->shed_link);
-        if (s->n_before < s->n_window)
+        list_remove(&s->window.shed_link);
+        if (s->window.n_before < s->window.n)
                 return;
-        if (s->room > 0) {
-                memmove(memory, s->window, s->n_window * sizeof(*memory));
-                smaller = realloc(memory, s->room * sizeof(*memory));
-                s->window = smaller ? smaller : memory;
+        if (s->window.room > 0) {
+                memmove(memory, s->window.pages, s->window.n * sizeof(*memory));
+                smaller = realloc(memory, s->window.room * sizeof(*memory));
+                s->window.pages = smaller ? smaller : memory;
         } else {
                 free(memory);
-                s->window = NULL;
+                s->window.pages = NULL;
         }
-        s->n_before = s->n_shed = 0;
+        s->window.n_before = s->window.n_shed = 0;
 }
 
 uint32_t session_shed(struct session *s, uint32_t most)
 {
-        uint32_t n = MIN(s->n_before - s->n_shed, most);
+        uint32_t n = MIN(s->window.n_before - s->window.n_shed, most);
 
         for (uint32_t i = 0; i < n; i++) {
-                uint32_t page = session_memory(s)[s->n_shed++];
+                uint32_t page = session_memory(s)[s->window.n_shed++];
 
                 if (page != PAGE_NONE) /* it went before its turn */
                         ns_unkeep_page(s->ns, page);
         }
-        if (n > 0 && s->n_shed == s->n_before)
+        if (n > 0 && s->window.n_shed == s->window.n_before)
                 close_gap(s);
         return n;
 }
@@ -203,19 +203,19 @@ void session_leave_front(struct session *s, uint32_t n)
 
         if (n == 0)
                 return;
-        s->window += n;
-        s->n_before += n;
-        s->n_window -= n;
+        s->window.pages += n;
+        s->window.n_before += n;
+        s->window.n -= n;
         if (session_is_live(s))
                 all->n_room -= n;
-        s->room -= n;
+        s->window.room -= n;
         session_unlog_first(s, n);
-        if (s->n_window == 0)
-                list_remove(&s->window_link);
-        if (list_is_empty(&s->shed_link))
-                list_append(&all->shedding, &s->shed_link);
+        if (s->window.n == 0)
+                list_remove(&s->window.link);
+        if (list_is_empty(&s->window.shed_link))
+                list_append(&all->shedding, &s->window.shed_link);
         (void)session_shed(s, store->drop_slice_pages);
-        if (!list_is_empty(&s->shed_link) && store->on_work)
+        if (!list_is_empty(&s->window.shed_link) && store->on_work)
                 store->on_work(store->callback_data);
 }
 
@@ -224,23 +224,23 @@ void session_leave_front(struct session *s, uint32_t n)
 /* Only the first n pages stay in the window, of many that go. */
 static void cut_window(struct session *s, uint32_t n)
 {
-        while (s->n_window > n)
-                ns_unkeep_page(s->ns, s->window[--s->n_window]);
-        session_unlog_beyond(s, s->n_window);
+        while (s->window.n > n)
+                ns_unkeep_page(s->ns, s->window.pages[--s->window.n]);
+        session_unlog_beyond(s, s->window.n);
         if (n == 0)
-                list_remove(&s->window_link);
+                list_remove(&s->window.link);
 }
 
 void session_abandon_window(struct session *s)
 {
         if (session_is_live(s))
-                s->ns->sessions->n_room -= s->room - s->n_window;
-        s->room = s->n_window;
-        session_leave_front(s, s->n_window);
-        if (s->n_before > 0)
+                s->ns->sessions->n_room -= s->window.room - s->window.n;
+        s->window.room = s->window.n;
+        session_leave_front(s, s->window.n);
+        if (s->window.n_before > 0)
                 return;
-        free(s->window);
-        s->window = NULL;
+        free(s->window.pages);
+        s->window.pages = NULL;
 }
 
 void session_drop_window(struct session *s)
@@ -248,27 +248,27 @@ void session_drop_window(struct session *s)
         (void)session_shed(s, UINT32_MAX);
         cut_window(s, 0);
         if (session_is_live(s))
-                s->ns->sessions->n_room -= s->room;
+                s->ns->sessions->n_room -= s->window.room;
         free(session_memory(s));
-        s->window = NULL;
-        s->room = s->n_before = s->n_shed = 0;
+        s->window.pages = NULL;
+        s->window.room = s->window.n_before = s->window.n_shed = 0;
 }
 
 uint32_t session_shed_window(struct session *s, uint32_t most)
 {
-        uint32_t n = MIN(s->n_window, most);
+        uint32_t n = MIN(s->window.n, most);
 
-        cut_window(s, s->n_window - n);
+        cut_window(s, s->window.n - n);
         return n;
 }
 
 /* The window whose turn it is is abandoned. False: there is none. */
 static bool sessions_lose_window(struct sessions *all, bool open)
 {
-        struct session *s = list_first(&all->windows[false], struct session, window_link);
+        struct session *s = list_first(&all->windows[false], struct session, window.link);
 
         if (!s && open)
-                s = list_first(&all->windows[true], struct session, window_link);
+                s = list_first(&all->windows[true], struct session, window.link);
         if (!s)
                 return false;
         session_abandon_window(s);
@@ -279,7 +279,8 @@ static bool sessions_lose_window(struct sessions *all, bool open)
 bool sessions_give_way(struct ns *ns, bool open)
 {
         struct sessions *all = ns->sessions;
-        struct session *s = all ? list_first(&all->shedding, struct session, shed_link) : NULL;
+        struct session *s =
+                all ? list_first(&all->shedding, struct session, window.shed_link) : NULL;
 
         if (s)
                 return session_shed(s, ns_store(ns)->drop_slice_pages) > 0;
@@ -290,8 +291,8 @@ static uint64_t window_pages_in(const struct session *s, uint32_t set_index)
 {
         uint64_t n = 0;
 
-        for (uint32_t i = 0; i < s->n_window; i++)
-                n += s->window[i] / s->ns->geometry.set_pages == set_index;
+        for (uint32_t i = 0; i < s->window.n; i++)
+                n += s->window.pages[i] / s->ns->geometry.set_pages == set_index;
         return n;
 }
 
@@ -314,9 +315,9 @@ void session_pages_leave_set(uint32_t *pages, uint32_t n, struct extent_set *set
 static void lose_for_set(struct session *s, struct extent_set *set)
 {
         session_abandon_window(s);
-        if (s->n_before > s->n_shed)
-                session_pages_leave_set(
-                        session_memory(s) + s->n_shed, s->n_before - s->n_shed, set);
+        if (s->window.n_before > s->window.n_shed)
+                session_pages_leave_set(session_memory(s) + s->window.n_shed,
+                        s->window.n_before - s->window.n_shed, set);
         session_log_put(s);
 }
 
@@ -338,10 +339,10 @@ uint64_t sessions_leave_set(struct extent_set *set)
 
         left -= left > 0 ? truncations_leave_set(set, &n) : 0;
         for (int open = 0; left > 0 && open < 2; open++)
-                list_for_each_safe (s, &all->windows[open], struct session, window_link) {
+                list_for_each_safe (s, &all->windows[open], struct session, window.link) {
                         uint64_t n_in = window_pages_in(s, set->index);
 
-                        n += s->n_window;
+                        n += s->window.n;
                         if (n_in > 0)
                                 lose_for_set(s, set);
                         left -= n_in;
@@ -386,22 +387,22 @@ int sessions_make_room(struct ns *ns, uint64_t n, struct detail *d)
 /* Room for n pages more in its window, which somebody has open. Other windows may go for it. */
 static int reserve_window(struct session *s, uint64_t n, struct detail *d)
 {
-        uint64_t wanted = s->n_window + n, room = MAX(wanted, 2 * (uint64_t)s->room);
+        uint64_t wanted = s->window.n + n, room = MAX(wanted, 2 * (uint64_t)s->window.room);
         uint32_t *memory;
         int r;
 
-        if (wanted <= s->room)
+        if (wanted <= s->window.room)
                 return 0;
-        r = sessions_make_room(s->ns, room - s->room, d);
+        r = sessions_make_room(s->ns, room - s->window.room, d);
         if (r < 0)
                 return r;
-        memory = realloc(session_memory(s), (s->n_before + room) * sizeof(*memory));
+        memory = realloc(session_memory(s), (s->window.n_before + room) * sizeof(*memory));
         if (!memory)
                 return detail_set(d, -ENOMEM, "no memory for %llu pages of a session",
                         (unsigned long long)room);
-        s->ns->sessions->n_room += room - s->room;
-        s->window = memory + s->n_before;
-        s->room = (uint32_t)room;
+        s->ns->sessions->n_room += room - s->window.room;
+        s->window.pages = memory + s->window.n_before;
+        s->window.room = (uint32_t)room;
         return 0;
 }
 
@@ -427,10 +428,10 @@ bool session_is_private(struct attach *a, uint32_t handle)
 /* How many pages of the window there are up to this one; 0: it isn't among the last of it. */
 static uint32_t place_in_window(const struct session *s, uint32_t page)
 {
-        uint32_t i = s->n_window, n = MIN(s->n_window, (uint32_t)SESSION_REWIND_PAGES);
+        uint32_t i = s->window.n, n = MIN(s->window.n, (uint32_t)SESSION_REWIND_PAGES);
 
         for (; n > 0; n--, i--)
-                if (s->window[i - 1] == page)
+                if (s->window.pages[i - 1] == page)
                         return i;
         return 0;
 }
@@ -444,7 +445,7 @@ uint64_t session_next_token(struct attach *a, uint32_t handle, uint32_t parent)
                 return parent != PAGE_NONE && ns_page(a->ns, parent) ? page_end_token(a->ns, parent)
                                                                      : 0;
         n = place_in_window(s, parent);
-        return n > 0 ? page_end_token(a->ns, s->window[n - 1]) : s->window_token;
+        return n > 0 ? page_end_token(a->ns, s->window.pages[n - 1]) : s->window.token;
 }
 
 bool session_may_continue(struct attach *a, uint32_t handle, uint32_t page)
@@ -457,11 +458,11 @@ bool session_may_continue(struct attach *a, uint32_t handle, uint32_t page)
 uint32_t session_find_parent(struct attach *a, uint32_t handle, const uint8_t key[KEY_BYTES])
 {
         const struct session *s = session_or_none(a, handle);
-        uint32_t n = s ? MIN(s->n_window, (uint32_t)SESSION_REWIND_PAGES) : 0;
+        uint32_t n = s ? MIN(s->window.n, (uint32_t)SESSION_REWIND_PAGES) : 0;
 
-        for (uint32_t i = s ? s->n_window : 0; n > 0; n--, i--)
-                if (memcmp(ns_page(a->ns, s->window[i - 1])->key, key, KEY_BYTES) == 0)
-                        return s->window[i - 1];
+        for (uint32_t i = s ? s->window.n : 0; n > 0; n--, i--)
+                if (memcmp(ns_page(a->ns, s->window.pages[i - 1])->key, key, KEY_BYTES) == 0)
+                        return s->window.pages[i - 1];
         return ns_find_page(a->ns, key);
 }
 
@@ -484,14 +485,14 @@ static void append_to_window(struct session *s, uint32_t page, uint32_t parent)
         if (n > 0)
                 cut_window(s, n);
         else
-                session_leave_front(s, s->n_window);
+                session_leave_front(s, s->window.n);
         s->n_tokens = session_window_end(s) + ns_page(ns, page)->tokens;
         put_at(ns, page, (uint32_t)s->n_tokens);
         if (!sessions_may_hold(ns, page)) {
                 session_abandon_window(s);
                 return;
         }
-        s->window[s->n_window++] = page;
+        s->window.pages[s->window.n++] = page;
         ns_keep_page(ns, page);
 }
 
@@ -564,7 +565,7 @@ static void list_pages(const struct session *s, uint32_t from, uint32_t n, struc
         for (uint32_t i = n_of_head; i-- > 0; page = tree_parent(&ns->tree, page))
                 ret[i].page = page;
         for (uint32_t i = n_of_head; i < n; i++)
-                ret[i].page = s->window[from + i - n_head];
+                ret[i].page = s->window.pages[from + i - n_head];
         for (uint32_t i = 0; i < n; i++) {
                 ret[i].tokens = ns_page(ns, ret[i].page)->tokens;
                 ret[i].first_token = page_first_token(ns, ret[i].page);
@@ -597,7 +598,7 @@ int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t m
         uint64_t now_nsec, struct session_page *ret, uint32_t *ret_n, struct detail *d)
 {
         struct ns *ns = a->ns;
-        uint32_t total = count_head(s) + s->n_window, n, tail = session_tail(s);
+        uint32_t total = count_head(s) + s->window.n, n, tail = session_tail(s);
         int r;
 
         store_set_now(ns_store(ns), now_nsec);

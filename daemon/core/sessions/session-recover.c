@@ -276,19 +276,20 @@ static void restore_window(struct replay *r, struct session *s, const struct rep
         if (first == from->n_window || !s->is_truncated ||
                 !sessions_may_have_room(ns, all->n_room + from->n_window))
                 return;
-        s->window = malloc((from->n_window - first) * sizeof(*s->window));
-        if (!s->window)
+        s->window.pages = malloc((from->n_window - first) * sizeof(*s->window.pages));
+        if (!s->window.pages)
                 return; /* it is lost, as where memory is needed */
-        s->room = from->n_window - first;
-        all->n_room += s->room;
-        s->window_token = ns_page(ns, from->window[first].page)->end_token -
+        s->window.room = from->n_window - first;
+        all->n_room += s->window.room;
+        s->window.token = ns_page(ns, from->window[first].page)->end_token -
                           (uint64_t)ns_page(ns, from->window[first].page)->tokens;
-        for (uint64_t end = 0; n < s->room && may_hold(ns, from->window[first + n], end); n++) {
-                s->window[n] = from->window[first + n].page;
-                end = ns_page(ns, s->window[n])->end_token;
-                ns_keep_page(ns, s->window[n]);
+        for (uint64_t end = 0; n < s->window.room && may_hold(ns, from->window[first + n], end);
+                n++) {
+                s->window.pages[n] = from->window[first + n].page;
+                end = ns_page(ns, s->window.pages[n])->end_token;
+                ns_keep_page(ns, s->window.pages[n]);
         }
-        s->n_window = n;
+        s->window.n = n;
 }
 
 static uint64_t at_most(uint64_t tokens)
@@ -317,7 +318,7 @@ static void restore(struct replay *r, struct session *s, const struct replayed *
         s->hint = p->hint <= EVICT_HINT_RETURNS ? (enum evict_hint)p->hint : EVICT_HINT_UNKNOWN;
         s->returns_nsec = p->returns_nsec;
         s->is_truncated = p->is_truncated == 1;
-        s->window_token = at_most(p->window_token);
+        s->window.token = at_most(p->window_token);
         session_end_at(s, end.page);
         restore_window(r, s, from);
         restore_tokens(s, p);
@@ -326,7 +327,7 @@ static void restore(struct replay *r, struct session *s, const struct replayed *
         r->ns->sessions->recovered.n_sessions++;
         r->ns->sessions->recovered.n_shorter +=
                 (p->tail.page != PAGE_NONE && end.page == PAGE_NONE) ||
-                (s->is_truncated && s->n_window < from->n_window);
+                (s->is_truncated && s->window.n < from->n_window);
 }
 
 /* Of another epoch: an invalidation ended it. The rest is what no log of ours has. */
@@ -352,11 +353,11 @@ static int link_windows(struct sessions *all)
         if (!order)
                 return -ENOMEM;
         for (uint32_t i = 0; i < all->n_slots; i++)
-                if (all->slots[i].session && all->slots[i].session->n_window > 0)
+                if (all->slots[i].session && all->slots[i].session->window.n > 0)
                         order[n++] = all->slots[i].session;
         qsort(order, n, sizeof(struct session *), compare_use);
         for (size_t i = 0; i < n; i++)
-                list_append(&all->windows[false], &order[i]->window_link);
+                list_append(&all->windows[false], &order[i]->window.link);
         free(order);
         return 0;
 }
@@ -406,8 +407,8 @@ static void forget_all(struct sessions *all)
                 if (!s)
                         continue;
                 session_end_at(s, PAGE_NONE);
-                for (uint32_t j = 0; j < s->n_window; j++)
-                        ns_make_extra(s->ns, s->window[j])->n_windows--;
+                for (uint32_t j = 0; j < s->window.n; j++)
+                        ns_make_extra(s->ns, s->window.pages[j])->n_windows--;
         }
 }
 

@@ -27,9 +27,9 @@ static void lose(struct session_truncation *t)
                 return;
         t->is_lost = true;
         t->ns->sessions->n_room -= count_held(t);
-        s->coming = NULL;
-        s->n_coming = 0;
-        session_unlog_beyond(s, s->n_window);
+        s->window.coming = NULL;
+        s->window.n_coming = 0;
+        session_unlog_beyond(s, s->window.n);
 }
 
 /* At most so many pages; returns how many. */
@@ -139,15 +139,15 @@ static void end_earlier(struct session *s, uint32_t head)
 /* What is held is its window, which it hadn't. */
 static void take_window(struct session_truncation *t, struct session *s)
 {
-        assert(s->n_window == 0 && s->n_before == 0);
+        assert(s->window.n == 0 && s->window.n_before == 0);
 
-        s->coming = NULL;
-        s->n_coming = 0;
+        s->window.coming = NULL;
+        s->window.n_coming = 0;
         if (t->is_lost || count_held(t) == 0)
                 return;
-        s->window = t->pages + t->first;
-        s->n_before = s->n_shed = t->first;
-        s->n_window = s->room = count_held(t);
+        s->window.pages = t->pages + t->first;
+        s->window.n_before = s->window.n_shed = t->first;
+        s->window.n = s->window.room = count_held(t);
         t->pages = NULL;
         t->first = t->room = 0;
 }
@@ -155,11 +155,11 @@ static void take_window(struct session_truncation *t, struct session *s)
 /* The first n pages leave its window. */
 static void shift_window(struct session *s, uint32_t n)
 {
-        uint64_t window_token = page_end_token(s->ns, s->window[n - 1]);
+        uint64_t window_token = page_end_token(s->ns, s->window.pages[n - 1]);
 
-        s->window_first += n;
-        s->window_token = window_token;
-        if (n == s->n_window)
+        s->window.first += n;
+        s->window.token = window_token;
+        if (n == s->window.n)
                 session_abandon_window(s);
         else
                 session_leave_front(s, n);
@@ -168,12 +168,12 @@ static void shift_window(struct session *s, uint32_t n)
 /* How many of its window's first pages lie before a position. */
 static uint32_t count_before(const struct session *s, uint64_t end_token)
 {
-        uint32_t from = 0, to = s->n_window;
+        uint32_t from = 0, to = s->window.n;
 
         while (from < to) {
                 uint32_t middle = from + (to - from) / 2;
 
-                if (page_end_token(s->ns, s->window[middle]) <= end_token)
+                if (page_end_token(s->ns, s->window.pages[middle]) <= end_token)
                         from = middle + 1;
                 else
                         to = middle;
@@ -187,7 +187,7 @@ static void cut_text(struct session_truncation *t, struct session *s)
         take_window(t, s);
         s->is_truncated = t->has_end;
         s->head_tokens = t->head_tokens;
-        s->window_token = t->window_token;
+        s->window.token = t->window_token;
         s->n_tokens = t->has_end ? t->end : t->head_tokens;
         end_earlier(s, t->at);
 }
@@ -249,12 +249,13 @@ static uint64_t finish(struct session_truncation *t, uint64_t budget)
                 cut(t);
                 return 1;
         }
-        if (s->n_before > s->n_shed) /* of an earlier window, where this one's place is */
+        if (s->window.n_before >
+                s->window.n_shed) /* of an earlier window, where this one's place is */
                 return session_shed(s, (uint32_t)MIN(budget, (uint64_t)UINT32_MAX));
-        if (!t->is_lost && s->n_coming == 0) {
+        if (!t->is_lost && s->window.n_coming == 0) {
                 pack(t);
-                s->coming = t->pages + t->first;
-                s->n_coming = count_held(t);
+                s->window.coming = t->pages + t->first;
+                s->window.n_coming = count_held(t);
         }
         if (session_log_coming(s))
                 cut(t);
@@ -297,11 +298,11 @@ static int check(
                 return detail_set(d, -EINVAL,
                         "first_tokens and last_tokens are 0, which keeps nothing: drop the session "
                         "instead");
-        if (s->is_truncated && first_tokens > s->window_token)
+        if (s->is_truncated && first_tokens > s->window.token)
                 return detail_set(d, -EINVAL,
                         "first_tokens %llu is beyond the gap that the session has already, which "
                         "ends at token %llu",
-                        (unsigned long long)first_tokens, (unsigned long long)s->window_token);
+                        (unsigned long long)first_tokens, (unsigned long long)s->window.token);
         if (s->truncation)
                 return detail_set(d, -EAGAIN,
                         "the session is being truncated: ask again when that is answered");

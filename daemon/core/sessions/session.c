@@ -180,8 +180,8 @@ struct session *session_make(struct ns *ns, const uint8_t *id, uint32_t id_len)
         memcpy(s->id, id, id_len);
         list_init(&s->openings);
         list_init(&s->end_link);
-        list_init(&s->shed_link);
-        list_init(&s->window_link);
+        list_init(&s->window.shed_link);
+        list_init(&s->window.link);
         all->free_slot = all->slots[s->slot].next_free;
         all->slots[s->slot].session = s;
         link_bucket(all, s);
@@ -259,7 +259,7 @@ static void session_end(struct session *s)
         struct store *store = ns_store(s->ns);
         struct sessions *all = s->ns->sessions;
 
-        if (s->n_before - s->n_shed + s->n_window <= store->drop_slice_pages) {
+        if (s->window.n_before - s->window.n_shed + s->window.n <= store->drop_slice_pages) {
                 session_free(s);
                 return;
         }
@@ -267,8 +267,8 @@ static void session_end(struct session *s)
         truncation_call_off(s, -ENOENT);
         session_log_gone(s);
         session_end_at(s, PAGE_NONE);
-        list_remove(&s->window_link);
-        all->n_room -= s->room;
+        list_remove(&s->window.link);
+        all->n_room -= s->window.room;
         all->n_live--;
         all->n_dead++;
         s->epoch = s->ns->epoch - 1;
@@ -280,7 +280,7 @@ static void session_end(struct session *s)
  */
 static uint64_t session_drop(struct session *s)
 {
-        uint64_t n = 1 + s->n_open + MIN(s->n_window, ns_store(s->ns)->drop_slice_pages);
+        uint64_t n = 1 + s->n_open + MIN(s->window.n, ns_store(s->ns)->drop_slice_pages);
         uint32_t tail = session_tail(s);
         struct ns *ns = s->ns;
 
@@ -318,13 +318,13 @@ bool sessions_sweep(struct ns *ns, uint32_t *budget)
 
         while (all && !list_is_empty(&all->shedding) && *budget > 0)
                 *budget -= session_shed(
-                        list_first(&all->shedding, struct session, shed_link), *budget);
+                        list_first(&all->shedding, struct session, window.shed_link), *budget);
         while (all && all->n_dead > 0 && *budget > 0) {
                 struct session *s = *owner_of(all, all->sweep_slot);
                 bool is_dead = s && !session_is_live(s);
 
                 *budget -= is_dead ? session_shed_window(s, *budget) : 0;
-                if (is_dead && s->n_window > 0)
+                if (is_dead && s->window.n > 0)
                         break; /* the rest of it next time */
                 all->sweep_slot = (all->sweep_slot + 1) & (all->n_slots - 1);
                 if (is_dead)
@@ -394,9 +394,9 @@ void session_use(struct session *s, uint64_t now_nsec)
 {
         s->used_nsec = now_nsec;
         note_expiry(s->ns->sessions, expiry_of(s));
-        list_remove(&s->window_link);
-        if (s->n_window > 0)
-                list_append(&s->ns->sessions->windows[s->n_open > 0], &s->window_link);
+        list_remove(&s->window.link);
+        if (s->window.n > 0)
+                list_append(&s->ns->sessions->windows[s->n_open > 0], &s->window.link);
 }
 
 static struct opening *find_opening(const struct attach *a, uint32_t handle)
@@ -566,12 +566,12 @@ void session_info(const struct session *s, struct session_info *ret)
 {
         uint32_t tail = session_tail(s);
         bool has_tail = tail != PAGE_NONE;
-        uint32_t last = s->n_window > 0 ? s->window[s->n_window - 1] : tail;
+        uint32_t last = s->window.n > 0 ? s->window.pages[s->window.n - 1] : tail;
 
         *ret = (struct session_info){
                 .id = s->id,
                 .id_len = s->id_len,
-                .n_pages = (has_tail ? ns_note(s->ns, tail)->depth : 0) + s->n_window,
+                .n_pages = (has_tail ? ns_note(s->ns, tail)->depth : 0) + s->window.n,
                 .n_tokens = s->n_tokens,
                 .lost_tokens = lost_tokens(s, has_tail ? ns_page(s->ns, tail)->end_token : 0),
                 .n_open = s->n_open,
@@ -618,7 +618,7 @@ uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
                 uint32_t cost = 1;
 
                 if (expiry_nsec <= now_nsec) {
-                        cost += MIN(s->n_window, ns_store(ns)->drop_slice_pages);
+                        cost += MIN(s->window.n, ns_store(ns)->drop_slice_pages);
                         session_end(s);
                         ns_store(ns)->counters.sessions_expired++;
                         happened_session_expired(ns);
