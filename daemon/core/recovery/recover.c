@@ -21,7 +21,7 @@
 #include "daemon/core/records/shared.h"
 #include "daemon/core/records/state.h"
 #include "daemon/core/recovery/recover-pages.h"
-#include "daemon/core/sessions/session-log.h"
+#include "daemon/core/sessions/session.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
 

@@ -6,126 +6,12 @@
 #ifndef KVL_CORE_SESSION_IMPL_H
 #define KVL_CORE_SESSION_IMPL_H
 
+#include "daemon/core/objects/session.h"
 #include "daemon/core/sessions/session-log.h"
 #include "daemon/core/sessions/session.h"
 
-/* Windows may share pages, which bounds neither their memory nor what it takes to go through them:
- * in sum they have room for so many times the pages of the namespace. Not tuned. */
-#define SESSION_WINDOWS_SHARE 4
-
-/*
- * A page where sessions end. They share it, so that a page that goes costs the same however many
- * end there: where two meet, the smaller one is added to the larger. There are as many as there
- * ever were sessions.
- */
-struct ending {
-        uint32_t id;                 /* page_extra.tails */
-        uint32_t page;               /* where it is in use */
-        uint32_t n;                  /* sessions; 0: spare */
-        struct list_link sessions;   /* struct session.end_link */
-        struct list_link spare_link; /* sessions.spare_endings */
-};
-
-/*
- * The pages that a truncated session holds by itself, and what it held until lately. All of it lies
- * in one piece of memory: first n_before pages that have left the window, then the window.
- */
-struct session_window {
-        uint32_t *pages;   /* the window's, in the order of the text; owned, from session_memory()
-                              on; NULL: there is no memory */
-        uint32_t n, room;  /* pages in the window; pages that it has room for */
-        uint32_t n_before; /* pages in front of `pages` that were in the window once; PAGE_NONE: one
-                              that isn't held any more */
-        uint32_t n_shed;   /* how many of these, counted from the first, aren't held any more */
-        uint64_t first;    /* how many pages were in the window before its first page, ever */
-        uint64_t token;    /* where in the text the window begins; of a truncated session */
-        struct list_link link;      /* sessions.windows, where n > 0 */
-        struct list_link shed_link; /* sessions.shedding, while pages before the window are held */
-        const uint32_t *coming;     /* what will be the window once the log has it; borrowed from
-                                       the truncation */
-        uint32_t n_coming;          /* pages in `coming` */
-};
-
-/* What the log has of a session. */
-struct session_logged {
-        bool is_there;       /* the log has the session */
-        uint64_t used_nsec;  /* session.used_nsec, as the log has it */
-        uint32_t n_pages[2]; /* pages of the window, from its first on, that each half has */
-};
-
-/* A conversation. It is live as long as its epoch is its namespace's (session_is_live()). */
-struct session {
-        struct ns *ns;  /* borrowed */
-        uint32_t slot;  /* its place in sessions.slots */
-        uint32_t next;  /* the next session with such a hash: slot + 1; 0 ends */
-        uint64_t hash;  /* of the id */
-        uint64_t epoch; /* the namespace's when the session was made. An invalidation of the whole
-                           namespace makes that another, which ends the session; one that is dropped
-                           and can't be freed at once gets the epoch before the namespace's */
-        struct list_link openings; /* struct opening.session_link */
-        uint32_t n_open;           /* how many these are */
-        struct ending *end;        /* where it ends in the tree; NULL: nowhere */
-        struct list_link end_link; /* ending.sessions */
-        uint64_t n_tokens;         /* up to the end of the text, the gap and lost pages included */
-        uint64_t used_nsec, expire_nsec; /* as in struct session_info; 0: the tenant's */
-        enum evict_hint hint;
-        uint64_t returns_nsec; /* of EVICT_HINT_RETURNS: when */
-        bool is_truncated;
-        uint64_t head_tokens; /* of a truncated one: where its head ended when it was made so */
-        struct session_window window;
-        struct session_logged logged;
-        struct session_truncation *truncation; /* under way; borrowed; NULL: none */
-        uint32_t id_len;
-        uint8_t id[SESSION_ID_MAX];
-};
-
-/* A handle. */
-struct opening {
-        struct list_link session_link;
-        struct session *session; /* NULL: it is gone */
-};
-
-struct session_slot {
-        struct session *session; /* owned; NULL: the slot is free */
-        struct ending *ending;   /* owned; made with the first session here, has its number */
-        uint32_t next_free;      /* slot + 1; 0 ends */
-        uint32_t bucket;         /* the first session with such a hash: slot + 1; 0: none */
-};
-
-struct sessions {
-        struct session_slot *slots;       /* owned */
-        uint32_t n_slots;                 /* 0, or a power of two */
-        uint32_t free_slot;               /* slot + 1; 0: none */
-        uint32_t n_live, n_dead;          /* dead: of an older epoch, or dropped; not swept yet */
-        uint32_t expire_slot, sweep_slot; /* where these go on */
-        uint64_t next_expiry_nsec; /* of those that the round has passed, or that were closed since
-                                      it began */
-        uint64_t tenant_expire_nsec; /* the tenant's time when it began */
-        struct hash_seed seed;
-        struct session_log log;
-        struct sessions_recovered recovered; /* all 0 where nothing was */
-        struct list_link spare_endings;
-        uint64_t n_room; /* pages that the windows of live sessions together have room for, with
-                            those that truncations hold for them */
-        struct list_link truncations; /* struct session_truncation.link */
-        struct list_link shedding;
-        struct list_link windows[2]; /* [n_open > 0]: those with a window, least recently used first
-                                      */
-};
-
-static inline bool session_is_live(const struct session *s)
-{
-        return s->epoch == s->ns->epoch;
-}
-
 /* Without a log where they are made here. NULL: no memory. */
 struct sessions *sessions_get(struct ns *ns);
-
-/* All that its window takes; NULL: nothing. */
-static inline uint32_t *session_memory(const struct session *s)
-{
-        return s->window.pages ? s->window.pages - s->window.n_before : NULL;
-}
 
 /* With sessions_get() behind it; the limits are the caller's. NULL: no memory. */
 struct session *session_make(struct ns *ns, const uint8_t *id, uint32_t id_len);
@@ -134,12 +20,6 @@ struct session *session_make(struct ns *ns, const uint8_t *id, uint32_t id_len);
 void session_use(struct session *s, uint64_t now_nsec);
 
 /* ---- session-pages.c ------------------------------------------------------------------------- */
-
-/* Its last page in the tree; PAGE_NONE: none. */
-static inline uint32_t session_tail(const struct session *s)
-{
-        return s->end ? s->end->page : PAGE_NONE;
-}
 
 /* Where its window ends: tokens. */
 uint64_t session_window_end(const struct session *s);

@@ -43,7 +43,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/sessions/session.h"
+#include "daemon/core/objects/session.h"
 
 #define SESSION_LOG_MAGIC   UINT64_C(0x31736e6f6973736b) /* "kssions1" */
 #define SESSION_LOG_VERSION 1
@@ -55,8 +55,6 @@
 
 /* That a session is used is written down so often. Not tuned. */
 #define SESSION_LOG_USED_NSEC UINT64_C(1000000000)
-
-struct session;
 
 struct session_log_head {
         uint64_t magic;
@@ -104,26 +102,6 @@ struct session_put {
 struct session_moved {
         struct session_record record;
         struct session_log_page from, to;
-};
-
-/* Of struct sessions. */
-struct session_log {
-        struct session_log_head *head; /* mapped; NULL: off */
-        int fd;                        /* owned */
-        uint64_t limit_bytes;          /* of a half: head.half_bytes, checked; tests lower it */
-        uint32_t piece_pages;          /* SESSION_LOG_PAGES; tests lower it */
-        uint32_t copy_slot;            /* sessions before it are in the other half, too */
-        bool is_in_slot;               /* so is the one there, without all of its window */
-        bool is_copying;
-        uint64_t idle_bytes; /* of the half that doesn't count: to be given back */
-        uint64_t n_copies;   /* that were finished */
-};
-
-/* What recovery found. */
-struct sessions_recovered {
-        uint32_t n_sessions; /* that there are again */
-        uint32_t n_shorter;  /* of these, without some of what the log says they had */
-        bool is_damaged;     /* the log ended early, or is none */
 };
 
 /* With the first session. 0; -EMFILE, -ENOMEM, another -errno with the sentence: it is off. */

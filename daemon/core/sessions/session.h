@@ -31,19 +31,15 @@
 #include "daemon/core/ground/chore.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/group.h"
+#include "daemon/core/objects/session.h"
 #include "policy/evict.h"
 
-#define SESSION_ID_MAX 64 /* bytes */
-/* Of one namespace; some 400 bytes each that nobody is charged for. Not tuned. */
-#define SESSIONS_MAX (UINT32_C(1) << 16)
 /* Of all namespaces of a tenant: 100 MB. Not tuned. */
 #define SESSIONS_TENANT_MAX (4 * SESSIONS_MAX)
 /* That one client has open at a time. Not tuned. */
 #define SESSION_HANDLES_MAX 4096
 /* How far back from the end of its window a session can be continued. Not tuned. */
 #define SESSION_REWIND_PAGES 256
-
-struct session;
 
 struct session_info {
         const uint8_t *id; /* borrowed */
@@ -307,7 +303,6 @@ void sessions_free(struct ns *ns);
 void sessions_recover(struct ns *ns);
 
 /* What sessions_recover() found. NULL: the namespace has no sessions. Borrowed. */
-struct sessions_recovered;
 const struct sessions_recovered *sessions_recovered(const struct ns *ns);
 
 /* Of the checker: NULL, or a static sentence. */
