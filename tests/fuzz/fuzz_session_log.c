@@ -1,5 +1,5 @@
 /*
- * Logs of sessions that a daemon finds (daemon/core/sessions/session-log.h), over pages that a
+ * Logs of sessions that a daemon finds (daemon/core/journal/session-log.h), over pages that a
  * namespace has. Whatever is in them: no crash, state that checks, and the sessions go on.
  *
  * Input: the half that counts. Sums are made right, so that what records say is looked at; but for

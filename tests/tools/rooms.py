@@ -11,7 +11,7 @@ import pathlib
 
 ROOMS: dict[str, list[str]] = {
     "daemon/core": [
-        "ground", "objects", "quota", "records", "memory", "catalog", "clients", "moves", "sessions", "reclaim", "tiers",
+        "ground", "objects", "quota", "records", "memory", "catalog", "clients", "moves", "journal", "sessions", "reclaim", "tiers",
         "upkeep", "requests", "lifetimes", "recovery",
     ],
     "daemon/server": [

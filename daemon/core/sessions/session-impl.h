@@ -7,7 +7,7 @@
 #define KVL_CORE_SESSION_IMPL_H
 
 #include "daemon/core/objects/session.h"
-#include "daemon/core/sessions/session-log.h"
+#include "daemon/core/journal/session-log.h"
 #include "daemon/core/sessions/session.h"
 
 /* Without a log where they are made here. NULL: no memory. */

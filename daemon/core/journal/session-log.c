@@ -1,4 +1,4 @@
-#include "daemon/core/sessions/session-log.h"
+#include "daemon/core/journal/session-log.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,7 +9,6 @@
 #include "base/fault-point.h"
 #include "base/fd.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/sessions/session-impl.h"
 #include "proto/status.h"
 
 /* Of what each record that is written does for a copy: sessions looked at, bytes written (and the
