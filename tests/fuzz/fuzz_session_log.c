@@ -20,6 +20,7 @@
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
+#include "daemon/core/recovery/recover-sessions.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/fake-device.h"
@@ -150,7 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         start();
         make_log();
         fill_log(data, MIN(size, (size_t)MOST));
-        sessions_recover(attach->ns);
+        (void)sessions_recover(attach->ns);
         check_state();
         handle = open_session("a");
         (void)session_truncate(session_of(attach, handle, NULL), 16, 16, &n, NULL);

@@ -37,8 +37,7 @@ static void test_restart(void **state)
         assert_int_equal(
                 session_open(w.a, (const uint8_t *)"t", 1, false, 7, 1, &s, &created, NULL), 0);
         expect_restart(&w);
-        assert_int_equal(w.ns->sessions->recovered.n_sessions, 3);
-        assert_int_equal(w.ns->sessions->recovered.n_shorter, 0);
+        assert_int_equal(w.found.n_sessions, 3);
         s = open_session(w.a, "s");
         expect_pages(w.a, s, "0@0 1@1 2@2 3@3");
         expect_tokens(w.a, s, 4, 0);
@@ -349,7 +348,7 @@ static void test_copies(void **state)
                 s = session_find(w.ns, (const uint8_t *)id, (uint32_t)strlen(id));
                 assert_int_equal(expire_nsec[i], s ? s->expire_nsec : 0);
         }
-        assert_false(w.ns->sessions->recovered.is_damaged);
+        assert_false(w.found.is_damaged);
         assert_in_range(log_memory(&w), live / 2, live + 65536);
         end(&w);
 }

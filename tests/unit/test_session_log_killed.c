@@ -149,7 +149,7 @@ static bool is_as_after(unsigned n, uint64_t seed, int log)
         x.w.keeper.fd = copy_log(log);
         restart(&x.w);
         dump(x.w.ns, after);
-        is_same = strcmp(before, after) == 0 && !x.w.ns->sessions->recovered.is_damaged;
+        is_same = strcmp(before, after) == 0 && !x.w.found.is_damaged;
         if (is_same) /* and it goes on */
                 for (unsigned i = n; i < n + 50; i++) {
                         memset(x.handles, 0, i == n ? sizeof(x.handles) : 0);
@@ -263,7 +263,7 @@ static void test_damaged(void **state)
                 munmap(h, 1u << 20);
                 restart(&x.w);
                 if (at >= SESSION_LOG_HEAD)
-                        assert_true(x.w.ns->sessions->recovered.is_damaged);
+                        assert_true(x.w.found.is_damaged);
                 end(&x.w);
         }
 }
@@ -282,7 +282,7 @@ static void test_no_memory(void **state)
                 x.w.keeper.fd = copy_log(log);
                 forget(&x.w);
                 keep_logs(&x.w, true);
-                sessions_recover(x.w.ns);
+                (void)sessions_recover(x.w.ns);
                 keep_logs(&x.w, false);
                 assert_true(alloc_fail_happened() || x.w.ns->sessions);
                 if (!x.w.ns->sessions)

@@ -27,6 +27,7 @@
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/records/records.h"
 #include "daemon/core/records/shared.h"
+#include "daemon/core/sessions/session-restore.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/tiers/prefetch.h"
 #include "daemon/core/upkeep/leasable.h"

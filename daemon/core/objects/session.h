@@ -120,13 +120,6 @@ struct session_log {
         uint64_t n_copies;   /* that were finished */
 };
 
-/* What recovery found. */
-struct sessions_recovered {
-        uint32_t n_sessions; /* that there are again */
-        uint32_t n_shorter;  /* of these, without some of what the log says they had */
-        bool is_damaged;     /* the log ended early, or is none */
-};
-
 struct sessions {
         struct session_slot *slots;       /* owned */
         uint32_t n_slots;                 /* 0, or a power of two */
@@ -138,7 +131,6 @@ struct sessions {
         uint64_t tenant_expire_nsec; /* the tenant's time when it began */
         struct hash_seed seed;
         struct session_log log;
-        struct sessions_recovered recovered; /* all 0 where nothing was */
         struct list_link spare_endings;
         uint64_t n_room; /* pages that the windows of live sessions together have room for, with
                             those that truncations hold for them */

@@ -21,7 +21,7 @@
 #include "daemon/core/records/shared.h"
 #include "daemon/core/records/state.h"
 #include "daemon/core/recovery/recover-pages.h"
-#include "daemon/core/sessions/session.h"
+#include "daemon/core/recovery/recover-sessions.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
 
@@ -340,15 +340,11 @@ static void say_sessions(struct recoverer *v, const struct ns *ns, const char *w
 
 static void fill_sessions(struct recoverer *v, struct ns *ns, bool had_some)
 {
-        const struct sessions_recovered *found;
-        uint32_t n;
+        struct sessions_recovered found = sessions_recover(ns);
 
-        sessions_recover(ns);
-        found = sessions_recovered(ns);
-        n = found ? found->n_sessions : 0;
-        v->r->n_sessions += n;
-        if (found ? found->is_damaged : had_some)
-                say_sessions(v, ns, n > 0 ? "some sessions" : "sessions");
+        v->r->n_sessions += found.n_sessions;
+        if (found.has_log ? found.is_damaged : had_some)
+                say_sessions(v, ns, found.n_sessions > 0 ? "some sessions" : "sessions");
 }
 
 /* All of it, or ns_free(). */

@@ -8,24 +8,13 @@
 
 #include "daemon/core/objects/session.h"
 #include "daemon/core/journal/session-log.h"
+#include "daemon/core/sessions/session-restore.h"
 #include "daemon/core/sessions/session.h"
-
-/* Without a log where they are made here. NULL: no memory. */
-struct sessions *sessions_get(struct ns *ns);
-
-/* With sessions_get() behind it; the limits are the caller's. NULL: no memory. */
-struct session *session_make(struct ns *ns, const uint8_t *id, uint32_t id_len);
 
 /* It is used: opened, closed, published to, or asked for its pages. */
 void session_use(struct session *s, uint64_t now_nsec);
 
 /* ---- session-pages.c ------------------------------------------------------------------------- */
-
-/* Where its window ends: tokens. */
-uint64_t session_window_end(const struct session *s);
-
-/* From now on it ends at this page of the tree, or nowhere (PAGE_NONE). */
-void session_end_at(struct session *s, uint32_t page);
 
 /* Its window is lost; the log doesn't know yet. */
 void session_drop_window(struct session *s);
@@ -51,9 +40,6 @@ void session_abandon_window(struct session *s);
 
 /* May windows hold this page? What compacts is called off by what can't be moved. */
 bool sessions_may_hold(const struct ns *ns, uint32_t page);
-
-/* May all windows have room for n pages in sum? */
-bool sessions_may_have_room(const struct ns *ns, uint64_t n);
 
 /* They may have it for n more; windows of sessions that nobody has open may go for it. 0; -ENOMEM
  * with the sentence. */
@@ -82,9 +68,6 @@ static inline void session_unlog_beyond(struct session *s, uint32_t n)
         s->logged.n_pages[0] = MIN(n, s->logged.n_pages[0]);
         s->logged.n_pages[1] = MIN(n, s->logged.n_pages[1]);
 }
-
-/* The policy hears of its hint. */
-void session_pass_hint(struct session *s, uint64_t now_nsec);
 
 /* ---- session-truncate.c ---------------------------------------------------------------------- */
 

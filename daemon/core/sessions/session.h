@@ -291,20 +291,6 @@ void session_purges_end(struct tenant *t);
  * first. Numbers are used again. NULL at the end. Returns borrowed. */
 const struct session *session_next(const struct ns *ns, uint64_t after, uint64_t *ret_number);
 
-/* All of it, whatever state pages are in. */
-void sessions_free(struct ns *ns);
-
-/*
- * The sessions that the process before this one left (session-log.h), with those of their pages
- * that there are. Before, the namespace has none, and its pages know of none. What can't be used is
- * dropped: without a log of this namespace's, or the memory to read it, all; from a damaged record
- * on, what comes after.
- */
-void sessions_recover(struct ns *ns);
-
-/* What sessions_recover() found. NULL: the namespace has no sessions. Borrowed. */
-const struct sessions_recovered *sessions_recovered(const struct ns *ns);
-
 /* Of the checker: NULL, or a static sentence. */
 const char *sessions_check(const struct ns *ns);
 

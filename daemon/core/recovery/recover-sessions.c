@@ -1,4 +1,5 @@
-/* Sessions as the log has them (session-log.h), with the pages that there are. */
+#include "daemon/core/recovery/recover-sessions.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +7,10 @@
 #include "base/fd.h"
 #include "base/map.h"
 #include "daemon/core/catalog/pages.h"
+#include "daemon/core/journal/session-log.h"
 #include "daemon/core/objects/store.h"
-#include "daemon/core/sessions/session-impl.h"
+#include "daemon/core/sessions/session-restore.h"
+#include "daemon/core/sessions/session.h"
 
 /* What the log says of a slot. */
 struct replayed {
@@ -24,7 +27,8 @@ struct replay {
         struct ns *ns;
         struct replayed *slots; /* owned */
         uint32_t n_slots;
-        struct map moved; /* where sessions end that ended at a page; both as words */
+        struct map moved;    /* where sessions end that ended at a page; both as words */
+        uint32_t n_sessions; /* that were made */
         bool is_damaged;
 };
 
@@ -324,10 +328,7 @@ static void restore(struct replay *r, struct session *s, const struct replayed *
         restore_tokens(s, p);
         if (s->hint != EVICT_HINT_UNKNOWN)
                 session_pass_hint(s, now_nsec);
-        r->ns->sessions->recovered.n_sessions++;
-        r->ns->sessions->recovered.n_shorter +=
-                (p->tail.page != PAGE_NONE && end.page == PAGE_NONE) ||
-                (s->is_truncated && s->window.n < from->n_window);
+        r->n_sessions++;
 }
 
 /* Of another epoch: an invalidation ended it. The rest is what no log of ours has. */
@@ -380,7 +381,7 @@ static int restore_all(struct replay *r)
         return link_windows(ns->sessions);
 }
 
-static int recover(struct ns *ns)
+static int recover(struct ns *ns, struct sessions_recovered *found)
 {
         struct replay r = {.ns = ns};
         int code;
@@ -393,7 +394,7 @@ static int recover(struct ns *ns)
                 forget(&r.slots[i]);
         free(r.slots);
         map_deinit(&r.moved);
-        ns->sessions->recovered.is_damaged = r.is_damaged;
+        *found = (struct sessions_recovered){true, r.is_damaged, r.n_sessions};
         return code;
 }
 
@@ -419,27 +420,24 @@ static void drop_log(struct ns *ns)
         sessions_free(ns);
 }
 
-const struct sessions_recovered *sessions_recovered(const struct ns *ns)
+struct sessions_recovered sessions_recover(struct ns *ns)
 {
-        return ns->sessions ? &ns->sessions->recovered : NULL;
-}
-
-void sessions_recover(struct ns *ns)
-{
+        struct sessions_recovered nothing = {0}, found;
         const struct keep *k = &ns_store(ns)->keep;
         int fd = keep_is_on(k) ? k->ops->take(k->data, KEEP_SESSIONS, ns->records.number) : -ENOENT;
 
         if (fd < 0)
-                return;
+                return nothing;
         if (!sessions_get(ns) || session_log_map(ns, fd) < 0) {
                 fd_close(fd);
                 drop_log(ns);
-                return;
+                return nothing;
         }
-        if (recover(ns) == 0) {
+        if (recover(ns, &found) == 0) {
                 session_log_rewrite(ns);
-                return;
+                return found;
         }
         forget_all(ns->sessions);
         drop_log(ns);
+        return nothing;
 }
