@@ -320,7 +320,7 @@ static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_k
                         return r;
                 ns_free(ns);
         } else {
-                r = ns_invalidate(ns, &n);
+                r = ns_invalidate(ns, CAUSE_PURGE, &n);
                 if (r < 0)
                         return r;
                 *n_kept += remove;
@@ -339,7 +339,6 @@ int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
 
         if (!only)
                 space_erase_unopened(t);
-        s->cause = CAUSE_PURGE;
         list_for_each_safe (ns, &t->namespaces, struct ns, link) {
                 if (only && ns != only)
                         continue;
@@ -347,7 +346,6 @@ int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
                 if (r < 0)
                         break;
         }
-        s->cause = CAUSE_NONE;
         if (r < 0)
                 return r;
         *ret_pages = n_pages;

@@ -14,11 +14,11 @@
 #include "daemon/core/tiers/fetch.h"
 #include "daemon/core/tiers/prefetch.h"
 
-static void page_goes(struct ns *ns, uint32_t page, enum evict_reason why)
+static void page_goes(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
         sessions_page_goes(ns, page);
-        nsset_gone(ns, page, why);
-        prefetch_note_gone(ns, page, why);
+        nsset_gone(ns, page, reason);
+        prefetch_note_gone(ns, page, reason);
         tag_remove(ns, page);
         drops_page_goes(ns, page);
 }

@@ -159,7 +159,7 @@ static void fill(struct attach *a)
         uint64_t n_pages;
 
         publish(a, 19, 0, 0);
-        CHECK(ns_invalidate(a->ns, &n_pages) == 0); /* stale */
+        CHECK(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n_pages) == 0); /* stale */
         for (unsigned id = 1; id <= 7; id++)
                 publish(a, id, id % 4 == 1 ? 0 : id - 1, id == 3 ? 5 : 0);
         publish(a, 20, 0, 0);

@@ -344,7 +344,7 @@ static void administer(struct client *c, struct attach *a, const uint8_t *r)
                 store_work(&store, 16);
                 break;
         case INVALIDATE:
-                ns_invalidate(a->ns, &n);
+                ns_invalidate(a->ns, CAUSE_NAMESPACE, &n);
                 break;
         case INVALIDATE_KEY:
                 invalidate_key(a, key, &n, NULL);

@@ -515,7 +515,7 @@ static void op_invalidate(void)
         for (int key = 0; key < N_KEYS; key++)
                 if (announced[s][key].member >= 0)
                         expect_end(s, key);
-        CHECK(ns_invalidate(space(s), &n) == 0, "no memory");
+        CHECK(ns_invalidate(space(s), CAUSE_NAMESPACE, &n) == 0, "no memory");
         withdraw_all();
         is_invalidated[s] = true;
 }

@@ -409,7 +409,7 @@ static void op_invalidate_ns(void)
         op = "invalidate namespace";
         if (!ns->exists)
                 return;
-        CHECK(ns_invalidate(real_ns(ns), &n) == 0, "no memory");
+        CHECK(ns_invalidate(real_ns(ns), CAUSE_NAMESPACE, &n) == 0, "no memory");
         CHECK(n == model_invalidate(ns), "%llu pages", (unsigned long long)n);
 }
 

@@ -358,7 +358,7 @@ static void op_evict(void)
                 uint32_t victim = ns->evict->victim(ns->policy, 0, EVICT_DROP, now_nsec);
 
                 if (victim != NODE_NONE)
-                        (void)ns_evict_leaf(ns, victim);
+                        (void)ns_evict_leaf(ns, victim, NULL);
         }
 }
 
@@ -487,7 +487,7 @@ static void op_invalidate_all(void)
         uint64_t n;
 
         op = "invalidate all";
-        CHECK(ns_invalidate(ns, &n) == 0, "no memory");
+        CHECK(ns_invalidate(ns, CAUSE_NAMESPACE, &n) == 0, "no memory");
         for (unsigned i = 0; i < N_SESSIONS; i++)
                 end_text(i);
 }

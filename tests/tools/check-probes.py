@@ -5,7 +5,7 @@
 
 Each probe of the tables is in its file, with as many arguments, and each of the file in the tables; a
 probe is one nop without a semaphore; scripts use probes and arguments that are there, and the words
-that they have for causes are as many as enum history_cause has.
+that they have for causes are as many as enum drop_cause has.
 """
 import collections
 import pathlib
@@ -73,12 +73,12 @@ def check_script(path, table, causes):
 
 
 def check_causes():
-    header = (source / "daemon/core/catalog/history.h").read_text()
-    names = re.findall(r"\bCAUSE_\w+", re.search(r"enum history_cause \{(.*?)\};", header, re.S)[1])
+    header = (source / "daemon/core/objects/drop-reason.h").read_text()
+    names = re.findall(r"\bCAUSE_\w+", re.search(r"enum drop_cause \{(.*?)\};", header, re.S)[1])
     causes = [str(i) for i in range(len(names))]
     rows = re.findall(r"^\| (\d+) \|", document.read_text().split("| cause | meaning |")[1].split("\n\n")[0], re.M)
     if rows != causes:
-        problems.append(f"docs/PROBES.md: causes {rows}, enum history_cause has {len(names)}")
+        problems.append(f"docs/PROBES.md: causes {rows}, enum drop_cause has {len(names)}")
     return causes
 
 

@@ -155,7 +155,7 @@ static inline void evict(struct attach *a, unsigned key)
         page = ns_find_page(a->ns, bytes);
         assert_int_not_equal(page, PAGE_NONE);
         assert_true(tree_is_leaf(&a->ns->tree, page));
-        assert_true(ns_evict_leaf(a->ns, page));
+        assert_true(ns_evict_leaf(a->ns, page, NULL));
 }
 
 static inline bool is_cached(struct attach *a, unsigned key)

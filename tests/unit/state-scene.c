@@ -224,7 +224,7 @@ static void live_texts(struct attach *a)
         uint64_t n;
 
         (void)publish(a, &(struct text){.id = 9});
-        need(ns_invalidate(a->ns, &n));
+        need(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n));
         (void)publish(a, &(struct text){.id = 1, .tag = 5});
         page = publish(a, &(struct text){.id = 2, .parent = 1, .tag = 5});
         publish_idle(a, &(struct text){.id = 3, .parent = 2, .tokens = 7});
@@ -308,7 +308,7 @@ static void live_stale(struct member *m)
         uint64_t n;
 
         (void)publish(a, &(struct text){.id = 60});
-        need(ns_invalidate(a->ns, &n));
+        need(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n));
 }
 
 void scene_live(struct scene *s)

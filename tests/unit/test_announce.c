@@ -105,7 +105,7 @@ static void test_stale_is_not_announced(void **state)
         uint64_t gone;
 
         start(&w);
-        assert_int_equal(ns_invalidate(w.a->ns, &gone), 0);
+        assert_int_equal(ns_invalidate(w.a->ns, CAUSE_NAMESPACE, &gone), 0);
         assert_int_equal(announce(&w, 0, 1, &n, &page), KVL_STATUS_STALE);
         assert_non_null(strstr(w.f.d.text, "before namespace x was invalidated"));
         attach_close(w.b);

@@ -89,7 +89,7 @@ static void end_by_invalidation(struct world *w)
 {
         uint64_t n;
 
-        assert_int_equal(ns_invalidate(w->b->ns, &n), 0);
+        assert_int_equal(ns_invalidate(w->b->ns, CAUSE_NAMESPACE, &n), 0);
 }
 
 static void end_by_recall(struct world *w)
@@ -269,7 +269,7 @@ static void test_invalidated_in_slices(void **state)
 
                 start_many(&w);
                 make_keys(keys, 100, MANY);
-                assert_int_equal(ns_invalidate(w.a->ns, &gone), 0);
+                assert_int_equal(ns_invalidate(w.a->ns, CAUSE_NAMESPACE, &gone), 0);
                 assert_in_range(w.n_ends, 1, SLICE + SET_PAGES);
                 fixture_check(&w.f);
                 for (unsigned i = 0; i < MANY; i++)
@@ -284,7 +284,7 @@ static void test_invalidated_in_slices(void **state)
                         0);
                 fixture_check(&w.f);
                 if (again)
-                        assert_int_equal(ns_invalidate(w.a->ns, &gone), 0);
+                        assert_int_equal(ns_invalidate(w.a->ns, CAUSE_NAMESPACE, &gone), 0);
                 for (unsigned before = w.n_ends; chores_work(&w.f.store); before = w.n_ends) {
                         assert_true(w.n_ends - before <= SLICE + SET_PAGES);
                         fixture_check(&w.f);

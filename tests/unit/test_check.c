@@ -35,7 +35,7 @@ static void build(struct state *s)
                 assert_int_equal(attach_map_set(s->a, i, 0, 1, &handle, NULL), 1);
         assert_int_equal(free_pages(s->a, room, 2 * SET_PAGES, NULL), 0);
         cache_chain(s->a, 50, 1);
-        assert_int_equal(ns_invalidate(s->ns, &n), 0); /* one stale page */
+        assert_int_equal(ns_invalidate(s->ns, CAUSE_NAMESPACE, &n), 0); /* one stale page */
         publish_chain(s->a, 0, 4, s->pinned);
         publish_chain(s->a, 10, 3, s->cached);
         assert_int_equal(release_pages(s->a, s->cached, 3, 1, NULL), 0);

@@ -219,7 +219,7 @@ static void invalidate(struct daemon *dm, struct attach *a, struct attach *b)
 {
         uint64_t n;
 
-        need(ns_invalidate(a->ns, &n));
+        need(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n));
 }
 
 /* Pages that were invalidated, and that a client reads, weren't swept before the end. */

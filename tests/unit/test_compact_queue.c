@@ -198,7 +198,7 @@ static void test_stale_during_the_copy(void **state)
         struct attach *a = begin_copies(&w, PATIENT_MSEC, &m);
         uint64_t n;
 
-        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         finish_copies(&w, a);
         for (unsigned key = 2; key < 10; key++)
                 assert_int_equal(find(a, key), PAGE_NONE);

@@ -183,7 +183,7 @@ static void test_evicted_meanwhile(void **state)
                 for (unsigned n = 0; n < n_evicted && n_cached(&w) > 0; n++) {
                         uint32_t leaf = tree_leaf_below(&w.ns->tree, find(&w, 0));
 
-                        assert_true(ns_evict_leaf(w.ns, leaf));
+                        assert_true(ns_evict_leaf(w.ns, leaf, NULL));
                         fixture_check(&w.f);
                 }
                 (void)run(&w);
@@ -304,7 +304,7 @@ static void test_namespace_meanwhile(void **state)
         begin(&w, 4);
         cache_chain(w.a, 0, 20);
         drop_from(&w, 0, &d);
-        assert_int_equal(ns_invalidate(w.ns, &n_pages), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n_pages), 0);
         fixture_check(&w.f);
         cache_chain(w.a, 0, 20); /* of no drop's concern */
         assert_int_equal(d.n_done, 0);

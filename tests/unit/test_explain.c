@@ -69,6 +69,14 @@ static const Kvlease__V1__Explanation *tell(struct world *w, struct client *c, b
         return reply.explanations[0];
 }
 
+/* The first key's page gives way to a lease of `by`. */
+static void evict_for(struct world *w, struct client *c, struct ns *ns, const struct tenant *by)
+{
+        const struct drop_reason reason = {.why = EVICT_PRESSURE, .by = by};
+
+        assert_int_equal(ns_drop_subtree(ns, tell(w, c, false)->page, reason), 1);
+}
+
 static void test_names(void **state)
 {
         struct world w;
@@ -91,17 +99,13 @@ static void test_names(void **state)
         assert_non_null(t);
         b = t->tenant;
         ns = ns_find(tenant_find(&w.server.store, "a"), "n");
-        w.server.store.making_room = b;
-        assert_int_equal(ns_drop_subtree(ns, tell(&w, c, false)->page, EVICT_PRESSURE), 1);
-        w.server.store.making_room = NULL;
+        evict_for(&w, c, ns, b);
         assert_int_equal(tell(&w, c, false)->state, 3);
         assert_string_equal(tell(&w, c, false)->by, "another tenant");
         assert_string_equal(tell(&w, admin, true)->by, "b");
 
         cache(&w, c, 1);
-        w.server.store.making_room = ns->tenant;
-        assert_int_equal(ns_drop_subtree(ns, tell(&w, c, false)->page, EVICT_PRESSURE), 1);
-        w.server.store.making_room = NULL;
+        evict_for(&w, c, ns, ns->tenant);
         assert_string_equal(tell(&w, c, false)->by, "a");
         world_end(&w);
 }

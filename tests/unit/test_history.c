@@ -145,7 +145,7 @@ static void test_all(void **state)
         m = join(f.a);
         a = open_ns(m, "n");
         cache_chain(a, 0, 2);
-        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(explain(a, 0, 3).state, HISTORY_NEVER_SEEN);
         while (store_work(&f.store, 1))
                 ;

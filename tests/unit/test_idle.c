@@ -96,8 +96,8 @@ static void test_what_stays(void **state)
         pass(&f, START_SEC * SEC + 2 * NS_IDLE_NSEC);
         assert_int_equal(f.a->n_namespaces, 2);
         /* And goes when these have gone. */
-        assert_int_equal(ns_invalidate(ns_find(f.a, "pages"), &n), 0);
-        assert_int_equal(ns_invalidate(ns_find(f.a, "sessions"), &n), 0);
+        assert_int_equal(ns_invalidate(ns_find(f.a, "pages"), CAUSE_NAMESPACE, &n), 0);
+        assert_int_equal(ns_invalidate(ns_find(f.a, "sessions"), CAUSE_NAMESPACE, &n), 0);
         pass(&f, START_SEC * SEC + 2 * NS_IDLE_NSEC);
         pass(&f, START_SEC * SEC + 3 * NS_IDLE_NSEC);
         pass(&f, START_SEC * SEC + 4 * NS_IDLE_NSEC);

@@ -157,7 +157,7 @@ static void test_full_buckets_make_room(void **state)
         unpin(&w, page);
         for (unsigned i = 0; i < k.n; i++)
                 unpin(&w, k.pages[i]);
-        assert_int_equal(ns_invalidate(w.ns, &n_pages), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n_pages), 0);
         end(&w);
 }
 

@@ -275,9 +275,8 @@ static void test_why(void **state)
         work(&w);
         history_explain(w.ranks[0]->ns, key, 1, &e);
         assert_int_equal(e.state, HISTORY_INVALIDATED);
-        assert_true(w.f.store.cause == CAUSE_NONE);
         cache_in(&w, RANKS, 0, 1);
-        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0)));
+        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0), NULL));
         work(&w);
         history_explain(w.ranks[2]->ns, key, 1, &e);
         assert_int_equal(e.state, HISTORY_EVICTED);
@@ -308,7 +307,7 @@ static void test_dropped_with_what_is_below(void **state)
                 assert_int_equal(free_pages(w.ranks[1], pages, 2, NULL), 0);
         }
         assert_int_equal(w.set->n_incomplete, 2);
-        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 1)));
+        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 1), NULL));
         work(&w);
         expect_hits(&w, 0, 2, "111");
         assert_int_equal(w.set->n_incomplete, 1); /* key 50 */
@@ -340,7 +339,7 @@ static void test_work_is_bounded(void **state)
                         assert_int_equal(release_pages(w.ranks[i], &got, 1, 1, NULL), 0);
                 }
         assert_int_equal(w.set->n_complete, 20);
-        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 19)));
+        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 19), NULL));
         w.f.store.drop_slice_pages = 4;
         while (nssets_work(&w.f.store, 4)) {
                 (void)chores_work(&w.f.store);
@@ -379,9 +378,8 @@ static void test_session_leaves_others_theirs(void **state)
 
         start(&w);
         cache_in(&w, RANKS, 0, 2);
-        w.f.store.cause = CAUSE_SESSION;
-        (void)ns_drop_subtree(w.ranks[0]->ns, page_of(w.ranks[0], 1), EVICT_INVALIDATE);
-        w.f.store.cause = CAUSE_NONE;
+        (void)ns_drop_subtree(w.ranks[0]->ns, page_of(w.ranks[0], 1),
+                (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_SESSION});
         work(&w);
         expect_hits(&w, 0, 2, "122");
         assert_int_equal(w.set->n_incomplete, 1);
@@ -493,12 +491,12 @@ static void test_held_in_a_segment(void **state)
         assert_int_equal(attach_share(w.ranks[2], NULL), 0);
         page = page_of(w.ranks[2], 0);
         w.ranks[2]->share.counters[page]++;
-        assert_false(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0)));
+        assert_false(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0), NULL));
         assert_true(ns_page(w.ranks[0]->ns, page_of(w.ranks[0], 0))->watched);
         fixture_check(&w.f);
         w.ranks[2]->share.counters[page]--;
         ns_look_again(w.ranks[0]->ns, PLENTY);
-        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0)));
+        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0), NULL));
         work(&w);
         expect_hits(&w, 0, 1, "000");
         end(&w);
@@ -569,7 +567,7 @@ static void test_one_is_invalidated(void **state)
 
         start(&w);
         cache_in(&w, RANKS, 0, 6);
-        assert_int_equal(ns_invalidate(w.ranks[1]->ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ranks[1]->ns, CAUSE_NAMESPACE, &n), 0);
         fixture_check(&w.f);
         cache_chain(w.ranks[1], 0, 2); /* before the sweep has come by */
         fixture_check(&w.f);
@@ -595,7 +593,7 @@ static void test_invalidated_and_pinned(void **state)
         cache_chain(w.ranks[2], 0, 2);
         publish_chain(w.ranks[1], 0, 2, pages);
         assert_int_equal(w.set->n_complete, 2);
-        assert_int_equal(ns_invalidate(w.ranks[1]->ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ranks[1]->ns, CAUSE_NAMESPACE, &n), 0);
         work(&w);
         assert_int_equal(w.set->n_complete, 0);
         assert_int_equal(w.set->n_incomplete, 2);
@@ -676,7 +674,7 @@ static void test_checker(void **state)
         ns->set_place = 7;
         expect_broken(&w, "in another place");
         ns->set_place = 0;
-        nsset_gone(ns, page, EVICT_INVALIDATE); /* which it isn't */
+        nsset_gone(ns, page, (struct drop_reason){.why = EVICT_INVALIDATE}); /* which it isn't */
         expect_broken(&w, "doesn't know a key");
         nsset_sealed(ns, page);
         nsset_sealed(w.ranks[1]->ns, page_of(w.ranks[1], 0));
@@ -691,7 +689,7 @@ static void test_checker(void **state)
                 ns_page(ns, at)->key[9] = was;
                 expect_broken(&w, "has keys that aren't cached");
                 ns_page(ns, at)->key[9] = 99;
-                nsset_gone(ns, at, EVICT_INVALIDATE);
+                nsset_gone(ns, at, (struct drop_reason){.why = EVICT_INVALIDATE});
                 ns_page(ns, at)->key[9] = was;
         }
         end(&w);

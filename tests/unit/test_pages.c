@@ -311,9 +311,9 @@ static void test_invalidation_and_sweep(void **state)
         publish_chain(a, 0, 3, chain);
         cache_chain(a, 100, 4);
         assert_int_equal(lease_pages(a, 1, 1, &granted, NULL), 0);
-        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(n, 7);
-        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(n, 0);
         assert_int_equal(f.n_stale, 2);
         assert_int_equal(a->ns->n_stale, 7);

@@ -314,7 +314,7 @@ static void test_invalidated(void **state)
         tiers_end(&w);
 
         begin_stream(&w);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
         tiers_check(&w);
         assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 0);
         settle(&w);

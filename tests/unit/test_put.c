@@ -189,7 +189,8 @@ static void test_windows(void **state)
         tiers_settle(&w);
         exchange(&w, 0, &page);
         ns_keep_page(w.ns, page);
-        assert_int_equal(ns_drop_subtree(w.ns, page, EVICT_INVALIDATE), 1);
+        assert_int_equal(
+                ns_drop_subtree(w.ns, page, (struct drop_reason){.why = EVICT_INVALIDATE}), 1);
         assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
         assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), -ENOENT);
         assert_int_equal(lease_pages(w.attach, 1, 1, &to, NULL), 0);
@@ -215,7 +216,8 @@ static void test_copy_dropped(void **state)
         assert_int_equal(tier_put(&w, page, &told), 0);
         tiers_settle(&w);
         exchange(&w, 0, &page);
-        assert_int_equal(ns_drop_subtree(w.ns, page, EVICT_INVALIDATE), 1);
+        assert_int_equal(
+                ns_drop_subtree(w.ns, page, (struct drop_reason){.why = EVICT_INVALIDATE}), 1);
         assert_int_equal(lease_pages(w.attach, 1, 1, &to, NULL), 0);
         assert_int_equal(tier_fetch(&w, page, to, &told), 0);
         tiers_settle(&w);
@@ -263,7 +265,8 @@ static void test_dropped_meanwhile(void **state)
         tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         pin_text(&w, 1, &page);
         assert_int_equal(tier_put(&w, page, &told), 0);
-        assert_int_equal(ns_drop_subtree(w.ns, page, EVICT_INVALIDATE), 1);
+        assert_int_equal(
+                ns_drop_subtree(w.ns, page, (struct drop_reason){.why = EVICT_INVALIDATE}), 1);
         tiers_settle(&w);
         assert_int_equal(told.status, -ENOENT);
         assert_true(tier_is_filled(&w, page, 0));
@@ -392,7 +395,8 @@ static void step(struct readers *r)
         case 10:
                 page = tier_find(w, text + random_below(TEXT_PAGES));
                 if (page != PAGE_NONE && random_below(8) == 0)
-                        (void)ns_drop_subtree(w->ns, page, EVICT_INVALIDATE);
+                        (void)ns_drop_subtree(
+                                w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
                 break;
         default:
                 if (w->store.n_transfers > 0) /* else the mover may never have its turn */

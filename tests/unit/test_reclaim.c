@@ -315,7 +315,7 @@ static void test_stale_pages_are_swept_for_a_lease(void **state)
         m = join(f.a);
         a = open_ns(m, "x");
         fill(a, 1);
-        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(n, SET_PAGES);
         assert_int_equal(f.n_stale, 1);
         assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, &f.d), 0);
@@ -416,7 +416,7 @@ static void test_stale_page_pinned_in_a_segment(void **state)
         publish_chain(a, 0, SET_PAGES / 2, pages);
         a->share.counters[pages[0]]++;
         assert_int_equal(release_pages(a, pages, SET_PAGES / 2, 1, NULL), 0);
-        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         cache_chain(a, 100, SET_PAGES / 2);
         assert_int_equal(a->ns->n_stale, SET_PAGES / 2);
         mb = join(f.b);

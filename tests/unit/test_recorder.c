@@ -222,7 +222,7 @@ static void test_idle(void **state)
         assert_int_equal(recorder(&b)->n_written, 1);
 
         publish(&b, 2, 0, 2, TOKENS);
-        assert_int_equal(ns_invalidate(b.a->ns, &n_pages), 0);
+        assert_int_equal(ns_invalidate(b.a->ns, CAUSE_NAMESPACE, &n_pages), 0);
         end_request(&b, 2);
         assert_int_equal(recorder(&b)->n_lost, 1);
         publish(&b, 3, 0, 2, TOKENS);

@@ -168,7 +168,7 @@ static void test_long_text(void **state)
                 for (uint32_t from = 0; from < ANCESTORS_STEP + 3; from += 5)
                         expect_some_pages(a, s, from);
                 fixture_check(&f);
-                assert_int_equal(ns_invalidate(a->ns, &n_gone), 0);
+                assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n_gone), 0);
                 assert_null(session_of(a, s, NULL));
                 fixture_check(&f);
         }
@@ -211,7 +211,7 @@ static void test_pins(void **state)
                 assert_int_equal(pins_count(&a->share, pages[i].page), 1);
                 assert_int_equal(page_pins(ns_page(a->ns, pages[i].page)), 0);
         }
-        assert_false(ns_evict_leaf(a->ns, pages[2].page));
+        assert_false(ns_evict_leaf(a->ns, pages[2].page, NULL));
         member_free(m);
         fixture_end(&f);
 }

@@ -75,7 +75,7 @@ static void test_invalidation(void **state)
         expect_tokens(a, other, 2, 1);
         fixture_check(&f);
         append(a, s, 0, 11, 3);
-        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         fixture_check(&f);
         assert_int_equal(sessions_count(a->ns), 0);
         assert_null(session_of(a, s, NULL));
@@ -387,7 +387,7 @@ static void test_limits(void **state)
         fixture_check(&f);
         assert_int_equal(session_close(a, handle, false, 1, NULL), 0);
         /* What an invalidation ended makes room without waiting for the sweep. */
-        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(try_open(a, &id, sizeof(id), true, &handle, &created), -ENOENT);
         assert_int_equal(try_open(a, &id, sizeof(id), false, &handle, &created), 0);
         assert_int_equal(session_close(a, handle, true, 1, NULL), 0);

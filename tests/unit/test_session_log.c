@@ -242,7 +242,7 @@ static void test_epoch(void **state)
 
         begin(&w, 4);
         append(w.a, open_logged(&w, "s"), ROOT, 0, 2);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
         restart(&w);
         assert_int_equal(sessions_count(w.ns), 0);
         while (ns_sweep(w.ns, 1000))
@@ -516,7 +516,7 @@ static void test_long_window_ends(void **state)
                 if (is_dropped)
                         assert_int_equal(session_close(w.a, handle, true, 1, NULL), 0);
                 else
-                        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+                        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
                 while (ns_sweep(w.ns, 1000))
                         ;
                 if (!is_dropped)

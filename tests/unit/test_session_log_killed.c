@@ -63,7 +63,7 @@ static void act_evict(struct actor *x, const struct session *s)
         uint32_t tail = session_tail(s);
 
         if (tail != PAGE_NONE && tree_is_leaf(&x->w.ns->tree, tail))
-                (void)ns_evict_leaf(x->w.ns, tail);
+                (void)ns_evict_leaf(x->w.ns, tail, NULL);
 }
 
 static void act_on(struct actor *x, uint32_t *handle, struct session *s, unsigned what)
@@ -99,7 +99,7 @@ static void act(struct actor *x, uint64_t seed, unsigned number)
         i = random_below(N_IDS);
         s = session_of(x->w.a, x->handles[i], NULL);
         if (number % 150 == 149) {
-                assert_int_equal(ns_invalidate(x->w.ns, &n), 0);
+                assert_int_equal(ns_invalidate(x->w.ns, CAUSE_NAMESPACE, &n), 0);
                 while (ns_sweep(x->w.ns, 1000))
                         continue;
                 memset(x->handles, 0, sizeof(x->handles));

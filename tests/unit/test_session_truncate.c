@@ -205,7 +205,7 @@ static void test_gone(void **state)
                 if (how == 0)
                         assert_int_equal(session_close(w.a, w.s, true, 1, NULL), 0);
                 if (how == 1)
-                        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+                        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
                 session_purge_init(&purge, w.ns->tenant, 0, 1);
                 if (how == 2)
                         session_purge_id(&purge, w.ns, (const uint8_t *)"s", 1);

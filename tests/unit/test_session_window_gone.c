@@ -221,7 +221,7 @@ static void test_invalidation(void **state)
 
         begin(&w, 8, 4, 4);
         s = truncated(&w, "s", 0, 6, 2);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
         fixture_check(&w.f);
         assert_null(session_of(w.a, s, NULL));
         while (ns_sweep(w.ns, 1))
@@ -233,7 +233,7 @@ static void test_invalidation(void **state)
         append(w.a, s, ROOT, 0, 6);
         append(w.a, 0, 5, 6, 1);
         truncate_pages(w.a, s, 2, 2, 2);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
         for (uint32_t page = 0; page < SET_PAGES; page++)
                 if (ns_page(w.ns, page))
                         ns_sweep_page(w.ns, page);
@@ -257,7 +257,7 @@ static void test_invalidation_of_windows_alone(void **state)
         evict(w.a, 1);
         evict(w.a, 0);
         assert_int_equal(info_of(w.a, s).n_pages, 2);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(n, 0);
         while (store_work(&w.f.store, 1))
                 ;

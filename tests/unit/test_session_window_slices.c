@@ -223,7 +223,7 @@ static void test_slices_of_a_session_that_ends(void **state)
                 if (how == 0)
                         assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
                 if (how == 1 || how == 2)
-                        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+                        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
                 while (how == 2 && sessions_give_way(w.ns, true))
                         fixture_check(&w.f);
                 if (how < 3)

@@ -170,7 +170,7 @@ static void test_invalidated_page_waits_for_its_reader(void **state)
         assert_int_equal(invalidate_key(w.a, key, &n, NULL), 0);
         assert_int_equal(seen(&w, 1), PAGE_NONE);
         assert_int_equal(shown(&w, page), PAGE_DETACHED);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(seen(&w, 2), PAGE_NONE);
         assert_int_equal(shown(&w, stale), PAGE_SEALED); /* one store did it */
         while (ns_sweep(w.ns, 8))
@@ -200,7 +200,7 @@ static void test_stale_slots_are_taken_over(void **state)
 
         start(&w, 4);
         old = publish_root(&w, 1);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
         make_keys(key, 2, 1);
         hash = shared_hash(&w.ns->shared, key);
         for (unsigned b = 0; b < 2; b++) {
@@ -232,7 +232,7 @@ static void test_stale_slot_doesnt_hide_a_fresh_page(void **state)
 
         start(&w, 4);
         old = publish_root(&w, 1);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
         fresh = publish_root(&w, 1);
         assert_int_not_equal(old, fresh);
         assert_int_equal(seen(&w, 1), fresh);

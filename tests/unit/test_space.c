@@ -265,7 +265,8 @@ static void step(struct tiers *w)
                 if (random_below(8) == 0)
                         tiers_settle(w);
                 else if (random_below(32) == 0 && page != PAGE_NONE)
-                        (void)ns_drop_subtree(w->ns, page, EVICT_INVALIDATE);
+                        (void)ns_drop_subtree(
+                                w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
         }
         page = tier_find(w, key);
         if (page != PAGE_NONE && tier_of(w, key) != TIER_DISK)

@@ -197,7 +197,7 @@ static int drop_ns(struct tiers *w)
 {
         uint64_t n;
 
-        return ns_invalidate(w->ns, &n);
+        return ns_invalidate(w->ns, CAUSE_NAMESPACE, &n);
 }
 
 static int purge(struct tiers *w)

@@ -164,7 +164,7 @@ static void test_pages_that_go(void **state)
         evict(w.a, 0);
         fixture_check(&w.f);
         publish_tagged(w.a, 5, ROOT, 10, 2);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
         fixture_check(&w.f);
         expect_dropped(&w, 5, 0);
         publish_tagged(w.a, 5, ROOT, 10, 2);
@@ -395,7 +395,7 @@ static void test_published_again(void **state)
         assert_int_equal(publish_pages(w.a, &p, 1, sealed, &n, NULL), 0);
         fixture_check(&w.f);
         /* Nor does what was invalidated since get into a list. */
-        assert_int_equal(ns_invalidate(w.ns, &n_dropped), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n_dropped), 0);
         assert_int_equal(n_dropped, 2);
         for (unsigned i = 0; i < 2; i++)
                 tag_store(w.ns, pages[i], 0); /* as recovery leaves it */

@@ -203,7 +203,7 @@ static void live_with_readers(struct fake_keep *keep, void *data)
         assert_int_equal(publish(s, dead, page, 1), 0);
         pins_add(&attach_of(s, alive)->share, page);
         ns = attach_of(s, alive)->ns;
-        assert_int_equal(ns_invalidate(ns, &n_pages), 0);
+        assert_int_equal(ns_invalidate(ns, CAUSE_NAMESPACE, &n_pages), 0);
         while (ns_sweep(ns, 1000))
                 ;
         assert_int_equal(ns_page(ns, page)->state, PAGE_DETACHED);

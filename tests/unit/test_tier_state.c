@@ -201,7 +201,7 @@ static void test_session_loses(void **state)
         s = open_session(&w, false);
         publish(&w, (struct what){.session = s}, 0, 8);
         send_down(&w, 4, 4);
-        assert_true(ns_evict_leaf(w.ns, tier_find(&w, 7)));
+        assert_true(ns_evict_leaf(w.ns, tier_find(&w, 7), NULL));
         info = info_of(&w, s);
         assert_int_equal(info.n_pages, 7);
         assert_int_equal(info.lost_tokens, w.ns->layout.page_tokens);
@@ -345,7 +345,7 @@ static void test_namespace(void **state)
         publish(&w, (struct what){0}, 0, 6);
         send_down(&w, 3, 3);
         assert_int_equal(tier_fetch(&w, tier_find(&w, 3), PAGE_NONE, &told), 0);
-        assert_int_equal(ns_invalidate(w.ns, &count), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &count), 0);
         assert_int_equal(count, 6);
         assert_int_equal(count_hits(w.attach, 0, 6), 0);
         publish(&w, (struct what){0}, 0, 6);
@@ -391,9 +391,9 @@ static void test_set(void **state)
         assert_int_equal(lookup_pages(ranks[1], key, 1, 0, 2, &held, &n, &tokens, NULL), 0);
         assert_int_equal(tier_of_page(&w.ns->geometry, held), TIER_HOST);
         w.ns = ranks[0]->ns;
-        assert_false(ns_evict_leaf(w.ns, tier_find(&w, 5)));
+        assert_false(ns_evict_leaf(w.ns, tier_find(&w, 5), NULL));
         assert_int_equal(release_pages(ranks[1], &held, 1, 2, NULL), 0);
-        assert_true(ns_evict_leaf(w.ns, tier_find(&w, 5)));
+        assert_true(ns_evict_leaf(w.ns, tier_find(&w, 5), NULL));
         while (store_work(&w.store, 64))
                 ;
         assert_int_equal(count_hits(ranks[0], 0, 6), 5);

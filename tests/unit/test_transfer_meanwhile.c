@@ -88,7 +88,8 @@ static void compacted_meanwhile(bool is_copied_first)
                 assert_true(tier_cache(&w, ++key, 1));
                 page = tier_find(&w, key);
         }
-        (void)ns_drop_subtree(w.ns, tier_find(&w, 1), EVICT_PRESSURE); /* room in the first one */
+        (void)ns_drop_subtree(w.ns, tier_find(&w, 1),
+                (struct drop_reason){.why = EVICT_PRESSURE}); /* room in the first one */
         recall_set(ns_set_of(w.ns, page), RECALL_COMPACT);
         if (is_copied_first)
                 (void)compact_visit(ns_set_of(w.ns, page), w.now_nsec, TIER_SET_PAGES);
@@ -127,7 +128,7 @@ static void test_invalidated_meanwhile(void **state)
         assert_int_equal(tier_find(&w, key), PAGE_NONE);
         tiers_end(&w);
         (void)begin_up(&w, &key, &told);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
         tiers_settle(&w);
         assert_int_equal(told.status, -ENOENT);
         while (ns_sweep(w.ns, 100))

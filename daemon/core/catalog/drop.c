@@ -34,7 +34,7 @@ static void hand_up(struct ns *ns, uint32_t page)
         parent->was_found |= note->was_found;
 }
 
-static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool is_retired)
+static void drop_leaf(struct ns *ns, uint32_t page, struct drop_reason reason, bool is_retired)
 {
         const struct page *p = ns_page(ns, page);
 
@@ -43,17 +43,16 @@ static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool 
         /* Whoever can write the segment (a memfd, and the same uid) can have taken its slot away.
          */
         (void)shared_remove(ns, page);
-        if (why == EVICT_INVALIDATE && ns_store(ns)->cause != CAUSE_SESSION &&
+        if (reason.why == EVICT_INVALIDATE && reason.cause != CAUSE_SESSION &&
                 tier_of_page(&ns->geometry, page) == TIER_DISK)
                 /* Whoever reads it: it is not to be found by anybody. */
                 ns_store(ns)->listeners->page_leaves_disk(ns, page);
-        history_note_drop(ns, page, why);
-        happened_gone(ns, page, why);
-        PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, ns_store(ns)->cause,
-                ns_store(ns)->making_room);
+        history_note_drop(ns, page, reason);
+        happened_gone(ns, page, reason);
+        PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, reason.cause, reason.by);
         hand_up(ns, page);
-        ns_store(ns)->listeners->page_goes(ns, page, why);
-        ns->evict->remove(ns->policy, page, why);
+        ns_store(ns)->listeners->page_goes(ns, page, reason);
+        ns->evict->remove(ns->policy, page, reason.why);
         ns_leave_tree(ns, page);
         if (page_pins(p) > 0)
                 ns_set_state(ns, page, PAGE_DETACHED);
@@ -68,7 +67,7 @@ static void count_evictions(struct ns *ns, uint64_t n)
         ns_store(ns)->counters.evictions += n;
 }
 
-static bool drop_idle_leaf(struct ns *ns, uint32_t page, enum evict_reason why)
+static bool drop_idle_leaf(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
         assert(page_pins(ns_page(ns, page)) == 0);
 
@@ -77,13 +76,13 @@ static bool drop_idle_leaf(struct ns *ns, uint32_t page, enum evict_reason why)
                 ns_watch(ns, page);
                 return false;
         }
-        drop_leaf(ns, page, why, true);
+        drop_leaf(ns, page, reason, true);
         return true;
 }
 
-bool ns_evict_leaf(struct ns *ns, uint32_t page)
+bool ns_evict_leaf(struct ns *ns, uint32_t page, const struct tenant *by)
 {
-        if (!drop_idle_leaf(ns, page, EVICT_PRESSURE))
+        if (!drop_idle_leaf(ns, page, (struct drop_reason){.why = EVICT_PRESSURE, .by = by}))
                 return false;
         count_evictions(ns, 1);
         return true;
@@ -91,18 +90,15 @@ bool ns_evict_leaf(struct ns *ns, uint32_t page)
 
 bool ns_expire_leaf(struct ns *ns, uint32_t page)
 {
-        struct store *store = ns_store(ns);
-        bool went;
+        const struct drop_reason reason = {.why = EVICT_INVALIDATE, .cause = CAUSE_EXPIRED};
+        bool went = drop_idle_leaf(ns, page, reason);
 
-        store->cause = CAUSE_EXPIRED;
-        went = drop_idle_leaf(ns, page, EVICT_INVALIDATE);
-        store->cause = CAUSE_NONE;
         ns->counters.expired += went;
-        store->counters.pages_expired += went;
+        ns_store(ns)->counters.pages_expired += went;
         return went;
 }
 
-uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, enum evict_reason why)
+uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, struct drop_reason reason)
 {
         uint32_t up = page, leaf;
         uint64_t n = 0;
@@ -112,17 +108,17 @@ uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, enum evict_
         do {
                 leaf = tree_leaf_below(&ns->tree, up);
                 up = tree_parent(&ns->tree, leaf);
-                drop_leaf(ns, leaf, why, false);
+                drop_leaf(ns, leaf, reason, false);
                 n++;
         } while (leaf != page && n < most);
-        if (why == EVICT_PRESSURE)
+        if (reason.why == EVICT_PRESSURE)
                 count_evictions(ns, n);
         return n;
 }
 
-uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why)
+uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
-        return ns_drop_leaves(ns, page, UINT64_MAX, why);
+        return ns_drop_leaves(ns, page, UINT64_MAX, reason);
 }
 
 /* ---- drops ---------------------------------------------------------------------------------- */
@@ -173,9 +169,9 @@ static void look(struct drop *d)
                 d->at = child;
                 return;
         }
-        drop_leaf(d->ns, d->at, d->why, false); /* which takes `at` to its parent */
+        drop_leaf(d->ns, d->at, d->reason, false); /* which takes `at` to its parent */
         d->n_pages++;
-        if (d->why == EVICT_PRESSURE)
+        if (d->reason.why == EVICT_PRESSURE)
                 count_evictions(d->ns, 1);
 }
 
@@ -188,15 +184,11 @@ static void end(struct drop *d)
 /* At most so many looks; returns how many. It may be over then. */
 static uint64_t take_slice(struct drop *d, uint64_t budget)
 {
-        struct store *s = ns_store(d->ns);
-        unsigned cause = s->cause;
         uint64_t n = 0;
         bool more;
 
-        s->cause = d->cause;
         for (; (more = is_left(d)) && n < budget; n++)
                 look(d);
-        s->cause = cause;
         if (!more)
                 end(d);
         return n;
@@ -310,28 +302,27 @@ static bool leave_rest(struct drop *d)
 }
 
 static uint64_t begin_below(
-        struct drop *d, struct ns *ns, uint32_t page, enum evict_reason why, uint64_t budget)
+        struct drop *d, struct ns *ns, uint32_t page, struct drop_reason reason, uint64_t budget)
 {
         drop_init(d);
         d->kind = DROP_SUBTREE;
-        d->why = why;
-        d->cause = ns_store(ns)->cause;
+        d->reason = reason;
         d->top = d->at = page;
         return drop_begin(d, ns, budget);
 }
 
-void drop_below(struct ns *ns, uint32_t page, enum evict_reason why)
+void drop_below(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
         bool may_wait = drop_has_room(ns);
         struct drop d;
 
         (void)begin_below(
-                &d, ns, page, why, may_wait ? ns_store(ns)->drop_slice_pages : UINT64_MAX);
+                &d, ns, page, reason, may_wait ? ns_store(ns)->drop_slice_pages : UINT64_MAX);
         if (!leave_rest(&d))
                 (void)take_slice(&d, UINT64_MAX);
 }
 
-uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, uint64_t budget)
+uint64_t drop_below_soon(struct ns *ns, uint32_t page, struct drop_reason reason, uint64_t budget)
 {
         struct drop d;
         uint64_t n;
@@ -341,7 +332,7 @@ uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, ui
                         return 0;
         if (!drop_has_room(ns))
                 return 0;
-        n = begin_below(&d, ns, page, why, budget);
+        n = begin_below(&d, ns, page, reason, budget);
         if (!leave_rest(&d))
                 end(&d);
         return n;
@@ -354,8 +345,7 @@ uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth, drop_wante
 
         drop_init(&d);
         d.kind = DROP_TEXT;
-        d.why = EVICT_INVALIDATE;
-        d.cause = CAUSE_SESSION;
+        d.reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_SESSION};
         d.at = page;
         d.stop_depth = stop_depth;
         d.is_wanted = is_wanted;

@@ -26,7 +26,7 @@
 #include "daemon/core/ground/chore.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/ground/page.h"
-#include "policy/evict.h"
+#include "daemon/core/objects/drop-reason.h"
 
 struct attach;
 struct ns;
@@ -54,9 +54,8 @@ struct drop {
         struct chore chore;    /* once it is queued */
         struct ns *ns;         /* borrowed */
         enum drop_kind kind;
-        enum evict_reason why;
-        unsigned cause;      /* enum history_cause */
-        uint32_t top;        /* PAGE_NONE: none */
+        struct drop_reason reason; /* for no lease: a drop may outlive the tenant that has it */
+        uint32_t top;              /* PAGE_NONE: none */
         uint32_t at;         /* where it goes on, at or below the top; PAGE_NONE: top is gone */
         uint64_t tag;        /* DROP_TAG: the next top has it */
         uint32_t stop_depth; /* DROP_TEXT: as deep in the text it ends, */
@@ -87,12 +86,12 @@ void drop_queue(struct drop *d, void (*done)(struct drop *d));
  * A page and everything below it, which nobody waits for: a slice now, the rest in chores_work().
  * All of it now where there is no memory, or DROPS_MAX.
  */
-void drop_below(struct ns *ns, uint32_t page, enum evict_reason why);
+void drop_below(struct ns *ns, uint32_t page, struct drop_reason reason);
 
 /* The same as drop_below() with a first slice of at most `budget` looks, where there is memory and
  * room for it, and no drop has begun at the page: else it is to be tried again while the page is
  * there. Returns how many looks it took. */
-uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, uint64_t budget);
+uint64_t drop_below_soon(struct ns *ns, uint32_t page, struct drop_reason reason, uint64_t budget);
 
 /*
  * The pages of the tree from `page` (PAGE_NONE: none) up to where its text is `stop_depth` pages
@@ -116,7 +115,7 @@ void drops_end(struct ns *ns);
 /* Another drop may begin in the namespace: it has fewer than DROPS_MAX. */
 bool drop_has_room(const struct ns *ns);
 
-/* The drop, of which kind, why, cause and where it begins are set, begins with a slice of at most
+/* The drop, of which kind, reason and where it begins are set, begins with a slice of at most
  * so many looks. Returns how many it took. */
 uint64_t drop_begin(struct drop *d, struct ns *ns, uint64_t budget);
 
@@ -124,20 +123,20 @@ uint64_t drop_begin(struct drop *d, struct ns *ns, uint64_t budget);
 const char *drops_check(const struct ns *ns);
 
 /*
- * Evicts an idle leaf, unless a client has pinned it in its segment: then it counts as held, and is
- * watched. True where it went.
+ * Evicts an idle leaf for a lease of `by` (NULL: nobody's), unless a client has pinned it in its
+ * segment: then it counts as held, and is watched. True where it went.
  */
-bool ns_evict_leaf(struct ns *ns, uint32_t page);
+bool ns_evict_leaf(struct ns *ns, uint32_t page, const struct tenant *by);
 
 /* The same as ns_evict_leaf(), for a leaf that is too old. */
 bool ns_expire_leaf(struct ns *ns, uint32_t page);
 
 /* Removes a findable page and everything below it, at once; pinned ones become DETACHED. Returns
  * their number. */
-uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why);
+uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, struct drop_reason reason);
 
 /* The same as ns_drop_subtree(), leaves first, and at most `most` (> 0) of them: the page is still
  * findable where it took these. */
-uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, enum evict_reason why);
+uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, struct drop_reason reason);
 
 #endif

@@ -20,7 +20,7 @@ static void note(struct ns *ns, struct chronicle_note n)
 }
 
 /* What pages are dropped for, but for room. */
-static const char *cause_name(enum history_cause cause)
+static const char *cause_name(enum drop_cause cause)
 {
         switch (cause) {
         case CAUSE_NONE:
@@ -48,34 +48,33 @@ static const char *cause_name(enum history_cause cause)
 }
 
 /* Why a page had to make room. */
-static const char *room_reason(const struct store *s, enum tier_kind tier)
+static const char *room_reason(struct drop_reason reason, enum tier_kind tier)
 {
-        if (s->cause == CAUSE_RECALL)
+        if (reason.cause == CAUSE_RECALL)
                 return "recall";
-        if (s->making_room)
+        if (reason.by)
                 return "lease";
         return tier == TIER_DEVICE ? "limit" : "tier full";
 }
 
-void happened_gone(struct ns *ns, uint32_t page, enum evict_reason why)
+void happened_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
-        const struct store *s = ns_store(ns);
         enum tier_kind tier = tier_of_page(&ns->geometry, page);
         struct chronicle_note n = {
                 .tier = (uint8_t)(1 + tier), .pages = 1, .bytes = page_bytes(ns)};
 
-        if (why == EVICT_PRESSURE) {
+        if (reason.why == EVICT_PRESSURE) {
                 n.kind = EVENT_EVICTED;
-                n.reason = room_reason(s, tier);
-                n.by_tenant = s->making_room ? s->making_room->name : NULL;
+                n.reason = room_reason(reason, tier);
+                n.by_tenant = reason.by ? reason.by->name : NULL;
         } else {
-                n.kind = s->cause == CAUSE_EXPIRED ? EVENT_EXPIRED : EVENT_DROPPED;
-                n.reason = cause_name(s->cause);
+                n.kind = reason.cause == CAUSE_EXPIRED ? EVENT_EXPIRED : EVENT_DROPPED;
+                n.reason = cause_name(reason.cause);
         }
         note(ns, n);
 }
 
-void happened_emptied(struct ns *ns, uint64_t n, enum history_cause cause)
+void happened_emptied(struct ns *ns, uint64_t n, enum drop_cause cause)
 {
         if (n > 0)
                 note(ns, (struct chronicle_note){.kind = EVENT_DROPPED,

@@ -10,17 +10,16 @@
 #include "daemon/core/catalog/history.h"
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/quota/region.h"
-#include "policy/evict.h"
 
 struct ns;
 struct extent_set;
 struct tenant;
 
-/* A page that could be found goes: evicted for store.making_room, or for store.cause. */
-void happened_gone(struct ns *ns, uint32_t page, enum evict_reason why);
+/* A page that could be found goes. */
+void happened_gone(struct ns *ns, uint32_t page, struct drop_reason reason);
 
 /* All `n` pages of it, at once. */
-void happened_emptied(struct ns *ns, uint64_t n, enum history_cause cause);
+void happened_emptied(struct ns *ns, uint64_t n, enum drop_cause cause);
 
 /* A lease of n pages; detail: the sentence that is told, may be NULL. */
 void happened_refused(

@@ -31,7 +31,7 @@ struct history {
         uint32_t n_entries;
 };
 
-static const char *cause_text(enum history_cause cause)
+static const char *cause_text(enum drop_cause cause)
 {
         switch (cause) {
         case CAUSE_NONE:
@@ -128,28 +128,25 @@ void history_prefetch(const struct ns *ns, uint64_t hash)
         __builtin_prefetch(&bucket[BUCKET_ENTRIES - 1], 1);
 }
 
-static enum history_state state_of(enum evict_reason why, enum history_cause cause)
+static enum history_state state_of(struct drop_reason reason)
 {
-        if (why == EVICT_PRESSURE)
+        if (reason.why == EVICT_PRESSURE)
                 return HISTORY_EVICTED;
-        return cause == CAUSE_EXPIRED ? HISTORY_EXPIRED : HISTORY_INVALIDATED;
+        return reason.cause == CAUSE_EXPIRED ? HISTORY_EXPIRED : HISTORY_INVALIDATED;
 }
 
-void history_note_drop(struct ns *ns, uint32_t page, enum evict_reason why)
+void history_note_drop(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
-        const struct store *s = ns_store(ns);
-
         note(ns, page,
                 (struct entry){
-                        .gone_sec = store_now_sec(s),
-                        .number = why == EVICT_PRESSURE && s->making_room ? s->making_room->number
-                                                                          : 0,
-                        .state = (uint8_t)state_of(why, s->cause),
-                        .cause = (uint8_t)s->cause,
+                        .gone_sec = store_now_sec(ns_store(ns)),
+                        .number = reason.why == EVICT_PRESSURE && reason.by ? reason.by->number : 0,
+                        .state = (uint8_t)state_of(reason),
+                        .cause = (uint8_t)reason.cause,
                 });
 }
 
-void history_note_all(struct ns *ns, enum history_state state, enum history_cause cause)
+void history_note_all(struct ns *ns, enum history_state state, enum drop_cause cause)
 {
         struct history *h = get(ns);
 

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "daemon/core/objects/drop-reason.h"
 #include "daemon/core/objects/ns.h"
 
 #define HISTORY_KEYS 65536 /* of a namespace: 2 MiB, touched as they come. Not tuned */
@@ -24,20 +25,6 @@ enum history_state {
         HISTORY_EXPIRED = 6,
 };
 
-/* What is going on when a page goes: store.cause. */
-enum history_cause {
-        CAUSE_NONE,
-        CAUSE_KEY, /* kvl_invalidate() */
-        CAUSE_TAG,
-        CAUSE_SESSION,
-        CAUSE_NAMESPACE,
-        CAUSE_PURGE,      /* an administrator */
-        CAUSE_RECALL,     /* memory was taken back */
-        CAUSE_INCOMPLETE, /* of a namespace set */
-        CAUSE_EXPIRED,
-        CAUSE_DAMAGED, /* below the device */
-};
-
 struct explanation {
         enum history_state state;
         uint32_t page;
@@ -48,15 +35,14 @@ struct explanation {
         const char *what;        /* INVALIDATED: by what; EVICTED by nobody's lease: why. Static */
 };
 
-/* The page, findable until now, goes: evicted (EVICT_PRESSURE) for store.making_room, else for
- * store.cause. Without memory it isn't noted. */
-void history_note_drop(struct ns *ns, uint32_t page, enum evict_reason why);
+/* The page, findable until now, goes. Without memory it isn't noted. */
+void history_note_drop(struct ns *ns, uint32_t page, struct drop_reason reason);
 
 /* A key with this hash (store_hash_key()) goes soon: its memory may be fetched. */
 void history_prefetch(const struct ns *ns, uint64_t hash);
 
 /* Everything in the namespace has become unfindable, for this cause. */
-void history_note_all(struct ns *ns, enum history_state state, enum history_cause cause);
+void history_note_all(struct ns *ns, enum history_state state, enum drop_cause cause);
 
 /* The sweep has come to a page that went by that. Until then its key counts as never seen. */
 void history_note_stale(struct ns *ns, uint32_t page);

@@ -119,7 +119,7 @@ static void update(
 
 /* It goes wherever it is still cached. */
 static void doom(struct nsset *set, struct nsset_key *e, uint64_t where, enum evict_reason why,
-        unsigned cause, uint64_t now_nsec)
+        enum drop_cause cause, uint64_t now_nsec)
 {
         e->why = (uint8_t)why;
         e->cause = (uint8_t)cause;
@@ -252,7 +252,7 @@ void nsset_sealed(struct ns *ns, uint32_t page)
         update(ns->set, e, e->here | bit_of(ns), e->doomed & ~bit_of(ns), ns_store(ns)->now_nsec);
 }
 
-void nsset_gone(struct ns *ns, uint32_t page, enum evict_reason why)
+void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
         struct nsset_key *e = ns->set ? find(ns->set, ns_page(ns, page)->key) : NULL;
         struct store *s = ns_store(ns);
@@ -264,11 +264,12 @@ void nsset_gone(struct ns *ns, uint32_t page, enum evict_reason why)
         rest = e->here & ~bit;
         if (e->doomed & bit) {
                 update(ns->set, e, e->here, e->doomed & ~bit, s->now_nsec);
-        } else if (s->cause == CAUSE_SESSION) {
+        } else if (reason.cause == CAUSE_SESSION) {
                 /* Each rank gives up the pages of its own: the others may hold theirs yet. */
                 update(ns->set, e, rest, e->doomed, s->now_nsec);
         } else if (e->here & bit) {
-                doom(ns->set, e, rest, why, s->cause ? s->cause : CAUSE_INCOMPLETE, s->now_nsec);
+                doom(ns->set, e, rest, reason.why, reason.cause ? reason.cause : CAUSE_INCOMPLETE,
+                        s->now_nsec);
                 if (s->on_work)
                         s->on_work(s->callback_data);
         }
@@ -366,18 +367,16 @@ static uint64_t drop_one(struct nsset *set, struct nsset_key *e, uint32_t budget
 {
         struct ns *ns = set->members[__builtin_ctzll(e->doomed)];
         uint32_t page = ns_find_page(ns, e->key);
-        struct store *s = ns_store(ns);
         uint64_t n;
 
         if (page == PAGE_NONE) { /* who can write the segment took its slot away, or it is stale */
-                update(set, e, e->here, e->doomed & ~bit_of(ns), s->now_nsec);
+                update(set, e, e->here, e->doomed & ~bit_of(ns), ns_store(ns)->now_nsec);
                 return 1;
         }
         list_remove(&e->doomed_link);
         list_append(&set->keys->doomed, &e->doomed_link);
-        s->cause = e->cause;
-        n = drop_below_soon(ns, page, e->why, budget);
-        s->cause = CAUSE_NONE;
+        n = drop_below_soon(
+                ns, page, (struct drop_reason){.why = e->why, .cause = e->cause}, budget);
         return MAX(n, UINT64_C(1));
 }
 

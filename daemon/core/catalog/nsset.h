@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/core/objects/drop-reason.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/nsset.h"
 
@@ -38,10 +39,10 @@ int nsset_join(struct ns *ns, const char *name, uint32_t size, struct detail *d)
 /* The namespace goes. Nothing where it is in no set, like all below. */
 void nsset_leave(struct ns *ns);
 
-/* A page of the namespace was sealed and can be found; can't be any more (why: as its policy is
- * told); of an invalidated namespace, was swept. */
+/* A page of the namespace was sealed and can be found; can't be any more; of an invalidated
+ * namespace, was swept. */
 void nsset_sealed(struct ns *ns, uint32_t page);
-void nsset_gone(struct ns *ns, uint32_t page, enum evict_reason why);
+void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason);
 void nsset_swept(struct ns *ns, uint32_t page);
 
 /* May this page be evicted: does nobody hold its key in another namespace of the set? */

@@ -306,10 +306,9 @@ void ns_free(struct ns *ns)
  * a replacement, which is made first and can be thrown away; the policy may carry over what it has
  * learnt, so it is reset in place, as the last step that can fail.
  */
-int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
+int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
 {
         struct store *store = ns_store(ns);
-        enum history_cause cause = store->cause ? store->cause : CAUSE_NAMESPACE;
         uint64_t n_findable = ns_count_findable(ns);
         struct tree tree;
         int r;

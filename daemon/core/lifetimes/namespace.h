@@ -6,6 +6,7 @@
 #ifndef KVL_CORE_NAMESPACE_H
 #define KVL_CORE_NAMESPACE_H
 
+#include "daemon/core/objects/drop-reason.h"
 #include "daemon/core/objects/ns.h"
 
 /* What is fixed when a namespace is made. */
@@ -37,10 +38,10 @@ int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, st
 
 /*
  * Everything cached becomes unfindable at once, at a cost that doesn't depend on how much there is;
- * ns_sweep() frees it later. *ret_pages: pages that were findable. Tells store.on_stale. 0 or
- * -ENOMEM (unchanged).
+ * ns_sweep() frees it later. cause: as keys are told of it that went. *ret_pages: pages that were
+ * findable. Tells store.on_stale. 0 or -ENOMEM (unchanged).
  */
-int ns_invalidate(struct ns *ns, uint64_t *ret_pages);
+int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages);
 
 /* Frees the namespace with everything that it holds. It has no attachments, nor any that is
  * closing. */

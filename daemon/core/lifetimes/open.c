@@ -194,7 +194,7 @@ static int retire_version(struct ns *ns, const char *version)
 
         if (strcmp(ns->layout.version, version) == 0)
                 return 0;
-        r = ns_invalidate(ns, &n_pages);
+        r = ns_invalidate(ns, CAUSE_NAMESPACE, &n_pages);
         if (r < 0)
                 return r;
         ns->version_epoch++;

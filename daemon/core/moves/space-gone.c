@@ -64,7 +64,7 @@ void space_drop_page(struct ns *ns, uint32_t page)
         const struct page *p = ns_page(ns, page);
 
         if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p))
-                (void)ns_drop_subtree(ns, page, EVICT_PRESSURE);
+                (void)ns_drop_subtree(ns, page, (struct drop_reason){.why = EVICT_PRESSURE});
 }
 
 /* ---- all of them, in slices ------------------------------------------------------------------ */

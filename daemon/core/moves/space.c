@@ -548,7 +548,7 @@ static bool drop_victims(struct ns *ns, uint32_t n)
 
                 if (page == NODE_NONE)
                         break;
-                n_gone += ns_evict_leaf(ns, page);
+                n_gone += ns_evict_leaf(ns, page, NULL);
         }
         return n_gone == n;
 }

@@ -8,7 +8,6 @@
 #include "base/probe.h"
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/happened.h"
-#include "daemon/core/catalog/history.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/carry.h"
@@ -125,7 +124,7 @@ static void give_up(struct transfer *t, int result)
         bool is_gone = is_from_disk(t) && (p->result == -ENOENT || p->result == -ENODEV);
 
         if (((t->kind == TRANSFER_DOWN && result == -EDOM) || is_gone) && is_there(t))
-                drop_below(t->ns, t->from, EVICT_PRESSURE);
+                drop_below(t->ns, t->from, (struct drop_reason){.why = EVICT_PRESSURE});
         if (t->kind != TRANSFER_COPY && !t->is_unwanted && is_in_policy(t))
                 t->ns->evict->unlock(t->ns->policy, t->from);
         if (p->is_written)
@@ -137,15 +136,13 @@ static void give_up(struct transfer *t, int result)
 static void drop_damaged(struct transfer *t)
 {
         struct ns *ns = t->ns;
-        struct store *s = ns_store(ns);
 
         if (!is_there(t))
                 return;
-        s->counters.pages_damaged++;
+        ns_store(ns)->counters.pages_damaged++;
         ns->tiers[tier_of_page(&ns->geometry, t->from)].n_damaged++;
-        s->cause = CAUSE_DAMAGED;
-        drop_below(ns, t->from, EVICT_INVALIDATE);
-        s->cause = CAUSE_NONE;
+        drop_below(
+                ns, t->from, (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_DAMAGED});
 }
 
 /* Who reads it keeps it where it is. */

@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
+#include "daemon/core/objects/drop-reason.h"
 #include "daemon/core/objects/transfer.h"
-#include "policy/evict.h"
 
 struct attach;
 struct ns;
@@ -19,7 +19,7 @@ struct core_listeners {
          * nobody is to find its bytes there. */
         void (*page_leaves_disk)(struct ns *ns, uint32_t page);
         /* A page that can be found goes, for this reason. It has its place in the tree still. */
-        void (*page_goes)(struct ns *ns, uint32_t page, enum evict_reason why);
+        void (*page_goes)(struct ns *ns, uint32_t page, struct drop_reason reason);
         /* The sweep has come to a page that was made unfindable with all others of its namespace.
          */
         void (*page_swept)(struct ns *ns, uint32_t page);

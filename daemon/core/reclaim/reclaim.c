@@ -71,7 +71,7 @@ static bool evict_leaves(
                 if (victim == NODE_NONE || (spares && is_fresh(ns, victim)))
                         return false;
                 lines_prefetch_victims(&ahead, ns, victim);
-                *n_evicted += ns_evict_leaf(ns, victim);
+                *n_evicted += ns_evict_leaf(ns, victim, ns->tenant);
         }
         return true;
 }
@@ -83,7 +83,7 @@ static bool evict_tip(struct ns *ns, uint32_t page, uint64_t *n_evicted)
 
         do {
                 leaf = tree_leaf_below(&ns->tree, page);
-                if (!places_is_idle(ns, leaf) || !ns_evict_leaf(ns, leaf))
+                if (!places_is_idle(ns, leaf) || !ns_evict_leaf(ns, leaf, ns->tenant))
                         return false;
                 (*n_evicted)++;
         } while (leaf != page);
@@ -115,18 +115,15 @@ static void evict_tips(struct ns *ns, uint32_t n, uint64_t now_nsec, uint64_t *n
 
 bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
-        struct store *store = ns_store(ns);
         uint64_t n_evicted = 0;
 
         assert(ns->keep_idle_sets);
 
-        store->making_room = ns->tenant;
         do {
                 if (!evict_leaves(ns, n, now_nsec, true, &n_evicted) && ns->tree.n_tiers > 1)
                         evict_tips(ns, n, now_nsec, &n_evicted);
                 (void)evict_leaves(ns, n, now_nsec, false, &n_evicted);
         } while (ns_n_room(ns) < n && transfer_call_off(ns));
-        store->making_room = NULL;
         count_own(ns->tenant, n_evicted);
         return ns_n_room(ns) >= n;
 }
@@ -414,6 +411,7 @@ static bool has_become_held(const struct extent_set *set)
 /* It goes, unless a client has pinned something in it meanwhile. by: for whose lease. */
 static void evict_set(struct extent_set *set, const struct tenant *by)
 {
+        const struct drop_reason reason = {.why = EVICT_PRESSURE, .by = by};
         struct ns *ns = set->ns;
         struct tenant *t = ns->tenant;
         uint32_t n = ns->geometry.set_pages, first = set->index * n;
@@ -424,7 +422,6 @@ static void evict_set(struct extent_set *set, const struct tenant *by)
                 return;
         }
         ns->keep_idle_sets = true;
-        t->store->making_room = by;
         set->recall.in_visit = true;
         (void)sessions_leave_set(set);
         for (uint32_t page = first; page < first + n; page++) {
@@ -433,10 +430,9 @@ static void evict_set(struct extent_set *set, const struct tenant *by)
                 if (ns_page_is_stale(ns, p))
                         ns_sweep_page(ns, page);
                 else if (p->state == PAGE_SEALED)
-                        ns_drop_subtree(ns, page, EVICT_PRESSURE);
+                        ns_drop_subtree(ns, page, reason);
         }
         set->recall.in_visit = false;
-        t->store->making_room = NULL;
         blame_note(t, by, t->counters.evictions - before, set_is_idle(set));
         set->tier->has_lighter |= set_is_idle(set);
         if (set_is_idle(set))

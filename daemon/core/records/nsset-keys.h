@@ -26,7 +26,7 @@ struct nsset_key {
         uint64_t since_nsec;          /* incomplete */
         uint8_t key[KEY_BYTES];
         uint8_t why;   /* enum evict_reason, of doomed */
-        uint8_t cause; /* enum history_cause, likewise */
+        uint8_t cause; /* enum drop_cause, likewise */
 };
 
 struct nsset_chunk {

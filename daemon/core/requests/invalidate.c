@@ -2,7 +2,6 @@
 
 #include <errno.h>
 
-#include "daemon/core/catalog/history.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/group.h"
@@ -32,8 +31,7 @@ static int drop_key_for(struct drop *d, struct attach *a, const uint8_t key[KEY_
                 return r;
         space_drop_unclaimed(a->ns);
         d->kind = DROP_SUBTREE;
-        d->why = EVICT_INVALIDATE;
-        d->cause = CAUSE_KEY;
+        d->reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_KEY};
         d->top = d->at = ns_find_page(a->ns, key);
         (void)drop_begin(d, a->ns, budget);
         return 0;
@@ -50,8 +48,7 @@ static int drop_tag_for(
                 return r;
         space_drop_unclaimed(a->ns);
         d->kind = DROP_TAG;
-        d->why = EVICT_INVALIDATE;
-        d->cause = CAUSE_TAG;
+        d->reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_TAG};
         d->tag = tag;
         (void)drop_begin(d, a->ns, budget);
         return 0;

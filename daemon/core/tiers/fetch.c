@@ -138,7 +138,7 @@ static int take_place_below(struct ns *ns, uint32_t *ret_page)
                 victim = ns->evict->victim(ns->policy, kind, EVICT_DROP, ns_store(ns)->now_nsec);
                 if (victim == NODE_NONE)
                         break;
-                (void)ns_evict_leaf(ns, victim);
+                (void)ns_evict_leaf(ns, victim, NULL);
         }
         return KVL_STATUS_FULL;
 }

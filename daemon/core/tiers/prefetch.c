@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "daemon/core/catalog/history.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
@@ -126,14 +125,14 @@ void prefetch_note_moved(struct ns *ns, uint32_t page, uint32_t to)
         put(ns, to, &s);
 }
 
-void prefetch_note_gone(struct ns *ns, uint32_t page, enum evict_reason why)
+void prefetch_note_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
-        bool is_old = ns_store(ns)->cause == CAUSE_EXPIRED;
+        bool is_old = reason.cause == CAUSE_EXPIRED;
         struct stake_of_page s;
 
         if (!take(ns, page, &s))
                 return;
-        if (!s.is_coming && (why == EVICT_PRESSURE || is_old))
+        if (!s.is_coming && (reason.why == EVICT_PRESSURE || is_old))
                 prefetch_wasted(&ns->prefetching->kinds[s.kind], ns_store(ns)->now_nsec);
         else
                 prefetch_give_up(&ns->prefetching->kinds[s.kind]);

@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "base/map.h"
+#include "daemon/core/objects/drop-reason.h"
 #include "daemon/core/ground/page.h"
 #include "policy/evict.h"
 #include "policy/prefetch.h"
@@ -99,7 +100,7 @@ void prefetch_note_used(struct ns *ns, uint32_t page);
 void prefetch_note_moved(struct ns *ns, uint32_t page, uint32_t to);
 
 /* The page leaves the cache. */
-void prefetch_note_gone(struct ns *ns, uint32_t page, enum evict_reason why);
+void prefetch_note_gone(struct ns *ns, uint32_t page, struct drop_reason reason);
 
 /* The page's transfer up failed. */
 void prefetch_note_failed(struct ns *ns, uint32_t page);

@@ -176,7 +176,7 @@ static int take_place(struct ns *ns, uint32_t page, enum tier_kind kind, uint32_
                         return -ENOSPC;
                 if (!is_worth(ns, page, kind, other))
                         return -EDQUOT;
-                (void)ns_evict_leaf(ns, other);
+                (void)ns_evict_leaf(ns, other, NULL);
         }
         return -ENOSPC;
 }
@@ -193,7 +193,8 @@ static uint32_t next_victim(struct ns *ns, enum tier_kind kind)
                 if (page == NODE_NONE)
                         return page;
                 if (ns_extra(ns, page)->n_windows > 0) { /* which hold it where it is */
-                        (void)ns_drop_subtree(ns, page, EVICT_PRESSURE);
+                        (void)ns_drop_subtree(
+                                ns, page, (struct drop_reason){.why = EVICT_PRESSURE});
                         continue;
                 }
                 if (!shared_is_pinned(ns, page))
@@ -226,7 +227,7 @@ static bool is_admitted(const struct ns *ns, uint32_t page, enum tier_kind kind)
 
 static int drop_one(struct ns *ns, uint32_t page)
 {
-        return tree_is_leaf(&ns->tree, page) && ns_evict_leaf(ns, page) ? 0 : -EBUSY;
+        return tree_is_leaf(&ns->tree, page) && ns_evict_leaf(ns, page, NULL) ? 0 : -EBUSY;
 }
 
 static int begin(struct ns *ns, uint32_t page, enum tier_kind kind)

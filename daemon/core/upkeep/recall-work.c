@@ -5,7 +5,6 @@
 #include "base/map.h"
 #include "base/probe.h"
 #include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/history.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/ground/pin-counts.h"
 #include "daemon/core/memory/below.h"
@@ -97,6 +96,8 @@ static bool sink_what_is_cached(struct work *w, struct extent_set *set)
 /* What is cached in it goes, or is detached. False: there is more to do. */
 static bool purge_what_is_cached(struct work *w, struct extent_set *set)
 {
+        const struct drop_reason reason = {
+                .why = EVICT_PRESSURE, .cause = CAUSE_RECALL, .by = set->recall.by};
         struct ns *ns = set->ns;
         uint32_t n = ns->geometry.set_pages;
 
@@ -115,8 +116,7 @@ static bool purge_what_is_cached(struct work *w, struct extent_set *set)
                 if (ns_page_is_stale(ns, p))
                         ns_sweep_page(ns, page);
                 else if (p->state == PAGE_SEALED)
-                        spend_budget(
-                                w, ns_drop_leaves(ns, page, MAX(w->budget, 1u), EVICT_PRESSURE));
+                        spend_budget(w, ns_drop_leaves(ns, page, MAX(w->budget, 1u), reason));
                 set->recall.n_purged += p->state != PAGE_SEALED;
         }
         return true;
@@ -202,13 +202,8 @@ static bool purge_and_blame(struct work *w, struct extent_set *set)
 {
         struct tenant *t = set->ns->tenant;
         uint64_t before = t->counters.evictions;
-        bool is_done;
+        bool is_done = purge_what_is_cached(w, set);
 
-        w->store->making_room = set->recall.by;
-        w->store->cause = CAUSE_RECALL;
-        is_done = purge_what_is_cached(w, set);
-        w->store->cause = CAUSE_NONE;
-        w->store->making_room = NULL;
         if (t->counters.evictions > before)
                 blame_note(t, set->recall.by, t->counters.evictions - before, 0);
         return is_done;

@@ -245,8 +245,9 @@ int handle_INVALIDATE(struct request *rq)
                 return r;
         loop_kick(&rq->server->loop);
         if (m->tag == 0 && m->key.len == 0) {
-                r = a->version_epoch == a->ns->version_epoch ? ns_invalidate(a->ns, &reply->count)
-                                                             : KVL_STATUS_STALE;
+                r = a->version_epoch == a->ns->version_epoch
+                            ? ns_invalidate(a->ns, CAUSE_NAMESPACE, &reply->count)
+                            : KVL_STATUS_STALE;
                 return r == 0 ? durable_answer(rq) : r;
         }
         r = m->tag != 0 ? drop_tag(&drop, a, m->tag, &rq->detail)
