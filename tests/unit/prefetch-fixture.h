@@ -103,7 +103,7 @@ static inline void push_down(struct tiers *w, unsigned first, unsigned n)
                 if (page == PAGE_NONE || tier_of(w, key) != TIER_DEVICE)
                         continue;
                 if (!set)
-                        assert_int_equal(set_bind_in(w->ns, TIER_HOST, &set, NULL), 0);
+                        assert_int_equal(set_bind_in(w->ns, TIER_HOST, NULL, &set, NULL), 0);
                 to = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
                 assert_int_equal(transfer_begin(w->ns, TRANSFER_DOWN, page, to, false), 0);
                 (void)transfer_start(&w->store);

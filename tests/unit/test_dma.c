@@ -69,7 +69,7 @@ static void start(struct scene *w, unsigned deadline_msec)
         if (attach_open_with(w->m, "n", &l, &o, &attach, &w->d) != 0)
                 fail_msg("%s", w->d.text);
         w->ns = attach->ns;
-        assert_int_equal(set_bind_in(w->ns, TIER_HOST, &w->set, &w->d), 0);
+        assert_int_equal(set_bind_in(w->ns, TIER_HOST, NULL, &w->set, &w->d), 0);
 }
 
 static void end(struct scene *w)

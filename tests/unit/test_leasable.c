@@ -113,7 +113,8 @@ static void test_reservations(void **state)
         assert_int_equal(count(b), 8 * SET_PAGES);
         w.f.b->attrs.lend_idle_reserve = ma->safepoints = true;
         region_changed(pool_of(&w));
-        assert_int_equal(region_admits(stake_of(&w, w.f.a), 8 * SET_BYTES), LEASE_REASON_NONE);
+        assert_int_equal(
+                region_admits(stake_of(&w, w.f.a), 8 * SET_BYTES, NULL), LEASE_REASON_NONE);
         assert_int_equal(count(a), 5 * SET_PAGES);
         w.f.b->attrs.lend_idle_reserve = ma->safepoints = false;
         region_changed(pool_of(&w));

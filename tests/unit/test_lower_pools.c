@@ -74,7 +74,7 @@ static int cache_below(struct attach *a, unsigned first_key)
                 .pages = pages, .keys = keys, .n = SET_PAGES, .last_tokens = PAGE_TOKENS};
         const struct page_use use = {
                 .state = PAGE_GRANTED, .owner = a->member->group->id, .client = a->member->id};
-        int r = set_bind_in(a->ns, TIER_HOST, &set, NULL);
+        int r = set_bind_in(a->ns, TIER_HOST, NULL, &set, NULL);
 
         if (r != 0)
                 return r;
@@ -158,7 +158,7 @@ static void test_limit(void **state)
         cache_sets(l.a, 5000, 1);
         set_host_limit(&l, l.w.f.a, 3 * SET_BYTES - 1);
         assert_int_equal(fill_below(l.a, 0), 2);
-        assert_int_equal(set_bind_in(l.a->ns, TIER_HOST, &set, &l.w.f.d), KVL_STATUS_QUOTA);
+        assert_int_equal(set_bind_in(l.a->ns, TIER_HOST, NULL, &set, &l.w.f.d), KVL_STATUS_QUOTA);
         assert_int_equal(charged(l.w.f.a, TIER_HOST), 2 * SET_BYTES);
         assert_int_equal(charged(l.w.f.a, TIER_DEVICE), SET_BYTES);
         assert_int_equal(host_stake(&l, l.a)->charged_bytes, 2 * SET_BYTES);
@@ -173,8 +173,8 @@ static void test_limit(void **state)
 /* The pool is full, and no tenant over its share by a set or more: nobody gives way. */
 static void expect_settled(struct lower *l)
 {
-        assert_false(region_make_room(host_stake(l, l->a), NULL, SET_BYTES));
-        assert_false(region_make_room(host_stake(l, l->b), NULL, SET_BYTES));
+        assert_false(region_make_room(host_stake(l, l->a), NULL, SET_BYTES, NULL));
+        assert_false(region_make_room(host_stake(l, l->b), NULL, SET_BYTES, NULL));
 }
 
 /* Who deserves memory gets whole sets of who is furthest over, which nobody maps. */
@@ -190,7 +190,7 @@ static void test_share(void **state)
         for (unsigned n = 1; n <= 2; n++) {
                 assert_int_not_equal(cache_below(l.b, n * 100), 0);
                 region_note_want(of_b, SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
-                assert_true(region_make_room(of_b, NULL, SET_BYTES));
+                assert_true(region_make_room(of_b, NULL, SET_BYTES, NULL));
                 assert_int_equal(charged(l.w.f.a, TIER_HOST), (4 - n) * SET_BYTES);
                 assert_int_equal(cache_below(l.b, n * 100), 0);
                 fixture_check(&l.w.f);
@@ -215,7 +215,7 @@ static void test_share_of_mapped(void **state)
         list_for_each (set, &l.a->ns->tiers[TIER_HOST].sets_bound, struct extent_set, link)
                 assert_int_equal(map_set(l.a, set->index), 1);
         region_note_want(of_b, SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
-        assert_false(region_make_room(of_b, NULL, SET_BYTES));
+        assert_false(region_make_room(of_b, NULL, SET_BYTES, NULL));
         assert_int_equal(host_stake(&l, l.a)->recalled_bytes, SET_BYTES);
         assert_int_equal(l.a->ns->tiers[TIER_HOST].n_withheld, 0);
         assert_int_equal(work(&l.w), RECALL_SOON);
@@ -248,16 +248,17 @@ static void test_reservation(void **state)
 /* Leases wait for devices: what is below goes on meanwhile. */
 static void test_waits(void **state)
 {
+        struct claim claim = {0};
         struct lower l;
 
         start_lower(&l, 4, 4);
         wait_arrive(l.b, SET_PAGES, UINT64_MAX);
         wait_begin(l.b, SET_PAGES, LEASE_REASON_POOL_FULL);
         wait_arrive(l.a, SET_PAGES, UINT64_MAX);
-        l.w.f.store.asking = l.a;
+        claim.lease = l.a;
         assert_false(wait_is_next(l.a));
+        assert_int_equal(region_admits(host_stake(&l, l.a), SET_BYTES, &claim), LEASE_REASON_NONE);
         assert_int_equal(fill_below(l.a, 0), 4);
-        l.w.f.store.asking = NULL;
         assert_true(wait_end(l.b));
         end_lower(&l);
 }
@@ -344,9 +345,9 @@ static void test_stock(void **state)
 
         start_lower(&l, 4, 4);
         l.a->ns->keep_idle_sets = true;
-        assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, &set, NULL), 0);
-        assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, &set, NULL), 0);
-        assert_int_equal(set_bind_in(l.a->ns, TIER_HOST, &set, NULL), 0);
+        assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
+        assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
+        assert_int_equal(set_bind_in(l.a->ns, TIER_HOST, NULL, &set, NULL), 0);
         l.a->ns->stock_pages = 2 * SET_PAGES;
         ns_trim(l.a->ns);
         assert_int_equal(l.a->ns->device.n_sets, 2);

@@ -481,7 +481,7 @@ static void test_magazine_is_enough_for_others(void **state)
         assert_int_equal(f.a->account.charged_bytes, 3 * SET_BYTES);
         b = open_ns(mb, "x")->ns->device.stake;
         region_note_want(b, SET_BYTES, SET_BYTES, 1);
-        assert_true(region_make_room(b, NULL, SET_BYTES));
+        assert_true(region_make_room(b, NULL, SET_BYTES, NULL));
         assert_int_equal(a->ns->n_ready, 0);
         assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
         assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 2 * SET_PAGES);

@@ -542,7 +542,7 @@ static void expect_reason(struct world *w, struct attach *a, enum lease_reason e
         uint32_t pages[7 * SET_PAGES];
         enum lease_reason reason;
 
-        assert_int_equal(region_admits(a->ns->device.stake, 7 * SET_BYTES), expected);
+        assert_int_equal(region_admits(a->ns->device.stake, 7 * SET_BYTES, NULL), expected);
         (void)ask(w, a, 7 * SET_PAGES, pages, &reason);
         assert_int_equal(reason, expected);
 }

@@ -28,7 +28,7 @@ static uint32_t take_below(struct tiers *w)
                 list_first(&w->ns->tiers[TIER_HOST].sets_room, struct extent_set, room_link);
 
         if (!set)
-                assert_int_equal(set_bind_in(w->ns, TIER_HOST, &set, &w->d), 0);
+                assert_int_equal(set_bind_in(w->ns, TIER_HOST, NULL, &set, &w->d), 0);
         return set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
 }
 

@@ -618,9 +618,10 @@ uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane)
 
 /* ---- binding --------------------------------------------------------------------------------- */
 
-static int take_charge(struct ns_tier *tier, uint64_t bytes, struct charge *c, struct detail *d)
+static int take_charge(struct ns_tier *tier, uint64_t bytes, struct claim *claim, struct charge *c,
+        struct detail *d)
 {
-        enum lease_reason reason = region_admits(tier->stake, bytes);
+        enum lease_reason reason = region_admits(tier->stake, bytes, claim);
         int r;
 
         if (reason != LEASE_REASON_NONE)
@@ -631,7 +632,7 @@ static int take_charge(struct ns_tier *tier, uint64_t bytes, struct charge *c, s
                         lease_reason_name(reason));
         r = charge_take(c, tier->stake, bytes);
         assert(r == 0); /* what is admitted fits */
-        region_note_charge(tier->stake, bytes);
+        region_note_charge(tier->stake, bytes, claim);
         return r;
 }
 
@@ -658,7 +659,8 @@ static int bind_charged(
         return r;
 }
 
-int set_bind_in(struct ns *ns, enum tier_kind kind, struct extent_set **ret_set, struct detail *d)
+int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
+        struct extent_set **ret_set, struct detail *d)
 {
         uint32_t slot = free_slot(ns, kind);
         struct ns_tier *tier = &ns->tiers[kind];
@@ -673,7 +675,7 @@ int set_bind_in(struct ns *ns, enum tier_kind kind, struct extent_set **ret_set,
         r = tier->pool->queue ? check_queue(ns, d) : 0;
         if (r < 0)
                 return r;
-        r = take_charge(tier, ns->geometry.tiers[kind].set_bytes, &charge, d);
+        r = take_charge(tier, ns->geometry.tiers[kind].set_bytes, claim, &charge, d);
         if (r != 0)
                 return r;
         r = admit_extents(ns, kind, d);
@@ -695,9 +697,9 @@ int set_bind_in(struct ns *ns, enum tier_kind kind, struct extent_set **ret_set,
         return 0;
 }
 
-int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
+int set_bind(struct ns *ns, struct claim *claim, struct extent_set **ret_set, struct detail *d)
 {
-        return set_bind_in(ns, TIER_DEVICE, ret_set, d);
+        return set_bind_in(ns, TIER_DEVICE, claim, ret_set, d);
 }
 
 /* Its memory is as good as free, unless the tenant holds up what it let go of before. */

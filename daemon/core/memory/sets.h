@@ -7,16 +7,20 @@
 
 #include "daemon/core/objects/pool.h"
 
+struct claim;
+
 /*
- * Binds the lowest free set slot of a tier of the namespace: charge, extents, page records. 0 with
+ * Binds the lowest free set slot of a tier of the namespace, where the region admits that for the
+ * claim (quota/region.h; NULL: for nobody's lease): charge, extents, page records. 0 with
  * *ret_set; KVL_STATUS_QUOTA, KVL_STATUS_FULL (also: the namespace has no slot left); -ENOMEM, -EIO
  * from the device. Nothing stays behind on failure. On a queue: -EINPROGRESS, the set is PREPARING;
  * pool_reap() binds it, or leaves why not in ns.failure for a lease that waits.
  */
-int set_bind_in(struct ns *ns, enum tier_kind kind, struct extent_set **ret_set, struct detail *d);
+int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
+        struct extent_set **ret_set, struct detail *d);
 
 /* The same as set_bind_in(), in the tier of the device. */
-int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d);
+int set_bind(struct ns *ns, struct claim *claim, struct extent_set **ret_set, struct detail *d);
 
 /*
  * Binds a set that the daemon before this one had bound, with its extents (taken on success only;

@@ -120,7 +120,7 @@ static uint32_t take_place(struct ns *ns)
         struct extent_set *set =
                 list_first(&ns->tiers[TIER_DISK].sets_room, struct extent_set, room_link);
 
-        if (!set && set_bind_in(ns, TIER_DISK, &set, NULL) != 0)
+        if (!set && set_bind_in(ns, TIER_DISK, NULL, &set, NULL) != 0)
                 return PAGE_NONE;
         return set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
 }

@@ -49,8 +49,6 @@ struct stake {
         uint64_t taken_back_nsec;  /* longest it took to get lent memory back; 0: never needed */
         uint64_t owed_since_nsec;  /* it waits for memory that is reserved for it; 0: it doesn't */
         uint64_t fair_bytes;       /* region_fair(), where fairness.is_fresh */
-        uint64_t given_bytes;      /* own sets given back for the lease that is being tried: as much
-                                      may be bound anew, whoever else deserves it */
         struct tier_claim sinking; /* sink.h: its turn to move pages down */
         bool lends;                /* unbacked_bytes takes into account that it does */
         bool is_skipped;           /* scratch of one call */

@@ -94,9 +94,8 @@ struct store {
         struct list_link waits;     /* struct attach.wait.link */
         struct list_link leasables; /* struct ns.leasable.link; whose turn it is first */
         uint32_t n_leasables;
-        struct list_link chores;     /* struct tenant.chores_link; whose turn it is first */
-        uint32_t drop_slice_pages;   /* of a chore: DROP_SLICE_PAGES; tests set less */
-        const struct attach *asking; /* whose lease is being tried; NULL: nobody's */
+        struct list_link chores;   /* struct tenant.chores_link; whose turn it is first */
+        uint32_t drop_slice_pages; /* of a chore: DROP_SLICE_PAGES; tests set less */
         uint64_t last_wait_number;
         /* Leases that wait may be tried again: something came free. May be NULL. */
         void (*on_room)(void *data);

@@ -455,15 +455,15 @@ static bool is_fair(const struct stake *s, uint64_t bytes)
 
 /* Nothing is for a lease that waits and comes before (wait.h): leases wait for devices. What isn't
  * for a lease comes after all that deserve it, or after all. */
-static bool is_in_order(const struct stake *s, uint64_t bytes)
+static bool is_in_order(const struct stake *s, uint64_t bytes, const struct claim *claim)
 {
         const struct store *store = s->tenant->store;
         bool is_deserved;
 
         if (list_is_empty(&store->waits) || s->pool->tier != TIER_DEVICE)
                 return true;
-        if (store->asking)
-                return wait_is_next(store->asking);
+        if (claim)
+                return wait_is_next(claim->lease);
         is_deserved = region_deserves(s, bytes);
         list_for_each (w, &store->waits, struct wait, link) {
                 const struct attach *a = container_of(w, struct attach, wait);
@@ -486,7 +486,7 @@ enum lease_reason region_nearest(const struct stake *s)
         return stake_keeps_to_reserve(s) ? LEASE_REASON_RESERVATION_FULL : LEASE_REASON_POOL_FULL;
 }
 
-enum lease_reason region_admits(const struct stake *s, uint64_t bytes)
+enum lease_reason region_admits(const struct stake *s, uint64_t bytes, const struct claim *claim)
 {
         if (!account_fits(s->account, bytes))
                 return region_nearest(s);
@@ -496,16 +496,19 @@ enum lease_reason region_admits(const struct stake *s, uint64_t bytes)
                 return LEASE_REASON_RESERVATION_FULL;
         if (!region_has_room(s, bytes))
                 return LEASE_REASON_POOL_FULL;
-        if (bytes <= s->given_bytes || (is_fair(s, bytes) && is_in_order(s, bytes)))
+        if (claim && bytes <= claim->given_bytes)
+                return LEASE_REASON_NONE;
+        if (is_fair(s, bytes) && is_in_order(s, bytes, claim))
                 return LEASE_REASON_NONE;
         return LEASE_REASON_POOL_FULL;
 }
 
-void region_note_charge(struct stake *s, uint64_t bytes)
+void region_note_charge(struct stake *s, uint64_t bytes, struct claim *claim)
 {
         uint64_t waited_nsec = now_of(s) - s->owed_since_nsec;
 
-        s->given_bytes -= MIN(s->given_bytes, bytes);
+        if (claim)
+                claim->given_bytes -= MIN(claim->given_bytes, bytes);
         if (s->owed_since_nsec > 0 && s->charged_bytes <= s->reserve_bytes) {
                 s->taken_back_nsec = MAX(s->taken_back_nsec, waited_nsec);
                 s->owed_since_nsec = 0;

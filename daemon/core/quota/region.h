@@ -24,10 +24,19 @@
 #include "daemon/core/objects/stake.h"
 
 struct account;
+struct attach;
 struct pool;
 struct tenant;
 struct ns;
 struct detail;
+
+/* For whom memory is asked: a lease that is being tried. A claim of NULL is nobody's lease: such
+ * memory comes after all leases that deserve it, or after all that wait. */
+struct claim {
+        const struct attach *lease; /* whose lease it is; borrowed */
+        uint64_t given_bytes;       /* sets of its own stake that were given back for it: as much
+                                       may be bound anew, whoever else deserves it */
+};
 
 /* One for each tenant and pool. 0 or -ENOMEM. */
 int stake_new(struct tenant *t, struct pool *pool);
@@ -59,11 +68,11 @@ bool region_is_reserved(const struct stake *s, uint64_t bytes);
 bool stake_is_safe(const struct stake *s);
 
 /*
- * May the stake be charged `bytes` more now? Looks at limit, budget, regions, fair share where
- * others want memory, too, and at leases that wait and come before store.asking; evicts and recalls
- * nothing. LEASE_REASON_NONE: yes. O(stakes of the pool).
+ * May the stake be charged `bytes` more now, for this claim? Looks at limit, budget, regions, fair
+ * share where others want memory, too, and at leases that wait and come before the claim's; evicts
+ * and recalls nothing. LEASE_REASON_NONE: yes. O(stakes of the pool).
  */
-enum lease_reason region_admits(const struct stake *s, uint64_t bytes);
+enum lease_reason region_admits(const struct stake *s, uint64_t bytes, const struct claim *claim);
 
 /* Bytes that may be charged to the stake, as far as limit, budget and reservations go, without
  * anybody giving way: neither what others have reserved nor what they lend. */
@@ -72,8 +81,9 @@ uint64_t region_free(const struct stake *s);
 /* Would the pool's rule still hold with `bytes` more charged to it? Whatever the limit says. */
 bool region_has_room(const struct stake *s, uint64_t bytes);
 
-/* The stake was charged `bytes` more: what is lent is noted. */
-void region_note_charge(struct stake *s, uint64_t bytes);
+/* The stake was charged `bytes` more, for this claim: what is lent is noted, and what the claim may
+ * still have bound anew. */
+void region_note_charge(struct stake *s, uint64_t bytes, struct claim *claim);
 
 /*
  * Fair share of the stake in the dynamic pool now, in bytes (policy/share.h; who wants counts as

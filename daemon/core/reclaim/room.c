@@ -22,16 +22,16 @@
         1024 /* page records looked at between two checks whether there is enough; not tuned */
 
 /*
- * Binds sets until there are `n` FREE pages, or are to come, beside those that other leases wait
- * for. 0 where there are n; else what set_bind() said.
+ * Binds sets for the claim until there are `n` FREE pages, or are to come, beside those that other
+ * leases wait for. 0 where there are n; else what set_bind() said.
  */
-static int bind_sets(struct ns *ns, uint32_t n, struct detail *d)
+static int bind_sets(struct ns *ns, uint32_t n, struct claim *claim, struct detail *d)
 {
         struct extent_set *set;
         int r = 0;
 
         while ((r == 0 || r == -EINPROGRESS) && ns_n_coming(ns) < n + ns->n_wanted)
-                r = set_bind(ns, &set, d);
+                r = set_bind(ns, claim, &set, d);
         return ns_n_coming(ns) >= n ? 0 : r;
 }
 
@@ -101,14 +101,14 @@ static uint64_t n_lacking(const struct ns *ns, uint32_t n)
 }
 
 /* Of `most` sets, as many as are admitted together. */
-static uint64_t n_admitted(const struct ns *ns, uint64_t most)
+static uint64_t n_admitted(const struct ns *ns, uint64_t most, const struct claim *claim)
 {
         uint64_t low = 0, high = most;
 
         while (low < high) {
                 uint64_t middle = high - (high - low) / 2;
 
-                if (region_admits(ns->device.stake, middle * ns->geometry.set_bytes) ==
+                if (region_admits(ns->device.stake, middle * ns->geometry.set_bytes, claim) ==
                         LEASE_REASON_NONE)
                         low = middle;
                 else
@@ -118,10 +118,10 @@ static uint64_t n_admitted(const struct ns *ns, uint64_t most)
 }
 
 /* Why not all of them are; there is no slot where they are. */
-static enum lease_reason reason_of(const struct ns *ns, uint32_t n)
+static enum lease_reason reason_of(const struct ns *ns, uint32_t n, const struct claim *claim)
 {
         uint64_t bytes = MAX(n_lacking(ns, n), UINT64_C(1)) * ns->geometry.set_bytes;
-        enum lease_reason reason = region_admits(ns->device.stake, bytes);
+        enum lease_reason reason = region_admits(ns->device.stake, bytes, claim);
 
         return reason == LEASE_REASON_NONE ? LEASE_REASON_POOL_FULL : reason;
 }
@@ -133,22 +133,22 @@ static int status_of(enum lease_reason reason)
 
 /* Binds what is lacking, or a part of it where idle pages may do for the rest; else none. Returns
  * as bind_sets(). */
-static int bind_lacking(struct ns *ns, uint32_t n, struct detail *d)
+static int bind_lacking(struct ns *ns, uint32_t n, struct claim *claim, struct detail *d)
 {
         uint64_t lacking = n_lacking(ns, n), admitted;
 
         if (lacking == 0)
                 return 0;
-        admitted = n_admitted(ns, lacking);
+        admitted = n_admitted(ns, lacking, claim);
         if (admitted < lacking &&
                 ns_n_coming(ns) + admitted * ns->geometry.set_pages + idle_pages(ns) < n)
-                return status_of(reason_of(ns, n));
-        return bind_sets(ns, n, d);
+                return status_of(reason_of(ns, n, claim));
+        return bind_sets(ns, n, claim, d);
 }
 
 /* The pool is in the way: who has more than is fair gives what the stake deserves. True where more
  * is admitted now. */
-static bool ask_others(struct ns *ns, uint32_t n)
+static bool ask_others(struct ns *ns, uint32_t n, const struct claim *claim)
 {
         const struct account *limit = ns->device.stake->account;
         uint64_t set_bytes = ns->geometry.set_bytes, lacking = n_lacking(ns, n);
@@ -156,17 +156,17 @@ static bool ask_others(struct ns *ns, uint32_t n)
         uint64_t most = MIN(lacking, left / set_bytes);
 
         if (most == 0 || !has_slot(ns) ||
-                region_admits(ns->device.stake, most * set_bytes) != LEASE_REASON_POOL_FULL)
+                region_admits(ns->device.stake, most * set_bytes, claim) != LEASE_REASON_POOL_FULL)
                 return false;
         region_note_want(ns->device.stake, set_bytes, most * set_bytes, ns_store(ns)->now_nsec);
         for (; most > 0; most /= 2)
-                if (region_make_room(ns->device.stake, ns, most * set_bytes))
+                if (region_make_room(ns->device.stake, ns, most * set_bytes, claim))
                         return true;
         return false;
 }
 
-/* The tenant's own sets that nobody has mapped, elsewhere. */
-static bool reclaim_own(struct ns *ns, uint32_t n)
+/* The tenant's own sets that nobody has mapped, elsewhere: they are given for the claim. */
+static bool reclaim_own(struct ns *ns, uint32_t n, struct claim *claim)
 {
         struct stake *s = ns->device.stake;
         uint64_t before = s->charged_bytes;
@@ -174,30 +174,31 @@ static bool reclaim_own(struct ns *ns, uint32_t n)
 
         if (!has_slot(ns))
                 return false; /* another set has no place, whoever gives way */
-        is_less = reason_of(ns, n) == LEASE_REASON_QUOTA ? reclaim_set_of_tenant(ns->tenant, ns)
-                                                         : reclaim_set_of_stake(s, ns, s->tenant);
-        s->given_bytes += before - MIN(before, s->charged_bytes);
+        is_less = reason_of(ns, n, claim) == LEASE_REASON_QUOTA
+                          ? reclaim_set_of_tenant(ns->tenant, ns)
+                          : reclaim_set_of_stake(s, ns, s->tenant);
+        claim->given_bytes += before - MIN(before, s->charged_bytes);
         return is_less;
 }
 
 /* From the cheapest to the dearest way to come by pages. 0 with `n` FREE pages or pages to come, or
  * why not. */
-static int make_room(struct ns *ns, uint32_t n, struct detail *d)
+static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct detail *d)
 {
         bool is_less = true;
         int r;
 
         while (ns_n_room(ns) < n && ns_sweep(ns, SWEEP_BATCH))
                 ;
-        r = bind_lacking(ns, n, d);
+        r = bind_lacking(ns, n, claim, d);
         if (r == 0)
                 return 0;
         if (n > pages_within_reach(ns))
                 ns_look_again(ns, NS_LOOK_PAGES);
         if (n > pages_within_reach(ns))
                 return r < 0 ? r : status_of(region_nearest(ns->device.stake));
-        if (r > 0 && ask_others(ns, n))
-                r = bind_lacking(ns, n, d);
+        if (r > 0 && ask_others(ns, n, claim))
+                r = bind_lacking(ns, n, claim, d);
         /* A device out of memory below its budget is no reason to refuse what is cached here. */
         while (r != 0) {
                 if (ns_n_coming(ns) + idle_pages(ns) >= n && evict_pages(ns, n, NS_LOOK_PAGES))
@@ -210,8 +211,8 @@ static int make_room(struct ns *ns, uint32_t n, struct detail *d)
                 if ((r < 0 && r != -EMFILE) || !is_less)
                         return take_windows(ns, n, true) ? 0 : r;
                 /* Recalled sets may be gone by now, too. */
-                is_less = reclaim_own(ns, n);
-                r = bind_lacking(ns, n, d);
+                is_less = reclaim_own(ns, n, claim);
+                r = bind_lacking(ns, n, claim, d);
         }
         return r;
 }
@@ -334,11 +335,13 @@ static int do_without(struct ns *ns, uint32_t n, struct detail *d)
 }
 
 /* Where it was for nothing that could be tried, the nearer of the limits. */
-static enum lease_reason reason_for(const struct ns *ns, uint32_t n, int r)
+static enum lease_reason reason_for(
+        const struct ns *ns, uint32_t n, int r, const struct claim *claim)
 {
         if (r < 0)
                 return LEASE_REASON_DEVICE;
-        return n > pages_within_reach(ns) ? region_nearest(ns->device.stake) : reason_of(ns, n);
+        return n > pages_within_reach(ns) ? region_nearest(ns->device.stake)
+                                          : reason_of(ns, n, claim);
 }
 
 int room_find(
@@ -348,19 +351,16 @@ int room_find(
         struct store *store = ns_store(ns);
         uint64_t evictions = store->counters.evictions;
         bool by_device = waited && ns->failure.code != 0, pressed;
+        struct claim claim = {.lease = a};
         struct detail failure = {0};
         int r;
 
         *ret_reason = LEASE_REASON_NONE;
         ns->keep_idle_sets = true;
         compact_call_off(ns);
-        store->asking = a;
-        ns->device.stake->given_bytes = 0;
-        r = by_device ? do_without(ns, n, d) : make_room(ns, n, &failure);
+        r = by_device ? do_without(ns, n, d) : make_room(ns, n, &claim, &failure);
         if (r != 0)
-                *ret_reason = by_device ? LEASE_REASON_DEVICE : reason_for(ns, n, r);
-        store->asking = NULL;
-        ns->device.stake->given_bytes = 0;
+                *ret_reason = by_device ? LEASE_REASON_DEVICE : reason_for(ns, n, r, &claim);
         if (r < 0 && !by_device)
                 detail_set(d, r, "%s", failure.text);
         if (r > 0 && !by_device)
@@ -385,8 +385,8 @@ static uint64_t n_sets_left(const struct ns *ns)
         uint64_t n = MIN(region_free(ns->device.stake) / bytes, slots);
 
         /* By fair shares, and leases that wait, it may be fewer. */
-        if (n > 0 && region_admits(ns->device.stake, n * bytes) != LEASE_REASON_NONE)
-                n = n_admitted(ns, n);
+        if (n > 0 && region_admits(ns->device.stake, n * bytes, NULL) != LEASE_REASON_NONE)
+                n = n_admitted(ns, n, NULL);
         return n;
 }
 
@@ -408,12 +408,12 @@ int room_bind_run(struct ns *ns, uint32_t n)
         struct extent_set *set;
         int r = 0;
 
-        if (n_admitted(ns, n_sets) < n_sets)
+        if (n_admitted(ns, n_sets, NULL) < n_sets)
                 return 0;
         ns->keep_idle_sets = true;
         compact_call_off(ns);
         for (; n_sets > 0 && (r == 0 || r == -EINPROGRESS); n_sets--)
-                r = set_bind(ns, &set, NULL);
+                r = set_bind(ns, NULL, &set, NULL);
         return r == -EINPROGRESS ? r : 0;
 }
 
@@ -421,7 +421,7 @@ bool room_leaves_another(const struct ns *ns)
 {
         uint64_t another = MAX(ns->geometry.set_bytes, ns->device.pool->extent_bytes);
 
-        return region_admits(ns->device.stake, ns->geometry.set_bytes + another) ==
+        return region_admits(ns->device.stake, ns->geometry.set_bytes + another, NULL) ==
                LEASE_REASON_NONE;
 }
 
@@ -432,13 +432,13 @@ static bool bind_ahead(struct ns *ns, uint32_t n, bool is_needed)
         int r = 0;
 
         if (!ns->device.pool->queue || is_needed)
-                return bind_sets(ns, n, NULL) == 0;
+                return bind_sets(ns, n, NULL, NULL) == 0;
         while (r == 0 || r == -EINPROGRESS) {
                 if (ns_n_coming(ns) >= n + ns->n_wanted)
                         return true;
                 if (!room_leaves_another(ns))
                         break;
-                r = set_bind(ns, &set, NULL);
+                r = set_bind(ns, NULL, &set, NULL);
         }
         return ns_n_coming(ns) >= n;
 }
@@ -451,7 +451,7 @@ void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear)
                 ;
         if (bind_ahead(ns, n, n_dear > 0) || n_dear == 0)
                 return;
-        if (ns_n_coming(ns) < n_dear && ask_others(ns, n_dear))
-                (void)bind_sets(ns, n_dear, NULL);
+        if (ns_n_coming(ns) < n_dear && ask_others(ns, n_dear, NULL))
+                (void)bind_sets(ns, n_dear, NULL, NULL);
         (void)evict_pages(ns, n_dear, 2 * n_dear);
 }

@@ -90,7 +90,7 @@ static void bind(struct ns *ns)
         do {
                 if (ns_n_coming(ns) >= ns->stock_pages + ns->n_wanted || !room_leaves_another(ns))
                         break;
-                r = set_bind(ns, &set, NULL);
+                r = set_bind(ns, NULL, &set, NULL);
         } while (r == -EINPROGRESS);
         ns->keep_idle_sets = false;
 }

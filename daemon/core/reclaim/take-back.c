@@ -124,7 +124,8 @@ void region_work(struct pool *pool)
                 take_back(pool, NULL);
 }
 
-bool region_make_room(struct stake *s, const struct ns *spare, uint64_t bytes)
+bool region_make_room(
+        struct stake *s, const struct ns *spare, uint64_t bytes, const struct claim *claim)
 {
         if (region_is_reserved(s, bytes)) {
                 take_back(s->pool, s->tenant);
@@ -136,7 +137,7 @@ bool region_make_room(struct stake *s, const struct ns *spare, uint64_t bytes)
                 if (!region_has_room(s, bytes))
                         recall_for(s);
         }
-        return region_admits(s, bytes) == LEASE_REASON_NONE;
+        return region_admits(s, bytes, claim) == LEASE_REASON_NONE;
 }
 
 static int refuse_reserve(const struct stake *s, uint64_t bytes, uint64_t left, struct detail *d)

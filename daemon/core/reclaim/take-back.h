@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct claim;
 struct detail;
 struct ns;
 struct pool;
@@ -18,9 +19,10 @@ struct stake;
  * nothing is done where it is neither. Unmapped sets of who is furthest over go at once; of mapped
  * ones whose clients all keep safe points as many are recalled as are missing of stake.wanted_bytes
  * (soft: recall.h). region_note_want() was called. Nothing of `spare` goes (NULL: none). True where
- * bytes are admitted now.
+ * bytes are admitted for the claim now.
  */
-bool region_make_room(struct stake *s, const struct ns *spare, uint64_t bytes);
+bool region_make_room(
+        struct stake *s, const struct ns *spare, uint64_t bytes, const struct claim *claim);
 
 /*
  * Reserves `bytes`, rounded up to extent_bytes, for the stake. 0; -ENOSPC: it doesn't fit the

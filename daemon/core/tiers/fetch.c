@@ -131,7 +131,7 @@ static int take_place_below(struct ns *ns, uint32_t *ret_page)
                         list_first(&ns->tiers[kind].sets_room, struct extent_set, room_link);
                 uint32_t victim;
 
-                if (set || set_bind_in(ns, kind, &set, NULL) == 0) {
+                if (set || set_bind_in(ns, kind, NULL, &set, NULL) == 0) {
                         *ret_page = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
                         return 0;
                 }

@@ -237,7 +237,7 @@ static int take_place(
         if (ns->n_queued > 0 || ns_store(ns)->draining)
                 return -ENOSPC;
         if (!has_spare(ns) && room_leaves_another(ns))
-                (void)set_bind(ns, &set, NULL);
+                (void)set_bind(ns, NULL, &set, NULL);
         if (!has_spare(ns) && ns->device.n_preparing > 0)
                 return -EAGAIN;
         if (!has_spare(ns))

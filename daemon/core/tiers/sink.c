@@ -70,7 +70,7 @@ static bool grows(const struct ns *ns, enum tier_kind kind)
         if (kind == TIER_DEVICE)
                 return room_leaves_another(ns);
         return tier->n_sets < g->n_sets &&
-               region_admits(tier->stake, g->set_bytes) == LEASE_REASON_NONE;
+               region_admits(tier->stake, g->set_bytes, NULL) == LEASE_REASON_NONE;
 }
 
 /* What comes from above needs as much room as may come at once. */
@@ -130,12 +130,12 @@ static bool bind_below(struct ns *ns, enum tier_kind kind)
         uint64_t bytes = ns->geometry.tiers[kind].set_bytes;
         struct stake *s = ns->tiers[kind].stake;
         struct extent_set *set;
-        int r = set_bind_in(ns, kind, &set, NULL);
+        int r = set_bind_in(ns, kind, NULL, &set, NULL);
 
         if (r != KVL_STATUS_FULL || !has_slot(ns, kind))
                 return r == 0;
         region_note_want(s, bytes, bytes, ns_store(ns)->now_nsec);
-        return region_make_room(s, ns, bytes) && set_bind_in(ns, kind, &set, NULL) == 0;
+        return region_make_room(s, ns, bytes, NULL) && set_bind_in(ns, kind, NULL, &set, NULL) == 0;
 }
 
 /* The same at the cost of the tenant's other namespaces: this one has nothing that could go. */
@@ -151,7 +151,7 @@ static bool bind_for_own(struct ns *ns, enum tier_kind kind)
         is_less = account_fits(s->account, bytes)
                           ? reclaim_set_of_stake(s, ns, ns->tenant)
                           : reclaim_sets_of_tenant(ns->tenant, kind, ns, bytes);
-        return is_less && set_bind_in(ns, kind, &set, NULL) == 0;
+        return is_less && set_bind_in(ns, kind, NULL, &set, NULL) == 0;
 }
 
 /* A FREE page of the tier, MOVING from now on, for `page`. 0; -ENOSPC: there is none; -EDQUOT: what
