@@ -28,6 +28,7 @@
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/submit.h"
 #include "daemon/core/sessions/session.h"
+#include "daemon/core/sessions/session-truncate.h"
 #include "proto/status.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/fake-device.h"

@@ -22,6 +22,8 @@
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
 #include "daemon/core/sessions/session.h"
+#include "daemon/core/sessions/session-purge.h"
+#include "daemon/core/sessions/session-truncate.h"
 #include "proto/status.h"
 #include "tests/unit/fake-device.h"
 #include "tests/unit/toy-layout.h"

@@ -390,7 +390,7 @@ static void test_list(void **state)
         while ((s = session_next(a->ns, number, &number))) {
                 session_info(s, &info);
                 seen[atoi((const char *)info.id + 1)] = true;
-                assert_ptr_equal(session_ns(s), a->ns);
+                assert_ptr_equal(s->ns, a->ns);
                 n++;
         }
         assert_int_equal(n, 39);

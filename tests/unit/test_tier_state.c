@@ -9,6 +9,7 @@
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/sessions/session.h"
+#include "daemon/core/sessions/session-truncate.h"
 #include "tests/unit/tier-fixture.h"
 
 #define N_TEXT 8 /* pages */

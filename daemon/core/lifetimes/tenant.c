@@ -24,7 +24,7 @@
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/records/culprit.h"
-#include "daemon/core/sessions/session.h"
+#include "daemon/core/sessions/session-purge.h"
 
 #define DEVICES_MAX 64 /* more than a daemon owns */
 

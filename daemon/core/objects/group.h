@@ -130,7 +130,7 @@ struct attach {
                                     all of the namespace counts as pinned */
         struct wait wait;        /* its lease that waits, if any */
         struct magazine *magazine; /* owned; NULL where `share` isn't open */
-        struct map sessions;       /* handle -> struct opening (session-impl.h) */
+        struct map sessions;       /* handle -> struct opening (objects/session.h) */
         uint32_t last_session;     /* handle */
         struct readers *readers;   /* owned; prefetch.h; NULL: it has fetched nothing */
         /* While it is closing (leave.h): */

@@ -46,8 +46,8 @@ struct ending {
  * in one piece of memory: first n_before pages that have left the window, then the window.
  */
 struct session_window {
-        uint32_t *pages;   /* the window's, in the order of the text; owned, from session_memory()
-                              on; NULL: there is no memory */
+        uint32_t *pages;   /* of the window, in the order of the text. The memory is owned, and
+                              begins at session_memory(); NULL: there is none */
         uint32_t n, room;  /* pages in the window; pages that it has room for */
         uint32_t n_before; /* pages in front of `pages` that were in the window once; PAGE_NONE: one
                               that isn't held any more */
@@ -68,7 +68,8 @@ struct session_logged {
         uint32_t n_pages[2]; /* pages of the window, from its first on, that each half has */
 };
 
-/* A conversation. It is live as long as its epoch is its namespace's (session_is_live()). */
+/* One session: sessions/session.h says what that is. It is live as long as its epoch is its
+ * namespace's. */
 struct session {
         struct ns *ns;  /* borrowed */
         uint32_t slot;  /* its place in sessions.slots */
@@ -94,64 +95,71 @@ struct session {
         uint8_t id[SESSION_ID_MAX];
 };
 
-/* A handle. */
+/* A session that an attachment has open, by a handle: attach.sessions. */
 struct opening {
-        struct list_link session_link;
-        struct session *session; /* NULL: it is gone */
+        struct list_link session_link; /* session.openings */
+        struct session *session;       /* borrowed; NULL: the session is gone */
 };
 
 struct session_slot {
         struct session *session; /* owned; NULL: the slot is free */
-        struct ending *ending;   /* owned; made with the first session here, has its number */
-        uint32_t next_free;      /* slot + 1; 0 ends */
-        uint32_t bucket;         /* the first session with such a hash: slot + 1; 0: none */
+        struct ending *ending;   /* owned; made with the first session of the slot, and kept */
+        uint32_t next_free;      /* the next free slot + 1; 0 ends */
+        uint32_t bucket; /* of the hash that is this slot's number: the first session's slot + 1; 0:
+                            there is none */
 };
 
-/* Of struct sessions. */
+/* The state of the log of sessions: journal/session-log.h. */
 struct session_log {
-        struct session_log_head *head; /* mapped; NULL: off */
+        struct session_log_head *head; /* mapped; NULL: the log is off */
         int fd;                        /* owned */
-        uint64_t limit_bytes;          /* of a half: head.half_bytes, checked; tests lower it */
+        uint64_t limit_bytes;          /* how long a half may be; tests lower it */
         uint32_t piece_pages;          /* SESSION_LOG_PAGES; tests lower it */
-        uint32_t copy_slot;            /* sessions before it are in the other half, too */
-        bool is_in_slot;               /* so is the one there, without all of its window */
-        bool is_copying;
-        uint64_t idle_bytes; /* of the half that doesn't count: to be given back */
-        uint64_t n_copies;   /* that were finished */
+        uint32_t copy_slot;  /* while it is copied: the other half has the sessions of the slots
+                                before */
+        bool is_in_slot;     /* and some of the window of the session there */
+        bool is_copying;     /* what is live is being copied into the other half */
+        uint64_t idle_bytes; /* memory of the half that doesn't count, which is to be given back */
+        uint64_t n_copies;   /* how many copies were finished; for tests */
 };
 
+/* All sessions of a namespace. A session that an invalidation ended, or that was dropped and has a
+ * long window, is dead: it keeps its slot until it is swept. */
 struct sessions {
-        struct session_slot *slots;       /* owned */
-        uint32_t n_slots;                 /* 0, or a power of two */
-        uint32_t free_slot;               /* slot + 1; 0: none */
-        uint32_t n_live, n_dead;          /* dead: of an older epoch, or dropped; not swept yet */
-        uint32_t expire_slot, sweep_slot; /* where these go on */
-        uint64_t next_expiry_nsec; /* of those that the round has passed, or that were closed since
-                                      it began */
-        uint64_t tenant_expire_nsec; /* the tenant's time when it began */
-        struct hash_seed seed;
+        struct session_slot *slots;  /* owned */
+        uint32_t n_slots;            /* 0, or a power of two */
+        uint32_t free_slot;          /* the first free slot + 1; 0: there is none */
+        uint32_t n_live, n_dead;     /* sessions */
+        uint32_t sweep_slot;         /* where the sweep of dead sessions goes on */
+        uint32_t expire_slot;        /* where the round of sessions_expire() goes on; 0: it is
+                                        over */
+        uint64_t next_expiry_nsec;   /* the first one of sessions that the round has passed, or
+                                        that were used since it began */
+        uint64_t tenant_expire_nsec; /* the tenant's session_expire when the round began */
+        struct hash_seed seed;       /* of hashes of ids */
         struct session_log log;
-        struct list_link spare_endings;
-        uint64_t n_room; /* pages that the windows of live sessions together have room for, with
-                            those that truncations hold for them */
-        struct list_link truncations; /* struct session_truncation.link */
-        struct list_link shedding;
-        struct list_link windows[2]; /* [n_open > 0]: those with a window, least recently used first
-                                      */
+        struct list_link spare_endings; /* struct ending.spare_link */
+        uint64_t n_room;                /* pages that the windows of live sessions have room for,
+                                           and those that truncations hold for windows to be */
+        struct list_link truncations;   /* struct session_truncation.link */
+        struct list_link shedding;      /* struct session_window.shed_link */
+        struct list_link windows[2];    /* struct session_window.link, by n_open > 0; the least
+                                           recently used session's first */
 };
 
+/* Is there the session for those who look for it? Else it waits to be swept. */
 static inline bool session_is_live(const struct session *s)
 {
         return s->epoch == s->ns->epoch;
 }
 
-/* Its last page in the tree; PAGE_NONE: none. */
+/* The session's last page in the prefix tree; PAGE_NONE: it has none there. */
 static inline uint32_t session_tail(const struct session *s)
 {
         return s->end ? s->end->page : PAGE_NONE;
 }
 
-/* All that its window takes; NULL: nothing. */
+/* Where the memory of the session's window begins; NULL: there is none. */
 static inline uint32_t *session_memory(const struct session *s)
 {
         return s->window.pages ? s->window.pages - s->window.n_before : NULL;

@@ -1,3 +1,4 @@
+/* What must hold of sessions, whenever no call is under way: sessions_check(). */
 #include "daemon/core/sessions/session-impl.h"
 
 static bool is_findable(const struct ns *ns, uint32_t page)
@@ -7,8 +8,8 @@ static bool is_findable(const struct ns *ns, uint32_t page)
         return p && p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
 }
 
-/* Live sessions alone: what dead ones have is being swept. */
-static const char *check_one(const struct session *s)
+/* For live sessions alone: what others have is being swept. */
+static const char *check_session(const struct session *s)
 {
         const struct ns *ns = s->ns;
         uint32_t n_open = 0;
@@ -56,11 +57,12 @@ static const char *check_ending(const struct ns *ns, const struct ending *e)
         return NULL;
 }
 
+/* What is counted twice: by sessions, and by what knows of them. */
 struct tally {
         uint64_t n_live, n_dead, n_windows, n_room, n_endings;
 };
 
-/* By its window, and by what was its. */
+/* How many pages the session holds, in its window and before that. */
 static uint64_t count_held(const struct session *s)
 {
         uint64_t n = s->window.n;
@@ -81,7 +83,7 @@ static const char *check_slots(const struct sessions *all, const struct ns *ns, 
                 if (!why && s && (s->ns != ns || s->slot != i || !slot->ending))
                         why = "a session isn't where it says it is";
                 if (!why && s && session_is_live(s))
-                        why = check_one(s);
+                        why = check_session(s);
                 if (why)
                         return why;
                 if (s) {
@@ -94,7 +96,7 @@ static const char *check_slots(const struct sessions *all, const struct ns *ns, 
         return NULL;
 }
 
-/* What pages say of sessions. */
+/* Counts what pages say of sessions. */
 static void count_pages(const struct ns *ns, struct tally *t)
 {
         ns_for_each_set (set, ns)

@@ -1,4 +1,5 @@
-/* Truncation of sessions: session.h says how it goes. */
+#include "daemon/core/sessions/session-truncate.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -18,8 +19,9 @@ static uint32_t count_held(const struct session_truncation *t)
         return t->room - t->first;
 }
 
-/* The session won't have the window; what is held for it goes with the next slices. */
-static void lose(struct session_truncation *t)
+/* The session won't have the window that it was to have. What is held for that is let go of by the
+ * next slices. */
+static void lose_window(struct session_truncation *t)
 {
         struct session *s = t->session;
 
@@ -32,31 +34,32 @@ static void lose(struct session_truncation *t)
         session_unlog_beyond(s, s->window.n);
 }
 
-/* At most so many pages; returns how many. */
-static uint32_t release(struct session_truncation *t, uint64_t most)
+/* Lets go of at most so many of the pages that are held. Returns how many. */
+static uint32_t let_go(struct session_truncation *t, uint64_t most)
 {
         uint32_t n = (uint32_t)MIN(most, (uint64_t)count_held(t));
 
         for (uint32_t i = 0; i < n; i++) {
                 uint32_t page = t->pages[t->first++];
 
-                if (page != PAGE_NONE) /* it went before its turn */
+                if (page != PAGE_NONE) /* its set was taken back before */
                         ns_unkeep_page(t->ns, page);
         }
         return n;
 }
 
-/* The session is as it is from now on. */
-static void leave(struct session_truncation *t, int result)
+/* The session and its truncation don't know of each other from now on. */
+static void leave_session(struct session_truncation *t, int result)
 {
-        lose(t);
+        lose_window(t);
         t->session->truncation = NULL;
         t->session = NULL;
         t->at = PAGE_NONE;
         t->result = result;
 }
 
-static void end(struct session_truncation *t)
+/* The truncation is over: it holds nothing, and is in no list of the namespace. */
+static void end_truncation(struct session_truncation *t)
 {
         free(t->pages);
         t->pages = NULL;
@@ -66,12 +69,13 @@ static void end(struct session_truncation *t)
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
+/* Will the page be in the window? */
 static bool is_of_window(const struct session_truncation *t, uint32_t page)
 {
         return t->fills && page_end_token(t->ns, page) > t->gap_end;
 }
 
-/* Is what is held, and the head, all that there will be? */
+/* Notes whether the walk has come to the last page of the head. Then all is known. */
 static void look_for_head(struct session_truncation *t)
 {
         const struct ns *ns = t->ns;
@@ -83,14 +87,14 @@ static void look_for_head(struct session_truncation *t)
                 t->head_tokens = page == PAGE_NONE ? 0 : page_end_token(ns, page);
 }
 
-/* One that is in the tree. */
-static void hold(struct session_truncation *t, uint32_t page)
+/* The page, which is in the tree, will be in the window. */
+static void hold_page(struct session_truncation *t, uint32_t page)
 {
         assert(t->first > 0);
 
         t->window_token = page_first_token(t->ns, page);
         if (!sessions_may_hold(t->ns, page))
-                lose(t);
+                lose_window(t);
         if (t->is_lost)
                 return;
         t->pages[--t->first] = page;
@@ -98,33 +102,33 @@ static void hold(struct session_truncation *t, uint32_t page)
         t->ns->sessions->n_room++;
 }
 
-/* Past the page, to its parent. There is room for it. */
-static void step(struct session_truncation *t)
+/* Goes past the page, to its parent. There is room to hold it. */
+static void take_step(struct session_truncation *t)
 {
         uint32_t page = t->at;
 
         if (is_of_window(t, page))
-                hold(t, page);
+                hold_page(t, page);
         else
                 t->n_left++;
         t->at = tree_parent(&t->ns->tree, page);
         look_for_head(t);
 }
 
-/* The same, of what may call it off. */
+/* Goes past the page where there is room to hold it; else the truncation is off. */
 static void walk(struct session_truncation *t)
 {
         int r = t->is_lost ? 0 : sessions_make_room(t->ns, 1, &t->why);
 
         if (r < 0)
-                leave(t, r);
+                leave_session(t, r);
         else
-                step(t);
+                take_step(t);
 }
 
 /* ---- done ------------------------------------------------------------------------------------ */
 
-/* Its end in the tree is `head` from now on, and what was beyond it leaves. */
+/* The session ends at `head` in the tree from now on, and what was beyond that leaves it. */
 static void end_earlier(struct session *s, uint32_t head)
 {
         uint32_t tail = session_tail(s);
@@ -136,7 +140,7 @@ static void end_earlier(struct session *s, uint32_t head)
                         session_page_is_shared);
 }
 
-/* What is held is its window, which it hadn't. */
+/* What is held becomes the window of the session, which had none. */
 static void take_window(struct session_truncation *t, struct session *s)
 {
         assert(s->window.n == 0 && s->window.n_before == 0);
@@ -152,7 +156,7 @@ static void take_window(struct session_truncation *t, struct session *s)
         t->first = t->room = 0;
 }
 
-/* The first n pages leave its window. */
+/* The first n pages leave the window. */
 static void shift_window(struct session *s, uint32_t n)
 {
         uint64_t window_token = page_end_token(s->ns, s->window.pages[n - 1]);
@@ -165,7 +169,7 @@ static void shift_window(struct session *s, uint32_t n)
                 session_leave_front(s, n);
 }
 
-/* How many of its window's first pages lie before a position. */
+/* How many pages at the front of the window end at this token or before. */
 static uint32_t count_before(const struct session *s, uint64_t end_token)
 {
         uint32_t from = 0, to = s->window.n;
@@ -181,7 +185,7 @@ static uint32_t count_before(const struct session *s, uint64_t end_token)
         return from;
 }
 
-/* One that is in the tree as a whole has a gap from now on, or an end. */
+/* A session that lay in the tree as a whole has a gap from now on, or an earlier end. */
 static void cut_text(struct session_truncation *t, struct session *s)
 {
         take_window(t, s);
@@ -192,7 +196,7 @@ static void cut_text(struct session_truncation *t, struct session *s)
         end_earlier(s, t->at);
 }
 
-/* The gap of one that has one grows. */
+/* The gap of a session that has one grows. */
 static void cut_more(struct session_truncation *t, struct session *s)
 {
         uint32_t n = count_before(s, t->gap_end);
@@ -211,7 +215,8 @@ static void cut_more(struct session_truncation *t, struct session *s)
         t->n_left += n;
 }
 
-static void cut(struct session_truncation *t)
+/* Changes the session: it is truncated. */
+static void cut_session(struct session_truncation *t)
 {
         struct session *s = t->session;
 
@@ -221,12 +226,12 @@ static void cut(struct session_truncation *t)
                 cut_text(t, s);
         session_use(s, ns_store(t->ns)->now_nsec);
         session_log_put(s);
-        leave(t, 0);
+        leave_session(t, 0);
 }
 
-/* Where most of what it had room for isn't held, that is less. Moving costs no more than the walk.
- */
-static void pack(struct session_truncation *t)
+/* Gives back the room for pages that aren't held, where that is most of it, so that moving the
+ * others costs no more than the walk did. */
+static void give_back_room(struct session_truncation *t)
 {
         uint32_t n = count_held(t), *smaller;
 
@@ -239,35 +244,36 @@ static void pack(struct session_truncation *t)
         t->pages = smaller ? smaller : t->pages;
 }
 
-/* All is known. What has to be done before the session can change at once? Returns how many looks
- * it took. */
+/* All is known. Does some of what must be done before the session can change at once, or changes
+ * it. Returns what took as long as so many looks at pages. */
 static uint64_t finish(struct session_truncation *t, uint64_t budget)
 {
         struct session *s = t->session;
 
         if (!t->fills || t->n_left == 0) {
-                cut(t);
+                cut_session(t);
                 return 1;
         }
         if (s->window.n_before >
                 s->window.n_shed) /* of an earlier window, where this one's place is */
                 return session_shed(s, (uint32_t)MIN(budget, (uint64_t)UINT32_MAX));
         if (!t->is_lost && s->window.n_coming == 0) {
-                pack(t);
+                give_back_room(t);
                 s->window.coming = t->pages + t->first;
                 s->window.n_coming = count_held(t);
         }
         if (session_log_coming(s))
-                cut(t);
+                cut_session(t);
         return SESSION_LOG_PAGES;
 }
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-static uint64_t look(struct session_truncation *t, uint64_t budget)
+/* Does one thing. Returns what took as long as so many looks at pages. */
+static uint64_t do_some(struct session_truncation *t, uint64_t budget)
 {
         if (t->is_lost && count_held(t) > 0)
-                return release(t, budget);
+                return let_go(t, budget);
         if (t->has_head)
                 return finish(t, budget);
         walk(t);
@@ -277,12 +283,13 @@ static uint64_t look(struct session_truncation *t, uint64_t budget)
 static void take_slice(struct session_truncation *t, uint64_t budget)
 {
         for (uint64_t n = 0; n < budget && (t->session || count_held(t) > 0);)
-                n += look(t, budget - n);
+                n += do_some(t, budget - n);
         if (!t->session && count_held(t) == 0)
-                end(t);
+                end_truncation(t);
 }
 
-static bool has_room(const struct sessions *all)
+/* May one more truncation begin in the namespace? */
+static bool may_begin(const struct sessions *all)
 {
         unsigned n = 0;
 
@@ -291,7 +298,7 @@ static bool has_room(const struct sessions *all)
         return n < TRUNCATIONS_MAX;
 }
 
-static int check(
+static int check_range(
         const struct session *s, uint64_t first_tokens, uint64_t last_tokens, struct detail *d)
 {
         if (first_tokens == 0 && last_tokens == 0)
@@ -306,7 +313,7 @@ static int check(
         if (s->truncation)
                 return detail_set(d, -EAGAIN,
                         "the session is being truncated: ask again when that is answered");
-        if (!has_room(s->ns->sessions))
+        if (!may_begin(s->ns->sessions))
                 return detail_set(d, -EAGAIN,
                         "%d sessions of namespace %s are being truncated, the most there may be: "
                         "ask again when some are answered",
@@ -314,7 +321,7 @@ static int check(
         return 0;
 }
 
-/* Room for all of the text, of which most may never be touched. 0 or -ENOMEM. */
+/* Takes memory for all pages of the text, most of which may never be touched. 0 or -ENOMEM. */
 static int make_room(struct session_truncation *t)
 {
         uint32_t n = t->at == PAGE_NONE ? 0 : ns_note(t->ns, t->at)->depth;
@@ -328,8 +335,8 @@ static int make_room(struct session_truncation *t)
         return 0;
 }
 
-/* What the range means for what there is. */
-static void measure(struct session_truncation *t, uint64_t first_tokens, uint64_t last_tokens)
+/* Finds out what the range means for the text that the session has. */
+static void measure_text(struct session_truncation *t, uint64_t first_tokens, uint64_t last_tokens)
 {
         const struct session *s = t->session;
         uint32_t tail = session_tail(s);
@@ -348,17 +355,18 @@ static void measure(struct session_truncation *t, uint64_t first_tokens, uint64_
                 t->has_head = true; /* nothing lies between */
 }
 
-static int begin(struct session_truncation *t, struct session *s, uint64_t first_tokens,
+/* As truncation_begin(), with a first slice of `budget` looks at pages. */
+static int begin_with(struct session_truncation *t, struct session *s, uint64_t first_tokens,
         uint64_t last_tokens, uint64_t budget, struct detail *d)
 {
-        int r = check(s, first_tokens, last_tokens, d);
+        int r = check_range(s, first_tokens, last_tokens, d);
 
         *t = (struct session_truncation){.ns = s->ns, .session = s};
         list_init(&t->link);
         chore_init(&t->chore);
         if (r < 0)
                 return r;
-        measure(t, first_tokens, last_tokens);
+        measure_text(t, first_tokens, last_tokens);
         r = make_room(t);
         if (r < 0)
                 return detail_set(d, r, "no memory for the pages of a session");
@@ -371,10 +379,10 @@ static int begin(struct session_truncation *t, struct session *s, uint64_t first
 int truncation_begin(struct session_truncation *t, struct session *s, uint64_t first_tokens,
         uint64_t last_tokens, struct detail *d)
 {
-        return begin(t, s, first_tokens, last_tokens, ns_store(s->ns)->drop_slice_pages, d);
+        return begin_with(t, s, first_tokens, last_tokens, ns_store(s->ns)->drop_slice_pages, d);
 }
 
-static bool work(struct chore *c, uint64_t budget)
+static bool work_truncation(struct chore *c, uint64_t budget)
 {
         struct session_truncation *t = container_of(c, struct session_truncation, chore);
 
@@ -398,14 +406,14 @@ void truncation_queue(struct session_truncation *t, struct session_truncation *t
                 to->session->truncation = to;
         chore_init(&to->chore);
         to->done = done;
-        to->chore.work = work;
+        to->chore.work = work_truncation;
         chore_queue(&to->chore, to->ns->tenant);
 }
 
 void truncation_cancel(struct session_truncation *t)
 {
         if (t->session)
-                leave(t, -ENOMEM);
+                leave_session(t, -ENOMEM);
         take_slice(t, UINT64_MAX);
 }
 
@@ -413,7 +421,7 @@ int session_truncate(struct session *s, uint64_t first_tokens, uint64_t last_tok
         uint64_t *ret_left, struct detail *d)
 {
         struct session_truncation t;
-        int r = begin(&t, s, first_tokens, last_tokens, UINT64_MAX, d);
+        int r = begin_with(&t, s, first_tokens, last_tokens, UINT64_MAX, d);
 
         if (r < 0)
                 return r;
@@ -435,7 +443,7 @@ void truncation_call_off(struct session *s, int why)
                 why == -EAGAIN ? "the session was published to while it was to be truncated, and "
                                  "isn't: ask again"
                                : "the session was dropped while it was to be truncated");
-        leave(t, why);
+        leave_session(t, why);
 }
 
 void truncations_page_goes(struct ns *ns, uint32_t page)
@@ -449,11 +457,11 @@ void truncations_page_goes(struct ns *ns, uint32_t page)
                         t->at = tree_parent(&ns->tree, page);
                         continue;
                 }
-                /* Windows that went now would free pages in the middle of what makes this one go.
-                 */
+                /* Where there is no room, no other window is lost for it: that would free pages
+                 * while this one is about to go. */
                 if (!sessions_may_have_room(ns, ns->sessions->n_room + 1))
-                        lose(t);
-                step(t);
+                        lose_window(t);
+                take_step(t);
         }
 }
 
@@ -478,7 +486,7 @@ void truncations_end(struct ns *ns)
         truncations_reset(ns->sessions);
         list_for_each_safe (t, &ns->sessions->truncations, struct session_truncation, link) {
                 chore_remove(&t->chore, ns->tenant);
-                end(t);
+                end_truncation(t);
                 t->done(t);
         }
 }
@@ -491,8 +499,8 @@ bool truncations_give_way(struct ns *ns, bool open)
                 if (count_held(t) == 0 || !(open || t->is_lost))
                         continue;
                 if (t->session)
-                        lose(t);
-                (void)release(t, most);
+                        lose_window(t);
+                (void)let_go(t, most);
                 return true;
         }
         return false;
@@ -512,7 +520,7 @@ uint64_t truncations_leave_set(struct extent_set *set, uint64_t *n_seen)
                 if (n == before)
                         continue;
                 if (t->session)
-                        lose(t);
+                        lose_window(t);
                 session_pages_leave_set(t->pages + t->first, count_held(t), set);
         }
         return n;

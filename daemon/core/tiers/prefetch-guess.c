@@ -273,7 +273,7 @@ static bool is_listed(const struct prefetching *p, const uint8_t key[KEY_BYTES])
 /* True: its pages are to come up. */
 static bool look_at(struct ns *ns, const struct session *s)
 {
-        uint32_t tail = session_end_page(s);
+        uint32_t tail = session_tail(s);
         struct prefetching *p = ns->prefetching;
 
         if (tail == PAGE_NONE || tier_of_page(&ns->geometry, tail) == TIER_DEVICE ||

@@ -7,6 +7,7 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session.h"
+#include "daemon/core/sessions/session-purge.h"
 #include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/administration/list-page.h"
 #include "daemon/server/objects/server.h"
@@ -26,7 +27,7 @@ static ProtobufCMessage *make_session(struct request *rq, void *object)
         Kvlease__V1__AdminSession *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
         uint64_t now_nsec = server_now(rq->server), idle_nsec;
         const struct session *s = object;
-        const struct ns *ns = session_ns(s);
+        const struct ns *ns = s->ns;
         struct session_info info;
 
         if (!row)

@@ -47,7 +47,7 @@ static int take_session(const struct ns *ns, const ProtobufCBinaryData *id,
                 return detail_set(d, -ENOENT,
                         "namespace %s has no such session: kvleasectl sessions lists them",
                         ns->name);
-        page = session_end_page(s);
+        page = session_tail(s);
         if (page == PAGE_NONE)
                 return detail_set(
                         d, -ENOENT, "nothing of the session is cached in namespace %s", ns->name);

@@ -7,6 +7,7 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session.h"
+#include "daemon/core/sessions/session-truncate.h"
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer.h"

@@ -5,7 +5,8 @@
 
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/sessions/session.h"
+#include "daemon/core/sessions/session-purge.h"
+#include "daemon/core/sessions/session-truncate.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"
