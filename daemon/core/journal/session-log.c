@@ -11,8 +11,8 @@
 #include "daemon/core/objects/store.h"
 #include "proto/status.h"
 
-/* Of what each record that is written does for a copy: sessions looked at, bytes written (and the
- * rest of a piece of SESSION_LOG_PAGES), bytes given back. Not tuned. */
+/* How much of a copy each record that is written does: sessions that are looked at, bytes that are
+ * written (and the rest of a piece of SESSION_LOG_PAGES), bytes that are given back. Not tuned. */
 #define COPY_SLOTS  64
 #define COPY_BYTES  4096
 #define PUNCH_BYTES (256 * 1024)
@@ -22,10 +22,10 @@ static struct session_log *log_of(const struct ns *ns)
         return &ns->sessions->log;
 }
 
-/* The most that a session's record has, without pages. */
+/* The most bytes of a session's record without pages. */
 #define PUT_BYTES (sizeof(struct session_put) + SESSION_ID_MAX)
 
-/* The most that can be live, bytes. */
+/* The most bytes of records that can be live. */
 static uint64_t most_live(const struct ns *ns)
 {
         return SESSIONS_MAX * PUT_BYTES + SESSION_WINDOWS_SHARE *
@@ -43,13 +43,14 @@ static uint64_t file_bytes_of(const struct ns *ns)
         return SESSION_LOG_HEAD + 2 * half_bytes_of(ns);
 }
 
-/* No less than is live. */
+/* Bytes of live records; never too few. */
 static uint64_t live_bytes(const struct sessions *all)
 {
         return all->n_live * PUT_BYTES + all->n_room * sizeof(struct session_log_page);
 }
 
-static unsigned current(const struct session_log *log)
+/* The half that counts: 0 or 1. */
+static unsigned current_half(const struct session_log *log)
 {
         return atomic_load_explicit(&log->head->half, memory_order_relaxed) & 1;
 }
@@ -66,11 +67,13 @@ static void set_tail(struct session_log *log, unsigned half, uint64_t tail)
         FAULT_POINT("session-log-after-tail");
 }
 
+/* Where in the file the half begins. */
 static uint64_t start_of(const struct session_log *log, unsigned half)
 {
         return SESSION_LOG_HEAD + half * log->head->half_bytes;
 }
 
+/* Where the next record of the half goes. */
 static void *at_tail(const struct session_log *log, unsigned half)
 {
         return (char *)log->head + start_of(log, half) + tail_of(log, half);
@@ -78,7 +81,7 @@ static void *at_tail(const struct session_log *log, unsigned half)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* Against damage, not against anybody: nobody else can write there. */
+/* The record's checksum. It finds damage; nobody but the daemon can write there. */
 static uint32_t sum_of(const struct session_record *r)
 {
         static const struct hash_seed seed = {1, 2};
@@ -86,8 +89,8 @@ static uint32_t sum_of(const struct session_record *r)
         return (uint32_t)hash_bytes(seed, &r->bytes, r->bytes - sizeof(r->sum));
 }
 
-/* What lies at the tail becomes part of the log. */
-static void commit(struct session_log *log, unsigned half, struct session_record *r)
+/* The record at the tail of the half becomes part of the log. */
+static void commit_record(struct session_log *log, unsigned half, struct session_record *r)
 {
         r->sum = sum_of(r);
         set_tail(log, half, tail_of(log, half) + r->bytes);
@@ -99,14 +102,15 @@ static struct session_log_page name_page(const struct ns *ns, uint32_t page)
                 page, page == PAGE_NONE ? 0 : (uint32_t)ns_page(ns, page)->generation};
 }
 
-/* The window, or what will be it: names of what is in it are written in pieces. */
+/* The pages of which the log is to have the names: the window, or what will be the window. */
 static const uint32_t *pages_of(const struct session *s, uint32_t *ret_n)
 {
         *ret_n = s->window.n_coming > 0 ? s->window.n_coming : s->window.n;
         return s->window.n_coming > 0 ? s->window.coming : s->window.pages;
 }
 
-/* Its pages that the half hasn't yet, at most so many. `id`: nor has it the session. */
+/* How many of its pages the half hasn't yet, but no more than `most`. `id`: the half hasn't the
+ * session at all. */
 static uint32_t count_new(const struct session *s, unsigned half, uint32_t most, bool id)
 {
         uint32_t n;
@@ -115,13 +119,15 @@ static uint32_t count_new(const struct session *s, unsigned half, uint32_t most,
         return MIN(n - (id ? 0 : s->logged.n_pages[half]), most);
 }
 
+/* The length of a record with n_pages pages. `id`: and with the id. */
 static uint64_t put_bytes(const struct session *s, uint32_t n_pages, bool id)
 {
         return sizeof(struct session_put) + (id ? session_put_id_bytes(s->id_len) : 0) +
                n_pages * sizeof(struct session_log_page);
 }
 
-/* With the n pages of its window from there on. */
+/* Writes a record of the session at the tail of the half, with n of its pages from `from` on. It
+ * isn't part of the log yet. */
 static struct session_record *write_put(struct session_log *log, unsigned half,
         const struct session *s, uint32_t from, uint32_t n, bool id)
 {
@@ -161,32 +167,35 @@ static struct session_record *write_put(struct session_log *log, unsigned half,
         return &r->record;
 }
 
-/* The half has the session as it is, with at most so many more of its pages. There is room. */
-static void put(struct session_log *log, unsigned half, struct session *s, uint32_t most, bool id)
+/* Writes a record of the session as it is, with no more than `most` of the pages that the half
+ * hasn't yet. There is room for it. */
+static void put_session(
+        struct session_log *log, unsigned half, struct session *s, uint32_t most, bool id)
 {
         uint32_t n = count_new(s, half, most, id);
 
         if (id)
                 s->logged.n_pages[half] = 0;
-        commit(log, half, write_put(log, half, s, s->logged.n_pages[half], n, id));
+        commit_record(log, half, write_put(log, half, s, s->logged.n_pages[half], n, id));
         s->logged.n_pages[half] += n;
 }
 
-static bool fits(const struct session_log *log, unsigned half, uint64_t bytes)
+/* Is there room for a record in the half? */
+static bool has_room_for(const struct session_log *log, unsigned half, uint64_t bytes)
 {
         return tail_of(log, half) + bytes <= log->limit_bytes;
 }
 
 /* ---- the other half -------------------------------------------------------------------------- */
 
-/* Of a half that nobody needs: its end, down to `to`. A failure (there is none that is known) costs
- * memory until the next copy. */
+/* Gives back the memory of the half that doesn't count, from its end down to `to`. A failure (none
+ * is known of) costs memory until the next copy. */
 static void give_back(struct session_log *log, uint64_t to)
 {
         uint64_t from = log->idle_bytes;
 
         FAULT_POINT("session-log-punch");
-        (void)fd_punch_hole(log->fd, start_of(log, !current(log)) + to, from - to);
+        (void)fd_punch_hole(log->fd, start_of(log, !current_half(log)) + to, from - to);
         log->idle_bytes = to;
 }
 
@@ -194,16 +203,16 @@ static void begin_copy(struct session_log *log)
 {
         if (log->idle_bytes > 0)
                 give_back(log, 0);
-        set_tail(log, !current(log), 0);
+        set_tail(log, !current_half(log), 0);
         log->copy_slot = 0;
         log->is_in_slot = false;
         log->is_copying = true;
 }
 
-/* The other half has all that is live. */
+/* The other half has all that is live, and is the one that counts from now on. */
 static void end_copy(struct session_log *log)
 {
-        unsigned half = current(log);
+        unsigned half = current_half(log);
 
         FAULT_POINT("session-log-before-flip");
         atomic_store_explicit(&log->head->half, !half, memory_order_release);
@@ -213,6 +222,7 @@ static void end_copy(struct session_log *log)
         log->n_copies++;
 }
 
+/* How long the next record of a session is that is being copied. */
 static uint64_t piece_bytes(const struct session_log *log, const struct session *s, unsigned half)
 {
         bool id = !log->is_in_slot;
@@ -220,22 +230,23 @@ static uint64_t piece_bytes(const struct session_log *log, const struct session 
         return put_bytes(s, count_new(s, half, log->piece_pages, id), id);
 }
 
-/* Of the session whose turn it is. */
+/* Writes the next record of the session whose turn it is to be copied. */
 static void copy_piece(struct session_log *log, struct session *s, unsigned half)
 {
         uint32_t n;
 
-        put(log, half, s, log->piece_pages, !log->is_in_slot);
+        put_session(log, half, s, log->piece_pages, !log->is_in_slot);
         (void)pages_of(s, &n);
         log->is_in_slot = s->logged.n_pages[half] < n;
         log->copy_slot += !log->is_in_slot;
         FAULT_POINT("session-log-copied");
 }
 
+/* Goes on with the copy, past so many slots at most, and until so many bytes are written. */
 static void copy_some(struct sessions *all, uint64_t slots, uint64_t bytes)
 {
         struct session_log *log = &all->log;
-        unsigned half = !current(log);
+        unsigned half = !current_half(log);
         uint64_t before = tail_of(log, half);
 
         for (; slots > 0 && log->copy_slot < all->n_slots; slots--) {
@@ -246,8 +257,8 @@ static void copy_some(struct sessions *all, uint64_t slots, uint64_t bytes)
                         log->copy_slot++;
                         continue;
                 }
-                if (!fits(log, half, piece_bytes(log, s, half))) {
-                        begin_copy(log); /* what was repeated is too much */
+                if (!has_room_for(log, half, piece_bytes(log, s, half))) {
+                        begin_copy(log); /* records that went to both halves took its room */
                         slots = bytes = UINT64_MAX;
                         before = 0;
                         continue;
@@ -260,15 +271,16 @@ static void copy_some(struct sessions *all, uint64_t slots, uint64_t bytes)
                 end_copy(log);
 }
 
-/* All of it. It fits: a half has room for three times what can be live. */
+/* Copies all that is live at once. A half has room for three times as much. */
 static void copy_all(struct sessions *all)
 {
         begin_copy(&all->log);
         copy_some(all, UINT64_MAX, UINT64_MAX);
 }
 
-/* Before each record, so that what is copied is what was before it, or with it. */
-static void work(struct sessions *all)
+/* Does some of the work that is spread over records: copying, or giving memory back. It comes
+ * before a record, so that the copy has what was before the record, or what the record says. */
+static void do_some_work(struct sessions *all)
 {
         struct session_log *log = &all->log;
         uint64_t limit = MAX((uint64_t)SESSION_LOG_SMALL, 2 * live_bytes(all));
@@ -277,28 +289,28 @@ static void work(struct sessions *all)
                 copy_some(all, COPY_SLOTS, COPY_BYTES);
         else if (log->idle_bytes > 0)
                 give_back(log, log->idle_bytes - MIN(log->idle_bytes, (uint64_t)PUNCH_BYTES));
-        else if (tail_of(log, current(log)) > limit)
+        else if (tail_of(log, current_half(log)) > limit)
                 begin_copy(log);
 }
 
-/* There will be room for a record, in both halves. */
-static void make_room(struct sessions *all, uint64_t bytes)
+/* Makes room for a record in both halves. */
+static void make_room_for(struct sessions *all, uint64_t bytes)
 {
         struct session_log *log = &all->log;
 
-        if (!fits(log, current(log), bytes) ||
-                (log->is_copying && !fits(log, !current(log), bytes)))
+        if (!has_room_for(log, current_half(log), bytes) ||
+                (log->is_copying && !has_room_for(log, !current_half(log), bytes)))
                 copy_all(all);
 }
 
-/* A record that was written is in the other half, too. */
-static void repeat(struct session_log *log, const struct session_record *r)
+/* Writes a record that was written to the other half, too. */
+static void repeat_record(struct session_log *log, const struct session_record *r)
 {
-        unsigned half = !current(log);
+        unsigned half = !current_half(log);
         void *copy = at_tail(log, half);
 
         memcpy(copy, r, r->bytes);
-        commit(log, half, copy);
+        commit_record(log, half, copy);
 }
 
 /* ---- what is written ------------------------------------------------------------------------- */
@@ -308,14 +320,16 @@ static bool is_off(const struct ns *ns)
         return !log_of(ns)->head;
 }
 
+/* Has the other half the session of the slot already? */
 static bool was_copied(const struct session_log *log, uint32_t slot)
 {
         return log->is_copying && slot < log->copy_slot;
 }
 
+/* The room that a record of the session needs, with no more than `most` new pages. */
 static uint64_t room_for(const struct session_log *log, const struct session *s, uint32_t most)
 {
-        unsigned half = current(log);
+        unsigned half = current_half(log);
         bool id = !s->logged.is_there;
         uint32_t n = count_new(s, half, most, id);
 
@@ -331,11 +345,12 @@ void session_log_put(struct session *s)
 
         if (is_off(s->ns))
                 return;
-        work(s->ns->sessions);
-        make_room(s->ns->sessions, room_for(log, s, most));
-        put(log, current(log), s, most, !s->logged.is_there);
-        if (was_copied(log, s->slot)) /* one that is being copied is what it is by its last piece */
-                put(log, !current(log), s, most, !s->logged.is_there);
+        do_some_work(s->ns->sessions);
+        make_room_for(s->ns->sessions, room_for(log, s, most));
+        put_session(log, current_half(log), s, most, !s->logged.is_there);
+        /* A session that is being copied is what it is now by its last piece. */
+        if (was_copied(log, s->slot))
+                put_session(log, !current_half(log), s, most, !s->logged.is_there);
         s->logged.is_there = true;
         s->logged.used_nsec = s->used_nsec;
 }
@@ -346,9 +361,9 @@ bool session_log_coming(struct session *s)
 
         if (is_off(s->ns))
                 return true;
-        if (s->window.n_coming > s->logged.n_pages[current(log)] + log->piece_pages)
+        if (s->window.n_coming > s->logged.n_pages[current_half(log)] + log->piece_pages)
                 session_log_put(s);
-        return s->window.n_coming <= s->logged.n_pages[current(log)] + log->piece_pages;
+        return s->window.n_coming <= s->logged.n_pages[current_half(log)] + log->piece_pages;
 }
 
 void session_log_used(struct session *s)
@@ -364,17 +379,17 @@ void session_log_moved(struct ns *ns, uint32_t from, uint32_t to)
 
         if (is_off(ns))
                 return;
-        work(ns->sessions);
-        make_room(ns->sessions, sizeof(*r));
-        r = at_tail(log, current(log));
+        do_some_work(ns->sessions);
+        make_room_for(ns->sessions, sizeof(*r));
+        r = at_tail(log, current_half(log));
         *r = (struct session_moved){
                 .record = {.bytes = sizeof(*r), .type = SESSION_RECORD_MOVED},
                 .from = name_page(ns, from),
                 .to = name_page(ns, to),
         };
-        commit(log, current(log), &r->record);
+        commit_record(log, current_half(log), &r->record);
         if (log->is_copying)
-                repeat(log, &r->record);
+                repeat_record(log, &r->record);
 }
 
 void session_log_gone(const struct session *s)
@@ -384,14 +399,14 @@ void session_log_gone(const struct session *s)
 
         if (is_off(s->ns) || !s->logged.is_there)
                 return;
-        work(s->ns->sessions);
-        make_room(s->ns->sessions, sizeof(*r));
-        r = at_tail(log, current(log));
+        do_some_work(s->ns->sessions);
+        make_room_for(s->ns->sessions, sizeof(*r));
+        r = at_tail(log, current_half(log));
         *r = (struct session_record){
                 .bytes = sizeof(*r), .type = SESSION_RECORD_GONE, .slot = s->slot};
-        commit(log, current(log), r);
+        commit_record(log, current_half(log), r);
         if (was_copied(log, s->slot) || (log->is_in_slot && s->slot == log->copy_slot))
-                repeat(log, r);
+                repeat_record(log, r);
 }
 
 void session_log_forget(const struct session *s)
@@ -420,8 +435,8 @@ void session_log_rewrite(struct ns *ns)
 
 /* ---- the memory ------------------------------------------------------------------------------ */
 
-/* Mapped, with the fd taken; -errno. */
-static int map(struct session_log *log, int fd, uint64_t bytes)
+/* Maps the log, and takes the fd. 0 or -errno. */
+static int map_log(struct session_log *log, int fd, uint64_t bytes)
 {
         void *base = memory_map(fd, bytes);
 
@@ -434,7 +449,8 @@ static int map(struct session_log *log, int fd, uint64_t bytes)
         return 0;
 }
 
-static void unmap(struct session_log *log, uint64_t bytes)
+/* Unmaps the log, and closes its fd. It is off from now on. */
+static void unmap_log(struct session_log *log, uint64_t bytes)
 {
         (void)munmap(log->head, bytes);
         log->fd = fd_close(log->fd);
@@ -451,7 +467,7 @@ int session_log_open(struct ns *ns, struct detail *d)
         if (!keep_is_on(&ns_store(ns)->keep))
                 return 0;
         fd = memfd_create_sized("kvlease-sessions", bytes);
-        r = fd < 0 ? fd : map(log, fd, bytes);
+        r = fd < 0 ? fd : map_log(log, fd, bytes);
         if (r < 0)
                 return detail_set(d, r, "no log for the sessions of namespace %s: %s", ns->name,
                         status_text(r));
@@ -464,7 +480,7 @@ int session_log_open(struct ns *ns, struct detail *d)
         FAULT_POINT("session-log-before-keep");
         r = keep_add(&ns_store(ns)->keep, KEEP_SESSIONS, ns->records.number, log->fd, d);
         if (r < 0)
-                unmap(log, bytes);
+                unmap_log(log, bytes);
         FAULT_POINT("session-log-after-keep");
         return r;
 }
@@ -473,7 +489,7 @@ void session_log_close(struct ns *ns)
 {
         if (is_off(ns))
                 return;
-        unmap(log_of(ns), file_bytes_of(ns));
+        unmap_log(log_of(ns), file_bytes_of(ns));
 }
 
 static bool head_is_right(const struct ns *ns, const struct session_log_head *h)
@@ -496,12 +512,12 @@ int session_log_map(struct ns *ns, int fd)
                 return -errno;
         if ((uint64_t)st.st_size != bytes)
                 return -EBADMSG;
-        r = map(log, fd, bytes);
+        r = map_log(log, fd, bytes);
         if (r < 0)
                 return r;
         if (!head_is_right(ns, log->head)) {
                 log->fd = -1;
-                unmap(log, bytes);
+                unmap_log(log, bytes);
                 return -EBADMSG;
         }
         log->limit_bytes = log->head->half_bytes;
@@ -512,7 +528,7 @@ int session_log_map(struct ns *ns, int fd)
 const struct session_record *session_log_next(
         const struct session_log *log, uint64_t *offset, bool *ret_damaged)
 {
-        unsigned half = current(log);
+        unsigned half = current_half(log);
         uint64_t left = tail_of(log, half) - *offset;
         const void *at = (const char *)log->head + start_of(log, half) + *offset;
         const struct session_record *r = at;

@@ -1,40 +1,47 @@
 /*
- * The sessions of a namespace, written down for the daemon that comes after this one: a log in a
- * private memfd (KEEP_SESSIONS), made with the namespace's first session where store.keep is on.
- * Where it is off there is none, and every call here does nothing. Loop thread only.
+ * The log that the sessions of a namespace survive a restart by. It lies in a private memfd that is
+ * kept for the daemon that comes after this one (KEEP_SESSIONS), and is made with the namespace's
+ * first session, where store.keep is on. Where that is off there is no log, and every call here
+ * does nothing. Loop thread only.
  *
  *   head | half 0 | half 1
  *
- * One half counts, which one the head says. A record is written beyond that half's tail and is
- * there once the tail says so: one store. When the half has more than twice what is live, what is
- * live is copied into the other one, a few sessions with each record that is written (records of
- * what is copied already go to both); then one store of the head makes that the half that counts,
- * and the memory of the first is given back. So a kill at any instruction leaves one whole log.
+ * The head says which half counts. A record is written beyond that half's tail, and is part of the
+ * log once the tail says so, which takes one store. When the half has more than twice the bytes
+ * that are live, what is live is copied into the other half: a few sessions with each record that
+ * is written. Records of sessions that were copied already go to both halves meanwhile. Then one
+ * store into the head makes the other half the one that counts, and the memory of the first one is
+ * given back. So a kill at any instruction leaves one whole log.
  *
- * A session's record has all that is known of it, but for its window, of which it has what changed.
- * A long window that a truncation makes is written before it is one, in pieces, by records of a
- * session that isn't truncated yet: whoever reads them ignores its window. The record that says
- * that it is has the rest of it. Where sessions end is written once for all of them: the page goes,
- * and its parent is the end. No record is needed for the end of all sessions of a namespace: they
- * are of its former epoch.
+ * A session's record has all that is known of the session, but for its window, of which it has what
+ * has changed. The long window that a truncation makes is written in pieces before it is the
+ * window, by records that say that the session isn't truncated yet: whoever reads these ignores the
+ * window. The record that says that the session is truncated has the rest of it. Where a page goes
+ * at which sessions end, one record says for all of them that they end at its parent. When all
+ * sessions of a namespace end no record is needed: they are of the namespace's former epoch.
  *
- * The log and the pages' records may differ by the one operation that a kill ended. What is in the
- * log is right with the pages as they were before it and after it:
+ * The log and the pages' records may differ by the one operation that a kill ended. The log is
+ * right both with the pages as they were before the operation and with the pages as they are after
+ * it:
  *
- *   published   page first, then the session. Between: a cached page that the session doesn't end
- *               at, or one that only its window would hold, which recovery frees. Nobody was told
- *               of it.
- *   page goes   log first. Between: the page is still there; the session ends at it, because what
- *               is cached goes before what the log says of it having gone.
- *   page moves  log first. Whichever of the two pages is there is the end.
- *   window      some of the pages that leave it are let go first, from either end of it, the rest
- *               after it. Between: its first or last pages aren't there; it is what is left. After
- *               it: pages that nobody holds any more, which recovery frees.
- *   dropped     log first. Between: pages that are only cached, or that recovery frees.
+ *   published   The page is written first, then the session. Between: there is a cached page that
+ *               the session doesn't end at, or one that only its window would hold, which recovery
+ *               frees. Nobody was told of it.
+ *   page goes   The log is written first. Between: the page is still there, and the session ends at
+ *               it, because a page that is cached counts for more than what the log says of it
+ *               having gone.
+ *   page moves  The log is written first. Whichever of the two pages is there is the session's end.
+ *   window      Some of the pages that leave it are let go of before the log is written, at either
+ *               end of the window, the rest after that. Between: its first or last pages aren't
+ *               there; the window is what is left. Afterwards there may be pages that nobody holds
+ *               any more, which recovery frees.
+ *   dropped     The log is written first. Between: there are pages that are only cached, or that
+ *               recovery frees.
  *
- * Bounds, bytes: a half has at most max(64 KiB, twice what is live) when a copy begins, and room
- * for three times the most that can be live; a copy that would need more is begun anew and finished
- * at once. What is live: a session is 104 bytes, its id, and 8 for each page of its window.
+ * How large it is: when a copy begins, a half has at most 64 KiB, or twice the bytes that are live
+ * where that is more. It has room for three times the most that can be live; a copy that would need
+ * more is begun anew, and finished at once. A session that is live takes 104 bytes, its id, and 8
+ * bytes for each page of its window.
  */
 #ifndef KVL_CORE_SESSION_LOG_H
 #define KVL_CORE_SESSION_LOG_H
@@ -50,51 +57,53 @@
 #define SESSION_LOG_HEAD    4096        /* bytes: a memory page of its own */
 #define SESSION_LOG_SMALL   (64 * 1024) /* nothing is copied before; not tuned */
 
-/* Of a long window, that are written at a time: 4 KiB. Not tuned. */
+/* How many pages of a long window are written at a time: 4 KiB. Not tuned. */
 #define SESSION_LOG_PAGES UINT32_C(512)
 
-/* That a session is used is written down so often. Not tuned. */
+/* That a session was used is written down again after so long. Not tuned. */
 #define SESSION_LOG_USED_NSEC UINT64_C(1000000000)
 
 struct session_log_head {
         uint64_t magic;
         uint32_t version, capacity_pages;
         uint64_t half_bytes;
-        _Atomic uint64_t half;     /* that counts: 0 or 1 */
+        _Atomic uint64_t half;     /* the one that counts: 0 or 1 */
         _Atomic uint64_t tails[2]; /* where each half ends */
 };
 
 enum session_record_type {
         SESSION_RECORD_PUT = 1, /* struct session_put */
         SESSION_RECORD_MOVED,   /* struct session_moved */
-        SESSION_RECORD_GONE,    /* of the slot; the head is all of it */
+        SESSION_RECORD_GONE,    /* the slot has no session; the head is all of the record */
 };
 
 struct session_record {
-        uint32_t sum;   /* of all that follows */
-        uint32_t bytes; /* of all of it; a multiple of 8 */
+        uint32_t sum;   /* of all of the record that follows */
+        uint32_t bytes; /* the length of the whole record; a multiple of 8 */
         uint32_t type;
         uint32_t slot;
 };
 
-/* A page with what it has in it. */
+/* A page, and what is in it. */
 struct session_log_page {
         uint32_t page;       /* PAGE_NONE: none */
         uint32_t generation; /* low 32 bits */
 };
 
-/* Then the id, in whole words, and n_pages times struct session_log_page. */
+/* The record of a session. Its id follows, in whole words, then n_pages times struct
+ * session_log_page. */
 struct session_put {
         struct session_record record;
         struct session_log_page tail;
-        uint64_t epoch; /* of the namespace when it was made */
+        uint64_t epoch; /* the namespace's when the session was made */
         uint64_t n_tokens, head_tokens, window_token;
         uint64_t used_nsec, expire_nsec, returns_nsec;
-        uint64_t window_first; /* place of the window's first page, counted from the first one that
-                                  it ever had */
-        uint64_t pages_first;  /* place of the first page here: those from there on are these */
+        uint64_t window_first; /* the place of the window's first page, counted from the first page
+                                  that was ever in the window */
+        uint64_t pages_first;  /* the place of the first page of this record. The window has these
+                                  pages from there on, whatever was there before */
         uint32_t n_pages;
-        uint16_t id_len; /* > 0: the session is made */
+        uint16_t id_len; /* > 0: the record is the first one of the session */
         uint8_t hint, is_truncated;
 };
 
@@ -104,46 +113,50 @@ struct session_moved {
         struct session_log_page from, to;
 };
 
-/* With the first session. 0; -EMFILE, -ENOMEM, another -errno with the sentence: it is off. */
+/* Makes the log, with the first session of the namespace. 0: it is there, or store.keep is off;
+ * -EMFILE, -ENOMEM or another -errno with the sentence: there is none. */
 int session_log_open(struct ns *ns, struct detail *d);
 
-/* The process' own; what is kept stays, until the namespace's records end (records.h). */
+/* This process has the log no longer. What is kept of it stays until the namespace's records end
+ * (records.h). */
 void session_log_close(struct ns *ns);
 
-/* All that is known of the session, as it is. O(1), and what was added to its window; of what will
- * be its window (session.coming) SESSION_LOG_PAGES at most. */
+/* Writes down all that is known of the session. Takes O(1), and what was added to the window; of
+ * what will be the window (session_window.coming) SESSION_LOG_PAGES pages at most are written. */
 void session_log_put(struct session *s);
 
-/* Some of what will be its window is written down. True: once that is its window, one record will
- * say so. */
+/* Writes down some of what will be the window. True: so little is left that one record will have
+ * the rest, and say that it is the window. */
 bool session_log_coming(struct session *s);
 
-/* It was used; nothing else has changed. */
+/* The session was used, and nothing else of it has changed. Not every use is written. */
 void session_log_used(struct session *s);
 
-/* Sessions that ended at `from` end at `to`. Before `from` goes. */
+/* Sessions that ended at `from` end at `to`. Called before `from` goes. */
 void session_log_moved(struct ns *ns, uint32_t from, uint32_t to);
 
-/* The session is gone. Before anything of it is. */
+/* The session is gone. Called before anything of it is. */
 void session_log_gone(const struct session *s);
 
-/* Its slot is free, and may be another session's. */
+/* The session's slot is free, and may be another session's next. */
 void session_log_forget(const struct session *s);
 
-/* The live sessions are all that is in it, at once. For recovery. */
+/* Writes the log anew: it has the live sessions and nothing else. For recovery. */
 void session_log_rewrite(struct ns *ns);
 
-/* ---- of who reads it ------------------------------------------------------------------------- */
+/* ---- for who reads it ------------------------------------------------------------------------ */
 
-/* Takes fd, on success only. -EBADMSG: it is no log of this namespace's; another -errno. */
+/* Maps the log of the daemon before this one. Takes fd, on success only. 0; -EBADMSG: it is no log
+ * of this namespace's; another -errno. */
 int session_log_map(struct ns *ns, int fd);
 
-/* The record at *offset of the half that counts, which goes on to the next; NULL: the end, where
- * *ret_damaged where that comes too early. Its length and sum are right; nothing else is known. */
+/* The record at *offset of the half that counts, borrowed; *offset goes on to the next one. Its
+ * length and its sum are right, and nothing else is known of it. NULL: the log ends there;
+ * *ret_damaged: it ends too early. */
 const struct session_record *session_log_next(
         const struct session_log *log, uint64_t *offset, bool *ret_damaged);
 
-/* The id, and the pages. */
+/* The id and the pages that follow a record. */
 static inline const uint8_t *session_put_id(const struct session_put *r)
 {
         return (const uint8_t *)(r + 1);

@@ -12,10 +12,10 @@
 #include "daemon/core/sessions/session-restore.h"
 #include "daemon/core/sessions/session.h"
 
-/* What the log says of a slot. */
+/* What the log says of the session in a slot. */
 struct replayed {
         bool is_there;
-        struct session_put put; /* the last one */
+        struct session_put put; /* its last record */
         uint8_t id[SESSION_ID_MAX];
         uint32_t id_len;
         struct session_log_page *window; /* owned */
@@ -23,17 +23,19 @@ struct replayed {
         uint64_t window_first; /* place of its first page */
 };
 
+/* A log that is read, and the sessions that are made of it. */
 struct replay {
         struct ns *ns;
         struct replayed *slots; /* owned */
         uint32_t n_slots;
-        struct map moved;    /* where sessions end that ended at a page; both as words */
+        struct map moved; /* page -> the page where sessions end that ended there; see word_of() */
         uint32_t n_sessions; /* that were made */
         bool is_damaged;
 };
 
 /* ---- what the log says ----------------------------------------------------------------------- */
 
+/* A name as a key or a value of a map, and back. */
 static uint64_t word_of(struct session_log_page p)
 {
         return (uint64_t)p.generation << 32 | p.page;
@@ -44,7 +46,7 @@ static struct session_log_page page_of(uint64_t word)
         return (struct session_log_page){(uint32_t)word, (uint32_t)(word >> 32)};
 }
 
-/* NULL: no memory. */
+/* What is known of a slot; the array grows for it. NULL: no memory. */
 static struct replayed *get_slot(struct replay *r, uint32_t slot)
 {
         uint32_t n = MAX(r->n_slots, 64u);
@@ -63,14 +65,15 @@ static struct replayed *get_slot(struct replay *r, uint32_t slot)
         return &slots[slot];
 }
 
-static void forget(struct replayed *s)
+/* The slot has no session (any more). */
+static void forget_slot(struct replayed *s)
 {
         free(s->window);
         *s = (struct replayed){0};
 }
 
-/* The first n pages of its window go, or those after the first n. */
-static void shift(struct replayed *s, uint64_t n)
+/* The first n pages leave the window. */
+static void shift_window(struct replayed *s, uint64_t n)
 {
         n = MIN(n, (uint64_t)s->n_window);
         if (n == 0)
@@ -79,7 +82,8 @@ static void shift(struct replayed *s, uint64_t n)
         memmove(s->window, s->window + n, s->n_window * sizeof(*s->window));
 }
 
-static void cut(struct replayed *s, uint64_t n)
+/* Only the first n pages stay in the window. */
+static void cut_window(struct replayed *s, uint64_t n)
 {
         s->n_window = (uint32_t)MIN(n, (uint64_t)s->n_window);
 }
@@ -104,7 +108,8 @@ static int add_pages(struct replayed *s, const struct session_log_page *pages, u
         return 0;
 }
 
-/* 0; -EBADMSG: it doesn't go with what is there; -ENOMEM. */
+/* The record says what has changed in the window. 0; -EBADMSG: it can't follow the records before
+ * it; -ENOMEM. */
 static int replay_window(struct replayed *s, const struct session_put *p)
 {
         uint64_t end;
@@ -115,12 +120,13 @@ static int replay_window(struct replayed *s, const struct session_put *p)
         if (p->window_first < s->window_first || p->pages_first < p->window_first ||
                 p->pages_first > MAX(end, p->window_first))
                 return -EBADMSG;
-        cut(s, p->pages_first - s->window_first);
-        shift(s, p->window_first - s->window_first);
+        cut_window(s, p->pages_first - s->window_first);
+        shift_window(s, p->window_first - s->window_first);
         s->window_first = p->window_first;
         return add_pages(s, session_put_pages(p), p->n_pages);
 }
 
+/* Are the lengths in the record what they can be? */
 static bool put_is_right(const struct replay *r, const struct session_put *p)
 {
         uint64_t bytes = sizeof(*p);
@@ -140,7 +146,7 @@ static int replay_put(struct replay *r, const struct session_put *p)
         if (!s)
                 return put_is_right(r, p) ? -ENOMEM : -EBADMSG;
         if (p->id_len > 0) {
-                forget(s);
+                forget_slot(s);
                 s->is_there = true;
                 s->id_len = p->id_len;
                 memcpy(s->id, session_put_id(p), p->id_len);
@@ -164,7 +170,7 @@ static int replay_gone(struct replay *r, const struct session_record *record)
 {
         if (record->bytes != sizeof(*record) || record->slot >= r->n_slots)
                 return -EBADMSG;
-        forget(&r->slots[record->slot]);
+        forget_slot(&r->slots[record->slot]);
         return 0;
 }
 
@@ -184,7 +190,7 @@ static int replay_one(struct replay *r, const struct session_record *record)
         }
 }
 
-/* Up to the first record that is damaged. 0 or -ENOMEM. */
+/* Reads the log up to its end, or to the first record that is damaged. 0 or -ENOMEM. */
 static int replay_all(struct replay *r)
 {
         const struct session_record *record;
@@ -205,7 +211,7 @@ static int replay_all(struct replay *r)
 
 /* ---- what is there of it --------------------------------------------------------------------- */
 
-/* NULL: something else is in it. */
+/* The record of the page with this name. NULL: something else is in it now. */
 static const struct page *find_page(const struct ns *ns, struct session_log_page name)
 {
         const struct page *p = ns_page(ns, name.page);
@@ -221,16 +227,17 @@ static bool is_in_tree(const struct ns *ns, struct session_log_page name)
         return p && p->state == PAGE_SEALED && tree_has(&ns->tree, name.page);
 }
 
-/* What it moved to; NULL: it didn't. */
+/* Where sessions end that ended at the page of this name. NULL: no record says so. */
 static uint64_t *next_of(const struct replay *r, struct session_log_page name)
 {
         return name.page == PAGE_NONE ? NULL : map_find(&r->moved, word_of(name));
 }
 
 /*
- * Where a session ends whose end was this page. What is there comes before what the log says. Every
- * page on the way gets the answer, so that all sessions together cost no more than there are
- * records; and no more steps are taken than that, should the log go in circles.
+ * Where a session ends whose end was this page: at the first page on its way that is in the tree,
+ * for what is there counts for more than what the log says of it having gone. Every page on the way
+ * gets the answer, so that all sessions together cost no more than there are records; and no more
+ * steps are taken than there are records, should the log go in circles.
  */
 static struct session_log_page find_end(const struct replay *r, struct session_log_page name)
 {
@@ -258,17 +265,20 @@ static struct session_log_page find_end(const struct replay *r, struct session_l
         return end;
 }
 
+/* May the window have this page next, after one that ends at end_token? */
 static bool may_hold(const struct ns *ns, struct session_log_page name, uint64_t end_token)
 {
         const struct page *p = find_page(ns, name);
 
-        /* Positions that went beyond 32 bits began anew from 0 once. */
+        /* Of a text that once went beyond 32 bits, positions began anew from 0: a page would end
+         * before its own beginning. */
         return p && (p->state == PAGE_SEALED || p->state == PAGE_DETACHED) &&
                ns_page(ns, name.page)->end_token > end_token &&
                ns_page(ns, name.page)->end_token >= p->tokens;
 }
 
-/* Pages that others let go at either end aren't there. */
+/* The session gets the window that the log has, without the pages at either end that were let go of
+ * before the log said so. */
 static void restore_window(struct replay *r, struct session *s, const struct replayed *from)
 {
         struct ns *ns = r->ns;
@@ -282,7 +292,7 @@ static void restore_window(struct replay *r, struct session *s, const struct rep
                 return;
         s->window.pages = malloc((from->n_window - first) * sizeof(*s->window.pages));
         if (!s->window.pages)
-                return; /* it is lost, as where memory is needed */
+                return; /* the window is lost, as windows are where memory is needed */
         s->window.room = from->n_window - first;
         all->n_room += s->window.room;
         s->window.token = ns_page(ns, from->window[first].page)->end_token -
@@ -296,22 +306,24 @@ static void restore_window(struct replay *r, struct session *s, const struct rep
         s->window.n = n;
 }
 
-static uint64_t at_most(uint64_t tokens)
+/* A position that the log has, within what there can be. */
+static uint64_t bound_tokens(uint64_t tokens)
 {
         return MIN(tokens, (uint64_t)TEXT_TOKENS_MAX);
 }
 
-/* No less than there is. */
+/* The text is no shorter than what is there of it. */
 static void restore_tokens(struct session *s, const struct session_put *p)
 {
         uint32_t tail = session_tail(s);
         uint64_t head = tail == PAGE_NONE ? 0 : ns_page(s->ns, tail)->end_token;
 
-        s->head_tokens = s->is_truncated ? MAX(at_most(p->head_tokens), head) : 0;
-        s->n_tokens = MAX(at_most(p->n_tokens), s->is_truncated ? session_window_end(s) : head);
+        s->head_tokens = s->is_truncated ? MAX(bound_tokens(p->head_tokens), head) : 0;
+        s->n_tokens =
+                MAX(bound_tokens(p->n_tokens), s->is_truncated ? session_window_end(s) : head);
 }
 
-static void restore(struct replay *r, struct session *s, const struct replayed *from)
+static void restore_session(struct replay *r, struct session *s, const struct replayed *from)
 {
         const struct session_put *p = &from->put;
         struct session_log_page end = find_end(r, p->tail);
@@ -322,7 +334,7 @@ static void restore(struct replay *r, struct session *s, const struct replayed *
         s->hint = p->hint <= EVICT_HINT_RETURNS ? (enum evict_hint)p->hint : EVICT_HINT_UNKNOWN;
         s->returns_nsec = p->returns_nsec;
         s->is_truncated = p->is_truncated == 1;
-        s->window.token = at_most(p->window_token);
+        s->window.token = bound_tokens(p->window_token);
         session_end_at(s, end.page);
         restore_window(r, s, from);
         restore_tokens(s, p);
@@ -331,8 +343,9 @@ static void restore(struct replay *r, struct session *s, const struct replayed *
         r->n_sessions++;
 }
 
-/* Of another epoch: an invalidation ended it. The rest is what no log of ours has. */
-static bool may_be(const struct ns *ns, const struct replayed *s)
+/* Is there to be a session for the slot? Not where an invalidation ended it: its epoch is another
+ * one then. What else is asked for holds in every log that a daemon has written. */
+static bool may_restore(const struct ns *ns, const struct replayed *s)
 {
         return s->is_there && s->put.epoch == ns->epoch && ns->sessions->n_live < SESSIONS_MAX &&
                !session_find(ns, s->id, s->id_len);
@@ -345,7 +358,8 @@ static int compare_use(const void *a, const void *b)
         return ((*x)->used_nsec > (*y)->used_nsec) - ((*x)->used_nsec < (*y)->used_nsec);
 }
 
-/* In the order in which they give way. 0 or -ENOMEM. */
+/* Puts windows into the list of those that go where memory is needed, the least recently used
+ * first. 0 or -ENOMEM. */
 static int link_windows(struct sessions *all)
 {
         struct session **order = malloc(MAX(all->n_slots, 1u) * sizeof(struct session *));
@@ -363,6 +377,7 @@ static int link_windows(struct sessions *all)
         return 0;
 }
 
+/* 0 or -ENOMEM. */
 static int restore_all(struct replay *r)
 {
         struct ns *ns = r->ns;
@@ -371,17 +386,18 @@ static int restore_all(struct replay *r)
                 const struct replayed *from = &r->slots[i];
                 struct session *s;
 
-                if (!may_be(ns, from))
+                if (!may_restore(ns, from))
                         continue;
                 s = session_make(ns, from->id, from->id_len);
                 if (!s)
                         return -ENOMEM;
-                restore(r, s, from);
+                restore_session(r, s, from);
         }
         return link_windows(ns->sessions);
 }
 
-static int recover(struct ns *ns, struct sessions_recovered *found)
+/* 0 with *found; -ENOMEM: some sessions may be there. */
+static int recover_from_log(struct ns *ns, struct sessions_recovered *found)
 {
         struct replay r = {.ns = ns};
         int code;
@@ -391,15 +407,15 @@ static int recover(struct ns *ns, struct sessions_recovered *found)
         if (code == 0)
                 code = restore_all(&r);
         for (uint32_t i = 0; i < r.n_slots; i++)
-                forget(&r.slots[i]);
+                forget_slot(&r.slots[i]);
         free(r.slots);
         map_deinit(&r.moved);
         *found = (struct sessions_recovered){true, r.is_damaged, r.n_sessions};
         return code;
 }
 
-/* For want of memory there are none, and pages know of none. Who else holds these isn't known yet:
- * none is freed here. */
+/* Pages are made to know of no session, because there isn't the memory to restore them all. None of
+ * the pages is freed here: it isn't known yet who else holds one. */
 static void forget_all(struct sessions *all)
 {
         for (uint32_t i = 0; i < all->n_slots; i++) {
@@ -413,7 +429,7 @@ static void forget_all(struct sessions *all)
         }
 }
 
-/* The log is of no use. */
+/* Nothing can be made of the log: it is no longer kept. */
 static void drop_log(struct ns *ns)
 {
         keep_drop(&ns_store(ns)->keep, KEEP_SESSIONS, ns->records.number);
@@ -433,7 +449,7 @@ struct sessions_recovered sessions_recover(struct ns *ns)
                 drop_log(ns);
                 return nothing;
         }
-        if (recover(ns, &found) == 0) {
+        if (recover_from_log(ns, &found) == 0) {
                 session_log_rewrite(ns);
                 return found;
         }
