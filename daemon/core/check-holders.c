@@ -28,7 +28,7 @@ int check_sum_pins(struct checker *c, const struct attach *a, uint64_t *n_pins)
 
 int check_mapped(struct checker *c)
 {
-        const struct list_link *lists[] = {&c->ns->attachments, &c->ns->closing};
+        const struct list_link *lists[] = {&c->ns->clients.attachments, &c->ns->clients.closing};
         uint64_t n_mapped = 0, n_entries = 0;
         struct map_slot slot;
 
@@ -55,7 +55,7 @@ int check_mapped(struct checker *c)
 /* A page that was given back waits for somebody. */
 static bool is_waited_for(const struct checker *c, const struct grants *g, uint32_t page)
 {
-        list_for_each (a, &c->ns->attachments, struct attach, ns_link)
+        list_for_each (a, &c->ns->clients.attachments, struct attach, ns_link)
                 if (a->member->group == g->group && a->member->lingers &&
                         map_find(&a->mapped, page / c->ns->geometry.set_pages))
                         return true;
@@ -98,7 +98,7 @@ int check_magazines(struct checker *c)
 {
         uint64_t n_ready = 0;
 
-        list_for_each (a, &c->ns->attachments, struct attach, ns_link) {
+        list_for_each (a, &c->ns->clients.attachments, struct attach, ns_link) {
                 const struct magazine *m = a->magazine;
                 uint32_t n = 0;
 
@@ -122,7 +122,7 @@ int check_magazines(struct checker *c)
                                 llu(a->member->id), n, m->n_pages);
                 n_ready += n;
         }
-        return check_expect(c, "pages in magazines", c->ns->name, n_ready, c->ns->n_ready);
+        return check_expect(c, "pages in magazines", c->ns->name, n_ready, c->ns->clients.n_ready);
 }
 
 int check_grants(struct checker *c)
@@ -136,7 +136,7 @@ int check_grants(struct checker *c)
 
                         if (g->ns != c->ns)
                                 continue;
-                        list_for_each (a, &c->ns->attachments, struct attach, ns_link)
+                        list_for_each (a, &c->ns->clients.attachments, struct attach, ns_link)
                                 n_attach += a->grants == g && a->member->group == group;
                         r = check_expect(c, "attachments that share grants", c->ns->name,
                                 g->n_attach, n_attach);

@@ -79,10 +79,10 @@ static int check_free_list(struct checker *c, const struct extent_set *set)
 static int check_set(struct checker *c, const struct extent_set *set)
 {
         const struct ns *ns = c->ns;
-        uint32_t n_null = set->index == 0 && ns->keep_page_zero;
+        uint32_t n_null = set->index == 0 && ns->sets.keep_page_zero;
         const char *why = NULL;
 
-        if (set->index >= ns->geometry.n_set_slots || ns->sets[set->index] != set)
+        if (set->index >= ns->geometry.n_set_slots || ns->sets.at[set->index] != set)
                 why = "isn't in the slot it names";
         else if (set->index < ns->geometry.tiers[TIER_DEVICE].first_set)
                 why = "is the null set, which is never bound";
@@ -100,7 +100,8 @@ static int check_set(struct checker *c, const struct extent_set *set)
                 why = "counts its pages wrong";
         else if (set_is_idle(set) &&
                  (set->recall.state != RECALL_NONE ||
-                         (!ns_awaits_sets(ns) && ns->stock_pages == 0 && ns->free_pages == 0)))
+                         (!ns_awaits_sets(ns) && ns->reclaim.stock.n_to_keep == 0 &&
+                                 ns->reclaim.stock.n_to_free == 0)))
                 why = "is idle but still bound";
         else if (list_is_empty(&set->room_link) !=
                  (set->n_free == 0 || set->recall.state != RECALL_NONE))
@@ -125,12 +126,12 @@ static int check_preparing(struct checker *c)
         int r;
 
         for (uint32_t i = 0; i < ns->geometry.n_set_slots; i++)
-                n_slots += ns->slots_preparing[i] != 0;
+                n_slots += ns->sets.preparing[i] != 0;
         list_for_each (set, &ns->device.sets_preparing, struct extent_set, link) {
                 if (n_listed++ > n_slots)
                         break;
                 if (set->ns != ns || set->index >= ns->geometry.n_set_slots ||
-                        !ns->slots_preparing[set->index] || ns->sets[set->index] ||
+                        !ns->sets.preparing[set->index] || ns->sets.at[set->index] ||
                         set->charge.tenant != &ns->tenant->account ||
                         set->charge.pool != &ns->device.pool->account ||
                         set->charge.bytes != ns->geometry.set_bytes)
@@ -155,7 +156,7 @@ static int check_waiting(struct checker *c)
         uint64_t n_waiting = 0, n_wanted = 0, n_queued = 0;
         int r;
 
-        list_for_each (a, &ns->attachments, struct attach, ns_link) {
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link) {
                 if (a->wait.n_wanted == 0)
                         continue;
                 if (wait_is_for_room(&a->wait)) {
@@ -165,12 +166,14 @@ static int check_waiting(struct checker *c)
                 n_waiting++;
                 n_wanted += a->wait.n_wanted;
         }
-        r = check_expect(c, "number of waiting leases", ns->name, ns->n_waiting, n_waiting);
+        r = check_expect(c, "number of waiting leases", ns->name, ns->waits.n, n_waiting);
         if (r == 0)
-                r = check_expect(c, "number of queued leases", ns->name, ns->n_queued, n_queued);
+                r = check_expect(
+                        c, "number of queued leases", ns->name, ns->waits.n_queued, n_queued);
         if (r == 0)
-                r = check_expect(c, "pages that leases wait for", ns->name, ns->n_wanted, n_wanted);
-        if (r == 0 && ns->failure.code != 0 && n_waiting == 0)
+                r = check_expect(
+                        c, "pages that leases wait for", ns->name, ns->waits.n_wanted, n_wanted);
+        if (r == 0 && ns->waits.failure.code != 0 && n_waiting == 0)
                 r = BROKEN(c->d, "namespace %s/%s keeps a failure that nobody waits for",
                         ns->tenant->name, ns->name);
         return r;
@@ -186,7 +189,7 @@ static int check_tier(struct checker *c, enum tier_kind kind)
         int r;
 
         for (uint32_t i = g->first_set; i < g->first_set + g->n_sets; i++)
-                n_slots += ns->sets[i] != NULL;
+                n_slots += ns->sets.at[i] != NULL;
         list_for_each (set, &tier->sets_bound, struct extent_set, link) {
                 if (n_listed++ > n_slots)
                         break;
@@ -315,7 +318,7 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
         if ((p->state == PAGE_MOVING) !=
                 (compact_moves_to(ns, page) || transfer_moves_to(ns, page)))
                 return "is moving, but nothing is moved to it, or the other way round";
-        if ((p->state == PAGE_NULL) != (page == 0 && ns->keep_page_zero))
+        if ((p->state == PAGE_NULL) != (page == 0 && ns->sets.keep_page_zero))
                 return "only page 0 of a namespace that keeps it back is null";
         if (cached && tier_of_page(&ns->geometry, page) == TIER_DISK && !space_has(ns, page))
                 return "is on a disk that doesn't have it";
@@ -359,10 +362,10 @@ static int check_slots(struct checker *c)
 
 static int check_watched(struct checker *c)
 {
-        uint32_t page = c->ns->watched, before = PAGE_NONE;
+        uint32_t page = c->ns->catalog.watched.first, before = PAGE_NONE;
         uint64_t n = 0;
 
-        for (; page != PAGE_NONE && n <= c->ns->n_watched; n++) {
+        for (; page != PAGE_NONE && n <= c->ns->catalog.watched.n; n++) {
                 const struct page *p = ns_page(c->ns, page);
 
                 if (!p || !p->watched || p->prev != before)
@@ -370,7 +373,7 @@ static int check_watched(struct checker *c)
                 before = page;
                 page = p->next;
         }
-        return check_expect(c, "list of watched pages", c->ns->name, n, c->ns->n_watched);
+        return check_expect(c, "list of watched pages", c->ns->name, n, c->ns->catalog.watched.n);
 }
 
 static int check_tally(struct checker *c, const struct tally *t)
@@ -390,15 +393,17 @@ static int check_tally(struct checker *c, const struct tally *t)
                 r = check_expect(
                         c, "count of pinned pages", ns->name, ns_n_pinned(ns), t->n_pinned);
         if (r == 0)
-                r = check_expect(c, "count of stale pages", ns->name, ns->n_stale, t->n_stale);
+                r = check_expect(
+                        c, "count of stale pages", ns->name, ns->catalog.n_stale, t->n_stale);
         if (r == 0)
                 r = check_expect(
-                        c, "count of watched pages", ns->name, ns->n_watched, t->n_watched);
-        if (r == 0)
-                r = check_expect(c, "count of ready pages", ns->name, ns->n_ready, t->n_ready);
+                        c, "count of watched pages", ns->name, ns->catalog.watched.n, t->n_watched);
         if (r == 0)
                 r = check_expect(
-                        c, "count of announced pages", ns->name, ns->n_announced, t->n_announced);
+                        c, "count of ready pages", ns->name, ns->clients.n_ready, t->n_ready);
+        if (r == 0)
+                r = check_expect(c, "count of announced pages", ns->name, ns->catalog.announced.n,
+                        t->n_announced);
         if (r == 0)
                 r = check_expect(c, "count of moving pages", ns->name, t->n_state[PAGE_MOVING],
                         compact_count_moves(ns) + transfer_count_moving(ns));
@@ -444,7 +449,7 @@ static int check_structures(struct checker *c)
         const char *why = tree_check(&c->ns->tree);
 
         if (!why)
-                why = ancestors_check(&c->ns->ancestors, &c->ns->tree);
+                why = ancestors_check(&c->ns->catalog.ancestors, &c->ns->tree);
         if (!why)
                 why = c->ns->evict->check(c->ns->policy);
         for (size_t i = 0; i < ARRAY_SIZE(parts) && !why; i++)
@@ -469,7 +474,7 @@ static int check_ns_parts(struct checker *c)
                 r = check_waiting(c);
         if (r < 0)
                 return r;
-        list_for_each (a, &c->ns->attachments, struct attach, ns_link) {
+        list_for_each (a, &c->ns->clients.attachments, struct attach, ns_link) {
                 if (a->ns != c->ns || a->member->group->tenant != c->ns->tenant)
                         return BROKEN(c->d,
                                 "client %llu of another tenant has namespace %s/%s open",
@@ -478,7 +483,7 @@ static int check_ns_parts(struct checker *c)
                 if (r < 0)
                         return r;
         }
-        list_for_each (a, &c->ns->closing, struct attach, ns_link) {
+        list_for_each (a, &c->ns->clients.closing, struct attach, ns_link) {
                 r = chore_is_queued(&a->chore) ? check_sum_pins(c, a, &n_pins)
                                                : BROKEN(c->d, "what is closing waits for no turn");
                 if (r < 0)

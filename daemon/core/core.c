@@ -262,8 +262,8 @@ int store_add_disk(struct store *s, struct pool *above, struct disk_file *disk,
 
 static void settle_ns(struct ns *ns, uint64_t now_nsec)
 {
-        ns->unsettled = false;
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        ns->sets.unsettled = false;
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (a->magazine)
                         magazine_top_up(a, now_nsec);
         ns_trim(ns);
@@ -274,7 +274,7 @@ void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec)
         store_set_now(s, now_nsec);
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (ns->device.pool == pool && ns->unsettled)
+                        if (ns->device.pool == pool && ns->sets.unsettled)
                                 settle_ns(ns, now_nsec);
 }
 
@@ -283,9 +283,9 @@ void store_policy_work(struct store *s, uint64_t now_nsec)
         store_set_now(s, now_nsec);
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
-                        if (ns->was_used && ns->evict->work)
+                        if (ns->learnt.was_used && ns->evict->work)
                                 ns->evict->work(ns->policy, now_nsec);
-                        ns->was_used = false;
+                        ns->learnt.was_used = false;
                 }
 }
 
@@ -293,7 +293,7 @@ static struct ns *find_stale(const struct store *s)
 {
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (ns->n_stale > 0 || sessions_are_left(ns))
+                        if (ns->catalog.n_stale > 0 || sessions_are_left(ns))
                                 return ns;
         return NULL;
 }
@@ -314,7 +314,8 @@ static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_k
         uint64_t n = ns_count_findable(ns);
         int r;
 
-        if (remove && list_is_empty(&ns->attachments) && list_is_empty(&ns->closing)) {
+        if (remove && list_is_empty(&ns->clients.attachments) &&
+                list_is_empty(&ns->clients.closing)) {
                 r = space_erase(ns);
                 if (r < 0)
                         return r;

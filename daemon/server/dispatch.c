@@ -72,7 +72,7 @@ static const char *broken_rule(
 /* Of the namespace's watched pages as many as its tenant has time for. */
 static void look_at_watched(struct tenancy *t, struct ns *ns)
 {
-        for (uint64_t left = ns->n_watched; left > 0 && turns_may_visit(t);) {
+        for (uint64_t left = ns->catalog.watched.n; left > 0 && turns_may_visit(t);) {
                 uint64_t began = clock_now_nsec();
                 uint32_t n = (uint32_t)MIN(left, (uint64_t)LOOK_PAGES);
 

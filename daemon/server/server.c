@@ -72,7 +72,7 @@ static void on_ns(struct ns *ns, bool goes, void *data)
                 learnt_load(s, ns);
                 return;
         }
-        if (ns->was_idle)
+        if (ns->idle.was_idle)
                 learnt_forget_ns(s, ns);
         else
                 learnt_save(s, ns);

@@ -303,7 +303,7 @@ uint64_t learn_recalled(bool may_recall)
                         struct model_ns *ns = &spaces[t][i];
 
                         for (uint32_t s = 0; ns->exists && s < ns->n_pages / ns->set_pages; s++) {
-                                const struct extent_set *set = real_ns(ns)->sets[s];
+                                const struct extent_set *set = real_ns(ns)->sets.at[s];
                                 bool is = set && set->recall.state != RECALL_NONE;
                                 bool soft = is && set->recall.kind == RECALL_SOFT;
 
@@ -396,7 +396,7 @@ void learn_soft(int asking)
                         struct model_ns *ns = &spaces[t][i];
 
                         for (uint32_t s = 0; ns->exists && s < ns->n_pages / ns->set_pages; s++) {
-                                const struct extent_set *set = real_ns(ns)->sets[s];
+                                const struct extent_set *set = real_ns(ns)->sets.at[s];
 
                                 if (!set || set->recall.state == RECALL_NONE || ns->recalled[s])
                                         continue;
@@ -530,7 +530,7 @@ static void look(void)
         for (int t = 0; t < N_TENANTS; t++)
                 list_for_each (ns, &tenants[t]->namespaces, struct ns, link) {
                         ns_look_again(ns, UINT32_MAX);
-                        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                                 CHECK(!a->magazine || magazine_settle(a), "tampered with");
                 }
 }

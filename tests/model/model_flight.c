@@ -597,7 +597,8 @@ static void compare_announced(void)
                                 "who waits for key %d of %d isn't told", key, s);
                         n += a->member >= 0;
                 }
-                CHECK(space(s)->n_announced == n, "%u announced", space(s)->n_announced);
+                CHECK(space(s)->catalog.announced.n == n, "%u announced",
+                        space(s)->catalog.announced.n);
         }
 }
 
@@ -654,7 +655,7 @@ static void work(void)
 
 static void compare_sets(void)
 {
-        const struct nsset *set = space(0)->set;
+        const struct nsset *set = space(0)->catalog.set;
         uint64_t n_complete = 0, n_incomplete = 0;
 
         for (int key = 0; key < N_KEYS; key++) {
@@ -756,7 +757,7 @@ static void run_seed(unsigned long n_steps)
                 op_join();
         for (step = 1; step <= n_steps; step++)
                 one_step();
-        n_expired = (unsigned)space(0)->set->n_dropped;
+        n_expired = (unsigned)space(0)->catalog.set->n_dropped;
         while (chores_work(&f.store))
                 ;
         for (int i = 0; i < N_MEMBERS; i++)

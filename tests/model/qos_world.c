@@ -355,7 +355,7 @@ static bool is_guaranteed(const struct client *c, uint32_t n)
 {
         const struct ns *ns = c->attach->ns;
 
-        return ns->n_queued == 0 && need_bytes(c, n) > 0 && is_reserved(c, n) &&
+        return ns->waits.n_queued == 0 && need_bytes(c, n) > 0 && is_reserved(c, n) &&
                region_missing(pool_of(c->tenant)) == 0 &&
                ns->device.n_sets + need_bytes(c, n) / set_bytes_of(c->tenant) <=
                        ns->geometry.n_set_slots;
@@ -380,7 +380,7 @@ static void check_refusal(const struct client *c, int r, const struct lease_requ
                                 res->reason == LEASE_REASON_RESERVATION_FULL,
                         "%s: %s", lease_reason_name(res->reason), text);
                 CHECK(res->reason != LEASE_REASON_RESERVATION_FULL || a->burst == BURST_QUEUE ||
-                                c->attach->ns->n_queued > 0,
+                                c->attach->ns->waits.n_queued > 0,
                         "%s", text);
                 break;
         case KVL_STATUS_TIMEOUT:

@@ -361,14 +361,15 @@ static void describe_ns(const struct ns *ns, FILE *to)
                 "namespace %s/%s: id %" PRIu64 ", records %u, version %s (%" PRIu64
                 "), epoch %" PRIu64 ", expires in %" PRIu64 " s, page zero %s\n",
                 ns->tenant->name, ns->name, ns->id, ns->records.number, ns->layout.version,
-                ns->version_epoch, ns->epoch, ns->expire_nsec / SECOND,
-                ns->keep_page_zero ? "kept back" : "used");
+                ns->version_epoch, ns->epoch, ns->catalog.expiry.after_nsec / SECOND,
+                ns->sets.keep_page_zero ? "kept back" : "used");
         fprintf(to, "  %u pages in %u slots of %u, planes %u of %u, %u tokens each\n",
                 ns->geometry.capacity_pages, ns->geometry.n_set_slots, ns->geometry.set_pages,
                 ns->layout.n_planes, (unsigned)ns->layout.plane_page_bytes, ns->layout.page_tokens);
-        if (ns->set)
+        if (ns->catalog.set)
                 fprintf(to, "  in set %s (%" PRIu64 ") of %u, %" PRIu64 " keys complete\n",
-                        ns->set->name, ns->set->id, ns->set->size, ns->set->n_complete);
+                        ns->catalog.set->name, ns->catalog.set->id, ns->catalog.set->size,
+                        ns->catalog.set->n_complete);
 }
 
 static unsigned id_at(const struct ns *ns, uint32_t page)

@@ -300,7 +300,7 @@ static void test_checker(void **state)
                 "counts its announced pages wrong");
         BREAK(&w, extra->announced_prev, 3, "neighbours disagree");
         BREAK(&w, ns_set_of(w.a->ns, w.pages[0])->first_announced, 0, "set without announced");
-        BREAK(&w, w.a->ns->n_announced, 3, "count of announced pages");
+        BREAK(&w, w.a->ns->catalog.announced.n, 3, "count of announced pages");
         BREAK(&w, w.m->is_over, true, "can't publish it");
         BREAK(&w, w.a->ns->shared.lines[w.pages[0]].state, 0, "another state");
         BREAK(&w, w.a->ns->shared.lines[w.pages[0]].key[3], 77, "another key");

@@ -149,11 +149,11 @@ static void test_looks_at_its_own_set(void **state)
         fixture_check(&w.f);
         assert_int_equal(announce_withdraw_set(far), SET_PAGES - n_near);
         fixture_check(&w.f);
-        assert_int_equal(w.b->ns->n_announced, n_near);
+        assert_int_equal(w.b->ns->catalog.announced.n, n_near);
         assert_int_equal(announce_state(w.a, keys, NULL), KVL_STATUS_PENDING);
         assert_int_equal(announce_withdraw_set(far), 0);
         assert_int_equal(announce_withdraw_set(near), n_near);
-        assert_true(list_is_empty(&w.b->ns->announced_sets));
+        assert_true(list_is_empty(&w.b->ns->catalog.announced.sets));
         end(&w);
 }
 
@@ -166,17 +166,17 @@ static void test_looks_where_it_announced(void **state)
         start(&w);
         announce_all(&w);
         assert_int_equal(announce_withdraw_all(w.b), 0);
-        assert_int_equal(w.a->ns->n_announced, N_PAGES);
+        assert_int_equal(w.a->ns->catalog.announced.n, N_PAGES);
         assert_int_equal(announce_withdraw_all(w.a), N_PAGES);
         fixture_check(&w.f);
-        assert_int_equal(w.a->ns->n_announced, 0);
+        assert_int_equal(w.a->ns->catalog.announced.n, 0);
         assert_int_equal(w.n_ends, N_PAGES);
         assert_int_equal(announce(&w, 0, 1, &n, &page), 0);
         assert_int_equal(announce_withdraw_all(w.a), 1);
         assert_int_equal(lease_pages(w.b, 1, 1, &page, NULL), 0);
         assert_int_equal(announce_pages(w.b, &page, w.keys, 1, &n, &page, NULL), 0);
         assert_int_equal(announce_withdraw_all(w.a), 0);
-        assert_int_equal(w.a->ns->n_announced, 1);
+        assert_int_equal(w.a->ns->catalog.announced.n, 1);
         end(&w);
 }
 
@@ -223,7 +223,7 @@ static void expect_slices(struct world *w)
         while (chores_work(&w->f.store))
                 fixture_check(&w->f);
         assert_int_equal(w->n_ends, MANY);
-        assert_int_equal(w->b->ns->n_announced, N_PAGES);
+        assert_int_equal(w->b->ns->catalog.announced.n, N_PAGES);
 }
 
 static void test_lingers_in_slices(void **state)
@@ -251,7 +251,7 @@ static void test_goes_in_slices(void **state)
                 fixture_check(&w.f);
                 while (chores_work(&w.f.store))
                         fixture_check(&w.f);
-                assert_int_equal(w.b->ns->n_announced, N_PAGES);
+                assert_int_equal(w.b->ns->catalog.announced.n, N_PAGES);
                 assert_int_equal(w.b->ns->device.n_pages[PAGE_GRANTED], N_PAGES);
                 end(&w);
         }
@@ -278,7 +278,7 @@ static void test_invalidated_in_slices(void **state)
                 page = 0; /* which was looked at already */
                 assert_int_equal(free_pages(w.a, &page, 1, NULL), 0);
                 assert_int_equal(lease_pages(w.b, 1, 1, &page, NULL), 0);
-                assert_true(page < w.a->ns->withdraw_at);
+                assert_true(page < w.a->ns->catalog.announced.withdraw_at);
                 assert_int_equal(announce_pages(w.b, &page, keys + (MANY - 1) * KEY_BYTES, 1, &n,
                                          &got, NULL),
                         0);
@@ -333,7 +333,7 @@ static void test_announces_again(void **state)
         assert_int_equal(w.n_ends, MANY);
         while (chores_work(&w.f.store))
                 ;
-        assert_int_equal(w.a->ns->n_announced, N_PAGES + 1);
+        assert_int_equal(w.a->ns->catalog.announced.n, N_PAGES + 1);
         fixture_check(&w.f);
         end(&w);
 }

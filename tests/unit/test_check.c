@@ -103,8 +103,8 @@ static void test_accounts(void **state)
         BREAK(&s, s.f.a->accounts[TIER_HOST].limit_bytes, 1, "tenant a: the limit");
         BREAK(&s, s.f.a->accounts[TIER_DISK].limit_bytes, 1, "tenant a: the limit");
         BREAK(&s, s.f.a->attrs.host_limit_bytes, 1, "tenant a: the limit");
-        BREAK(&s, s.ns->sets[0]->charge.bytes, 1, "set 0 of namespace a/x is charged");
-        BREAK(&s, s.ns->sets[0]->charge.tenant, &s.f.b->account, "isn't charged to its tenant");
+        BREAK(&s, s.ns->sets.at[0]->charge.bytes, 1, "set 0 of namespace a/x is charged");
+        BREAK(&s, s.ns->sets.at[0]->charge.tenant, &s.f.b->account, "isn't charged to its tenant");
         BREAK(&s, pool->account.limit_bytes, 1, "over its budget");
         end(&s);
 }
@@ -115,7 +115,7 @@ static void test_sets(void **state)
         struct state s;
 
         build(&s);
-        set = s.ns->sets[0];
+        set = s.ns->sets.at[0];
         BREAK(&s, s.ns->device.n_sets, 1, "number of bound sets of x");
         BREAK(&s, set->n_mapped, 2, "mapped by 1 clients");
         BREAK(&s, set->index, 1, "isn't in the slot");
@@ -168,7 +168,7 @@ static void test_page_states(void **state)
         BREAK(&s, page(&s, s.cached[0])->tokens, 0, "token count");
         BREAK(&s, s.ns->device.n_pages[PAGE_SEALED], 3, "counts 3 sealed pages, there are 8");
         BREAK(&s, s.ns->device.n_pinned, 1, "count of pinned pages");
-        BREAK(&s, s.ns->n_stale, 0, "count of stale pages");
+        BREAK(&s, s.ns->catalog.n_stale, 0, "count of stale pages");
         end(&s);
 }
 
@@ -204,12 +204,12 @@ static void test_watched_and_ready(void **state)
         build(&s);
         assert_int_equal(attach_share(s.a, NULL), 0);
         assert_true(magazine_refill(s.a, 2, 1));
-        assert_true(s.ns->n_ready > 0);
+        assert_true(s.ns->clients.n_ready > 0);
         for (slot = 0; s.a->magazine->pages[slot] == 0; slot++)
                 ;
-        BREAK(&s, s.ns->n_watched, 5, "count of watched pages");
-        BREAK(&s, s.ns->n_ready, 5, "count of ready pages");
-        BREAK(&s, s.ns->watched, s.granted[0], "among the watched pages");
+        BREAK(&s, s.ns->catalog.watched.n, 5, "count of watched pages");
+        BREAK(&s, s.ns->clients.n_ready, 5, "count of ready pages");
+        BREAK(&s, s.ns->catalog.watched.first, s.granted[0], "among the watched pages");
         BREAK(&s, s.a->magazine->n_pages, 5, "not 5");
         BREAK(&s, s.a->magazine->pages[slot], s.granted[0] + 1, "isn't ready");
         BREAK(&s, page(&s, s.cached[0])->reported, 1, "reported but not granted");

@@ -82,7 +82,7 @@ static void test_all_of_it(void **state)
                 need(grants_check_page(a, facts->leased[i], NULL));
         need(grants_check_page(b, facts->claimed, NULL));
         assert_int_equal(b->magazine->n_pages, facts->n_ready);
-        assert_int_equal(b->ns->n_ready, facts->n_ready);
+        assert_int_equal(b->ns->clients.n_ready, facts->n_ready);
         assert_true(attach_settle(b));
         assert_int_equal(b->magazine->n_pages, facts->n_ready);
         assert_true(shared_is_pinned(a->ns, facts->in_segment));
@@ -235,13 +235,13 @@ static void test_stale_pins(void **state)
         daemon_check(&dm);
         a = attach_find(find(&dm, facts->one), 1);
         assert_int_equal(a->member->n_pins, 6);
-        assert_int_equal(a->ns->n_stale, 4);
+        assert_int_equal(a->ns->catalog.n_stale, 4);
         need(release_pages(a, facts->sealed, 4, NOW, NULL));
         need(release_pages(a, facts->sealed, 2, NOW, NULL));
         daemon_check(&dm);
         while (store_work(&dm.store, 4))
                 ;
-        assert_int_equal(a->ns->n_stale, 0);
+        assert_int_equal(a->ns->catalog.n_stale, 0);
         daemon_end(&dm);
         fake_keep_deinit(k);
         free(k);

@@ -169,9 +169,9 @@ static void test_called_off_for_who_waits(void **state)
         struct attach *a = begin(&w, &m);
 
         assert_true(turn(&w));
-        a->ns->n_queued++; /* as a lease does that waits */
+        a->ns->waits.n_queued++; /* as a lease does that waits */
         (void)recall_work(&w.f.store, w.now_nsec, TIMEOUT, PLENTY);
-        a->ns->n_queued--;
+        a->ns->waits.n_queued--;
         assert_int_equal(w.f.store.n_recalls, 0);
         assert_int_equal(w.f.store.counters.compacted_pages, 0);
         assert_int_equal(a->ns->device.n_withheld, 0);

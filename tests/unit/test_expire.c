@@ -229,7 +229,7 @@ static void test_of_namespace(void **state)
         struct world w;
 
         start(&w, 1000, 0);
-        w.a->ns->expire_nsec = 10 * SEC;
+        w.a->ns->catalog.expiry.after_nsec = 10 * SEC;
         store_set_now(&w.f.store, 1000 * SEC);
         cache_chain(w.a, 0, 4);
         assert_int_equal(expire_nsec(w.a->ns), 10 * SEC);
@@ -291,7 +291,7 @@ static void test_free_ahead(void **state)
         lease_some(&w, 6, 1400, pages + 7);
         assert_false(stock_work(&w.f.store, 5000 * MSEC));
         assert_int_equal(ns->counters.evictions, 13);
-        assert_int_equal(ns->free_pages, 0);
+        assert_int_equal(ns->reclaim.stock.n_to_free, 0);
         end(&w);
 }
 

@@ -580,7 +580,7 @@ static void test_sets(void **state)
         assert_int_equal(open_in_set(&w, c, "x", "other", 2), 0);
         a = attach_find(peer_of(&w, c)->member, 2);
         b = attach_find(peer_of(&w, c)->member, 3);
-        assert_int_equal(a->ns->expire_nsec, 7 * NSEC_PER_SEC);
+        assert_int_equal(a->ns->catalog.expiry.after_nsec, 7 * NSEC_PER_SEC);
         for (unsigned i = 0; i < 3; i++)
                 cache_key(a, i);
         for (unsigned i = 0; i < 2; i++)
@@ -593,7 +593,8 @@ static void test_sets(void **state)
         assert_string_equal(list_sets(&w, admin, "a", 0), "a/tp 2/2 1 1 0, a/other 1/2 0 0 0, ");
         m.tenant = (char *)"nobody";
         assert_int_equal(ask(&w, admin, MSG_ADMIN_SETS, &m.base), WIRE_NOT_FOUND);
-        assert_string_equal(list_sets(&w, admin, "", a->ns->set->id), "a/other 1/2 0 0 0, ");
+        assert_string_equal(
+                list_sets(&w, admin, "", a->ns->catalog.set->id), "a/other 1/2 0 0 0, ");
         world_end(&w);
 }
 

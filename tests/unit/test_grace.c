@@ -170,7 +170,7 @@ static void test_in_the_ring(void **state)
         assert_int_equal(submit(&s, freeing(s.pages[0])).status, status_to_wire(-EINVAL));
         assert_int_equal(submit(&s, publish).status, status_to_wire(-EINVAL));
         (void)submit(&s, (struct shm_submission){.op = SHM_OP_REFILL, .aux = 8});
-        assert_int_equal(s.a->ns->n_ready, 0);
+        assert_int_equal(s.a->ns->clients.n_ready, 0);
         bury(&s);
         assert_int_equal(n_granted(&s), SET_PAGES - 1);
         assert_int_equal(n_leasable(&s, s.other), 1);
@@ -284,12 +284,12 @@ static void test_magazine(void **state)
         assert_int_equal(attach_share(s.a, NULL), 0);
         give_back(&s.w, s.a, s.pages, SET_PAGES);
         (void)submit(&s, (struct shm_submission){.op = SHM_OP_REFILL, .aux = 8});
-        n_ready = s.a->ns->n_ready;
+        n_ready = s.a->ns->clients.n_ready;
         assert_true(n_ready > 0);
         die(&s);
         assert_int_equal(magazine_drain(s.a), n_ready);
         fixture_check(&s.w.f);
-        assert_int_equal(s.a->ns->n_ready, 0);
+        assert_int_equal(s.a->ns->clients.n_ready, 0);
         assert_int_equal(n_granted(&s), SET_PAGES);
         assert_int_equal(s.a->grants->n_given_back, 0);
         end(&s);

@@ -122,9 +122,9 @@ static void test_every_ten_minutes(void **state)
         learnt = 1;
         c = connect_client(&w, getpid(), NULL);
         ns = ns_find(tenant_find(&w.server.store, "a"), "n");
-        now = ns->saved_nsec;
+        now = ns->learnt.saved_nsec;
         assert_int_equal(learnt_save_due(&w.server, now + 3600 * NSEC_PER_SEC), UINT64_MAX);
-        ns->unsaved = true;
+        ns->learnt.unsaved = true;
         assert_int_equal(
                 learnt_save_due(&w.server, now + 599 * NSEC_PER_SEC), now + 600 * NSEC_PER_SEC);
         world_turn(&w);
@@ -133,14 +133,14 @@ static void test_every_ten_minutes(void **state)
         AWAIT(&w, is_there(path));
 
         assert_int_equal(unlink(path), 0);
-        ns->unsaved = true;
-        ns->saved_nsec = now;
+        ns->learnt.unsaved = true;
+        ns->learnt.saved_nsec = now;
         assert_int_equal(learnt_save_due(&w.server, now + 600 * NSEC_PER_SEC), UINT64_MAX);
         AWAIT(&w, list_is_empty(&w.server.disk.jobs));
         assert_false(is_there(path));
         learnt = 2;
-        ns->unsaved = true;
-        ns->saved_nsec = now;
+        ns->learnt.unsaved = true;
+        ns->learnt.saved_nsec = now;
         assert_int_equal(learnt_save_due(&w.server, now + 600 * NSEC_PER_SEC), UINT64_MAX);
         AWAIT(&w, is_there(path));
         hang_up(c);
@@ -264,7 +264,7 @@ static void test_room_later(void **state)
         AWAIT(&w, list_is_empty(&w.server.disk.jobs));
         assert_int_equal(unlink(file), 0);
         assert_int_equal(
-                learnt_save_due(&w.server, ns->saved_nsec + 600 * NSEC_PER_SEC), UINT64_MAX);
+                learnt_save_due(&w.server, ns->learnt.saved_nsec + 600 * NSEC_PER_SEC), UINT64_MAX);
         AWAIT(&w, list_is_empty(&w.server.disk.jobs));
         assert_true(is_there(path));
         world_end(&w);

@@ -229,7 +229,7 @@ static void test_mapped(void **state)
                 fixture_check(&w.f);
         }
         assert_null(chores_work(&w.f.store));
-        assert_true(list_is_empty(&ns->closing));
+        assert_true(list_is_empty(&ns->clients.closing));
         fixture_end(&w.f);
 }
 

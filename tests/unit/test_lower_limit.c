@@ -143,13 +143,13 @@ static void test_many_pages(void **state)
         for (unsigned i = 0; i < 20; i++)
                 cache_chain(a, i * SET_PAGES, SET_PAGES);
         for (unsigned i = 0; i < 20; i++)
-                a->ns->sets[i]->cost_bytes = i; /* of some earlier look, and wrong by now */
+                a->ns->sets.at[i]->cost_bytes = i; /* of some earlier look, and wrong by now */
         lower(&w, 14);
         assert_int_equal(charged(&w), 20 * SET_BYTES);
         assert_int_equal(w.f.a->n_recalled, 6);
         for (unsigned i = 0; i < 20; i++) {
-                assert_int_equal(a->ns->sets[i]->recall.state != RECALL_NONE, i >= 14);
-                assert_int_equal(a->ns->sets[i]->cost_bytes, 0); /* nobody has weighed it */
+                assert_int_equal(a->ns->sets.at[i]->recall.state != RECALL_NONE, i >= 14);
+                assert_int_equal(a->ns->sets.at[i]->cost_bytes, 0); /* nobody has weighed it */
         }
         assert_int_equal(work_in_steps(&w, BUDGET), RECALL_NOTHING);
         assert_int_equal(charged(&w), 14 * SET_BYTES);

@@ -348,11 +348,11 @@ static void test_stock(void **state)
         assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
         assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
         assert_int_equal(set_bind_in(l.a->ns, TIER_HOST, NULL, &set, NULL), 0);
-        l.a->ns->stock_pages = 2 * SET_PAGES;
+        l.a->ns->reclaim.stock.n_to_keep = 2 * SET_PAGES;
         ns_trim(l.a->ns);
         assert_int_equal(l.a->ns->device.n_sets, 2);
         assert_int_equal(l.a->ns->tiers[TIER_HOST].n_sets, 0);
-        l.a->ns->stock_pages = 0;
+        l.a->ns->reclaim.stock.n_to_keep = 0;
         ns_trim(l.a->ns);
         end_lower(&l);
 }

@@ -62,7 +62,7 @@ static void start_sized(struct world *w, unsigned sets)
         w->m = join(w->f.a);
         for (int i = 0; i < RANKS; i++)
                 w->ranks[i] = open_in_set(w->m, names[i]);
-        w->set = w->ranks[0]->ns->set;
+        w->set = w->ranks[0]->ns->catalog.set;
         assert_non_null(w->set);
 }
 
@@ -135,8 +135,8 @@ static void test_who_is_in(void **state)
         /* A name is the tenant's own. */
         other = join(w.f.b);
         assert_int_equal(open_rank(other, "rank0", "model", 2, &b, &w.f.d), 0);
-        assert_ptr_not_equal(b->ns->set, w.set);
-        assert_int_not_equal(b->ns->set->id, w.set->id);
+        assert_ptr_not_equal(b->ns->catalog.set, w.set);
+        assert_int_not_equal(b->ns->catalog.set->id, w.set->id);
         fixture_check(&w.f);
         member_free(other);
         end(&w);
@@ -152,7 +152,7 @@ static void test_opened_again(void **state)
         start(&w);
         other = join(w.f.a);
         assert_int_equal(open_rank(other, "rank0", NULL, 0, &a, &w.f.d), 0);
-        assert_ptr_equal(a->ns->set, w.set);
+        assert_ptr_equal(a->ns->catalog.set, w.set);
         attach_close(a);
         assert_int_equal(open_rank(other, "rank0", "model", RANKS, &a, &w.f.d), 0);
         attach_close(a);
@@ -635,7 +635,7 @@ static void test_allocation_failures(void **state)
                 assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
                 f.may_lack_memory = true;
                 if (r == 0)
-                        assert_int_equal(a[0]->ns->set->n_complete, 4);
+                        assert_int_equal(a[0]->ns->catalog.set->n_complete, 4);
                 fixture_check(&f);
                 member_free(m);
                 fixture_end(&f);
@@ -671,9 +671,9 @@ static void test_checker(void **state)
         w.set->n_members--;
         expect_broken(&w, "counts its namespaces");
         w.set->n_members++;
-        ns->set_place = 7;
+        ns->catalog.set_place = 7;
         expect_broken(&w, "in another place");
-        ns->set_place = 0;
+        ns->catalog.set_place = 0;
         nsset_gone(ns, page, (struct drop_reason){.why = EVICT_INVALIDATE}); /* which it isn't */
         expect_broken(&w, "doesn't know a key");
         nsset_sealed(ns, page);

@@ -316,15 +316,15 @@ static void test_invalidation_and_sweep(void **state)
         assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(n, 0);
         assert_int_equal(f.n_stale, 2);
-        assert_int_equal(a->ns->n_stale, 7);
+        assert_int_equal(a->ns->catalog.n_stale, 7);
         fixture_check(&f);
         make_keys(key, 0, 1);
         assert_int_equal(publish_pages(a, &p, 1, &got, &n_done, &f.d), KVL_STATUS_STALE);
         assert_int_equal(release_pages(a, chain, 1, 1, NULL), 0); /* before the sweep */
-        assert_int_equal(a->ns->n_stale, 6);
+        assert_int_equal(a->ns->catalog.n_stale, 6);
         while (store_work(&f.store, 2))
                 fixture_check(&f);
-        assert_int_equal(a->ns->n_stale, 0);
+        assert_int_equal(a->ns->catalog.n_stale, 0);
         assert_int_equal(a->ns->device.n_pages[PAGE_DETACHED], 2);
         assert_int_equal(free_pages(a, &granted, 1, NULL), 0);
         cache_chain(a, 0, 3);

@@ -312,7 +312,7 @@ static void test_many_in_turns(void **state)
                 world_turn(&w);
                 n = count_answered(&w, clients, N);
                 assert_true(n - before <= PARKED_RETRIES_PER_TURN);
-                assert_int_equal(ns->unsettled, n > 0 && n < N);
+                assert_int_equal(ns->sets.unsettled, n > 0 && n < N);
                 world_check(&w);
         }
         assert_int_equal(n_turns, 2);
@@ -378,9 +378,9 @@ static void test_last_due_leaves(void **state)
         ns = attach_of(&w, clients[0])->ns;
         fake_device_unblock(&w.device);
         AWAIT(&w, count_answered(&w, clients, N) == N - 1);
-        assert_true(ns->unsettled);
+        assert_true(ns->sets.unsettled);
         peer_end(peer_of(&w, clients[N - 1]));
-        AWAIT(&w, !ns->unsettled);
+        AWAIT(&w, !ns->sets.unsettled);
         expect(&w, clients[0], "LEASE:0 ");
         world_end(&w);
 }

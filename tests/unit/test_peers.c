@@ -116,7 +116,7 @@ static struct client *connect_worker(struct world *w, const struct client *mate)
 static void expect_grace(struct world *w, struct client *c, struct client *mate)
 {
         struct peer *p = peer_of(w, c);
-        struct extent_set *set = attach_of(w, c)->ns->sets[0];
+        struct extent_set *set = attach_of(w, c)->ns->sets.at[0];
         uint64_t died = clock_now_nsec();
 
         kill_client(c);

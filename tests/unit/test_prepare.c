@@ -439,7 +439,7 @@ static void test_drain_ends_the_wait(void **state)
         s.f.store.draining = true;
         assert_int_equal(lease(&s, a, 1, pages), KVL_STATUS_DRAINING);
         settle(&s);
-        assert_int_equal(a->ns->device.n_sets + a->ns->n_waiting, 0);
+        assert_int_equal(a->ns->device.n_sets + a->ns->waits.n, 0);
         member_free(m);
         end(&s);
 }
@@ -549,15 +549,15 @@ static void test_checker_sees_what_is_wrong(void **state)
         set = list_first(&a->ns->device.sets_preparing, struct extent_set, link);
         BREAK(&s, a->ns->device.n_preparing, 2, "number of sets being made");
         BREAK(&s, a->ns->device.n_preparing_pages, 1, "pages being made");
-        BREAK(&s, a->ns->slots_preparing[0], 0, "no slot");
-        BREAK(&s, a->ns->slots_preparing[2], 1, "sets being made");
+        BREAK(&s, a->ns->sets.preparing[0], 0, "no slot");
+        BREAK(&s, a->ns->sets.preparing[2], 1, "sets being made");
         BREAK(&s, set->charge.bytes, 1, "no charge");
         BREAK(&s, s.pool->n_preparing, 0, "sets being made on device");
         BREAK(&s, a->wait.n_wanted, 0, "number of waiting leases");
-        BREAK(&s, a->ns->n_wanted, 7, "pages that leases wait for");
+        BREAK(&s, a->ns->waits.n_wanted, 7, "pages that leases wait for");
         BREAK(&s, s.pool->account.charged_bytes, 0, "charge of device");
         lease_call_off(a);
-        BREAK(&s, a->ns->failure.code, -EIO, "keeps a failure");
+        BREAK(&s, a->ns->waits.failure.code, -EIO, "keeps a failure");
         fake_device_unblock(&s.f.device);
         wait_quiet(&s);
         member_free(m);
@@ -591,10 +591,10 @@ static void test_made_for_who_waited(void **state)
         settle(&s);
         assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
         assert_int_equal(lease(&s, b, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->n_queued, 2);
+        assert_int_equal(a->ns->waits.n_queued, 2);
         member_free(holder);
         assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->n_waiting, 1);
+        assert_int_equal(a->ns->waits.n, 1);
         wait_quiet(&s);
         assert_int_equal(lease(&s, b, SET_PAGES, pages), -EINPROGRESS);
         assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);

@@ -357,7 +357,7 @@ static void test_magazine_of_two_sets(void **state)
         assert_true(n >= 4);
         assert_int_equal(map_set(a, 1), 1);
         assert_int_equal(recall_sets(w.f.a, NULL, 1, 0), 1);
-        assert_int_equal(a->ns->sets[0]->recall.state, RECALL_ASKED);
+        assert_int_equal(a->ns->sets.at[0]->recall.state, RECALL_ASKED);
         assert_int_equal(a->magazine->n_pages, n - 1);
         fixture_check(&w.f);
         member_free(m);

@@ -100,7 +100,7 @@ static void test_order(void **state)
                 if ((pages[i] / SET_PAGES == 1 && pages[i] % SET_PAGES > 0) ||
                         (pages[i] / SET_PAGES == 3 && pages[i] % SET_PAGES > 1))
                         give_back(&w, a, &pages[i], 1);
-        sets = a->ns->sets;
+        sets = a->ns->sets.at;
         assert_int_equal(recall_sets(w.f.a, NULL, 1, 0), 1);
         assert_int_equal(sets[2]->recall.state, RECALL_ASKED);
         assert_int_equal(recall_sets(w.f.a, NULL, SET_BYTES, 0), 1);
@@ -129,9 +129,9 @@ static void test_without_memory_to_sort(void **state)
         alloc_fail_at(1);
         assert_int_equal(recall_sets(w.f.a, NULL, SET_BYTES + 1, 0), 2);
         assert_true(alloc_fail_end());
-        assert_int_equal(a->ns->sets[0]->recall.state, RECALL_ASKED);
-        assert_int_equal(a->ns->sets[1]->recall.state, RECALL_ASKED);
-        assert_int_equal(a->ns->sets[2]->recall.state, RECALL_NONE);
+        assert_int_equal(a->ns->sets.at[0]->recall.state, RECALL_ASKED);
+        assert_int_equal(a->ns->sets.at[1]->recall.state, RECALL_ASKED);
+        assert_int_equal(a->ns->sets.at[2]->recall.state, RECALL_NONE);
         fixture_check(&w.f);
         assert_int_equal(work(&w), RECALL_SOON);
         member_free(m);

@@ -418,7 +418,7 @@ static void test_stale_page_pinned_in_a_segment(void **state)
         assert_int_equal(release_pages(a, pages, SET_PAGES / 2, 1, NULL), 0);
         assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         cache_chain(a, 100, SET_PAGES / 2);
-        assert_int_equal(a->ns->n_stale, SET_PAGES / 2);
+        assert_int_equal(a->ns->catalog.n_stale, SET_PAGES / 2);
         mb = join(f.b);
         assert_int_equal(lease_pages(open_ns(mb, "x"), 1, 1, &lease, &f.d), KVL_STATUS_FULL);
         assert_int_equal(count_hits(a, 100, SET_PAGES / 2), SET_PAGES / 2);
@@ -430,10 +430,10 @@ static void test_stale_page_pinned_in_a_segment(void **state)
 
 static void refill(struct attach *a, uint32_t n)
 {
-        uint64_t before = a->ns->n_ready;
+        uint64_t before = a->ns->clients.n_ready;
 
         assert_true(magazine_refill(a, n, 1));
-        assert_int_equal(a->ns->n_ready, before + n);
+        assert_int_equal(a->ns->clients.n_ready, before + n);
 }
 
 /* A set that holds nothing but what lies in a magazine goes back, and the cached one beside it
@@ -452,7 +452,7 @@ static void test_magazine_is_enough(void **state)
         refill(a, 2);
         assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
         assert_true(reclaim_sets_of_tenant(f.a, TIER_DEVICE, NULL, SET_BYTES));
-        assert_int_equal(a->ns->n_ready, 0);
+        assert_int_equal(a->ns->clients.n_ready, 0);
         assert_int_equal(a->ns->device.n_sets, 0);
         assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
         assert_int_equal(f.a->counters.evictions, 0);
@@ -482,7 +482,7 @@ static void test_magazine_is_enough_for_others(void **state)
         b = open_ns(mb, "x")->ns->device.stake;
         region_note_want(b, SET_BYTES, SET_BYTES, 1);
         assert_true(region_make_room(b, NULL, SET_BYTES, NULL));
-        assert_int_equal(a->ns->n_ready, 0);
+        assert_int_equal(a->ns->clients.n_ready, 0);
         assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
         assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 2 * SET_PAGES);
         assert_int_equal(f.a->counters.evictions, 0);
@@ -518,7 +518,7 @@ static uint32_t reclaim_beside_magazine(bool claims)
         assert_int_equal(a->ns->device.n_sets, 2);
         page = claims ? claim(a) : PAGE_NONE;
         assert_true(reclaim_sets_of_tenant(f.a, TIER_DEVICE, NULL, SET_BYTES));
-        assert_int_equal(a->ns->n_ready, 0);
+        assert_int_equal(a->ns->clients.n_ready, 0);
         assert_int_equal(a->ns->device.n_sets, 1);
         if (claims)
                 assert_int_equal(ns_page(a->ns, page)->state, PAGE_GRANTED);

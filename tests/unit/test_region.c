@@ -126,7 +126,7 @@ static void test_magazine_within_the_reservation(void **state)
                 w.now_nsec += MSEC;
                 assert_true(magazine_refill(a, 20, w.now_nsec));
         }
-        assert_int_equal(a->ns->n_ready, 4 * SET_PAGES / 8);
+        assert_int_equal(a->ns->clients.n_ready, 4 * SET_PAGES / 8);
         fixture_check(&w.f);
         member_free(m);
         fixture_end(&w.f);

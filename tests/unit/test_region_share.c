@@ -283,7 +283,7 @@ static void test_soft_recall_prefers_what_is_not_held(void **state)
         assert_int_equal(use_one(&w, a, key++), 0); /* as much in use as the others */
         assert_int_equal(ask(&w, b, 1, &page, NULL), KVL_STATUS_FULL);
         assert_int_equal(w.f.store.n_recalls, 1);
-        assert_int_not_equal(a->ns->sets[pages[0] / SET_PAGES]->recall.state, RECALL_NONE);
+        assert_int_not_equal(a->ns->sets.at[pages[0] / SET_PAGES]->recall.state, RECALL_NONE);
         work(&w);
         assert_int_equal(w.n_told, 1);
         keep_safe_point(&w);

@@ -239,14 +239,14 @@ static void test_begins_elsewhere(void **state)
                 if (i != SET_PAGES)
                         give_back(&w, &i, 1);
         for (uint32_t slot = 0; slot < 8; slot++) {
-                ns->run_slot = slot;
+                ns->sets.run_slot = slot;
                 assert_true(run_find(ns, SET_PAGES - 1, &run));
                 assert_int_equal(run.n, SET_PAGES - 1);
-                assert_int_equal(ns->run_slot, 0);
+                assert_int_equal(ns->sets.run_slot, 0);
         }
         /* But a run isn't put together over the place. */
         assert_true(run_find(ns, 2 * SET_PAGES - 2, &run));
-        ns->run_slot = 2;
+        ns->sets.run_slot = 2;
         assert_false(run_find(ns, 2 * SET_PAGES - 2, &run));
         end(&w);
 }

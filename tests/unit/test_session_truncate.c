@@ -350,7 +350,7 @@ static void test_again(void **state)
         begin(&w);
         finish(&w, 0);
         truncate_pages(w.a, w.s, N_HEAD, 0, N_END);
-        assert_true(w.ns->n_stale == 0 && sessions_are_left(w.ns));
+        assert_true(w.ns->catalog.n_stale == 0 && sessions_are_left(w.ns));
         append(w.a, w.s, N_HEAD - 1, N_HEAD, N_PAGES - N_HEAD);
         truncate_soon(&w, w.s);
         finish(&w, 0);

@@ -24,7 +24,7 @@ static void test_truncate(void **state)
         assert_int_equal(count_hits(w.a, 0, 8), 1);
         assert_int_equal(w.ns->device.n_pages[PAGE_SEALED], 1);
         assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 2);
-        assert_int_equal(w.ns->n_watched, 0);
+        assert_int_equal(w.ns->catalog.watched.n, 0);
         /* It is there for whoever opens it. */
         attach_close(w.a);
         w.a = open_ns(w.m, "x");
@@ -160,7 +160,7 @@ static void test_published_through_shared_memory(void **state)
         assert_int_equal(publish_one_shared(w.a, s, 6, page, &next), 0);
         assert_int_equal(publish_one_shared(w.a, s, 7, next, &page), 0);
         assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
-        assert_int_equal(w.ns->n_watched, 0);
+        assert_int_equal(w.ns->catalog.watched.n, 0);
         expect_pages(w.a, s, "0@0 5@5 6@6 7@7");
         fixture_check(&w.f);
         assert_int_equal(publish_one_shared(w.a, 0, 8, page, &next), KVL_STATUS_NO_PARENT);

@@ -134,12 +134,12 @@ static void test_recall(void **state)
         t = open_session(w.a, "t");
         append(w.a, t, ROOT, 20, 3);
         assert_int_equal(w.ns->device.n_sets, 2);
-        recall_set(w.ns->sets[0], RECALL_FORCED);
+        recall_set(w.ns->sets.at[0], RECALL_FORCED);
         fixture_check(&w.f);
         while (recall_work(&w.f.store, 1, TIMEOUT, 2) == RECALL_MORE)
                 fixture_check(&w.f);
         fixture_check(&w.f);
-        assert_null(w.ns->sets[0]);
+        assert_null(w.ns->sets.at[0]);
         expect_tokens(w.a, s, 7, 6);
         end(&w);
 }
@@ -162,7 +162,7 @@ static void test_truncate_in_recalled_set(void **state)
         t = truncated(&w, "t", 10, 3, 1);
         assert_int_equal(w.ns->device.n_sets, 1);
         assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), 0);
-        recall_set(w.ns->sets[page / SET_PAGES], RECALL_FORCED);
+        recall_set(w.ns->sets.at[page / SET_PAGES], RECALL_FORCED);
         truncate_pages(w.a, s, 1, 1, 2);
         fixture_check(&w.f);
         expect_pages(w.a, s, "0@0");
@@ -198,7 +198,7 @@ static void test_pinned_window_goes(void **state)
         assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
         fixture_check(&w.f);
         assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 2);
-        assert_int_equal(w.ns->n_watched, 1);
+        assert_int_equal(w.ns->catalog.watched.n, 1);
         assert_int_equal(release_pages(w.a, &pages[0].page, 1, 1, NULL), 0);
         atomic_fetch_sub(&b->share.counters[pages[1].page], 1);
         ns_look_again(w.ns, 10);

@@ -19,12 +19,12 @@ static void test_recall_beside_windows(void **state)
         t = open_session(w.a, "t");
         append(w.a, t, ROOT, 20, 3);
         assert_int_equal(w.ns->device.n_sets, 2);
-        recall_set(w.ns->sets[1], RECALL_FORCED);
+        recall_set(w.ns->sets.at[1], RECALL_FORCED);
         for (unsigned i = 0; i < 100; i++)
                 if (recall_work(&w.f.store, 1, TIMEOUT, 2) != RECALL_MORE)
                         break;
         fixture_check(&w.f);
-        assert_null(w.ns->sets[1]);
+        assert_null(w.ns->sets.at[1]);
         assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 3);
         end(&w);
 }
@@ -42,15 +42,15 @@ static void test_leave_set_looks_at_few(void **state)
         u = open_session(w.a, "u");
         append(w.a, u, ROOT, 40, 8);
         assert_true(w.ns->device.n_sets > 2);
-        assert_int_equal(sessions_leave_set(w.ns->sets[w.ns->device.n_sets - 1]), 0);
+        assert_int_equal(sessions_leave_set(w.ns->sets.at[w.ns->device.n_sets - 1]), 0);
         assert_int_equal(info_of(w.a, s).n_pages, 6);
         /* The other one's window comes behind it. */
-        assert_int_equal(sessions_leave_set(w.ns->sets[0]), 3);
+        assert_int_equal(sessions_leave_set(w.ns->sets.at[0]), 3);
         fixture_check(&w.f);
         expect_tokens(w.a, s, 7, 3);
         assert_int_equal(info_of(w.a, t).n_pages, 8);
-        assert_int_equal(sessions_leave_set(w.ns->sets[0]), 0);
-        assert_int_equal(sessions_leave_set(w.ns->sets[1]), 6);
+        assert_int_equal(sessions_leave_set(w.ns->sets.at[0]), 0);
+        assert_int_equal(sessions_leave_set(w.ns->sets.at[1]), 6);
         fixture_check(&w.f);
         assert_int_equal(info_of(w.a, t).n_pages, 2);
         end(&w);

@@ -128,12 +128,12 @@ static void test_watched_pages_keep_their_order(void **state)
         for (unsigned i = 0; i < SET_PAGES; i++)
                 chain[i] = publish_root(&w, i);
         assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), KVL_STATUS_FULL);
-        assert_int_equal(w.ns->n_watched, SET_PAGES);
+        assert_int_equal(w.ns->catalog.watched.n, SET_PAGES);
         fixture_check(&w.f);
         for (unsigned i = 0; i < SET_PAGES; i++)
                 unpin(&w, chain[i]);
         ns_look_again(w.ns, 3);
-        assert_int_equal(w.ns->n_watched, SET_PAGES - 3);
+        assert_int_equal(w.ns->catalog.watched.n, SET_PAGES - 3);
         for (unsigned i = 0; i < SET_PAGES; i++) {
                 assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), 0);
                 assert_int_equal(page, chain[i]);
@@ -178,11 +178,11 @@ static void test_invalidated_page_waits_for_its_reader(void **state)
         fixture_check(&w.f);
         assert_int_equal(shown(&w, stale), PAGE_DETACHED);
         ns_look_again(w.ns, UINT32_MAX);
-        assert_int_equal(w.ns->n_watched, 2);
+        assert_int_equal(w.ns->catalog.watched.n, 2);
         unpin(&w, page);
         unpin(&w, stale);
         ns_look_again(w.ns, UINT32_MAX);
-        assert_int_equal(w.ns->n_watched, 0);
+        assert_int_equal(w.ns->catalog.watched.n, 0);
         assert_int_equal(
                 w.ns->device.n_pages[PAGE_FREE] + w.ns->device.n_sets, 0); /* the set went back */
         end(&w);
@@ -471,12 +471,12 @@ static void test_magazine_grants_ahead(void **state)
         refill(&w, 1);
         assert_int_equal(w.a->share.header->level, 8);
         assert_int_equal(w.a->share.header->n_put, 8);
-        assert_int_equal(w.ns->n_ready, 8);
+        assert_int_equal(w.ns->clients.n_ready, 8);
         page = claim(&w);
         pin(&w, page);
         r = submit(&w, publishing(page, 1, SHM_PUBLISH_ROOT));
         assert_int_equal(r.status, 0);
-        assert_int_equal(w.ns->n_ready, 7);
+        assert_int_equal(w.ns->clients.n_ready, 7);
         /* One that nobody claimed can't be published or freed. */
         for (uint32_t i = 0; (page = w.a->magazine->pages[i] - 1) == PAGE_NONE; i++)
                 ;
@@ -487,7 +487,7 @@ static void test_magazine_grants_ahead(void **state)
         assert_int_equal(free_pages(w.a, &page, 1, NULL), 0);
         page = claim(&w);
         assert_true(magazine_settle(w.a));
-        assert_int_equal(w.ns->n_ready, 5);
+        assert_int_equal(w.ns->clients.n_ready, 5);
         end(&w);
 }
 
@@ -503,7 +503,7 @@ static void test_magazine_grows_and_keeps_to_its_part(void **state)
         }
         refill(&w, 1000);
         assert_int_equal(w.a->share.header->level, 16);
-        assert_int_equal(w.ns->n_ready, 16);
+        assert_int_equal(w.ns->clients.n_ready, 16);
         submit_one(w.m, &w.chain, &(struct shm_submission){.op = SHM_OP_REFILL, .ns_id = w.a->id},
                 UINT64_C(10000000000), &(struct submit_result){0});
         assert_int_equal(w.a->share.header->level, 8); /* long ago */
@@ -522,7 +522,7 @@ static void test_magazine_gives_way(void **state)
         other = join(w.f.a);
         b = open_ns(other, "x");
         refill(&w, 2);
-        assert_int_equal(w.ns->n_ready, 2);
+        assert_int_equal(w.ns->clients.n_ready, 2);
         mine = claim(&w);
         assert_int_not_equal(mine, PAGE_NONE);
         assert_int_equal(lease_pages(b, 2 * SET_PAGES, 1, pages, NULL), KVL_STATUS_FULL);
@@ -552,21 +552,21 @@ static void test_idle_magazine_goes_before_pages(void **state)
                         ;
         }
         refill(&w, 1000);
-        assert_int_equal(w.ns->n_ready, 16);
+        assert_int_equal(w.ns->clients.n_ready, 16);
         cache_chain(b, 1, 16 * SET_PAGES - (unsigned)w.ns->device.n_pages[PAGE_GRANTED]);
         assert_int_equal(lease_pages(b, 8, second / 2, pages, NULL), 0);
         assert_int_equal(w.ns->counters.evictions, 8);
-        assert_int_equal(w.ns->n_ready, 16);
+        assert_int_equal(w.ns->clients.n_ready, 16);
         w.a->magazine->refill_nsec = 0; /* as after a restart, which is no pause */
         assert_int_equal(lease_pages(b, 8, 10 * second, pages, NULL), 0);
         assert_int_equal(w.ns->counters.evictions, 16);
-        assert_int_equal(w.ns->n_ready, 16);
+        assert_int_equal(w.ns->clients.n_ready, 16);
         assert_int_equal(lease_pages(b, 8, 11 * second + second / 2, pages, NULL), 0);
         assert_int_equal(w.ns->counters.evictions, 16);
-        assert_int_equal(w.ns->n_ready, 8); /* half of the level, for a second */
+        assert_int_equal(w.ns->clients.n_ready, 8); /* half of the level, for a second */
         assert_int_equal(lease_pages(b, 8, 100 * second, pages, NULL), 0);
         assert_int_equal(w.ns->counters.evictions, 24);
-        assert_int_equal(w.ns->n_ready, 8); /* the least */
+        assert_int_equal(w.ns->clients.n_ready, 8); /* the least */
         member_free(other);
         end(&w);
 }
@@ -609,7 +609,7 @@ static void test_magazine_that_was_written_into(void **state)
         w.a->share.magazine[slot + 20] = w.a->magazine->pages[slot + 1];
         refill(&w, 8);
         magazine_drain(w.a);
-        assert_int_equal(w.ns->n_ready, 0);
+        assert_int_equal(w.ns->clients.n_ready, 0);
         end(&w);
 }
 
@@ -663,12 +663,12 @@ static void test_readers(void **state)
         page = lease_one(&w);
         pin(&w, page);
         refill(&w, 2);
-        assert_true(w.ns->n_ready > 0);
+        assert_true(w.ns->clients.n_ready > 0);
         member_set_read_only(w.m, true);
-        assert_int_equal(w.ns->n_ready, 0);
+        assert_int_equal(w.ns->clients.n_ready, 0);
         w.now_nsec += 1000000000;
         refill(&w, 2);
-        assert_int_equal(w.ns->n_ready, 0);
+        assert_int_equal(w.ns->clients.n_ready, 0);
         r = submit(&w, publishing(page, 2, SHM_PUBLISH_ROOT));
         assert_true(r.completes && !r.violation);
         assert_int_equal(r.status, status_to_wire(-EACCES));
@@ -683,7 +683,7 @@ static void test_readers(void **state)
         r = submit(&w, publishing(page, 2, SHM_PUBLISH_ROOT));
         assert_int_equal(r.status, 0);
         refill(&w, 2);
-        assert_true(w.ns->n_ready > 0);
+        assert_true(w.ns->clients.n_ready > 0);
         end(&w);
 }
 

@@ -176,7 +176,7 @@ static void test_demand_of_magazines(void **state)
         rig_start(&rig, 8, 0);
         assert_int_equal(attach_share(rig.ns, NULL), 0);
         magazine_refill(rig.ns, SET_PAGES, rig.now);
-        assert_true(rig.ns->ns->n_ready >= SET_PAGES);
+        assert_true(rig.ns->ns->clients.n_ready >= SET_PAGES);
         assert_int_equal(demand(&rig), 0);
         rig_end(&rig);
 }

@@ -80,7 +80,7 @@ static void make_all(struct stream *s)
         }
         assert_int_equal(s->pool->n_preparing, 0);
         fake_device_block(&s->f.device, "create");
-        s->a->ns->ahead.make_sec = MAKE_MSEC / 1e3; /* in the test's time */
+        s->a->ns->reclaim.stock.ahead.make_sec = MAKE_MSEC / 1e3; /* in the test's time */
 }
 
 static void lease(struct stream *s)
@@ -153,12 +153,12 @@ static void test_goes_back(void **state)
         start(&s, 256);
         for (unsigned i = 0; i < 8000; i++)
                 go_on(&s, i % 10 == 0, true);
-        assert_true(s.a->ns->stock_pages >= 4);
+        assert_true(s.a->ns->reclaim.stock.n_to_keep >= 4);
         assert_true(stock_figure(&s.f.store) > 0);
         used = s.a->ns->device.n_sets - (uint32_t)(ns_n_room(s.a->ns) / SET_PAGES);
-        for (unsigned i = 0; i < 60000 && s.a->ns->is_leased; i++)
+        for (unsigned i = 0; i < 60000 && s.a->ns->reclaim.stock.is_leased; i++)
                 go_on(&s, false, true);
-        assert_false(s.a->ns->is_leased);
+        assert_false(s.a->ns->reclaim.stock.is_leased);
         go_on(&s, false, true);
         assert_int_equal(stock_figure(&s.f.store), 0);
         assert_int_equal(s.pool->n_preparing, 0);
@@ -197,9 +197,9 @@ static void test_takes_nothing(void **state)
         assert_int_equal(free_pages(s.a, pages, 4, NULL), 0);
         store_settle(&s.f.store, s.pool, MSEC);
         cache_chain(s.a, 0, 4);
-        s.a->ns->ahead.pages_per_sec = 1e6;
-        s.a->ns->ahead.last_nsec = s.now_msec * MSEC;
-        s.a->ns->is_leased = true;
+        s.a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
+        s.a->ns->reclaim.stock.ahead.last_nsec = s.now_msec * MSEC;
+        s.a->ns->reclaim.stock.is_leased = true;
         for (unsigned i = 0; i < 300; i++)
                 go_on(&s, false, true);
         assert_true(s.f.a->account.charged_bytes <= 4 * SET_BYTES);
@@ -222,9 +222,9 @@ static void test_leaves_reservations(void **state)
         make_all(&s);
         assert_int_equal(lease_pages(s.a, 1, MSEC, &page, NULL), 0);
         store_settle(&s.f.store, s.pool, MSEC);
-        s.a->ns->ahead.pages_per_sec = 1e6;
-        s.a->ns->ahead.last_nsec = s.now_msec * MSEC;
-        s.a->ns->is_leased = true;
+        s.a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
+        s.a->ns->reclaim.stock.ahead.last_nsec = s.now_msec * MSEC;
+        s.a->ns->reclaim.stock.is_leased = true;
         for (unsigned i = 0; i < 300; i++)
                 go_on(&s, false, true);
         assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
@@ -244,9 +244,9 @@ static void test_leaves_the_last(void **state)
         make_all(&s);
         assert_int_equal(lease_pages(s.a, SET_PAGES, MSEC, pages, NULL), 0);
         store_settle(&s.f.store, s.pool, MSEC);
-        s.a->ns->ahead.pages_per_sec = 1e6;
-        s.a->ns->ahead.last_nsec = s.now_msec * MSEC;
-        s.a->ns->is_leased = true;
+        s.a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
+        s.a->ns->reclaim.stock.ahead.last_nsec = s.now_msec * MSEC;
+        s.a->ns->reclaim.stock.is_leased = true;
         for (unsigned i = 0; i < 300; i++)
                 go_on(&s, false, true);
         assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);

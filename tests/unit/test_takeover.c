@@ -224,7 +224,7 @@ static void test_exited_reader(void **state)
         assert_int_equal(s->w.server.store.n_members, 1);
         ns = ns_find(tenant_find(&s->w.server.store, "a"), "n");
         assert_int_equal(ns->device.n_pages[PAGE_DETACHED], 1);
-        assert_int_equal(ns->n_watched, 1);
+        assert_int_equal(ns->catalog.watched.n, 1);
         world_check(&s->w);
         end(s);
 }

@@ -387,7 +387,7 @@ static void test_set(void **state)
                 publish(&w, (struct what){0}, 0, 6);
                 send_down(&w, i == 0 ? 2 : 4, i == 0 ? 4 : 2);
         }
-        assert_int_equal(w.ns->set->n_complete, 6);
+        assert_int_equal(w.ns->catalog.set->n_complete, 6);
         make_keys(key, 5, 1);
         assert_int_equal(lookup_pages(ranks[1], key, 1, 0, 2, &held, &n, &tokens, NULL), 0);
         assert_int_equal(tier_of_page(&w.ns->geometry, held), TIER_HOST);
@@ -399,12 +399,12 @@ static void test_set(void **state)
                 ;
         assert_int_equal(count_hits(ranks[0], 0, 6), 5);
         assert_int_equal(count_hits(ranks[1], 0, 6), 5);
-        assert_int_equal(w.ns->set->n_complete, 5);
+        assert_int_equal(w.ns->catalog.set->n_complete, 5);
         make_keys(key, 0, 1);
         assert_int_equal(invalidate_key(ranks[1], key, &tokens, &w.d), 0);
         while (store_work(&w.store, 64))
                 ;
-        assert_int_equal(w.ns->set->n_complete + w.ns->set->n_incomplete, 0);
+        assert_int_equal(w.ns->catalog.set->n_complete + w.ns->catalog.set->n_incomplete, 0);
         for (int i = 0; i < RANKS; i++) {
                 w.attach = ranks[i];
                 w.ns = ranks[i]->ns;

@@ -142,7 +142,7 @@ static void test_waits_for_all_of_it(void **state)
         assert_int_equal(ask(&w, w.a, 2 * SET_PAGES), -EINPROGRESS);
         assert_int_equal(w.a->ns->device.n_sets, 0);
         assert_int_equal(w.f.a->account.charged_bytes, 0);
-        assert_int_equal(w.a->ns->n_queued, 1);
+        assert_int_equal(w.a->ns->waits.n_queued, 1);
         assert_int_equal(wait_lacks_bytes(w.a), 2 * SET_BYTES);
         give_back(&w, held + SET_PAGES, SET_PAGES);
         w.now += 30 * MSEC;
@@ -154,7 +154,7 @@ static void test_waits_for_all_of_it(void **state)
         assert_int_equal(w.f.a->counters.waited_nsec, 30 * MSEC);
         assert_int_equal(w.f.a->counters.max_wait_nsec, 30 * MSEC);
         assert_int_equal(w.f.a->counters.refusals, 0);
-        assert_int_equal(w.a->ns->n_queued, 0);
+        assert_int_equal(w.a->ns->waits.n_queued, 0);
         end(&w);
 }
 

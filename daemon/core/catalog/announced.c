@@ -17,13 +17,13 @@ static void link_page(struct ns *ns, uint32_t page)
         struct page_extra *extra = ns_make_extra(ns, page);
 
         if (set->first_announced == 0)
-                list_append(&ns->announced_sets, &set->announced_link);
+                list_append(&ns->catalog.announced.sets, &set->announced_link);
         extra->announced_prev = 0;
         extra->announced_next = set->first_announced;
         if (extra->announced_next != 0)
                 ns_make_extra(ns, extra->announced_next - 1)->announced_prev = page + 1;
         set->first_announced = page + 1;
-        ns->n_announced++;
+        ns->catalog.announced.n++;
 }
 
 static void unlink_page(struct ns *ns, uint32_t page)
@@ -42,7 +42,7 @@ static void unlink_page(struct ns *ns, uint32_t page)
         extra->announced_prev = extra->announced_next = 0;
         if (set->first_announced == 0)
                 list_remove(&set->announced_link);
-        ns->n_announced--;
+        ns->catalog.announced.n--;
 }
 
 void announce_enter(struct ns *ns, uint32_t page, uint64_t client_id)
@@ -54,7 +54,7 @@ void announce_enter(struct ns *ns, uint32_t page, uint64_t client_id)
 
 uint32_t announce_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES])
 {
-        return ns->n_announced == 0 ? PAGE_NONE : shared_find_pending(ns, hash, key);
+        return ns->catalog.announced.n == 0 ? PAGE_NONE : shared_find_pending(ns, hash, key);
 }
 
 /* What clients see of the page has changed: they look again. */
@@ -144,7 +144,7 @@ static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
 static uint64_t withdraw_at(struct ns *ns, const struct attach *of, uint32_t *at)
 {
         uint32_t n = ns->geometry.set_pages, end = (*at / n + 1) * n;
-        const struct extent_set *set = ns->sets[*at / n];
+        const struct extent_set *set = ns->sets.at[*at / n];
         uint64_t n_looks = 1;
 
         if (!set || set->first_announced == 0) {
@@ -168,7 +168,7 @@ static uint64_t withdraw_some(struct ns *ns, const struct attach *of, uint32_t *
 
         while (n < budget && *at != PAGE_NONE) {
                 n += withdraw_at(ns, of, at);
-                if (*at >= n_pages || ns->n_announced == 0)
+                if (*at >= n_pages || ns->catalog.announced.n == 0)
                         *at = PAGE_NONE;
         }
         return n;
@@ -195,8 +195,9 @@ uint64_t announce_withdraw_all(struct attach *a)
         if (!a->has_announced)
                 return 0;
         a->has_announced = false;
-        if (ns->n_announced <= ns_store(ns)->drop_slice_pages) {
-                list_for_each_safe (set, &ns->announced_sets, struct extent_set, announced_link)
+        if (ns->catalog.announced.n <= ns_store(ns)->drop_slice_pages) {
+                list_for_each_safe (
+                        set, &ns->catalog.announced.sets, struct extent_set, announced_link)
                         n += withdraw_those(set, a);
                 return n;
         }
@@ -211,24 +212,26 @@ uint64_t announce_withdraw_all(struct attach *a)
 
 static bool withdraw_of_namespace(struct chore *c, uint64_t budget)
 {
-        struct ns *ns = container_of(c, struct ns, withdrawal);
+        struct ns *ns = container_of(c, struct ns, catalog.announced.withdrawal);
 
-        (void)withdraw_some(ns, NULL, &ns->withdraw_at, budget);
-        return ns->withdraw_at != PAGE_NONE;
+        (void)withdraw_some(ns, NULL, &ns->catalog.announced.withdraw_at, budget);
+        return ns->catalog.announced.withdraw_at != PAGE_NONE;
 }
 
 void announce_withdraw_ns(struct ns *ns)
 {
-        if (ns->n_announced <= ns_store(ns)->drop_slice_pages) {
-                list_for_each_safe (set, &ns->announced_sets, struct extent_set, announced_link)
+        if (ns->catalog.announced.n <= ns_store(ns)->drop_slice_pages) {
+                list_for_each_safe (
+                        set, &ns->catalog.announced.sets, struct extent_set, announced_link)
                         (void)withdraw_those(set, NULL);
                 return;
         }
-        ns->withdraw_at = 0;
-        ns->withdrawal.work = withdraw_of_namespace;
-        if (!chore_is_queued(&ns->withdrawal) &&
-                withdraw_of_namespace(&ns->withdrawal, ns_store(ns)->drop_slice_pages))
-                chore_queue(&ns->withdrawal, ns->tenant);
+        ns->catalog.announced.withdraw_at = 0;
+        ns->catalog.announced.withdrawal.work = withdraw_of_namespace;
+        if (!chore_is_queued(&ns->catalog.announced.withdrawal) &&
+                withdraw_of_namespace(
+                        &ns->catalog.announced.withdrawal, ns_store(ns)->drop_slice_pages))
+                chore_queue(&ns->catalog.announced.withdrawal, ns->tenant);
 }
 
 uint64_t announce_withdraw_set(struct extent_set *set)
@@ -248,7 +251,8 @@ const char *announce_check_page(const struct ns *ns, uint32_t page)
         uint64_t hash = shared_hash(&ns->shared, p->key);
 
         if (is_stale(ns, page))
-                return chore_is_queued(&ns->withdrawal) && is_withdrawn_soon(ns->withdraw_at, page)
+                return chore_is_queued(&ns->catalog.announced.withdrawal) &&
+                                       is_withdrawn_soon(ns->catalog.announced.withdraw_at, page)
                                ? NULL
                                : "is announced, of an older epoch";
         if (shared_find_pending(ns, hash, p->key) != page)
@@ -257,14 +261,14 @@ const char *announce_check_page(const struct ns *ns, uint32_t page)
                 return "is announced but its key is cached";
         if (ns_set_of(ns, page)->recall.state != RECALL_NONE)
                 return "is announced, in a recalled set";
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (is_announced_by(a, page))
                         return is_withdrawn_soon(a->withdraw_at, page) ||
                                                (!a->member->is_over && !a->member->read_only &&
                                                        a->grants->group->id == p->owner)
                                        ? NULL
                                        : "is announced by a client that can't publish it";
-        list_for_each (a, &ns->closing, struct attach, ns_link)
+        list_for_each (a, &ns->clients.closing, struct attach, ns_link)
                 if (is_announced_by(a, page) && is_withdrawn_soon(a->withdraw_at, page))
                         return NULL;
         return "is announced by nobody";
@@ -276,7 +280,7 @@ static const char *check_set(const struct extent_set *set, uint32_t *n)
         const struct ns *ns = set->ns;
         uint32_t page_1 = set->first_announced, before = 0;
 
-        for (; page_1 != 0 && *n <= ns->n_announced; (*n)++) {
+        for (; page_1 != 0 && *n <= ns->catalog.announced.n; (*n)++) {
                 const struct page *p = ns_page(ns, page_1 - 1);
 
                 if (!p || !p->announced || ns_set_of(ns, page_1 - 1) != set)
@@ -293,7 +297,7 @@ const char *announce_check(const struct ns *ns)
 {
         uint32_t n = 0;
 
-        list_for_each (set, &ns->announced_sets, struct extent_set, announced_link) {
+        list_for_each (set, &ns->catalog.announced.sets, struct extent_set, announced_link) {
                 const char *wrong = check_set(set, &n);
 
                 if (wrong)
@@ -301,5 +305,5 @@ const char *announce_check(const struct ns *ns)
                 if (set->first_announced == 0)
                         return "lists a set without announced pages";
         }
-        return n == ns->n_announced ? NULL : "counts its announced pages wrong";
+        return n == ns->catalog.announced.n ? NULL : "counts its announced pages wrong";
 }

@@ -125,7 +125,7 @@ uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, struct drop_reason reason
 
 void drops_page_goes(struct ns *ns, uint32_t page)
 {
-        list_for_each (d, &ns->drops, struct drop, link) {
+        list_for_each (d, &ns->catalog.drops, struct drop, link) {
                 if (d->at == page)
                         d->at = d->top == page ? PAGE_NONE : tree_parent(&ns->tree, page);
                 if (d->top == page)
@@ -135,7 +135,7 @@ void drops_page_goes(struct ns *ns, uint32_t page)
 
 void drops_page_moved(struct ns *ns, uint32_t page, uint32_t to)
 {
-        list_for_each (d, &ns->drops, struct drop, link) {
+        list_for_each (d, &ns->catalog.drops, struct drop, link) {
                 if (d->at == page)
                         d->at = to;
                 if (d->top == page)
@@ -204,7 +204,7 @@ void drop_init(struct drop *d)
 uint64_t drop_begin(struct drop *d, struct ns *ns, uint64_t budget)
 {
         d->ns = ns;
-        list_append(&ns->drops, &d->link);
+        list_append(&ns->catalog.drops, &d->link);
         return take_slice(d, budget);
 }
 
@@ -212,7 +212,7 @@ bool drop_has_room(const struct ns *ns)
 {
         unsigned n = 0;
 
-        list_for_each (d, &ns->drops, struct drop, link)
+        list_for_each (d, &ns->catalog.drops, struct drop, link)
                 n++;
         return n < DROPS_MAX;
 }
@@ -225,7 +225,7 @@ void drop_move(struct drop *d, struct drop *to)
         list_init(&to->link);
         chore_init(&to->chore);
         if (!is_over)
-                list_append(&to->ns->drops, &to->link);
+                list_append(&to->ns->catalog.drops, &to->link);
         end(d);
 }
 
@@ -260,7 +260,7 @@ void drop_queue(struct drop *d, void (*done)(struct drop *d))
 /* Who waits for one hears of it in its turn. */
 void drops_reset(struct ns *ns)
 {
-        list_for_each_safe (d, &ns->drops, struct drop, link)
+        list_for_each_safe (d, &ns->catalog.drops, struct drop, link)
                 end(d);
 }
 
@@ -327,7 +327,7 @@ uint64_t drop_below_soon(struct ns *ns, uint32_t page, struct drop_reason reason
         struct drop d;
         uint64_t n;
 
-        list_for_each (other, &ns->drops, struct drop, link)
+        list_for_each (other, &ns->catalog.drops, struct drop, link)
                 if (other->top == page)
                         return 0;
         if (!drop_has_room(ns))
@@ -367,7 +367,7 @@ static bool is_below(const struct ns *ns, uint32_t page, uint32_t top)
 
 const char *drops_check(const struct ns *ns)
 {
-        list_for_each (d, &ns->drops, struct drop, link) {
+        list_for_each (d, &ns->catalog.drops, struct drop, link) {
                 if (d->ns != ns || !chore_is_queued(&d->chore))
                         return "a drop that isn't over waits for no turn";
                 if (d->at != PAGE_NONE && !tree_has(&ns->tree, d->at))

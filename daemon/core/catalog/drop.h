@@ -50,7 +50,7 @@ enum drop_kind { DROP_SUBTREE, DROP_TAG, DROP_TEXT };
 typedef bool (*drop_wanted_fn)(const struct ns *ns, uint32_t page);
 
 struct drop {
-        struct list_link link; /* ns.drops, while it isn't over */
+        struct list_link link; /* ns.catalog.drops, while it isn't over */
         struct chore chore;    /* once it is queued */
         struct ns *ns;         /* borrowed */
         enum drop_kind kind;

@@ -14,7 +14,8 @@
 
 uint64_t expire_nsec(const struct ns *ns)
 {
-        return ns->expire_nsec > 0 ? ns->expire_nsec : ns->tenant->attrs.expire_nsec;
+        return ns->catalog.expiry.after_nsec > 0 ? ns->catalog.expiry.after_nsec
+                                                 : ns->tenant->attrs.expire_nsec;
 }
 
 /* From the beginning of one round to the next; 0: none. */
@@ -81,17 +82,17 @@ static void look_at_run(struct ns *ns, uint32_t first, uint32_t n)
 /* Goes on with the round. Page records looked at; 0: it is over. */
 static uint32_t step(struct ns *ns)
 {
-        uint32_t set_pages = ns->geometry.set_pages, page = ns->expire_page;
+        uint32_t set_pages = ns->geometry.set_pages, page = ns->catalog.expiry.page;
         uint32_t left = set_pages - page % set_pages; /* of its set */
 
         if (page >= ns->geometry.capacity_pages)
                 return 0;
         if (!ns_page(ns, page)) {
-                ns->expire_page += left;
+                ns->catalog.expiry.page += left;
                 return 1;
         }
         left = MIN(left, SHARED_RUN_PAGES);
-        ns->expire_page += left;
+        ns->catalog.expiry.page += left;
         look_at_run(ns, page, left);
         return left;
 }
@@ -105,13 +106,13 @@ bool expire_begin(struct store *s, uint64_t now_nsec)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         uint64_t every = round_nsec(ns);
 
-                        any |= ns->is_expiring;
-                        if (every == 0 || ns->is_expiring ||
-                                s->now_nsec < ns->expire_round_nsec + every)
+                        any |= ns->catalog.expiry.is_under_way;
+                        if (every == 0 || ns->catalog.expiry.is_under_way ||
+                                s->now_nsec < ns->catalog.expiry.round_nsec + every)
                                 continue;
-                        ns->expire_round_nsec = s->now_nsec;
-                        ns->expire_page = 0;
-                        ns->is_expiring = any = true;
+                        ns->catalog.expiry.round_nsec = s->now_nsec;
+                        ns->catalog.expiry.page = 0;
+                        ns->catalog.expiry.is_under_way = any = true;
                 }
         return any;
 }
@@ -120,13 +121,13 @@ bool expire_work(struct store *s, uint32_t budget)
 {
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
-                        while (ns->is_expiring && budget > 0) {
+                        while (ns->catalog.expiry.is_under_way && budget > 0) {
                                 uint32_t n = step(ns);
 
-                                ns->is_expiring = n > 0;
+                                ns->catalog.expiry.is_under_way = n > 0;
                                 budget -= MIN(n, budget);
                         }
-                        if (ns->is_expiring)
+                        if (ns->catalog.expiry.is_under_way)
                                 return true;
                 }
         return false;
@@ -139,6 +140,6 @@ uint64_t expire_deadline(const struct store *s)
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         if (round_nsec(ns) > 0 && ns_count_findable(ns) > 0)
-                                first = MIN(first, ns->expire_round_nsec + round_nsec(ns));
+                                first = MIN(first, ns->catalog.expiry.round_nsec + round_nsec(ns));
         return first;
 }

@@ -70,9 +70,9 @@ static struct history *make(void)
 /* Touched as it fills. NULL: no memory. */
 static struct history *get(struct ns *ns)
 {
-        if (!ns->history)
-                ns->history = make();
-        return ns->history;
+        if (!ns->catalog.history)
+                ns->catalog.history = make();
+        return ns->catalog.history;
 }
 
 static struct entry *bucket_of(const struct history *h, uint64_t hash)
@@ -120,7 +120,8 @@ static void note(struct ns *ns, uint32_t page, struct entry e)
 
 void history_prefetch(const struct ns *ns, uint64_t hash)
 {
-        const struct entry *bucket = ns->history ? bucket_of(ns->history, hash) : NULL;
+        const struct entry *bucket =
+                ns->catalog.history ? bucket_of(ns->catalog.history, hash) : NULL;
 
         if (!bucket)
                 return;
@@ -159,7 +160,7 @@ void history_note_all(struct ns *ns, enum history_state state, enum drop_cause c
 
 void history_note_stale(struct ns *ns, uint32_t page)
 {
-        const struct history *h = ns->history;
+        const struct history *h = ns->catalog.history;
 
         if (h)
                 note(ns, page,
@@ -223,7 +224,8 @@ void history_explain(
         uint64_t hash = shared_hash(&ns->shared, key);
         uint32_t page = shared_find(ns, hash, key), pending = announce_find(ns, hash, key);
         const struct entry *e =
-                ns->history ? find(ns->history, store_hash_key(ns_store(ns), key)) : NULL;
+                ns->catalog.history ? find(ns->catalog.history, store_hash_key(ns_store(ns), key))
+                                    : NULL;
 
         store_set_now(ns_store(ns), now_nsec);
         if (page != PAGE_NONE)
@@ -239,8 +241,9 @@ void history_explain(
 
 void history_free(struct ns *ns)
 {
-        if (!ns->history)
+        if (!ns->catalog.history)
                 return;
-        array_free(ns->history->entries, ns->history->n_entries, sizeof(struct entry));
-        free(TAKE(ns->history));
+        array_free(
+                ns->catalog.history->entries, ns->catalog.history->n_entries, sizeof(struct entry));
+        free(TAKE(ns->catalog.history));
 }

@@ -42,7 +42,7 @@ void lines_prefetch_key(const struct ns *ns, const uint8_t key[KEY_BYTES])
 
 static void prefetch_pins(const struct ns *ns, uint32_t page)
 {
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (pins_is_open(&a->share))
                         __builtin_prefetch((const uint32_t *)a->share.counters + page);
 }

@@ -18,7 +18,7 @@
 
 static uint64_t bit_of(const struct ns *ns)
 {
-        return UINT64_C(1) << ns->set_place;
+        return UINT64_C(1) << ns->catalog.set_place;
 }
 
 /* ---- entries --------------------------------------------------------------------------------- */
@@ -188,7 +188,7 @@ int nsset_join(struct ns *ns, const char *name, uint32_t size, struct detail *d)
         struct nsset *set;
         int r;
 
-        assert(!ns->set && ns_n_sets(ns) == 0);
+        assert(!ns->catalog.set && ns_n_sets(ns) == 0);
 
         if (!ns_name_is_valid(name))
                 return detail_set(d, -EINVAL,
@@ -206,17 +206,17 @@ int nsset_join(struct ns *ns, const char *name, uint32_t size, struct detail *d)
                 set = set_new(ns->tenant, name, size);
         if (!set)
                 return detail_set(d, -ENOMEM, "no memory for set %s", name);
-        while (set->members[ns->set_place])
-                ns->set_place++;
-        set->members[ns->set_place] = ns;
+        while (set->members[ns->catalog.set_place])
+                ns->catalog.set_place++;
+        set->members[ns->catalog.set_place] = ns;
         set->n_members++;
-        ns->set = set;
+        ns->catalog.set = set;
         return 0;
 }
 
 void nsset_leave(struct ns *ns)
 {
-        struct nsset *set = ns->set;
+        struct nsset *set = ns->catalog.set;
 
         if (!set)
                 return;
@@ -228,9 +228,9 @@ void nsset_leave(struct ns *ns)
                                 update(set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns),
                                         ns_store(ns)->now_nsec);
                 }
-        set->members[ns->set_place] = NULL;
-        ns->set = NULL;
-        ns->set_place = 0;
+        set->members[ns->catalog.set_place] = NULL;
+        ns->catalog.set = NULL;
+        ns->catalog.set_place = 0;
         if (--set->n_members == 0)
                 set_free(set);
 }
@@ -243,18 +243,20 @@ void nsset_sealed(struct ns *ns, uint32_t page)
         const uint8_t *key = ns_page(ns, page)->key;
         struct nsset_key *e;
 
-        if (!ns->set)
+        if (!ns->catalog.set)
                 return;
-        e = find(ns->set, key);
+        e = find(ns->catalog.set, key);
         if (!e)
-                e = add(ns->set, key);
+                e = add(ns->catalog.set, key);
         /* Nothing else of this namespace had the key any more. */
-        update(ns->set, e, e->here | bit_of(ns), e->doomed & ~bit_of(ns), ns_store(ns)->now_nsec);
+        update(ns->catalog.set, e, e->here | bit_of(ns), e->doomed & ~bit_of(ns),
+                ns_store(ns)->now_nsec);
 }
 
 void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
-        struct nsset_key *e = ns->set ? find(ns->set, ns_page(ns, page)->key) : NULL;
+        struct nsset_key *e =
+                ns->catalog.set ? find(ns->catalog.set, ns_page(ns, page)->key) : NULL;
         struct store *s = ns_store(ns);
         uint64_t bit, rest;
 
@@ -263,13 +265,13 @@ void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
         bit = bit_of(ns);
         rest = e->here & ~bit;
         if (e->doomed & bit) {
-                update(ns->set, e, e->here, e->doomed & ~bit, s->now_nsec);
+                update(ns->catalog.set, e, e->here, e->doomed & ~bit, s->now_nsec);
         } else if (reason.cause == CAUSE_SESSION) {
                 /* Each rank gives up the pages of its own: the others may hold theirs yet. */
-                update(ns->set, e, rest, e->doomed, s->now_nsec);
+                update(ns->catalog.set, e, rest, e->doomed, s->now_nsec);
         } else if (e->here & bit) {
-                doom(ns->set, e, rest, reason.why, reason.cause ? reason.cause : CAUSE_INCOMPLETE,
-                        s->now_nsec);
+                doom(ns->catalog.set, e, rest, reason.why,
+                        reason.cause ? reason.cause : CAUSE_INCOMPLETE, s->now_nsec);
                 if (s->on_work)
                         s->on_work(s->callback_data);
         }
@@ -278,12 +280,13 @@ void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
 void nsset_swept(struct ns *ns, uint32_t page)
 {
         const uint8_t *key = ns_page(ns, page)->key;
-        struct nsset_key *e = ns->set ? find(ns->set, key) : NULL;
+        struct nsset_key *e = ns->catalog.set ? find(ns->catalog.set, key) : NULL;
 
         /* Published anew since the namespace was invalidated? */
         if (!e || ns_find_page(ns, key) != PAGE_NONE)
                 return;
-        update(ns->set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns), ns_store(ns)->now_nsec);
+        update(ns->catalog.set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns),
+                ns_store(ns)->now_nsec);
 }
 
 /* In one of these places. */
@@ -302,9 +305,10 @@ static bool is_pinned(const struct nsset *set, const struct nsset_key *e, uint64
 
 bool nsset_may_evict(const struct ns *ns, uint32_t page)
 {
-        const struct nsset_key *e = ns->set ? find(ns->set, ns_page(ns, page)->key) : NULL;
+        const struct nsset_key *e =
+                ns->catalog.set ? find(ns->catalog.set, ns_page(ns, page)->key) : NULL;
 
-        return !e || !is_pinned(ns->set, e, e->here & ~bit_of(ns));
+        return !e || !is_pinned(ns->catalog.set, e, e->here & ~bit_of(ns));
 }
 
 struct held {
@@ -327,8 +331,8 @@ static void note_held(uint32_t page, void *data)
 
 void nsset_find_held(const struct ns *ns, void (*fn)(uint32_t page, void *data), void *data)
 {
-        for (uint32_t i = 0; ns->set && i < ns->set->size; i++) {
-                struct held held = {ns, ns->set->members[i], fn, data};
+        for (uint32_t i = 0; ns->catalog.set && i < ns->catalog.set->size; i++) {
+                struct held held = {ns, ns->catalog.set->members[i], fn, data};
 
                 if (held.in && held.in != ns)
                         ns_find_pinned(held.in, note_held, &held);
@@ -472,7 +476,8 @@ static const char *check_member(const struct nsset *set, const struct ns *ns)
         list_for_each (c, &set->keys->chunks, struct nsset_chunk, link)
                 for (size_t i = 0; i < c->n; i++)
                         n_listed += ((c->entries[i].here | c->entries[i].doomed) & bit_of(ns)) != 0;
-        return n_listed >= n && n_listed <= n + ns->n_stale ? NULL : "has keys that aren't cached";
+        return n_listed >= n && n_listed <= n + ns->catalog.n_stale ? NULL
+                                                                    : "has keys that aren't cached";
 }
 
 const char *nsset_check(const struct nsset *set)
@@ -486,8 +491,9 @@ const char *nsset_check(const struct nsset *set)
                 if (!ns)
                         continue;
                 n++;
-                why = ns->set == set && ns->set_place == i ? check_member(set, ns)
-                                                           : "has a namespace in another place";
+                why = ns->catalog.set == set && ns->catalog.set_place == i
+                              ? check_member(set, ns)
+                              : "has a namespace in another place";
         }
         return why || n == set->n_members ? why : "counts its namespaces wrong";
 }

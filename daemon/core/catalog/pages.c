@@ -52,14 +52,14 @@ void ns_watch(struct ns *ns, uint32_t page)
         assert(!p->watched && page_pins(p) == 0 && page_is_shown(p->state));
 
         p->watched = 1;
-        p->prev = ns->last_watched;
+        p->prev = ns->catalog.watched.last;
         p->next = PAGE_NONE;
-        if (ns->last_watched != PAGE_NONE)
-                ns_page(ns, ns->last_watched)->next = page;
+        if (ns->catalog.watched.last != PAGE_NONE)
+                ns_page(ns, ns->catalog.watched.last)->next = page;
         else
-                ns->watched = page;
-        ns->last_watched = page;
-        ns->n_watched++;
+                ns->catalog.watched.first = page;
+        ns->catalog.watched.last = page;
+        ns->catalog.watched.n++;
 }
 
 static void unwatch(struct ns *ns, uint32_t page)
@@ -69,15 +69,15 @@ static void unwatch(struct ns *ns, uint32_t page)
         if (p->prev != PAGE_NONE)
                 ns_page(ns, p->prev)->next = p->next;
         else
-                ns->watched = p->next;
+                ns->catalog.watched.first = p->next;
         if (p->next != PAGE_NONE)
                 ns_page(ns, p->next)->prev = p->prev;
         else
-                ns->last_watched = p->prev;
+                ns->catalog.watched.last = p->prev;
         p->next = PAGE_NONE;
         p->n_pins = 0;
         p->watched = 0;
-        ns->n_watched--;
+        ns->catalog.watched.n--;
 }
 
 void ns_pin_page(struct ns *ns, uint32_t page)
@@ -108,7 +108,7 @@ void ns_let_go(struct ns *ns, uint32_t page, bool is_retired)
         if (ns_page_is_stale(ns, p)) {
                 (void)shared_remove(ns, page); /* its slot may have been taken over */
                 ns_store(ns)->listeners->page_swept(ns, page);
-                ns->n_stale--;
+                ns->catalog.n_stale--;
         }
         if (ns_extra(ns, page)->n_windows > 0) {
                 ns_set_state(ns, page, PAGE_DETACHED);
@@ -176,8 +176,8 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
 
 void ns_look_again(struct ns *ns, uint32_t budget)
 {
-        for (uint64_t n = MIN((uint64_t)budget, ns->n_watched); n > 0; n--) {
-                uint32_t page = ns->watched;
+        for (uint64_t n = MIN((uint64_t)budget, ns->catalog.watched.n); n > 0; n--) {
+                uint32_t page = ns->catalog.watched.first;
                 const struct page *p = ns_page(ns, page);
                 bool is_sealed = p->state == PAGE_SEALED;
 
@@ -222,18 +222,19 @@ uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *dat
 void ns_enter_tree(struct ns *ns, uint32_t page, uint32_t parent)
 {
         tree_insert(&ns->tree, page, parent);
-        ancestors_insert(&ns->ancestors, &ns->tree, page, ns_note(ns, page)->depth);
+        ancestors_insert(&ns->catalog.ancestors, &ns->tree, page, ns_note(ns, page)->depth);
 }
 
 void ns_leave_tree(struct ns *ns, uint32_t page)
 {
-        ancestors_remove(&ns->ancestors, page, ns_note(ns, page)->depth);
+        ancestors_remove(&ns->catalog.ancestors, page, ns_note(ns, page)->depth);
         tree_remove(&ns->tree, page);
 }
 
 uint32_t ns_page_of_text(const struct ns *ns, uint32_t page, uint32_t depth)
 {
-        return ancestors_find(&ns->ancestors, &ns->tree, page, ns_note(ns, page)->depth, depth);
+        return ancestors_find(
+                &ns->catalog.ancestors, &ns->tree, page, ns_note(ns, page)->depth, depth);
 }
 
 void ns_sweep_page(struct ns *ns, uint32_t page)
@@ -248,6 +249,6 @@ void ns_sweep_page(struct ns *ns, uint32_t page)
         }
         (void)shared_remove(ns, page);
         ns_store(ns)->listeners->page_swept(ns, page);
-        ns->n_stale--;
+        ns->catalog.n_stale--;
         ns_set_state(ns, page, PAGE_DETACHED);
 }

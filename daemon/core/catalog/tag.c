@@ -12,18 +12,18 @@ struct tags {
 
 static uint64_t *head_of(const struct ns *ns, uint64_t tag)
 {
-        return ns->tags ? map_find(&ns->tags->heads, tag - 1) : NULL;
+        return ns->catalog.tags ? map_find(&ns->catalog.tags->heads, tag - 1) : NULL;
 }
 
 int tag_reserve(struct ns *ns)
 {
-        if (!ns->tags) {
-                ns->tags = calloc(1, sizeof(*ns->tags));
-                if (!ns->tags)
+        if (!ns->catalog.tags) {
+                ns->catalog.tags = calloc(1, sizeof(*ns->catalog.tags));
+                if (!ns->catalog.tags)
                         return -ENOMEM;
-                map_init(&ns->tags->heads);
+                map_init(&ns->catalog.tags->heads);
         }
-        return map_reserve(&ns->tags->heads, 1);
+        return map_reserve(&ns->catalog.tags->heads, 1);
 }
 
 void tag_store(struct ns *ns, uint32_t page, uint64_t tag)
@@ -52,7 +52,7 @@ void tag_enter(struct ns *ns, uint32_t page)
         extra->tag_next = head ? (uint32_t)*head + 1 : 0;
         if (head)
                 ns_make_extra(ns, (uint32_t)*head)->tag_prev = page + 1;
-        r = map_put(&ns->tags->heads, tag - 1, page);
+        r = map_put(&ns->catalog.tags->heads, tag - 1, page);
         assert(r == 0); /* room was reserved */
         (void)r;
 }
@@ -69,7 +69,7 @@ void tag_remove(struct ns *ns, uint32_t page)
         else if (extra->tag_next)
                 *head_of(ns, extra->tag) = extra->tag_next - 1;
         else
-                (void)map_remove(&ns->tags->heads, extra->tag - 1);
+                (void)map_remove(&ns->catalog.tags->heads, extra->tag - 1);
         if (extra->tag_next)
                 ns_make_extra(ns, extra->tag_next - 1)->tag_prev = extra->tag_prev;
         extra->tag = 0;
@@ -95,11 +95,11 @@ uint32_t tag_first(const struct ns *ns, uint64_t tag)
 
 void tags_reset(struct ns *ns)
 {
-        if (!ns->tags)
+        if (!ns->catalog.tags)
                 return;
-        map_deinit(&ns->tags->heads);
-        free(ns->tags);
-        ns->tags = NULL;
+        map_deinit(&ns->catalog.tags->heads);
+        free(ns->catalog.tags);
+        ns->catalog.tags = NULL;
 }
 
 /* ---- check ----------------------------------------------------------------------------------- */
@@ -128,7 +128,7 @@ const char *tags_check(const struct ns *ns)
         struct map_slot slot;
         size_t iter = 0;
 
-        while (ns->tags && map_next(&ns->tags->heads, &iter, &slot)) {
+        while (ns->catalog.tags && map_next(&ns->catalog.tags->heads, &iter, &slot)) {
                 uint32_t page = (uint32_t)slot.value, before = 0, next;
 
                 for (;; page = next - 1) {

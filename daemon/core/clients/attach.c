@@ -139,13 +139,13 @@ void attach_forget_mapped(struct attach *a, uint32_t set_index)
                 return;
         was = *bits;
         map_remove(&a->mapped, set_index);
-        let_go(a, a->ns->sets[set_index], was);
+        let_go(a, a->ns->sets.at[set_index], was);
 }
 
 int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d)
 {
         const uint64_t *bits = map_find(&a->mapped, set_index);
-        struct extent_set *set = bits ? a->ns->sets[set_index] : NULL;
+        struct extent_set *set = bits ? a->ns->sets.at[set_index] : NULL;
 
         if (!set)
                 return detail_set(d, -ENOENT, "set %u of namespace %s isn't mapped by this client",
@@ -223,7 +223,7 @@ int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, u
 
         if (a->member->metadata_only)
                 return detail_set(d, -EACCES, "this client said it maps nothing (metadata_only)");
-        set = set_index < ns->geometry.n_set_slots ? ns->sets[set_index] : NULL;
+        set = set_index < ns->geometry.n_set_slots ? ns->sets.at[set_index] : NULL;
         if (!set)
                 return detail_set(
                         d, -ENOENT, "set %u of namespace %s isn't bound", set_index, ns->name);

@@ -90,7 +90,7 @@ bool grants_may_be_written(const struct grants *g, uint32_t page)
 
         if (g->group->n_lingering == 0)
                 return false;
-        list_for_each (a, &g->ns->attachments, struct attach, ns_link)
+        list_for_each (a, &g->ns->clients.attachments, struct attach, ns_link)
                 if (a->grants == g && a->member->lingers && map_find(&a->mapped, set))
                         return true;
         return false;

@@ -36,7 +36,7 @@ static void forget_page(struct attach *a, uint32_t slot)
         p->ready = 0;
         p->tokens = 0;
         m->n_pages--;
-        a->ns->n_ready--;
+        a->ns->clients.n_ready--;
         ns_set_of(a->ns, m->pages[slot] - 1)->n_ready--;
         m->pages[slot] = 0;
 }
@@ -63,7 +63,7 @@ bool magazine_is_claimed(struct grants *g, uint32_t page)
 {
         uint32_t slot = ns_page(g->ns, page)->tokens;
 
-        list_for_each (a, &g->ns->attachments, struct attach, ns_link) {
+        list_for_each (a, &g->ns->clients.attachments, struct attach, ns_link) {
                 if (a->grants != g || !a->magazine || a->magazine->pages[slot] != page + 1)
                         continue;
                 if (load_slot(a, slot) == page + 1)
@@ -125,9 +125,9 @@ static uint32_t drain_ns(struct ns *ns, bool only_recalled)
 {
         uint32_t n = 0;
 
-        if (ns->n_ready == 0)
+        if (ns->clients.n_ready == 0)
                 return 0;
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (a->magazine)
                         n += drain_magazine(a, only_recalled, 0);
         return n;
@@ -164,9 +164,9 @@ uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec)
 {
         uint32_t n = 0;
 
-        if (ns->n_ready <= MAGAZINE_LEVEL_MIN)
+        if (ns->clients.n_ready <= MAGAZINE_LEVEL_MIN)
                 return 0;
-        list_for_each (a, &ns->attachments, struct attach, ns_link) {
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link) {
                 uint64_t pause = a->magazine ? pause_of(a->magazine, now_nsec) : 0;
 
                 if (pause >= SLOW_NSEC)
@@ -185,7 +185,7 @@ static void note_page(struct attach *a, uint32_t slot, uint32_t page)
         p->tokens = (uint16_t)slot;
         m->pages[slot] = page + 1;
         m->n_pages++;
-        a->ns->n_ready++;
+        a->ns->clients.n_ready++;
         ns_set_of(a->ns, page)->n_ready++;
 }
 
@@ -264,7 +264,7 @@ uint32_t magazine_shortage(const struct attach *a, uint64_t target, uint64_t rea
         uint64_t most = MIN(most_ready / 2, (uint64_t)SHM_MAGAZINE_SLOTS);
 
         target = MIN(target, most);
-        if (target <= m->n_pages || a->ns->n_ready >= most_ready)
+        if (target <= m->n_pages || a->ns->clients.n_ready >= most_ready)
                 return 0;
-        return (uint32_t)MIN(target - m->n_pages, most_ready - a->ns->n_ready);
+        return (uint32_t)MIN(target - m->n_pages, most_ready - a->ns->clients.n_ready);
 }

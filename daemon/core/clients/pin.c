@@ -43,7 +43,7 @@ static bool is_held(const struct attach *a, uint32_t page)
                 return false;
         if (grants_check_page(a, page, NULL) == 0)
                 return true;
-        list_for_each (b, &a->ns->attachments, struct attach, ns_link)
+        list_for_each (b, &a->ns->clients.attachments, struct attach, ns_link)
                 if (b->grants == a->grants &&
                         (has_pinned(b, page) ||
                                 (pins_is_open(&b->share) && pins_count(&b->share, page) > 0)))

@@ -14,7 +14,7 @@ void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint
 {
         const struct store *s = ns_store(ns);
 
-        ns->was_used = ns->unsaved = true;
+        ns->learnt.was_used = ns->learnt.unsaved = true;
         if (s->on_request)
                 s->on_request(ns, request, what, page, s->callback_data);
 }

@@ -12,14 +12,14 @@
 
 static bool ns_is_idle(const struct ns *ns)
 {
-        return list_is_empty(&ns->attachments) && list_is_empty(&ns->closing) &&
+        return list_is_empty(&ns->clients.attachments) && list_is_empty(&ns->clients.closing) &&
                ns_n_sets(ns) == 0 && !ns->space.load && sessions_count(ns) == 0 &&
                !sessions_are_left(ns);
 }
 
 static void drop_idle(struct ns *ns)
 {
-        ns->was_idle = true;
+        ns->idle.was_idle = true;
         ns_free(ns);
 }
 
@@ -46,20 +46,20 @@ uint64_t idle_look(struct store *s, uint64_t now_nsec)
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         if (!ns_is_idle(ns)) {
-                                ns->idle_nsec = 0;
+                                ns->idle.since_nsec = 0;
                                 continue;
                         }
-                        if (ns->idle_nsec == 0)
-                                ns->idle_nsec = MAX(s->now_nsec, UINT64_C(1));
-                        next_nsec = MIN(next_nsec, ns->idle_nsec + NS_IDLE_NSEC);
+                        if (ns->idle.since_nsec == 0)
+                                ns->idle.since_nsec = MAX(s->now_nsec, UINT64_C(1));
+                        next_nsec = MIN(next_nsec, ns->idle.since_nsec + NS_IDLE_NSEC);
                 }
         return next_nsec;
 }
 
 static bool is_due(const struct ns *ns)
 {
-        return ns->idle_nsec > 0 && ns_store(ns)->now_nsec >= ns->idle_nsec + NS_IDLE_NSEC &&
-               ns_is_idle(ns);
+        return ns->idle.since_nsec > 0 &&
+               ns_store(ns)->now_nsec >= ns->idle.since_nsec + NS_IDLE_NSEC && ns_is_idle(ns);
 }
 
 bool idle_work(struct store *s)

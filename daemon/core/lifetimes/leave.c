@@ -188,10 +188,10 @@ static void begin_closing(struct attach *a)
         list_remove(&a->member_link);
         list_append(&a->member->closing, &a->member_link);
         list_remove(&a->ns_link);
-        list_append(&ns->closing, &a->ns_link);
+        list_append(&ns->clients.closing, &a->ns_link);
         ns->tenant->n_attachments--;
         begin_grants(a);
-        if (list_is_empty(&ns->attachments))
+        if (list_is_empty(&ns->clients.attachments))
                 stock_forget(ns);
         chore_init(&a->chore);
         a->chore.work = leave_some;
@@ -266,6 +266,6 @@ void member_free(struct member *m)
 void leave_finish(struct tenant *t)
 {
         list_for_each (ns, &t->namespaces, struct ns, link)
-                while (!list_is_empty(&ns->closing))
-                        finish_closing(list_first(&ns->closing, struct attach, ns_link));
+                while (!list_is_empty(&ns->clients.closing))
+                        finish_closing(list_first(&ns->clients.closing, struct attach, ns_link));
 }

@@ -67,26 +67,26 @@ static int ns_alloc(
                 return -ENOMEM;
         ns->layout = *layout;
         ns->geometry = *geometry;
-        ns->set_factor = divide_factor(geometry->set_pages);
+        ns->sets.factor = divide_factor(geometry->set_pages);
         (void)ns_codec_shape(layout, &ns->codec_shape, NULL); /* as was asked where it is of use */
         ns->records.fd = ns->shared.segment.fd = ns->shared.segment.reader_fd = -1;
-        ns->watched = ns->last_watched = PAGE_NONE;
+        ns->catalog.watched.first = ns->catalog.watched.last = PAGE_NONE;
         for (unsigned i = 0; i < TIER_COUNT; i++) {
                 list_init(&ns->tiers[i].sets_bound);
                 list_init(&ns->tiers[i].sets_room);
                 list_init(&ns->tiers[i].sets_preparing);
         }
-        list_init(&ns->attachments);
-        list_init(&ns->closing);
-        list_init(&ns->drops);
-        list_init(&ns->announced_sets);
-        chore_init(&ns->withdrawal);
-        ns->withdraw_at = PAGE_NONE;
-        ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
-        ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
-        if (!ns->sets || !ns->slots_preparing) {
-                free(ns->slots_preparing);
-                free(ns->sets);
+        list_init(&ns->clients.attachments);
+        list_init(&ns->clients.closing);
+        list_init(&ns->catalog.drops);
+        list_init(&ns->catalog.announced.sets);
+        chore_init(&ns->catalog.announced.withdrawal);
+        ns->catalog.announced.withdraw_at = PAGE_NONE;
+        ns->sets.at = calloc(geometry->n_set_slots, sizeof(*ns->sets.at));
+        ns->sets.preparing = calloc(geometry->n_set_slots, sizeof(*ns->sets.preparing));
+        if (!ns->sets.at || !ns->sets.preparing) {
+                free(ns->sets.preparing);
+                free(ns->sets.at);
                 free(ns);
                 return -ENOMEM;
         }
@@ -99,11 +99,11 @@ static void ns_discard(struct ns *ns)
         if (ns->policy)
                 ns->evict->free(ns->policy);
         tree_deinit(&ns->tree);
-        ancestors_deinit(&ns->ancestors);
+        ancestors_deinit(&ns->catalog.ancestors);
         shared_deinit(&ns->shared);
         records_close(&ns->records);
-        free(ns->slots_preparing);
-        free(ns->sets);
+        free(ns->sets.preparing);
+        free(ns->sets.at);
         free(ns);
 }
 
@@ -177,10 +177,10 @@ int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, st
         }
         ns->id = i->ns_id;
         ns->records = kept->records;
-        ns->keep_page_zero = i->keep_page_zero;
+        ns->sets.keep_page_zero = i->keep_page_zero;
         ns->epoch = atomic_load_explicit(&kept->records.header->epoch, memory_order_relaxed);
         ns->version_epoch = kept->options->version_epoch;
-        ns->expire_nsec = kept->options->expire_nsec;
+        ns->catalog.expiry.after_nsec = kept->options->expire_nsec;
         place_in_pools(ns, t, pool, i->name);
         ns->address = address_claim(t->store, ns, i->address);
         enter_tenant(ns);
@@ -262,7 +262,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         if (r < 0)
                 return detail_set(d, r, "no memory for namespace %s: %s", name, status_text(r));
         place_in_pools(ns, t, pool, name);
-        ns->keep_page_zero = options->keep_page_zero && !source.has_null_set;
+        ns->sets.keep_page_zero = options->keep_page_zero && !source.has_null_set;
         ns->address = address_take(t->store, ns);
         enter_tenant(ns);
         (void)space_open(ns, false); /* without it: what is cold is dropped */
@@ -274,12 +274,12 @@ void ns_free(struct ns *ns)
 {
         struct store *store = ns_store(ns);
 
-        assert(list_is_empty(&ns->attachments) && list_is_empty(&ns->closing));
+        assert(list_is_empty(&ns->clients.attachments) && list_is_empty(&ns->clients.closing));
 
         if (store->on_ns)
                 store->on_ns(ns, true, store->callback_data);
         drops_end(ns);
-        chore_remove(&ns->withdrawal, ns->tenant);
+        chore_remove(&ns->catalog.announced.withdrawal, ns->tenant);
         records_end(ns);
         nsset_leave(ns);
         history_free(ns);
@@ -327,7 +327,7 @@ int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
         }
         tree_deinit(&ns->tree);
         ns->tree = tree;
-        ancestors_deinit(&ns->ancestors);
+        ancestors_deinit(&ns->catalog.ancestors);
         drops_reset(ns);
         prefetch_reset(ns);
         sessions_reset(ns);
@@ -338,7 +338,7 @@ int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
         FAULT_POINT("index-after-epochs");
         announce_withdraw_ns(ns);
         magazine_drain_ns(ns); /* of pages that could only be published as stale */
-        ns->n_stale = ns_n_pages(ns, PAGE_SEALED);
+        ns->catalog.n_stale = ns_n_pages(ns, PAGE_SEALED);
         history_note_all(ns, HISTORY_INVALIDATED, cause);
         happened_emptied(ns, n_findable, cause);
         PROBE(kvleased, invalidate, ns->tenant, ns, n_findable, cause);

@@ -56,13 +56,14 @@ static int check_same_set(const struct ns *ns, const struct attach_options *o, s
 {
         const char *set = o->set ? o->set : "";
 
-        if (!set[0] || (ns->set && strcmp(ns->set->name, set) == 0 && ns->set->size == o->set_size))
+        if (!set[0] || (ns->catalog.set && strcmp(ns->catalog.set->name, set) == 0 &&
+                               ns->catalog.set->size == o->set_size))
                 return 0;
         return detail_set(d, -EINVAL,
                 "namespace %s was opened first %s%s, not in a set %.*s of %u; close it everywhere "
                 "and remove it, or use another name",
-                ns->name, ns->set ? "in set " : "without a set", ns->set ? ns->set->name : "",
-                NS_NAME_MAX, set, o->set_size);
+                ns->name, ns->catalog.set ? "in set " : "without a set",
+                ns->catalog.set ? ns->catalog.set->name : "", NS_NAME_MAX, set, o->set_size);
 }
 
 static enum codec codec_asked(const struct attach_options *o, enum tier_kind kind)
@@ -98,7 +99,7 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
                                 "it first said so; use another name",
                                 ns->name, kind, codec_name(ns->geometry.tiers[kind].codec),
                                 codec_name(codec_asked(o, kind)));
-        if (o->keep_page_zero && !ns->keep_page_zero && !geometry_has_null_set(&ns->geometry))
+        if (o->keep_page_zero && !ns->sets.keep_page_zero && !geometry_has_null_set(&ns->geometry))
                 return detail_set(d, KVL_STATUS_LAYOUT,
                         "namespace %s was opened first without keeping page 0 back, and page 0 may "
                         "be in use; use another name",
@@ -225,7 +226,7 @@ static struct attach *attach_new(struct member *m, struct ns *ns)
         a->member = m;
         a->ns = ns;
         ns->tenant->n_attachments++;
-        ns->idle_nsec = 0;
+        ns->idle.since_nsec = 0;
         map_init(&a->mapped);
         map_init(&a->sessions);
         a->share.segment.fd = a->share.segment.reader_fd = -1;
@@ -258,7 +259,7 @@ struct attach *attach_adopt(struct member *m, struct ns *ns, uint32_t id, uint64
         a->version_epoch = version_epoch;
         m->last_attach_id = MAX(m->last_attach_id, id);
         list_append(&m->attachments, &a->member_link);
-        list_append(&ns->attachments, &a->ns_link);
+        list_append(&ns->clients.attachments, &a->ns_link);
         return a;
 }
 
@@ -300,12 +301,13 @@ int attach_open_with(struct member *m, const char *name, const struct ns_layout 
                 attach_free(a);
                 return r;
         }
-        if (o->expire_nsec > 0 && !m->read_only && o->expire_nsec != ns->expire_nsec) {
-                ns->expire_nsec = o->expire_nsec;
+        if (o->expire_nsec > 0 && !m->read_only &&
+                o->expire_nsec != ns->catalog.expiry.after_nsec) {
+                ns->catalog.expiry.after_nsec = o->expire_nsec;
                 records_commit_options(ns);
         }
         list_append(&m->attachments, &a->member_link);
-        list_append(&ns->attachments, &a->ns_link);
+        list_append(&ns->clients.attachments, &a->ns_link);
         *ret_attach = a;
         return 0;
 }

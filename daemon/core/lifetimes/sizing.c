@@ -84,7 +84,7 @@ static uint32_t count_sharing(const struct ns *ns)
 {
         uint32_t n = 0;
 
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 n += pins_is_open(&a->share);
         return n;
 }
@@ -128,11 +128,11 @@ static uint64_t count_pinned(const struct ns *ns, uint64_t part, uint32_t round)
 
 static uint64_t demand_of_ns(const struct ns *ns, uint64_t part, uint32_t round)
 {
-        uint64_t pages =
-                ns->device.n_pages[PAGE_GRANTED] - ns->n_ready + count_pinned(ns, part, round);
+        uint64_t pages = ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready +
+                         count_pinned(ns, part, round);
         uint32_t set_pages = ns->geometry.set_pages;
 
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 pages += a->wait.n_wanted;
         return (pages + set_pages - 1) / set_pages * ns->geometry.set_bytes;
 }

@@ -329,7 +329,7 @@ static const char *check_counts(const struct tenant *t)
 
         list_for_each (ns, &t->namespaces, struct ns, link) {
                 n_namespaces++;
-                list_for_each (a, &ns->attachments, struct attach, ns_link)
+                list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                         n_attachments++;
         }
         if (t->n_namespaces != n_namespaces || t->n_attachments != n_attachments)

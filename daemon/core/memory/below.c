@@ -40,7 +40,7 @@ void sink_note_taken(struct ns *ns)
 
         if (!tier_may_sink(ns, TIER_DEVICE))
                 return;
-        ns->may_be_due = true;
+        ns->sink.may_be_due = true;
         if (s->on_transfer_work)
                 s->on_transfer_work(s->callback_data);
 }

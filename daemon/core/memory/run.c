@@ -80,11 +80,11 @@ static void walk_set(struct walk *w, const struct extent_set *set)
 /* All runs that can be granted, as far as the looks go. */
 static void walk_runs(struct ns *ns, run_fn fn, void *data)
 {
-        uint32_t n_slots = geometry_device_slots(&ns->geometry), slot = ns->run_slot;
+        uint32_t n_slots = geometry_device_slots(&ns->geometry), slot = ns->sets.run_slot;
         struct walk w = {.fn = fn, .data = data};
 
         for (uint32_t i = 0; i < n_slots && !w.is_over && w.n_looks < RUN_LOOK_MAX; i++) {
-                const struct extent_set *set = ns->sets[slot];
+                const struct extent_set *set = ns->sets.at[slot];
 
                 if (set && set->n_free > 0 && set->recall.state == RECALL_NONE)
                         walk_set(&w, set);
@@ -92,7 +92,7 @@ static void walk_runs(struct ns *ns, run_fn fn, void *data)
                 slot = slot + 1 < n_slots ? slot + 1 : 0;
         }
         end_run(&w);
-        ns->run_slot = w.n_looks < RUN_LOOK_MAX ? 0 : slot;
+        ns->sets.run_slot = w.n_looks < RUN_LOOK_MAX ? 0 : slot;
 }
 
 struct search {
@@ -156,7 +156,7 @@ uint32_t run_pick(struct ns *ns, uint32_t n, uint32_t *ret_pages)
 {
         struct search s = {.n = n};
         struct pick p = {.pages = ret_pages, .least = CLASSES};
-        uint32_t slot = ns->run_slot;
+        uint32_t slot = ns->sets.run_slot;
 
         walk_runs(ns, weigh, &s);
         if (s.best.n > 0) {
@@ -169,7 +169,7 @@ uint32_t run_pick(struct ns *ns, uint32_t n, uint32_t *ret_pages)
                 p.least--;
                 p.n_least = (uint32_t)MIN(s.n_pages[p.least], n - p.n_longer);
         }
-        ns->run_slot = slot; /* the same runs */
+        ns->sets.run_slot = slot; /* the same runs */
         walk_runs(ns, take, &p);
         return p.n_picked;
 }

@@ -91,5 +91,5 @@ void set_put_page(struct extent_set *set, uint32_t page)
         p->ready = p->reported = p->unindexed = 0;
         p->owner = 0;
         set_list_page(set, page);
-        set->ns->may_compact = true;
+        set->ns->reclaim.compaction.is_possible = true;
 }

@@ -36,8 +36,8 @@ static uint32_t free_slot(const struct ns *ns, enum tier_kind kind)
         uint32_t i = t->first_set;
 
         /* A set that consists of the null page alone would be bound for nothing. */
-        i += i == 0 && ns->keep_page_zero && ns->geometry.set_pages == 1;
-        while (i < t->first_set + t->n_sets && (ns->sets[i] || ns->slots_preparing[i]))
+        i += i == 0 && ns->sets.keep_page_zero && ns->geometry.set_pages == 1;
+        while (i < t->first_set + t->n_sets && (ns->sets.at[i] || ns->sets.preparing[i]))
                 i++;
         return i < t->first_set + t->n_sets ? i : UINT32_MAX;
 }
@@ -160,7 +160,7 @@ static int create_extents(struct extent_set *set)
 static void init_pages(struct extent_set *set)
 {
         uint32_t n = set->ns->geometry.set_pages, first = set->index * n;
-        uint32_t skip = set->index == 0 && set->ns->keep_page_zero;
+        uint32_t skip = set->index == 0 && set->ns->sets.keep_page_zero;
 
         for (uint32_t i = 0; i < n; i++) {
                 /* Lines outlive sets: generations go on where the last set here left off. One that
@@ -306,7 +306,7 @@ static void enter_tier(struct extent_set *set)
 {
         struct ns *ns = set->ns;
 
-        ns->sets[set->index] = set;
+        ns->sets.at[set->index] = set;
         list_append(&set->tier->sets_bound, &set->link);
         if (set->n_free > 0)
                 list_append(&set->tier->sets_room, &set->room_link);
@@ -345,7 +345,7 @@ int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
                 set->parting->done = on_destroyed;
                 set->parting->data = set->pool;
         }
-        set->n_usable = ns->geometry.set_pages - (index == 0 && ns->keep_page_zero);
+        set->n_usable = ns->geometry.set_pages - (index == 0 && ns->sets.keep_page_zero);
         set->free_head = PAGE_NONE;
         enter_tier(set);
         count_extents(set, true);
@@ -427,7 +427,7 @@ static void begin_preparing(struct extent_set *set)
         struct ns *ns = set->ns;
 
         list_append(&set->tier->sets_preparing, &set->link);
-        ns->slots_preparing[set->index] = 1;
+        ns->sets.preparing[set->index] = 1;
         set->tier->n_preparing++;
         set->tier->n_preparing_pages += set->n_usable;
 }
@@ -437,7 +437,7 @@ static void end_preparing(struct extent_set *set)
         struct ns *ns = set->ns;
 
         list_remove(&set->link);
-        ns->slots_preparing[set->index] = 0;
+        ns->sets.preparing[set->index] = 0;
         set->tier->n_preparing--;
         set->tier->n_preparing_pages -= set->n_usable;
 }
@@ -457,13 +457,14 @@ static int explain_lowered(const struct ns *ns, struct detail *d)
  */
 static void note_failure(struct ns *ns, int result, const char *why)
 {
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (a->magazine)
                         a->magazine->is_short = false;
-        if (ns->n_waiting == 0)
+        if (ns->waits.n == 0)
                 return;
-        ns->failure.code = result < 0 ? explain_device(ns, result, why, &ns->failure.why)
-                                      : explain_lowered(ns, &ns->failure.why);
+        ns->waits.failure.code = result < 0
+                                         ? explain_device(ns, result, why, &ns->waits.failure.why)
+                                         : explain_lowered(ns, &ns->waits.failure.why);
 }
 
 static void end_orphan(struct extent_set *set, bool is_made)
@@ -494,10 +495,10 @@ static void on_made(struct job *job, int result, void *data)
         }
         end_preparing(set);
         pool->n_preparing--;
-        ns->unsettled = true;
+        ns->sets.unsettled = true;
         /* The limit may have been lowered since. */
         if (result == 0 && account_fits(ns->device.stake->account, 0)) {
-                ahead_made(&ns->ahead, clock_now_nsec() - set->asked_nsec);
+                ahead_made(&ns->reclaim.stock.ahead, clock_now_nsec() - set->asked_nsec);
                 set_link(set);
                 return;
         }
@@ -691,7 +692,7 @@ int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
                 return explain_bind(r, tier->pool, d);
         }
         if (kind == TIER_DEVICE)
-                ahead_made(&ns->ahead, clock_now_nsec() - set->asked_nsec);
+                ahead_made(&ns->reclaim.stock.ahead, clock_now_nsec() - set->asked_nsec);
         set_link(set);
         *ret_set = set;
         return 0;
@@ -728,7 +729,7 @@ void set_discard(struct extent_set *set)
         list_remove(&set->link);
         list_remove(&set->room_link);
         recall_forget(set);
-        ns->sets[set->index] = NULL;
+        ns->sets.at[set->index] = NULL;
         set->tier->n_sets--;
         set->pool->n_sets--;
         count_extents(set, false);

@@ -14,7 +14,7 @@ struct claim;
  * claim (quota/region.h; NULL: for nobody's lease): charge, extents, page records. 0 with
  * *ret_set; KVL_STATUS_QUOTA, KVL_STATUS_FULL (also: the namespace has no slot left); -ENOMEM, -EIO
  * from the device. Nothing stays behind on failure. On a queue: -EINPROGRESS, the set is PREPARING;
- * pool_reap() binds it, or leaves why not in ns.failure for a lease that waits.
+ * pool_reap() binds it, or leaves why not in ns.waits.failure for a lease that waits.
  */
 int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
         struct extent_set **ret_set, struct detail *d);

@@ -83,7 +83,8 @@ static bool stock_keeps(const struct extent_set *set)
         const struct ns *ns = set->ns;
 
         return set->tier == &ns->device && set->recall.state == RECALL_NONE &&
-               ns_n_room(ns) - set->n_free < MAX(ns->stock_pages, ns->free_pages);
+               ns_n_room(ns) - set->n_free <
+                       MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free);
 }
 
 static bool keeps_idle(const struct extent_set *set)

@@ -72,7 +72,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         if (!shared_replace(ns, from, to))
                 (void)shared_insert(ns, shared_hash(&ns->shared, p->key), to);
         tree_move(&ns->tree, from, to);
-        ancestors_move(&ns->ancestors, from, to, ns_note(ns, to)->depth);
+        ancestors_move(&ns->catalog.ancestors, from, to, ns_note(ns, to)->depth);
         drops_page_moved(ns, from, to);
         adopt_children(ns, to);
         FAULT_POINT("move-before-free");

@@ -305,7 +305,7 @@ static void become_ready(struct ns *ns)
         } else {
                 begin_sorting(ns);
         }
-        ns->may_be_due = true;
+        ns->sink.may_be_due = true;
         space_wake(ns_store(ns));
 }
 

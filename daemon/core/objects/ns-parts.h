@@ -13,8 +13,16 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/segment.h"
+#include "daemon/core/ground/chore.h"
+#include "daemon/core/ground/detail.h"
 #include "daemon/core/ground/page.h"
+#include "policy/ahead.h"
+#include "policy/ancestors.h"
 
+struct extent_set;
+struct history;
+struct nsset;
+struct tags;
 struct records_header;
 struct set_record;
 struct disk_space;
@@ -97,12 +105,131 @@ static inline bool space_is_sorting(const struct ns_space *s)
         return s->entries && !s->is_ready;
 }
 
+/* Which extent sets the namespace has: memory/sets.h. */
+struct ns_sets {
+        struct extent_set **at; /* owned; by index, n_set_slots; NULL where none is bound */
+        uint8_t *preparing;     /* owned; by index, n_set_slots; 1 where a set is PREPARING */
+        uint64_t factor;        /* divide_factor() of geometry.set_pages */
+        bool keep_page_zero;    /* page 0 of set 0 is never granted. False where there is a null set
+                                   (geometry.h) for what it is kept for */
+        bool unsettled;         /* sets were made or failed: store_settle() */
+        uint32_t run_slot;      /* where the next search for a run begins: run.h */
+};
+
+/* Why a set wasn't made. */
+struct ns_failure {
+        int code; /* what a lease is refused with: KVL_STATUS_FULL, -EIO; 0: none */
+        struct detail why;
+};
+
+/* Leases that wait: quota/wait.h. */
+struct ns_waits {
+        uint32_t n;                /* attachments whose lease waits for sets that are being made */
+        uint64_t n_wanted;         /* pages that these want */
+        uint32_t n_queued;         /* attachments whose lease waits for room */
+        struct ns_failure failure; /* for the next lease that tries again */
+};
+
+/* Pages of which a client has announced that it computes them: catalog/announced.h. */
+struct ns_announced {
+        struct list_link sets;   /* struct extent_set.announced_link: those with such pages */
+        uint32_t n;              /* pages */
+        uint32_t withdraw_at;    /* announcements of an older epoch were withdrawn up to this page;
+                                    PAGE_NONE: all were */
+        struct chore withdrawal; /* withdraws the others */
+};
+
+/* Pages with pins in segments, of which nobody tells the daemon when they go: catalog/pages.h looks
+ * at them again and again. They are a list through page.prev and page.next. */
+struct ns_watched {
+        uint32_t first, last; /* PAGE_NONE: there are none */
+        uint64_t n;
+};
+
+/* Pages that expire: catalog/expire.h. */
+struct ns_expiry {
+        uint64_t after_nsec; /* as who opened the namespace said; 0: as the tenant's */
+        uint64_t round_nsec; /* when the last round began */
+        uint32_t page;       /* where the round goes on */
+        bool is_under_way;   /* the round isn't over */
+};
+
+/* What is cached, but for the prefix tree: the room catalog. */
+struct ns_catalog {
+        struct ancestors ancestors; /* of the tree's pages */
+        struct list_link drops;     /* struct drop.link */
+        struct ns_announced announced;
+        struct ns_watched watched;
+        uint64_t n_stale;        /* SEALED pages of an older epoch, which aren't swept yet */
+        uint32_t sweep_page;     /* where the sweep goes on */
+        struct tags *tags;       /* owned; NULL: none yet */
+        struct history *history; /* owned; NULL: none yet */
+        struct nsset *set;       /* the set of namespaces it is in; borrowed; NULL: none */
+        uint32_t set_place;      /* in nsset.members */
+        struct ns_expiry expiry;
+};
+
+/* Who uses the namespace: the room clients. */
+struct ns_clients {
+        struct list_link attachments; /* struct attach.ns_link */
+        struct list_link closing;     /* struct attach.ns_link, of those that go: leave.h */
+        uint64_t n_ready;             /* GRANTED pages in magazines */
+        uint64_t vain_nsec;           /* when a refill last found fewer pages than it wanted */
+};
+
+/* FREE pages ahead of demand: reclaim/stock.h. */
+struct ns_stock {
+        struct ahead ahead;
+        uint32_t n_to_keep;   /* FREE pages to be kept ready; 0: none */
+        uint32_t n_to_free;   /* FREE pages to be made by evicting (free_ahead) */
+        uint32_t burst_pages; /* that were leased at once, lately */
+        bool is_freeing;      /* until there are that many */
+        bool is_leased;       /* pages were leased lately */
+};
+
+/* Compaction: reclaim/compact.h. */
+struct ns_compaction {
+        bool is_possible;    /* there may be something to do */
+        uint64_t after_nsec; /* not before */
+};
+
+/* What makes room: the room reclaim. */
+struct ns_reclaim {
+        struct ns_stock stock;
+        struct ns_compaction compaction;
+};
+
+/* What goes below the device: tiers/sink.h. */
+struct ns_sink {
+        bool has_looked; /* scratch */
+        bool may_be_due; /* pages were taken since nothing had to go down */
+};
+
 /* How far the count of pages that a lease would get has come: upkeep/leasable.h. */
 struct leasable {
         struct list_link link; /* store.leasables; whose turn it is first */
         uint32_t page;         /* of the device, where the round goes on */
         uint32_t n_met;        /* SEALED ones that somebody holds, in this round */
         uint32_t n_held;       /* the same of the last one; 0 before the first is over */
+};
+
+/* What goes on by itself: the room upkeep. */
+struct ns_upkeep {
+        struct leasable leasable;
+        uint64_t look_round; /* what store.recall_round was when recall_work() looked last */
+};
+
+/* Whether somebody wants the namespace: lifetimes/idle.h. */
+struct ns_idle {
+        uint64_t since_nsec; /* 0: it isn't idle */
+        bool was_idle;       /* it goes, because nobody wants it */
+};
+
+/* What the eviction policy has learnt, which the server saves: server/services/learnt.h. */
+struct ns_learnt {
+        bool was_used;                   /* a page was, since store_policy_work() */
+        bool unsaved;                    /* a page was used since it was saved */
+        uint64_t saved_mark, saved_nsec; /* what was saved, and when */
 };
 
 #endif

@@ -59,7 +59,7 @@ bool ns_page_is_stale(const struct ns *ns, const struct page *p)
 
 uint64_t ns_count_findable(const struct ns *ns)
 {
-        return ns_n_pages(ns, PAGE_SEALED) - ns->n_stale;
+        return ns_n_pages(ns, PAGE_SEALED) - ns->catalog.n_stale;
 }
 
 bool ns_page_is_kept(const struct ns *ns, uint32_t page)

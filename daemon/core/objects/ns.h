@@ -20,24 +20,13 @@
 #include "daemon/core/objects/ns-parts.h"
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/tenant.h"
-#include "policy/ahead.h"
-#include "policy/ancestors.h"
 #include "policy/evict.h"
 #include "policy/tree.h"
 
 struct member;
 struct attach;
-struct nsset;
 struct sessions;
-struct tags;
-struct history;
 struct prefetching;
-
-/* Why a set wasn't made. */
-struct ns_failure {
-        int code; /* what a lease is refused with: KVL_STATUS_FULL, -EIO; 0: none */
-        struct detail why;
-};
 
 struct ns_counters {
         uint64_t keys, hits, publishes, duplicates, evictions, expired;
@@ -64,6 +53,7 @@ struct ns_tier {
         bool has_lighter;           /* but where one went, or less of it is held, since */
 };
 
+/* Parts that are structs of ns-parts.h belong to one room each, which is named there. */
 struct ns {
         char name[NS_NAME_MAX + 1]; /* first: base/probe.h */
         struct list_link link;      /* tenant.namespaces */
@@ -71,74 +61,33 @@ struct ns {
         struct tenant *tenant;      /* borrowed */
         struct ns_layout layout;
         struct ns_geometry geometry;
-        uint64_t set_factor; /* divide_factor() of geometry.set_pages */
-        /* Page 0 of set 0 is never granted. False where there is a null set (geometry.h) for it. */
-        bool keep_page_zero;
-        uint64_t address;         /* of its range, common to all clients (address.h); 0: none */
-        uint64_t epoch;           /* one more with every invalidation of the whole namespace */
-        uint64_t version_epoch;   /* one more with every change of layout.version */
-        struct extent_set **sets; /* owned; n_set_slots, NULL where unbound */
-        uint8_t *slots_preparing; /* owned; n_set_slots, 1 where a set is PREPARING */
+        uint64_t address;       /* of its range, common to all clients (address.h); 0: none */
+        uint64_t epoch;         /* one more with every invalidation of the whole namespace */
+        uint64_t version_epoch; /* one more with every change of layout.version */
         union {
                 struct ns_tier device;
                 struct ns_tier tiers[TIER_COUNT]; /* by enum tier_kind; without pool: not there */
         };
-        bool keep_idle_sets;            /* a call is collecting pages; ns_trim() at its end */
-        uint32_t n_waiting;             /* attachments whose lease waits for them */
-        uint64_t n_wanted;              /* pages that these want */
-        uint32_t n_queued;              /* attachments whose lease waits for room (wait.h) */
-        struct ns_failure failure;      /* for the next of these that tries again */
-        bool unsettled;                 /* sets were made or failed: store_settle() */
-        struct records records;         /* of its sets and pages: what is true of them */
-        struct shared shared;           /* what clients see: its slots are the index */
-        struct codec_shape codec_shape; /* where a tier has a codec */
-        struct ns_space space;          /* what it has on a disk */
-        struct tree tree;
-        struct ancestors ancestors; /* of the tree's pages */
+        bool keep_idle_sets; /* a call is collecting pages; ns_trim() at its end */
+        struct ns_sets sets;
+        struct records records;
+        struct shared shared;
+        struct tree tree; /* the prefixes that are cached */
         const struct evict_ops *evict;
-        void *policy;                 /* of evict; owned */
-        struct list_link attachments; /* struct attach.ns_link */
-        struct list_link closing;     /* likewise; leave.h */
-        struct list_link drops;       /* struct drop.link */
-        uint64_t n_ready;             /* GRANTED pages in magazines */
-        uint64_t vain_nsec; /* when a refill last found less than it wanted, for all it did */
-        struct list_link announced_sets; /* struct extent_set.announced_link */
-        uint32_t n_announced;            /* pages, in these */
-        uint32_t withdraw_at;    /* those of an older epoch are, up to this page; PAGE_NONE: all */
-        struct chore withdrawal; /* the rest of them */
-        uint64_t look_round;     /* of store.recall_round, when recall_work() looked last */
-        uint32_t watched, last_watched; /* list of watched pages through prev and next; PAGE_NONE */
-        uint64_t n_watched;
-        uint64_t n_stale;    /* SEALED pages of an older epoch, not swept yet */
-        uint32_t sweep_page; /* where the sweep goes on */
+        void *policy; /* of evict; owned */
         struct ns_counters counters;
-        struct sessions *sessions;       /* owned; NULL: none yet */
-        struct tags *tags;               /* likewise */
-        struct history *history;         /* likewise */
-        struct prefetching *prefetching; /* likewise */
-        struct nsset *set;               /* borrowed; NULL: in none */
-        uint32_t set_place;              /* in nsset.members */
-        uint64_t expire_nsec;            /* as an opener said; 0: the tenant's */
-        uint64_t expire_round_nsec;      /* expire.h: when the last round began */
-        uint32_t expire_page;            /* where it goes on */
-        bool is_expiring;                /* it isn't over */
-        uint64_t idle_nsec;              /* idle.h: since then; 0: it isn't */
-        bool was_idle;                   /* likewise: it goes, as nobody wants it */
-        bool was_used;                   /* since store_policy_work() */
-        uint64_t saved_mark, saved_nsec; /* of the server (learnt.h): what was saved, and when */
-        bool unsaved;                    /* was_used since then */
-        struct ahead ahead;              /* stock.h */
-        uint32_t stock_pages;            /* FREE ones to be kept ready; 0: none */
-        uint32_t free_pages;             /* FREE ones to be made by evicting (free_ahead) */
-        struct leasable leasable;
-        bool has_looked;             /* scratch of sink.c */
-        bool may_be_due;             /* pages were taken since nothing had to go down */
-        uint32_t burst_pages;        /* sink.h: leased at once, lately */
-        bool is_freeing;             /* until there are that many */
-        bool is_leased;              /* lately */
-        uint32_t run_slot;           /* run.h: where the next search begins */
-        bool may_compact;            /* compact.h: there may be something to do */
-        uint64_t compact_after_nsec; /* not before */
+        struct ns_waits waits;
+        struct ns_catalog catalog;
+        struct ns_clients clients;
+        struct codec_shape codec_shape; /* of a page, where a tier has a codec */
+        struct ns_space space;
+        struct sessions *sessions; /* owned; NULL: none yet; objects/session.h */
+        struct ns_reclaim reclaim;
+        struct ns_sink sink;
+        struct prefetching *prefetching; /* owned; NULL: none yet; tiers/prefetch.h */
+        struct ns_upkeep upkeep;
+        struct ns_idle idle;
+        struct ns_learnt learnt;
 };
 static_assert(offsetof(struct ns, name) == 0, "probes");
 
@@ -207,7 +156,7 @@ struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set
 
 static inline uint32_t ns_set_number(const struct ns *ns, uint32_t page)
 {
-        return divide(page, ns->set_factor);
+        return divide(page, ns->sets.factor);
 }
 
 /* NULL where the page is beyond the namespace or its set isn't bound. */
@@ -218,7 +167,7 @@ static inline struct page *ns_page(const struct ns *ns, uint32_t page)
 
         if (page >= ns->geometry.capacity_pages)
                 return NULL;
-        set = ns->sets[number];
+        set = ns->sets.at[number];
         return set ? &set->pages[page - number * ns->geometry.set_pages] : NULL;
 }
 
@@ -242,7 +191,7 @@ struct page_extra *ns_make_extra(struct ns *ns, uint32_t page);
 /* The set of a page that is bound. */
 static inline struct extent_set *ns_set_of(const struct ns *ns, uint32_t page)
 {
-        struct extent_set *set = ns->sets[ns_set_number(ns, page)];
+        struct extent_set *set = ns->sets.at[ns_set_number(ns, page)];
 
         assert(set);
         return set;
@@ -257,7 +206,7 @@ uint64_t ns_count_findable(const struct ns *ns);
 /* Idle sets stay, because a lease waits for what is being made. Recalled ones don't. */
 static inline bool ns_awaits_sets(const struct ns *ns)
 {
-        return ns->n_waiting > 0 || ns->device.n_preparing > 0 || ns->unsettled;
+        return ns->waits.n > 0 || ns->device.n_preparing > 0 || ns->sets.unsettled;
 }
 
 /* FREE pages that can be granted, and those to come. */

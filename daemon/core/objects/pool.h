@@ -111,7 +111,7 @@ struct extent_set {
         struct list_link link;      /* tier->sets_bound, in order of binding;
                                        tier->sets_preparing; pool.orphans */
         struct list_link room_link; /* tier->sets_room while n_free > 0 and it isn't recalled */
-        struct list_link announced_link; /* ns.announced_sets while first_announced > 0 */
+        struct list_link announced_link; /* ns.catalog.announced.sets while first_announced > 0 */
         uint32_t first_announced;        /* page + 1 of announced.c's list; 0: none */
         struct ns *ns;                   /* borrowed; NULL: an orphan */
         struct ns_tier *tier;            /* of ns */

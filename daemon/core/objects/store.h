@@ -92,7 +92,7 @@ struct store {
         struct store_counters counters;
         struct chronicle chronicle; /* off until the server opens it */
         struct list_link waits;     /* struct attach.wait.link */
-        struct list_link leasables; /* struct ns.leasable.link; whose turn it is first */
+        struct list_link leasables; /* struct leasable.link; whose turn it is first */
         uint32_t n_leasables;
         struct list_link chores;   /* struct tenant.chores_link; whose turn it is first */
         uint32_t drop_slice_pages; /* of a chore: DROP_SLICE_PAGES; tests set less */

@@ -94,7 +94,7 @@ bool stake_is_safe(const struct stake *s)
         list_for_each (ns, &s->tenant->namespaces, struct ns, link) {
                 if (!ns_tier_on(ns, s->pool))
                         continue;
-                list_for_each (a, &ns->attachments, struct attach, ns_link)
+                list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                         if (!a->member->metadata_only && !a->member->safepoints)
                                 return false;
         }

@@ -64,11 +64,11 @@ void wait_begin(struct attach *a, uint32_t n, enum lease_reason reason)
                 w->told = reason;
         list_append(&ns_store(a->ns)->waits, &w->link);
         if (reason == LEASE_REASON_DEVICE) {
-                a->ns->n_wanted += n;
-                a->ns->n_waiting++;
+                a->ns->waits.n_wanted += n;
+                a->ns->waits.n++;
                 return;
         }
-        a->ns->n_queued++;
+        a->ns->waits.n_queued++;
         w->deserves = reason == LEASE_REASON_POOL_FULL && deserves(a);
 }
 
@@ -80,10 +80,10 @@ bool wait_end(struct attach *a)
                 return false;
         list_remove(&w->link);
         if (wait_is_for_room(w)) {
-                a->ns->n_queued--;
+                a->ns->waits.n_queued--;
         } else {
-                a->ns->n_wanted -= w->n_wanted;
-                a->ns->n_waiting--;
+                a->ns->waits.n_wanted -= w->n_wanted;
+                a->ns->waits.n--;
         }
         w->n_wanted = 0;
         return true;
@@ -219,10 +219,10 @@ const struct attach *wait_before(const struct attach *a)
         bool queues = a->ns->tenant->attrs.when_full == WHEN_FULL_QUEUE;
         struct admission_request request;
 
-        if (a->ns->n_queued == 0 && !(queues && a->ns->n_waiting > 0))
+        if (a->ns->waits.n_queued == 0 && !(queues && a->ns->waits.n > 0))
                 return NULL;
         request = request_of(a);
-        list_for_each (b, &a->ns->attachments, struct attach, ns_link)
+        list_for_each (b, &a->ns->clients.attachments, struct attach, ns_link)
                 if (b != a && (wait_is_for_room(&b->wait) ? comes_before(b, &request)
                                                           : queues && b->wait.n_wanted > 0))
                         return b;

@@ -57,7 +57,7 @@ static bool all_keep_safe_points(const struct extent_set *set)
 {
         if (set->n_mapped == 0)
                 return true;
-        list_for_each (a, &set->ns->attachments, struct attach, ns_link)
+        list_for_each (a, &set->ns->clients.attachments, struct attach, ns_link)
                 if (!a->member->safepoints && map_find(&a->mapped, set->index))
                         return false;
         return true;
@@ -310,7 +310,7 @@ static int begin_move(struct ns *ns, uint32_t page)
 
 static void call_off(struct extent_set *set)
 {
-        set->ns->compact_after_nsec = ns_store(set->ns)->now_nsec + PATIENCE_NSEC;
+        set->ns->reclaim.compaction.after_nsec = ns_store(set->ns)->now_nsec + PATIENCE_NSEC;
         recall_call_off(set);
         wait_wake(ns_store(set->ns));
 }
@@ -359,7 +359,7 @@ uint32_t compact_visit(struct extent_set *set, uint64_t now_nsec, uint32_t budge
         end_late(ns_store(ns));
         if (set->recall.give_up_nsec == 0)
                 set->recall.give_up_nsec = now_nsec + PATIENCE_NSEC;
-        if (ns->n_waiting + ns->n_queued > 0 || now_nsec >= set->recall.give_up_nsec ||
+        if (ns->waits.n + ns->waits.n_queued > 0 || now_nsec >= set->recall.give_up_nsec ||
                 !all_keep_safe_points(set)) {
                 call_off(set);
                 return 0;
@@ -407,7 +407,7 @@ static uint32_t count_movable(const struct extent_set *set)
 /* Pages that may be leased soon. */
 static uint64_t count_leased_soon(const struct ns *ns, uint64_t now_nsec)
 {
-        struct ahead a = ns->ahead;
+        struct ahead a = ns->reclaim.stock.ahead;
 
         if (!stock_is_leased(ns, now_nsec))
                 return 0;
@@ -426,7 +426,7 @@ static bool has_room_beside(const struct extent_set *set, uint32_t n)
                         n_room += other->n_free;
         return n_room >= n &&
                ns_n_room(ns) >= set->n_free + n +
-                                        MAX((uint64_t)ns->stock_pages,
+                                        MAX((uint64_t)ns->reclaim.stock.n_to_keep,
                                                 count_leased_soon(ns, ns_store(ns)->now_nsec));
 }
 
@@ -518,19 +518,19 @@ static bool turn(struct ns *ns, uint64_t now_nsec)
 {
         struct extent_set *set;
 
-        if (ns->n_stale > 0) /* the sweep comes first */
+        if (ns->catalog.n_stale > 0) /* the sweep comes first */
                 return true;
-        if (!ns->may_compact)
+        if (!ns->reclaim.compaction.is_possible)
                 return false;
         if (is_compacting(ns))
                 return true;
-        if (is_pointless(ns) || ns->device.n_sets < 2 || ns_awaits_sets(ns) || ns->n_queued > 0 ||
-                now_nsec < ns->compact_after_nsec)
+        if (is_pointless(ns) || ns->device.n_sets < 2 || ns_awaits_sets(ns) ||
+                ns->waits.n_queued > 0 || now_nsec < ns->reclaim.compaction.after_nsec)
                 return false;
-        set = choose(ns, &ns->may_compact);
+        set = choose(ns, &ns->reclaim.compaction.is_possible);
         if (!set)
-                return ns->may_compact && count_leased_soon(ns, now_nsec) > 0;
-        ns->may_compact = true;
+                return ns->reclaim.compaction.is_possible && count_leased_soon(ns, now_nsec) > 0;
+        ns->reclaim.compaction.is_possible = true;
         begin(set);
         return is_compacting(ns);
 }

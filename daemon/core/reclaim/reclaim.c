@@ -289,9 +289,9 @@ static uint64_t weigh_all(struct ns *ns, struct ns_tier *tier)
 /* Of one page: its record and node, a counter of each client, the set's other namespaces. */
 static uint64_t look_of(const struct ns *ns)
 {
-        uint64_t n = ns->set ? 4 : 1;
+        uint64_t n = ns->catalog.set ? 4 : 1;
 
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 n++;
         return n;
 }

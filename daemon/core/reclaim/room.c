@@ -30,7 +30,7 @@ static int bind_sets(struct ns *ns, uint32_t n, struct claim *claim, struct deta
         struct extent_set *set;
         int r = 0;
 
-        while ((r == 0 || r == -EINPROGRESS) && ns_n_coming(ns) < n + ns->n_wanted)
+        while ((r == 0 || r == -EINPROGRESS) && ns_n_coming(ns) < n + ns->waits.n_wanted)
                 r = set_bind(ns, claim, &set, d);
         return ns_n_coming(ns) >= n ? 0 : r;
 }
@@ -47,9 +47,9 @@ static uint64_t pages_within_reach(const struct ns *ns)
                 (uint64_t)ns->device.n_sets + ns->device.n_preparing);
         uint64_t pages = MIN(sets, (uint64_t)ns->geometry.tiers[TIER_DEVICE].n_sets) *
                          ns->geometry.set_pages;
-        uint64_t busy = ns->device.n_pages[PAGE_GRANTED] - ns->n_ready +
-                        ns->device.n_pages[PAGE_MOVING] + ns->device.n_pinned + ns->n_watched +
-                        ns->device.n_withheld + ns->keep_page_zero;
+        uint64_t busy = ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready +
+                        ns->device.n_pages[PAGE_MOVING] + ns->device.n_pinned +
+                        ns->catalog.watched.n + ns->device.n_withheld + ns->sets.keep_page_zero;
 
         return pages > busy ? pages - busy : 0;
 }
@@ -88,13 +88,13 @@ static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
 static uint64_t idle_pages(const struct ns *ns)
 {
         return ns->device.n_pages[PAGE_SEALED] + ns->device.n_pages[PAGE_DETACHED] -
-               ns->device.n_pinned + ns->n_ready;
+               ns->device.n_pinned + ns->clients.n_ready;
 }
 
 /* Sets to bind for `n` pages, beside what other leases wait for. */
 static uint64_t n_lacking(const struct ns *ns, uint32_t n)
 {
-        uint64_t wanted = n + ns->n_wanted, coming = ns_n_coming(ns);
+        uint64_t wanted = n + ns->waits.n_wanted, coming = ns_n_coming(ns);
         uint64_t set_pages = ns->geometry.set_pages;
 
         return wanted > coming ? (wanted - coming + set_pages - 1) / set_pages : 0;
@@ -242,8 +242,8 @@ static int refuse_quota(const struct ns *ns, struct detail *d)
         if (ns->geometry.set_bytes > t->account.limit_bytes && ns->device.n_sets == 0)
                 return refuse_set_size(ns, d);
         list_for_each (other, &t->namespaces, struct ns, link) {
-                n_pinned += other->device.n_pinned + other->n_watched;
-                n_granted += other->device.n_pages[PAGE_GRANTED] - other->n_ready;
+                n_pinned += other->device.n_pinned + other->catalog.watched.n;
+                n_granted += other->device.n_pages[PAGE_GRANTED] - other->clients.n_ready;
         }
         return detail_set(d, KVL_STATUS_QUOTA,
                 "tenant %s holds %s of its limit of %s and too little of it can be evicted (%llu "
@@ -304,8 +304,8 @@ static int refuse_full(const struct ns *ns, struct detail *d)
                 "evicted; release pages, or give the device a larger budget",
                 pool->props->name, format_bytes(pool->account.limit_bytes, budget),
                 ns->tenant->name, format_bytes(own_bytes, own),
-                (unsigned long long)(ns->device.n_pinned + ns->n_watched), ns->name,
-                (unsigned long long)(ns->device.n_pages[PAGE_GRANTED] - ns->n_ready),
+                (unsigned long long)(ns->device.n_pinned + ns->catalog.watched.n), ns->name,
+                (unsigned long long)(ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready),
                 format_bytes(pool->account.charged_bytes - own_bytes, others), reserved);
 }
 
@@ -324,10 +324,10 @@ static int explain_refusal(struct ns *ns, enum lease_reason why, struct detail *
 /* What was being made for it failed, and it is not tried again: what is idle here may do. */
 static int do_without(struct ns *ns, uint32_t n, struct detail *d)
 {
-        int r = ns->failure.code;
+        int r = ns->waits.failure.code;
 
-        detail_set(d, r, "%s", ns->failure.why.text);
-        ns->failure.code = 0;
+        detail_set(d, r, "%s", ns->waits.failure.why.text);
+        ns->waits.failure.code = 0;
         if (n <= pages_within_reach(ns) && evict_pages(ns, n, NS_LOOK_PAGES))
                 return 0;
         magazine_drain_ns(ns);
@@ -350,7 +350,7 @@ int room_find(
         struct ns *ns = a->ns;
         struct store *store = ns_store(ns);
         uint64_t evictions = store->counters.evictions;
-        bool by_device = waited && ns->failure.code != 0, pressed;
+        bool by_device = waited && ns->waits.failure.code != 0, pressed;
         struct claim claim = {.lease = a};
         struct detail failure = {0};
         int r;
@@ -392,12 +392,12 @@ static uint64_t n_sets_left(const struct ns *ns)
 
 uint64_t room_leasable(const struct ns *ns, uint64_t idle)
 {
-        uint64_t sets = n_sets_left(ns), wanted = ns->n_wanted;
+        uint64_t sets = n_sets_left(ns), wanted = ns->waits.n_wanted;
         uint64_t pages = ns_n_room(ns) + idle + sets * ns->geometry.set_pages;
 
         if (ns_store(ns)->draining)
                 return 0;
-        if (sets > 0 && ns->keep_page_zero && !ns->sets[0])
+        if (sets > 0 && ns->sets.keep_page_zero && !ns->sets.at[0])
                 wanted++;
         return pages - MIN(pages, wanted);
 }
@@ -434,7 +434,7 @@ static bool bind_ahead(struct ns *ns, uint32_t n, bool is_needed)
         if (!ns->device.pool->queue || is_needed)
                 return bind_sets(ns, n, NULL, NULL) == 0;
         while (r == 0 || r == -EINPROGRESS) {
-                if (ns_n_coming(ns) >= n + ns->n_wanted)
+                if (ns_n_coming(ns) >= n + ns->waits.n_wanted)
                         return true;
                 if (!room_leaves_another(ns))
                         break;
@@ -447,7 +447,7 @@ void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear)
 {
         ns->keep_idle_sets = true;
         compact_call_off(ns);
-        while (ns_n_room(ns) < n + ns->n_wanted && ns_sweep(ns, SWEEP_BATCH))
+        while (ns_n_room(ns) < n + ns->waits.n_wanted && ns_sweep(ns, SWEEP_BATCH))
                 ;
         if (bind_ahead(ns, n, n_dear > 0) || n_dear == 0)
                 return;

@@ -31,32 +31,34 @@
  * with each. Not tuned. */
 static void note_burst(struct ns *ns, uint32_t n)
 {
-        uint32_t over = ns->burst_pages > n ? ns->burst_pages - n : 0;
+        uint32_t over = ns->reclaim.stock.burst_pages > n ? ns->reclaim.stock.burst_pages - n : 0;
 
-        ns->burst_pages = n + over - (over + 7) / 8;
+        ns->reclaim.stock.burst_pages = n + over - (over + 7) / 8;
 }
 
 void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
         struct store *s = ns_store(ns);
 
-        ahead_leased(&ns->ahead, n, now_nsec);
+        ahead_leased(&ns->reclaim.stock.ahead, n, now_nsec);
         note_burst(ns, n);
-        ns->is_leased = true;
-        if (ns_n_coming(ns) < MAX(ns->stock_pages, ns->free_pages / 2) + ns->n_wanted &&
+        ns->reclaim.stock.is_leased = true;
+        if (ns_n_coming(ns) < MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free / 2) +
+                                      ns->waits.n_wanted &&
                 s->on_stock)
                 s->on_stock(s->callback_data);
 }
 
 bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)
 {
-        return ns->ahead.last_nsec > 0 && now_nsec < ns->ahead.last_nsec + QUIET_NSEC;
+        return ns->reclaim.stock.ahead.last_nsec > 0 &&
+               now_nsec < ns->reclaim.stock.ahead.last_nsec + QUIET_NSEC;
 }
 
 /* Will more be leased soon? */
 static bool is_busy(const struct ns *ns, uint64_t now_nsec)
 {
-        return !ns_store(ns)->draining && !list_is_empty(&ns->attachments) &&
+        return !ns_store(ns)->draining && !list_is_empty(&ns->clients.attachments) &&
                stock_is_leased(ns, now_nsec);
 }
 
@@ -66,8 +68,8 @@ static uint32_t wanted(const struct ns *ns, uint64_t now_nsec)
 
         if (!is_busy(ns, now_nsec))
                 return 0;
-        n = ahead_pages(
-                &ns->ahead, tier_n_pages(&ns->geometry, TIER_DEVICE) / SHARE_OF_CAPACITY, now_nsec);
+        n = ahead_pages(&ns->reclaim.stock.ahead,
+                tier_n_pages(&ns->geometry, TIER_DEVICE) / SHARE_OF_CAPACITY, now_nsec);
         return n < PAGES_MIN ? 0 : n;
 }
 
@@ -88,7 +90,8 @@ static void bind(struct ns *ns)
 
         ns->keep_idle_sets = true;
         do {
-                if (ns_n_coming(ns) >= ns->stock_pages + ns->n_wanted || !room_leaves_another(ns))
+                if (ns_n_coming(ns) >= ns->reclaim.stock.n_to_keep + ns->waits.n_wanted ||
+                        !room_leaves_another(ns))
                         break;
                 r = set_bind(ns, NULL, &set, NULL);
         } while (r == -EINPROGRESS);
@@ -105,32 +108,33 @@ static uint32_t wanted_free(const struct ns *ns, uint64_t now_nsec)
 /* Where FREE pages have become half of what they should be, and no set can be bound. */
 static void free_ahead(struct ns *ns, uint64_t now_nsec)
 {
-        uint64_t n = MIN((uint64_t)ns->free_pages, ns_n_room(ns) + FREE_BATCH);
+        uint64_t n = MIN((uint64_t)ns->reclaim.stock.n_to_free, ns_n_room(ns) + FREE_BATCH);
 
-        ns->is_freeing |= ns_n_coming(ns) < ns->free_pages / 2;
-        if (!ns->is_freeing || room_leaves_another(ns))
+        ns->reclaim.stock.is_freeing |= ns_n_coming(ns) < ns->reclaim.stock.n_to_free / 2;
+        if (!ns->reclaim.stock.is_freeing || room_leaves_another(ns))
                 return;
         ns->keep_idle_sets = true;
         (void)reclaim_pages(ns, (uint32_t)n, now_nsec);
         ns->keep_idle_sets = false;
-        ns->is_freeing = ns_n_coming(ns) < ns->free_pages;
+        ns->reclaim.stock.is_freeing = ns_n_coming(ns) < ns->reclaim.stock.n_to_free;
 }
 
 static bool work(struct ns *ns, uint64_t now_nsec)
 {
-        uint32_t was = MAX(ns->stock_pages, ns->free_pages);
+        uint32_t was = MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free);
 
-        if (!ns->is_leased)
+        if (!ns->reclaim.stock.is_leased)
                 return false;
-        ns->stock_pages = wanted(ns, now_nsec);
-        ns->free_pages = wanted_free(ns, now_nsec);
-        if (ns->stock_pages > 0 && !is_waited_for(ns_store(ns), ns->device.pool))
+        ns->reclaim.stock.n_to_keep = wanted(ns, now_nsec);
+        ns->reclaim.stock.n_to_free = wanted_free(ns, now_nsec);
+        if (ns->reclaim.stock.n_to_keep > 0 && !is_waited_for(ns_store(ns), ns->device.pool))
                 bind(ns);
         free_ahead(ns, now_nsec);
-        if (MAX(ns->stock_pages, ns->free_pages) < was)
+        if (MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free) < was)
                 ns_trim(ns);
-        ns->is_leased = ns->stock_pages > 0 || ns->free_pages > 0;
-        return ns->is_leased;
+        ns->reclaim.stock.is_leased =
+                ns->reclaim.stock.n_to_keep > 0 || ns->reclaim.stock.n_to_free > 0;
+        return ns->reclaim.stock.is_leased;
 }
 
 bool stock_work(struct store *s, uint64_t now_nsec)
@@ -146,10 +150,10 @@ bool stock_work(struct store *s, uint64_t now_nsec)
 
 void stock_forget(struct ns *ns)
 {
-        ns->is_leased = false;
-        if (ns->stock_pages == 0 && ns->free_pages == 0)
+        ns->reclaim.stock.is_leased = false;
+        if (ns->reclaim.stock.n_to_keep == 0 && ns->reclaim.stock.n_to_free == 0)
                 return;
-        ns->stock_pages = ns->free_pages = 0;
+        ns->reclaim.stock.n_to_keep = ns->reclaim.stock.n_to_free = 0;
         ns_trim(ns);
 }
 
@@ -159,6 +163,6 @@ uint64_t stock_figure(const struct store *s)
 
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        n += MIN((uint64_t)ns->stock_pages, ns_n_room(ns));
+                        n += MIN((uint64_t)ns->reclaim.stock.n_to_keep, ns_n_room(ns));
         return n;
 }

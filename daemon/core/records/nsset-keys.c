@@ -18,8 +18,8 @@ uint64_t nsset_count_pages(const struct nsset *set)
 
 int nsset_reserve(struct ns *ns, uint32_t n_pages)
 {
-        struct nsset_keys *keys = ns->set ? ns->set->keys : NULL;
-        uint64_t wanted = keys ? nsset_count_pages(ns->set) + n_pages : 0;
+        struct nsset_keys *keys = ns->catalog.set ? ns->catalog.set->keys : NULL;
+        uint64_t wanted = keys ? nsset_count_pages(ns->catalog.set) + n_pages : 0;
         struct nsset_chunk *c;
         size_t n;
 

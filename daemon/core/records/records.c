@@ -218,7 +218,7 @@ void records_commit_options(struct ns *ns)
 
         FAULT_POINT("options-before-copy");
         *o = (struct records_options){
-                .version_epoch = ns->version_epoch, .expire_nsec = ns->expire_nsec};
+                .version_epoch = ns->version_epoch, .expire_nsec = ns->catalog.expiry.after_nsec};
         memcpy(o->version, ns->layout.version, sizeof(o->version));
         o->sum = records_options_sum(h, o);
         FAULT_POINT("options-before-select");
@@ -241,7 +241,7 @@ static void fill_identity(const struct ns *ns, struct records_header *h)
         memset(layout.version, 0, sizeof(layout.version));
         *i = (struct records_identity){
                 .number = ns->records.number,
-                .keep_page_zero = ns->keep_page_zero,
+                .keep_page_zero = ns->sets.keep_page_zero,
                 .ns_id = ns->id,
                 .seed = {ns->records.seed.k0, ns->records.seed.k1},
                 .address = ns->address,
@@ -253,11 +253,11 @@ static void fill_identity(const struct ns *ns, struct records_header *h)
         memcpy(i->tenant, ns->tenant->name, strlen(ns->tenant->name));
         memcpy(i->device, ns->device.pool->props->name, strlen(ns->device.pool->props->name));
         memcpy(i->name, ns->name, sizeof(i->name));
-        if (!ns->set)
+        if (!ns->catalog.set)
                 return;
-        i->nsset_id = ns->set->id;
-        i->nsset_size = ns->set->size;
-        memcpy(i->nsset, ns->set->name, sizeof(i->nsset));
+        i->nsset_id = ns->catalog.set->id;
+        i->nsset_size = ns->catalog.set->size;
+        memcpy(i->nsset, ns->catalog.set->name, sizeof(i->nsset));
 }
 
 /* The records are kept first and dropped last: an index without any was a namespace's. */
@@ -355,7 +355,7 @@ void records_note_recall(struct extent_set *set)
 /* Nothing in this one is of use to anybody. */
 static bool is_vacant(const struct ns *ns, uint64_t set)
 {
-        return set >= ns->geometry.n_set_slots || (!ns->sets[set] && !ns->slots_preparing[set]);
+        return set >= ns->geometry.n_set_slots || (!ns->sets.at[set] && !ns->sets.preparing[set]);
 }
 
 /* Do all sets with something in the kernel's page at `at` of an array say so? set_bytes: what each
@@ -488,7 +488,7 @@ static const char *check_set(const struct ns *ns, uint32_t index)
         const struct set_record *r = &ns->records.sets[index];
         uint64_t word = atomic_load_explicit(&r->word, memory_order_relaxed);
         uint64_t recall = atomic_load_explicit(&r->recall, memory_order_relaxed);
-        const struct extent_set *set = ns->sets[index];
+        const struct extent_set *set = ns->sets.at[index];
         bool is_forced =
                 set && set->recall.state != RECALL_NONE && set->recall.kind == RECALL_FORCED;
 
@@ -509,7 +509,8 @@ const char *records_check(const struct ns *ns)
         o = records_options(r);
         if (!is_header(r->header) || r->header->identity.ns_id != ns->id)
                 return "its records aren't those of a living namespace";
-        if (!o || o->version_epoch != ns->version_epoch || o->expire_nsec != ns->expire_nsec ||
+        if (!o || o->version_epoch != ns->version_epoch ||
+                o->expire_nsec != ns->catalog.expiry.after_nsec ||
                 strcmp(o->version, ns->layout.version) != 0)
                 return "records other options";
         if (atomic_load_explicit(&r->header->epoch, memory_order_relaxed) != ns->epoch)

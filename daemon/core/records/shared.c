@@ -573,7 +573,7 @@ uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked)
  */
 bool shared_is_pinned(const struct ns *ns, uint32_t page)
 {
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (a->pins_lost || (pins_is_open(&a->share) && pins_count(&a->share, page) != 0))
                         return true;
         return false;
@@ -585,7 +585,7 @@ bool shared_run_is_pinned(const struct ns *ns, uint32_t page, uint32_t n_pages)
 
         assert(n_pages <= SHARED_RUN_PAGES);
 
-        list_for_each (a, &ns->attachments, struct attach, ns_link) {
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link) {
                 if (a->pins_lost)
                         return true;
                 if (!pins_is_open(&a->share))

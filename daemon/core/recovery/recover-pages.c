@@ -169,7 +169,7 @@ static void recover_page(struct rebuild *b, uint32_t page)
         p->unindexed = 0;
         if (ns_page_is_stale(ns, p)) {
                 tag_store(ns, page, 0);
-                ns->n_stale++;
+                ns->catalog.n_stale++;
                 return;
         }
         p->published_sec = MIN(p->published_sec, store_now_sec(ns_store(ns)));
@@ -359,7 +359,7 @@ static void enter(struct rebuild *b, uint32_t page, uint32_t parent)
                 records_reparent(ns, page, parent);
         p->mark = ancestors_has_mark(p->depth) ? page : above;
         tree_insert(&ns->tree, page, parent);
-        ancestors_insert_below(&ns->ancestors, page, p->depth, above);
+        ancestors_insert_below(&ns->catalog.ancestors, page, p->depth, above);
         ns->evict->insert(ns->policy, page,
                 &(struct evict_insert){.id = p->id, .tokens = p->tokens, .depth = p->depth},
                 b->oldest_sec * NSEC_PER_SEC);
@@ -479,7 +479,7 @@ static int rebuild_pages(struct rebuild *b, bool *ret_sessions)
         FAULT_POINT("recover-after-tree");
         r = recover_tags(b);
         recover_policy(b);
-        b->r->n_stale += b->ns->n_stale;
+        b->r->n_stale += b->ns->catalog.n_stale;
         return r;
 }
 
@@ -511,7 +511,7 @@ static int map_owners(const struct ns *ns, struct map *ret_owners)
 {
         int r = 0;
 
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (r == 0)
                         r = map_put(ret_owners, a->grants->group->id, (uintptr_t)a->grants);
         return r;

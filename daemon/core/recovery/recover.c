@@ -249,7 +249,7 @@ static int recover_sets(struct recoverer *v, struct ns *ns)
 static void wipe_unbound(const struct ns *ns)
 {
         for (uint32_t i = 0, n; i < ns->geometry.n_set_slots; i += n) {
-                for (n = 0; i + n < ns->geometry.n_set_slots && !ns->sets[i + n]; n++)
+                for (n = 0; i + n < ns->geometry.n_set_slots && !ns->sets.at[i + n]; n++)
                         atomic_store_explicit(
                                 &ns->records.sets[i + n].word, 0, memory_order_relaxed);
                 if (n > 0)
@@ -323,7 +323,7 @@ static int rejoin(struct ns *ns, struct detail *d)
         r = nsset_join(ns, i->nsset, i->nsset_size, d);
         if (r < 0)
                 return r;
-        ns->set->id = i->nsset_id;
+        ns->catalog.set->id = i->nsset_id;
         state_raise(&state->last_nsset_id, i->nsset_id);
         return 0;
 }

@@ -52,8 +52,8 @@ static void count_wait(struct attach *a)
 /* Sets were kept for it. */
 static void trim_after_wait(struct ns *ns)
 {
-        if (ns->n_waiting == 0)
-                ns->failure.code = 0;
+        if (ns->waits.n == 0)
+                ns->waits.failure.code = 0;
         ns_trim(ns);
 }
 
@@ -74,7 +74,7 @@ static bool may_ever_fit(const struct ns *ns, uint32_t n)
         uint64_t sets = region_reach(ns->device.stake) / ns->geometry.set_bytes;
 
         sets = MIN(sets, (uint64_t)ns->geometry.tiers[TIER_DEVICE].n_sets);
-        return n + (ns->keep_page_zero ? 1u : 0u) <= sets * ns->geometry.set_pages;
+        return n + (ns->sets.keep_page_zero ? 1u : 0u) <= sets * ns->geometry.set_pages;
 }
 
 /* What it lacks is its own by reservation: others have it, and are giving it back. */
@@ -227,7 +227,7 @@ static int try_lease(struct ask *k)
         const struct tenant *t = k->a->ns->tenant;
         int r;
 
-        k->failed = k->by_device && k->a->ns->failure.code != 0;
+        k->failed = k->by_device && k->a->ns->waits.failure.code != 0;
         k->n = k->rq->n;
         r = find_pages(k, k->n);
         if (r > 0 && t->attrs.when_full == WHEN_FULL_DEGRADE && k->rq->min < k->rq->n &&
@@ -411,7 +411,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
         r = check(a, rq, d);
         if (r != 0)
                 r = refuse(&k, r, waited, ret);
-        else if (waited || ns->n_queued > 0 || ns_n_room(ns) < rq->n || rq->how == LEASE_RUN)
+        else if (waited || ns->waits.n_queued > 0 || ns_n_room(ns) < rq->n || rq->how == LEASE_RUN)
                 r = ask_for_room(&k, waited, ret);
         else
                 ret->n = rq->n;
@@ -459,16 +459,16 @@ uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_
         uint64_t n_room;
 
         store_set_now(ns_store(ns), now_nsec);
-        if (ns_store(ns)->draining || ns->n_queued > 0 || a->member->read_only ||
+        if (ns_store(ns)->draining || ns->waits.n_queued > 0 || a->member->read_only ||
                 attach_check_version(a, NULL) != 0)
                 return 0;
-        if (ns_n_room(ns) < n + ns->n_wanted) {
+        if (ns_n_room(ns) < n + ns->waits.n_wanted) {
                 if (a->wait.n_wanted == 0)
                         wait_arrive(a, 0, UINT64_MAX);
                 if (!is_wanted_by_others(a))
                         room_prepare(ns, n, n_dear);
         }
         n_room = ns_n_room(ns);
-        n_room -= MIN(n_room, ns->n_wanted);
+        n_room -= MIN(n_room, ns->waits.n_wanted);
         return (uint32_t)MIN((uint64_t)n, n_room);
 }

@@ -46,7 +46,7 @@ static uint32_t refill_pages(struct attach *a, uint32_t wanted, uint32_t n_dear,
 
 static bool was_vain(const struct ns *ns, uint64_t now_nsec)
 {
-        return ns->vain_nsec > 0 && now_nsec - ns->vain_nsec < VAIN_NSEC;
+        return ns->clients.vain_nsec > 0 && now_nsec - ns->clients.vain_nsec < VAIN_NSEC;
 }
 
 static uint32_t fill_magazine(struct attach *a, uint32_t wanted, uint64_t now_nsec)
@@ -63,7 +63,7 @@ static uint32_t fill_magazine(struct attach *a, uint32_t wanted, uint64_t now_ns
                          : 0;
         n_put = refill_pages(a, n, n_dear, now_nsec);
         if (n_put < n_dear)
-                a->ns->vain_nsec = now_nsec;
+                a->ns->clients.vain_nsec = now_nsec;
         return n_put;
 }
 

@@ -211,7 +211,7 @@ static bool stream_all(struct ns *ns)
 
         if (ns->prefetching->n_due == 0)
                 return false;
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 for (unsigned i = 0; a->readers && i < PREFETCH_READERS; i++) {
                         struct reader *r = &a->readers->all[i];
 
@@ -226,7 +226,7 @@ static bool is_streamed(const struct ns *ns, uint64_t now_nsec)
 {
         if (!ns->prefetching)
                 return false;
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 for (unsigned i = 0; a->readers && i < PREFETCH_READERS; i++) {
                         const struct reader *r = &a->readers->all[i];
 

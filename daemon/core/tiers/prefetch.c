@@ -207,7 +207,7 @@ bool prefetch_end_old(struct ns *ns)
 /* FREE pages that are left to leases. */
 static uint64_t kept_free(const struct ns *ns)
 {
-        return ns->n_wanted + (room_leaves_another(ns) ? 0 : sink_n_kept(ns));
+        return ns->waits.n_wanted + (room_leaves_another(ns) ? 0 : sink_n_kept(ns));
 }
 
 static bool has_spare(const struct ns *ns)
@@ -234,7 +234,7 @@ static int take_place(
 {
         struct extent_set *set;
 
-        if (ns->n_queued > 0 || ns_store(ns)->draining)
+        if (ns->waits.n_queued > 0 || ns_store(ns)->draining)
                 return -ENOSPC;
         if (!has_spare(ns) && room_leaves_another(ns))
                 (void)set_bind(ns, NULL, &set, NULL);

@@ -77,14 +77,14 @@ static bool grows(const struct ns *ns, enum tier_kind kind)
 static struct tier_level level_of(const struct ns *ns, enum tier_kind kind)
 {
         const struct ns_tier *tier = &ns->tiers[kind];
-        uint32_t ready = MAX(ns->stock_pages, ns->free_pages);
+        uint32_t ready = MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free);
 
         return (struct tier_level){
                 .capacity = tier->n_sets * ns->geometry.set_pages,
                 .n_free = (uint32_t)(tier->n_pages[PAGE_FREE] - tier->n_withheld +
                                      tier->n_preparing_pages),
                 .n_leaving = count_leaving(ns, kind),
-                .n_ahead = kind == TIER_DEVICE ? MAX(ns->burst_pages, ready)
+                .n_ahead = kind == TIER_DEVICE ? MAX(ns->reclaim.stock.burst_pages, ready)
                                                : most_of(ns, TIER_DEVICE),
                 .n_most = most_of(ns, kind),
         };
@@ -102,7 +102,7 @@ static uint32_t count_due(struct ns *ns, enum tier_kind kind)
 {
         struct tier_level l;
 
-        if (!tier_may_sink(ns, kind) || ns->n_stale > 0 || grows(ns, kind))
+        if (!tier_may_sink(ns, kind) || ns->catalog.n_stale > 0 || grows(ns, kind))
                 return 0;
         l = level_of(ns, kind);
         return tier_n_down(&ns->tiers[kind].fill, &l);
@@ -209,9 +209,9 @@ static uint32_t find_victim(struct ns *ns, enum tier_kind kind)
 {
         uint32_t page = next_victim(ns, kind);
 
-        if (page != NODE_NONE || ns->has_looked)
+        if (page != NODE_NONE || ns->sink.has_looked)
                 return page;
-        ns->has_looked = true;
+        ns->sink.has_looked = true;
         ns_look_again(ns, NS_LOOK_PAGES);
         return next_victim(ns, kind);
 }
@@ -380,15 +380,15 @@ static bool count_ns_due(struct ns *ns)
 {
         bool any = false, is_sinking = false;
 
-        ns->has_looked = false;
+        ns->sink.has_looked = false;
         for (enum tier_kind kind = TIER_DEVICE; kind < TIER_COUNT; kind++) {
                 struct ns_tier *tier = &ns->tiers[kind];
 
-                tier->n_to_sink = ns->may_be_due && tier->pool ? count_due(ns, kind) : 0;
+                tier->n_to_sink = ns->sink.may_be_due && tier->pool ? count_due(ns, kind) : 0;
                 any |= tier->n_to_sink > 0;
                 is_sinking |= tier->fill.is_sinking;
         }
-        ns->may_be_due = any || is_sinking;
+        ns->sink.may_be_due = any || is_sinking;
         return any;
 }
 

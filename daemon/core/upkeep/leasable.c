@@ -10,13 +10,13 @@ void leasable_begin(struct ns *ns)
 {
         struct store *s = ns_store(ns);
 
-        list_append(&s->leasables, &ns->leasable.link);
+        list_append(&s->leasables, &ns->upkeep.leasable.link);
         s->n_leasables++;
 }
 
 void leasable_end(struct ns *ns)
 {
-        list_remove(&ns->leasable.link);
+        list_remove(&ns->upkeep.leasable.link);
         ns_store(ns)->n_leasables--;
 }
 
@@ -48,7 +48,7 @@ static void show_leasable(struct ns *ns)
 
 bool leasable_look(struct ns *ns, uint32_t *budget)
 {
-        struct leasable *l = &ns->leasable;
+        struct leasable *l = &ns->upkeep.leasable;
         uint32_t set_pages = ns->geometry.set_pages,
                  end = geometry_device_slots(&ns->geometry) * set_pages;
 
@@ -56,7 +56,7 @@ bool leasable_look(struct ns *ns, uint32_t *budget)
                 uint32_t left = set_pages - l->page % set_pages;
                 uint32_t most = MIN(left, SHARED_RUN_PAGES), n = MIN(most, *budget);
 
-                if (ns->sets[l->page / set_pages]) {
+                if (ns->sets.at[l->page / set_pages]) {
                         l->n_met += count_held(ns, l->page, n);
                         l->page += n;
                         *budget -= n;
@@ -78,12 +78,12 @@ uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget
         uint32_t n = 0;
 
         while (n<n_namespaces && * budget> 0 && !list_is_empty(&s->leasables)) {
-                struct ns *ns = list_first(&s->leasables, struct ns, leasable.link);
+                struct ns *ns = list_first(&s->leasables, struct ns, upkeep.leasable.link);
 
                 if (!leasable_look(ns, budget))
                         break;
-                list_remove(&ns->leasable.link);
-                list_append(&s->leasables, &ns->leasable.link);
+                list_remove(&ns->upkeep.leasable.link);
+                list_append(&s->leasables, &ns->upkeep.leasable.link);
                 n++;
         }
         return n;
@@ -92,7 +92,7 @@ uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget
 uint32_t leasable_pages(const struct ns *ns)
 {
         uint64_t sealed = ns->device.n_pages[PAGE_SEALED];
-        uint64_t idle = sealed - MIN(sealed, (uint64_t)ns->leasable.n_held);
+        uint64_t idle = sealed - MIN(sealed, (uint64_t)ns->upkeep.leasable.n_held);
 
         return (uint32_t)MIN(room_leasable(ns, idle), (uint64_t)SHARED_MAX_PAGES);
 }

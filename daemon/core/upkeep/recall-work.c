@@ -125,10 +125,10 @@ static bool purge_what_is_cached(struct work *w, struct extent_set *set)
 /* Its pins in segments: once a round for all sets of the namespace. */
 static void look_at_pins(struct work *w, struct ns *ns)
 {
-        if (ns->look_round == w->store->recall_round)
+        if (ns->upkeep.look_round == w->store->recall_round)
                 return;
-        ns->look_round = w->store->recall_round;
-        spend_budget(w, MIN(ns->n_watched, (uint64_t)NS_LOOK_PAGES));
+        ns->upkeep.look_round = w->store->recall_round;
+        spend_budget(w, MIN(ns->catalog.watched.n, (uint64_t)NS_LOOK_PAGES));
         ns_look_again(ns, NS_LOOK_PAGES);
 }
 
@@ -153,7 +153,7 @@ static void tell_clients(struct work *w, struct extent_set *set)
         uint64_t bit = set->recall.state == RECALL_IDLE ? MAPPED_TOLD_IDLE : MAPPED_TOLD;
         bool all = true;
 
-        list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
+        list_for_each (a, &set->ns->clients.attachments, struct attach, ns_link) {
                 uint64_t *bits = map_find(&a->mapped, set->index);
 
                 spend_budget(w, 1);
@@ -181,7 +181,7 @@ static void quarantine_set(struct work *w, struct extent_set *set)
         if (!set->recall.quarantined)
                 set->tier->stake->recalled_bytes -= set->charge.bytes;
         set->recall.quarantined = true;
-        list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
+        list_for_each (a, &set->ns->clients.attachments, struct attach, ns_link) {
                 uint64_t *bits = map_find(&a->mapped, set->index);
 
                 spend_budget(w, 1);

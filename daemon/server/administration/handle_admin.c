@@ -72,8 +72,9 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
                         reply->n_sessions += sessions_count(ns);
                         reply->pages_free +=
                                 ns->device.n_pages[PAGE_FREE] + ns->device.n_pages[PAGE_MOVING];
-                        reply->pages_granted += ns->device.n_pages[PAGE_GRANTED] - ns->n_ready;
-                        reply->pages_ready += ns->n_ready;
+                        reply->pages_granted +=
+                                ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready;
+                        reply->pages_ready += ns->clients.n_ready;
                         reply->pages_sealed += ns->device.n_pages[PAGE_SEALED];
                         reply->pages_detached += ns->device.n_pages[PAGE_DETACHED];
                         reply->pages_pinned += ns_find_pinned(ns, NULL, NULL);

@@ -108,7 +108,7 @@ static void count_tenant_pages(const struct tenant *t, Kvlease__V1__AdminTenant 
 {
         list_for_each (ns, &t->namespaces, struct ns, link) {
                 row->n_namespaces++;
-                row->pages_granted += ns->device.n_pages[PAGE_GRANTED] - ns->n_ready;
+                row->pages_granted += ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready;
                 row->pages_sealed += ns->device.n_pages[PAGE_SEALED];
                 row->pages_detached += ns->device.n_pages[PAGE_DETACHED];
                 row->pages_promoted += ns->device.n_arrived;
@@ -295,7 +295,7 @@ static uint32_t count_attachments(const struct ns *ns)
 {
         uint32_t n = 0;
 
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 n++;
         return n;
 }
@@ -326,8 +326,8 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->charged_bytes = ns_charged_bytes(ns, TIER_DEVICE);
         row->n_sets = ns->device.n_sets;
         row->pages_free = ns->device.n_pages[PAGE_FREE] + ns->device.n_pages[PAGE_MOVING];
-        row->pages_granted = ns->device.n_pages[PAGE_GRANTED] - ns->n_ready;
-        row->pages_ready = ns->n_ready;
+        row->pages_granted = ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready;
+        row->pages_ready = ns->clients.n_ready;
         row->pages_sealed = ns->device.n_pages[PAGE_SEALED];
         row->pages_pinned = ns_find_pinned(ns, NULL, NULL);
         row->pages_detached = ns->device.n_pages[PAGE_DETACHED];
@@ -337,8 +337,8 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->stride_bytes = geometry_stride(&ns->geometry);
         row->hits = ns->counters.hits;
         row->keys = ns->counters.keys;
-        row->set = (char *)(ns->set ? ns->set->name : "");
-        row->set_size = ns->set ? ns->set->size : 0;
+        row->set = (char *)(ns->catalog.set ? ns->catalog.set->name : "");
+        row->set_size = ns->catalog.set ? ns->catalog.set->size : 0;
         row->evict = (char *)ns->evict->name;
         row->policy_bytes = ns->evict->memory_bytes(ns->policy);
         row->evictions = ns->counters.evictions;
@@ -402,7 +402,7 @@ static uint32_t count_recalled(const struct member *m)
                 struct map_slot slot;
 
                 while (map_next(&a->mapped, &iter, &slot))
-                        n += a->ns->sets[slot.key]->recall.state != RECALL_NONE;
+                        n += a->ns->sets.at[slot.key]->recall.state != RECALL_NONE;
         }
         return n;
 }

@@ -97,7 +97,7 @@ static void on_pressure(struct ns *ns, void *data)
 {
         uint64_t now = clock_now_nsec();
 
-        list_for_each (a, &ns->attachments, struct attach, ns_link) {
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link) {
                 struct peer *p = peer_of_member(a->member);
 
                 if (p->times.pressure_nsec > 0 &&
@@ -111,7 +111,7 @@ static void on_pressure(struct ns *ns, void *data)
 
 static void on_stale(struct ns *ns, void *data)
 {
-        list_for_each (a, &ns->attachments, struct attach, ns_link)
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 send_notice(peer_of_member(a->member), KVLEASE__V1__NOTICE_EVENT__KIND__NS_STALE,
                         a->id, 0, "the namespace was invalidated");
         loop_kick(&((struct server *)data)->loop);

@@ -109,7 +109,7 @@ void learnt_load(struct server *s, struct ns *ns)
         size_t len = 0;
         int r;
 
-        ns->saved_nsec = server_now(s);
+        ns->learnt.saved_nsec = server_now(s);
         if (!s->life.keeps_state || !ns->evict->load)
                 return;
         name_file(s, ns, path);
@@ -121,7 +121,7 @@ void learnt_load(struct server *s, struct ns *ns)
                 log_warning("what was learnt of namespace %s of tenant %s isn't used: %s: %s",
                         ns->name, ns->tenant->name, path, what);
         else
-                ns->saved_mark = mark;
+                ns->learnt.saved_mark = mark;
 }
 
 /* ---- written -------------------------------------------------------------------------------- */
@@ -156,8 +156,8 @@ static void try_later(const struct job *job)
 
         if (!ns)
                 return;
-        ns->saved_mark = 0;
-        ns->unsaved = true;
+        ns->learnt.saved_mark = 0;
+        ns->learnt.unsaved = true;
         upkeep_timer_expect(job->server);
 }
 
@@ -214,17 +214,17 @@ void learnt_save(struct server *s, struct ns *ns)
 {
         struct job *job = NULL;
 
-        ns->unsaved = false;
-        ns->saved_nsec = server_now(s);
+        ns->learnt.unsaved = false;
+        ns->learnt.saved_nsec = server_now(s);
         if (s->life.keeps_state && ns->evict->save)
                 job = make_job(s, ns);
         if (!job)
                 return;
-        if (mark_of(job) == ns->saved_mark) {
+        if (mark_of(job) == ns->learnt.saved_mark) {
                 free(job);
                 return;
         }
-        ns->saved_mark = mark_of(job);
+        ns->learnt.saved_mark = mark_of(job);
         disk_do(&s->disk, &job->base);
 }
 
@@ -244,12 +244,12 @@ uint64_t learnt_save_due(struct server *s, uint64_t now_nsec)
                 return UINT64_MAX;
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
-                        if (!ns->unsaved || !ns->evict->save)
+                        if (!ns->learnt.unsaved || !ns->evict->save)
                                 continue;
-                        if (now_nsec >= ns->saved_nsec + SAVE_NSEC && n++ < SAVES_PER_TICK)
+                        if (now_nsec >= ns->learnt.saved_nsec + SAVE_NSEC && n++ < SAVES_PER_TICK)
                                 learnt_save(s, ns);
-                        if (ns->unsaved)
-                                next_nsec = MIN(next_nsec, ns->saved_nsec + SAVE_NSEC);
+                        if (ns->learnt.unsaved)
+                                next_nsec = MIN(next_nsec, ns->learnt.saved_nsec + SAVE_NSEC);
                 }
         return next_nsec;
 }
@@ -275,7 +275,7 @@ static void end_forget_ns(struct disk_job *base)
 void learnt_forget_ns(struct server *s, struct ns *ns)
 {
         struct job *job =
-                s->life.keeps_state && ns->saved_mark != 0 ? calloc(1, sizeof(*job)) : NULL;
+                s->life.keeps_state && ns->learnt.saved_mark != 0 ? calloc(1, sizeof(*job)) : NULL;
 
         if (!job)
                 return;
