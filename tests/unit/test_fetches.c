@@ -3,14 +3,12 @@
  * is daemon/core's: it is replaced here (by the linker), and done when the test says so. FETCHes of
  * rings: test_daemon_ring.c.
  */
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/clients/attach.h"
 #include "tests/unit/server-fixture.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/clients/client-record.h"
+#include "daemon/core/clients/pin.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/waits/fetches.h"
@@ -239,11 +237,9 @@ static void test_too_many_pins_of_a_page(void **state)
 
         start(&s);
         core.answer = FETCH_THERE;
-        assert_int_equal(attach_reserve_pins(s.attach, PAGE_MAX_CLIENT_PINS, NULL), 0);
-        while (ns_page(s.attach->ns, s.pages[0])->n_pins < PAGE_MAX_CLIENT_PINS) {
-                ns_pin_page(s.attach->ns, s.pages[0]);
-                attach_note_pin(s.attach, s.pages[0]);
-        }
+        assert_int_equal(pin_reserve(s.attach, PAGE_MAX_CLIENT_PINS, NULL), 0);
+        while (ns_page(s.attach->ns, s.pages[0])->n_pins < PAGE_MAX_CLIENT_PINS)
+                pin_add(s.attach, s.pages[0]);
         say_fetch(&s, s.pages, 2, NULL, 0);
         expect(&s.w, s.c, "FETCH:0 ");
         assert_outcome(&s, 0, WIRE_QUOTA, PAGE_NONE);

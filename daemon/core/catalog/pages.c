@@ -98,6 +98,14 @@ void ns_pin_page(struct ns *ns, uint32_t page)
         p->n_pins = 1;
 }
 
+void ns_pin_published(struct ns *ns, uint32_t page)
+{
+        assert(page_pins(ns_page(ns, page)) == 0);
+
+        ns_set_of(ns, page)->tier->n_pinned++;
+        ns_page(ns, page)->n_pins = 1;
+}
+
 /* What windows hold stays DETACHED for them. */
 void ns_let_go(struct ns *ns, uint32_t page, bool is_retired)
 {

@@ -37,6 +37,9 @@ void ns_let_go(struct ns *ns, uint32_t page, bool is_retired);
 void ns_pin_page(struct ns *ns, uint32_t page);
 void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n);
 
+/* The first pin of a page that was published just now: the policy has it as held from the start. */
+void ns_pin_published(struct ns *ns, uint32_t page);
+
 /* A session's window holds the page beside index and tree (session.h): where it leaves these it is
  * DETACHED, and free once no window holds it and nobody pins it. */
 void ns_keep_page(struct ns *ns, uint32_t page);

@@ -13,46 +13,8 @@
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/objects/group.h"
-#include "daemon/core/objects/tenant.h"
 #include "daemon/core/records/shared.h"
 #include "proto/status.h"
-
-int attach_check_pins(const struct attach *a, uint32_t n, struct detail *d)
-{
-        const struct tenant *t = a->ns->tenant;
-        uint32_t max = t->attrs.max_pins;
-
-        if (max == 0 || a->member->n_pins + n <= max)
-                return 0;
-        return detail_set(d, KVL_STATUS_QUOTA,
-                "this client has %llu pins, and %u more would be beyond the %u that a client of "
-                "tenant %s may have: release some, or raise it with: kvleasectl tenants set %s "
-                "max_pins=...",
-                (unsigned long long)a->member->n_pins, n, max, t->name, t->name);
-}
-
-/* As many members as a tenant can have: of an earlier daemon, then up to max_clients. */
-static_assert(PAGE_MAX_CLIENT_PINS * (uint64_t)CLIENT_SLOTS < UINT32_MAX &&
-                      TENANT_MAX_CLIENTS <= CLIENT_SLOTS,
-        "page.n_pins");
-
-int attach_check_page_pins(const struct attach *a, uint32_t page, uint32_t n, struct detail *d)
-{
-        uint32_t count = pin_counts_get(&a->pins, page);
-
-        if (count + n <= PAGE_MAX_CLIENT_PINS)
-                return 0;
-        return detail_set(d, KVL_STATUS_QUOTA,
-                "page %u of namespace %s is pinned %u times by this client, and %u more could be "
-                "beyond the %d that a client may have of a page: release some",
-                page, a->ns->name, count, n, PAGE_MAX_CLIENT_PINS);
-}
-
-void attach_note_pin(struct attach *a, uint32_t page)
-{
-        a->member->n_pins++;
-        attach_show_pins(a, page, pin_counts_add(&a->pins, page, 1));
-}
 
 int attach_share(struct attach *a, struct detail *d)
 {

@@ -1,5 +1,6 @@
 /*
- * What a member holds in a namespace that it has open: its pins and the sets that it has mapped.
+ * What a member holds in a namespace that it has open: its pin segment and the sets that it has
+ * mapped. Its pins: pin.h.
  * What an attachment is: objects/group.h; how one is opened and closed: lifetimes/open.h, leave.h.
  * Loop thread only.
  */
@@ -19,17 +20,6 @@ int attach_adopt_share(struct attach *a, int fd);
 /* Takes over what the client did in its pin segment: pages claimed, lookups counted. Returns as
  * magazine_settle(); true where the attachment has no segment. */
 bool attach_settle(struct attach *a);
-
-/*
- * Whether the client may take n pins more over the socket: 0; KVL_STATUS_QUOTA with the sentence.
- * attach_check_page_pins(): n of them on this page, by PAGE_MAX_CLIENT_PINS alone.
- */
-int attach_check_pins(const struct attach *a, uint32_t n, struct detail *d);
-int attach_check_page_pins(const struct attach *a, uint32_t page, uint32_t n, struct detail *d);
-
-/* The member has one more pin of the page, for which attach_reserve_pins() made room, and which
- * attach_check_page_pins() allows. */
-void attach_note_pin(struct attach *a, uint32_t page);
 
 /*
  * Exports the extents of a bound set for planes first..first+max-1 and notes that the member has

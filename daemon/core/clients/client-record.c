@@ -531,14 +531,17 @@ uint64_t attach_socket_pins_bytes(const struct ns *ns)
         return ns->geometry.capacity_pages * (uint64_t)sizeof(uint32_t);
 }
 
-/* Where pins taken over the socket are counted for the daemon after this one. */
-static int make_socket_pins(struct attach *a, struct attach_slot *slot, struct detail *d)
+int attach_record_pins(struct attach *a, struct detail *d)
 {
+        struct attach_slot *slot = slot_of(a);
         uint64_t bytes = attach_socket_pins_bytes(a->ns);
-        _cleanup_fd_ int fd = memfd_create_sized("kvlease-socket-pins", bytes);
+        _cleanup_fd_ int fd = -1;
         void *base;
         int r;
 
+        if (!slot || a->kept_pins)
+                return 0;
+        fd = memfd_create_sized("kvlease-socket-pins", bytes);
         if (fd < 0)
                 return detail_set(d, fd, "no memory to count pins in: %s", status_text(fd));
         base = memory_map(fd, bytes);
@@ -556,17 +559,4 @@ static int make_socket_pins(struct attach *a, struct attach_slot *slot, struct d
         FAULT_POINT("attach-pins-after-mark");
         a->kept_pins = base;
         return 0;
-}
-
-int attach_reserve_pins(struct attach *a, uint32_t n, struct detail *d)
-{
-        struct attach_slot *slot = slot_of(a);
-
-        int r = attach_check_pins(a, n, d);
-
-        if (r != 0)
-                return r;
-        if (n > 0 && pin_counts_reserve(&a->pins, a->ns->geometry.capacity_pages) < 0)
-                return detail_set(d, -ENOMEM, "no memory for %u pins", n);
-        return n > 0 && slot && !a->kept_pins ? make_socket_pins(a, slot, d) : 0;
 }

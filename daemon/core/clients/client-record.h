@@ -216,11 +216,9 @@ void attach_unrecord(struct attach *a);
  * add() of keep.h, with the sentence. */
 int attach_record_share(struct attach *a, struct detail *d);
 
-/*
- * Room for n pins more that are taken over the socket: attach_note_pin() can't fail then. 0;
- * KVL_STATUS_QUOTA, as attach_check_pins(); -ENOMEM, or as add() of keep.h, with the sentence.
- */
-int attach_reserve_pins(struct attach *a, uint32_t n, struct detail *d);
+/* What the attachment pins by requests is counted for the daemon after this one, too, from now on.
+ * Safe to repeat. 0; -ENOMEM, or as add() of keep.h, with the sentence. */
+int attach_record_pins(struct attach *a, struct detail *d);
 
 /* How large the file of attach.kept_pins is. */
 uint64_t attach_socket_pins_bytes(const struct ns *ns);

@@ -1,19 +1,91 @@
 #include "daemon/core/clients/pin.h"
 
+#include <assert.h>
 #include <errno.h>
 
+#include "base/macros.h"
+#include "daemon/core/catalog/lines.h"
 #include "daemon/core/catalog/pages.h"
-#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/tenant.h"
+#include "proto/status.h"
 
-/* Over the socket. */
-static bool has_pinned(const struct attach *a, uint32_t page)
+/* Pages to be released whose memory is fetched together: as many as hide its latency behind each
+ * other. Not tuned. */
+#define RELEASE_BLOCK 16u
+
+/* Counters of pages that aren't pinned, which take as long as a look at one page, more or less. Not
+ * tuned. */
+#define COUNTERS_PER_LOOK 16
+
+/* ---- what a client may have -------------------------------------------------------------------
+ */
+
+int pin_check(const struct attach *a, uint32_t n, struct detail *d)
 {
-        return pin_counts_get(&a->pins, page) > 0;
+        const struct tenant *t = a->ns->tenant;
+        uint32_t max = t->attrs.max_pins;
+
+        if (max == 0 || a->member->n_pins + n <= max)
+                return 0;
+        return detail_set(d, KVL_STATUS_QUOTA,
+                "this client has %llu pins, and %u more would be beyond the %u that a client of "
+                "tenant %s may have: release some, or raise it with: kvleasectl tenants set %s "
+                "max_pins=...",
+                (unsigned long long)a->member->n_pins, n, max, t->name, t->name);
+}
+
+/* As many members as a tenant can have: of an earlier daemon, then up to max_clients. */
+static_assert(PAGE_MAX_CLIENT_PINS * (uint64_t)CLIENT_SLOTS < UINT32_MAX &&
+                      TENANT_MAX_CLIENTS <= CLIENT_SLOTS,
+        "page.n_pins");
+
+int pin_check_page(const struct attach *a, uint32_t page, uint32_t n, struct detail *d)
+{
+        uint32_t count = pin_counts_get(&a->pins, page);
+
+        if (count + n <= PAGE_MAX_CLIENT_PINS)
+                return 0;
+        return detail_set(d, KVL_STATUS_QUOTA,
+                "page %u of namespace %s is pinned %u times by this client, and %u more could be "
+                "beyond the %d that a client may have of a page: release some",
+                page, a->ns->name, count, n, PAGE_MAX_CLIENT_PINS);
+}
+
+int pin_reserve(struct attach *a, uint32_t n, struct detail *d)
+{
+        int r = pin_check(a, n, d);
+
+        if (r != 0 || n == 0)
+                return r;
+        if (pin_counts_reserve(&a->pins, a->ns->geometry.capacity_pages) < 0)
+                return detail_set(d, -ENOMEM, "no memory for %u pins", n);
+        return attach_record_pins(a, d);
+}
+
+/* ---- one more ---------------------------------------------------------------------------------
+ */
+
+static void count_up(struct attach *a, uint32_t page)
+{
+        a->member->n_pins++;
+        attach_show_pins(a, page, pin_counts_add(&a->pins, page, 1));
+}
+
+void pin_add(struct attach *a, uint32_t page)
+{
+        ns_pin_page(a->ns, page);
+        count_up(a, page);
+}
+
+void pin_add_published(struct attach *a, uint32_t page)
+{
+        ns_pin_published(a->ns, page);
+        count_up(a, page);
 }
 
 int pin_again(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
@@ -21,32 +93,100 @@ int pin_again(struct attach *a, const uint32_t *pages, uint32_t n, struct detail
         int r = 0;
 
         for (uint32_t i = 0; i < n && r == 0; i++) {
-                if (!has_pinned(a, pages[i]))
+                if (!pin_has_by_request(a, pages[i]))
                         return detail_set(
                                 d, -EINVAL, "page %u isn't pinned by this client", pages[i]);
-                r = attach_check_page_pins(a, pages[i], n, d); /* all may be of this one */
+                r = pin_check_page(a, pages[i], n, d); /* all may be of this one */
         }
         if (r == 0)
-                r = attach_reserve_pins(a, n, d);
-        if (r != 0)
-                return r;
-        for (uint32_t i = 0; i < n; i++) {
-                ns_pin_page(a->ns, pages[i]);
-                attach_note_pin(a, pages[i]);
+                r = pin_reserve(a, n, d);
+        for (uint32_t i = 0; i < n && r == 0; i++)
+                pin_add(a, pages[i]);
+        return r;
+}
+
+/* ---- one less ---------------------------------------------------------------------------------
+ */
+
+/* Counts one pin each down; all back up again where one isn't there. */
+static int count_down(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
+{
+        struct pin_counts *c = &a->pins;
+        uint32_t i = 0;
+
+        for (; i < n && pin_counts_get(c, pages[i]) > 0; i++)
+                pin_counts_drop(c, pages[i], 1);
+        if (i == n)
+                return 0;
+        for (uint32_t k = 0; k < i; k++)
+                pin_counts_add(c, pages[k], 1);
+        return detail_set(d, -EINVAL, "page %u isn't pinned by this client%s", pages[i],
+                pin_counts_get(c, pages[i]) > 0 ? " that often" : "");
+}
+
+/* Of pins that were counted down. */
+static void release_block(struct attach *a, const uint32_t *pages, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++)
+                __builtin_prefetch(ns_note(a->ns, pages[i]), 1);
+        for (uint32_t i = 0; i < n; i++)
+                lines_prefetch_used(a->ns, pages[i]);
+        for (uint32_t i = n; i-- > 0;) {
+                attach_show_pins(a, pages[i], pin_counts_get(&a->pins, pages[i]));
+                a->member->n_pins--;
+                ns_unpin_page(a->ns, pages[i], 1);
         }
-        return 0;
+}
+
+int pin_release(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
+{
+        int r = count_down(a, pages, n, d);
+
+        for (uint32_t left = n, block; left > 0 && r == 0; left -= block) {
+                block = MIN(left, RELEASE_BLOCK);
+                release_block(a, pages + left - block, block);
+        }
+        return r;
+}
+
+uint64_t pin_release_some(struct attach *a, uint64_t budget)
+{
+        uint32_t page, count;
+        uint64_t n = 0;
+
+        for (; n < budget && a->pins.n_pinned > 0; n++) {
+                page = pin_counts_next(&a->pins, &a->pins_at, COUNTERS_PER_LOOK);
+                if (page == PAGE_NONE)
+                        continue;
+                count = pin_counts_get(&a->pins, page);
+                pin_counts_drop(&a->pins, page, count);
+                a->member->n_pins -= count;
+                ns_unpin_page(a->ns, page, count);
+        }
+        return n;
+}
+
+/* ---- who has what -----------------------------------------------------------------------------
+ */
+
+bool pin_has_by_request(const struct attach *a, uint32_t page)
+{
+        return pin_counts_get(&a->pins, page) > 0;
+}
+
+bool pin_has(const struct attach *a, uint32_t page)
+{
+        return page < a->ns->geometry.capacity_pages &&
+               (pin_has_by_request(a, page) ||
+                       (pins_is_open(&a->share) && pins_count(&a->share, page) > 0));
 }
 
 static bool is_held(const struct attach *a, uint32_t page)
 {
-        if (page >= a->ns->geometry.capacity_pages)
-                return false;
         if (grants_check_page(a, page, NULL) == 0)
                 return true;
         list_for_each (b, &a->ns->clients.attachments, struct attach, ns_link)
-                if (b->grants == a->grants &&
-                        (has_pinned(b, page) ||
-                                (pins_is_open(&b->share) && pins_count(&b->share, page) > 0)))
+                if (b->grants == a->grants && pin_has(b, page))
                         return true;
         return false;
 }

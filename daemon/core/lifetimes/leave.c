@@ -11,6 +11,7 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/clients/member.h"
+#include "daemon/core/clients/pin.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -23,28 +24,11 @@
 #include "daemon/core/tiers/fetch.h"
 #include "daemon/core/tiers/prefetch.h"
 
-/* What takes as long as a look at a page, more or less. Not tuned. */
-#define PINS_PER_LOOK 16 /* counters of pages that aren't pinned */
-#define LOOKS_PER_SET 32 /* that is unbound: its extents go */
+/* Looks at pages that take as long as to unbind a set, whose extents go, more or less. Not tuned.
+ */
+#define LOOKS_PER_SET 32
 
 /* ---- a slice -------------------------------------------------------------------------------- */
-
-static uint64_t leave_pins(struct attach *a, uint64_t budget)
-{
-        uint32_t page, count;
-        uint64_t n = 0;
-
-        for (; n < budget && a->pins.n_pinned > 0; n++) {
-                page = pin_counts_next(&a->pins, &a->pins_at, PINS_PER_LOOK);
-                if (page == PAGE_NONE)
-                        continue;
-                count = pin_counts_get(&a->pins, page);
-                pin_counts_drop(&a->pins, page, count);
-                a->member->n_pins -= count;
-                ns_unpin_page(a->ns, page, count);
-        }
-        return n;
-}
 
 static uint64_t leave_sets(struct attach *a, uint64_t budget)
 {
@@ -133,7 +117,7 @@ static bool leave_some(struct chore *c, uint64_t budget)
         uint64_t n = announce_withdraw_some(a, budget);
 
         if (n < budget)
-                n += leave_pins(a, budget - n);
+                n += pin_release_some(a, budget - n);
         if (n < budget)
                 n += leave_sets(a, budget - n);
         if (n < budget)

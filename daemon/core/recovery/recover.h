@@ -15,7 +15,7 @@
  *              (page.h); in no list of grants. Announced by nobody any more
  *
  * Whoever recovers clients makes groups with their old ids and attachments (which make the grants),
- * calls ns_pin_page() and attach_note_pin() for pins taken over the socket, adopts pin segments,
+ * calls ns_pin_page() for pins taken over the socket, adopts pin segments,
  * and sets page.ready with the magazine's counts. It doesn't touch lists of grants:
  * store_recover_end() enters every GRANTED page whose owner is the id of a group with grants in the
  * namespace, and frees the others. Pages DETACHED that nobody pins and no window holds are freed

@@ -4,17 +4,14 @@
 
 #include "base/macros.h"
 #include "daemon/core/catalog/lines.h"
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/clients/attach.h"
-#include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/found.h"
+#include "daemon/core/clients/pin.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/records/shared.h"
 #include "proto/status.h"
 
-/* Keys, and pages to be released, whose memory is fetched ahead: as many as hide its latency behind
- * each other. Not tuned. */
+/* Keys whose memory is fetched ahead: as many as hide its latency behind each other. Not tuned. */
 #define AHEAD 8
 
 /* Whether each of them may be pinned as often as there are keys: a run may name one that often. */
@@ -27,7 +24,7 @@ static int check_run(const struct attach *a, const uint32_t *pages, uint32_t n_p
         if (a->member->n_pins + n_keys <= PAGE_MAX_CLIENT_PINS)
                 return 0;
         for (uint32_t i = 0; i < n_pages && r == 0; i++)
-                r = attach_check_page_pins(a, pages[i], n_keys, d);
+                r = pin_check_page(a, pages[i], n_keys, d);
         return r;
 }
 
@@ -38,8 +35,7 @@ static uint64_t pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uin
         uint64_t tokens = 0;
 
         for (uint32_t i = n; i-- > 0;) {
-                ns_pin_page(ns, pages[i]);
-                attach_note_pin(a, pages[i]);
+                pin_add(a, pages[i]);
                 tokens += ns_page(ns, pages[i])->tokens;
         }
         found_note(a, pages[n - 1], request);
@@ -97,7 +93,7 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
         found = find_run(a, keys, n, ret_pages);
         r = check_run(a, ret_pages, found, n, d);
         if (r == 0 && found > 0)
-                r = attach_reserve_pins(a, found, d);
+                r = pin_reserve(a, found, d);
         if (r != 0)
                 return r;
         count_lookups(ns, 1, n, found);
@@ -108,48 +104,9 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
         return 0;
 }
 
-/* Counts one pin each down; all back up again where one isn't there. */
-static int uncount_pins(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
-{
-        struct pin_counts *c = &a->pins;
-        uint32_t i = 0;
-
-        for (; i < n && pin_counts_get(c, pages[i]) > 0; i++)
-                pin_counts_drop(c, pages[i], 1);
-        if (i == n)
-                return 0;
-        for (uint32_t k = 0; k < i; k++)
-                pin_counts_add(c, pages[k], 1);
-        return detail_set(d, -EINVAL, "page %u isn't pinned by this client%s", pages[i],
-                pin_counts_get(c, pages[i]) > 0 ? " that often" : "");
-}
-
-/* Of pins that were counted down. */
-static void release_block(struct attach *a, const uint32_t *pages, uint32_t n)
-{
-        for (uint32_t i = 0; i < n; i++)
-                __builtin_prefetch(ns_note(a->ns, pages[i]), 1);
-        for (uint32_t i = 0; i < n; i++)
-                lines_prefetch_used(a->ns, pages[i]);
-        for (uint32_t i = n; i-- > 0;) {
-                attach_show_pins(a, pages[i], pin_counts_get(&a->pins, pages[i]));
-                a->member->n_pins--;
-                ns_unpin_page(a->ns, pages[i], 1);
-        }
-}
-
 int release_pages(
         struct attach *a, const uint32_t *pages, uint32_t n, uint64_t now_nsec, struct detail *d)
 {
-        int r;
-
         store_set_now(ns_store(a->ns), now_nsec);
-        r = uncount_pins(a, pages, n, d);
-        if (r < 0)
-                return r;
-        for (uint32_t left = n, block; left > 0; left -= block) {
-                block = MIN(left, 2u * AHEAD);
-                release_block(a, pages + left - block, block);
-        }
-        return 0;
+        return pin_release(a, pages, n, d);
 }

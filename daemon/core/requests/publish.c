@@ -10,9 +10,8 @@
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/catalog/tag.h"
-#include "daemon/core/clients/attach.h"
-#include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
+#include "daemon/core/clients/pin.h"
 #include "daemon/core/clients/request.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/moves/places.h"
@@ -273,10 +272,8 @@ static int publish_private(
 
         if (was_published(a, o)) {
                 r = publish_again(a, o, d);
-                if (r == 0 && pin_counts_get(&a->pins, o->page) == 0) {
-                        ns_pin_page(ns, o->page);
-                        attach_note_pin(a, o->page);
-                }
+                if (r == 0 && !pin_has_by_request(a, o->page))
+                        pin_add(a, o->page);
                 *ret_page = o->page;
                 return r;
         }
@@ -292,20 +289,17 @@ static int publish_private(
         if (existing != PAGE_NONE) {
                 bool is_taken;
 
-                r = attach_check_page_pins(a, existing, 1, d);
+                r = pin_check_page(a, existing, 1, d);
                 if (r != 0)
                         return r;
                 is_taken = take_over(a, o, existing);
                 *ret_page = is_taken ? o->page : existing;
-                ns_pin_page(ns, *ret_page);
-                attach_note_pin(a, *ret_page);
+                pin_add(a, *ret_page);
                 enter(a, o, *ret_page);
                 return is_taken ? 0 : note_duplicate(a, o, existing, ret_page);
         }
         (void)seal_page(a, o, hash);
-        ns_page(ns, o->page)->n_pins = 1;
-        ns_set_of(ns, o->page)->tier->n_pinned++;
-        attach_note_pin(a, o->page);
+        pin_add_published(a, o->page);
         enter(a, o, o->page);
         *ret_page = o->page;
         return 0;
@@ -385,7 +379,7 @@ static uint32_t count_new_pins(struct attach *a, const struct publish *p)
                 const struct publish_one o = {
                         .page = p->pages[i], .key = p->keys + (size_t)i * KEY_BYTES};
 
-                n -= was_published(a, &o) && pin_counts_get(&a->pins, o.page) > 0;
+                n -= was_published(a, &o) && pin_has_by_request(a, o.page);
         }
         return n;
 }
@@ -409,7 +403,7 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
                                 "the parent page isn't cached in namespace %s (any more)",
                                 a->ns->name);
         }
-        r = attach_reserve_pins(a, count_new_pins(a, p), d);
+        r = pin_reserve(a, count_new_pins(a, p), d);
         if (r != 0)
                 return r;
         for (i = 0; i < p->n; i++) {

@@ -31,9 +31,9 @@ struct publish {
  * page stays GRANTED until freed). What is published to a truncated session has no key to be found
  * by, and no duplicates. *ret_n: pages handled. 0; KVL_STATUS_DUPLICATE: all handled, at
  * least one was a duplicate; KVL_STATUS_NO_PARENT, KVL_STATUS_STALE (granted before an
- * invalidation), KVL_STATUS_QUOTA (pins: attach_check_pins() before the first page, and its kind of
- * the page that has the key), -EINVAL, -ENOENT (the session is gone), -ENOMEM: stopped at page
- * *ret_n, which stays GRANTED.
+ * invalidation), KVL_STATUS_QUOTA (pin_check() before the first page, and pin_check_page() of the
+ * page that has the key), -EINVAL, -ENOENT (the session is gone), -ENOMEM: stopped at page *ret_n,
+ * which stays GRANTED.
  */
 int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
         uint32_t *ret_n, struct detail *d);

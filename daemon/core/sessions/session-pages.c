@@ -4,9 +4,8 @@
 #include <string.h>
 
 #include "daemon/core/catalog/pages.h"
-#include "daemon/core/clients/attach.h"
-#include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/found.h"
+#include "daemon/core/clients/pin.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/records/shared.h"
 #include "daemon/core/sessions/session-impl.h"
@@ -69,8 +68,7 @@ static void list_pages(const struct session *s, uint32_t from, uint32_t n, struc
 static uint32_t count_pinnable(const struct attach *a, const struct session_page *pages, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)
-                if (!pins_is_open(&a->share) &&
-                        attach_check_page_pins(a, pages[i].page, 1, NULL) != 0)
+                if (!pins_is_open(&a->share) && pin_check_page(a, pages[i].page, 1, NULL) != 0)
                         return i;
         return n;
 }
@@ -79,12 +77,10 @@ static uint32_t count_pinnable(const struct attach *a, const struct session_page
 static void pin_pages(struct attach *a, const struct session_page *pages, uint32_t n)
 {
         for (uint32_t i = n; i-- > 0;)
-                if (pins_is_open(&a->share)) {
+                if (pins_is_open(&a->share))
                         pins_add(&a->share, pages[i].page);
-                } else {
-                        ns_pin_page(a->ns, pages[i].page);
-                        attach_note_pin(a, pages[i].page);
-                }
+                else
+                        pin_add(a, pages[i].page);
 }
 
 void session_touch_tail(struct attach *a, const struct session *s, uint64_t now_nsec)
@@ -107,9 +103,9 @@ int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t m
         n = from < total ? MIN(max, total - from) : 0;
         list_pages(s, from, n, ret);
         if (n > 0 && count_pinnable(a, ret, n) == 0)
-                return attach_check_page_pins(a, ret[0].page, 1, d);
+                return pin_check_page(a, ret[0].page, 1, d);
         n = count_pinnable(a, ret, n);
-        r = pins_is_open(&a->share) ? 0 : attach_reserve_pins(a, n, d);
+        r = pins_is_open(&a->share) ? 0 : pin_reserve(a, n, d);
         if (r != 0)
                 return r;
         session_use(s, now_nsec);

@@ -4,6 +4,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/pin.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
@@ -164,12 +165,6 @@ void prefetch_forget(struct attach *a)
 
 /* ---- a stream -------------------------------------------------------------------------------- */
 
-static bool is_pinned_by(const struct attach *a, uint32_t page)
-{
-        return pin_counts_get(&a->pins, page) > 0 ||
-               (pins_is_open(&a->share) && pins_count(&a->share, page) > 0);
-}
-
 /* The page after this one, where it is clear which: the only one, or the one that the client has
  * pinned. */
 static uint32_t next_of(const struct attach *a, uint32_t page)
@@ -179,7 +174,7 @@ static uint32_t next_of(const struct attach *a, uint32_t page)
 
         if (child == NODE_NONE || tree_next_sibling(t, child) == NODE_NONE)
                 return child;
-        while (child != NODE_NONE && !is_pinned_by(a, child))
+        while (child != NODE_NONE && !pin_has(a, child))
                 child = tree_next_sibling(t, child);
         return child;
 }

@@ -6,7 +6,7 @@
 #include "base/probe.h"
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/pages.h"
-#include "daemon/core/ground/pin-counts.h"
+#include "daemon/core/clients/pin.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/places.h"
@@ -51,11 +51,7 @@ static bool holds_page_of(struct work *w, const struct attach *a, const struct e
 
                 if (p->state == PAGE_GRANTED && p->owner == a->member->group->id && !p->given_back)
                         return true;
-                if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)
-                        continue;
-                if (pins_is_open(&a->share) && pins_count(&a->share, first + i) > 0)
-                        return true;
-                if (page_pins(p) > 0 && pin_counts_get(&a->pins, first + i) > 0)
+                if (page_is_shown(p->state) && pin_has(a, first + i))
                         return true;
         }
         return false;

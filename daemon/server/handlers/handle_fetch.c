@@ -1,8 +1,8 @@
 /* FETCH over the socket: pages come up from below the device, go down, or are copied. */
 #include <errno.h>
 
-#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
+#include "daemon/core/clients/pin.h"
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/waits/fetches.h"
@@ -28,6 +28,6 @@ int handle_FETCH(struct request *rq)
                         "pages that go down the tiers are copied into no targets");
         r = attach_check_version(a, &rq->detail);
         if (r == 0 && m->n_targets == 0)
-                r = attach_check_pins(a, (uint32_t)m->n_pages, &rq->detail);
+                r = pin_check(a, (uint32_t)m->n_pages, &rq->detail);
         return r != 0 ? r : fetches_ask(rq, a);
 }

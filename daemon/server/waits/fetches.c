@@ -4,10 +4,8 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/clients/attach.h"
-#include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
+#include "daemon/core/clients/pin.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/serving.h"
 #include "daemon/server/peers/answer.h"
@@ -44,15 +42,13 @@ struct peer_fetch {
 /* The client has the page from now on, as it has what it looks up. */
 static int pin_page(struct attach *a, uint32_t page)
 {
-        int r = attach_check_page_pins(a, page, 1, NULL);
+        int r = pin_check_page(a, page, 1, NULL);
 
         if (r == 0)
-                r = attach_reserve_pins(a, 1, NULL);
-        if (r != 0)
-                return r;
-        ns_pin_page(a->ns, page);
-        attach_note_pin(a, page);
-        return 0;
+                r = pin_reserve(a, 1, NULL);
+        if (r == 0)
+                pin_add(a, page);
+        return r;
 }
 
 static void note_result(struct batch *b, uint32_t i, int status, uint32_t page)
@@ -114,18 +110,11 @@ static const struct pending_ops pending_ops = {PENDING_FETCH, drop_fetch, NULL};
 /* ---- beginning ---------------------------------------------------------------------------------
  */
 
-static bool is_pinned(struct attach *a, uint32_t page)
-{
-        return pin_counts_get(&a->pins, page) > 0 ||
-               (pins_is_open(&a->share) && page < a->ns->geometry.capacity_pages &&
-                       pins_count(&a->share, page) > 0);
-}
-
 static int check_fetch(struct attach *a, const struct fetch_request *rq)
 {
         struct detail d;
 
-        if (!is_pinned(a, rq->page))
+        if (!pin_has(a, rq->page))
                 return -EINVAL;
         if (rq->to != PAGE_NONE && (a->member->read_only || grants_check_page(a, rq->to, &d) < 0))
                 return -EINVAL;
