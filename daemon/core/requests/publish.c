@@ -220,8 +220,7 @@ static bool take_over(struct attach *a, const struct publish_one *o, uint32_t ex
         return true;
 }
 
-static int note_duplicate(
-        const struct attach *a, const struct publish_one *o, uint32_t existing, uint32_t *ret_page)
+static void note_duplicate(const struct attach *a, const struct publish_one *o, uint32_t existing)
 {
         struct ns *ns = a->ns;
 
@@ -230,8 +229,6 @@ static int note_duplicate(
         ns->counters.duplicates++;
         ns_store(ns)->counters.duplicates++;
         PROBE_PUBLISH(a, o, existing, PUBLISHED_DUPLICATE);
-        *ret_page = existing;
-        return KVL_STATUS_DUPLICATE;
 }
 
 /* Did this member publish the page as that, for the daemon before this one? */
@@ -261,50 +258,6 @@ static int publish_again(struct attach *a, const struct publish_one *o, struct d
         return r;
 }
 
-/* As publish_shared(), with the pin in the member's own map, which has room for it. */
-static int publish_private(
-        struct attach *a, const struct publish_one *o, uint32_t *ret_page, struct detail *d)
-{
-        struct ns *ns = a->ns;
-        uint64_t hash = shared_hash(&ns->shared, o->key);
-        uint32_t existing;
-        int r;
-
-        if (was_published(a, o)) {
-                r = publish_again(a, o, d);
-                if (r == 0 && !pin_has_by_request(a, o->page))
-                        pin_add(a, o->page);
-                *ret_page = o->page;
-                return r;
-        }
-        r = check_publish(a, o, d);
-        if (r == 0)
-                r = check_length(a, o, d);
-        if (r == 0)
-                r = reserve_publish(a, o, d);
-        if (r != 0)
-                return r;
-        existing = find_existing(a, o, hash);
-        /* Somebody was first: that page is the caller's from now on as much as theirs. */
-        if (existing != PAGE_NONE) {
-                bool is_taken;
-
-                r = pin_check_page(a, existing, 1, d);
-                if (r != 0)
-                        return r;
-                is_taken = take_over(a, o, existing);
-                *ret_page = is_taken ? o->page : existing;
-                pin_add(a, *ret_page);
-                enter(a, o, *ret_page);
-                return is_taken ? 0 : note_duplicate(a, o, existing, ret_page);
-        }
-        (void)seal_page(a, o, hash);
-        pin_add_published(a, o->page);
-        enter(a, o, o->page);
-        *ret_page = o->page;
-        return 0;
-}
-
 /* Can pages continue this one: is it findable, or was it published without a slot in the index? */
 static bool page_may_be_parent(const struct ns *ns, uint32_t page)
 {
@@ -317,60 +270,111 @@ static bool page_may_be_parent(const struct ns *ns, uint32_t page)
         return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
 }
 
+static int check_parent(struct attach *a, const struct publish_one *o, struct detail *d)
+{
+        if (o->parent == PAGE_NONE || page_may_be_parent(a->ns, o->parent) ||
+                session_may_continue(a, o->session, o->parent))
+                return 0;
+        return detail_set(d, KVL_STATUS_NO_PARENT, "the parent page isn't cached");
+}
+
+/*
+ * Who publishes a page has a pin on what carries the key from then on. A client that shares memory
+ * counts it in its own segment: it has pinned the page that it submits, and the daemon adds the pin
+ * of another one. For others the daemon counts it.
+ */
+static void pin_carrier(
+        struct attach *a, const struct publish_one *o, bool is_submitted, uint32_t page)
+{
+        if (!is_submitted)
+                pin_add(a, page);
+        else if (page != o->page)
+                pins_add(&a->share, page);
+}
+
+/* Nobody has published the key. */
+static void publish_first(
+        struct attach *a, const struct publish_one *o, bool is_submitted, uint64_t hash)
+{
+        struct ns *ns = a->ns;
+        bool is_findable = seal_page(a, o, hash);
+
+        if (!is_submitted)
+                pin_add_published(a, o->page);
+        else if (is_findable) /* for the policy; who evicts it looks at the segments */
+                ns->evict->idle(ns->policy, o->page, ns_store(ns)->now_nsec);
+        enter(a, o, o->page);
+        if (is_submitted && !is_findable && !ns_page_is_kept(ns, o->page))
+                ns_watch(ns, o->page);
+}
+
+/* Somebody was first: that page is the client's from now on as much as theirs. */
+static int publish_duplicate(struct attach *a, const struct publish_one *o, bool is_submitted,
+        uint32_t existing, uint32_t *ret_page, struct detail *d)
+{
+        int r = is_submitted ? 0 : pin_check_page(a, existing, 1, d);
+        bool is_taken;
+
+        if (r != 0)
+                return r;
+        is_taken = take_over(a, o, existing);
+        *ret_page = is_taken ? o->page : existing;
+        pin_carrier(a, o, is_submitted, *ret_page);
+        enter(a, o, *ret_page);
+        if (is_taken)
+                return 0;
+        note_duplicate(a, o, existing);
+        return KVL_STATUS_DUPLICATE;
+}
+
+/* Of one page, as publish_shared() returns; is_submitted: by a ring, so that the client has pinned
+ * it. Else there is room for a pin. */
+static int publish_page(struct attach *a, const struct publish_one *o, bool is_submitted,
+        uint32_t *ret_page, struct detail *d)
+{
+        uint64_t hash = shared_hash(&a->ns->shared, o->key);
+        uint32_t existing;
+        int r;
+
+        *ret_page = o->page;
+        if (was_published(a, o)) {
+                r = publish_again(a, o, d);
+                if (r == 0 && !pin_has_by_request(a, o->page))
+                        pin_carrier(a, o, is_submitted, o->page);
+                return r;
+        }
+        r = check_publish(a, o, d);
+        if (r == 0)
+                r = reserve_publish(a, o, d);
+        if (r == 0)
+                r = check_parent(a, o, d);
+        if (r == 0)
+                r = check_length(a, o, d);
+        if (r != 0)
+                return r;
+        existing = find_existing(a, o, hash);
+        if (existing != PAGE_NONE)
+                return publish_duplicate(a, o, is_submitted, existing, ret_page, d);
+        publish_first(a, o, is_submitted, hash);
+        return 0;
+}
+
 int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_nsec,
         uint32_t *ret_page, struct detail *d)
 {
-        struct ns *ns = a->ns;
-        uint64_t hash = shared_hash(&ns->shared, o->key);
-        uint32_t existing;
-        bool is_findable;
         int r;
 
         assert(pins_is_open(&a->share));
 
-        store_set_now(ns_store(ns), now_nsec);
-        if (o->tokens == 0 || o->tokens > ns->layout.page_tokens)
-                return detail_set(d, -EINVAL, "a page has 1 to %u tokens", ns->layout.page_tokens);
+        store_set_now(ns_store(a->ns), now_nsec);
+        if (o->tokens == 0 || o->tokens > a->ns->layout.page_tokens)
+                return detail_set(
+                        d, -EINVAL, "a page has 1 to %u tokens", a->ns->layout.page_tokens);
         r = attach_check_version(a, d);
-        if (r == 0 && was_published(a, o)) {
-                *ret_page = o->page;
-                return publish_again(a, o, d);
-        }
-        if (r == 0)
-                r = check_publish(a, o, d);
-        if (r == 0)
-                r = reserve_publish(a, o, d);
-        if (r != 0)
-                return r;
-        if (o->parent != PAGE_NONE && !page_may_be_parent(ns, o->parent) &&
-                !session_may_continue(a, o->session, o->parent))
-                return detail_set(d, KVL_STATUS_NO_PARENT, "the parent page isn't cached");
-        r = check_length(a, o, d);
-        if (r != 0)
-                return r;
-        existing = find_existing(a, o, hash);
-        if (existing != PAGE_NONE) {
-                if (take_over(a, o, existing)) {
-                        enter(a, o, o->page);
-                        *ret_page = o->page;
-                        return 0;
-                }
-                pins_add(&a->share, existing);
-                enter(a, o, existing);
-                return note_duplicate(a, o, existing, ret_page);
-        }
-        /* The policy has it as idle; who evicts it looks at the segments. */
-        is_findable = seal_page(a, o, hash);
-        if (is_findable)
-                ns->evict->idle(ns->policy, o->page, now_nsec);
-        enter(a, o, o->page);
-        if (!is_findable && !ns_page_is_kept(ns, o->page))
-                ns_watch(ns, o->page);
-        *ret_page = o->page;
-        return 0;
+        return r == 0 ? publish_page(a, o, true, ret_page, d) : r;
 }
 
-/* What it published before, and has pinned, isn't pinned once more (publish_private()). */
+/* What it published before, and has pinned, isn't pinned once more (publish_page()). */
 static uint32_t count_new_pins(struct attach *a, const struct publish *p)
 {
         uint32_t n = p->n;
@@ -417,7 +421,7 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
                         .tag = p->tag,
                 };
 
-                r = publish_private(a, &o, &ret_pages[i], d);
+                r = publish_page(a, &o, false, &ret_pages[i], d);
                 if (r != 0 && r != KVL_STATUS_DUPLICATE)
                         break;
                 duplicates |= r == KVL_STATUS_DUPLICATE;
