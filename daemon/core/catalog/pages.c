@@ -80,14 +80,14 @@ static void unwatch(struct ns *ns, uint32_t page)
         ns->catalog.watched.n--;
 }
 
-void ns_pin_page(struct ns *ns, uint32_t page)
+void ns_pin_page(struct ns *ns, uint32_t page, uint32_t n)
 {
         struct page *p = ns_page(ns, page);
 
-        assert(page_is_shown(p->state) && page_pins(p) < UINT32_MAX);
+        assert(page_is_shown(p->state) && n > 0 && page_pins(p) <= UINT32_MAX - n);
 
         if (page_pins(p) > 0) {
-                p->n_pins++;
+                p->n_pins += n;
                 return;
         }
         ns_set_of(ns, page)->tier->n_pinned++;
@@ -95,7 +95,7 @@ void ns_pin_page(struct ns *ns, uint32_t page)
                 unwatch(ns, page);
         else if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p))
                 ns->evict->hold(ns->policy, page);
-        p->n_pins = 1;
+        p->n_pins = n;
 }
 
 void ns_pin_published(struct ns *ns, uint32_t page)

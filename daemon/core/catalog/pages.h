@@ -34,7 +34,7 @@ void ns_leave_page(struct ns *ns, uint32_t page);
 void ns_let_go(struct ns *ns, uint32_t page, bool is_retired);
 
 /* Pins of one member or another, counted per page. The first holds it, the last lets it go. */
-void ns_pin_page(struct ns *ns, uint32_t page);
+void ns_pin_page(struct ns *ns, uint32_t page, uint32_t n);
 void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n);
 
 /* The first pin of a page that was published just now: the policy has it as held from the start. */

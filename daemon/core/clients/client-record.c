@@ -526,37 +526,20 @@ int attach_record_share(struct attach *a, struct detail *d)
         return 0;
 }
 
-uint64_t attach_socket_pins_bytes(const struct ns *ns)
-{
-        return ns->geometry.capacity_pages * (uint64_t)sizeof(uint32_t);
-}
-
-int attach_record_pins(struct attach *a, struct detail *d)
+int attach_record_pins(struct attach *a, int fd, struct detail *d)
 {
         struct attach_slot *slot = slot_of(a);
-        uint64_t bytes = attach_socket_pins_bytes(a->ns);
-        _cleanup_fd_ int fd = -1;
-        void *base;
         int r;
 
-        if (!slot || a->kept_pins)
+        if (!slot)
                 return 0;
-        fd = memfd_create_sized("kvlease-socket-pins", bytes);
-        if (fd < 0)
-                return detail_set(d, fd, "no memory to count pins in: %s", status_text(fd));
-        base = memory_map(fd, bytes);
-        if (!base)
-                return detail_set(d, -ENOMEM, "no memory to count pins in");
         r = keep_add(&member_store(a->member)->keep, KEEP_SOCKET_PINS, a->record - 1, fd, d);
-        if (r < 0) {
-                munmap(base, bytes);
+        if (r < 0)
                 return r;
-        }
         FAULT_POINT("attach-pins-before");
         slot->socket_pins_inode = inode_of(fd);
         FAULT_POINT("attach-pins-before-mark");
         atomic_fetch_or_explicit(&slot->marks, ATTACH_SOCKET_PINS, memory_order_release);
         FAULT_POINT("attach-pins-after-mark");
-        a->kept_pins = base;
         return 0;
 }

@@ -216,22 +216,11 @@ void attach_unrecord(struct attach *a);
  * add() of keep.h, with the sentence. */
 int attach_record_share(struct attach *a, struct detail *d);
 
-/* What the attachment pins by requests is counted for the daemon after this one, too, from now on.
- * Safe to repeat. 0; -ENOMEM, or as add() of keep.h, with the sentence. */
-int attach_record_pins(struct attach *a, struct detail *d);
-
-/* How large the file of attach.kept_pins is. */
-uint64_t attach_socket_pins_bytes(const struct ns *ns);
-
-/* `page` is pinned over the socket as often from now on. */
-static inline void attach_show_pins(struct attach *a, uint32_t page, uint32_t count)
-{
-        if (!a->kept_pins)
-                return;
-        FAULT_POINT("socket-pin-before");
-        a->kept_pins[page] = count;
-        FAULT_POINT("socket-pin-after");
-}
+/*
+ * The pins that the attachment takes over the socket are counted in this memory file (borrowed),
+ * which is kept from now on. To be called once. 0; as add() of keep.h, with the sentence.
+ */
+int attach_record_pins(struct attach *a, int fd, struct detail *d);
 
 /* ---- of a ring --------------------------------------------------------------------------------
  */

@@ -3,12 +3,15 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "base/fault-point.h"
+#include "base/fd.h"
 #include "base/macros.h"
 #include "daemon/core/catalog/lines.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/ground/pin-counts.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
@@ -56,36 +59,84 @@ int pin_check_page(const struct attach *a, uint32_t page, uint32_t n, struct det
                 page, a->ns->name, count, n, PAGE_MAX_CLIENT_PINS);
 }
 
+/* Counters that the daemon after this one gets. */
+static int make_kept(struct attach *a, struct detail *d)
+{
+        uint32_t capacity_pages = a->ns->geometry.capacity_pages;
+        _cleanup_fd_ int fd =
+                memfd_create_sized("kvlease-socket-pins", pin_counts_bytes(capacity_pages));
+        int r;
+
+        if (fd < 0)
+                return detail_set(d, fd, "no memory to count pins in: %s", status_text(fd));
+        r = pin_counts_map(&a->pins, fd, capacity_pages);
+        if (r < 0)
+                return detail_set(d, r, "no memory to count pins in");
+        r = attach_record_pins(a, fd, d);
+        if (r < 0)
+                pin_counts_deinit(&a->pins);
+        return r;
+}
+
 int pin_reserve(struct attach *a, uint32_t n, struct detail *d)
 {
         int r = pin_check(a, n, d);
 
-        if (r != 0 || n == 0)
+        if (r != 0 || n == 0 || a->pins.len > 0)
                 return r;
-        if (pin_counts_reserve(&a->pins, a->ns->geometry.capacity_pages) < 0)
-                return detail_set(d, -ENOMEM, "no memory for %u pins", n);
-        return attach_record_pins(a, d);
+        if (a->record != 0)
+                return make_kept(a, d);
+        r = pin_counts_reserve(&a->pins, a->ns->geometry.capacity_pages);
+        return r < 0 ? detail_set(d, r, "no memory for %u pins", n) : 0;
 }
 
-/* ---- one more ---------------------------------------------------------------------------------
+/* The page is pinned as often over the socket as the file says, if it can be. */
+static uint32_t adopt_page(uint32_t page, uint32_t n, void *data)
+{
+        struct attach *a = data;
+        const struct page *p = ns_page(a->ns, page);
+
+        if (!p || !page_is_shown(p->state) || page_pins(p) > UINT32_MAX - n)
+                return 0;
+        ns_pin_page(a->ns, page, n);
+        a->member->n_pins += n;
+        return n;
+}
+
+int pin_adopt(struct attach *a, int fd)
+{
+        return pin_counts_adopt(&a->pins, fd, a->ns->geometry.capacity_pages, adopt_page, a);
+}
+
+/* ---- one more, one less -----------------------------------------------------------------------
  */
 
-static void count_up(struct attach *a, uint32_t page)
+/* Tests kill the daemon on either side of what the one after it reads. */
+static void change_count(struct attach *a, uint32_t page, bool is_more)
 {
-        a->member->n_pins++;
-        attach_show_pins(a, page, pin_counts_add(&a->pins, page, 1));
+        if (a->pins.is_kept)
+                FAULT_POINT("socket-pin-before");
+        if (is_more) {
+                pin_counts_add(&a->pins, page, 1);
+                a->member->n_pins++;
+        } else {
+                pin_counts_release(&a->pins, page);
+                a->member->n_pins--;
+        }
+        if (a->pins.is_kept)
+                FAULT_POINT("socket-pin-after");
 }
 
 void pin_add(struct attach *a, uint32_t page)
 {
-        ns_pin_page(a->ns, page);
-        count_up(a, page);
+        ns_pin_page(a->ns, page, 1);
+        change_count(a, page, true);
 }
 
 void pin_add_published(struct attach *a, uint32_t page)
 {
         ns_pin_published(a->ns, page);
-        count_up(a, page);
+        change_count(a, page, true);
 }
 
 int pin_again(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
@@ -93,7 +144,7 @@ int pin_again(struct attach *a, const uint32_t *pages, uint32_t n, struct detail
         int r = 0;
 
         for (uint32_t i = 0; i < n && r == 0; i++) {
-                if (!pin_has_by_request(a, pages[i]))
+                if (!pin_has_over_socket(a, pages[i]))
                         return detail_set(
                                 d, -EINVAL, "page %u isn't pinned by this client", pages[i]);
                 r = pin_check_page(a, pages[i], n, d); /* all may be of this one */
@@ -105,26 +156,22 @@ int pin_again(struct attach *a, const uint32_t *pages, uint32_t n, struct detail
         return r;
 }
 
-/* ---- one less ---------------------------------------------------------------------------------
- */
-
-/* Counts one pin each down; all back up again where one isn't there. */
-static int count_down(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
+/* One pin of each is about to be released; of none where one isn't there. */
+static int begin_release(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
 {
         struct pin_counts *c = &a->pins;
         uint32_t i = 0;
 
-        for (; i < n && pin_counts_get(c, pages[i]) > 0; i++)
-                pin_counts_drop(c, pages[i], 1);
+        while (i < n && pin_counts_begin_release(c, pages[i]))
+                i++;
         if (i == n)
                 return 0;
         for (uint32_t k = 0; k < i; k++)
-                pin_counts_add(c, pages[k], 1);
+                pin_counts_cancel_release(c, pages[k]);
         return detail_set(d, -EINVAL, "page %u isn't pinned by this client%s", pages[i],
                 pin_counts_get(c, pages[i]) > 0 ? " that often" : "");
 }
 
-/* Of pins that were counted down. */
 static void release_block(struct attach *a, const uint32_t *pages, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)
@@ -132,15 +179,14 @@ static void release_block(struct attach *a, const uint32_t *pages, uint32_t n)
         for (uint32_t i = 0; i < n; i++)
                 lines_prefetch_used(a->ns, pages[i]);
         for (uint32_t i = n; i-- > 0;) {
-                attach_show_pins(a, pages[i], pin_counts_get(&a->pins, pages[i]));
-                a->member->n_pins--;
+                change_count(a, pages[i], false);
                 ns_unpin_page(a->ns, pages[i], 1);
         }
 }
 
 int pin_release(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
 {
-        int r = count_down(a, pages, n, d);
+        int r = begin_release(a, pages, n, d);
 
         for (uint32_t left = n, block; left > 0 && r == 0; left -= block) {
                 block = MIN(left, RELEASE_BLOCK);
@@ -169,7 +215,7 @@ uint64_t pin_release_some(struct attach *a, uint64_t budget)
 /* ---- who has what -----------------------------------------------------------------------------
  */
 
-bool pin_has_by_request(const struct attach *a, uint32_t page)
+bool pin_has_over_socket(const struct attach *a, uint32_t page)
 {
         return pin_counts_get(&a->pins, page) > 0;
 }
@@ -177,7 +223,7 @@ bool pin_has_by_request(const struct attach *a, uint32_t page)
 bool pin_has(const struct attach *a, uint32_t page)
 {
         return page < a->ns->geometry.capacity_pages &&
-               (pin_has_by_request(a, page) ||
+               (pin_has_over_socket(a, page) ||
                        (pins_is_open(&a->share) && pins_count(&a->share, page) > 0));
 }
 

@@ -1,13 +1,15 @@
 /*
- * The pins of an attachment: that its client reads a page. Each is counted, by page, in one of two
- * segments:
+ * The pins of an attachment. A pin says that the client reads a page; pins are counted by page, in
+ * one of two segments:
  *
- *   attach.share   the client's, where it shares memory: it writes there without asking anybody
- *                  (records/shared.h)
- *   attach.pins    the daemon's, written on behalf of the client, for what that asks for by
- * requests over its socket; every function here that adds or takes away means this one
+ *   attach.share  of a client that shares memory: it writes there itself, and asks nobody
+ *                 (records/shared.h)
+ *   attach.pins   held by the daemon, which writes it on behalf of the client: what that takes and
+ *                 releases over the socket (ground/pin-counts.h)
  *
- * Page numbers are checked by the caller where nothing else is said. Loop thread only.
+ * Every pin in the second one comes and goes by a function of this file. Their sum over all clients
+ * is in the page's record besides, as the daemon is told of each of them (page_pins()). Page
+ * numbers are checked by the caller where nothing else is said. Loop thread only.
  */
 #ifndef KVL_CORE_PIN_H
 #define KVL_CORE_PIN_H
@@ -32,16 +34,22 @@ int pin_check_page(const struct attach *a, uint32_t page, uint32_t n, struct det
  */
 int pin_reserve(struct attach *a, uint32_t n, struct detail *d);
 
+/*
+ * For recovery: the attachment's pins over the socket are those in this file (borrowed) of the
+ * daemon before, of the right size, as far as they can be. 0; -ENOMEM.
+ */
+int pin_adopt(struct attach *a, int fd);
+
 /* One pin more of a page that is SEALED or DETACHED. pin_reserve() made room for it, and
  * pin_check_page() allows it. */
 void pin_add(struct attach *a, uint32_t page);
 
-/* The same, as the first pin of a page that was published just now. */
+/* Adds the first pin of a page that was published just now; room for it, as above. */
 void pin_add_published(struct attach *a, uint32_t page);
 
 /*
  * One more pin of each page (n >= 1, any numbers; a page may stand there more than once), which the
- * client has pinned by requests already. 0; else none is pinned: -EINVAL, one isn't;
+ * client has pinned over the socket already. 0; else none is pinned: -EINVAL, one isn't;
  * KVL_STATUS_QUOTA, and others, as pin_check_page() and pin_reserve().
  */
 int pin_again(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d);
@@ -50,13 +58,15 @@ int pin_again(struct attach *a, const uint32_t *pages, uint32_t n, struct detail
  * sentence, one hasn't as many: nothing is changed. */
 int pin_release(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d);
 
-/* The attachment is closing: pins go, some work at a time. Returns how much was done, `budget` at
- * most; less: none is left. */
+/* The attachment is closing: its pins over the socket go, a slice at a time. Returns how many pages
+ * were looked at, or as much else was done, `budget` at most; less than that: no pin is left. */
 uint64_t pin_release_some(struct attach *a, uint64_t budget);
 
-/* Has the client pinned the page (any number), in whichever of the two segments? By a request? */
+/* Has the client pinned the page (any number), in whichever of the two segments? */
 bool pin_has(const struct attach *a, uint32_t page);
-bool pin_has_by_request(const struct attach *a, uint32_t page);
+
+/* Has it pinned the page (any number) over the socket? */
+bool pin_has_over_socket(const struct attach *a, uint32_t page);
 
 /*
  * Are all pages (any numbers) leased by the attachment's group, or pinned by one of its members, in

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "daemon/core/catalog/announced.h"
 #include "daemon/core/catalog/pages.h"
@@ -96,8 +95,6 @@ static void end_attachment(struct attach *a)
         end_grants(a);
         list_remove(&a->member_link);
         list_remove(&a->ns_link);
-        if (a->kept_pins)
-                munmap(a->kept_pins, attach_socket_pins_bytes(a->ns));
         pin_counts_deinit(&a->pins);
         map_deinit(&a->mapped);
         map_deinit(&a->sessions);

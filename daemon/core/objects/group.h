@@ -30,13 +30,6 @@ struct store;
 struct tenant;
 struct detail;
 
-/*
- * Pins of one client on one page that it took over the socket. A page's record has the sum over its
- * clients in 32 bits: as many as a tenant can have, those of an earlier daemon included, don't
- * reach the end of that, whatever max_pins is. No reader needs as many.
- */
-#define PAGE_MAX_CLIENT_PINS 65535
-
 #define GROUP_TOKEN_BYTES  16
 #define CLIENT_TOKEN_BYTES 16
 
@@ -73,7 +66,7 @@ struct member {
         uint32_t n_mapped_sets;      /* 0: may be dropped at hang-up */
         uint32_t n_quarantined_sets; /* of these, that it didn't give back in time */
         uint32_t n_sessions;         /* handles */
-        uint64_t n_pins;             /* taken over the socket */
+        uint64_t n_pins;             /* over the socket */
         void *server_data;           /* the peer; borrowed, not touched here */
 };
 
@@ -122,13 +115,12 @@ struct attach {
         uint32_t withdraw_at;    /* these are, up to this page; PAGE_NONE: all */
         struct chore withdrawal; /* the rest of them, but for one that is closing */
         uint64_t version_epoch;  /* of the namespace when opened */
-        struct pin_counts pins;  /* taken over the socket */
-        uint32_t *kept_pins;     /* the same for the next daemon; owned mapping; NULL: none yet */
-        struct map mapped;       /* set index -> enum mapped_bits */
-        struct pins share;       /* its pin segment */
-        bool pins_lost;          /* at a restart: nobody knows what it pins, and until it is closed
-                                    all of the namespace counts as pinned */
-        struct wait wait;        /* its lease that waits, if any */
+        struct pin_counts pins; /* over the socket: the pin segment that the daemon holds (pin.h) */
+        struct map mapped;      /* set index -> enum mapped_bits */
+        struct pins share;      /* the one that it shares */
+        bool pins_lost;         /* at a restart: nobody knows what it pins, and until it is closed
+                                   all of the namespace counts as pinned */
+        struct wait wait;       /* its lease that waits, if any */
         struct magazine *magazine; /* owned; NULL where `share` isn't open */
         struct map sessions;       /* handle -> struct opening (objects/session.h) */
         uint32_t last_session;     /* handle */

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "daemon/core/catalog/pages.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-table.h"
 #include "daemon/core/clients/member.h"
+#include "daemon/core/clients/pin.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/lifetimes/open.h"
 #include "daemon/core/objects/store.h"
@@ -99,52 +99,19 @@ static int recover_share(
         return r;
 }
 
-/* The page is pinned as often over the socket as was kept, if it can be, and can be as often. */
-static int recover_pins(struct attach *a, uint32_t page)
-{
-        struct page *p = ns_page(a->ns, page);
-        uint32_t n = MIN(a->kept_pins[page], (uint32_t)PAGE_MAX_CLIENT_PINS);
-
-        if ((p->state != PAGE_SEALED && p->state != PAGE_DETACHED) ||
-                page_pins(p) > UINT32_MAX - n) {
-                a->kept_pins[page] = 0;
-                return 0;
-        }
-        if (pin_counts_reserve(&a->pins, a->ns->geometry.capacity_pages) < 0)
-                return -ENOMEM;
-        pin_counts_add(&a->pins, page, n);
-        a->kept_pins[page] = n;
-        ns_pin_page(a->ns, page);
-        p->n_pins += n - 1;
-        a->member->n_pins += n;
-        return 0;
-}
-
 static int recover_socket_pins(
         struct store *s, struct attach *a, struct attach_slot *slot, struct recovery *recovery)
 {
-        uint64_t bytes = attach_socket_pins_bytes(a->ns);
-        uint32_t set_pages = a->ns->geometry.set_pages;
+        uint64_t bytes = pin_counts_bytes(a->ns->geometry.capacity_pages);
         _cleanup_fd_ int fd = -1;
-        void *base;
-        int r = 0;
 
         if (!(slot->marks & ATTACH_SOCKET_PINS))
                 return 0;
         fd = client_take_kept(s, KEEP_SOCKET_PINS, a->record, bytes, slot->socket_pins_inode);
-        if (fd < 0) {
-                forget_pins(s, a, slot, ATTACH_SOCKET_PINS, recovery);
-                return 0;
-        }
-        base = memory_map(fd, bytes);
-        if (!base)
-                return -ENOMEM;
-        a->kept_pins = base;
-        ns_for_each_set (set, a->ns)
-                for (uint32_t i = set->index * set_pages; i < (set->index + 1) * set_pages; i++)
-                        if (a->kept_pins[i] > 0 && r == 0)
-                                r = recover_pins(a, i);
-        return r;
+        if (fd >= 0)
+                return pin_adopt(a, fd);
+        forget_pins(s, a, slot, ATTACH_SOCKET_PINS, recovery);
+        return 0;
 }
 
 /* Whose it is; NULL: of nobody that is there. */

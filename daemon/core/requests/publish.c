@@ -339,7 +339,7 @@ static int publish_page(struct attach *a, const struct publish_one *o, bool is_s
         *ret_page = o->page;
         if (was_published(a, o)) {
                 r = publish_again(a, o, d);
-                if (r == 0 && !pin_has_by_request(a, o->page))
+                if (r == 0 && !pin_has_over_socket(a, o->page))
                         pin_carrier(a, o, is_submitted, o->page);
                 return r;
         }
@@ -383,7 +383,7 @@ static uint32_t count_new_pins(struct attach *a, const struct publish *p)
                 const struct publish_one o = {
                         .page = p->pages[i], .key = p->keys + (size_t)i * KEY_BYTES};
 
-                n -= was_published(a, &o) && pin_has_by_request(a, o.page);
+                n -= was_published(a, &o) && pin_has_over_socket(a, o.page);
         }
         return n;
 }
