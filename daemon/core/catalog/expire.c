@@ -48,8 +48,8 @@ static bool is_idle_leaf(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
 
-        return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p) && page_pins(p) == 0 &&
-               !p->watched && tree_is_leaf(&ns->tree, page);
+        return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p) && !page_is_held(p) &&
+               tree_is_leaf(&ns->tree, page);
 }
 
 /* The page where it is due, then its parents that are leaves by that, as long as they are, too. */

@@ -14,7 +14,6 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/records/nsset-keys.h"
-#include "daemon/core/records/shared.h"
 
 static uint64_t bit_of(const struct ns *ns)
 {
@@ -296,8 +295,7 @@ static bool is_pinned(const struct nsset *set, const struct nsset_key *e, uint64
                 const struct ns *ns = set->members[__builtin_ctzll(where)];
                 uint32_t page = ns_find_page(ns, e->key);
 
-                if (page != PAGE_NONE &&
-                        (page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page)))
+                if (page != PAGE_NONE && ns_is_pinned(ns, page))
                         return true;
         }
         return false;

@@ -17,6 +17,11 @@ uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES])
         return shared_find(ns, shared_hash(&ns->shared, key), key);
 }
 
+bool ns_is_pinned(const struct ns *ns, uint32_t page)
+{
+        return page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page);
+}
+
 /* The page was granted to a client, and a transfer copies to it (n_busy says that one may): it is
  * the transfer's until that is over. */
 static bool is_copied_to(struct ns *ns, uint32_t page)

@@ -10,6 +10,10 @@
 /* The page with this key that can be found, or PAGE_NONE. */
 uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES]);
 
+/* Does anybody read the page, which is bound: is it pinned in any segment, the daemon's or a
+ * client's? What clients do may change it at once. */
+bool ns_is_pinned(const struct ns *ns, uint32_t page);
+
 /* The one way a page becomes FREE: it isn't pinned, and out of the index. Its set is given back
  * where that leaves it idle. */
 void ns_free_page(struct ns *ns, uint32_t page);

@@ -99,6 +99,13 @@ static inline uint32_t page_pins(const struct page *p)
         return may_be_pinned && !p->watched ? p->n_pins : 0;
 }
 
+/* Is it pinned, as far as the daemon has been told or has seen? Policies have such a page as held.
+ */
+static inline bool page_is_held(const struct page *p)
+{
+        return p->watched || page_pins(p) > 0;
+}
+
 /* Do clients see a page that is in this state? */
 static inline bool page_is_shown(enum page_state s)
 {

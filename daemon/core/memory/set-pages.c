@@ -75,7 +75,7 @@ void set_put_page(struct extent_set *set, uint32_t page)
 {
         struct page *p = page_of(set, page);
 
-        assert(p->state != PAGE_FREE && p->state != PAGE_NULL && page_pins(p) == 0 && !p->watched);
+        assert(p->state != PAGE_FREE && p->state != PAGE_NULL && !page_is_held(p));
 
         /* In front: a set that was full is used again before those that may empty. */
         if (set->recall.state != RECALL_NONE)

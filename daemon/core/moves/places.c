@@ -18,7 +18,7 @@ bool places_is_idle(const struct ns *ns, uint32_t page)
         const struct page *p = ns_page(ns, page);
 
         return ns_extra(ns, page)->n_windows == 0 && p->state == PAGE_SEALED &&
-               !ns_page_is_stale(ns, p) && page_pins(p) == 0 && !p->watched;
+               !ns_page_is_stale(ns, p) && !page_is_held(p);
 }
 
 /* But for what is linked with other pages, and for times. */
@@ -88,8 +88,7 @@ void places_change(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
 
 void places_change_pinned(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
 {
-        const struct page *p = ns_page(ns, from);
-        bool was_held = page_pins(p) > 0 || p->watched;
+        bool was_held = page_is_held(ns_page(ns, from));
 
         take_place(ns, from, to, content);
         if (was_held)

@@ -121,7 +121,7 @@ static uint32_t count_held(const struct extent_set *set)
 
                 n += (p->state == PAGE_GRANTED && !p->ready) ||
                      (p->state == PAGE_DETACHED && ns_extra(set->ns, first + i)->n_windows == 0) ||
-                     page_pins(p) > 0 || p->watched;
+                     page_is_held(p);
         }
         return n;
 }

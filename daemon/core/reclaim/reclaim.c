@@ -20,7 +20,6 @@
 #include "daemon/core/quota/account.h"
 #include "daemon/core/quota/blame.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/records/shared.h"
 #include "daemon/core/sessions/session.h"
 
 /* Between two looks at all pages of a large namespace, for each NS_LOOK_PAGES of it, which take 0.1
@@ -182,8 +181,7 @@ struct scales {
 
 static bool is_held(const struct ns *ns, uint32_t page)
 {
-        return page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page) ||
-               !nsset_may_evict(ns, page);
+        return ns_is_pinned(ns, page) || !nsset_may_evict(ns, page);
 }
 
 /* The pages at or below this one; HELD where one is pinned, or looks don't suffice. */

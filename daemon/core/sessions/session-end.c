@@ -6,6 +6,7 @@
 #include <assert.h>
 
 #include "daemon/core/records/shared.h"
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/sessions/session-impl.h"
 
 /* NULL: no session ends at the page. */
@@ -120,5 +121,5 @@ void sessions_page_moved(struct ns *ns, uint32_t page, uint32_t to)
 bool session_page_is_shared(const struct ns *ns, uint32_t page)
 {
         return !tree_is_leaf(&ns->tree, page) || ns_extra(ns, page)->tails != 0 ||
-               page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page);
+               ns_is_pinned(ns, page);
 }
