@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -175,13 +176,17 @@ int file_replace(const char *path, const void *data, size_t len, unsigned mode)
         return fsync(dir_fd) < 0 ? -errno : 0;
 }
 
-static int open_to_read(const char *path, size_t *ret_hint)
+static int open_to_read(const char *path, bool only_regular, size_t *ret_hint)
 {
-        _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        /* Where O_NONBLOCK is given a FIFO that nobody writes to is opened at once. */
+        const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | (only_regular ? O_NONBLOCK : 0);
+        _cleanup_fd_ int fd = open(path, flags);
         struct stat st;
 
         if (fd < 0 || fstat(fd, &st) < 0)
-                return -errno;
+                return only_regular && errno == ENXIO ? -EBADFD : -errno; /* a socket */
+        if (only_regular && !S_ISREG(st.st_mode))
+                return S_ISDIR(st.st_mode) ? -EISDIR : -EBADFD;
         *ret_hint = st.st_size > 0 ? (size_t)st.st_size : READ_FIRST_BYTES;
         return fd_take(&fd);
 }
@@ -205,11 +210,12 @@ static ssize_t read_up_to(int fd, char *data, size_t size)
         return (ssize_t)len;
 }
 
-int file_read(const char *path, size_t max, char **ret_data, size_t *ret_len)
+static int read_whole(
+        const char *path, bool only_regular, size_t max, char **ret_data, size_t *ret_len)
 {
         _cleanup_free_ char *data = NULL;
         size_t size = 0, len = 0, hint = 0;
-        _cleanup_fd_ int fd = open_to_read(path, &hint);
+        _cleanup_fd_ int fd = open_to_read(path, only_regular, &hint);
 
         assert(max < SIZE_MAX / 4);
         if (fd < 0)
@@ -234,4 +240,14 @@ int file_read(const char *path, size_t max, char **ret_data, size_t *ret_len)
         *ret_data = TAKE(data);
         *ret_len = len;
         return 0;
+}
+
+int file_read(const char *path, size_t max, char **ret_data, size_t *ret_len)
+{
+        return read_whole(path, false, max, ret_data, ret_len);
+}
+
+int file_read_regular(const char *path, size_t max, char **ret_data, size_t *ret_len)
+{
+        return read_whole(path, true, max, ret_data, ret_len);
 }

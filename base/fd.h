@@ -77,4 +77,10 @@ int file_replace(const char *path, const void *data, size_t len, unsigned mode);
  */
 int file_read(const char *path, size_t max, char **ret_data, size_t *ret_len);
 
+/*
+ * The same of a regular file, or a symbolic link to one. Anything else is refused without waiting
+ * for it: -EISDIR for a directory, -EBADFD for a FIFO, a socket or a device.
+ */
+int file_read_regular(const char *path, size_t max, char **ret_data, size_t *ret_len);
+
 #endif
