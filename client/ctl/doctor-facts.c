@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/conf-files.h"
 #include "base/fd.h"
 #include "base/parse.h"
 #include "client/ctl/ctl.h"
@@ -264,10 +265,38 @@ static void read_arguments(struct doctor *d)
         }
 }
 
+/* The file, and what lies beside it in FILE.d. What of that is wrong kvleased finds
+ * (--check-config), but for what this user may not read. */
+static void read_config(struct doctor *d)
+{
+        _cleanup_free_ char *path = doctor_path(d, "%s", d->config_path);
+        struct conf_files files;
+        char err[512];
+        int r = conf_files_find(path, &files, err, sizeof(err));
+
+        if (r < 0)
+                files = (struct conf_files){.paths = &path, .n = 1};
+        for (size_t i = 0; i < files.n; i++) {
+                _cleanup_free_ char *text = NULL;
+                size_t len;
+                int e = i == 0 ? file_read(files.paths[i], FILE_MAX, &text, &len)
+                               : file_read_regular(files.paths[i], FILE_MAX, &text, &len);
+
+                if (e == 0)
+                        lines_read_config(&d->config, text, len);
+                if (i == 0 || e == -EACCES)
+                        d->config_error = e;
+        }
+        if (r < 0) {
+                d->config_error = r == -EACCES ? r : d->config_error;
+                return;
+        }
+        conf_files_deinit(&files);
+}
+
 void doctor_gather_config(struct doctor *d)
 {
-        _cleanup_free_ char *name = instance(d), *path = NULL, *text = NULL;
-        size_t len;
+        _cleanup_free_ char *name = instance(d);
 
         if (doctor_has_process(d))
                 read_arguments(d);
@@ -276,10 +305,7 @@ void doctor_gather_config(struct doctor *d)
         if (!d->config_path && asprintf(&d->config_path, name ? "/etc/kvlease/%s.conf" : "%s",
                                        name ? name : DEFAULT_CONFIG) < 0)
                 d->config_path = need(NULL);
-        path = doctor_path(d, "%s", d->config_path);
-        d->config_error = file_read(path, FILE_MAX, &text, &len);
-        if (d->config_error == 0)
-                lines_read_config(&d->config, text, len);
+        read_config(d);
         for (size_t i = 0; i < d->n_overrides; i++)
                 lines_read_option(&d->config, d->overrides[i]);
 }

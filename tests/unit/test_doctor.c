@@ -200,6 +200,19 @@ static void test_config(void **state)
         host_expect(h, "config", DOCTOR_UNCHECKED, "can't be read (Permission denied)", NULL);
 }
 
+/* Files beside the configuration are of it, in order of name. */
+static void test_drop_ins(void **state)
+{
+        struct host *h = *state;
+
+        host_write(h, "/etc/kvlease/kvleased.conf.d/b.conf", "[device host]\nmemory = 3MiB\n");
+        host_write(h, "/etc/kvlease/kvleased.conf.d/a.conf", "[device host]\nmemory = 2MiB\n");
+        host_configure(h, "[device host]\nmemory = 1MiB\nextent = 4MiB\n");
+        assert_string_equal(doctor_setting(&h->d, "device", "host", "memory"), "3MiB");
+        assert_string_equal(doctor_setting(&h->d, "device", "host", "extent"), "4MiB");
+        assert_int_equal(h->d.config_error, 0);
+}
+
 /* Until the child has become that program. */
 static void wait_for_program(pid_t pid, const char *program)
 {
@@ -567,6 +580,7 @@ int main(void)
                 HOST_TEST(test_own_unit),
                 HOST_TEST(test_unit_of_daemon),
                 HOST_TEST(test_config),
+                HOST_TEST(test_drop_ins),
                 HOST_TEST(test_untrusted_program),
                 HOST_TEST(test_daemon),
                 HOST_TEST(test_running),
