@@ -83,6 +83,12 @@ static void test_daemon_words(void **state)
         daemon_refuses(path, "--check-config", "bad.conf:2", "limit");
         write_file(path, "[daemon]\nstate_dir = relative\n");
         daemon_refuses(path, "--check-config", "bad.conf:2", "state_dir");
+        write_file(path, "[daemon]\n");
+        snprintf(text, sizeof(text), "%s.d", path);
+        assert_int_equal(mkdir(text, 0700), 0);
+        strcat(text, "/more.conf");
+        write_file(text, "[daemon]\n\nstate_dir = relative\n");
+        daemon_refuses(path, "--check-config", "bad.conf.d/more.conf:3", "state_dir");
 }
 
 static void test_check_config(void **state)

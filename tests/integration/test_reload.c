@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -257,6 +258,52 @@ static void test_needs_restart(void **state)
         reload_to(h, &options, NULL);
 }
 
+static char *drop_in_path(struct harness *h, const char *name)
+{
+        char *path;
+
+        assert_true(asprintf(&path, "%s.d%s%s", h->daemon.config, name ? "/" : "",
+                            name ? name : "") > 0);
+        return path;
+}
+
+/* A file beside the configuration counts where that is read: by a reload, a check before a restart,
+ * and
+ * --check-config. */
+static void test_drop_ins(void **state)
+{
+        static const char good[] =
+                "[daemon]\nruntime_dir = /nonexistent\n[tenant a]\nlimit = 5MiB\n";
+        struct harness *h = *state;
+        char *dir = drop_in_path(h, NULL), *path = drop_in_path(h, "a.conf");
+        char *fifo = drop_in_path(h, "b.conf");
+        struct proc_output out;
+
+        assert_int_equal(mkdir(dir, 0755), 0);
+        assert_int_equal(file_replace(path, good, strlen(good), 0644), 0);
+        assert_int_equal(ctl_run(h, "restart --check", &out), 6);
+        assert_non_null(strstr(out.out, "sockets would be in /nonexistent"));
+        proc_output_free(&out);
+        assert_int_equal(ctl_run(h, "reload", &out), 0);
+        assert_non_null(strstr(out.out, "changed: [tenant a] limit = 5 MiB, was 4 MiB\n"));
+        assert_non_null(strstr(out.out, "pending: [daemon] runtime_dir stays "));
+        proc_output_free(&out);
+
+        assert_int_equal(mkfifo(fifo, 0600), 0);
+        assert_int_equal(ctl_run(h, "reload", &out), 1);
+        assert_non_null(strstr(out.err, "b.conf: it is no regular file: "));
+        proc_output_free(&out);
+        assert_int_equal(ctl_run(h, "restart --check", &out), 6);
+        assert_non_null(strstr(out.out, "b.conf: it is no regular file: "));
+        proc_output_free(&out);
+
+        assert_int_equal(unlink(path) + unlink(fifo) + rmdir(dir), 0);
+        reload_to(h, &options, NULL);
+        free(dir);
+        free(path);
+        free(fifo);
+}
+
 static char *tenants_text(struct harness *h)
 {
         struct proc_output o;
@@ -308,6 +355,7 @@ int main(void)
                 harness_test(test_contradiction, (void *)&options),
                 harness_test(test_needs_restart, (void *)&options),
                 harness_test(test_bad_file, (void *)&options),
+                harness_test(test_drop_ins, (void *)&options),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

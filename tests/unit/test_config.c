@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "daemon/server/settings/config.h"
@@ -158,6 +160,196 @@ static void test_overrides(void **state)
         assert_int_equal(r.n_errors, ARRAY_SIZE(bad));
 }
 
+/* A directory with k.conf and its drop-ins. */
+struct files {
+        char *main, *dir;
+};
+
+static struct files make_files(const char *dir, const char *text)
+{
+        struct files f = {test_path(dir, "k.conf"), test_path(dir, "k.conf.d")};
+
+        assert_int_equal(file_replace(f.main, text, strlen(text), 0600), 0);
+        assert_int_equal(mkdir(f.dir, 0700), 0);
+        return f;
+}
+
+static void add_file(const struct files *f, const char *name, const char *text)
+{
+        char *path = test_path(f->dir, name);
+
+        assert_int_equal(file_replace(path, text, strlen(text), 0600), 0);
+        free(path);
+}
+
+static int load_files(
+        const struct files *f, const char *option, struct config *ret_config, struct reports *r)
+{
+        struct config_source source = {
+                .file = f->main, .overrides = &option, .n_overrides = option ? 1 : 0};
+
+        *r = (struct reports){0};
+        return config_load(&source, ret_config, note, r);
+}
+
+static void free_files(struct files *f)
+{
+        free(f->main);
+        free(f->dir);
+}
+
+static void assert_origin(const struct config *c, const struct origins *from,
+        enum option_section section, const char *key, const char *expected)
+{
+        char buf[CONFIG_ORIGIN_MAX];
+        size_t len = strlen(expected);
+
+        config_origin(c, from->of[option_index(option_find(section, key))], buf);
+        if (strlen(buf) < len || strcmp(buf + strlen(buf) - len, expected) != 0)
+                fail_msg("%s comes from %s, not %s", key, buf, expected);
+}
+
+/* In order of name after the file itself; what comes later wins, lists included, and the command
+ * line before all. Names that end otherwise, or begin with a dot, aren't read. */
+static void test_drop_ins(void **state)
+{
+        const char *dir = test_dir_make();
+        struct files f = make_files(dir, "[daemon]\nmax_clients = 1\nlog_level = info\n[tenant "
+                                         "a]\nuids = 1 2\nweight = 3\n");
+        struct reports r;
+        struct config c;
+        const struct tenant_config *a;
+
+        add_file(&f, "20-b.conf", "\n[tenant a]\nuids = 7\n[tenant b]\n[daemon]\nmax_clients=3\n");
+        add_file(&f, "10-a.conf", "[daemon]\nmax_clients = 2\nlog_level = debug\n");
+        add_file(&f, "30.conf~", "nonsense");
+        add_file(&f, ".40.conf", "nonsense");
+        add_file(&f, "conf", "nonsense");
+        assert_int_equal(load_files(&f, "daemon.compact=off", &c, &r), 0);
+        assert_int_equal(r.n_errors + r.n_notices, 0);
+        assert_int_equal(c.files.n, 3);
+        assert_int_equal(c.daemon.max_clients, 3);
+        a = tenant_table_find(&c.tenants, "a");
+        assert_string_equal(a->access.uids.text, "7");
+        assert_int_equal(a->weight, 3);
+        assert_non_null(tenant_table_find(&c.tenants, "b"));
+        assert_origin(&c, &c.daemon.from, SECTION_DAEMON, "max_clients", "/k.conf.d/20-b.conf:6");
+        assert_origin(&c, &c.daemon.from, SECTION_DAEMON, "log_level", "/k.conf.d/10-a.conf:3");
+        assert_origin(&c, &c.daemon.from, SECTION_DAEMON, "compact", "command line");
+        assert_origin(&c, &c.daemon.from, SECTION_DAEMON, "evict", "default");
+        assert_origin(&c, &a->from, SECTION_TENANT, "weight", "/k.conf:6");
+        config_deinit(&c);
+        free_files(&f);
+        test_dir_remove(dir);
+}
+
+/* Every error names its file and line, those of all files at once. */
+static void test_errors_in_drop_ins(void **state)
+{
+        static const char *const expected[] = {
+                "/k.conf:2: [daemon] no option 'x'",
+                "/k.conf.d/1.conf:3: [daemon] max_clients is given twice",
+                "/k.conf.d/1.conf:4: [daemon] is there twice",
+                "/k.conf.d/2.conf:1: 'y' stands before the first [section]",
+        };
+        const char *dir = test_dir_make();
+        struct files f = make_files(dir, "[daemon]\nx = 1\n");
+        struct reports r;
+        struct config c;
+
+        add_file(&f, "1.conf", "[daemon]\nmax_clients=1\nmax_clients=2\n[daemon]\n");
+        add_file(&f, "2.conf", "y = 1\n");
+        assert_int_equal(load_files(&f, NULL, &c, &r), -EINVAL);
+        assert_int_equal(r.n_errors, ARRAY_SIZE(expected));
+        for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
+                if (!strstr(r.text, expected[i]))
+                        fail_msg("'%s' is missing in:\n%s", expected[i], r.text);
+        /* What is seen when all is read: in the file that says it. */
+        assert_int_equal(file_replace(f.main, "[device host]\n", 14, 0600), 0);
+        add_file(&f, "1.conf", "[device host]\n\ndisk = /a\n");
+        add_file(&f, "2.conf", "");
+        assert_int_equal(load_files(&f, NULL, &c, &r), -EINVAL);
+        assert_non_null(strstr(r.text, "/k.conf.d/1.conf:3: [device host] disk = /a has no size"));
+        free_files(&f);
+        test_dir_remove(dir);
+}
+
+/* Whatever lies in the directory costs an error that names it, and no wait. */
+static void test_drop_ins_that_are_none(void **state)
+{
+        static char huge[CONFIG_FILE_MAX + 1];
+        const char *dir = test_dir_make();
+        struct files f = make_files(dir, "");
+        char *path = test_path(f.dir, "x.conf"), *real = test_path(f.dir, "real");
+        struct reports r;
+        struct config c;
+
+        memset(huge, '#', sizeof(huge));
+        assert_int_equal(file_replace(path, huge, sizeof(huge), 0600), 0);
+        assert_int_equal(load_files(&f, NULL, &c, &r), -EFBIG);
+        assert_non_null(strstr(r.text, "/k.conf.d/x.conf: it is larger than 1 MiB"));
+
+        assert_int_equal(unlink(path) + mkfifo(path, 0600), 0);
+        assert_int_equal(load_files(&f, NULL, &c, &r), -EBADFD);
+        assert_non_null(strstr(r.text, "/k.conf.d/x.conf: it is no regular file"));
+
+        assert_int_equal(unlink(path) + symlink("/dev/zero", path), 0);
+        assert_int_equal(load_files(&f, NULL, &c, &r), -EBADFD);
+
+        assert_int_equal(unlink(path) + mkdir(path, 0700), 0);
+        assert_int_equal(load_files(&f, NULL, &c, &r), -EISDIR);
+        assert_non_null(strstr(r.text, "/k.conf.d/x.conf: Is a directory"));
+
+        assert_int_equal(rmdir(path) + symlink("none", path), 0);
+        assert_int_equal(load_files(&f, NULL, &c, &r), -ENOENT);
+        assert_non_null(strstr(r.text, "/k.conf.d/x.conf: No such file or directory"));
+
+        /* A link to a file is a file: so Kubernetes shows what a ConfigMap has. */
+        add_file(&f, "real", "[daemon]\nmax_clients = 5\n");
+        assert_int_equal(unlink(path) + symlink("real", path), 0);
+        assert_int_equal(load_files(&f, NULL, &c, &r), 0);
+        assert_int_equal(c.daemon.max_clients, 5);
+        config_deinit(&c);
+        assert_int_equal(unlink(path) + unlink(real), 0);
+
+        add_file(&f, "a\n.conf", "");
+        assert_int_equal(load_files(&f, NULL, &c, &r), -EINVAL);
+        assert_non_null(strstr(r.text, "k.conf.d: the name of the file "));
+        assert_int_equal(r.n_errors, 1);
+        free(path);
+        path = test_path(f.dir, "a\n.conf");
+        assert_int_equal(unlink(path), 0);
+
+        for (unsigned i = 0; i <= CONF_DROP_INS_MAX; i++) {
+                char name[16];
+
+                snprintf(name, sizeof(name), "%u.conf", i);
+                add_file(&f, name, "");
+        }
+        assert_int_equal(load_files(&f, NULL, &c, &r), -E2BIG);
+        assert_non_null(strstr(r.text, "k.conf.d has more than 128 files *.conf"));
+        free(path);
+        free(real);
+        free_files(&f);
+        test_dir_remove(dir);
+}
+
+static void test_drop_ins_that_are_a_file(void **state)
+{
+        const char *dir = test_dir_make();
+        struct files f = {test_path(dir, "k.conf"), test_path(dir, "k.conf.d")};
+        struct reports r;
+        struct config c;
+
+        assert_int_equal(file_replace(f.main, "", 0, 0600), 0);
+        assert_int_equal(file_replace(f.dir, "", 0, 0600), 0);
+        assert_int_equal(load_files(&f, NULL, &c, &r), -ENOTDIR);
+        assert_non_null(strstr(r.text, "cannot read the directory "));
+        assert_non_null(strstr(r.text, "/k.conf.d: Not a directory"));
+        free_files(&f);
+        test_dir_remove(dir);
+}
+
 static void test_socket_path_must_fit(void **state)
 {
         char dir[CONFIG_PATH_MAX] = "/", name[TENANT_NAME_MAX + 1] = "", text[512], why[512];
@@ -234,7 +426,7 @@ static void test_tenants_that_contradict_themselves(void **state)
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
                 snprintf(text, sizeof(text), "[tenant a]\n%s\n", cases[i].lines);
                 assert_int_equal(load(text, NULL, 0, &c, &r), -EINVAL);
-                snprintf(where, sizeof(where), "k.conf: [tenant a] %s", cases[i].error);
+                snprintf(where, sizeof(where), "k.conf:1: [tenant a] %s", cases[i].error);
                 if (r.n_errors != 1 || !strstr(r.text, where))
                         fail_msg("not '%s' alone in:\n%s", where, r.text);
         }
@@ -292,12 +484,14 @@ static void test_tiers_that_contradict_themselves(void **state)
         static const struct {
                 const char *lines, *error;
         } cases[] = {
-                {"host_memory=63MiB", "host_memory = 63 MiB holds no extent set of 64 MiB"},
-                {"disk=/a", "disk = /a has no size"},
-                {"disk_size=1GiB", "disk_size is given, but no file"},
+                {"host_memory=63MiB",
+                        "k.conf:2: [device host] host_memory = 63 MiB holds no extent set of "
+                        "64 MiB"},
+                {"disk=/a", "k.conf:2: [device host] disk = /a has no size"},
+                {"disk_size=1GiB", "k.conf:2: [device host] disk_size is given, but no file"},
                 {"disk=/a\ndisk_size=1GiB\n[device x]\ndisk=/b\ndisk_size=1GiB\n"
                  "[device y]\ndisk=/a\ndisk_size=1GiB",
-                        "[device y] disk = /a is the file of [device host] already"},
+                        "k.conf:8: [device y] disk = /a is the file of [device host] already"},
         };
         char text[512];
         struct config c;
@@ -369,6 +563,10 @@ int main(void)
                 TEST(test_syntax_ends_the_reading),
                 TEST(test_missing_files),
                 TEST(test_overrides),
+                TEST(test_drop_ins),
+                TEST(test_errors_in_drop_ins),
+                TEST(test_drop_ins_that_are_none),
+                TEST(test_drop_ins_that_are_a_file),
                 TEST(test_socket_path_must_fit),
                 TEST(test_runtime_dir_must_fit),
                 TEST(test_tenants_that_contradict_themselves),

@@ -111,7 +111,10 @@ static char *config_file(const struct server *s)
 {
         if (s->source.file)
                 return (char *)s->source.file;
-        return (char *)(s->config.has_file ? CONFIG_DEFAULT_FILE : "none (built-in defaults)");
+        if (s->config.has_file)
+                return (char *)CONFIG_DEFAULT_FILE;
+        return (char *)(s->config.files.n > 1 ? "none (" CONFIG_DEFAULT_FILE ".d alone)"
+                                              : "none (built-in defaults)");
 }
 
 /* "memfd (Operation not permitted)": with the reason where it isn't the better one. */

@@ -20,7 +20,8 @@
 static const char help[] =
         "kvleased - owns KV cache memory and leases it to inference workers\n"
         "\n"
-        "  -c, --config FILE          configuration; default " CONFIG_DEFAULT_FILE "\n"
+        "  -c, --config FILE          configuration, with the files FILE.d/*.conf; default\n"
+        "                             " CONFIG_DEFAULT_FILE "\n"
         "      --check-config         print 'ok', or every error of the configuration, and exit\n"
         "      --help-config[=json]   list the options of the configuration file\n"
         "      --runtime-dir DIR      sockets and lock file; default /run/kvlease\n"

@@ -17,7 +17,8 @@
 
 struct reader {
         struct config *config;
-        const char *file;
+        const char *file; /* that is read, its number and the line; or the command line */
+        struct origin at;
         bool tenants_only;
         config_report_fn report;
         void *data;
@@ -27,8 +28,8 @@ struct reader {
         enum option_section section;
         char name[TENANT_NAME_MAX + 1];
         void *base;
-        uint64_t *set;
-        bool seen_daemon;
+        struct origins *from;
+        uint64_t *set; /* NULL: nobody wants to know */
 };
 
 KVL_PRINTF(3, 4) static void report(struct reader *r, bool is_error, const char *format, ...)
@@ -41,6 +42,18 @@ KVL_PRINTF(3, 4) static void report(struct reader *r, bool is_error, const char 
         va_end(args);
         r->n_errors += is_error;
         r->report(r->data, is_error, sentence);
+}
+
+/* An error that is seen when all is read, in what was given there. */
+KVL_PRINTF(3, 4) static void report_at(struct reader *r, struct origin o, const char *format, ...)
+{
+        char sentence[SENTENCE_MAX - CONFIG_ORIGIN_MAX], where[CONFIG_ORIGIN_MAX];
+        va_list args;
+
+        va_start(args, format);
+        vsnprintf(sentence, sizeof(sentence), format, args);
+        va_end(args);
+        report(r, true, "%s: %s", config_origin(r->config, o, where), sentence);
 }
 
 void tenant_config_init(struct tenant_config *t, const char *name)
@@ -124,6 +137,19 @@ static void config_init(struct config *c)
 void config_deinit(struct config *c)
 {
         tenant_table_deinit(&c->tenants);
+        conf_files_deinit(&c->files);
+}
+
+char *config_origin(const struct config *c, struct origin o, char buf[CONFIG_ORIGIN_MAX])
+{
+        if (o.file == ORIGIN_DEFAULT)
+                strcpy(buf, "default");
+        else if (o.file == ORIGIN_COMMAND_LINE)
+                strcpy(buf, "command line");
+        else
+                snprintf(buf, CONFIG_ORIGIN_MAX, "%s:%u", c->files.paths[o.file - 1],
+                        (unsigned)o.line);
+        return buf;
 }
 
 static int section_of(const char *word, enum option_section *ret_section)
@@ -136,9 +162,16 @@ static int section_of(const char *word, enum option_section *ret_section)
         return -ENOENT;
 }
 
+/* Whether what is read was given in the same file before: then it isn't known which is meant. What
+ * other files say is replaced, and the command line may repeat itself. */
+static bool is_twice(const struct reader *r, struct origin before)
+{
+        return before.file == r->at.file && before.file != ORIGIN_DEFAULT &&
+               before.file != ORIGIN_COMMAND_LINE;
+}
+
 /* Points the reader at the tenant, made where it is missing. False: refused, err says why. */
-static bool open_tenant(
-        struct reader *r, const char *name, bool may_exist, char *err, size_t err_len)
+static bool open_tenant(struct reader *r, const char *name, char *err, size_t err_len)
 {
         struct tenant_config *t = tenant_table_find(&r->config->tenants, name);
         int e;
@@ -151,7 +184,7 @@ static bool open_tenant(
                         TENANT_NAME_MAX);
                 return false;
         }
-        if (t && !may_exist) {
+        if (t && is_twice(r, t->from.section)) {
                 snprintf(
                         err, err_len, "[tenant %s] is there twice: put its options together", name);
                 return false;
@@ -164,12 +197,12 @@ static bool open_tenant(
                 return false;
         }
         r->base = t;
+        r->from = &t->from;
         r->set = &t->set;
         return true;
 }
 
-static bool open_device(
-        struct reader *r, const char *name, bool may_exist, char *err, size_t err_len)
+static bool open_device(struct reader *r, const char *name, char *err, size_t err_len)
 {
         struct config *c = r->config;
         struct device_config *d = (struct device_config *)config_find_device(c, name);
@@ -179,7 +212,7 @@ static bool open_device(
                         "[device NAME] needs the name of a device: 'host' or a GPU's UUID");
                 return false;
         }
-        if (d && !may_exist) {
+        if (d && is_twice(r, d->from.section)) {
                 snprintf(
                         err, err_len, "[device %s] is there twice: put its options together", name);
                 return false;
@@ -194,31 +227,34 @@ static bool open_device(
                 options_set_defaults(SECTION_DEVICE, d);
         }
         r->base = d;
-        r->set = &d->set;
+        r->from = &d->from;
         return true;
 }
 
-static bool open_daemon(
-        struct reader *r, const char *name, bool may_exist, char *err, size_t err_len)
+static bool open_daemon(struct reader *r, const char *name, char *err, size_t err_len)
 {
-        if (*name || (r->seen_daemon && !may_exist)) {
+        struct daemon_config *d = &r->config->daemon;
+
+        if (*name || is_twice(r, d->from.section)) {
                 snprintf(err, err_len,
                         *name ? "[daemon] has no name"
                               : "[daemon] is there twice: put its options together");
                 return false;
         }
-        r->seen_daemon = true;
-        r->base = &r->config->daemon;
-        r->set = &r->config->daemon.set;
+        r->base = d;
+        r->from = &d->from;
         return true;
 }
 
 /* Makes `word name` the section being read. False: refused, err says why, the section is skipped.
  */
-static bool open_section(struct reader *r, const char *word, const char *name, bool may_exist,
-        char *err, size_t err_len)
+static bool open_section(
+        struct reader *r, const char *word, const char *name, char *err, size_t err_len)
 {
+        bool is_open;
+
         r->base = NULL;
+        r->set = NULL;
         if (section_of(word, &r->section) < 0 ||
                 (r->tenants_only && r->section != SECTION_TENANT)) {
                 char shown[FORMAT_EXCERPT_MAX];
@@ -230,14 +266,17 @@ static bool open_section(struct reader *r, const char *word, const char *name, b
                 return false;
         }
         snprintf(r->name, sizeof(r->name), "%s", name);
-        switch (r->section) {
-        case SECTION_DAEMON:
-                return open_daemon(r, name, may_exist, err, err_len);
-        case SECTION_DEVICE:
-                return open_device(r, name, may_exist, err, err_len);
-        default:
-                return open_tenant(r, name, may_exist, err, err_len);
-        }
+        if (r->section == SECTION_DAEMON)
+                is_open = open_daemon(r, name, err, err_len);
+        else if (r->section == SECTION_DEVICE)
+                is_open = open_device(r, name, err, err_len);
+        else
+                is_open = open_tenant(r, name, err, err_len);
+        /* The command line only adds to a section that files have. */
+        if (is_open &&
+                (r->from->section.file == ORIGIN_DEFAULT || r->at.file != ORIGIN_COMMAND_LINE))
+                r->from->section = r->at;
+        return is_open;
 }
 
 /* The section being read as it would stand in the file. */
@@ -262,24 +301,28 @@ static void explain_unknown(enum option_section s, const char *key, char *err, s
 }
 
 /* Sets one option of the section being read; err has the sentence where it returns -EINVAL. */
-static int apply(struct reader *r, const char *key, const char *value, bool may_repeat, char *err,
-        size_t err_len)
+static int apply(struct reader *r, const char *key, const char *value, char *err, size_t err_len)
 {
         const struct option *o = option_find(r->section, key);
+        struct origin *from;
         int e;
 
         if (!o) {
                 explain_unknown(r->section, key, err, err_len);
                 return -EINVAL;
         }
-        if ((*r->set & option_bit(o)) && !may_repeat) {
+        from = &r->from->of[option_index(o)];
+        if (is_twice(r, *from)) {
                 snprintf(err, err_len, "%s is given twice: keep one of them", key);
                 return -EINVAL;
         }
         e = option_set(o, r->base, value, err, err_len);
-        if (e == 0)
+        if (e < 0)
+                return e;
+        *from = r->at;
+        if (r->set)
                 *r->set |= option_bit(o);
-        return e;
+        return 0;
 }
 
 static int read_entry(const struct ini_entry *e, void *data, char *err, size_t err_len)
@@ -287,15 +330,16 @@ static int read_entry(const struct ini_entry *e, void *data, char *err, size_t e
         struct reader *r = data;
         char why[SENTENCE_MAX - 200] = "", section[TENANT_NAME_MAX + 16];
 
+        r->at.line = e->line & 0xffffff; /* as many as a file may have */
         if (!e->key) {
-                if (!open_section(r, e->section, e->name, false, why, sizeof(why)))
+                if (!open_section(r, e->section, e->name, why, sizeof(why)))
                         report(r, true, "%s:%u: %s", r->file, e->line, why);
                 return r->fatal;
         }
         if (!*e->section)
                 report(r, true, "%s:%u: '%s' stands before the first [section]", r->file, e->line,
                         e->key);
-        else if (r->base && apply(r, e->key, e->value, false, why, sizeof(why)) < 0)
+        else if (r->base && apply(r, e->key, e->value, why, sizeof(why)) < 0)
                 report(r, true, "%s:%u: %s %s", r->file, e->line,
                         section_text(r, section, sizeof(section)), why);
         return 0;
@@ -332,8 +376,8 @@ static int apply_override(struct reader *r, const char *text)
                 return -EINVAL;
         }
         *first = *last = '\0';
-        if (open_section(r, copy, first < last ? first + 1 : "", true, why, sizeof(why)))
-                ok = apply(r, last + 1, equals + 1, true, why, sizeof(why)) == 0;
+        if (open_section(r, copy, first < last ? first + 1 : "", why, sizeof(why)))
+                ok = apply(r, last + 1, equals + 1, why, sizeof(why)) == 0;
         if (!ok)
                 report(r, true, "--option %.64s: %s", text, why);
         return ok ? 0 : -EINVAL;
@@ -367,32 +411,37 @@ static const struct device_config *find_same_disk(
         return NULL;
 }
 
+static struct origin origin_of(const struct device_config *d, const char *key)
+{
+        return d->from.of[option_index(option_find(SECTION_DEVICE, key))];
+}
+
 static void check_disk(struct reader *r, const struct device_config *d)
 {
         const struct device_config *same = d->disk[0] ? find_same_disk(r->config, d) : NULL;
         char size[FORMAT_BYTES_MAX], extent[FORMAT_BYTES_MAX];
 
         if (d->disk[0] && d->disk_bytes == 0)
-                report(r, true,
-                        "%s: [device %s] disk = %s has no size: say how large the file is by "
+                report_at(r, origin_of(d, "disk"),
+                        "[device %s] disk = %s has no size: say how large the file is by "
                         "disk_size",
-                        r->file, d->name, d->disk);
+                        d->name, d->disk);
         if (!d->disk[0] && d->disk_bytes > 0)
-                report(r, true,
-                        "%s: [device %s] disk_size is given, but no file: name it by disk, or "
+                report_at(r, origin_of(d, "disk_size"),
+                        "[device %s] disk_size is given, but no file: name it by disk, or "
                         "leave disk_size out",
-                        r->file, d->name);
+                        d->name);
         if (d->disk_bytes > 0 && config_disk_budget(d->disk_bytes) < d->extent_bytes)
-                report(r, true,
-                        "%s: [device %s] disk_size = %s holds no extent set of %s beside its "
+                report_at(r, origin_of(d, "disk_size"),
+                        "[device %s] disk_size = %s holds no extent set of %s beside its "
                         "index: raise it to twice 'extent', or make 'extent' smaller",
-                        r->file, d->name, format_bytes(d->disk_bytes, size),
+                        d->name, format_bytes(d->disk_bytes, size),
                         format_bytes(d->extent_bytes, extent));
         if (same)
-                report(r, true,
-                        "%s: [device %s] disk = %s is the file of [device %s] already: give each "
+                report_at(r, origin_of(d, "disk"),
+                        "[device %s] disk = %s is the file of [device %s] already: give each "
                         "device its own",
-                        r->file, d->name, d->disk, same->name);
+                        d->name, d->disk, same->name);
 }
 
 /* A tier that holds nothing is a mistake. */
@@ -402,10 +451,10 @@ static void check_host_memory(struct reader *r, const struct device_config *d)
 
         if (d->host_memory_bytes == 0 || d->host_memory_bytes >= d->extent_bytes)
                 return;
-        report(r, true,
-                "%s: [device %s] host_memory = %s holds no extent set of %s: raise it, set it to "
+        report_at(r, origin_of(d, "host_memory"),
+                "[device %s] host_memory = %s holds no extent set of %s: raise it, set it to "
                 "0, or make 'extent' smaller",
-                r->file, d->name, format_bytes(d->host_memory_bytes, memory),
+                d->name, format_bytes(d->host_memory_bytes, memory),
                 format_bytes(d->extent_bytes, extent));
 }
 
@@ -413,7 +462,7 @@ static void check_host_memory(struct reader *r, const struct device_config *d)
 static void check_whole(struct reader *r)
 {
         const struct config *c = r->config;
-        char err[SENTENCE_MAX - 300];
+        char err[SENTENCE_MAX - CONFIG_ORIGIN_MAX];
 
         for (size_t i = 0; i < c->n_devices; i++) {
                 check_host_memory(r, &c->devices[i]);
@@ -424,9 +473,9 @@ static void check_whole(struct reader *r)
                 struct detail d = {""};
 
                 if (config_check_socket_path(c->daemon.runtime_dir, t->name, err, sizeof(err)) < 0)
-                        report(r, true, "%s: %s", r->file, err);
+                        report_at(r, t->from.section, "%s", err);
                 if (tenant_config_check(t, &d) < 0)
-                        report(r, true, "%s: [tenant %s] %.700s", r->file, t->name, d.text);
+                        report_at(r, t->from.section, "[tenant %s] %.600s", t->name, d.text);
         }
 }
 
@@ -444,23 +493,73 @@ static const char *read_remedy(int error)
         }
 }
 
-static int read_file(struct reader *r, bool may_be_missing)
+static const char *why_unread(int error)
 {
+        switch (error) {
+        case -EFBIG:
+                return "it is larger than 1 MiB";
+        case -EBADFD:
+                return "it is no regular file";
+        default:
+                return strerror(-error);
+        }
+}
+
+/* The configuration's own file; another one than the default must be there. */
+static int read_main_file(struct reader *r, bool may_be_missing)
+{
+        const bool has_drop_ins = r->config->files.n > 1;
         _cleanup_free_ char *text = NULL;
         size_t len = 0;
         int e = file_read(r->file, CONFIG_FILE_MAX, &text, &len);
 
         if (e == -ENOENT && may_be_missing) {
-                report(r, false, "%s does not exist: using the built-in defaults", r->file);
+                report(r, false, "%s does not exist: using the built-in defaults%s", r->file,
+                        has_drop_ins ? ", and what the files beside it say" : "");
                 return 0;
         }
         if (e < 0) {
-                report(r, true, "cannot read the configuration %s: %s: %s", r->file,
-                        e == -EFBIG ? "it is larger than 1 MiB" : strerror(-e), read_remedy(e));
+                report(r, true, "cannot read the configuration %s: %s: %s", r->file, why_unread(e),
+                        read_remedy(e));
                 return e;
         }
         r->config->has_file = true;
         return read_text(r, text, len);
+}
+
+static int read_drop_in(struct reader *r)
+{
+        _cleanup_free_ char *text = NULL;
+        size_t len = 0;
+        int e = file_read_regular(r->file, CONFIG_FILE_MAX, &text, &len);
+
+        if (e == 0)
+                return read_text(r, text, len);
+        report(r, true, "cannot read the configuration %s: %s: correct that, or remove it", r->file,
+                why_unread(e));
+        return e;
+}
+
+/* All files are read, so that what is wrong is said at once. 0, or the first failure. */
+static int read_files(struct reader *r, bool may_be_missing)
+{
+        struct config *c = r->config;
+        char err[SENTENCE_MAX - 64];
+        int result = conf_files_find(r->file, &c->files, err, sizeof(err)), e;
+
+        if (result < 0) {
+                report(r, true, "%s", err);
+                return result;
+        }
+        for (size_t i = 0; i < c->files.n; i++) {
+                r->file = c->files.paths[i];
+                r->at = (struct origin){.file = (uint8_t)(i + 1)};
+                e = i == 0 ? read_main_file(r, may_be_missing) : read_drop_in(r);
+                if (result == 0)
+                        result = e;
+        }
+        r->at = (struct origin){.file = ORIGIN_COMMAND_LINE};
+        return result;
 }
 
 int config_load(const struct config_source *source, struct config *ret_config,
@@ -476,7 +575,7 @@ int config_load(const struct config_source *source, struct config *ret_config,
         int e;
 
         config_init(&config);
-        e = read_file(&r, !source->file);
+        e = read_files(&r, !source->file);
         for (size_t i = 0; i < source->n_overrides; i++)
                 if (apply_override(&r, source->overrides[i]) < 0 && e == 0)
                         e = -EINVAL;
@@ -495,7 +594,11 @@ int config_parse(const char *file, const char *text, size_t len, struct config *
         config_report_fn report_fn, void *data)
 {
         struct config config;
-        struct reader r = {.config = &config, .file = file, .report = report_fn, .data = data};
+        struct reader r = {.config = &config,
+                .file = file,
+                .at = {.file = 1},
+                .report = report_fn,
+                .data = data};
         int e;
 
         config_init(&config);
@@ -514,6 +617,7 @@ int config_parse_tenants(const char *file, const char *text, size_t len,
         struct reader r = {
                 .config = &config,
                 .file = file,
+                .at = {.file = 1},
                 .tenants_only = true,
                 .report = report_fn,
                 .data = data,
@@ -531,7 +635,7 @@ int config_parse_tenants(const char *file, const char *text, size_t len,
 
 int tenant_config_apply(struct tenant_config *t, const char *assignment, char *err, size_t err_len)
 {
-        struct reader r = {.section = SECTION_TENANT, .base = t, .set = &t->set};
+        struct reader r = {.section = SECTION_TENANT, .base = t, .from = &t->from, .set = &t->set};
         const char *equals = strchr(assignment, '=');
         char key[64];
 
@@ -543,5 +647,5 @@ int tenant_config_apply(struct tenant_config *t, const char *assignment, char *e
                 return -EINVAL;
         }
         snprintf(key, sizeof(key), "%.*s", (int)(equals - assignment), assignment);
-        return apply(&r, key, equals + 1, true, err, err_len);
+        return apply(&r, key, equals + 1, err, err_len);
 }

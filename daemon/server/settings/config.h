@@ -1,14 +1,19 @@
 /*
- * The configuration: what the file, the command line and the defaults say, checked as a whole.
- * Plain values, no references into the running daemon.
+ * The configuration: what its files (base/conf-files.h), the command line and the defaults say,
+ * checked as a whole. Plain values, no references into the running daemon.
+ *
+ * Of an option that several files have, the last one's value counts; the command line's goes before
+ * all. Values that are lists are replaced, not added up. Within one file nothing stands twice.
  */
 #ifndef KVL_SERVER_CONFIG_H
 #define KVL_SERVER_CONFIG_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/conf-files.h"
 #include "base/parse.h"
 #include "daemon/server/settings/options.h"
 #include "gpu/device.h"
@@ -24,12 +29,27 @@
 #define CONFIG_DEVICES_MAX     16   /* not tuned */
 #define CONFIG_DEVICES_TEXT    511
 
+/* Where a value comes from. */
+struct origin {
+        uint32_t file : 8;  /* number of the file, from 1; or one of these */
+        uint32_t line : 24; /* of the file, from 1 */
+};
+#define ORIGIN_DEFAULT      0
+#define ORIGIN_COMMAND_LINE 255
+static_assert(1 + CONF_DROP_INS_MAX < ORIGIN_COMMAND_LINE, "a number for each file");
+static_assert(CONFIG_FILE_MAX < 1 << 24, "a number for each line");
+
+/* Of a section, and of each of its options, by option_index(). */
+struct origins {
+        struct origin section, of[SECTION_OPTIONS_MAX];
+};
+
 enum liveness { LIVENESS_AUTO, LIVENESS_CHALLENGE };
 
 enum keep_state { KEEP_STATE_AUTO, KEEP_STATE_OFF };
 
 struct daemon_config {
-        uint64_t set; /* options that were given, by option_bit() */
+        struct origins from;
         char runtime_dir[CONFIG_PATH_MAX + 1];
         char state_dir[CONFIG_PATH_MAX + 1];
         char devices[CONFIG_DEVICES_TEXT + 1];
@@ -55,7 +75,7 @@ struct daemon_config {
 enum transport_choice { TRANSPORT_CHOICE_AUTO, TRANSPORT_CHOICE_VMM, TRANSPORT_CHOICE_CUDAIPC };
 
 struct device_config {
-        uint64_t set;
+        struct origins from;
         char name[TENANT_NAME_MAX + 1];
         uint64_t memory_bytes; /* DEVICE_MEMORY_AUTO */
         uint32_t memory_ratio; /* percent; DEVICE_RATIO_AUTO */
@@ -94,7 +114,8 @@ struct access_config {
 };
 
 struct tenant_config {
-        uint64_t set;
+        struct origins from;
+        uint64_t set; /* options that were given, by option_bit() */
         char name[TENANT_NAME_MAX + 1];
         uint64_t limit_bytes; /* TENANT_LIMIT_NONE: whatever the devices have */
         uint64_t host_limit_bytes, disk_limit_bytes; /* TENANT_LIMIT_NONE; 0: keeps out */
@@ -125,12 +146,14 @@ struct config {
         struct device_config devices[CONFIG_DEVICES_MAX];
         size_t n_devices;
         struct tenant_table tenants;
-        bool has_file; /* there was one to read */
+        struct conf_files files; /* that were read, by their numbers; owned */
+        bool has_file;           /* the first of them was there */
 };
 
 /* Where it comes from; the same at start and at every reload. All borrowed. */
 struct config_source {
-        const char *file;             /* NULL: the default file, which may be missing */
+        const char *file;             /* NULL: the default file, which may be missing. Its drop-ins
+                                       * are read with it */
         const char *const *overrides; /* "daemon.max_clients=7", "tenant.NAME.limit=4GiB" */
         size_t n_overrides;
 };
@@ -146,6 +169,10 @@ typedef void (*config_report_fn)(void *data, bool is_error, const char *sentence
 int config_load(const struct config_source *source, struct config *ret_config,
         config_report_fn report, void *data);
 void config_deinit(struct config *c);
+
+/* Writes "FILE:LINE", "command line" or "default". Returns buf. */
+#define CONFIG_ORIGIN_MAX 320
+char *config_origin(const struct config *c, struct origin o, char buf[CONFIG_ORIGIN_MAX]);
 
 /* Names of evict policies in the order of daemon_config.evict; NULL at the end. */
 extern const char *const config_evict_names[];

@@ -350,13 +350,18 @@ const struct option *option_find(enum option_section s, const char *key)
         return NULL;
 }
 
-uint64_t option_bit(const struct option *o)
+unsigned option_index(const struct option *o)
 {
         const struct option *first = options;
 
         while (first->section != o->section)
                 first++;
-        return UINT64_C(1) << (o - first);
+        return (unsigned)(o - first);
+}
+
+uint64_t option_bit(const struct option *o)
+{
+        return UINT64_C(1) << option_index(o);
 }
 
 /* Levenshtein distance of two keys; keys longer than the table's are far from everything. */

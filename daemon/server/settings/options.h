@@ -62,8 +62,12 @@ const struct option *option_find(enum option_section s, const char *key);
 /* The key of that section that looks most like `key`, NULL where none is near. */
 const struct option *option_nearest(enum option_section s, const char *key);
 
-/* The row's bit in the `set` masks of config.h, among those of its section, whose rows stand
- * together in the table and are 64 at most (tests/unit/test_options.c). */
+/* The row's number among those of its section, which stand together in the table and are
+ * SECTION_OPTIONS_MAX at most (tests/unit/test_options.c). */
+#define SECTION_OPTIONS_MAX 64
+unsigned option_index(const struct option *o);
+
+/* The row's bit in the `set` mask of config.h, by its number. */
 uint64_t option_bit(const struct option *o);
 
 /*

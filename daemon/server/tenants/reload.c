@@ -82,6 +82,8 @@ static void apply(struct reloader *r, struct config *next)
         tenants_reload(s, next, tell_tenant, r);
         tenant_table_deinit(&s->config.tenants);
         s->config.tenants = next->tenants;
+        conf_files_deinit(&s->config.files);
+        s->config.files = next->files;
         s->config.has_file = next->has_file;
         sizing_timer_update(s);
 }
