@@ -46,6 +46,7 @@ enum ctl_exit {
                 "or -h: show this help, or that of the verb given; --json: all of it")          \
         X(VERSION, "version", NULL, true, "or -V: show the version of kvleasectl")              \
         X(TENANT, "tenant", "NAME", false, "only those of this tenant")                         \
+        X(CHANGED, "changed", NULL, false, "only what isn't the default, or waits")             \
         X(FORCE, "force", NULL, false, "also where that loses cached pages")                    \
         X(CHECK, "check", NULL, false, "only say what would be kept and lost")                  \
         X(BINARY, "binary", "PATH", false, "the kvleased that comes next")                      \

@@ -52,6 +52,8 @@ const struct example examples[] = {
                 "room on a GPU, for another engine to start"},
         {"drain", "kvleasectl drain --timeout 5min", "before the host goes down"},
         {"drain", "kvleasectl drain --off", "the host stays after all"},
+        {"config show", "kvleasectl config show --changed",
+                "what is configured, in which line, and what of it waits"},
         {"reload", "kvleasectl reload", "what changed, and what waits for a restart"},
         {"restart", "kvleasectl restart --check --binary /tmp/next/usr/sbin/kvleased",
                 "what an upgrade to that one would lose"},

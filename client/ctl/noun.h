@@ -14,7 +14,7 @@ struct noun {
 };
 
 extern const struct noun noun_devices, noun_tenants, noun_namespaces, noun_clients, noun_regions,
-        noun_evictions;
+        noun_evictions, noun_options;
 
 /* Row: AdminStatusReply. */
 extern const struct column_table status_table;

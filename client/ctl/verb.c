@@ -213,6 +213,17 @@ const struct verb verbs[] = {
                 "kvleased keeps running, draining, until: kvleasectl drain --off\n"
                 "Waits 30s where --timeout says nothing else.\n",
                 0, 0, O(TIMEOUT) | O(OFF), false, check_drain, verb_drain},
+        {"config show", "", "options in force, where they come from, and what waits",
+                "The same as 'config' alone. VALUE is in force. FROM says where what is "
+                "configured stands: a file's\n"
+                "line, the command line of kvleased, 'kvleasectl' where tenants set changed it. "
+                "Where that isn't\n"
+                "in force it stands in WAITING: until a restart, or until a reload finds it "
+                "possible (a reservation\n"
+                "that fits, a limit that goes together with it). Files are as they were read "
+                "last: kvleasectl reload\n"
+                "reads them anew.\n",
+                0, 0, O(TENANT) | O(CHANGED), false, NULL, verb_config_show, &noun_options.table},
         {"reload", "", "put a changed configuration in force",
                 "Reads the configuration's files again, as systemctl reload does, and says what "
                 "has changed,\n"
@@ -276,12 +287,19 @@ static bool has_second_word(const char *word)
         return false;
 }
 
+/* What is meant where the first of two words stands alone. */
+static const char *default_word(const char *word)
+{
+        return strcmp(word, "config") == 0 ? "show" : "list";
+}
+
 int verb_find(char **words, unsigned n_words, const struct verb **ret_verb, unsigned *ret_n_taken)
 {
         bool two = has_second_word(words[0]);
         _cleanup_free_ char *name = NULL;
         const char *near;
-        int n = two ? asprintf(&name, "%s %s", words[0], n_words > 1 ? words[1] : "list")
+        int n = two ? asprintf(&name, "%s %s", words[0],
+                              n_words > 1 ? words[1] : default_word(words[0]))
                     : asprintf(&name, "%s", words[0]);
 
         if (n < 0) {

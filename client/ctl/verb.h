@@ -28,7 +28,8 @@ extern const struct verb verbs[];
 extern const size_t n_verbs;
 
 /*
- * Finds the verb that `words` starts with; "tenants" alone is "tenants list". CTL_OK with how many
+ * Finds the verb that `words` starts with; "tenants" alone is "tenants list", "config"
+ * alone "config show". CTL_OK with how many
  * words it took, or CTL_USAGE with a sentence printed that suggests the nearest.
  */
 int verb_find(char **words, unsigned n_words, const struct verb **ret_verb, unsigned *ret_n_taken);
@@ -75,6 +76,7 @@ int verb_warm(const struct ctl *ctl);
 int verb_recall(const struct ctl *ctl);
 int verb_drain(const struct ctl *ctl);
 int verb_check(const struct ctl *ctl);
+int verb_config_show(const struct ctl *ctl);
 int verb_reload(const struct ctl *ctl);
 int verb_restart(const struct ctl *ctl);
 int verb_doctor(const struct ctl *ctl);

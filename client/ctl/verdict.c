@@ -81,7 +81,7 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
                         "there is no tenant: nobody can connect");
         if (s->options_pending > 0)
                 add_finding(v, SEVERITY_NOTE,
-                        "kvleasectl reload says which; then kvleasectl restart",
+                        "kvleasectl config show --changed says which; then kvleasectl restart",
                         "changed options that wait for a restart: %" PRIu32, s->options_pending);
 }
 

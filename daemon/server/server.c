@@ -95,6 +95,9 @@ static int init_base(struct server *s, struct config *config)
         }
         s->config = *config;
         *config = (struct config){0};
+        s->next = s->config;
+        s->next.files = (struct conf_files){0};
+        s->next.tenants = (struct tenant_table){0};
         s->rundir.lock_fd = s->db.lock_fd = s->sockets.spare_fd = -1;
         for (unsigned i = 0; i < SOCKETS_ADMIN_FDS; i++)
                 s->sockets.admin_fds[i] = -1;

@@ -29,6 +29,9 @@ def administration(daemon: Daemon) -> None:
     expect([(c.name, c.pins, c.pid) for c in rows] == [("foreign", 3, os.getpid())], rows)
     expect(monitor.tell("ADMIN_REGIONS").regions and admin.tell("ADMIN_SETS").sets[0].name == "pair", "sets")
     monitor.tell("ADMIN_EVICTIONS")
+    rows = {(o.section, o.name, o.key): o for o in monitor.tell("ADMIN_CONFIG").options}
+    expect(rows["daemon", "", "log_level"].default_value == "info", rows)
+    expect(rows["tenant", "a", "limit"].origin != "default" and not rows["device", "host", "memory"].waits, rows)
     expect([s.id for s in monitor.tell("ADMIN_SESSIONS", tenant="a").sessions] == [b"x"], "sessions")
     rows = admin.tell("ADMIN_EXPLAIN", tenant="a", ns="admin", keys=b"".join(keys)).explanations
     expect([e.state for e in rows] == [1, 1, 1], rows)

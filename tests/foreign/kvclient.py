@@ -95,6 +95,7 @@ MESSAGES = {
     "ADMIN_WARM": Message(83, pb.AdminWarmRequest, pb.AdminWarmReply),
     "ADMIN_EVENTS": Message(84, pb.AdminEventsRequest, pb.AdminEventsReply),
     "ADMIN_RELOAD": Message(85, pb.AdminReloadRequest, pb.AdminReloadReply),
+    "ADMIN_CONFIG": Message(86, pb.AdminListRequest, pb.AdminConfigReply),
     "ADMIN_COUNTERS": Message(88, pb.AdminCountersRequest, pb.AdminCountersReply),
 }
 EVENTS: dict[str, tuple[int, Any]] = {

@@ -46,6 +46,7 @@ static const struct {
         {MSG_ADMIN_RELOAD, CHANGES},
         {MSG_ADMIN_WARM, CHANGES},
         {MSG_ADMIN_EVENTS, READS},
+        {MSG_ADMIN_CONFIG, READS},
         {MSG_ADMIN_COUNTERS, READS},
 };
 

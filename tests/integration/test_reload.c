@@ -304,6 +304,81 @@ static void test_drop_ins(void **state)
         free(fifo);
 }
 
+/* Several spaces in a row become one. */
+static void squeeze(char *text)
+{
+        char *to = text;
+
+        for (const char *from = text; *from; from++)
+                if (*from != ' ' || from[1] != ' ')
+                        *to++ = *from;
+        *to = '\0';
+}
+
+/* One line of config show; asserts that there is one that begins with this. Owned. */
+static char *config_line(struct harness *h, const char *words, const char *begin)
+{
+        struct proc_output out;
+        char *line, *found = NULL, *rest;
+
+        assert_int_equal(ctl_run(h, words, &out), 0);
+        squeeze(out.out);
+        rest = out.out;
+        while (!found && (line = strsep(&rest, "\n")))
+                if (strncmp(line, begin, strlen(begin)) == 0)
+                        found = strdup(line);
+        if (!found)
+                fail_msg("nothing begins with '%s'", begin);
+        proc_output_free(&out);
+        return found;
+}
+
+static void expect_config(struct harness *h, const char *words, const char *begin, ...)
+{
+        char *line = config_line(h, words, begin);
+        va_list args;
+
+        va_start(args, begin);
+        for (const char *word; (word = va_arg(args, const char *));)
+                if (!strstr(line, word))
+                        fail_msg("no '%s' in '%s'", word, line);
+        va_end(args);
+        free(line);
+}
+
+/* Each option with what is in force, where it is from, and what waits: for a restart, and where a
+ * reservation doesn't fit for a reload. */
+static void test_config_show(void **state)
+{
+        static const struct private_tenant after[] = {
+                {"a", "class = pinned\nreserve = 512MiB\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
+        static const struct private_options next = {
+                .device_lines = "memory = 128MiB\nextent = 2MiB", .tenants = after};
+        struct harness *h = *state;
+        struct proc_output out;
+
+        expect_config(h, "config", "[daemon] max_clients ", " 1024 ", " default", NULL);
+        expect_config(h, "config show --changed", "[tenant a] limit ", " 4MiB ", "conf:", NULL);
+        ctl(h, "tenants set b weight=7");
+        expect_config(
+                h, "config show --tenant b", "[tenant b] weight ", " 7 ", " kvleasectl", NULL);
+        assert_int_equal(ctl_run(h, "config show --changed", &out), 0);
+        assert_null(strstr(out.out, "max_clients"));
+        proc_output_free(&out);
+        assert_int_equal(ctl_run(h, "config show --tenant nobody", &out), 1);
+        assert_non_null(strstr(out.err, "no tenant nobody"));
+        proc_output_free(&out);
+
+        assert_int_equal(private_daemon_configure(&h->daemon, &next), 0);
+        assert_int_equal(ctl_run(h, "reload", &out), 1);
+        proc_output_free(&out);
+        expect_config(h, "config show", "[device host] memory ", " 256MiB ", " 128MiB (restart) ",
+                "conf:", NULL);
+        expect_config(h, "config show", "[tenant a] reserve ", " 0 ", " 512MiB (reload) ", NULL);
+        ctl(h, "tenants set b weight=100");
+        reload_to(h, &options, NULL);
+}
+
 static char *tenants_text(struct harness *h)
 {
         struct proc_output o;
@@ -356,6 +431,7 @@ int main(void)
                 harness_test(test_needs_restart, (void *)&options),
                 harness_test(test_bad_file, (void *)&options),
                 harness_test(test_drop_ins, (void *)&options),
+                harness_test(test_config_show, (void *)&options),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,8 +81,18 @@ static M(AdminDevice) devices[] = {
                 .registered_bytes = 3 * GIB},
 };
 
-/* The last is of a daemon that knows a reason more. */
-static uint64_t refused_by[] = {0, 1, 2, 3, 4, 0, 5, 6, 7, 8};
+static M(AdminOption) options[] = {
+        {.section = "daemon", .key = "max_clients", .value = "1024", .origin = "default"},
+        {.section = "device",
+                .name = "host",
+                .key = "memory",
+                .value = "2GiB\x1b[2J",
+                .origin = "/etc/kvlease/host.conf.d/50-m.conf:12",
+                .configured = "128MiB",
+                .waits = true},
+};
+
+static uint64_t refused_by[] = {0, 1, 2, 3, 4, 0, 5, 6, 7, 8}; /* the last: of a later daemon */
 
 static M(AdminTenant) tenants[] = {
         {.name = "search",
@@ -717,6 +727,10 @@ static void answer(
         case MSG_ADMIN_REGIONS:
                 LIST_ROW(f, (M(AdminRegionsReply) *)m, (const M(AdminListRequest) *)q, regions,
                         regions, admin_region);
+                return;
+        case MSG_ADMIN_CONFIG:
+                LIST_ROW(f, (M(AdminConfigReply) *)m, (const M(AdminListRequest) *)q, options,
+                        options, admin_option);
                 return;
         case MSG_ADMIN_EVICTIONS:
                 LIST_ROW(f, (M(AdminEvictionsReply) *)m, (const M(AdminListRequest) *)q, evictions,

@@ -173,7 +173,7 @@ static const struct {
         {break_refused, SEVERITY_ERROR, "refused: 1)", "kvleasectl restart"},
         {break_draining, SEVERITY_WARNING, "grants nothing new", "drain --off"},
         {break_no_tenant, SEVERITY_WARNING, "there is no tenant", "tenants add"},
-        {break_options, SEVERITY_NOTE, "wait for a restart: 3", "kvleasectl reload"},
+        {break_options, SEVERITY_NOTE, "wait for a restart: 3", "kvleasectl config show"},
         {break_disk, SEVERITY_ERROR, "the disk tier is off: it is full of holes", "dmesg"},
         {break_host_memory, SEVERITY_WARNING, "host memory, which were dropped: 7", "dmesg"},
         {break_disk_pages, SEVERITY_WARNING, "disk, which were dropped: 8", "dmesg"},

@@ -28,6 +28,7 @@ int handle_ADMIN_RESTART(struct request *rq);
 int handle_ADMIN_WARM(struct request *rq);
 int handle_ADMIN_EVENTS(struct request *rq);
 int handle_ADMIN_RELOAD(struct request *rq);
+int handle_ADMIN_CONFIG(struct request *rq);
 int handle_ADMIN_COUNTERS(struct request *rq);
 
 #endif

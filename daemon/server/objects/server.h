@@ -56,8 +56,9 @@ struct server {
         struct life life;
         struct test_clock clock;
         struct config_source source; /* borrowed, for reloads */
-        struct config config;
-        uint32_t n_options_pending; /* at the last reload: that differ and take a restart */
+        struct config config;        /* in force; its files and tenants are those read last */
+        struct config next;          /* as read last, without files and tenants: after a restart */
+        uint32_t n_options_pending;  /* that differ between the two and take a restart */
         struct tenantdb db;
         struct disk disk;
         struct rundir rundir;

@@ -146,6 +146,8 @@ char *config_origin(const struct config *c, struct origin o, char buf[CONFIG_ORI
                 strcpy(buf, "default");
         else if (o.file == ORIGIN_COMMAND_LINE)
                 strcpy(buf, "command line");
+        else if (o.file > c->files.n) /* of a text that is no file */
+                snprintf(buf, CONFIG_ORIGIN_MAX, "line %u", (unsigned)o.line);
         else
                 snprintf(buf, CONFIG_ORIGIN_MAX, "%s:%u", c->files.paths[o.file - 1],
                         (unsigned)o.line);

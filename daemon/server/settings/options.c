@@ -624,19 +624,29 @@ int option_set(const struct option *o, void *base, const char *value, char *err,
         return -EINVAL;
 }
 
+/* As parse_bytes() reads it, in the largest unit that leaves no rest. */
+static void format_exact(uint64_t bytes, char buf[OPTION_VALUE_MAX])
+{
+        static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+        size_t unit = 0;
+
+        for (; bytes > 0 && bytes % 1024 == 0 && unit + 1 < ARRAY_SIZE(units); unit++)
+                bytes /= 1024;
+        snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 "%s", bytes, units[unit]);
+}
+
 char *option_format(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX])
 {
         const void *at = (const char *)base + o->offset;
 
         switch (o->type) {
         case OPTION_BYTES:
-                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64, *(const uint64_t *)at);
+                format_exact(*(const uint64_t *)at, buf);
                 if (o->word && *(const uint64_t *)at == o->word_value)
                         strcpy(buf, o->word);
                 break;
         case OPTION_DURATION:
-                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 "ms",
-                        *(const uint64_t *)at / NSEC_PER_MSEC);
+                format_duration(*(const uint64_t *)at, buf);
                 break;
         case OPTION_UINT:
                 snprintf(buf, OPTION_VALUE_MAX, "%" PRIu32, *(const uint32_t *)at);
@@ -664,15 +674,13 @@ char *option_format(const struct option *o, const void *base, char buf[OPTION_VA
 char *option_show(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX])
 {
         const void *at = (const char *)base + o->offset;
-        char text[FORMAT_DURATION_MAX];
+        char text[FORMAT_BYTES_MAX];
 
         option_format(o, base, buf);
         if (buf[0] < '0' || buf[0] > '9')
                 return buf;
         if (o->type == OPTION_BYTES)
                 strcpy(buf, format_bytes(*(const uint64_t *)at, text));
-        if (o->type == OPTION_DURATION)
-                strcpy(buf, format_duration(*(const uint64_t *)at, text));
         return buf;
 }
 

@@ -76,7 +76,8 @@ uint64_t option_bit(const struct option *o);
  */
 int option_set(const struct option *o, void *base, const char *value, char *err, size_t err_len);
 
-/* Writes the value as the configuration file would have it. Returns buf. */
+/* Writes the value as the configuration file would have it, sizes and times in the largest unit
+ * that leaves no rest. Returns buf. */
 #define OPTION_VALUE_MAX 512
 char *option_format(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX]);
 

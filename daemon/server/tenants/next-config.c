@@ -15,8 +15,7 @@
 
 #define WHY_BYTES 192
 
-/* Of a device without a section: the defaults. */
-static const struct device_config *config_of(
+const struct device_config *next_config_device(
         const struct config *c, const char *name, struct device_config *buf)
 {
         const struct device_config *found = config_find_device(c, name);
@@ -62,8 +61,8 @@ void next_config_pending(
 
                 snprintf(where, sizeof(where), "[device %s]", name);
                 a.where = where;
-                options_diff(SECTION_DEVICE, config_of(&s->config, name, &now_buf),
-                        config_of(next, name, &next_buf), say_if_pending, &a);
+                options_diff(SECTION_DEVICE, next_config_device(&s->config, name, &now_buf),
+                        next_config_device(next, name, &next_buf), say_if_pending, &a);
         }
 }
 
@@ -130,8 +129,8 @@ static void lose_device(struct server *s, struct sentences *losses, const struct
         const struct holding held = holding_count(s, pool, NULL);
         const char *name = pool->props->name;
         struct device_config now_buf, next_buf;
-        const struct device_config *now = config_of(&s->config, name, &now_buf),
-                                   *then = config_of(next, name, &next_buf);
+        const struct device_config *now = next_config_device(&s->config, name, &now_buf),
+                                   *then = next_config_device(next, name, &next_buf);
         uint64_t budget = devices_budget(s, pool->props, then);
         char why[WHY_BYTES], bytes[FORMAT_BYTES_MAX];
 

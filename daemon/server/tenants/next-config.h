@@ -6,8 +6,14 @@
 #define KVL_SERVER_NEXT_CONFIG_H
 
 struct config;
+struct device_config;
 struct sentences;
 struct server;
+
+/* What a configuration says of a device: defaults where it has no section. Borrowed from it, or
+ * `buf`. */
+const struct device_config *next_config_device(
+        const struct config *c, const char *name, struct device_config *buf);
 
 /* Told one sentence without newline. */
 typedef void (*next_config_say)(void *data, const char *sentence);

@@ -85,6 +85,9 @@ static void apply(struct reloader *r, struct config *next)
         conf_files_deinit(&s->config.files);
         s->config.files = next->files;
         s->config.has_file = next->has_file;
+        s->next = *next;
+        s->next.files = (struct conf_files){0};
+        s->next.tenants = (struct tenant_table){0};
         sizing_timer_update(s);
 }
 

@@ -345,8 +345,7 @@ void tenants_free(struct server *s)
                 tenancy_free(t);
 }
 
-/* The tenant `name` as the configuration and the database together have it. False: neither does. */
-static bool effective_config(const struct server *s, const struct config *config, const char *name,
+bool tenants_configured(const struct server *s, const struct config *config, const char *name,
         struct tenant_config *ret_config, bool *ret_from_config)
 {
         const struct tenant_config *base = tenant_table_find(&config->tenants, name);
@@ -372,7 +371,7 @@ static int ensure(struct server *s, const struct config *config, const char *nam
         bool from_config;
         int r;
 
-        if (!effective_config(s, config, name, &effective, &from_config))
+        if (!tenants_configured(s, config, name, &effective, &from_config))
                 return 0;
         if (!t && !s->life.serving)
                 return add_at_start(s, &effective, from_config, d);
@@ -477,7 +476,7 @@ static void make_way(struct tenancy *t, const struct config *next)
         bool from_config, stays;
 
         now.reserve_bytes = t->reserved_before = reserved(t->tenant);
-        if (!effective_config(t->server, next, t->config.name, &effective, &from_config) ||
+        if (!tenants_configured(t->server, next, t->config.name, &effective, &from_config) ||
                 check(t->server, &effective, &attrs, &sizing, &(struct detail){""}) < 0)
                 return;
         stays = attrs.placement == now.placement && strcmp(attrs.device, now.device) == 0 &&
@@ -543,7 +542,7 @@ void tenants_reload(struct server *s, const struct config *next, tenants_say say
                 struct tenant_config unused;
                 bool from_config;
 
-                if (!effective_config(s, next, t->config.name, &unused, &from_config))
+                if (!tenants_configured(s, next, t->config.name, &unused, &from_config))
                         drop_removed(&r, t);
         }
         list_for_each (t, &s->tenancies.list, struct tenancy, link)

@@ -44,6 +44,11 @@ int tenancy_listen(struct tenancy *t, struct detail *d);
  * an error. 0 or -errno, logged. */
 int tenants_load(struct server *s);
 
+/* What files and database say of a tenant: defaults, then its section of `config`, then what is
+ * kept of it in the database. False: neither names it. `*ret_from_config`: the section is there. */
+bool tenants_configured(const struct server *s, const struct config *config, const char *name,
+        struct tenant_config *ret_config, bool *ret_from_config);
+
 /* Told one sentence without newline: of a change, or of one that can't be (is_refused). */
 typedef void (*tenants_say)(void *data, bool is_refused, const char *sentence);
 
