@@ -14,7 +14,7 @@ static bool is_mapped(uint64_t bytes)
 }
 
 /* Zeroed. NULL: no memory. */
-static void *make(uint64_t bytes)
+static void *alloc_zeroed(uint64_t bytes)
 {
         void *made;
 
@@ -30,7 +30,7 @@ static void *make(uint64_t bytes)
         return made;
 }
 
-static void unmake(void *array, uint64_t bytes)
+static void free_memory(void *array, uint64_t bytes)
 {
         if (is_mapped(bytes))
                 munmap(array, bytes);
@@ -38,7 +38,7 @@ static void unmake(void *array, uint64_t bytes)
                 free(array);
 }
 
-static void *grow(void *array, uint64_t from_bytes, uint64_t to_bytes)
+static void *grow_memory(void *array, uint64_t from_bytes, uint64_t to_bytes)
 {
         void *grown;
 
@@ -46,12 +46,12 @@ static void *grow(void *array, uint64_t from_bytes, uint64_t to_bytes)
                 grown = mremap(array, from_bytes, to_bytes, MREMAP_MAYMOVE);
                 return grown == MAP_FAILED ? NULL : grown;
         }
-        grown = make(to_bytes);
+        grown = alloc_zeroed(to_bytes);
         if (!grown)
                 return NULL;
         if (from_bytes > 0)
                 memcpy(grown, array, from_bytes);
-        unmake(array, from_bytes);
+        free_memory(array, from_bytes);
         return grown;
 }
 
@@ -62,7 +62,7 @@ int array_reserve(void **array, uint32_t *len, uint32_t n, uint32_t max, size_t 
 
         if (n <= *len)
                 return 0;
-        grown = grow(*array, *len * size, new_len * size);
+        grown = grow_memory(*array, *len * size, new_len * size);
         if (!grown)
                 return -ENOMEM;
         *array = grown;
@@ -76,10 +76,10 @@ int array_reset(void **array, uint32_t len, size_t size)
 
         if (len == 0)
                 return 0;
-        fresh = make(len * size);
+        fresh = alloc_zeroed(len * size);
         if (!fresh)
                 return -ENOMEM;
-        unmake(*array, len * size);
+        free_memory(*array, len * size);
         *array = fresh;
         return 0;
 }
@@ -87,5 +87,5 @@ int array_reset(void **array, uint32_t len, size_t size)
 void array_free(void *array, uint32_t len, size_t size)
 {
         if (array)
-                unmake(array, len * size);
+                free_memory(array, len * size);
 }

@@ -13,7 +13,7 @@
 #include "base/macros.h"
 
 KVL_PRINTF(3, 4)
-static int say(char why[DIR_WHY_BYTES], int r, const char *format, ...)
+static int say_why(char why[DIR_WHY_BYTES], int r, const char *format, ...)
 {
         va_list args;
 
@@ -27,7 +27,7 @@ static int check_owner(const struct stat *st, const char *what, char why[DIR_WHY
 {
         if (st->st_uid == geteuid() || st->st_uid == 0)
                 return 0;
-        return say(why, -EPERM,
+        return say_why(why, -EPERM,
                 "%s belongs to uid %u, which may put anything there: chown it to uid %u, or remove "
                 "it",
                 what, (unsigned)st->st_uid, (unsigned)geteuid());
@@ -39,15 +39,15 @@ static int check_link(const char *path, unsigned rules, char why[DIR_WHY_BYTES])
         struct stat st;
 
         if (lstat(path, &st) < 0)
-                return say(why, -errno, "%s", strerror(errno));
+                return say_why(why, -errno, "%s", strerror(errno));
         if (!S_ISLNK(st.st_mode))
                 return 0;
         if (rules & DIR_NO_LINK)
-                return say(why, -ELOOP, "it is a symbolic link: remove it");
+                return say_why(why, -ELOOP, "it is a symbolic link: remove it");
         return check_owner(&st, "the symbolic link", why);
 }
 
-static int mend(int fd, const struct stat *st, unsigned mode, char why[DIR_WHY_BYTES])
+static int mend_mode(int fd, const struct stat *st, unsigned mode, char why[DIR_WHY_BYTES])
 {
         unsigned have = st->st_mode & 07777;
         char path[sizeof("/proc/self/fd/") + 10];
@@ -57,12 +57,12 @@ static int mend(int fd, const struct stat *st, unsigned mode, char why[DIR_WHY_B
         if (st->st_uid != geteuid() && (have & ~mode & 07) == 0)
                 return 0;
         if (st->st_uid != geteuid())
-                return say(
+                return say_why(
                         why, -EPERM, "it is root's and has mode 0%o: chmod it to 0%o", have, mode);
         (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* O_PATH knows no fchmod() */
         if (chmod(path, mode) < 0)
-                return say(why, -errno, "its mode can't be changed from 0%o to 0%o: %s", have, mode,
-                        strerror(errno));
+                return say_why(why, -errno, "its mode can't be changed from 0%o to 0%o: %s", have,
+                        mode, strerror(errno));
         return 0;
 }
 
@@ -78,14 +78,14 @@ int dir_check(const char *path, unsigned rules, unsigned mode, char why[DIR_WHY_
                 return r;
         fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | follow);
         if (fd < 0 || fstat(fd, &st) < 0)
-                return say(why, -errno, "%s", strerror(errno));
+                return say_why(why, -errno, "%s", strerror(errno));
         r = check_owner(&st, "it", why);
         if (r < 0)
                 return r;
         if (rules & DIR_MEND)
-                return mend(fd, &st, mode, why);
+                return mend_mode(fd, &st, mode, why);
         if ((st.st_mode & S_IWOTH) && !(rules & DIR_STICKY && st.st_mode & S_ISVTX))
-                return say(why, -EPERM,
+                return say_why(why, -EPERM,
                         "everybody may write to it and take kvleased's place there: chmod o-w it");
         return 0;
 }
@@ -96,7 +96,7 @@ int dir_make(const char *path, unsigned rules, unsigned mode, char why[DIR_WHY_B
         int r;
 
         if (!made && errno != EEXIST)
-                return say(why, -errno, "%s", strerror(errno));
+                return say_why(why, -errno, "%s", strerror(errno));
         r = dir_check(path, rules | DIR_MEND, mode, why);
         return r < 0 ? r : made;
 }

@@ -24,7 +24,7 @@ static bool is_blank(char c)
 }
 
 /* Cuts blanks off both ends in place; borrows from s. */
-static char *trim(char *s)
+static char *trim_blanks(char *s)
 {
         size_t len;
 
@@ -73,11 +73,11 @@ static int read_header(struct ini_reader *r, const char *text)
         /* A copy: the header outlives its line. */
         memcpy(r->header, text + 1, len - 2);
         r->header[len - 2] = '\0';
-        section = trim(r->header);
+        section = trim_blanks(r->header);
         name = section + strcspn(section, " \t\r");
         if (*name)
                 *name++ = '\0';
-        name = trim(name);
+        name = trim_blanks(name);
         if (!is_word(section) || strpbrk(name, " \t\r[]"))
                 return syntax_error(r,
                         "a section is [word] or [word name], word of A-Z a-z 0-9 . _ -: %s", shown);
@@ -97,11 +97,11 @@ static int read_option(struct ini_reader *r, char *text)
                         "expected 'key = value', '[section]' or a comment from '#' or ';': %s",
                         shown);
         *equals = '\0';
-        key = trim(text);
+        key = trim_blanks(text);
         if (!is_word(key))
                 return syntax_error(r, "a key is made of A-Z a-z 0-9 . _ -: %s", shown);
         r->entry.key = key;
-        r->entry.value = trim(equals + 1);
+        r->entry.value = trim_blanks(equals + 1);
         return call_back(r);
 }
 
@@ -128,7 +128,7 @@ static int read_line(struct ini_reader *r, const char *raw, size_t len)
 
         if (error < 0)
                 return error;
-        text = trim(r->line);
+        text = trim_blanks(r->line);
         if (!*text || *text == '#' || *text == ';')
                 return 0;
         return *text == '[' ? read_header(r, text) : read_option(r, text);

@@ -316,7 +316,7 @@ bool ns_name_is_valid(const char *s)
         return is_name(s, NS_NAME_MAX, '@');
 }
 
-static bool continues(const unsigned char *s, size_t n, size_t wanted)
+static bool is_continued(const unsigned char *s, size_t n, size_t wanted)
 {
         for (size_t i = 1; i < wanted; i++)
                 if (i >= n || (s[i] & 0xc0) != 0x80)
@@ -331,15 +331,15 @@ size_t utf8_char_len(const char *text, size_t n)
         if (s[0] < 0x80)
                 return 1;
         if (s[0] >= 0xc2 && s[0] <= 0xdf)
-                return continues(s, n, 2) ? 2 : 0;
+                return is_continued(s, n, 2) ? 2 : 0;
         if ((s[0] & 0xf0) == 0xe0) {
-                bool whole = continues(s, n, 3), overlong = s[0] == 0xe0 && whole && s[1] < 0xa0;
+                bool whole = is_continued(s, n, 3), overlong = s[0] == 0xe0 && whole && s[1] < 0xa0;
                 bool surrogate = s[0] == 0xed && whole && s[1] > 0x9f;
 
                 return whole && !overlong && !surrogate ? 3 : 0;
         }
         if (s[0] >= 0xf0 && s[0] <= 0xf4) {
-                bool whole = continues(s, n, 4), overlong = s[0] == 0xf0 && whole && s[1] < 0x90;
+                bool whole = is_continued(s, n, 4), overlong = s[0] == 0xf0 && whole && s[1] < 0x90;
                 bool beyond = s[0] == 0xf4 && whole && s[1] > 0x8f;
 
                 return whole && !overlong && !beyond ? 4 : 0;

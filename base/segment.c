@@ -164,7 +164,7 @@ static int make_memfd(const char *name, uint64_t bytes, int *ret_fd, int *ret_re
         return 0;
 }
 
-static int map(struct segment *s)
+static int map_memory(struct segment *s)
 {
         void *base = memory_map(s->fd, s->bytes);
 
@@ -190,7 +190,7 @@ int segment_new(
                     : make_memfd(numbered, bytes, &s.fd, &s.reader_fd);
         if (r < 0)
                 return r;
-        r = map(&s);
+        r = map_memory(&s);
         if (r < 0) {
                 segment_free(&s);
                 return r;
@@ -212,7 +212,7 @@ int segment_adopt(int fd, int reader_fd, uint64_t bytes, struct segment *ret_seg
                 writer.st_ino != reader.st_ino || (uint64_t)writer.st_size != bytes ||
                 (flags & O_ACCMODE) != O_RDONLY)
                 return -EINVAL;
-        r = map(&s);
+        r = map_memory(&s);
         if (r < 0) {
                 if (s.base)
                         munmap(s.base, bytes);

@@ -33,7 +33,7 @@ const struct sum_kernels *sum_kernels_at(unsigned i)
         return NULL;
 }
 
-static const struct sum_kernels *best(void)
+static const struct sum_kernels *best_kernels(void)
 {
         static const struct sum_kernels *_Atomic found;
         const struct sum_kernels *k = atomic_load_explicit(&found, memory_order_relaxed);
@@ -47,25 +47,25 @@ static const struct sum_kernels *best(void)
 
 uint64_t sum_of(const void *bytes, size_t n)
 {
-        return best()->of(bytes, n);
+        return best_kernels()->of(bytes, n);
 }
 
 void sum_begin(struct sum *s)
 {
-        best()->begin(s);
+        best_kernels()->begin(s);
 }
 
 void sum_add(struct sum *s, const void *bytes, size_t n)
 {
-        best()->add(s, bytes, n);
+        best_kernels()->add(s, bytes, n);
 }
 
 void sum_copy(struct sum *s, void *to, const void *from, size_t n)
 {
-        best()->copy(s, to, from, n);
+        best_kernels()->copy(s, to, from, n);
 }
 
 uint64_t sum_end(const struct sum *s)
 {
-        return best()->end(s);
+        return best_kernels()->end(s);
 }

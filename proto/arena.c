@@ -17,7 +17,7 @@
 /* What malloc promises, too: enough for any type. */
 #define ARENA_ALIGN _Alignof(max_align_t)
 
-static void *take(struct arena *a, size_t bytes)
+static void *take_bytes(struct arena *a, size_t bytes)
 {
         void *p = a->memory + a->used;
 
@@ -32,7 +32,7 @@ static void *take(struct arena *a, size_t bytes)
 
 static void *allocator_alloc(void *data, size_t bytes)
 {
-        return take(data, bytes);
+        return take_bytes(data, bytes);
 }
 
 /* Single blocks are never given back: a message lives and ends as a whole. */
@@ -70,7 +70,7 @@ void arena_reset(struct arena *a)
 
 void *arena_alloc(struct arena *a, size_t bytes)
 {
-        void *p = take(a, bytes);
+        void *p = take_bytes(a, bytes);
 
         return p ? memset(p, 0, bytes) : NULL;
 }

@@ -10,7 +10,7 @@
 
 typedef __m256 vector;
 
-static inline vector multiply(vector a, vector b)
+static inline vector vector_multiply(vector a, vector b)
 {
         return _mm256_mul_ps(a, b);
 }

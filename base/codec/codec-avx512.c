@@ -9,7 +9,7 @@
 
 typedef __m512 vector;
 
-static inline vector multiply(vector a, vector b)
+static inline vector vector_multiply(vector a, vector b)
 {
         return _mm512_mul_ps(a, b);
 }

@@ -10,7 +10,7 @@
 
 typedef float32x4x2_t vector;
 
-static inline vector multiply(vector a, vector b)
+static inline vector vector_multiply(vector a, vector b)
 {
         return (vector){{vmulq_f32(a.val[0], b.val[0]), vmulq_f32(a.val[1], b.val[1])}};
 }

@@ -4,7 +4,7 @@
  *   LANES, vector                       of fp32 numbers
  *   load_f16() ... store_f32()          LANES numbers of a format
  *   load_int8() ... store_e4m3()        LANES codes
- *   multiply()
+ *   vector_multiply()
  *   HALF_LANES, magnitude_halves()      the greater of the two, 16 bits each
  *   WORD_LANES, magnitude_words()       32 bits each
  *   greatest_halves(), greatest_words() of a row, which may be as short as a page has tokens
@@ -43,34 +43,35 @@
                 }                                                                            \
         }
 
-#define ENCODE(codec, index, number, kind, type)                                                 \
-        static void encode_##codec##_##number(                                                   \
-                uint8_t *code, const void *x, const float *factor, size_t n)                     \
-        {                                                                                        \
-                const uint8_t *from = x;                                                         \
-                size_t i = 0;                                                                    \
-                                                                                                 \
-                for (; i + LANES <= n; i += LANES)                                               \
-                        store_##codec(code + i, multiply(load_##number(from + i * sizeof(type)), \
-                                                        load_f32(factor + i)));                  \
-                if (i < n)                                                                       \
-                        codec_kernels_scalar.encode[index][kind](                                \
-                                code + i, from + i * sizeof(type), factor + i, n - i);           \
+#define ENCODE(codec, index, number, kind, type)                                                  \
+        static void encode_##codec##_##number(                                                    \
+                uint8_t *code, const void *x, const float *factor, size_t n)                      \
+        {                                                                                         \
+                const uint8_t *from = x;                                                          \
+                size_t i = 0;                                                                     \
+                                                                                                  \
+                for (; i + LANES <= n; i += LANES)                                                \
+                        store_##codec(                                                            \
+                                code + i, vector_multiply(load_##number(from + i * sizeof(type)), \
+                                                  load_f32(factor + i)));                         \
+                if (i < n)                                                                        \
+                        codec_kernels_scalar.encode[index][kind](                                 \
+                                code + i, from + i * sizeof(type), factor + i, n - i);            \
         }
 
-#define DECODE(codec, index, number, kind, type)                                         \
-        static void decode_##codec##_##number(                                           \
-                void *x, const uint8_t *code, const float *factor, size_t n)             \
-        {                                                                                \
-                uint8_t *to = x;                                                         \
-                size_t i = 0;                                                            \
-                                                                                         \
-                for (; i + LANES <= n; i += LANES)                                       \
-                        store_##number(to + i * sizeof(type),                            \
-                                multiply(load_##codec(code + i), load_f32(factor + i))); \
-                if (i < n)                                                               \
-                        codec_kernels_scalar.decode[index][kind](                        \
-                                to + i * sizeof(type), code + i, factor + i, n - i);     \
+#define DECODE(codec, index, number, kind, type)                                                \
+        static void decode_##codec##_##number(                                                  \
+                void *x, const uint8_t *code, const float *factor, size_t n)                    \
+        {                                                                                       \
+                uint8_t *to = x;                                                                \
+                size_t i = 0;                                                                   \
+                                                                                                \
+                for (; i + LANES <= n; i += LANES)                                              \
+                        store_##number(to + i * sizeof(type),                                   \
+                                vector_multiply(load_##codec(code + i), load_f32(factor + i))); \
+                if (i < n)                                                                      \
+                        codec_kernels_scalar.decode[index][kind](                               \
+                                to + i * sizeof(type), code + i, factor + i, n - i);            \
         }
 
 #define ALL(number, kind, type)             \

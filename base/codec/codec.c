@@ -200,7 +200,7 @@ static size_t channels_at_once(const struct codec_shape *s)
 }
 
 /* `each` of every channel's factor, in blocks of which the last one's rest is overwritten. */
-static void spread(struct tile *t, size_t each)
+static void spread_factors(struct tile *t, size_t each)
 {
         for (size_t c = 0; c < t->n; c++)
                 for (size_t i = 0; i < each; i += BLOCK)
@@ -215,7 +215,7 @@ static struct rows tile_rows(struct tile *t, const struct codec_shape *s)
         if (!s->channels_first)
                 return (struct rows){t->first, t->first + n_values(s) - s->n_channels + t->n,
                         s->n_channels, t->n, t->factors};
-        spread(t, each);
+        spread_factors(t, each);
         return (struct rows){
                 begin, begin + t->n * s->n_tokens, t->n * each, t->n * each, t->spread};
 }
@@ -314,7 +314,7 @@ int codec_decode_by(const struct codec_kernels *kernels, enum codec codec,
         return each_matrix(&m, plain, (uint8_t *)(uintptr_t)encoded, decode_tile);
 }
 
-static const struct codec_kernels *best(void)
+static const struct codec_kernels *best_kernels(void)
 {
         static const struct codec_kernels *_Atomic found;
         const struct codec_kernels *k = atomic_load_explicit(&found, memory_order_relaxed);
@@ -329,11 +329,11 @@ static const struct codec_kernels *best(void)
 int codec_encode(
         enum codec codec, const struct codec_shape *shape, const void *plain, void *encoded)
 {
-        return codec_encode_by(best(), codec, shape, plain, encoded);
+        return codec_encode_by(best_kernels(), codec, shape, plain, encoded);
 }
 
 int codec_decode(
         enum codec codec, const struct codec_shape *shape, const void *encoded, void *plain)
 {
-        return codec_decode_by(best(), codec, shape, encoded, plain);
+        return codec_decode_by(best_kernels(), codec, shape, encoded, plain);
 }
