@@ -97,7 +97,7 @@ static int copy_pieces(
 }
 
 /* Also after a failure: what was started before it uses the caller's memory. */
-static int finish(struct cuda_device *d, cu_stream stream, int r)
+static int finish_copy(struct cuda_device *d, cu_stream stream, int r)
 {
         cu_result result = d->cuda->StreamSynchronize(stream);
 
@@ -112,7 +112,7 @@ static int finish(struct cuda_device *d, cu_stream stream, int r)
 }
 
 /* Enters the context, with a stream. */
-static int begin(struct cuda_device *d, enum cuda_stream which, cu_stream *ret_stream)
+static int begin_copy(struct cuda_device *d, enum cuda_stream which, cu_stream *ret_stream)
 {
         int r = cuda_enter(d);
 
@@ -142,13 +142,13 @@ int cuda_extent_zero(struct extent *e, uint64_t offset, uint64_t len)
         r = check_reachable(d, e);
         if (r < 0 || len == 0)
                 return r;
-        r = begin(d, CUDA_STREAM_SYNC, &stream);
+        r = begin_copy(d, CUDA_STREAM_SYNC, &stream);
         if (r < 0)
                 return r;
         r = cuda_check(d, "cuMemsetD8Async",
                 d->cuda->MemsetD8Async(cuda_extent(e)->address + offset, 0, len, stream));
         if (r == 0)
-                r = finish(d, stream, 0);
+                r = finish_copy(d, stream, 0);
         cuda_leave(d);
         return r;
 }
@@ -167,7 +167,7 @@ int cuda_prove_zero(struct cuda_extent *x)
 
         assert(x->extent.bytes >= CUDA_PROBES * CUDA_PROBE_BYTES);
 
-        r = begin(d, CUDA_STREAM_SYNC, &stream);
+        r = begin_copy(d, CUDA_STREAM_SYNC, &stream);
         if (r < 0)
                 return r;
         /* A copy that does nothing proves nothing. */
@@ -179,7 +179,7 @@ int cuda_prove_zero(struct cuda_extent *x)
 
                 r = copy_piece(d, DEVICE_TO_HOST, &p, stream);
         }
-        r = finish(d, stream, r);
+        r = finish_copy(d, stream, r);
         cuda_leave(d);
         if (r == 0 && !is_zero(d->probes[0], sizeof(d->probes)))
                 r = cuda_fail(d, -EIO, "memory read back as nonzero after it was zeroed");
@@ -202,14 +202,14 @@ int cuda_extent_copy(struct extent *dst, uint64_t dst_offset, struct extent *src
                 r = check_reachable(d, src);
         if (r < 0 || len == 0)
                 return r;
-        r = begin(d, CUDA_STREAM_SYNC, &stream);
+        r = begin_copy(d, CUDA_STREAM_SYNC, &stream);
         if (r < 0)
                 return r;
         r = cuda_check(d, "cuMemcpyDtoDAsync",
                 d->cuda->MemcpyDtoDAsync(cuda_extent(dst)->address + dst_offset,
                         cuda_extent(src)->address + src_offset, len, stream));
         if (r == 0)
-                r = finish(d, stream, 0);
+                r = finish_copy(d, stream, 0);
         cuda_leave(d);
         return r;
 }
@@ -225,11 +225,11 @@ static int copy_and_wait(enum device_direction direction, const struct device_co
         r = check_reachable(d, copy->extent);
         if (r < 0 || copy->len == 0)
                 return r;
-        r = begin(d, CUDA_STREAM_SYNC, &stream);
+        r = begin_copy(d, CUDA_STREAM_SYNC, &stream);
         if (r < 0)
                 return r;
         r = copy_pieces(d, direction, (struct pieces){.d = d, .copies = copy, .n = 1}, stream);
-        r = finish(d, stream, r);
+        r = finish_copy(d, stream, r);
         cuda_leave(d);
         return r;
 }
@@ -315,7 +315,7 @@ static int start_copies(struct cuda_device *d, enum device_direction direction, 
                 r = copy_pieces(d, direction, it, stream);
         if (r == 0)
                 r = cuda_check(d, "cuEventRecord", d->cuda->EventRecord(event, stream));
-        return r < 0 ? finish(d, stream, r) : 0;
+        return r < 0 ? finish_copy(d, stream, r) : 0;
 }
 
 int cuda_batch_start(struct device *device, enum device_direction direction,
@@ -337,7 +337,7 @@ int cuda_batch_start(struct device *device, enum device_direction direction,
         if (!b)
                 return cuda_fail(d, -ENOMEM, NULL);
         b->batch.device = device;
-        r = begin(d, (enum cuda_stream)direction, &stream);
+        r = begin_copy(d, (enum cuda_stream)direction, &stream);
         if (r < 0)
                 return r;
         b->stream = stream;
@@ -372,7 +372,7 @@ int cuda_batch_poll(struct device_batch *batch)
                 if (result == CU_NOT_READY)
                         r = -EBUSY;
                 else if (result != CU_OK)
-                        r = finish(d, b->stream, cuda_check(d, "cuEventQuery", result));
+                        r = finish_copy(d, b->stream, cuda_check(d, "cuEventQuery", result));
         }
         if (r != -EBUSY && is_entered)
                 cuda_ignore(d, "cuEventDestroy", d->cuda->EventDestroy(b->event));

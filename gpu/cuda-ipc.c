@@ -17,7 +17,7 @@
 static pthread_mutex_t exported_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list_link exported = {&exported, &exported};
 
-static void remember(struct cuda_extent *x)
+static void remember_exported(struct cuda_extent *x)
 {
         pthread_mutex_lock(&exported_lock);
         list_append(&exported, &x->exported);
@@ -25,7 +25,7 @@ static void remember(struct cuda_extent *x)
         x->is_exported = true;
 }
 
-static void forget(struct cuda_extent *x)
+static void forget_exported(struct cuda_extent *x)
 {
         pthread_mutex_lock(&exported_lock);
         list_remove(&x->exported);
@@ -58,7 +58,7 @@ static void ipc_release(struct cuda_extent *x, bool in_context)
 {
         struct cuda_device *d = cuda_device_of(x);
 
-        forget(x);
+        forget_exported(x);
         /* What couldn't be unmapped: once more. */
         if (x->is_imported && x->arena_address && in_context)
                 cuda_ignore(d, "cuIpcCloseMemHandle", d->cuda->IpcCloseMemHandle(x->arena_address));
@@ -110,7 +110,7 @@ int ipc_extent_export(struct extent *e, struct extent_handle *ret_handle)
                 cuda_leave(d);
                 if (r < 0)
                         return r;
-                remember(x);
+                remember_exported(x);
         }
         *ret_handle = (struct extent_handle){.fd = -1};
         memcpy(ret_handle->bytes, &x->ipc, sizeof(x->ipc));

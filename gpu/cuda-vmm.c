@@ -192,7 +192,8 @@ int vmm_extent_export(struct extent *e, struct extent_handle *ret_handle)
         return 0;
 }
 
-static int reserve(struct cuda_device *d, uint64_t bytes, uint64_t wanted, cu_deviceptr *ret_at)
+static int reserve_address(
+        struct cuda_device *d, uint64_t bytes, uint64_t wanted, cu_deviceptr *ret_at)
 {
         cu_deviceptr at;
         cu_result result = d->cuda->MemAddressReserve(
@@ -233,7 +234,7 @@ int vmm_arena_reserve(
                 return cuda_fail(d, -ENOMEM, NULL);
         a->arena = (struct device_arena){.device = device, .bytes = bytes};
         a->reserved_bytes = round_up_u64(bytes, step);
-        r = reserve(d, a->reserved_bytes, wanted, &a->base);
+        r = reserve_address(d, a->reserved_bytes, wanted, &a->base);
         if (r < 0)
                 return r;
         *ret_arena = &TAKE(a)->arena;

@@ -134,7 +134,7 @@ char *cuda_describe(const char *call, cu_result result, char *buf, size_t size)
 /* ---- loading ---------------------------------------------------------------------------------
  */
 
-static int __attribute__((format(printf, 2, 3))) fail(int result, const char *format, ...)
+static int __attribute__((format(printf, 2, 3))) fail_because(int result, const char *format, ...)
 {
         va_list args;
 
@@ -146,13 +146,14 @@ static int __attribute__((format(printf, 2, 3))) fail(int result, const char *fo
 
 static int fail_stub(void)
 {
-        return fail(-ELIBBAD,
+        return fail_because(-ELIBBAD,
                 "%s is the stub of the CUDA toolkit, not a driver: take the toolkit's stubs "
                 "directory out of LD_LIBRARY_PATH",
                 CUDA_LIBRARY);
 }
 
-static cu_result find(const struct loader *l, const char *name, int version, void **ret_address)
+static cu_result find_call(
+        const struct loader *l, const char *name, int version, void **ret_address)
 {
         *ret_address = NULL;
         if (l->get_proc)
@@ -168,19 +169,19 @@ static int find_loader(struct loader *l)
 
         l->library = dlopen(CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
         if (!l->library)
-                return fail(-ENODEV, "no CUDA driver is installed here (%s)", dlerror());
+                return fail_because(-ENODEV, "no CUDA driver is installed here (%s)", dlerror());
         l->get_proc = (get_proc_fn)dlsym(l->library, "cuGetProcAddress_v2");
         l->get_proc_old = (get_proc_old_fn)dlsym(l->library, "cuGetProcAddress");
         if (l->get_proc)
-                r = find(l, "cuInit", 2000, &init);
+                r = find_call(l, "cuInit", 2000, &init);
         if (r != CU_OK && r != CU_STUB_LIBRARY && l->get_proc_old) {
                 l->get_proc = NULL;
-                r = find(l, "cuInit", 2000, &init);
+                r = find_call(l, "cuInit", 2000, &init);
         }
         if (r == CU_STUB_LIBRARY)
                 return fail_stub();
         if (r != CU_OK || !init)
-                return fail(-ELIBBAD,
+                return fail_because(-ELIBBAD,
                         "the CUDA driver (%s) is older than 11.3: install a newer one",
                         CUDA_LIBRARY);
         return 0;
@@ -194,7 +195,7 @@ static int find_calls(const struct loader *l, struct cuda *cuda)
         for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
                 const struct call *c = &calls[i];
                 void *address;
-                cu_result r = find(l, c->name, c->version, &address);
+                cu_result r = find_call(l, c->name, c->version, &address);
 
                 /* Some drivers say OK and give nothing. */
                 if (r != CU_OK)
@@ -203,8 +204,8 @@ static int find_calls(const struct loader *l, struct cuda *cuda)
                 if (address)
                         continue;
                 if (c->group == GROUP_BASE)
-                        return fail(-ELIBBAD, "the CUDA driver has no %s(): install a newer driver",
-                                c->name);
+                        return fail_because(-ELIBBAD,
+                                "the CUDA driver has no %s(): install a newer driver", c->name);
                 missing |= capability_of[c->group];
         }
         for (size_t i = 0; i < sizeof(capability_of) / sizeof(*capability_of); i++)
@@ -222,22 +223,22 @@ static int fail_init(cu_result r)
                 return fail_stub();
         case CU_NO_DEVICE:
                 if (!visible)
-                        return fail(-ENODEV, "the CUDA driver finds no device");
-                return fail(-ENODEV,
+                        return fail_because(-ENODEV, "the CUDA driver finds no device");
+                return fail_because(-ENODEV,
                         "the CUDA driver shows no device (CUDA_VISIBLE_DEVICES is '%.64s')",
                         visible);
         case CU_SYSTEM_DRIVER_MISMATCH:
         case CU_COMPAT_NOT_SUPPORTED_ON_DEVICE:
-                return fail(-ELIBBAD,
+                return fail_because(-ELIBBAD,
                         "%s and the kernel's NVIDIA module are of versions that don't go together: "
                         "install the same driver version in both places (and in the container)",
                         CUDA_LIBRARY);
         case CU_SYSTEM_NOT_READY:
-                return fail(-EAGAIN,
+                return fail_because(-EAGAIN,
                         "the CUDA driver isn't ready: the fabric manager doesn't run yet; start "
                         "nvidia-fabricmanager, or wait for it");
         default:
-                return fail(cuda_errno(r) == -ELIBBAD ? -ELIBBAD : -EIO,
+                return fail_because(cuda_errno(r) == -ELIBBAD ? -ELIBBAD : -EIO,
                         "the CUDA driver can't be used: %s",
                         cuda_describe("cuInit", r, text, sizeof(text)));
         }
@@ -251,7 +252,8 @@ static int initialise(struct cuda *cuda)
                 return fail_init(r);
         r = cuda->DriverGetVersion(&cuda->version);
         if (r != CU_OK || cuda->version < CUDA_MIN_VERSION)
-                return fail(-ELIBBAD, "the CUDA driver is older than 11.3: install a newer one");
+                return fail_because(
+                        -ELIBBAD, "the CUDA driver is older than 11.3: install a newer one");
         return 0;
 }
 

@@ -286,7 +286,7 @@ static int host_extent_copy(struct extent *dst, uint64_t dst_offset, struct exte
  * once. prot: PROT_NONE; to be read, which gives zeros (the kernel's one page of them, so that it
  * costs page tables and no memory); or to be written, too.
  */
-static int reserve(void *at, size_t bytes, int prot, void **ret_at)
+static int reserve_addresses(void *at, size_t bytes, int prot, void **ret_at)
 {
         int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0);
         void *p = mmap(at, bytes, prot, flags, -1, 0);
@@ -317,7 +317,7 @@ static int reserve_aligned(size_t bytes, uint8_t **ret_base)
         void *p;
         int r;
 
-        r = reserve(NULL, bytes + slack, PROT_NONE, &p);
+        r = reserve_addresses(NULL, bytes + slack, PROT_NONE, &p);
         if (r < 0)
                 return r;
         head = round_up_u64((uintptr_t)p, HOST_GRANULARITY_BYTES) - (uintptr_t)p;
@@ -404,7 +404,7 @@ static int back(struct host_arena *a, uint64_t offset, size_t bytes)
                 int prot;
 
                 n = piece_at(a, offset, bytes, &prot);
-                r = reserve(a->base + offset, n, prot, &p);
+                r = reserve_addresses(a->base + offset, n, prot, &p);
         }
         return r;
 }
@@ -467,7 +467,7 @@ static int prefer_node(void *at, size_t bytes, unsigned node)
 
 /* Of memory of a file, not touched yet: the policy is the file's from then on. A user, who hasn't
  * tried, has small pages where his kernel knows no others. */
-static int place(const struct host_device *d, void *at, size_t bytes)
+static int place_memory(const struct host_device *d, void *at, size_t bytes)
 {
         int r = d->has_numa_node ? prefer_node(at, bytes, d->numa_node) : 0;
 
@@ -489,7 +489,7 @@ static int try_place(const struct host_device *d)
         at = mmap(NULL, HOST_GRANULARITY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (at == MAP_FAILED)
                 return -errno;
-        r = place(d, at, HOST_GRANULARITY_BYTES);
+        r = place_memory(d, at, HOST_GRANULARITY_BYTES);
         munmap(at, HOST_GRANULARITY_BYTES);
         return r;
 }
@@ -550,7 +550,7 @@ static int host_arena_map(
                 madvise(p, e->bytes, MADV_DONTDUMP) < 0)
                 r = -errno;
         else
-                r = place(host_device(arena->device), p, e->bytes);
+                r = place_memory(host_device(arena->device), p, e->bytes);
         if (r < 0) {
                 /*
                  * Older kernels unmap what was there before they fail. Were this to fail as well,

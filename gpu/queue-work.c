@@ -295,7 +295,7 @@ static int copy_within(struct queue *q, struct work *w)
 }
 
 /* 0: done; -EINPROGRESS: in flight. */
-static int copy(struct queue *q, struct work *w)
+static int copy_work(struct queue *q, struct work *w)
 {
         enum device_direction direction =
                 w->kind == JOB_COPY_OUT ? DEVICE_TO_HOST : DEVICE_FROM_HOST;
@@ -322,7 +322,7 @@ int run_work(struct queue *q, struct work *w)
                 return zero_extent(q, w);
         case JOB_COPY_OUT:
         case JOB_COPY_IN:
-                return copy(q, w);
+                return copy_work(q, w);
         case JOB_COPY_WITHIN:
                 return copy_within(q, w);
         case JOB_CANARY:

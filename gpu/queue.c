@@ -82,7 +82,7 @@ void job_free(struct job *job)
 /* ---- between loop and thread; the lock is held ------------------------------------------------
  */
 
-static void ring(struct queue *q)
+static void ring_owner(struct queue *q)
 {
         const uint64_t one = 1;
 
@@ -114,11 +114,11 @@ static void deliver(struct queue *q, struct task *t, int result, const char *why
         t->result = result;
         snprintf(t->job.why, sizeof(t->job.why), "%s", why);
         list_append(&q->done, &t->link);
-        ring(q);
+        ring_owner(q);
 }
 
 /* Ends what is not to be run; the thread doesn't know it, or not any more. */
-static void refuse(struct queue *q, struct work *w, int result, const char *why)
+static void refuse_work(struct queue *q, struct work *w, int result, const char *why)
 {
         struct task *t = w->task;
 
@@ -157,7 +157,7 @@ static void refuse_waiting(struct queue *q)
         for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
                 list_for_each_safe (w, lists[i], struct work, link)
                         if (!gives_back(w->kind))
-                                refuse(q, w, -ETIMEDOUT, q->late_why);
+                                refuse_work(q, w, -ETIMEDOUT, q->late_why);
 }
 
 static void find_late(struct queue *q)
@@ -180,7 +180,7 @@ static void find_late(struct queue *q)
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* With the lock: the work is over. What it made and nobody waits for was destroyed. */
-static void finish(struct queue *q, struct work *w, int result)
+static void finish_work(struct queue *q, struct work *w, int result)
 {
         struct task *t = w->task;
 
@@ -192,14 +192,14 @@ static void finish(struct queue *q, struct work *w, int result)
                 t->job.copies = TAKE(w->copies);
                 deliver(q, t, result, w->why);
         } else if (--q->n_late == 0) {
-                ring(q); /* it works again: what waits has a deadline from now on */
+                ring_owner(q); /* it works again: what waits has a deadline from now on */
         }
         work_free(w);
         pthread_cond_signal(&q->news);
 }
 
 /* With the lock, which is given up meanwhile. */
-static void run(struct queue *q, struct work *w)
+static void start_work(struct queue *q, struct work *w)
 {
         int r;
 
@@ -218,7 +218,7 @@ static void run(struct queue *q, struct work *w)
                 w->since_nsec = clock_now_nsec();
                 list_append(&q->flights, &w->link);
         } else {
-                finish(q, w, r);
+                finish_work(q, w, r);
         }
 }
 
@@ -235,7 +235,7 @@ static void poll_flights(struct queue *q)
                 pthread_mutex_lock(&q->lock);
                 q->running = NULL;
                 if (r != -EBUSY)
-                        finish(q, w, r);
+                        finish_work(q, w, r);
         }
 }
 
@@ -295,7 +295,7 @@ static void work_on(struct queue *q)
                 poll_flights(q);
                 w = next_work(q);
                 if (w) {
-                        run(q, w);
+                        start_work(q, w);
                         continue;
                 }
                 if (q->stopping && list_is_empty(&q->flights) && !has_waiting(q))
@@ -530,7 +530,7 @@ bool queue_close(struct queue *q)
         q->stopping = true;
         list_for_each_safe (w, &q->others, struct work, link)
                 if (w->kind == JOB_CREATE)
-                        refuse(q, w, -ECANCELED, "");
+                        refuse_work(q, w, -ECANCELED, "");
         pthread_cond_signal(&q->wake);
         while (!q->ended) {
                 if (is_late(q) || clock_now_nsec() >= until) {
