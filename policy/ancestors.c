@@ -58,7 +58,7 @@ static void enter_bucket(struct ancestors *a, uint32_t mark)
 }
 
 /* Twice as many marks, all in buckets anew. Called when none is spare. */
-static bool grow(struct ancestors *a)
+static bool grow_marks(struct ancestors *a)
 {
         uint32_t n = a->n_marks == 0 ? MARKS_FIRST : 2 * a->n_marks;
         uint32_t *buckets = a->n_marks < MARKS_MAX ? calloc(n, sizeof(*buckets)) : NULL;
@@ -87,7 +87,7 @@ static uint32_t take_mark(struct ancestors *a)
                 a->spare = a->marks[mark - 1].next_1;
                 return mark;
         }
-        if (a->n_used == a->n_marks && !grow(a))
+        if (a->n_used == a->n_marks && !grow_marks(a))
                 return 0;
         return ++a->n_used;
 }

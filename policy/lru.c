@@ -59,14 +59,14 @@ static struct queue *queue_of(struct lru *lru, uint32_t node, enum place place)
 }
 
 /* To one end of a queue. */
-static void enter(struct lru *lru, uint32_t node, enum place place, bool oldest)
+static void enter_queue(struct lru *lru, uint32_t node, enum place place, bool oldest)
 {
         (oldest ? queue_add_oldest : queue_add_newest)(
                 queue_of(lru, node, place), lru->links, node);
         state_of(lru, node)->place = place;
 }
 
-static void leave(struct lru *lru, uint32_t node)
+static void leave_queue(struct lru *lru, uint32_t node)
 {
         struct state *s = state_of(lru, node);
 
@@ -147,8 +147,8 @@ static void lru_touch(void *policy, uint32_t node, uint64_t request, uint64_t no
         s->is_fresh = s->is_locked;
         if (s->place == NOWHERE)
                 return;
-        leave(lru, node);
-        enter(lru, node, LISTED, false);
+        leave_queue(lru, node);
+        enter_queue(lru, node, LISTED, false);
 }
 
 static void lru_hold(void *policy, uint32_t node)
@@ -158,7 +158,7 @@ static void lru_hold(void *policy, uint32_t node)
 
         assert(s->is_idle);
 
-        leave(lru, node);
+        leave_queue(lru, node);
         s->is_idle = 0;
 }
 
@@ -172,7 +172,7 @@ static void lru_idle(void *policy, uint32_t node, uint64_t now_nsec)
         s->is_idle = 1;
         s->is_fresh = s->is_locked;
         if (!s->is_locked)
-                enter(lru, node, LISTED, false);
+                enter_queue(lru, node, LISTED, false);
 }
 
 static void lru_lock(void *policy, uint32_t node)
@@ -182,7 +182,7 @@ static void lru_lock(void *policy, uint32_t node)
 
         assert(tree_has(lru->tree, node) && !s->is_locked);
 
-        leave(lru, node);
+        leave_queue(lru, node);
         s->is_locked = 1;
 }
 
@@ -194,7 +194,7 @@ static void lru_unlock(void *policy, uint32_t node)
         assert(s->is_locked);
 
         if (s->is_idle)
-                enter(lru, node, LISTED, !s->is_fresh);
+                enter_queue(lru, node, LISTED, !s->is_fresh);
         s->is_locked = 0;
         s->is_fresh = 0;
 }
@@ -209,7 +209,7 @@ static void come_back(struct lru *lru, uint32_t parent, uint32_t child, uint32_t
         struct state *s = state_of(lru, child);
 
         if (s->place != LISTED || tree_tier(lru->tree, parent) != child_tier) {
-                enter(lru, parent, LISTED, s->is_locked || s->place == ASIDE);
+                enter_queue(lru, parent, LISTED, s->is_locked || s->place == ASIDE);
                 return;
         }
         queue_move(&lru->list[child_tier], lru->links, child, parent);
@@ -227,10 +227,10 @@ static void lru_remove(void *policy, uint32_t node, enum evict_reason why)
         if (tree_hides_tip(lru->tree, node) && state_of(lru, parent)->place == PARKED)
                 come_back(lru, parent, node, tree_tier(lru->tree, node));
         if (tree_is_only_child(lru->tree, node) && state_of(lru, parent)->place == ASIDE) {
-                leave(lru, parent);
-                enter(lru, parent, LISTED, true);
+                leave_queue(lru, parent);
+                enter_queue(lru, parent, LISTED, true);
         }
-        leave(lru, node);
+        leave_queue(lru, node);
         *state_of(lru, node) = (struct state){0};
 }
 
@@ -243,10 +243,10 @@ static void change_tier(struct lru *lru, uint32_t node, uint32_t to)
         if (parent != NODE_NONE && state_of(lru, parent)->place == PARKED &&
                 tree_is_tip(lru->tree, parent))
                 come_back(lru, parent, node, tree_tier(lru->tree, node));
-        leave(lru, node);
+        leave_queue(lru, node);
         state_of(lru, to)->is_idle = s->is_idle;
         if (s->is_idle)
-                enter(lru, to, LISTED, false);
+                enter_queue(lru, to, LISTED, false);
 }
 
 static void lru_move(void *policy, uint32_t node, uint32_t to)
@@ -279,9 +279,9 @@ static bool take_oldest(struct lru *lru, const struct queue *q, enum evict_how h
 
         if (is_tip && (how == EVICT_DEMOTE || tree_is_leaf(lru->tree, node)))
                 return true;
-        leave(lru, node);
+        leave_queue(lru, node);
         if (is_tip)
-                enter(lru, node, ASIDE, false);
+                enter_queue(lru, node, ASIDE, false);
         else
                 state_of(lru, node)->place = PARKED;
         return false;

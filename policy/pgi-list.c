@@ -70,7 +70,7 @@ static struct pgi_heads *list_of(
 }
 
 /* The second list follows the first one's end. */
-static void append(struct pgi_page *pages, struct pgi_heads *to, const struct pgi_heads *what)
+static void append_list(struct pgi_page *pages, struct pgi_heads *to, const struct pgi_heads *what)
 {
         if (what->first_1 == 0)
                 return;
@@ -91,7 +91,7 @@ static uint64_t join_bits(uint64_t bits, uint32_t i)
         return low | (high & 1) << i | high >> 1 << i << 1;
 }
 
-static void join(struct pgi_lists *l, struct pgi_page *pages, uint32_t i)
+static void join_intervals(struct pgi_lists *l, struct pgi_page *pages, uint32_t i)
 {
         uint32_t n_after = l->n - i - 2;
 
@@ -100,7 +100,7 @@ static void join(struct pgi_lists *l, struct pgi_page *pages, uint32_t i)
 
                 if (l->used[row] >> i >> 1 == 0)
                         continue;
-                append(pages, h, h + 1);
+                append_list(pages, h, h + 1);
                 memmove(h + 1, h + 2, n_after * sizeof(*h));
                 h[n_after + 1] = (struct pgi_heads){0};
                 l->used[row] = join_bits(l->used[row], i);
@@ -110,7 +110,7 @@ static void join(struct pgi_lists *l, struct pgi_page *pages, uint32_t i)
 }
 
 /* Of a pair: the age of its older end by that of its younger end. */
-static double spread(const struct pgi_lists *l, uint32_t i, uint32_t now)
+static double age_ratio(const struct pgi_lists *l, uint32_t i, uint32_t now)
 {
         uint32_t end = i + 2 < l->n ? l->start[i + 2] : now;
 
@@ -122,7 +122,7 @@ static uint32_t least_spread(const struct pgi_lists *l, uint32_t now)
         uint32_t best = 0;
 
         for (uint32_t i = 1; i + 1 < l->n; i++)
-                if (spread(l, i, now) < spread(l, best, now))
+                if (age_ratio(l, i, now) < age_ratio(l, best, now))
                         best = i;
         return best;
 }
@@ -134,7 +134,7 @@ bool pgi_lists_advance(struct pgi_lists *l, struct pgi_page *pages, uint32_t now
         if (l->n > 0 && now - l->start[l->n - 1] < PGI_FIRST_TICKS)
                 return false;
         if (full)
-                join(l, pages, least_spread(l, now));
+                join_intervals(l, pages, least_spread(l, now));
         l->start[l->n++] = now;
         return full;
 }

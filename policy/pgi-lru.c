@@ -55,7 +55,7 @@ static void drop_oldest(struct pgi_lru *l)
 }
 
 /* An epoch is in or out as a whole: out from where half of it would be. */
-static void add(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capacity)
+static void add_to_epoch(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capacity)
 {
         *ret_stamp = l->current;
         l->counts[l->current % PGI_EPOCHS]++;
@@ -74,12 +74,12 @@ void pgi_lru_used(struct pgi_lru *l, uint32_t *stamp, bool ours, uint32_t capaci
         l->hits += theirs;
         l->request += ours - theirs;
         pgi_lru_forget(l, *stamp);
-        add(l, stamp, capacity);
+        add_to_epoch(l, stamp, capacity);
 }
 
 void pgi_lru_first(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capacity)
 {
-        add(l, ret_stamp, capacity);
+        add_to_epoch(l, ret_stamp, capacity);
 }
 
 /* Squares are compared: no square root. What was gained pays for no more losses than chance. */

@@ -71,7 +71,7 @@ void pgi_shelf_update(struct pgi *p, uint32_t node)
         pgi_shelf_put(p, node, tree_is_tip(p->tree, node), tree_is_leaf(p->tree, node));
 }
 
-static void choose(struct pgi *p, uint32_t shelf, uint32_t now)
+static void choose_order(struct pgi *p, uint32_t shelf, uint32_t now)
 {
         struct choice *c = &p->choices[shelf];
 
@@ -99,7 +99,7 @@ static const struct choice *choice_of(struct pgi *p, uint32_t shelf, uint32_t no
 
         if (!c->made || now - c->at >= CHOICE_TICKS || c->by_age != p->lru.behind ||
                 !(p->lists.used[pgi_row(shelf, c->class)] >> c->rank.interval & 1))
-                choose(p, shelf, now);
+                choose_order(p, shelf, now);
         return c;
 }
 

@@ -104,7 +104,7 @@ static uint32_t class_with_body(const struct pgi_page *page, uint32_t body)
         return page->kids >= 2 ? pgi_shared_class(page->accesses) : body;
 }
 
-static void unmake(struct pgi *p)
+static void free_tables(struct pgi *p)
 {
         pgi_ghosts_deinit(&p->ghosts);
         pgi_lists_deinit(&p->lists);
@@ -113,7 +113,7 @@ static void unmake(struct pgi *p)
         p->runs = NULL;
 }
 
-static int make(struct pgi *p)
+static int make_tables(struct pgi *p)
 {
         if (is_made(p))
                 return 0;
@@ -121,7 +121,7 @@ static int make(struct pgi *p)
         if (p->runs && pgi_ghosts_init(&p->ghosts, p->max_ghosts) == 0 &&
                 pgi_lists_init(&p->lists, p->n_shelves) == 0 && pgi_table_init(&p->table) == 0)
                 return 0;
-        unmake(p);
+        free_tables(p);
         return -ENOMEM;
 }
 
@@ -133,7 +133,7 @@ static int pgi_reserve(void *policy, uint32_t n)
 
         assert(n < NODE_NONE);
 
-        r = n > 0 ? make(p) : 0;
+        r = n > 0 ? make_tables(p) : 0;
         if (r < 0)
                 return r;
         r = array_reserve(&pages, &p->n_pages, n, NODE_NONE - 1, sizeof(*p->pages));
@@ -147,7 +147,7 @@ static void pgi_free(void *policy)
 
         if (!p)
                 return;
-        unmake(p);
+        free_tables(p);
         array_free(p->pages, p->n_pages, sizeof(*p->pages));
         free(p);
 }
@@ -252,7 +252,7 @@ static bool recall(struct pgi *p, struct pgi_page *page, uint32_t now)
 }
 
 /* A parent is a leaf no more (nor a tip, as a rule), and may have a continuation more. */
-static void adopt(struct pgi *p, uint32_t node, bool known)
+static void update_parent(struct pgi *p, uint32_t node, bool known)
 {
         struct pgi_page *parent = page_of(p, node);
 
@@ -322,7 +322,7 @@ static void pgi_insert(
         }
         count_use(page);
         if (parent != NODE_NONE)
-                adopt(p, parent, known);
+                update_parent(p, parent, known);
         if (run) {
                 run_goes_to(
                         run, page, node, page->turn ? MIN(page->turn + 1U, PGI_TURNS) : run->turn);
@@ -694,7 +694,7 @@ static int pgi_load(void *policy, const void *buf, size_t size)
         struct pgi *p = policy;
         int r;
 
-        r = make(p);
+        r = make_tables(p);
         if (r == 0)
                 r = pgi_table_load(&p->table, buf, size);
         if (r < 0)

@@ -231,13 +231,13 @@ static struct queue *queue_of(struct s3fifo *s, uint32_t node, enum place place)
         return place == ASIDE ? &t->aside[queue] : &t->queues[queue];
 }
 
-static void enter(struct s3fifo *s, uint32_t node, enum place place, bool oldest)
+static void enter_queue(struct s3fifo *s, uint32_t node, enum place place, bool oldest)
 {
         (oldest ? queue_add_oldest : queue_add_newest)(queue_of(s, node, place), s->links, node);
         node_of(s, node)->place = place;
 }
 
-static void leave(struct s3fifo *s, uint32_t node)
+static void leave_queue(struct s3fifo *s, uint32_t node)
 {
         struct node *n = node_of(s, node);
 
@@ -287,7 +287,7 @@ static void s3fifo_idle(void *policy, uint32_t node, uint64_t now_nsec)
 
         n->is_held = false;
         if (n->place == NOWHERE || (n->place == PASSED && !n->is_locked))
-                enter(s, node, QUEUED, n->place == PASSED);
+                enter_queue(s, node, QUEUED, n->place == PASSED);
 }
 
 /* Who meets it passes it. */
@@ -309,7 +309,7 @@ static void s3fifo_unlock(void *policy, uint32_t node)
 
         n->is_locked = false;
         if (n->place == PASSED && !n->is_held)
-                enter(s, node, QUEUED, true);
+                enter_queue(s, node, QUEUED, true);
 }
 
 static void s3fifo_remove(void *policy, uint32_t node, enum evict_reason why)
@@ -320,16 +320,16 @@ static void s3fifo_remove(void *policy, uint32_t node, enum evict_reason why)
 
         assert(n->is_cached && tree_is_leaf(s->tree, node));
 
-        leave(s, node);
+        leave_queue(s, node);
         tier_of(s, node)->n_of[n->queue]--;
         if (why == EVICT_PRESSURE && n->queue == SMALL)
                 ghost_add(s, n->id);
         *n = (struct node){0};
         if (tree_hides_tip(s->tree, node) && s->nodes[parent].place == PASSED)
-                enter(s, parent, QUEUED, true);
+                enter_queue(s, parent, QUEUED, true);
         if (tree_is_only_child(s->tree, node) && s->nodes[parent].place == ASIDE) {
-                leave(s, parent);
-                enter(s, parent, QUEUED, true);
+                leave_queue(s, parent);
+                enter_queue(s, parent, QUEUED, true);
         }
 }
 
@@ -338,15 +338,15 @@ static void change_tier(struct s3fifo *s, uint32_t node, uint32_t to)
         struct node *n = node_of(s, node);
         uint32_t parent = tree_parent(s->tree, to);
 
-        leave(s, node);
+        leave_queue(s, node);
         tier_of(s, node)->n_of[n->queue]--;
         s->nodes[to] = *n;
         s->nodes[to].is_locked = false;
         tier_of(s, to)->n_of[n->queue]++;
         if (!n->is_held)
-                enter(s, to, QUEUED, false);
+                enter_queue(s, to, QUEUED, false);
         if (parent != NODE_NONE && s->nodes[parent].place == PASSED && tree_is_tip(s->tree, parent))
-                enter(s, parent, QUEUED, true);
+                enter_queue(s, parent, QUEUED, true);
 }
 
 static void s3fifo_move(void *policy, uint32_t node, uint32_t to)
@@ -396,12 +396,12 @@ static bool goes_on(struct s3fifo *s, uint32_t node)
 
         if (n->uses < (n->queue == SMALL ? ENOUGH_USES : 1))
                 return false;
-        leave(s, node);
+        leave_queue(s, node);
         t->n_of[n->queue]--;
         n->uses = n->queue == SMALL ? 0 : n->uses - 1;
         n->queue = MAIN;
         t->n_of[MAIN]++;
-        enter(s, node, QUEUED, false);
+        enter_queue(s, node, QUEUED, false);
         return true;
 }
 
@@ -413,9 +413,9 @@ static bool may_go(struct s3fifo *s, uint32_t node, enum evict_how how)
 
         if (may_go_down && (how == EVICT_DEMOTE || tree_is_leaf(s->tree, node)))
                 return true;
-        leave(s, node);
+        leave_queue(s, node);
         if (may_go_down)
-                enter(s, node, ASIDE, false);
+                enter_queue(s, node, ASIDE, false);
         else
                 n->place = PASSED;
         return false;

@@ -15,7 +15,7 @@ static bool fills_first(const struct share_tenant *tenants, uint32_t a, uint32_t
 }
 
 /* Down from `top` in a heap whose root fills last. */
-static void sift(const struct share_tenant *tenants, uint32_t *order, size_t top, size_t n)
+static void sift_down(const struct share_tenant *tenants, uint32_t *order, size_t top, size_t n)
 {
         for (size_t child; (child = 2 * top + 1) < n; top = child) {
                 uint32_t t;
@@ -31,18 +31,18 @@ static void sift(const struct share_tenant *tenants, uint32_t *order, size_t top
 }
 
 /* A heap sort: no memory, no recursion. */
-static void sort(const struct share_tenant *tenants, uint32_t *order, size_t n)
+static void sort_by_level(const struct share_tenant *tenants, uint32_t *order, size_t n)
 {
         for (size_t i = 0; i < n; i++)
                 order[i] = (uint32_t)i;
         for (size_t i = n / 2; i-- > 0;)
-                sift(tenants, order, i, n);
+                sift_down(tenants, order, i, n);
         for (size_t end = n; end-- > 1;) {
                 uint32_t t = order[0];
 
                 order[0] = order[end];
                 order[end] = t;
-                sift(tenants, order, 0, end);
+                sift_down(tenants, order, 0, end);
         }
 }
 
@@ -55,7 +55,7 @@ void share_fair(const struct share_tenant *tenants, size_t n, uint64_t capacity_
                 assert(tenants[i].weight > 0);
                 weights += tenants[i].weight;
         }
-        sort(tenants, order, n);
+        sort_by_level(tenants, order, n);
         for (size_t k = 0; k < n; k++) {
                 const struct share_tenant *t = &tenants[order[k]];
                 /* Of what is left, by weight among who is left. Rounded up: the first gets it. */

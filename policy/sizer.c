@@ -74,7 +74,7 @@ static uint64_t steps_of(uint64_t bytes, uint64_t step_bytes)
         return bytes / step_bytes + (bytes % step_bytes > 0);
 }
 
-static void forget(struct sizer *s, const struct sizer_params *p, uint64_t now_nsec)
+static void forget_window(struct sizer *s, const struct sizer_params *p, uint64_t now_nsec)
 {
         memset(s->buckets, 0, sizeof(s->buckets));
         memset(&s->sum, 0, sizeof(s->sum));
@@ -107,7 +107,7 @@ void sizer_sample(
         unsigned bin = bin_of(steps_of(demand_bytes, p->step_bytes));
 
         if (!s->has_sample || s->window_nsec != p->window_nsec || s->step_bytes != p->step_bytes)
-                forget(s, p, now_nsec);
+                forget_window(s, p, now_nsec);
         n_parts = (now_nsec - s->bucket_nsec) / part_nsec;
         for (uint64_t i = 0; i < MIN(n_parts, (uint64_t)ARRAY_SIZE(s->buckets)); i++)
                 slide(s);

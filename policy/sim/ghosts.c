@@ -30,23 +30,23 @@ static uint64_t key_of(uint64_t id)
         return id == MAP_KEY_NONE ? 0 : id;
 }
 
-static void put(struct ghosts *g, uint32_t entry, uint32_t queue)
+static void put_ghost(struct ghosts *g, uint32_t entry, uint32_t queue)
 {
         g->entries[entry].queue = queue;
         queue_add_newest(&g->queues[queue], g->links, entry);
 }
 
-static void forget(struct ghosts *g, uint32_t entry)
+static void forget_ghost(struct ghosts *g, uint32_t entry)
 {
         struct ghost *e = &g->entries[entry];
 
         map_remove(&g->index, key_of(e->id));
         queue_unlink(&g->queues[e->queue], g->links, entry);
-        put(g, entry, UNUSED);
+        put_ghost(g, entry, UNUSED);
 }
 
 /* Room for more entries, in the map too, if there may be any and there is memory. All are used. */
-static void grow(struct ghosts *g)
+static void grow_entries(struct ghosts *g)
 {
         uint32_t n = g->n_entries;
         uint32_t wanted = (uint32_t)MIN(MAX((uint64_t)n * 2, FEWEST), (uint64_t)g->max);
@@ -61,7 +61,7 @@ static void grow(struct ghosts *g)
                 r = array_reserve(&entries, &g->n_entries, wanted, g->n_links, sizeof(*g->entries));
         g->entries = entries;
         for (; n < g->n_entries; n++)
-                put(g, n, UNUSED);
+                put_ghost(g, n, UNUSED);
 }
 
 void ghosts_drop_oldest(struct ghosts *g, unsigned queue)
@@ -69,7 +69,7 @@ void ghosts_drop_oldest(struct ghosts *g, unsigned queue)
         uint32_t entry = queue_oldest(&g->queues[queue]);
 
         if (entry != NODE_NONE)
-                forget(g, entry);
+                forget_ghost(g, entry);
 }
 
 /* NODE_NONE: no memory even for the first. */
@@ -78,7 +78,7 @@ static uint32_t take_unused(struct ghosts *g, unsigned queue)
         uint32_t entry;
 
         if (g->queues[UNUSED].n == 0)
-                grow(g);
+                grow_entries(g);
         if (g->queues[UNUSED].n == 0)
                 ghosts_drop_oldest(g, ghosts_count(g, queue) ? queue : 1 - queue);
         entry = queue_oldest(&g->queues[UNUSED]);
@@ -97,7 +97,7 @@ void ghosts_add(struct ghosts *g, unsigned queue, uint64_t id, uint64_t value)
         if (entry == NODE_NONE)
                 return;
         g->entries[entry] = (struct ghost){.id = id, .value = value};
-        put(g, entry, queue);
+        put_ghost(g, entry, queue);
         r = map_put(&g->index, key_of(id), entry);
         assert(r == 0); /* as many as entries */
 }
@@ -110,7 +110,7 @@ bool ghosts_take(struct ghosts *g, uint64_t id, struct ghost *ret)
                 return false;
         if (ret)
                 *ret = g->entries[*entry];
-        forget(g, (uint32_t)*entry);
+        forget_ghost(g, (uint32_t)*entry);
         return true;
 }
 

@@ -76,13 +76,13 @@ void ordered_insert(void *policy, uint32_t node, uint64_t id, unsigned queue)
         o->n_of[queue]++;
 }
 
-static void enter(struct ordered *o, uint32_t node)
+static void enter_queue(struct ordered *o, uint32_t node)
 {
         queue_add_newest(&o->queues[o->nodes[node].queue], o->links, node);
         o->nodes[node].is_queued = true;
 }
 
-static void leave(struct ordered *o, uint32_t node)
+static void leave_queue(struct ordered *o, uint32_t node)
 {
         queue_unlink(&o->queues[o->nodes[node].queue], o->links, node);
         o->nodes[node].is_queued = false;
@@ -97,12 +97,12 @@ void ordered_requeue(void *policy, uint32_t node, unsigned queue)
         assert(n->is_cached);
 
         if (was_queued)
-                leave(o, node);
+                leave_queue(o, node);
         o->n_of[n->queue]--;
         n->queue = (uint8_t)queue;
         o->n_of[queue]++;
         if (was_queued)
-                enter(o, node);
+                enter_queue(o, node);
 }
 
 bool ordered_may_go(const struct ordered *o, uint32_t node)
@@ -128,7 +128,7 @@ void ordered_idle(void *policy, uint32_t node, uint64_t now_nsec)
 
         n->is_held = false;
         if (!n->is_queued)
-                enter(o, node);
+                enter_queue(o, node);
 }
 
 void ordered_remove(void *policy, uint32_t node, enum evict_reason why)
@@ -139,7 +139,7 @@ void ordered_remove(void *policy, uint32_t node, enum evict_reason why)
         assert(n->is_cached && tree_is_leaf(o->tree, node));
 
         if (n->is_queued)
-                leave(o, node);
+                leave_queue(o, node);
         o->n_of[n->queue]--;
         *n = (struct ordered_node){0};
 }

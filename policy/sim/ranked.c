@@ -26,17 +26,17 @@ static bool is_lower(const struct ranked *r, uint32_t a, uint32_t b)
         return x->recency < y->recency;
 }
 
-static void put(struct ranked *r, uint32_t at, uint32_t node)
+static void put_node(struct ranked *r, uint32_t at, uint32_t node)
 {
         r->heap[at] = node;
         r->nodes[node].place = at + 1;
 }
 
 /* Finds the place of a node which may be anywhere in the heap, from `at` on. */
-static void sift(struct ranked *r, uint32_t at, uint32_t node)
+static void sift_node(struct ranked *r, uint32_t at, uint32_t node)
 {
         while (at > 0 && is_lower(r, node, r->heap[(at - 1) / 2])) {
-                put(r, at, r->heap[(at - 1) / 2]);
+                put_node(r, at, r->heap[(at - 1) / 2]);
                 at = (at - 1) / 2;
         }
         for (uint32_t child; (child = 2 * at + 1) < r->n_heap; at = child) {
@@ -44,14 +44,14 @@ static void sift(struct ranked *r, uint32_t at, uint32_t node)
                         child++;
                 if (!is_lower(r, r->heap[child], node))
                         break;
-                put(r, at, r->heap[child]);
+                put_node(r, at, r->heap[child]);
         }
-        put(r, at, node);
+        put_node(r, at, node);
 }
 
 static void heap_add(struct ranked *r, uint32_t node)
 {
-        sift(r, r->n_heap++, node);
+        sift_node(r, r->n_heap++, node);
 }
 
 static void heap_take(struct ranked *r, uint32_t node, uint32_t place)
@@ -59,7 +59,7 @@ static void heap_take(struct ranked *r, uint32_t node, uint32_t place)
         uint32_t at = r->nodes[node].place - 1, last = r->heap[--r->n_heap];
 
         if (at < r->n_heap)
-                sift(r, at, last);
+                sift_node(r, at, last);
         r->nodes[node].place = place;
 }
 
@@ -139,7 +139,7 @@ void ranked_set(void *policy, uint32_t node, uint64_t major)
         n->major = major;
         n->recency = ++r->clock;
         if (is_in_heap(n))
-                sift(r, n->place - 1, node);
+                sift_node(r, n->place - 1, node);
 }
 
 void ranked_hold(void *policy, uint32_t node)

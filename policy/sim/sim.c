@@ -218,7 +218,7 @@ static bool is_full(const struct slots *t)
         return t->n_used >= t->capacity;
 }
 
-static void drop(struct sim *s, uint32_t slot)
+static void drop_block(struct sim *s, uint32_t slot)
 {
         s->options.policy->remove(s->policy, slot, EVICT_PRESSURE);
         tree_remove(&s->tree, slot);
@@ -274,13 +274,13 @@ static bool evict_one(struct sim *s, uint64_t now)
                 below = victim(s, 1, EVICT_DROP, now);
         here = is_below_full ? goes_at_once(s, below, now) : NODE_NONE;
         if (here != NODE_NONE) {
-                drop(s, here);
+                drop_block(s, here);
                 return true;
         }
         if (is_below_full && below == NODE_NONE)
                 return false;
         if (below != NODE_NONE)
-                drop(s, below);
+                drop_block(s, below);
         here = victim(s, 0, EVICT_DEMOTE, now);
         if (here != NODE_NONE)
                 move(s, here, 1);
@@ -375,7 +375,7 @@ static void let_go_of_path(struct sim *s, const uint32_t *path, uint32_t n, uint
                 s->options.policy->idle(s->policy, slot_of(s, path[n]), now);
 }
 
-static void count(struct sim *s, const struct sim_request *r, uint32_t n_hit)
+static void count_request(struct sim *s, const struct sim_request *r, uint32_t n_hit)
 {
         const uint32_t *path = s->trace.blocks + r->first;
 
@@ -397,7 +397,7 @@ static void run_request(struct sim *s, const struct sim_request *r)
         uint64_t id = (uint64_t)s->next + 1;
         bool holds = !s->options.may_bypass;
 
-        count(s, r, n_hit);
+        count_request(s, r, n_hit);
         for (uint32_t i = 0; s->next_use && i < r->n_blocks; i++)
                 s->next_use[path[i]] = s->next_same[r->first + i];
         if (holds)
