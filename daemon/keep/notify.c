@@ -100,7 +100,7 @@ int notify_receive(const struct notify *n, struct notify_message *ret)
 }
 
 /* Behind NAME=, NULL. */
-static const char *find(const char *text, const char *name)
+static const char *find_value(const char *text, const char *name)
 {
         size_t len = strlen(name);
 
@@ -126,7 +126,7 @@ bool notify_has(const char *text, const char *line)
 
 bool notify_get(const char *text, const char *name, char *ret, size_t size)
 {
-        const char *value = find(text, name);
+        const char *value = find_value(text, name);
         size_t len = value ? strcspn(value, "\n") : size;
 
         if (len >= size)

@@ -169,7 +169,7 @@ static void start_child(struct parent *p)
         plan_start(p);
 }
 
-static void end(struct parent *p, int code)
+static void end_parent(struct parent *p, int code)
 {
         p->over = true;
         p->code = code;
@@ -186,7 +186,7 @@ static void plan_start(struct parent *p)
                         "the daemon died %u times in a row, each within %llu s: given up, what was "
                         "kept is gone; see what it said before",
                         p->n_young, (unsigned long long)(p->options->young_nsec / NSEC_PER_SEC));
-                end(p, EXIT_FAILURE);
+                end_parent(p, EXIT_FAILURE);
                 return;
         }
         if (p->n_young > 0)
@@ -208,7 +208,7 @@ static void child_died(struct parent *p, int status)
                 return;
         }
         if (p->ending || (WIFEXITED(status) && (code == EXIT_SUCCESS || !p->was_ready))) {
-                end(p, code);
+                end_parent(p, code);
                 return;
         }
         if (WIFSIGNALED(status))
@@ -319,7 +319,7 @@ static void on_signal(struct parent *p, const struct signalfd_siginfo *info)
                 if (info->ssi_code != SI_KERNEL)
                         kill_child(p, (int)info->ssi_signo);
                 if (p->child == 0)
-                        end(p, EXIT_SUCCESS);
+                        end_parent(p, EXIT_SUCCESS);
         }
 }
 
@@ -370,7 +370,7 @@ static uint64_t look_at_time(struct parent *p)
         return wait;
 }
 
-static void live(struct parent *p)
+static void serve_until_over(struct parent *p)
 {
         struct pollfd polls[] = {
                 {.fd = p->notify.fd, .events = POLLIN},
@@ -479,7 +479,7 @@ static int open_signals(struct parent *p)
         return p->signal_fd < 0 ? -errno : 0;
 }
 
-static int prepare(struct parent *p)
+static int prepare_parent(struct parent *p)
 {
         ssize_t len = readlink("/proc/self/exe", p->exe, sizeof(p->exe) - 1);
         int r;
@@ -506,10 +506,10 @@ bool parent_is_there(void)
 int parent_run(const struct parent_options *o)
 {
         struct parent p = {.options = o, .signal_fd = -1, .notify.fd = -1};
-        int r = prepare(&p);
+        int r = prepare_parent(&p);
 
         if (r == 0)
-                live(&p);
+                serve_until_over(&p);
         else
                 fprintf(stderr, "kvleased --keep: cannot start: %s\n", strerror(-r));
         notify_close(&p.notify);

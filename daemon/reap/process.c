@@ -192,7 +192,7 @@ static uint64_t send_signals(struct process *p, uint64_t now)
 }
 
 /* 1: something came, and was begun; 0: there is nothing; -1: the daemon has gone. */
-static int receive(struct process *p)
+static int receive_call(struct process *p)
 {
         union {
                 struct cmsghdr align;
@@ -240,7 +240,7 @@ static int poll_timeout(uint64_t until, uint64_t now)
         return until <= now ? 0 : (int)MIN((until - now) / NSEC_PER_MSEC + 1, UINT64_C(60000));
 }
 
-static void serve(struct process *p)
+static void serve_calls(struct process *p)
 {
         struct pollfd polls[] = {
                 {.fd = REAP_SOCKET_FD, .events = POLLIN}, {.fd = REAP_EVENT_FD, .events = POLLIN}};
@@ -251,13 +251,13 @@ static void serve(struct process *p)
 
                 poll(polls, ARRAY_SIZE(polls), poll_timeout(next, now));
                 end_jobs(p);
-                while ((r = receive(p)) > 0)
+                while ((r = receive_call(p)) > 0)
                         ;
         }
 }
 
 /* What nobody holds up is done in a moment. Nobody hears of it. */
-static void finish(struct process *p)
+static void finish_calls(struct process *p)
 {
         uint64_t now = clock_now_nsec(), until = now + FINISH_NSEC;
         struct pollfd poll_event = {.fd = REAP_EVENT_FD, .events = POLLIN};
@@ -328,8 +328,8 @@ int reap_process(void)
         pthread_attr_setstacksize(&p.attr, STACK_BYTES);
         if (fcntl(REAP_SOCKET_FD, F_SETFD, FD_CLOEXEC) < 0 || open_event_fd() < 0)
                 return EXIT_FAILURE; /* somebody called this by hand */
-        serve(&p);
-        finish(&p);
+        serve_calls(&p);
+        finish_calls(&p);
         /* Not exit(): threads may be about. Of those the kernel waits for the ones that hang. */
         _exit(EXIT_SUCCESS);
 }

@@ -471,7 +471,7 @@ static int msec_until(uint64_t until)
 }
 
 /* While anything gets on. */
-static void finish(struct reaper *r)
+static void finish_running(struct reaper *r)
 {
         uint64_t until = clock_now_nsec() + REAPER_STOP_NSEC;
         struct pollfd p = {.fd = r->epoll_fd, .events = POLLIN};
@@ -505,7 +505,7 @@ void reaper_stop(struct reaper *r)
 
         if (!r)
                 return;
-        finish(r);
+        finish_running(r);
         hangs = !list_is_empty(&r->running);
         r->fd = fd_close(r->fd);
         if (r->pid > 0 && !hangs)
@@ -541,7 +541,7 @@ int reaper_pid(const struct reaper *r)
 }
 
 /* The oldest of what runs is the first of its owner in that list. */
-static void describe(const struct reaper *r, const struct owner *o, struct reaper_owner *ret)
+static void describe_owner(const struct reaper *r, const struct owner *o, struct reaper_owner *ret)
 {
         *ret = (struct reaper_owner){.owner = o->id,
                 .n_waiting = o->n_waiting,
@@ -558,7 +558,7 @@ bool reaper_find_owner(const struct reaper *r, uint64_t owner, struct reaper_own
         const struct owner *o = find_owner(r, owner);
 
         if (o)
-                describe(r, o, ret);
+                describe_owner(r, o, ret);
         return o != NULL;
 }
 
@@ -568,6 +568,6 @@ bool reaper_next_owner(const struct reaper *r, size_t *iter, struct reaper_owner
 
         if (!map_next(&r->owners, iter, &slot))
                 return false;
-        describe(r, (const struct owner *)(uintptr_t)slot.value, ret);
+        describe_owner(r, (const struct owner *)(uintptr_t)slot.value, ret);
         return true;
 }

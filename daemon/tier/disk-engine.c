@@ -119,7 +119,7 @@ static int zero(int fd, uint64_t offset, uint64_t bytes)
         return errno == EOPNOTSUPP ? disk_zero_otherwise(fd, offset, bytes) : -errno;
 }
 
-static int discard(int fd)
+static int discard_contents(int fd)
 {
         return ftruncate(fd, 0) < 0 || fsync(fd) < 0 ? -errno : 0;
 }
@@ -138,7 +138,7 @@ void disk_op_run(int fd, struct disk_op *op)
                 op->result = zero(fd, op->offset, op->bytes);
                 break;
         case DISK_OP_DISCARD:
-                op->result = discard(fd);
+                op->result = discard_contents(fd);
                 break;
         }
 }

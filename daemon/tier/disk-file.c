@@ -31,7 +31,7 @@
 /* ---- sentences ------------------------------------------------------------------------------- */
 
 KVL_PRINTF(3, 4)
-static int say(char why[DISK_WHY_BYTES], int r, const char *format, ...)
+static int say_why(char why[DISK_WHY_BYTES], int r, const char *format, ...)
 {
         va_list args;
 
@@ -43,7 +43,7 @@ static int say(char why[DISK_WHY_BYTES], int r, const char *format, ...)
 
 static int say_errno(char why[DISK_WHY_BYTES], int r, const char *path, const char *what)
 {
-        return say(why, r, "%s %s: %s", what, path, strerror(-r));
+        return say_why(why, r, "%s %s: %s", what, path, strerror(-r));
 }
 
 /* ---- plain I/O before there is an engine ----------------------------------------------------- */
@@ -90,10 +90,10 @@ static int allocate(int fd, const char *path, uint64_t bytes, char why[DISK_WHY_
         if (fallocate(fd, 0, 0, (off_t)bytes) == 0)
                 return 0;
         if (errno == ENOSPC)
-                return say(why, -ENOSPC, "no room for %s: %llu bytes are wanted, %llu are free",
+                return say_why(why, -ENOSPC, "no room for %s: %llu bytes are wanted, %llu are free",
                         path, (unsigned long long)bytes, (unsigned long long)free_bytes(fd));
         if (errno == EOPNOTSUPP)
-                return say(why, -EOPNOTSUPP,
+                return say_why(why, -EOPNOTSUPP,
                         "the file system of %s can't preallocate (fallocate): it needs one that "
                         "can, as ext4, xfs or tmpfs",
                         path);
@@ -118,7 +118,7 @@ static struct disk_super new_super(uint64_t bytes, const struct disk_options *o)
 }
 
 /* What was allocated reads as zeros: the tables are empty. */
-static int fill(int fd, const struct disk_super *super)
+static int fill_file(int fd, const struct disk_super *super)
 {
         uint8_t block[DISK_ALIGN] = {0};
         int r;
@@ -159,7 +159,7 @@ static int check_directory(const char *path, char why[DISK_WHY_BYTES])
         if (!dir)
                 return say_errno(why, -ENOMEM, path, "can't open");
         r = dir_check(dir, DIR_STICKY, 0, what);
-        return r < 0 ? say(why, r, "can't use the directory of %s: %s", path, what) : 0;
+        return r < 0 ? say_why(why, r, "can't use the directory of %s: %s", path, what) : 0;
 }
 
 /* Of a file that is about to hold tenants' bytes: nobody else's, and known by no other name. */
@@ -170,11 +170,12 @@ static int check_file(int fd, const char *path, char why[DISK_WHY_BYTES])
         if (fstat(fd, &st) < 0)
                 return say_errno(why, -errno, path, "can't look at");
         if (!S_ISREG(st.st_mode))
-                return say(why, -EINVAL, "%s is no regular file", path);
+                return say_why(why, -EINVAL, "%s is no regular file", path);
         if (st.st_uid != geteuid())
-                return say(why, -EPERM, "%s is another user's", path);
+                return say_why(why, -EPERM, "%s is another user's", path);
         if (st.st_nlink > 1)
-                return say(why, -EPERM, "%s has a second name (a hard link): remove that", path);
+                return say_why(
+                        why, -EPERM, "%s has a second name (a hard link): remove that", path);
         return fchmod(fd, 0600) < 0 ? say_errno(why, -errno, path, "can't protect") : 0;
 }
 
@@ -207,7 +208,7 @@ static int make_beside(const char *path, const char *beside, const struct disk_s
         if (r < 0)
                 return r;
         FAULT_POINT("disk-before-superblock");
-        r = fill(fd, super);
+        r = fill_file(fd, super);
         FAULT_POINT("disk-after-superblock");
         if (r == 0 && rename(beside, path) < 0)
                 r = -errno;
@@ -217,7 +218,7 @@ static int make_beside(const char *path, const char *beside, const struct disk_s
         return r < 0 ? say_errno(why, r, path, "can't make") : fd_take(&fd);
 }
 
-static int make(
+static int make_file(
         struct disk_file *d, uint64_t bytes, const struct disk_options *o, char why[DISK_WHY_BYTES])
 {
         _cleanup_free_ char *beside = NULL;
@@ -259,19 +260,20 @@ static int judge(const struct disk_file *d, uint64_t bytes, const struct disk_op
         struct stat st;
 
         if (s->magic != DISK_MAGIC)
-                return say(why, -EEXIST, "%s isn't a file of this store: left alone", d->path);
+                return say_why(why, -EEXIST, "%s isn't a file of this store: left alone", d->path);
         if (s->version != DISK_VERSION)
-                return say(why, DISK_NEW, "%s has version %u, not %u: started anew", d->path,
+                return say_why(why, DISK_NEW, "%s has version %u, not %u: started anew", d->path,
                         s->version, DISK_VERSION);
         if (!DISK_IS_WHOLE(s, 0))
-                return say(why, DISK_NEW, "the superblock of %s is damaged: started anew", d->path);
+                return say_why(
+                        why, DISK_NEW, "the superblock of %s is damaged: started anew", d->path);
         if (strcmp(s->device, o->device) != 0)
-                return say(why, -EXDEV, "%s has pages of device %s, not %s: left alone", d->path,
-                        s->device, o->device);
+                return say_why(why, -EXDEV, "%s has pages of device %s, not %s: left alone",
+                        d->path, s->device, o->device);
         if (fstat(d->fd, &st) < 0)
                 return say_errno(why, -errno, d->path, "can't look at");
         if (s->bytes != bytes || (uint64_t)st.st_size < bytes)
-                return say(why, DISK_NEW, "%s has %llu bytes, not %llu: started anew", d->path,
+                return say_why(why, DISK_NEW, "%s has %llu bytes, not %llu: started anew", d->path,
                         (unsigned long long)MIN(s->bytes, (uint64_t)st.st_size),
                         (unsigned long long)bytes);
         return 0;
@@ -286,7 +288,7 @@ static bool super_is_sane(const struct disk_super *s)
 }
 
 /* As judge(). A file without anything was discarded (disk_go_off()). */
-static int look(
+static int look_at_file(
         struct disk_file *d, uint64_t bytes, const struct disk_options *o, char why[DISK_WHY_BYTES])
 {
         struct stat st;
@@ -295,15 +297,15 @@ static int look(
         if (r < 0)
                 return say_errno(why, r, d->path, "can't lock");
         if (fstat(d->fd, &st) == 0 && st.st_size == 0)
-                return say(why, DISK_NEW, "%s was discarded: started anew", d->path);
+                return say_why(why, DISK_NEW, "%s was discarded: started anew", d->path);
         r = read_at(d->fd, &d->super, sizeof(d->super), 0);
         if (r == -ENODATA)
-                return say(why, -EEXIST, "%s isn't a file of this store: left alone", d->path);
+                return say_why(why, -EEXIST, "%s isn't a file of this store: left alone", d->path);
         if (r < 0)
                 return say_errno(why, r, d->path, "can't read");
         r = judge(d, bytes, o, why);
         if (r == 0 && !super_is_sane(&d->super))
-                return say(why, DISK_NEW, "the superblock of %s makes no sense: started anew",
+                return say_why(why, DISK_NEW, "the superblock of %s makes no sense: started anew",
                         d->path);
         return r;
 }
@@ -319,17 +321,17 @@ static int open_file(
         d->fd = open_there(d->path, why);
         if (d->fd == -ENOENT) {
                 d->fd = -1;
-                return make(d, bytes, o, why);
+                return make_file(d, bytes, o, why);
         }
         if (d->fd < 0)
                 return d->fd;
-        r = look(d, bytes, o, why);
+        r = look_at_file(d, bytes, o, why);
         if (r != DISK_NEW)
                 return r;
         /* Its room is needed. */
         if (ftruncate(d->fd, 0) < 0)
                 return say_errno(why, -errno, d->path, "can't truncate");
-        return make(d, bytes, o, why);
+        return make_file(d, bytes, o, why);
 }
 
 /*
@@ -358,7 +360,7 @@ static void set_direct(struct disk_file *d)
                         (void)fcntl(d->fd, F_SETFL, flags);
         }
         if (!d->is_direct)
-                (void)say(d->note, 0,
+                (void)say_why(d->note, 0,
                         "%s is read and written through the page cache: its file system has no "
                         "O_DIRECT",
                         d->path);
@@ -578,7 +580,7 @@ static bool options_are_right(const struct disk_options *o)
 }
 
 /* After the file is open. */
-static int prepare(struct disk_file *d, bool is_new, char why[DISK_WHY_BYTES])
+static int prepare_file(struct disk_file *d, bool is_new, char why[DISK_WHY_BYTES])
 {
         int r;
 
@@ -606,16 +608,16 @@ int disk_open_with(const char *path, uint64_t bytes, const struct disk_options *
         why[0] = '\0';
         bytes = bytes / DISK_ALIGN * DISK_ALIGN;
         if (!options_are_right(options))
-                return say(why, -EINVAL, "wrong options for %s", path);
+                return say_why(why, -EINVAL, "wrong options for %s", path);
         if (new_super(bytes, options).n_chunks == 0)
-                return say(why, -EINVAL, "%llu bytes are too few for %s: there must be a chunk",
+                return say_why(why, -EINVAL, "%llu bytes are too few for %s: there must be a chunk",
                         (unsigned long long)bytes, path);
         r = new_disk(path, options, &d);
         if (r < 0)
                 return say_errno(why, r, path, "can't open");
         r = opened = open_file(d, bytes, options, why);
         if (r >= 0)
-                r = prepare(d, opened == DISK_NEW, why);
+                r = prepare_file(d, opened == DISK_NEW, why);
         if (r == 0) {
                 r = start(d->fd, d->event_fd, d->depth, data, &d->engine);
                 if (r < 0)
@@ -653,7 +655,7 @@ int disk_open(const char *path, uint64_t bytes, const struct disk_options *optio
         int r = disk_open_with(path, bytes, options, start_engine, &choice, ret_disk, why);
 
         if (r < 0 && (r == -ENOSYS || r == -EPERM) && r == choice.uring_result)
-                return say(why, -EOPNOTSUPP, "no io_uring for %s: %s", path, strerror(-r));
+                return say_why(why, -EOPNOTSUPP, "no io_uring for %s: %s", path, strerror(-r));
         if (r >= 0 && choice.uring_result < 0) {
                 size_t len = strlen((*ret_disk)->note);
 

@@ -28,7 +28,7 @@ int disk_may_take(const struct disk_file *d)
 
 /* ---- towards the engine ---------------------------------------------------------------------- */
 
-static void start(struct disk_file *d, struct disk_op *op)
+static void start_op(struct disk_file *d, struct disk_op *op)
 {
         list_remove(&op->link);
         list_append(&d->flight, &op->flight);
@@ -45,7 +45,7 @@ static void start_some(struct disk_file *d)
         while (d->n_flight < d->n_given_max &&
                 ((op = list_first(&d->urgent, struct disk_op, link)) ||
                         (op = list_first(&d->queue, struct disk_op, link))))
-                start(d, op);
+                start_op(d, op);
 }
 
 void disk_op_end(struct disk_file *d, struct disk_op *op, int result)
@@ -175,7 +175,7 @@ static void discard_done(struct disk_file *d, struct disk_op *op)
 }
 
 /* Once nothing is under way that could write to the file. */
-static void discard(struct disk_file *d)
+static void discard_file(struct disk_file *d)
 {
         if (d->discard != DISCARD_NONE || d->n_flight > 0)
                 return;
@@ -184,7 +184,7 @@ static void discard(struct disk_file *d)
         list_init(&d->discard_op.link);
         list_init(&d->discard_op.flight);
         FAULT_POINT("disk-before-discard");
-        start(d, &d->discard_op);
+        start_op(d, &d->discard_op);
 }
 
 static void end_waiting(struct disk_file *d, struct list_link *list, int result)
@@ -204,12 +204,12 @@ static void carry_out_end(struct disk_file *d)
 {
         end_waiting(d, &d->urgent, -ENODEV);
         end_waiting(d, &d->queue, -ENODEV);
-        discard(d);
+        discard_file(d);
 }
 
 /* ---- back ------------------------------------------------------------------------------------ */
 
-static void finish(struct disk_file *d, struct disk_op *op)
+static void finish_op(struct disk_file *d, struct disk_op *op)
 {
         list_remove(&op->link);
         if (op->since_nsec > 0) {
@@ -264,9 +264,9 @@ unsigned disk_reap(struct disk_file *d)
         d->engine->ops->reap(d->engine, &done);
         list_take_all(&d->over, &over);
         list_for_each_safe (op, &done, struct disk_op, link)
-                finish(d, op);
+                finish_op(d, op);
         list_for_each_safe (op, &over, struct disk_op, link)
-                finish(d, op);
+                finish_op(d, op);
         note_late(d);
         n = run_tasks(d) + run_waiters(d);
         if (d->is_off)

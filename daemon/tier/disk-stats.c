@@ -20,7 +20,7 @@ static uint64_t bucket_end(unsigned bucket)
 }
 
 /* The value below which `part` of them lie; 0: there are none. */
-static uint64_t quantile(const uint64_t histogram[DISK_HISTOGRAM], double part)
+static uint64_t latency_quantile(const uint64_t histogram[DISK_HISTOGRAM], double part)
 {
         uint64_t all = 0, seen = 0;
 
@@ -86,8 +86,8 @@ void disk_stats(const struct disk_file *d, struct disk_stats *ret_stats)
         s->index_bytes = d->index_bytes;
         list_for_each (space, &d->spaces, struct disk_space, link)
                 s->n_pages += space->n_pages;
-        s->read_p50_nsec = quantile(d->histograms[0], 0.5);
-        s->read_p99_nsec = quantile(d->histograms[0], 0.99);
-        s->write_p50_nsec = quantile(d->histograms[1], 0.5);
-        s->write_p99_nsec = quantile(d->histograms[1], 0.99);
+        s->read_p50_nsec = latency_quantile(d->histograms[0], 0.5);
+        s->read_p99_nsec = latency_quantile(d->histograms[0], 0.99);
+        s->write_p50_nsec = latency_quantile(d->histograms[1], 0.5);
+        s->write_p99_nsec = latency_quantile(d->histograms[1], 0.99);
 }

@@ -26,7 +26,7 @@ static struct threads *threads_of(struct disk_engine *e)
         return container_of(e, struct threads, engine);
 }
 
-static struct disk_op *take(struct threads *t)
+static struct disk_op *threads_take(struct threads *t)
 {
         struct disk_op *op;
 
@@ -39,7 +39,7 @@ static struct disk_op *take(struct threads *t)
 }
 
 /* Who reaps takes all: for what comes beside others it has been woken. */
-static void finish(struct threads *t, struct disk_op *op)
+static void threads_finish(struct threads *t, struct disk_op *op)
 {
         bool is_first;
 
@@ -51,16 +51,16 @@ static void finish(struct threads *t, struct disk_op *op)
                 disk_ring(t->event_fd);
 }
 
-static void *run(void *data)
+static void *threads_run(void *data)
 {
         struct threads *t = data;
         struct disk_op *op;
 
         pthread_mutex_lock(&t->lock);
-        while ((op = take(t))) {
+        while ((op = threads_take(t))) {
                 pthread_mutex_unlock(&t->lock);
                 disk_op_run(t->fd, op);
-                finish(t, op);
+                threads_finish(t, op);
                 pthread_mutex_lock(&t->lock);
         }
         t->n_running--;
@@ -69,7 +69,7 @@ static void *run(void *data)
         return NULL;
 }
 
-static void submit(struct disk_engine *e, struct disk_op *op)
+static void threads_submit(struct disk_engine *e, struct disk_op *op)
 {
         struct threads *t = threads_of(e);
 
@@ -79,7 +79,7 @@ static void submit(struct disk_engine *e, struct disk_op *op)
         pthread_cond_signal(&t->wake);
 }
 
-static void reap(struct disk_engine *e, struct list_link *ret_done)
+static void threads_reap(struct disk_engine *e, struct list_link *ret_done)
 {
         struct threads *t = threads_of(e);
 
@@ -88,7 +88,7 @@ static void reap(struct disk_engine *e, struct list_link *ret_done)
         pthread_mutex_unlock(&t->lock);
 }
 
-static void destroy(struct threads *t)
+static void threads_free(struct threads *t)
 {
         for (unsigned i = 0; i < t->n_threads; i++)
                 pthread_join(t->threads[i], NULL);
@@ -115,13 +115,13 @@ static bool close_threads(struct disk_engine *e, unsigned msec)
                 pthread_detach(t->threads[i]);
         pthread_mutex_unlock(&t->lock);
         if (is_over)
-                destroy(t);
+                threads_free(t);
         return is_over;
 }
 
-static const struct disk_engine_ops ops = {"threads", submit, reap, close_threads};
+static const struct disk_engine_ops ops = {"threads", threads_submit, threads_reap, close_threads};
 
-static void init(struct threads *t, int fd, int event_fd)
+static void threads_init(struct threads *t, int fd, int event_fd)
 {
         pthread_condattr_t attr;
 
@@ -141,7 +141,7 @@ static int start_one(struct threads *t)
         int r;
 
         pthread_mutex_lock(&t->lock);
-        r = disk_thread_start(run, t, &t->threads[t->n_threads]);
+        r = disk_thread_start(threads_run, t, &t->threads[t->n_threads]);
         if (r == 0) {
                 t->n_threads++;
                 t->n_running++;
@@ -158,7 +158,7 @@ int disk_threads_start(
 
         if (!t)
                 return -ENOMEM;
-        init(t, fd, event_fd);
+        threads_init(t, fd, event_fd);
         for (unsigned i = 0; i < DISK_THREADS && r == 0; i++)
                 r = start_one(t);
         if (r < 0) {

@@ -1,6 +1,6 @@
 /*
  * The engine over io_uring: one thread has the ring. It sleeps in the kernel until an operation is
- * done or submit() rings, for which a read of `wake_fd` is always under way.
+ * done or uring_submit() rings, for which a read of `wake_fd` is always under way.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +57,7 @@ static void listen_for_wake(struct uring *u)
 }
 
 /* Who reaps takes all: for what comes beside others it has been woken. */
-static void finish(struct uring *u, struct disk_op *op)
+static void uring_finish(struct uring *u, struct disk_op *op)
 {
         bool is_first;
 
@@ -69,13 +69,13 @@ static void finish(struct uring *u, struct disk_op *op)
                 disk_ring(u->event_fd);
 }
 
-static void start(struct uring *u, struct disk_op *op)
+static void uring_start(struct uring *u, struct disk_op *op)
 {
         struct io_uring_sqe *sqe;
 
         if (op->kind == DISK_OP_DISCARD) { /* the last of all: nothing is held up */
                 disk_op_run(u->fd, op);
-                finish(u, op);
+                uring_finish(u, op);
                 return;
         }
         sqe = next_sqe(u);
@@ -105,7 +105,7 @@ static void complete(struct uring *u, struct disk_op *op, int r)
                 op->result =
                         r == -EOPNOTSUPP ? disk_zero_otherwise(u->fd, op->offset, op->bytes) : r;
         if (is_over)
-                finish(u, op);
+                uring_finish(u, op);
         else
                 list_append(&u->mine, &op->link);
 }
@@ -142,7 +142,7 @@ static bool take_new(struct uring *u)
         return !u->is_ending || u->is_listening || u->n_flight > 0 || !list_is_empty(&u->mine);
 }
 
-static void *run(void *data)
+static void *uring_run(void *data)
 {
         /* For the kernel to have memory again, or completions to be taken. Not tuned. */
         const struct timespec pause = {0, (long)NSEC_PER_MSEC};
@@ -157,7 +157,7 @@ static void *run(void *data)
                 while (u->n_flight < u->depth &&
                         (op = list_first(&u->mine, struct disk_op, link))) {
                         list_remove(&op->link);
-                        start(u, op);
+                        uring_start(u, op);
                 }
                 /* What is left in the ring goes with the next call. */
                 r = io_uring_submit_and_wait(&u->ring, 1);
@@ -172,7 +172,7 @@ static void *run(void *data)
         return NULL;
 }
 
-static void submit(struct disk_engine *e, struct disk_op *op)
+static void uring_submit(struct disk_engine *e, struct disk_op *op)
 {
         struct uring *u = uring_of(e);
         bool is_first;
@@ -185,7 +185,7 @@ static void submit(struct disk_engine *e, struct disk_op *op)
                 disk_ring(u->wake_fd);
 }
 
-static void reap(struct disk_engine *e, struct list_link *ret_done)
+static void uring_reap(struct disk_engine *e, struct list_link *ret_done)
 {
         struct uring *u = uring_of(e);
 
@@ -194,7 +194,7 @@ static void reap(struct disk_engine *e, struct list_link *ret_done)
         pthread_mutex_unlock(&u->lock);
 }
 
-static void destroy(struct uring *u)
+static void uring_free(struct uring *u)
 {
         io_uring_queue_exit(&u->ring);
         pthread_mutex_destroy(&u->lock);
@@ -219,16 +219,16 @@ static bool close_uring(struct disk_engine *e, unsigned msec)
         pthread_mutex_unlock(&u->lock);
         if (is_over) {
                 pthread_join(u->thread, NULL);
-                destroy(u);
+                uring_free(u);
         } else {
                 pthread_detach(u->thread);
         }
         return is_over;
 }
 
-static const struct disk_engine_ops ops = {"io_uring", submit, reap, close_uring};
+static const struct disk_engine_ops ops = {"io_uring", uring_submit, uring_reap, close_uring};
 
-static void init(struct uring *u, int fd, int event_fd, unsigned depth)
+static void uring_init(struct uring *u, int fd, int event_fd, unsigned depth)
 {
         pthread_condattr_t attr;
 
@@ -260,10 +260,10 @@ int disk_uring_start(
                 free(u);
                 return r;
         }
-        init(u, fd, event_fd, depth);
-        r = u->wake_fd < 0 ? -errno : disk_thread_start(run, u, &u->thread);
+        uring_init(u, fd, event_fd, depth);
+        r = u->wake_fd < 0 ? -errno : disk_thread_start(uring_run, u, &u->thread);
         if (r < 0) {
-                destroy(u);
+                uring_free(u);
                 return r;
         }
         *ret_engine = &u->engine;

@@ -214,7 +214,7 @@ static int page_down(struct task *t, struct move_page *page, const struct move_p
 }
 
 /* Nobody takes it for a page. */
-static void wipe(const struct move *move, const struct move_plane *planes)
+static void wipe_pages(const struct move *move, const struct move_plane *planes)
 {
         FAULT_POINT("mover-before-wipe");
         for (size_t i = 0; i < move->n_planes; i++)
@@ -230,12 +230,12 @@ static int page_up(struct task *t, const struct move_page *page, const struct mo
         if (r == 0 && sum_end(&sum) != page->sum)
                 r = -EBADMSG;
         if (r == -EBADMSG)
-                wipe(&t->move, planes);
+                wipe_pages(&t->move, planes);
         return r;
 }
 
 /* In a thread, without the lock. */
-static void run(struct task *t)
+static void run_move(struct task *t)
 {
         struct move *move = &t->move;
 
@@ -260,7 +260,7 @@ static struct task *next_task(struct mover *m)
 }
 
 /* Not locked: who is woken wants the lock. */
-static void ring(struct mover *m)
+static void ring_owner(struct mover *m)
 {
         const uint64_t one = 1;
 
@@ -268,7 +268,7 @@ static void ring(struct mover *m)
                 assert(errno == EAGAIN); /* readable as it is */
 }
 
-/* Locked. True: ring() is to be called, for what somebody waits for, before the threads have
+/* Locked. True: ring_owner() is to be called, for what somebody waits for, before the threads have
  * nothing to do, and for the last. */
 static bool set_done(struct mover *m, struct task *t)
 {
@@ -284,7 +284,7 @@ static bool set_done(struct mover *m, struct task *t)
 }
 
 /* In a thread, without the lock. */
-static void finish(struct mover *m, struct task *t)
+static void finish_move(struct mover *m, struct task *t)
 {
         bool is_to_ring;
 
@@ -294,7 +294,7 @@ static void finish(struct mover *m, struct task *t)
         pthread_mutex_unlock(&m->lock);
         FAULT_POINT("mover-after-done");
         if (is_to_ring)
-                ring(m);
+                ring_owner(m);
 }
 
 static void *thread_main(void *data)
@@ -313,8 +313,8 @@ static void *thread_main(void *data)
                 list_remove(&t->link);
                 t->state = TASK_RUNNING;
                 pthread_mutex_unlock(&m->lock);
-                run(t);
-                finish(m, t);
+                run_move(t);
+                finish_move(m, t);
                 pthread_mutex_lock(&m->lock);
         }
         pthread_mutex_unlock(&m->lock);
@@ -457,7 +457,7 @@ void mover_cancel(struct mover *m, struct move *move)
                 atomic_store_explicit(&t->is_cancelled, true, memory_order_relaxed);
         pthread_mutex_unlock(&m->lock);
         if (is_to_ring)
-                ring(m);
+                ring_owner(m);
 }
 
 void mover_hurry(struct mover *m, struct move *move)
