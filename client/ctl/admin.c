@@ -25,7 +25,7 @@ struct admin {
         struct arena arena; /* the last reply */
 };
 
-static uint64_t deadline(void)
+static uint64_t answer_deadline(void)
 {
         return clock_now_nsec() + ADMIN_TIMEOUT_SEC * NSEC_PER_SEC;
 }
@@ -196,7 +196,7 @@ static int take_reply(
 static bool try_next(struct admin *a, int *ret)
 {
         struct conn *conn;
-        int r = conn_open(a->path, deadline(), &conn);
+        int r = conn_open(a->path, answer_deadline(), &conn);
 
         if (r == -ENOENT || r == -ECONNREFUSED || r == -ETIMEDOUT)
                 return false;
@@ -206,7 +206,7 @@ static bool try_next(struct admin *a, int *ret)
         }
         conn_close(a->conn);
         a->conn = conn;
-        r = hello(a, deadline());
+        r = hello(a, answer_deadline());
         if (r == -ECONNRESET) /* it was on its way out itself */
                 return false;
         *ret = check_hello(a, r);
@@ -218,7 +218,7 @@ int admin_follow(struct admin *a, uint16_t type, const ProtobufCMessage *request
 {
         uint64_t epoch = a->welcome.boot_epoch;
         const ProtobufCMessage *reply = NULL;
-        int r = conn_request(a->conn, type, request, &a->arena, deadline(), &reply);
+        int r = conn_request(a->conn, type, request, &a->arena, answer_deadline(), &reply);
 
         *ret_reply = NULL;
         if (r == -ECONNRESET) {
@@ -245,7 +245,7 @@ int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, u
 {
         const char *look_with = verb_to_look_with(type);
         const ProtobufCMessage *reply = NULL;
-        int back, r = conn_request(a->conn, type, request, &a->arena, deadline(), &reply);
+        int back, r = conn_request(a->conn, type, request, &a->arena, answer_deadline(), &reply);
 
         if (r == -ECONNRESET && look_with)
                 return fail_unknown(look_with);
@@ -254,7 +254,7 @@ int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, u
                 back = come_back(a, clock_now_nsec() + COME_BACK_SEC * NSEC_PER_SEC);
                 if (back != CTL_OK)
                         return back;
-                r = conn_request(a->conn, type, request, &a->arena, deadline(), &reply);
+                r = conn_request(a->conn, type, request, &a->arena, answer_deadline(), &reply);
         }
         if (!reply)
                 return fail_unanswered(a, r);
@@ -346,7 +346,7 @@ int admin_open(const char *path, struct admin **ret_admin)
 {
         struct conn *conn;
         struct admin *a;
-        int r = conn_open(path, deadline(), &conn);
+        int r = conn_open(path, answer_deadline(), &conn);
 
         if (r < 0)
                 return fail_connect(path, r);
@@ -355,7 +355,7 @@ int admin_open(const char *path, struct admin **ret_admin)
         a->conn = conn;
         if (arena_init(&a->arena, ARENA_BUDGET_BYTES) < 0)
                 need(NULL);
-        r = check_hello(a, hello(a, deadline()));
+        r = check_hello(a, hello(a, answer_deadline()));
         if (r != CTL_OK)
                 admin_close(a);
         else

@@ -16,7 +16,7 @@
 
 #define CONNECT_SEC 5 /* not tuned: the listener's queue is full for as long */
 
-static char *copy(const char *text)
+static char *copy_text(const char *text)
 {
         return need(strdup(text));
 }
@@ -55,10 +55,10 @@ static int ask_status(struct doctor *d, struct admin *admin)
         to->kept_max = s->kept_max;
         to->kept_needed = (uint32_t)MIN(s->kept_needed, (uint64_t)UINT32_MAX);
         to->draining = s->draining;
-        to->version = copy(s->daemon_version);
-        to->segments = copy(s->segments);
-        to->config_file = copy(s->config_file);
-        to->state_dir = copy(s->state_dir);
+        to->version = copy_text(s->daemon_version);
+        to->segments = copy_text(s->segments);
+        to->config_file = copy_text(s->config_file);
+        to->state_dir = copy_text(s->state_dir);
         return CTL_OK;
 }
 
@@ -79,10 +79,10 @@ static int ask_devices(struct doctor_daemon *to, struct admin *admin)
                 for (size_t i = 0; i < m->n_devices; i++) {
                         const Kvlease__V1__AdminDevice *row = m->devices[i];
 
-                        to->devices[to->n_devices++] =
-                                (struct doctor_device){copy(row->name), copy(row->tier),
-                                        copy(row->backend), copy(row->transport), copy(row->state),
-                                        copy(row->why), row->budget_bytes, row->charged_bytes};
+                        to->devices[to->n_devices++] = (struct doctor_device){copy_text(row->name),
+                                copy_text(row->tier), copy_text(row->backend),
+                                copy_text(row->transport), copy_text(row->state),
+                                copy_text(row->why), row->budget_bytes, row->charged_bytes};
                 }
                 if (m->next <= request.after)
                         break; /* the last, or one that goes in circles */
@@ -108,9 +108,9 @@ static int ask_tenants(struct doctor_daemon *to, struct admin *admin)
                 for (size_t i = 0; i < m->n_tenants; i++) {
                         const Kvlease__V1__AdminTenant *row = m->tenants[i];
 
-                        to->tenants[to->n_tenants++] =
-                                (struct doctor_tenant){copy(row->name), copy(row->socket_path),
-                                        copy(row->uids), copy(row->gids), copy(row->group)};
+                        to->tenants[to->n_tenants++] = (struct doctor_tenant){copy_text(row->name),
+                                copy_text(row->socket_path), copy_text(row->uids),
+                                copy_text(row->gids), copy_text(row->group)};
                 }
                 if (m->next <= request.after)
                         break;
@@ -158,7 +158,7 @@ void doctor_ask_daemon(struct doctor *d)
 
         if (r < 0) {
                 d->daemon.state = judge_connect(r);
-                d->daemon.why = copy(error_get());
+                d->daemon.why = copy_text(error_get());
                 return;
         }
         conn_close(conn);

@@ -176,7 +176,7 @@ static void give_up(struct doctor_driver *ret, const char *why)
 }
 
 /* Never returns. Nothing of the parent's output may come out a second time. */
-static void answer(int fd)
+static void answer_and_exit(int fd)
 {
         static struct doctor_driver d;
         const char *at = (const char *)&d;
@@ -244,7 +244,7 @@ void driver_ask(struct doctor_driver *ret, unsigned timeout_msec)
         }
         pid = fork();
         if (pid == 0)
-                answer(fds[1]);
+                answer_and_exit(fds[1]);
         close(fds[1]);
         len = pid < 0 ? 0 : read_answer(fds[0], timeout_msec, ret, &is_over);
         close(fds[0]);

@@ -76,7 +76,7 @@ void lines_read_option(struct doctor_lines *l, const char *option)
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-static char *trim(char *text)
+static char *trim_end(char *text)
 {
         char *end = text + strlen(text);
 
@@ -88,7 +88,7 @@ static char *trim(char *text)
 }
 
 /* systemd: "an empty assignment resets the list". */
-static void forget(struct doctor_lines *l, const char *section, const char *key)
+static void forget_assignments(struct doctor_lines *l, const char *section, const char *key)
 {
         size_t kept = 0;
 
@@ -105,7 +105,7 @@ static void forget(struct doctor_lines *l, const char *section, const char *key)
 
 static void take_unit_line(struct doctor_lines *l, char *line, char section[64])
 {
-        char *text = trim(line), *value, *end = strchr(text, ']');
+        char *text = trim_end(line), *value, *end = strchr(text, ']');
 
         if (*text == '[' && end) {
                 *end = '\0';
@@ -116,12 +116,12 @@ static void take_unit_line(struct doctor_lines *l, char *line, char section[64])
         if (*text == '#' || *text == ';' || !value)
                 return;
         *value++ = '\0';
-        text = trim(text);
-        value = trim(value);
+        text = trim_end(text);
+        value = trim_end(value);
         if (*value)
                 lines_add(l, section, "", text, value);
         else
-                forget(l, section, text);
+                forget_assignments(l, section, text);
 }
 
 void lines_read_unit(struct doctor_lines *l, const char *text)

@@ -106,7 +106,7 @@ bool doctor_run(struct doctor *d, const char *name)
         return false;
 }
 
-static unsigned count(const struct doctor *d, enum doctor_state state)
+static unsigned count_findings(const struct doctor *d, enum doctor_state state)
 {
         unsigned n = 0;
 
@@ -134,9 +134,10 @@ static void print_json(const struct doctor *d)
                                 state_keys[f->state], "found", show_json_text(f->found), "why",
                                 f->why, "remedy", text_or_null(f->remedy))));
         }
-        show_json(json_pack("{s:i, s:i, s:i, s:i, s:o}", "errors", count(d, DOCTOR_ERROR),
-                "warnings", count(d, DOCTOR_WARNING), "not_checked", count(d, DOCTOR_UNCHECKED),
-                "ok", count(d, DOCTOR_OK), "findings", list));
+        show_json(json_pack("{s:i, s:i, s:i, s:i, s:o}", "errors", count_findings(d, DOCTOR_ERROR),
+                "warnings", count_findings(d, DOCTOR_WARNING), "not_checked",
+                count_findings(d, DOCTOR_UNCHECKED), "ok", count_findings(d, DOCTOR_OK), "findings",
+                list));
 }
 
 /* Broken at the terminal's width; elsewhere a line each. */
@@ -171,8 +172,9 @@ static void print_text(const struct doctor *d, bool all)
         if (all)
                 print_state(d, DOCTOR_OK);
         printf("%serrors: %u, warnings: %u, not checked: %u, ok: %u%s\n",
-                d->n_findings > 0 ? "\n" : "", count(d, DOCTOR_ERROR), count(d, DOCTOR_WARNING),
-                count(d, DOCTOR_UNCHECKED), count(d, DOCTOR_OK), all ? "" : " (--all shows these)");
+                d->n_findings > 0 ? "\n" : "", count_findings(d, DOCTOR_ERROR),
+                count_findings(d, DOCTOR_WARNING), count_findings(d, DOCTOR_UNCHECKED),
+                count_findings(d, DOCTOR_OK), all ? "" : " (--all shows these)");
 }
 
 int verb_doctor(const struct ctl *ctl)
@@ -191,7 +193,9 @@ int verb_doctor(const struct ctl *ctl)
                 print_json(d);
         else
                 print_text(d, ctl->options[CTL_OPTION_ALL]);
-        code = count(d, DOCTOR_ERROR) ? CTL_ERROR : count(d, DOCTOR_WARNING) ? CTL_WARNING : CTL_OK;
+        code = count_findings(d, DOCTOR_ERROR)     ? CTL_ERROR
+               : count_findings(d, DOCTOR_WARNING) ? CTL_WARNING
+                                                   : CTL_OK;
         doctor_deinit(d);
         free(d);
         return code;

@@ -43,7 +43,7 @@ static char *socket_path(const struct ctl *ctl)
         return socket_in(dir ? dir : DEFAULT_DIR);
 }
 
-static int run(struct ctl *ctl)
+static int run_command(struct ctl *ctl)
 {
         int r;
 
@@ -105,7 +105,7 @@ int main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         r = options_parse(argc, argv, &ctl);
         if (r == CTL_OK)
-                r = run(&ctl);
+                r = run_command(&ctl);
         admin_close(ctl.admin);
         free(ctl.socket_path);
         return finish_output(r);

@@ -97,7 +97,7 @@ static int take_word(struct ctl *ret, int c, const char *arg)
 }
 
 /* Options stand anywhere before a "--", whatever POSIXLY_CORRECT says. */
-static int split(int argc, char **argv, struct ctl *ret)
+static int split_words(int argc, char **argv, struct ctl *ret)
 {
         struct option longs[CTL_N_OPTIONS + 1] = {0};
         int c, r = CTL_OK;
@@ -135,7 +135,7 @@ static int check_against_verb(const struct ctl *c)
 int options_parse(int argc, char **argv, struct ctl *ret)
 {
         unsigned n_taken;
-        int r = split(argc, argv, ret);
+        int r = split_words(argc, argv, ret);
 
         if (r != CTL_OK)
                 return r;

@@ -11,7 +11,7 @@
 
 /* Epoch and time of all samples of the look; the daemon that answers is one throughout, or the next
  * look sees another epoch. */
-static void begin(struct top_look *look, uint64_t epoch)
+static void begin_samples(struct top_look *look, uint64_t epoch)
 {
         uint64_t now_nsec = clock_now_nsec();
 
@@ -59,7 +59,7 @@ static int ask_status(struct admin *admin, struct top_look *look)
         r = admin_call(admin, MSG_ADMIN_STATUS, &status.base, &m);
         if (r != CTL_OK)
                 return r;
-        begin(look, ((const Kvlease__V1__AdminStatusReply *)m)->boot_epoch);
+        begin_samples(look, ((const Kvlease__V1__AdminStatusReply *)m)->boot_epoch);
         take_status((const Kvlease__V1__AdminStatusReply *)m, &look->daemon);
         top_read_totals((const Kvlease__V1__AdminStatusReply *)m, n_leases, &look->totals);
         return CTL_OK;

@@ -144,7 +144,7 @@ static bool scroll(struct top_ui *ui, int key, size_t page)
         }
 }
 
-static enum top_effect choose(struct top_ui *ui, int key)
+static enum top_effect choose_by_key(struct top_ui *ui, int key)
 {
         switch (key) {
         case 't':
@@ -203,5 +203,5 @@ enum top_effect top_ui_key(struct top_ui *ui, int key, size_t page)
                 if (key == 'h' || key == '?' || key == TOP_KEY_ESCAPE)
                         return TOP_DRAW;
         }
-        return scroll(ui, key, page) ? TOP_DRAW : choose(ui, key);
+        return scroll(ui, key, page) ? TOP_DRAW : choose_by_key(ui, key);
 }

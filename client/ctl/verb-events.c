@@ -83,7 +83,7 @@ int check_events(const struct ctl *ctl)
         return CTL_OK;
 }
 
-static void prepare(const struct ctl *ctl, struct events *ev)
+static void prepare_request(const struct ctl *ctl, struct events *ev)
 {
         const char *tenant = ctl->options[CTL_OPTION_TENANT];
         const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
@@ -223,7 +223,7 @@ static void print_lost(const struct ctl *ctl, uint64_t n)
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 /* Each line at once, in one write: what is cut off goes as a whole. */
-static void show(struct events *ev, const Kvlease__V1__AdminEventsReply *reply)
+static void show_events(struct events *ev, const Kvlease__V1__AdminEventsReply *reply)
 {
         if (reply->lost > 0 && (ev->request.after > 0 || ev->request.since_msec == 0))
                 print_lost(ev->ctl, reply->lost);
@@ -251,7 +251,7 @@ static int show_past(struct events *ev)
                 if (r != CTL_OK)
                         return r;
                 reply = (const Kvlease__V1__AdminEventsReply *)m;
-                show(ev, reply);
+                show_events(ev, reply);
         } while (reply->more && ev->left > 0);
         return CTL_OK;
 }
@@ -292,7 +292,7 @@ static int follow(struct events *ev)
                 if (r != CTL_OK)
                         return r;
                 if (m)
-                        show(ev, (const Kvlease__V1__AdminEventsReply *)m);
+                        show_events(ev, (const Kvlease__V1__AdminEventsReply *)m);
                 else if (admin_boot_epoch(ev->ctl->admin) != epoch)
                         ev->request.after = 0;
                 epoch = admin_boot_epoch(ev->ctl->admin);
@@ -318,7 +318,7 @@ int verb_events(const struct ctl *ctl)
 
         if (r != CTL_OK)
                 return r;
-        prepare(ctl, &ev);
+        prepare_request(ctl, &ev);
         if (follows) {
                 signal(SIGINT, on_interrupt);
                 signal(SIGTERM, on_interrupt);

@@ -169,7 +169,7 @@ static int greet_next(const struct ctl *ctl, uint64_t begin_nsec)
 
 /* The next daemon answers at the same socket, which is kept; or at one that it makes. Not by its
  * process that this one is known to have ended, which may be of another pid namespace. */
-static int restart(const struct ctl *ctl)
+static int restart_daemon(const struct ctl *ctl)
 {
         const Kvlease__V1__AdminRestartReply *m;
         const char *timeout = ctl->options[CTL_OPTION_TIMEOUT];
@@ -224,5 +224,5 @@ int verb_restart(const struct ctl *ctl)
                 return fail(CTL_LOSS,
                         "not restarted, for what would be lost: --force does it all the same");
         }
-        return restart(ctl);
+        return restart_daemon(ctl);
 }

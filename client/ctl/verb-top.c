@@ -61,7 +61,7 @@ static int check_column(const struct top_view *v, const char *name)
 }
 
 /* What the options choose to begin with. */
-static int choose(const struct ctl *ctl, struct top_ui *ret_ui)
+static int choose_by_options(const struct ctl *ctl, struct top_ui *ret_ui)
 {
         const char *view = ctl->options[CTL_OPTION_VIEW], *sort = ctl->options[CTL_OPTION_SORT];
         const char *interval = ctl->options[CTL_OPTION_INTERVAL];
@@ -98,7 +98,7 @@ int check_top(const struct ctl *ctl)
         const char *count = ctl->options[CTL_OPTION_COUNT];
         struct top_ui ui;
         uint64_t n;
-        int r = choose(ctl, &ui);
+        int r = choose_by_options(ctl, &ui);
 
         if (r != CTL_OK)
                 return r;
@@ -269,7 +269,7 @@ struct session {
         char *trouble; /* owned: why the last answer was none; NULL: it was one */
 };
 
-static void ask(struct session *s)
+static void ask_daemon(struct session *s)
 {
         s->is_asking = true;
         s->must_ask = false;
@@ -358,14 +358,14 @@ static int time_left(const struct session *s)
         return s->next_nsec > now ? (int)((s->next_nsec - now) / NSEC_PER_MSEC) + 1 : 0;
 }
 
-static void turn(struct session *s)
+static void take_turn(struct session *s)
 {
         struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {s->signals, POLLIN, 0},
                 {top_watch_fd(s->watch), POLLIN, 0}};
         int timeout = time_left(s);
 
         if (timeout == 0) {
-                ask(s);
+                ask_daemon(s);
                 timeout = 500;
         }
         draw(s);
@@ -409,7 +409,7 @@ static int run_screen(const struct ctl *ctl, struct top_ui *ui, struct top_look 
         if (r == CTL_OK) {
                 r = top_screen_open();
                 while (r == CTL_OK && !s.is_over)
-                        turn(&s);
+                        take_turn(&s);
                 top_screen_close();
                 top_watch_stop(s.watch);
         }
@@ -436,7 +436,7 @@ int verb_top(const struct ctl *ctl)
         struct top_look shown = {0}, look;
         struct admin *admin = NULL;
         struct top_ui ui;
-        int r = choose(ctl, &ui);
+        int r = choose_by_options(ctl, &ui);
 
         if (r == CTL_OK)
                 r = admin_open(ctl->socket_path, &admin);

@@ -86,7 +86,7 @@ static void name_what(const struct ctl *ctl, Kvlease__V1__AdminWarmRequest *m, u
         m->all = ctl->options[CTL_OPTION_ALL] != NULL;
 }
 
-static int ask(
+static int ask_warm(
         const struct ctl *ctl, Kvlease__V1__AdminWarmRequest *m, Kvlease__V1__AdminWarmReply *ret)
 {
         const ProtobufCMessage *reply;
@@ -100,7 +100,7 @@ static int ask(
         return r;
 }
 
-static int begin(const struct ctl *ctl, Kvlease__V1__AdminWarmReply *ret)
+static int begin_warm(const struct ctl *ctl, Kvlease__V1__AdminWarmReply *ret)
 {
         Kvlease__V1__AdminWarmRequest m = KVLEASE__V1__ADMIN_WARM_REQUEST__INIT;
         uint8_t keys[WARM_MAX_KEYS * KVL_KEY_BYTES], id[KVL_SESSION_ID_MAX];
@@ -112,11 +112,12 @@ static int begin(const struct ctl *ctl, Kvlease__V1__AdminWarmReply *ret)
                 m.action = KVLEASE__V1__ADMIN_WARM_REQUEST__ACTION__STATUS;
         else
                 name_what(ctl, &m, keys, id, &tag);
-        return ask(ctl, &m, ret);
+        return ask_warm(ctl, &m, ret);
 }
 
 /* Until it has ended, or the time is up. */
-static int wait(const struct ctl *ctl, uint64_t timeout_nsec, Kvlease__V1__AdminWarmReply *ret)
+static int wait_for_warm(
+        const struct ctl *ctl, uint64_t timeout_nsec, Kvlease__V1__AdminWarmReply *ret)
 {
         uint64_t end_nsec = clock_now_nsec() + timeout_nsec;
         bool shows = isatty(STDERR_FILENO);
@@ -131,14 +132,14 @@ static int wait(const struct ctl *ctl, uint64_t timeout_nsec, Kvlease__V1__Admin
                 clock_nanosleep(
                         CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = (long)POLL_NSEC}, NULL);
                 m.action = KVLEASE__V1__ADMIN_WARM_REQUEST__ACTION__STATUS;
-                r = ask(ctl, &m, ret);
+                r = ask_warm(ctl, &m, ret);
         }
         if (shows)
                 fputs("\r\033[K", stderr);
         return r;
 }
 
-static void report(const struct ctl *ctl, const Kvlease__V1__AdminWarmReply *m)
+static void report_warm(const struct ctl *ctl, const Kvlease__V1__AdminWarmReply *m)
 {
         if (ctl->format.json) {
                 show_json(json_pack("{s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:I}", "tenant",
@@ -161,17 +162,17 @@ int verb_warm(const struct ctl *ctl)
         const char *timeout = ctl->options[CTL_OPTION_TIMEOUT];
         Kvlease__V1__AdminWarmReply m;
         uint64_t timeout_nsec = 0;
-        int r = begin(ctl, &m);
+        int r = begin_warm(ctl, &m);
 
         if (r != CTL_OK)
                 return r;
         if (!timeout)
                 timeout = DEFAULT_TIMEOUT;
         if (names_something(ctl) && parse_duration(timeout, &timeout_nsec) == 0)
-                r = wait(ctl, timeout_nsec, &m);
+                r = wait_for_warm(ctl, timeout_nsec, &m);
         if (r != CTL_OK)
                 return r;
-        report(ctl, &m);
+        report_warm(ctl, &m);
         if (!m.running || !names_something(ctl))
                 return CTL_OK;
         fflush(stdout);

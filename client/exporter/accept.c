@@ -12,7 +12,7 @@ struct span {
         size_t len;
 };
 
-static struct span trim(struct span s)
+static struct span trim_span(struct span s)
 {
         while (s.len > 0 && isspace((unsigned char)s.at[0])) {
                 s.at++;
@@ -24,7 +24,7 @@ static struct span trim(struct span s)
 }
 
 /* Cuts the piece up to `end` from the front of *rest. */
-static struct span cut(struct span *rest, char end)
+static struct span cut_piece(struct span *rest, char end)
 {
         const char *at = memchr(rest->at, end, rest->len);
         struct span piece = {rest->at, at ? (size_t)(at - rest->at) : rest->len};
@@ -32,7 +32,7 @@ static struct span cut(struct span *rest, char end)
 
         rest->at += gone;
         rest->len -= gone;
-        return trim(piece);
+        return trim_span(piece);
 }
 
 static bool is(struct span s, const char *word)
@@ -66,12 +66,12 @@ struct range {
 
 static struct range parse_range(struct span s)
 {
-        struct range r = {.type = cut(&s, ';'), .weight = WEIGHT_MAX};
+        struct range r = {.type = cut_piece(&s, ';'), .weight = WEIGHT_MAX};
 
         while (s.len > 0) {
-                struct span value = cut(&s, ';'), name = cut(&value, '=');
+                struct span value = cut_piece(&s, ';'), name = cut_piece(&value, '=');
 
-                value = trim(value);
+                value = trim_span(value);
                 if (is(name, "q"))
                         r.weight = parse_weight(value);
                 else if (is(name, "version"))
@@ -88,7 +88,7 @@ enum text_format accept_choose(const char *header)
         struct span rest = {header ? header : "", header ? strlen(header) : 0};
 
         while (rest.len > 0) {
-                struct range r = parse_range(cut(&rest, ','));
+                struct range r = parse_range(cut_piece(&rest, ','));
 
                 if (is(r.type, "application/openmetrics-text") && !r.other_version)
                         open = MAX(open, r.weight);

@@ -45,7 +45,7 @@ static uint64_t row_key(const struct limit *l, const void *row)
         return key == MAP_KEY_NONE ? 0 : key;
 }
 
-static struct entry *find(const struct limit *l, uint64_t key)
+static struct entry *find_entry(const struct limit *l, uint64_t key)
 {
         uint64_t *at = map_find(&l->index, key);
 
@@ -53,7 +53,7 @@ static struct entry *find(const struct limit *l, uint64_t key)
 }
 
 /* NULL: no memory. */
-static struct entry *add(struct limit *l, uint64_t key)
+static struct entry *add_entry(struct limit *l, uint64_t key)
 {
         bool named = l->n_named < l->max;
         size_t n = named ? 0 : l->table->n_metrics;
@@ -114,7 +114,7 @@ static void meet(struct limit *l, const void *const *rows, size_t n)
         l->round++;
         l->n_rows = n;
         for (size_t i = 0; i < n; i++) {
-                struct entry *e = find(l, row_key(l, rows[i]));
+                struct entry *e = find_entry(l, row_key(l, rows[i]));
 
                 if (e)
                         e->round = l->round;
@@ -130,10 +130,10 @@ int limit_rows(struct limit *l, const void **rows, size_t n, size_t *ret_n_named
         begin_sums(l);
         for (size_t i = 0; i < n; i++) {
                 uint64_t key = row_key(l, rows[i]);
-                struct entry *e = find(l, key);
+                struct entry *e = find_entry(l, key);
 
                 if (!e)
-                        e = add(l, key);
+                        e = add_entry(l, key);
                 if (!e)
                         return -ENOMEM;
                 if (e->named)

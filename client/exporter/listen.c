@@ -50,7 +50,7 @@ static int listen_unix(const char *path, char ret_name[LISTEN_NAME_MAX])
 /* ---- TCP ------------------------------------------------------------------------------------- */
 
 /* Splits "[::1]:80" into its own buffers. */
-static int split(const char *where, char host[128], const char **ret_port)
+static int split_address(const char *where, char host[128], const char **ret_port)
 {
         const char *colon = strrchr(where, ':'), *from = where;
         size_t len = colon ? (size_t)(colon - where) : 0;
@@ -113,7 +113,7 @@ static int listen_tcp(const char *where, char ret_name[LISTEN_NAME_MAX])
         struct addrinfo *found;
         char host[128];
         const char *port;
-        int fd = -EINVAL, r = split(where, host, &port);
+        int fd = -EINVAL, r = split_address(where, host, &port);
 
         if (r < 0)
                 return r;

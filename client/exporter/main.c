@@ -11,7 +11,7 @@
 #include "client/exporter/scrape.h"
 #include "client/exporter/serve.h"
 
-static int fail(const char *what, int r)
+static int say_failure(const char *what, int r)
 {
         fprintf(stderr, "kvlease-exporter: %s: %s\n", what, strerror(-r));
         return 1;
@@ -27,7 +27,7 @@ static void block_signals(sigset_t *ret_stop)
         signal(SIGPIPE, SIG_IGN);
 }
 
-static int run(const struct options *o)
+static int run_exporter(const struct options *o)
 {
         struct scraper_options scraping = {o->socket, o->timeout_nsec, o->max_rows};
         char name[LISTEN_NAME_MAX];
@@ -44,12 +44,12 @@ static int run(const struct options *o)
                 return 2;
         }
         if (fd < 0)
-                return fail(o->listen, fd);
+                return say_failure(o->listen, fd);
         block_signals(&stop);
         r = scraper_new(&scraping, &scraper);
         if (r < 0) {
                 fd_close(fd);
-                return fail("cannot start", r);
+                return say_failure("cannot start", r);
         }
         r = serve_start(fd, scraper, &server);
         if (r == 0) {
@@ -59,7 +59,7 @@ static int run(const struct options *o)
                 serve_stop(server);
         }
         scraper_free(scraper);
-        return r < 0 ? fail("cannot start", r) : 0;
+        return r < 0 ? say_failure("cannot start", r) : 0;
 }
 
 int main(int argc, char **argv)
@@ -71,5 +71,5 @@ int main(int argc, char **argv)
                 return 1;
         if (options_parse(argc, argv, &o, &code) != 0)
                 return code;
-        return run(&o);
+        return run_exporter(&o);
 }

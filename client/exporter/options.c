@@ -54,7 +54,7 @@ static const struct option words[] = {
         {0},
 };
 
-static int refuse(const char *word, const char *why)
+static int refuse_word(const char *word, const char *why)
 {
         fprintf(stderr, "kvlease-exporter: %s: %s; see kvlease-exporter --help\n", word, why);
         return -1;
@@ -66,7 +66,7 @@ static int take_timeout(const char *word, struct options *o)
 
         if (parse_duration(word, &nsec) < 0 || nsec < NSEC_PER_MSEC ||
                 nsec > TIMEOUT_MAX_SEC * NSEC_PER_SEC)
-                return refuse(word, "--timeout wants a time from 1ms to 10min");
+                return refuse_word(word, "--timeout wants a time from 1ms to 10min");
         o->timeout_nsec = nsec;
         return 0;
 }
@@ -76,13 +76,13 @@ static int take_rows(const char *word, struct options *o)
         uint64_t n;
 
         if (parse_u64(word, &n) < 0 || n < 1 || n > ROWS_MAX)
-                return refuse(word, "--max-rows wants a number from 1 to 100000");
+                return refuse_word(word, "--max-rows wants a number from 1 to 100000");
         o->max_rows = n;
         return 0;
 }
 
 /* 0: go on; 1: done; -1: refused. */
-static int take(int c, struct options *o)
+static int take_option(int c, struct options *o)
 {
         switch (c) {
         case 'l':
@@ -90,7 +90,7 @@ static int take(int c, struct options *o)
                 return 0;
         case 's':
                 o->socket = optarg;
-                return optarg[0] ? 0 : refuse("--socket", "wants a path");
+                return optarg[0] ? 0 : refuse_word("--socket", "wants a path");
         case 't':
                 return take_timeout(optarg, o);
         case 'r':
@@ -117,9 +117,9 @@ int options_parse(int argc, char **argv, struct options *ret, int *ret_exit_code
         int c, r = 0;
 
         while (r == 0 && (c = getopt_long(argc, argv, "l:s:t:hV", words, NULL)) != -1)
-                r = take(c, &o);
+                r = take_option(c, &o);
         if (r == 0 && optind < argc)
-                r = refuse(argv[optind], "what is that?");
+                r = refuse_word(argv[optind], "what is that?");
         if (r == 0) {
                 *ret = o;
                 return 0;

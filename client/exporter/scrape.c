@@ -65,7 +65,7 @@ static void note_history(struct scraper *s, const struct facts *f)
 }
 
 /* [lock] As source_ask(), when it is time to. */
-static int ask(struct scraper *s, bool only_figures, struct facts *ret_facts)
+static int ask_source(struct scraper *s, bool only_figures, struct facts *ret_facts)
 {
         uint64_t start, took;
         int r;
@@ -85,10 +85,10 @@ static int ask(struct scraper *s, bool only_figures, struct facts *ret_facts)
 }
 
 /* [lock] Asks for everything, and counts it. */
-static int look(struct scraper *s, struct facts *ret_facts)
+static int ask_for_all(struct scraper *s, struct facts *ret_facts)
 {
         uint64_t start = clock_now_nsec();
-        int r = ask(s, false, ret_facts);
+        int r = ask_source(s, false, ret_facts);
 
         if (r < 0) /* it has been waited for: that is what it took */
                 s->last_sec = (double)(clock_now_nsec() - start) / (double)NSEC_PER_SEC;
@@ -249,7 +249,7 @@ int scraper_metrics(struct scraper *s, struct text *t)
         int r;
 
         pthread_mutex_lock(&s->lock);
-        is_up = look(s, &facts) == 0;
+        is_up = ask_for_all(s, &facts) == 0;
         r = is_up ? tell_daemon(s, t, &facts) : 0;
         if (r == 0)
                 tell_exporter(s, t, is_up);
@@ -264,7 +264,7 @@ int scraper_page(struct scraper *s, struct text *t)
         struct facts facts = {0};
 
         pthread_mutex_lock(&s->lock);
-        if (look(s, &facts) == 0)
+        if (ask_for_all(s, &facts) == 0)
                 page_daemon(t, &facts);
         else
                 page_away(t, source_why(s->source));
@@ -278,7 +278,7 @@ int scraper_status(struct scraper *s, struct text *t)
         struct facts facts = {0};
 
         pthread_mutex_lock(&s->lock);
-        if (ask(s, false, &facts) == 0)
+        if (ask_source(s, false, &facts) == 0)
                 status_tell(t, &facts, &s->history, clock_now_nsec());
         else
                 status_tell_away(t, source_why(s->source));
@@ -293,7 +293,7 @@ void scraper_sample(struct scraper *s)
 
         pthread_mutex_lock(&s->lock);
         if (history_is_due(&s->history, clock_now_nsec()))
-                (void)ask(s, true, &facts);
+                (void)ask_source(s, true, &facts);
         pthread_mutex_unlock(&s->lock);
         facts_deinit(&facts);
 }

@@ -112,7 +112,7 @@ static bool add_headers(struct MHD_Response *r, const char *type)
         return MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES;
 }
 
-static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const char *type,
+static enum MHD_Result answer_bytes(struct MHD_Connection *c, unsigned status, const char *type,
         const char *body, size_t len, enum MHD_ResponseMemoryMode mode)
 {
         struct MHD_Response *r = MHD_create_response_from_buffer(len, (void *)body, mode);
@@ -133,7 +133,7 @@ static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const c
 
 static enum MHD_Result answer_word(struct MHD_Connection *c, unsigned status, const char *word)
 {
-        return answer(
+        return answer_bytes(
                 c, status, "text/plain; charset=utf-8", word, strlen(word), MHD_RESPMEM_PERSISTENT);
 }
 
@@ -147,7 +147,7 @@ static enum MHD_Result answer_text(
                 text_deinit(t);
                 return answer_word(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
         }
-        sent = answer(c, MHD_HTTP_OK, type, t->data, t->len, MHD_RESPMEM_MUST_FREE);
+        sent = answer_bytes(c, MHD_HTTP_OK, type, t->data, t->len, MHD_RESPMEM_MUST_FREE);
         t->data = NULL;
         return sent;
 }
@@ -219,10 +219,10 @@ static enum MHD_Result answer_path(struct server *s, struct MHD_Connection *c, c
         if (strcmp(url, "/events") == 0)
                 return answer_events(s, c);
         if (strcmp(url, "/status.js") == 0)
-                return answer(c, MHD_HTTP_OK, "text/javascript; charset=utf-8", web_status_js,
+                return answer_bytes(c, MHD_HTTP_OK, "text/javascript; charset=utf-8", web_status_js,
                         web_status_js_len, MHD_RESPMEM_PERSISTENT);
         if (strcmp(url, "/status.css") == 0)
-                return answer(c, MHD_HTTP_OK, "text/css; charset=utf-8", web_status_css,
+                return answer_bytes(c, MHD_HTTP_OK, "text/css; charset=utf-8", web_status_css,
                         web_status_css_len, MHD_RESPMEM_PERSISTENT);
         if (strcmp(url, "/-/healthy") == 0)
                 return answer_word(c, MHD_HTTP_OK, "the exporter is healthy\n");

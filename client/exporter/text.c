@@ -30,7 +30,7 @@ const char *text_content_type(enum text_format format)
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* Room for `more` bytes and a NUL. */
-static bool reserve(struct text *t, size_t more)
+static bool reserve_bytes(struct text *t, size_t more)
 {
         size_t size = t->size ? t->size : FIRST_SIZE;
         char *data;
@@ -48,9 +48,9 @@ static bool reserve(struct text *t, size_t more)
         return true;
 }
 
-static void put(struct text *t, const char *bytes, size_t len)
+static void put_bytes(struct text *t, const char *bytes, size_t len)
 {
-        if (!reserve(t, len))
+        if (!reserve_bytes(t, len))
                 return;
         memcpy(t->data + t->len, bytes, len);
         t->len += len;
@@ -59,7 +59,7 @@ static void put(struct text *t, const char *bytes, size_t len)
 
 static void puts_to(struct text *t, const char *s)
 {
-        put(t, s, strlen(s));
+        put_bytes(t, s, strlen(s));
 }
 
 void text_printf(struct text *t, const char *format, ...)
@@ -76,7 +76,7 @@ void text_printf(struct text *t, const char *format, ...)
                 t->failed = true;
                 return;
         }
-        put(t, s, (size_t)n);
+        put_bytes(t, s, (size_t)n);
 }
 
 /* ---- UTF-8 ----------------------------------------------------------------------------------- */
@@ -97,7 +97,7 @@ static void put_escaped(struct text *t, const char *value, const char *(*escape)
                 else if (len == 0 || *s < 0x20 || *s == 0x7f)
                         puts_to(t, REPLACEMENT);
                 else
-                        put(t, (const char *)s, len);
+                        put_bytes(t, (const char *)s, len);
                 s += len ? len : 1;
         }
 }

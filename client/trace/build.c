@@ -47,7 +47,7 @@ void trace_free(struct trace *t)
 }
 
 /* Makes room for n elements. 0 or -ENOMEM (unchanged). */
-static int grow(void *array, size_t *max, size_t n, size_t size)
+static int grow_array(void *array, size_t *max, size_t n, size_t size)
 {
         void **p = array, *grown;
         size_t new_max = MAX(n, *max + *max / 2);
@@ -196,15 +196,15 @@ static void remove_path(
 }
 
 /* Room for a line of n ids. 0 or -ENOMEM. */
-static int reserve(struct builder *b, uint32_t n)
+static int reserve_line(struct builder *b, uint32_t n)
 {
-        int r = grow(
+        int r = grow_array(
                 &b->requests, &b->max_requests, (size_t)b->n_requests + 1, sizeof(*b->requests));
 
         if (r == 0)
-                r = grow(&b->blocks, &b->max_blocks, b->n_blocks + n, sizeof(*b->blocks));
+                r = grow_array(&b->blocks, &b->max_blocks, b->n_blocks + n, sizeof(*b->blocks));
         if (r == 0)
-                r = grow(&b->parents, &b->max_parents, (size_t)b->n_parents + n,
+                r = grow_array(&b->parents, &b->max_parents, (size_t)b->n_parents + n,
                         sizeof(*b->parents));
         if (r == 0)
                 r = map_reserve(&b->contents, n);
@@ -255,7 +255,7 @@ static int add_line(struct builder *b, const struct trace_line *l, struct trace_
                               n > NUMBERS_MAX - b->contents.n_used))
                 r = -ENOMEM;
         if (r == 0)
-                r = reserve(b, n);
+                r = reserve_line(b, n);
         if (r < 0)
                 return r;
         made = add_path(b, tenant, l->ids, n);

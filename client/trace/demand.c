@@ -46,7 +46,7 @@ static void note_level(struct sweep *s, uint64_t now_nsec)
         s->since_nsec = now_nsec;
 }
 
-static void begin(struct sweep *s, uint32_t request)
+static void begin_request(struct sweep *s, uint32_t request)
 {
         const struct sim_request *r = &s->trace->requests[request];
 
@@ -61,7 +61,7 @@ static void begin(struct sweep *s, uint32_t request)
         s->ret->requests++;
 }
 
-static void end(struct sweep *s, uint32_t request)
+static void end_request(struct sweep *s, uint32_t request)
 {
         const struct sim_request *r = &s->trace->requests[request];
 
@@ -84,7 +84,7 @@ static uint32_t next_of(const struct sweep *s, uint32_t i)
         return i;
 }
 
-static void run(struct sweep *s, uint64_t hold_nsec)
+static void sweep_requests(struct sweep *s, uint64_t hold_nsec)
 {
         const struct sim_trace *t = s->trace;
         uint32_t ended = next_of(s, 0);
@@ -97,10 +97,10 @@ static void run(struct sweep *s, uint64_t hold_nsec)
                 for (; ended < i && t->requests[ended].time_nsec + hold_nsec <= now_nsec;
                         ended = next_of(s, ended + 1)) {
                         note_level(s, t->requests[ended].time_nsec + hold_nsec);
-                        end(s, ended);
+                        end_request(s, ended);
                 }
                 note_level(s, now_nsec);
-                begin(s, i);
+                begin_request(s, i);
         }
 }
 
@@ -112,7 +112,7 @@ static int compare_levels(const void *a, const void *b)
 }
 
 /* The pages that are enough for so large a part of the time. */
-static uint64_t quantile(const struct sweep *s, double part)
+static uint64_t demand_quantile(const struct sweep *s, double part)
 {
         uint64_t total = 0, sum = 0;
 
@@ -158,10 +158,10 @@ int analyze_demand(const struct sim_trace *t, uint64_t hold_msec, struct demand 
                 if (!last || !levels || !seen)
                         return -ENOMEM;
                 ret[i] = (struct demand){0};
-                run(&s, hold_msec * NSEC_PER_MSEC);
+                sweep_requests(&s, hold_msec * NSEC_PER_MSEC);
                 qsort(levels, s.n_levels, sizeof(*levels), compare_levels);
-                ret[i].p50_pages = quantile(&s, 0.5);
-                ret[i].p99_pages = quantile(&s, 0.99);
+                ret[i].p50_pages = demand_quantile(&s, 0.5);
+                ret[i].p99_pages = demand_quantile(&s, 0.99);
                 ret[i].unique_pages = count_unique(t, i, seen);
         }
         return 0;

@@ -7,7 +7,7 @@
 
 const double dist_quantiles[DIST_QUANTILES] = {0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1};
 
-static int compare(const void *a, const void *b)
+static int compare_values(const void *a, const void *b)
 {
         uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
@@ -46,7 +46,7 @@ void dist_of(uint64_t *values, size_t n, struct dist *ret)
         *ret = (struct dist){.n = n};
         if (n == 0)
                 return;
-        qsort(values, n, sizeof(*values), compare);
+        qsort(values, n, sizeof(*values), compare_values);
         for (size_t i = 0; i < n; i++) {
                 sum += (double)values[i];
                 ret->bins[bin_of(values[i])]++;

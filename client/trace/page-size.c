@@ -43,7 +43,7 @@ static void add_request(const struct sim_trace *t, const struct sim_request *r, 
         p->hit_tokens += hit == r->input_tokens ? hit : hit / p->tokens * p->tokens;
 }
 
-static void measure(const struct sim_trace *t, const uint32_t *continued, bool *seen,
+static void measure_hits(const struct sim_trace *t, const uint32_t *continued, bool *seen,
         uint64_t *texts, struct page_sizes *ret)
 {
         for (uint32_t i = 0; i < t->n_requests; i++) {
@@ -100,7 +100,7 @@ int analyze_page_sizes(const struct sim_trace *t, struct page_sizes *ret)
         for (unsigned s = 0; s < PAGE_SIZES; s++)
                 ret->sizes[s] = (struct page_size){
                         .tokens = 16u << s, .estimated = 16u << s < t->block_tokens};
-        measure(t, continued, seen, texts, ret);
+        measure_hits(t, continued, seen, texts, ret);
         dist_of(texts, t->n_requests, &lengths);
         ret->long_tokens = dist_quantile(texts, t->n_requests, 0.25);
         advise(t, ret);

@@ -49,8 +49,8 @@ static int run_job(const struct sim_trace *trace, const struct sim_options *opti
         return (int)left;
 }
 
-static void work(const struct sim_trace *trace, const struct replay_job *jobs, size_t n_jobs,
-        struct board *board)
+static void work_on_jobs(const struct sim_trace *trace, const struct replay_job *jobs,
+        size_t n_jobs, struct board *board)
 {
         size_t i;
 
@@ -59,8 +59,8 @@ static void work(const struct sim_trace *trace, const struct replay_job *jobs, s
                         run_job(trace, &jobs[i].options, &board->jobs[i].result, &board->n_done);
 }
 
-static pid_t start(const struct sim_trace *trace, const struct replay_job *jobs, size_t n_jobs,
-        struct board *board)
+static pid_t start_child(const struct sim_trace *trace, const struct replay_job *jobs,
+        size_t n_jobs, struct board *board)
 {
         pid_t parent = getpid(), child = fork();
 
@@ -69,7 +69,7 @@ static pid_t start(const struct sim_trace *trace, const struct replay_job *jobs,
         /* Nobody would read the results of an orphan. */
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() == parent)
-                work(trace, jobs, n_jobs, board);
+                work_on_jobs(trace, jobs, n_jobs, board);
         _exit(0);
 }
 
@@ -85,7 +85,7 @@ static void stop(pid_t *children, unsigned n)
 }
 
 /* Takes away children that have ended. How many are left. */
-static unsigned reap(pid_t *children, unsigned n)
+static unsigned reap_children(pid_t *children, unsigned n)
 {
         unsigned left = 0;
 
@@ -107,7 +107,7 @@ static int wait_all(pid_t *children, unsigned n, const struct board *board, uint
         for (;;) {
                 if (progress && !progress(atomic_load(&board->n_done), total, data))
                         return -ECANCELED;
-                if (reap(children, n) == 0)
+                if (reap_children(children, n) == 0)
                         return 0;
                 nanosleep(&(struct timespec){.tv_nsec = (long)pause}, NULL);
                 pause = MIN(pause * 2, LOOK_NSEC);
@@ -137,7 +137,7 @@ static int run_on(struct board *board, const struct sim_trace *trace, struct rep
         for (size_t i = 0; i < n_jobs; i++)
                 board->jobs[i].error = 1;
         for (unsigned i = 0; i < n && r == 0; i++) {
-                children[i] = start(trace, jobs, n_jobs, board);
+                children[i] = start_child(trace, jobs, n_jobs, board);
                 r = MIN(children[i], 0);
         }
         if (r == 0)

@@ -105,7 +105,7 @@ static void write_key(FILE *to, const char *const *names, unsigned n)
         fputs("</ul>\n", to);
 }
 
-static double part(uint64_t n, uint64_t of)
+static double percent_of(uint64_t n, uint64_t of)
 {
         return of > 0 ? 100 * (double)n / (double)of : 0;
 }
@@ -146,10 +146,12 @@ static void write_overview(const struct analysis *a, FILE *to)
         write_fact(to, "tenants", report_count(t->n_tenants, one));
         write_fact(to, "input tokens", report_count(r->input_tokens, one));
         write_fact(to, "different blocks", report_count(t->n_unique, one));
-        write_percent(to, "input tokens that repeat", part(r->repeated_tokens, r->input_tokens));
         write_percent(
-                to, "requests that start like another", part(r->repeated_requests, t->n_requests));
-        write_percent(to, "requests that continue a session", part(r->continued, t->n_requests));
+                to, "input tokens that repeat", percent_of(r->repeated_tokens, r->input_tokens));
+        write_percent(to, "requests that start like another",
+                percent_of(r->repeated_requests, t->n_requests));
+        write_percent(
+                to, "requests that continue a session", percent_of(r->continued, t->n_requests));
         fputs("</dl>\n", to);
 }
 
@@ -252,9 +254,10 @@ static void write_bars(const struct dist *d, const struct histogram *h, struct p
                         continue;
                 snprintf(name, sizeof(name), "%s to %s: %.2f %%",
                         h->show((uint64_t)ceil(dist_bin_start(i)), from),
-                        h->show((uint64_t)ceil(dist_bin_start(i + 1)), to), part(d->bins[i], d->n));
+                        h->show((uint64_t)ceil(dist_bin_start(i + 1)), to),
+                        percent_of(d->bins[i], d->n));
                 plot_bar(plot, 0, MAX(dist_bin_start(i), plot->x.min), dist_bin_start(i + 1),
-                        part(d->bins[i], d->n), name);
+                        percent_of(d->bins[i], d->n), name);
         }
 }
 
@@ -275,7 +278,7 @@ static void write_histogram(const struct dist *d, const struct histogram *h, FIL
                 h->show(d->quantiles[5], p90), h->show(d->quantiles[7], p99));
         dist_range(d, &first, &last);
         for (unsigned i = first; i <= last; i++)
-                y_max = MAX(y_max, part(d->bins[i], d->n));
+                y_max = MAX(y_max, percent_of(d->bins[i], d->n));
         /* Bin 0 has no lower edge on a logarithmic axis. */
         plot.x = axis_ticked(h->x_title, h->ticks,
                 first == 0 ? dist_bin_start(1) / 2 : dist_bin_start(first),

@@ -2,7 +2,7 @@
 #include "client/trace/report.h"
 
 /* Takes the value; an object in which something is missing for want of memory is given up. */
-static void put(json_t **object, const char *key, json_t *value)
+static void put_value(json_t **object, const char *key, json_t *value)
 {
         if (*object && value && json_object_set_new(*object, key, value) == 0)
                 return;
@@ -12,7 +12,7 @@ static void put(json_t **object, const char *key, json_t *value)
         *object = NULL;
 }
 
-static void append(json_t **array, json_t *value)
+static void append_value(json_t **array, json_t *value)
 {
         if (*array && value && json_array_append_new(*array, value) == 0)
                 return;
@@ -39,24 +39,24 @@ static json_t *dist_json(const struct dist *d)
         json_t *object = json_object(), *bins = json_array();
         unsigned first, last;
 
-        put(&object, "count", number(d->n));
-        put(&object, "mean", d->n > 0 ? json_real(d->mean) : json_null());
+        put_value(&object, "count", number(d->n));
+        put_value(&object, "mean", d->n > 0 ? json_real(d->mean) : json_null());
         for (unsigned i = 0; i < DIST_QUANTILES; i++)
-                put(&object, keys[i], d->n > 0 ? number(d->quantiles[i]) : json_null());
+                put_value(&object, keys[i], d->n > 0 ? number(d->quantiles[i]) : json_null());
         dist_range(d, &first, &last);
         for (unsigned i = first; d->n > 0 && i <= last; i++)
-                append(&bins, json_pack("{s:f, s:f, s:o}", "from", dist_bin_start(i), "to",
-                                      dist_bin_start(i + 1), "count", number(d->bins[i])));
-        put(&object, "histogram", bins);
+                append_value(&bins, json_pack("{s:f, s:f, s:o}", "from", dist_bin_start(i), "to",
+                                            dist_bin_start(i + 1), "count", number(d->bins[i])));
+        put_value(&object, "histogram", bins);
         return object;
 }
 
 /* With a tier below; the other hits are those in both. */
 static void put_below(json_t *curve, const struct sim_result *r)
 {
-        put(&curve, "below_hit_tokens", number(r->below_tokens));
-        put(&curve, "demotions", number(r->demotions));
-        put(&curve, "promotions", number(r->promotions));
+        put_value(&curve, "below_hit_tokens", number(r->below_tokens));
+        put_value(&curve, "demotions", number(r->demotions));
+        put_value(&curve, "promotions", number(r->promotions));
 }
 
 json_t *report_curves_json(const struct curves *c)
@@ -68,7 +68,7 @@ json_t *report_curves_json(const struct curves *c)
                         const struct sim_result *r = &c->results[p][i];
                         double percent = c->capacities[i].percent;
 
-                        append(&array,
+                        append_value(&array,
                                 json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                                         "policy", c->policies[p]->name, "capacity_percent",
                                         percent > 0 ? json_real(percent) : json_null(),
@@ -111,7 +111,7 @@ static json_t *page_sizes_json(const struct analysis *a)
         char advice[256];
 
         for (unsigned i = 0; i < PAGE_SIZES; i++)
-                append(&sizes,
+                append_value(&sizes,
                         json_pack("{s:o, s:f, s:f, s:b}", "page_tokens", number(p->sizes[i].tokens),
                                 "waste_ratio", page_size_waste(&p->sizes[i]), "token_hit_ratio",
                                 page_size_hit_ratio(&p->sizes[i], &a->repeats),
@@ -148,18 +148,18 @@ json_t *report_json(const struct analysis *a)
 {
         json_t *object = json_object(), *demands = json_array();
 
-        put(&object, "trace", trace_json(a));
-        put(&object, "repeats", repeats_json(a));
-        put(&object, "input_tokens", dist_json(&a->input_tokens));
-        put(&object, "output_tokens", dist_json(&a->output_tokens));
-        put(&object, "sessions", sessions_json(&a->sessions));
-        put(&object, "first_reuse_age_ms", dist_json(&a->first_reuse_msec));
-        put(&object, "reuse_age_ms", dist_json(&a->reuse_msec));
-        put(&object, "curves", report_curves_json(&a->curves));
-        put(&object, "page_size", page_sizes_json(a));
+        put_value(&object, "trace", trace_json(a));
+        put_value(&object, "repeats", repeats_json(a));
+        put_value(&object, "input_tokens", dist_json(&a->input_tokens));
+        put_value(&object, "output_tokens", dist_json(&a->output_tokens));
+        put_value(&object, "sessions", sessions_json(&a->sessions));
+        put_value(&object, "first_reuse_age_ms", dist_json(&a->first_reuse_msec));
+        put_value(&object, "reuse_age_ms", dist_json(&a->reuse_msec));
+        put_value(&object, "curves", report_curves_json(&a->curves));
+        put_value(&object, "page_size", page_sizes_json(a));
         for (uint32_t i = 0; i < a->trace->sim.n_tenants; i++)
-                append(&demands, demand_json(a, i));
-        put(&object, "reservation",
+                append_value(&demands, demand_json(a, i));
+        put_value(&object, "reservation",
                 json_pack("{s:o, s:o, s:o}", "page_tokens", number(a->trace->sim.block_tokens),
                         "hold_ms", number(a->hold_msec), "tenants", demands));
         return object;
