@@ -8,7 +8,7 @@
 #include "base/macros.h"
 #include "client/ctl/ctl.h"
 
-void lines_add(struct doctor_lines *l, const char *section, const char *name, const char *key,
+static void add_line(struct doctor_lines *l, const char *section, const char *name, const char *key,
         const char *value)
 {
         l->lines = need(realloc(l->lines, (l->n + 1) * sizeof(*l->lines)));
@@ -48,7 +48,7 @@ void lines_free(struct doctor_lines *l)
 static int take_entry(const struct ini_entry *e, void *data, char *err, size_t err_len)
 {
         /* A section's header counts, too: a device that has one is there. */
-        lines_add(data, e->section, e->name, e->key ? e->key : "", e->key ? e->value : "");
+        add_line(data, e->section, e->name, e->key ? e->key : "", e->key ? e->value : "");
         return 0;
 }
 
@@ -71,7 +71,7 @@ void lines_read_option(struct doctor_lines *l, const char *option)
         key = strrchr(name, '.'); /* names may have dots, keys have none */
         if (key)
                 *key++ = '\0';
-        lines_add(l, copy, key ? name : "", key ? key : name, value);
+        add_line(l, copy, key ? name : "", key ? key : name, value);
 }
 
 /* ---- units ----------------------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ static void take_unit_line(struct doctor_lines *l, char *line, char section[64])
         text = trim_end(text);
         value = trim_end(value);
         if (*value)
-                lines_add(l, section, "", text, value);
+                add_line(l, section, "", text, value);
         else
                 forget_assignments(l, section, text);
 }

@@ -13,9 +13,6 @@ struct doctor_lines {
         size_t n;
 };
 
-void lines_add(struct doctor_lines *l, const char *section, const char *name, const char *key,
-        const char *value);
-
 /* The last value of that key; NULL: none. Borrowed. */
 const char *lines_find(
         const struct doctor_lines *l, const char *section, const char *name, const char *key);

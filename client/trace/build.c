@@ -115,7 +115,8 @@ int builder_file(struct builder *b, unsigned file, const char *name)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-int builder_bad_line(struct builder *b, const char *why, struct trace_error *ret_error)
+/* The line can't be read, for this reason. 0 where such lines are skipped, else -EINVAL. */
+static int refuse_line(struct builder *b, const char *why, struct trace_error *ret_error)
 {
         struct trace_error e = {.file = b->file, .line = b->line};
 
@@ -249,7 +250,7 @@ static int add_line(struct builder *b, const struct trace_line *l, struct trace_
 
         if (r == -E2BIG) {
                 snprintf(why, sizeof(why), "one more than %d tenants", TRACE_TENANTS_MAX);
-                return builder_bad_line(b, why, ret_error);
+                return refuse_line(b, why, ret_error);
         }
         if (r == 0 && (b->n_requests == UINT32_MAX || n > NUMBERS_MAX - b->n_parents ||
                               n > NUMBERS_MAX - b->contents.n_used))
@@ -269,7 +270,7 @@ static int add_line(struct builder *b, const struct trace_line *l, struct trace_
                 "hash_ids[%" PRIu32 "] is %" PRIu64 ", which followed another id before: these ids "
                 "name the content of a block: read them with --chain",
                 made, id_at(l->ids, made));
-        return builder_bad_line(b, why, ret_error);
+        return refuse_line(b, why, ret_error);
 }
 
 static bool is_blank(const char *text, size_t len)
@@ -291,7 +292,7 @@ int builder_line(struct builder *b, const char *text, size_t len, struct trace_e
                 return 0;
         r = line_parse(text, len, &line, why, sizeof(why));
         if (r == -EINVAL)
-                return builder_bad_line(b, why, ret_error);
+                return refuse_line(b, why, ret_error);
         if (r < 0)
                 return r;
         r = add_line(b, &line, ret_error);

@@ -42,9 +42,6 @@ bool builder_has_tenant(const struct builder *b, const char *name);
 /* One line without its end. 0 (taken, empty or skipped), -EINVAL with *ret_error, -ENOMEM. */
 int builder_line(struct builder *b, const char *text, size_t len, struct trace_error *ret_error);
 
-/* A line that can't be read, for this reason: 0 where it is skipped, else -EINVAL. */
-int builder_bad_line(struct builder *b, const char *why, struct trace_error *ret_error);
-
 /* Sorts and hands over what was read: *ret_trace, owned. 0, -EINVAL with *ret_error, -ENOMEM. */
 int builder_finish(struct builder *b, struct trace *ret_trace, struct trace_error *ret_error);
 

@@ -5,7 +5,8 @@
 
 #include "base/macros.h"
 
-const double dist_quantiles[DIST_QUANTILES] = {0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1};
+static const double dist_quantiles[DIST_QUANTILES] = {
+        0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1};
 
 static int compare_values(const void *a, const void *b)
 {

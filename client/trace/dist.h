@@ -7,7 +7,6 @@
 
 #define DIST_QUANTILES 9
 #define DIST_MEDIAN    3
-extern const double dist_quantiles[DIST_QUANTILES]; /* 0.01 .. 0.99, 1 */
 
 /* Bin b counts values from 2^(b/2) up to the next: two bins an octave. Bin 0 has the zeros, too. */
 #define DIST_BINS 128

@@ -254,10 +254,7 @@ uint64_t disk_slot_take(struct disk_space *s);
 /* A slot isn't used any more. */
 void disk_slot_free(struct disk_chunk *c, uint32_t slot);
 
-/* Gives the chunk back: its pages are gone. */
-void disk_chunk_release(struct disk_file *d, struct disk_chunk *c);
-
-/* One that is empty goes back. */
+/* Gives the chunk back where it is empty. */
 void disk_chunk_shrink(struct disk_file *d, struct disk_chunk *c);
 
 /* An operation on it is over; it may be free now. */
@@ -270,9 +267,8 @@ static inline struct disk_task *disk_task_of(struct disk_io *io)
         return container_of(io, struct disk_task, io);
 }
 
-/* The page of a slot is there from now on, or isn't any more. */
+/* The page of a slot is there from now on. */
 void disk_page_add(struct disk_chunk *c, uint32_t slot);
-void disk_page_remove(struct disk_chunk *c, uint32_t slot);
 
 /* What was written and is gone already, before the caller knew of it, wasn't written. */
 void disk_task_recheck(struct disk_file *d, struct disk_task *t);

@@ -61,7 +61,8 @@ void disk_page_add(struct disk_chunk *c, uint32_t slot)
         c->space->used_bytes += bytes;
 }
 
-void disk_page_remove(struct disk_chunk *c, uint32_t slot)
+/* The page of a slot isn't there any more. */
+static void remove_page(struct disk_chunk *c, uint32_t slot)
 {
         struct disk_file *d = c->space->disk;
         uint64_t bytes = stored_bytes(&c->entries[slot].page);
@@ -219,7 +220,7 @@ static int end_slot_read(struct disk_file *d, struct disk_chunk *c, uint32_t slo
         if (result == -EBADMSG) {
                 d->counts.n_bad++;
                 d->counts.n_bad_found += s->is_found;
-                disk_page_remove(c, slot);
+                remove_page(c, slot);
         }
         return result;
 }
@@ -548,7 +549,7 @@ void disk_unwrite(struct disk_file *d, struct disk_io *io, uint32_t i)
         c = c->space ? find_page(c->space, p->at, p->page.key) : NULL;
         if (!c || p->result != 0)
                 return;
-        disk_page_remove(c, (uint32_t)p->at);
+        remove_page(c, (uint32_t)p->at);
         disk_chunk_shrink(d, c);
 }
 
@@ -578,7 +579,7 @@ int disk_remove(
 
                 if (!c)
                         continue;
-                disk_page_remove(c, (uint32_t)pages[i].at);
+                remove_page(c, (uint32_t)pages[i].at);
                 disk_chunk_shrink(d, c);
                 d->counts.n_removed++;
         }

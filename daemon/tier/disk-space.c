@@ -227,7 +227,8 @@ void disk_chunk_unbusy(struct disk_file *d, struct disk_chunk *c)
         free_if_over(d, c);
 }
 
-void disk_chunk_release(struct disk_file *d, struct disk_chunk *c)
+/* Gives the chunk back: its pages are gone. */
+static void release_chunk(struct disk_file *d, struct disk_chunk *c)
 {
         struct disk_space *s = c->space;
 
@@ -255,13 +256,13 @@ void disk_chunk_release(struct disk_file *d, struct disk_chunk *c)
 void disk_chunk_shrink(struct disk_file *d, struct disk_chunk *c)
 {
         if (c->n_used == 0 && !c->is_zeroing)
-                disk_chunk_release(d, c);
+                release_chunk(d, c);
 }
 
 static void release_all(struct disk_space *s)
 {
         list_for_each_safe (c, &s->chunks, struct disk_chunk, link)
-                disk_chunk_release(s->disk, c);
+                release_chunk(s->disk, c);
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
@@ -341,7 +342,7 @@ static void loaded(struct disk_file *d, struct disk_op *op)
         if (op->result == 0)
                 load_entries(s, c);
         else if (!d->is_off)
-                disk_chunk_release(d, c);
+                release_chunk(d, c);
         if (--s->n_loading == 0)
                 end_load(s, d->is_off ? -ENODEV : 0);
 }
@@ -568,7 +569,7 @@ int disk_give_chunk(struct disk_space *s, disk_gone_fn gone, void *data)
         for (uint32_t i = 0; i < c->n_slots; i++)
                 if (c->slots[i].state == SLOT_PAGE)
                         gone(&c->entries[i].page, (uint64_t)c->number << 32 | i, data);
-        disk_chunk_release(s->disk, c);
+        release_chunk(s->disk, c);
         disk_meta_go(s->disk);
         return 0;
 }

@@ -85,6 +85,15 @@ static void pause_tenancy(struct tenancy *t, uint64_t now)
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
+/* Something was done for the tenant outside of its turn, which took so long: it lacks that as what
+ * it takes beyond its time. */
+static void owe_time(struct tenancy *t, uint64_t nsec)
+{
+        uint64_t most = OWES_MAX_SHARES * t->server->turns.share_nsec;
+
+        t->turns.owes_nsec = MIN(t->turns.owes_nsec + nsec, most);
+}
+
 /* Serves its peers until its time is over, its requests are, or nobody waits. */
 static void serve(struct server *s, struct tenancy *t)
 {
@@ -108,7 +117,7 @@ static void serve(struct server *s, struct tenancy *t)
         } while (now < s->turns.ends_nsec);
         s->turns.of = NULL;
         if (now > s->turns.ends_nsec)
-                turns_owe(t, now - s->turns.ends_nsec);
+                owe_time(t, now - s->turns.ends_nsec);
 }
 
 static void take_turn(struct server *s, struct tenancy *t, bool alone)
@@ -142,13 +151,6 @@ static void on_check(uv_check_t *check)
         }
         if (turns_are_due(s))
                 loop_kick(&s->loop);
-}
-
-void turns_owe(struct tenancy *t, uint64_t nsec)
-{
-        uint64_t most = OWES_MAX_SHARES * t->server->turns.share_nsec;
-
-        t->turns.owes_nsec = MIN(t->turns.owes_nsec + nsec, most);
 }
 
 void turns_queue(struct peer *p)
@@ -208,7 +210,7 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec)
                 return;
         if (s->turns.of)
                 s->turns.ends_nsec += took; /* not at the cost of whose turn it is */
-        turns_owe(t, took);
+        owe_time(t, took);
 }
 
 void turns_visited(struct tenancy *t, uint64_t began_nsec)
@@ -286,7 +288,7 @@ bool turns_do_chores(struct server *s)
 
                 now = clock_now_nsec();
                 if (t->server_data)
-                        turns_owe(t->server_data, now - then);
+                        owe_time(t->server_data, now - then);
         }
         return chores_are_left(&s->store);
 }

@@ -38,10 +38,6 @@ void turns_renew(struct tenancy *t);
 /* The tenancy goes: nobody of it waits any more. */
 void turns_drop(struct tenancy *t);
 
-/* Something was done for the tenant outside of its turn, which took so long: it lacks that as what
- * it takes beyond its time. */
-void turns_owe(struct tenancy *t, uint64_t nsec);
-
 /* The peer of a tenant has work: peer_turn() will be called, soon. Doesn't wake the loop. Cheap to
  * repeat. */
 void turns_queue(struct peer *p);

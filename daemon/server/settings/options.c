@@ -671,7 +671,7 @@ char *option_format(const struct option *o, const void *base, char buf[OPTION_VA
         return buf;
 }
 
-char *option_show(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX])
+static char *show_value(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX])
 {
         const void *at = (const char *)base + o->offset;
         char text[FORMAT_BYTES_MAX];
@@ -742,6 +742,6 @@ void options_diff(
                 if (o->section != s || strcmp(option_format(o, before, old_text),
                                                option_format(o, after, new_text)) == 0)
                         continue;
-                fn(data, o, option_show(o, before, old_text), option_show(o, after, new_text));
+                fn(data, o, show_value(o, before, old_text), show_value(o, after, new_text));
         }
 }

@@ -81,10 +81,6 @@ int option_set(const struct option *o, void *base, const char *value, char *err,
 #define OPTION_VALUE_MAX 512
 char *option_format(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX]);
 
-/* Writes the value for people: bytes in their largest unit, cut to hundredths, times in the largest
- * one that has no rest. Returns buf. */
-char *option_show(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX]);
-
 /* "1 to 65535", "yes or no", ... Returns buf. */
 char *option_allowed(const struct option *o, char buf[OPTION_VALUE_MAX]);
 
@@ -94,8 +90,9 @@ void options_set_defaults(enum option_section s, void *base);
 /* Copies the options in `mask` from one struct of the section to another. */
 void options_copy(enum option_section s, uint64_t mask, void *dst, const void *src);
 
-/* Calls fn with each option of the section whose value differs, and with both as option_show() has
- * them. */
+/* Calls fn with each option of the section whose value differs, and with both values as people
+ * read them: bytes in their largest unit, cut to hundredths, times in the largest unit that has no
+ * rest. */
 typedef void (*option_diff_fn)(
         void *data, const struct option *o, const char *before, const char *after);
 void options_diff(enum option_section s, const void *before, const void *after, option_diff_fn fn,

@@ -22,8 +22,9 @@ struct parked {
 };
 
 static void drop_lease(struct pending *w);
+static bool run_behind(struct peer *p, unsigned max);
 
-static const struct pending_ops pending_ops = {PENDING_LEASE, drop_lease, parked_go_on};
+static const struct pending_ops pending_ops = {PENDING_LEASE, drop_lease, run_behind};
 
 static void arm_timer(struct server *s);
 
@@ -145,7 +146,9 @@ int parked_add(struct peer *p, const struct frame *f, parked_run_fn run)
         return 0;
 }
 
-bool parked_go_on(struct peer *p, unsigned max)
+/* A turn of the peer: runs what waited behind a request that was answered, at most `max`, while the
+ * peer takes its output. True: there is more. */
+static bool run_behind(struct peer *p, unsigned max)
 {
         struct parked *k;
 

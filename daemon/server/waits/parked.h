@@ -52,10 +52,6 @@ typedef bool (*parked_run_fn)(struct peer *p, const struct frame *f);
  * where nobody is there to be answered, or on failure. */
 int parked_add(struct peer *p, const struct frame *f, parked_run_fn run);
 
-/* A turn of the peer: runs what waited behind a request that was answered, at most `max`, while the
- * peer takes its output. True: there is more. */
-bool parked_go_on(struct peer *p, unsigned max);
-
 /* The peer closes the namespace `ns_id`, or (0) all and says goodbye: what waits for that is
  * answered with -ENOENT first. */
 void parked_cancel(struct peer *p, uint32_t ns_id);
