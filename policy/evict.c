@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-const struct evict_ops *const evict_policies[] = {&evict_pgi, &evict_s3fifo, &evict_lru, NULL};
+const struct evict_ops *const evict_policies[] = {&evict_pgi, &evict_lru, NULL};
 
 const struct evict_ops *evict_find(const char *name)
 {

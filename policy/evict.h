@@ -129,7 +129,8 @@ struct evict_ops {
          * unlock() gives it its place in the order back (where a policy keeps no more than an
          * order: among the next victims, unless it was used meanwhile). Held or idle; both may
          * change meanwhile. Not twice.
-         * NULL, both: it knows one tier, and no tree with more may be given to it.
+         * NULL, both, in the simulator alone: it knows one tier, and no tree with more may be given
+         * to it.
          */
         void (*lock)(void *policy, uint32_t node);
         void (*unlock)(void *policy, uint32_t node);
@@ -197,7 +198,6 @@ struct evict_ops {
 
 extern const struct evict_ops evict_lru;
 extern const struct evict_ops evict_pgi;
-extern const struct evict_ops evict_s3fifo;
 
 /* Those the daemon offers, NULL-terminated, the default first; found by name. The simulator has
  * more (policy/sim/policies.h). */

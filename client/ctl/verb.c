@@ -37,8 +37,8 @@
         "  all: all of these\n"                                          \
         "  daemon: those that kvleased has\n"                            \
         "  pgi: kvleased's own, by the tree of prefixes (its default)\n" \
-        "  s3fifo: S3-FIFO\n"                                            \
         "  lru: least recently used\n"                                   \
+        "  s3fifo: S3-FIFO\n"                                            \
         "  fifo: first in, first out\n"                                  \
         "  lfu: least frequently used\n"                                 \
         "  sieve: SIEVE\n"                                               \

@@ -5,8 +5,8 @@
 
 const struct evict_ops *const sim_policies[] = {
         &evict_pgi,
-        &evict_s3fifo,
         &evict_lru,
+        &evict_s3fifo,
         &evict_fifo,
         &evict_lfu,
         &evict_sieve,

@@ -9,6 +9,7 @@
 
 #include "policy/evict.h"
 
+extern const struct evict_ops evict_s3fifo;
 extern const struct evict_ops evict_fifo;
 extern const struct evict_ops evict_lfu; /* in-cache counts */
 extern const struct evict_ops evict_sieve;

@@ -27,7 +27,7 @@
 #define QUICK_REQUESTS 1500u
 #define START_NSEC     (1000 * NSEC_PER_SEC) /* of the trace's time 0 */
 
-static const char *const policies[] = {"lru", "s3fifo", "pgi"};
+static const char *const policies[] = {"lru", "pgi"};
 static const uint32_t percents[] = {1, 5, 20};
 
 struct replay {

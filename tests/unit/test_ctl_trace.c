@@ -103,7 +103,8 @@ static void test_tier_below(void **state)
                 "A tier below has 1 times the pages; +below: hits in both\n"
                 "  capacity          pages      lru   +below\n"
                 "  2 pages               2    30.77    46.15\n");
-        check_has("replay good.jsonl --capacities 2 --below 1", 0, "pgi   +below   s3fifo");
+        check_has(
+                "replay good.jsonl --capacities 2 --below 1", 0, "pgi   +below      lru   +below");
         check_has("replay good.jsonl --policies lru --capacities 2 --below 1 --json", 0,
                 "\"below_hit_tokens\": 16");
         check_has("replay good.jsonl --policies pgi,arc --below 1", 2, "arc knows one tier only");

@@ -431,8 +431,9 @@ static void test_driven_as_by_the_daemon(void **state)
 static void test_over_three_tiers(void **state)
 {
         random_start(__func__);
-        for (const struct evict_ops *const *p = evict_policies; *p; p++)
-                drive(*p, 3, false);
+        for (const struct evict_ops *const *p = sim_policies; *p; p++)
+                if ((*p)->lock)
+                        drive(*p, 3, false);
 }
 
 static void test_while_memory_fails(void **state)
@@ -440,8 +441,9 @@ static void test_while_memory_fails(void **state)
         random_start(__func__);
         for (const struct evict_ops *const *p = sim_policies; *p; p++)
                 drive(*p, 1, true);
-        for (const struct evict_ops *const *p = evict_policies; *p; p++)
-                drive(*p, 2, true);
+        for (const struct evict_ops *const *p = sim_policies; *p; p++)
+                if ((*p)->lock)
+                        drive(*p, 2, true);
 }
 
 static void test_created_or_not(void **state)

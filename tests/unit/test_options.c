@@ -165,8 +165,8 @@ static void test_refusals(void **state)
         refused(SECTION_DAEMON, "max_clients", "65536", "out of range");
         refused(SECTION_DAEMON, "max_clients", "7x", "not a whole number");
         refused(SECTION_DAEMON, "max_clients", "-1", "not a whole number");
-        refused(SECTION_DAEMON, "evict", "fifo", "allowed are pgi, s3fifo, lru");
-        refused(SECTION_TENANT, "evict", "fifo", "allowed are default, pgi, s3fifo, lru");
+        refused(SECTION_DAEMON, "evict", "fifo", "allowed are pgi, lru");
+        refused(SECTION_TENANT, "evict", "fifo", "allowed are default, pgi, lru");
         refused(SECTION_TENANT, "prefetch_steps", "257",
                 "'257' is out of range, allowed are 0 to 256");
         refused(SECTION_TENANT, "free_ahead", "51", "'51' is out of range, allowed are 0 to 50");

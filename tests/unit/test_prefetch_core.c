@@ -40,7 +40,6 @@ static void test_stream(void **state)
 {
         streams(&evict_lru);
         streams(&evict_pgi);
-        streams(&evict_s3fifo);
 }
 
 static void test_steps_are_the_tenants(void **state)
@@ -430,7 +429,7 @@ static void any_step(struct tiers *w)
 
 static void test_anything(void **state)
 {
-        const struct evict_ops *const policies[] = {&evict_lru, &evict_pgi, &evict_s3fifo};
+        const struct evict_ops *const policies[] = {&evict_lru, &evict_pgi};
         uint64_t n_begun = 0;
         struct tiers w;
 

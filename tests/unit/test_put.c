@@ -84,7 +84,6 @@ static void test_middle(void **state)
 {
         puts_middle(&evict_lru);
         puts_middle(&evict_pgi);
-        puts_middle(&evict_s3fifo);
 }
 
 static void test_there(void **state)
@@ -441,7 +440,6 @@ static void test_random(void **state)
 {
         at_random(&evict_lru);
         at_random(&evict_pgi);
-        at_random(&evict_s3fifo);
 }
 
 int main(void)

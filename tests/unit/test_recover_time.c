@@ -147,7 +147,7 @@ static void measure(uint32_t n_pages, const struct evict_ops *evict)
 
 static void test_time(void **state)
 {
-        static const struct evict_ops *const policies[] = {&evict_lru, &evict_s3fifo, &evict_pgi};
+        static const struct evict_ops *const policies[] = {&evict_lru, &evict_pgi};
 
         for (size_t i = 0; i < ARRAY_SIZE(policies); i++)
                 for (uint32_t n = 10000; n <= 1000000; n *= 10)

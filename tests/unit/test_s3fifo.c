@@ -1,7 +1,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "policy/evict.h"
+#include "policy/sim/policies.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/test-support.h"
 
@@ -80,7 +80,8 @@ static void expect_evicted(struct cache *c, uint32_t node)
 
 static void test_found_by_name(void **state)
 {
-        assert_ptr_equal(evict_find("s3fifo"), &evict_s3fifo);
+        assert_ptr_equal(sim_policy_find("s3fifo"), &evict_s3fifo);
+        assert_null(evict_find("s3fifo"));
 }
 
 /* One use is the paper's "not enough". */

@@ -30,7 +30,7 @@ static const struct {
         {&evict_lru2, {10.5, 14.7, 21.4, 25.1, 30.7, 37.0, 37.4}, 0.3},
         {&evict_gdsf, {5.5, 8.4, 19.2, 28.4, 33.9, 36.9, 37.4}, 0.3},
         /* Ours passes a node that has children, and takes the next in the queue rather than a leaf
-         * below it (policy/s3fifo.c): half a point more at 10 and 20 %. */
+         * below it (policy/sim/s3fifo.c): half a point more at 10 and 20 %. */
         {&evict_s3fifo, {7.6, 10.9, 19.2, 25.1, 33.6, 36.9, 37.4}, 0.6},
         /* Exact, but for the table's rounding. */
         {&evict_optimum, {25.1, 32.0, 37.4, 37.4, 37.4, 37.4, 37.4}, 0.05},

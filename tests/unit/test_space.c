@@ -44,7 +44,7 @@ static void test_planes(void **state)
         o.evict = &evict_pgi;
         goes_down(o, 180);
         o.n_host = 0;
-        o.evict = &evict_s3fifo;
+        o.evict = &evict_lru;
         goes_down(o, 150);
 }
 

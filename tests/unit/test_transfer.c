@@ -39,7 +39,6 @@ static void test_down(void **state)
 static void test_down_planes(void **state)
 {
         goes_down(&evict_pgi, 4);
-        goes_down(&evict_s3fifo, 2);
 }
 
 /* Of a text the end goes first, and what lies above stays the parent of what lies below. */

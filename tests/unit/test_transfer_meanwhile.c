@@ -271,7 +271,6 @@ static void test_windows_hold_meanwhile(void **state)
 {
         windows_hold_meanwhile(&evict_pgi);
         windows_hold_meanwhile(&evict_lru);
-        windows_hold_meanwhile(&evict_s3fifo);
 }
 
 /* ---- at random ------------------------------------------------------------------------------- */
@@ -342,7 +341,6 @@ static void test_random_lru(void **state)
 static void test_random_pgi(void **state)
 {
         at_random(&evict_pgi);
-        at_random(&evict_s3fifo);
 }
 
 int main(void)

@@ -26,7 +26,7 @@ enum tier_kind tier_below(const struct ns *ns, enum tier_kind kind)
 
 bool tier_may_sink(const struct ns *ns, enum tier_kind kind)
 {
-        return ns->tiers[kind].pool && tier_below(ns, kind) < TIER_COUNT && ns->evict->lock;
+        return ns->tiers[kind].pool && tier_below(ns, kind) < TIER_COUNT;
 }
 
 bool sink_is_possible(const struct ns *ns)

@@ -19,7 +19,7 @@
 
 bool prefetch_is_possible(const struct ns *ns)
 {
-        if (!ns->evict->lock || !ns_store(ns)->mover)
+        if (!ns_store(ns)->mover)
                 return false;
         for (unsigned i = TIER_DEVICE + 1; i < TIER_COUNT; i++)
                 if (ns->tiers[i].pool)

@@ -22,8 +22,8 @@ static const char *const transport_names[] = {"auto", "vmm", "cudaipc", NULL};
 static const char *const keep_state_names[] = {"auto", "off", NULL};
 static const char *const liveness_names[] = {"auto", "challenge", NULL};
 /* As in policy/evict.c. */
-const char *const config_evict_names[] = {"pgi", "s3fifo", "lru", NULL};
-const char *const config_tenant_evict_names[] = {"default", "pgi", "s3fifo", "lru", NULL};
+const char *const config_evict_names[] = {"pgi", "lru", NULL};
+const char *const config_tenant_evict_names[] = {"default", "pgi", "lru", NULL};
 const char *const config_class_names[] = {"dynamic", "pinned", NULL};
 const char *const config_when_full_names[] = {"reject", "queue", "degrade", NULL};
 const char *const config_burst_names[] = {"pool", "queue", NULL};

@@ -27,8 +27,8 @@
 
 #include "base/array.h"
 #include "base/macros.h"
-#include "policy/evict.h"
 #include "policy/queue.h"
+#include "policy/sim/policies.h"
 
 /* The paper's: a tenth; two bits of uses. Twice: its threshold for objects that may be cached long
  * (its "freq > 1"). */
