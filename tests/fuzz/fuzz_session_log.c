@@ -23,6 +23,7 @@
 #include "daemon/core/recovery/recover-sessions.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/fake-device.h"
 #include "tests/unit/toy-layout.h"
 

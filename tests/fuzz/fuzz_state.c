@@ -39,6 +39,7 @@
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/publish.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/keep-parent.h"
 #include "tests/unit/toy-layout.h"
 

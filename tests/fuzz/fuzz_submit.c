@@ -31,6 +31,7 @@
 #include "daemon/core/sessions/session-truncate.h"
 #include "proto/status.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/fake-device.h"
 #include "tests/unit/toy-layout.h"
 

@@ -8,6 +8,7 @@
 #include "daemon/core/requests/lease.h"
 #include "proto/status.h"
 #include "tests/model/model.h"
+#include "tests/unit/at-once.h"
 
 static bool has_unmapped_set(const struct model_ns *ns)
 {

@@ -30,6 +30,7 @@
 #include "daemon/core/requests/publish.h"
 #include "proto/status.h"
 #include "tests/model/model.h"
+#include "tests/unit/at-once.h"
 
 /* ---- operations ----------------------------------------------------------------------------- */
 

@@ -20,6 +20,7 @@
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/upkeep/recall-work.h"
 #include "tests/model/session_world.h"
+#include "tests/unit/at-once.h"
 
 /* ---- what is done ---------------------------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
 #include "tests/model/qos_world.h"
+#include "tests/unit/at-once.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 #include "tests/model/session_world.h"
+#include "tests/unit/at-once.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"

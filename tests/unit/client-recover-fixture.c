@@ -1,3 +1,4 @@
+#include "tests/unit/at-once.h"
 #include "tests/unit/client-recover-fixture.h"
 
 #include <stdatomic.h>

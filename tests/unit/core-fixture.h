@@ -18,6 +18,7 @@
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
 #include "proto/status.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/fake-device.h"
 #include "tests/unit/test-support.h"
 #include "tests/unit/toy-layout.h"

@@ -39,6 +39,7 @@
 #include "daemon/core/sessions/session.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/keep-parent.h"
 #include "tests/unit/toy-layout.h"
 

@@ -1,3 +1,4 @@
+#include "tests/unit/at-once.h"
 #include "tests/unit/state-scene.h"
 
 #include <inttypes.h>

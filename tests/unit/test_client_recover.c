@@ -24,6 +24,7 @@
 #include "daemon/core/recovery/resume.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/client-recover-fixture.h"
 
 /* ---- what the second one finds ----------------------------------------------------------------

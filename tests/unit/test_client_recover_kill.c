@@ -18,6 +18,7 @@
 #include "daemon/core/recovery/resume.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/upkeep/recall-work.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/client-recover-fixture.h"
 #include "tests/unit/killed-elsewhere.h"
 

@@ -1,4 +1,5 @@
 /* EXPLAIN and ADMIN_EXPLAIN, as replies: what a tenant is told of others, and what is refused. */
+#include "tests/unit/at-once.h"
 #include "tests/unit/server-fixture.h"
 
 #include <stdio.h>

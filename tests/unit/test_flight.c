@@ -17,6 +17,7 @@
 #include "daemon/server/waits/key-waits.h"
 #include "proto/status.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/at-once.h"
 
 #define N_PAGES 4
 

@@ -1,5 +1,6 @@
 /* The server in process: leases that wait for room, and when they are tried again. */
 #include "daemon/core/clients/attach.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/server-fixture.h"
 
 #include <stdio.h>

@@ -4,6 +4,7 @@
  * that do nothing; their connections are held here.
  */
 #include "daemon/core/clients/attach.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/server-fixture.h"
 
 #include <poll.h>

@@ -3,6 +3,7 @@
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/requests/invalidate.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/server-fixture.h"
 
 #include <errno.h>

@@ -8,6 +8,7 @@
 #include "daemon/core/records/records.h"
 #include "daemon/core/records/shared.h"
 #include "daemon/core/upkeep/recall-work.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/recover-child.h"
 
 #include <signal.h>

@@ -2,6 +2,7 @@
  * well, and believes nothing of a device that may have lost what it held, nor of a namespace of
  * which something is missing. */
 #include "daemon/core/lifetimes/open.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/recover-child.h"
 
 #include <fcntl.h>

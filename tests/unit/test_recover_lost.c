@@ -22,6 +22,7 @@
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/sessions/session.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/state-image.h"
 #include "tests/unit/state-scene.h"
 #include "tests/unit/test-support.h"

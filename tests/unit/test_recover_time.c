@@ -20,6 +20,7 @@
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/keep-parent.h"
 #include "tests/unit/test-support.h"
 #include "tests/unit/toy-layout.h"

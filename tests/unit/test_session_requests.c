@@ -6,6 +6,7 @@
 #include "daemon/server/administration/list-page.h"
 #include "proto/arena.h"
 #include "proto/status.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/server-fixture.h"
 
 #define TENANT "[tenant a]\nlimit = 1MiB\nsession_expire = 0\n"

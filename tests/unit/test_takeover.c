@@ -4,6 +4,7 @@
 #include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/records/shared.h"
+#include "tests/unit/at-once.h"
 #include "tests/unit/resume-fixture.h"
 
 #include <errno.h>

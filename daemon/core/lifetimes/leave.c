@@ -234,16 +234,6 @@ static void finish_closing(struct attach *a)
         (void)leave_some(&a->chore, UINT64_MAX);
 }
 
-void member_free(struct member *m)
-{
-        begin_leaving(m);
-        while (!list_is_empty(&m->closing))
-                finish_closing(list_first(&m->closing, struct attach, member_link));
-        while (!list_is_empty(&m->attachments))
-                attach_close(list_first(&m->attachments, struct attach, member_link));
-        end_member(m);
-}
-
 void leave_finish(struct tenant *t)
 {
         list_for_each (ns, &t->namespaces, struct ns, link)

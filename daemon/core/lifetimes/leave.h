@@ -37,9 +37,8 @@ void attach_close_quietly(struct attach *a);
  * to be used any more; what it holds goes as in attach_close_soon(). */
 void member_leave(struct member *m);
 
-/* All at once, however much it is: for tests, and for members that have nothing open. */
+/* Closes the attachment at once, however much it holds: for one that its client never heard of. */
 void attach_close(struct attach *a);
-void member_free(struct member *m);
 
 /* What is closing in namespaces of the tenant, which is about to be freed, is closed. */
 void leave_finish(struct tenant *t);

@@ -263,14 +263,6 @@ struct attach *attach_adopt(struct member *m, struct ns *ns, uint32_t id, uint64
         return a;
 }
 
-int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
-        const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d)
-{
-        const struct attach_options o = {.device = device, .keep_page_zero = keep_page_zero};
-
-        return attach_open_with(m, name, layout, &o, ret_attach, d);
-}
-
 int attach_open_with(struct member *m, const char *name, const struct ns_layout *layout,
         const struct attach_options *o, struct attach **ret_attach, struct detail *d)
 {

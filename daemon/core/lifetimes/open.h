@@ -31,10 +31,6 @@ struct attach_options {
 int attach_open_with(struct member *m, const char *name, const struct ns_layout *layout,
         const struct attach_options *o, struct attach **ret_attach, struct detail *d);
 
-/* The same as attach_open_with(), with these options alone. */
-int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
-        const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d);
-
 /* For recovery: the namespace is open, with the ns_id and the version that it had. NULL: no memory.
  */
 struct attach *attach_adopt(struct member *m, struct ns *ns, uint32_t id, uint64_t version_epoch);

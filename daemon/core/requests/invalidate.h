@@ -16,10 +16,4 @@
 int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], struct detail *detail);
 int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail);
 
-/* The pages and all below them, at once, however many there are: for tests, and for what has few.
- * 0 with the count, or KVL_STATUS_STALE. */
-int invalidate_key(
-        struct attach *a, const uint8_t key[KEY_BYTES], uint64_t *ret_pages, struct detail *detail);
-int invalidate_tag(struct attach *a, uint64_t tag, uint64_t *ret_pages, struct detail *detail);
-
 #endif

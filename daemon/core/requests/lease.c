@@ -433,16 +433,6 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
         return r;
 }
 
-int lease_pages(
-        struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d)
-{
-        const struct lease_request rq = {
-                .n = n, .min = n, .max_wait_nsec = UINT64_MAX, .take_back_nsec = UINT64_MAX};
-        struct lease_result result;
-
-        return lease_ask(a, &rq, now_nsec, ret_pages, &result, d);
-}
-
 /* ---- ahead of demand ------------------------------------------------------------------------ */
 
 /* A set more would be taken from who waits for it. */

@@ -59,11 +59,6 @@ struct lease_result {
 int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nsec,
         uint32_t *ret_pages, struct lease_result *ret, struct detail *d);
 
-/* The same for n pages, all or nothing, as long as the tenant lets them wait, and for its own
- * reservation as long as it takes. */
-int lease_pages(
-        struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d);
-
 /* The attachment's lease that waits, if any, is given up. Safe to repeat. */
 void lease_call_off(struct attach *a);
 

@@ -355,9 +355,8 @@ static void measure_text(struct session_truncation *t, uint64_t first_tokens, ui
                 t->has_head = true; /* nothing lies between */
 }
 
-/* As truncation_begin(), with a first slice of `budget` looks at pages. */
-static int begin_with(struct session_truncation *t, struct session *s, uint64_t first_tokens,
-        uint64_t last_tokens, uint64_t budget, struct detail *d)
+int truncation_begin(struct session_truncation *t, struct session *s, uint64_t first_tokens,
+        uint64_t last_tokens, struct detail *d)
 {
         int r = check_range(s, first_tokens, last_tokens, d);
 
@@ -372,14 +371,8 @@ static int begin_with(struct session_truncation *t, struct session *s, uint64_t 
                 return detail_set(d, r, "no memory for the pages of a session");
         s->truncation = t;
         list_append(&s->ns->sessions->truncations, &t->link);
-        take_slice(t, budget);
+        take_slice(t, ns_store(s->ns)->drop_slice_pages);
         return 0;
-}
-
-int truncation_begin(struct session_truncation *t, struct session *s, uint64_t first_tokens,
-        uint64_t last_tokens, struct detail *d)
-{
-        return begin_with(t, s, first_tokens, last_tokens, ns_store(s->ns)->drop_slice_pages, d);
 }
 
 static bool work_truncation(struct chore *c, uint64_t budget)
@@ -415,20 +408,6 @@ void truncation_cancel(struct session_truncation *t)
         if (t->session)
                 leave_session(t, -ENOMEM);
         take_slice(t, UINT64_MAX);
-}
-
-int session_truncate(struct session *s, uint64_t first_tokens, uint64_t last_tokens,
-        uint64_t *ret_left, struct detail *d)
-{
-        struct session_truncation t;
-        int r = begin_with(&t, s, first_tokens, last_tokens, UINT64_MAX, d);
-
-        if (r < 0)
-                return r;
-        if (t.result < 0)
-                return detail_set(d, t.result, "%s", t.why.text);
-        *ret_left = t.n_left;
-        return 0;
 }
 
 /* ---- for the rest of the core ---------------------------------------------------------------- */

@@ -77,10 +77,4 @@ void truncation_queue(struct session_truncation *t, struct session_truncation *t
 /* Ends a truncation that isn't over and wasn't queued. The session is as it was. */
 void truncation_cancel(struct session_truncation *t);
 
-/* Truncates the session at once, however many pages that concerns: for tests. *ret_left: how many
- * pages left it. Returns what truncation_begin() does, or session_truncation.result; where that
- * isn't 0 the session is as it was. */
-int session_truncate(struct session *s, uint64_t first_tokens, uint64_t last_tokens,
-        uint64_t *ret_left, struct detail *d);
-
 #endif

@@ -1,0 +1,118 @@
+/*
+ * Requests of daemon/core as most tests make them: with what they seldom say left out, and done at
+ * once where the daemon goes in slices (chore.h).
+ */
+#ifndef KVL_TESTS_AT_ONCE_H
+#define KVL_TESTS_AT_ONCE_H
+
+#include <stdint.h>
+
+#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/chores.h"
+#include "daemon/core/requests/invalidate.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/sessions/session-truncate.h"
+
+/* attach_open_with() with these options alone. */
+static inline int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
+        const char *device_name, bool keep_page_zero, struct attach **ret_attach,
+        struct detail *detail)
+{
+        const struct attach_options o = {.device = device_name, .keep_page_zero = keep_page_zero};
+
+        return attach_open_with(m, name, layout, &o, ret_attach, detail);
+}
+
+/* lease_ask() for n pages, all or nothing, as long as the tenant lets them wait, and for its own
+ * reservation as long as it takes. */
+static inline int lease_pages(
+        struct attach *a, uint32_t n, uint64_t at_nsec, uint32_t *ret_pages, struct detail *detail)
+{
+        const struct lease_request rq = {
+                .n = n, .min = n, .max_wait_nsec = UINT64_MAX, .take_back_nsec = UINT64_MAX};
+        struct lease_result result;
+
+        return lease_ask(a, &rq, at_nsec, ret_pages, &result, detail);
+}
+
+/* What is left of a chore that is queued, in one slice. */
+static inline void at_once_finish(struct chore *chore, struct tenant *t)
+{
+        chore_remove(chore, t);
+        while (chore->work(chore, UINT64_MAX))
+                ;
+}
+
+static inline void at_once_dropped(struct drop *drop)
+{
+}
+
+static inline void at_once_truncated(struct session_truncation *truncation)
+{
+}
+
+/* The drop was begun with this result. *ret_pages: how many pages went. */
+static inline int at_once_drop(struct attach *a, struct drop *drop, int r, uint64_t *ret_pages)
+{
+        if (r != 0)
+                return r;
+        if (!drop_is_over(drop)) {
+                drop_queue(drop, at_once_dropped);
+                at_once_finish(&drop->chore, a->ns->tenant);
+        }
+        *ret_pages = drop->n_pages;
+        return 0;
+}
+
+/* drop_key() */
+static inline int invalidate_key(
+        struct attach *a, const uint8_t key[KEY_BYTES], uint64_t *ret_pages, struct detail *detail)
+{
+        struct drop drop;
+
+        return at_once_drop(a, &drop, drop_key(&drop, a, key, detail), ret_pages);
+}
+
+/* drop_tag() */
+static inline int invalidate_tag(
+        struct attach *a, uint64_t tag, uint64_t *ret_pages, struct detail *detail)
+{
+        struct drop drop;
+
+        return at_once_drop(a, &drop, drop_tag(&drop, a, tag, detail), ret_pages);
+}
+
+/* truncation_begin(), or how the truncation ended. *ret_left: pages that left. */
+static inline int session_truncate(struct session *session, uint64_t first_tokens,
+        uint64_t last_tokens, uint64_t *ret_left, struct detail *detail)
+{
+        struct session_truncation begun, queued;
+        const struct session_truncation *over = &begun;
+        int r = truncation_begin(&begun, session, first_tokens, last_tokens, detail);
+
+        if (r < 0)
+                return r;
+        if (!truncation_is_over(&begun)) {
+                truncation_queue(&begun, &queued, at_once_truncated);
+                at_once_finish(&queued.chore, queued.ns->tenant);
+                over = &queued;
+        }
+        if (over->result < 0)
+                return detail_set(detail, over->result, "%s", over->why.text);
+        *ret_left = over->n_left;
+        return 0;
+}
+
+/* member_leave() */
+static inline void member_free(struct member *m)
+{
+        while (!list_is_empty(&m->attachments))
+                attach_close(list_first(&m->attachments, struct attach, member_link));
+        member_leave(m);
+}
+
+#endif
