@@ -20,6 +20,7 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/administration/tier-figures.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/keeping/keeping.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
@@ -244,17 +245,12 @@ int handle_ADMIN_PURGE(struct request *rq)
 {
         const Kvlease__V1__AdminPurgeRequest *m = rq->message;
         Kvlease__V1__CountReply *reply = rq->reply;
-        struct tenant *t = tenant_find(&rq->server->store, m->tenant);
-        struct ns *ns = t && *m->ns ? ns_find(t, m->ns) : NULL;
-        int r;
+        struct tenant *t;
+        struct ns *ns;
+        int r = request_tenant_ns(rq, m->tenant, m->ns, &t, &ns);
 
-        if (!t)
-                return detail_set(&rq->detail, -ENOENT,
-                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
-        if (*m->ns && !ns)
-                return detail_set(
-                        &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
-        r = durable_check(rq);
+        if (r == 0)
+                r = durable_check(rq);
         if (r < 0)
                 return r;
         r = store_purge(&rq->server->store, t, ns, m->remove, &reply->count, &reply->kept);

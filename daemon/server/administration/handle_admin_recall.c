@@ -9,6 +9,7 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/server/administration/admin-handlers.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/system/log.h"
@@ -33,16 +34,13 @@ int handle_ADMIN_RECALL(struct request *rq)
         const Kvlease__V1__AdminRecallRequest *m = rq->message;
         Kvlease__V1__CountReply *reply = rq->reply;
         struct server *s = rq->server;
-        struct tenant *t = tenant_find(&s->store, m->tenant);
-        struct ns *ns = t && *m->ns ? ns_find(t, m->ns) : NULL;
+        struct tenant *t;
+        struct ns *ns;
         uint32_t n;
+        int r = request_tenant_ns(rq, m->tenant, m->ns, &t, &ns);
 
-        if (!t)
-                return detail_set(&rq->detail, -ENOENT,
-                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
-        if (*m->ns && !ns)
-                return detail_set(
-                        &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
+        if (r < 0)
+                return r;
         if (m->timeout_msec > TIMEOUT_MAX_MSEC)
                 return detail_set(&rq->detail, -EINVAL,
                         "timeout_msec is %" PRIu32 ": at most an hour (%u) is allowed",

@@ -10,6 +10,7 @@
 #include "daemon/core/sessions/session-purge.h"
 #include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/administration/list-page.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/waits/drops.h"
 #include "proto/arena.h"
@@ -97,18 +98,15 @@ int handle_ADMIN_SESSION_PURGE(struct request *rq)
 {
         const Kvlease__V1__AdminSessionPurgeRequest *m = rq->message;
         Kvlease__V1__CountReply *reply = rq->reply;
-        struct tenant *t = tenant_find(&rq->server->store, m->tenant);
-        struct ns *ns = t && *m->ns ? ns_find(t, m->ns) : NULL;
+        struct tenant *t;
+        struct ns *ns;
         uint64_t now_nsec = server_now(rq->server);
         struct session_purge purge;
         uint64_t idle_nsec = MIN(m->idle_sec, UINT64_MAX / NSEC_PER_SEC) * NSEC_PER_SEC;
+        int r = request_tenant_ns(rq, m->tenant, m->ns, &t, &ns);
 
-        if (!t)
-                return detail_set(&rq->detail, -ENOENT,
-                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
-        if (*m->ns && !ns)
-                return detail_set(
-                        &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
+        if (r < 0)
+                return r;
         if (m->id.len > SESSION_ID_MAX)
                 return detail_set(&rq->detail, -EINVAL, "a session's id has 1 to %d bytes, not %zu",
                         SESSION_ID_MAX, m->id.len);

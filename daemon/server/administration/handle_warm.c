@@ -6,6 +6,7 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/tiers/warm.h"
 #include "daemon/server/administration/admin-handlers.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/system/log.h"
@@ -89,19 +90,13 @@ int handle_ADMIN_WARM(struct request *rq)
 {
         const Kvlease__V1__AdminWarmRequest *m = rq->message;
         Kvlease__V1__AdminWarmReply *reply = rq->reply;
-        struct tenant *t = tenant_find(&rq->server->store, m->tenant);
-        struct ns *ns = t ? ns_find(t, m->ns) : NULL;
+        struct ns *ns = request_ns(rq, m->tenant, m->ns);
         bool begins = m->action == KVLEASE__V1__ADMIN_WARM_REQUEST__ACTION__BEGIN;
         struct warm_figures f;
         int r = 0;
 
-        if (!t)
-                return detail_set(&rq->detail, -ENOENT,
-                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
         if (!ns)
-                return detail_set(&rq->detail, -ENOENT,
-                        "tenant %s has no namespace %.128s: kvleasectl namespaces lists them",
-                        t->name, m->ns);
+                return -ENOENT;
         if (begins)
                 r = begin(ns, m, &rq->detail);
         else if (m->action == KVLEASE__V1__ADMIN_WARM_REQUEST__ACTION__STOP)

@@ -6,6 +6,7 @@
 
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "proto/arena.h"
 
@@ -74,8 +75,5 @@ bool list_wants(const Kvlease__V1__AdminListRequest *m, const char *tenant)
 
 int list_check_tenant(struct request *rq, const Kvlease__V1__AdminListRequest *m)
 {
-        if (!*m->tenant || tenant_find(&rq->server->store, m->tenant))
-                return 0;
-        return detail_set(
-                &rq->detail, -ENOENT, "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
+        return !*m->tenant || request_tenant(rq, m->tenant) ? 0 : -ENOENT;
 }

@@ -10,6 +10,8 @@
 #include "daemon/server/peers/answer.h"
 
 struct attach;
+struct ns;
+struct tenant;
 
 int handle_HELLO(struct request *rq);
 int handle_AUTH(struct request *rq);
@@ -47,5 +49,16 @@ int handle_ADMIN_EXPLAIN(struct request *rq);
 
 /* The attachment `ns_id` of the peer's member; NULL with the sentence. Returns borrowed. */
 struct attach *request_attach(struct request *rq, uint32_t ns_id);
+
+/* The tenant of that name; NULL with the sentence. Returns borrowed. */
+struct tenant *request_tenant(struct request *rq, const char *name);
+
+/* The namespace `ns` of the tenant; NULL with the sentence. Returns borrowed. */
+struct ns *request_ns(struct request *rq, const char *tenant, const char *ns);
+
+/* The tenant, and its namespace `ns` (NULL where that is "": all of them). 0, or -ENOENT with the
+ * sentence. Both borrowed. */
+int request_tenant_ns(struct request *rq, const char *tenant, const char *ns,
+        struct tenant **ret_tenant, struct ns **ret_ns);
 
 #endif

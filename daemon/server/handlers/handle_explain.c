@@ -86,15 +86,7 @@ int handle_EXPLAIN(struct request *rq)
 int handle_ADMIN_EXPLAIN(struct request *rq)
 {
         const Kvlease__V1__AdminExplainRequest *m = rq->message;
-        struct tenant *t = tenant_find(&rq->server->store, m->tenant);
-        struct ns *ns = t ? ns_find(t, m->ns) : NULL;
+        struct ns *ns = request_ns(rq, m->tenant, m->ns);
 
-        if (!t)
-                return detail_set(&rq->detail, -ENOENT,
-                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
-        if (!ns)
-                return detail_set(&rq->detail, -ENOENT,
-                        "tenant %s has no namespace %.128s: kvleasectl namespaces lists them",
-                        t->name, m->ns);
-        return explain(rq, ns, &m->keys, NULL);
+        return ns ? explain(rq, ns, &m->keys, NULL) : -ENOENT;
 }

@@ -264,3 +264,40 @@ struct attach *request_attach(struct request *rq, uint32_t ns_id)
                         "no namespace with ns_id %u is open on this connection", ns_id);
         return a;
 }
+
+struct tenant *request_tenant(struct request *rq, const char *name)
+{
+        struct tenant *t = tenant_find(&rq->server->store, name);
+
+        if (!t)
+                detail_set(&rq->detail, -ENOENT, "no tenant %.64s: kvleasectl tenants lists them",
+                        name);
+        return t;
+}
+
+struct ns *request_ns(struct request *rq, const char *tenant, const char *ns)
+{
+        struct tenant *t = request_tenant(rq, tenant);
+        struct ns *found = t ? ns_find(t, ns) : NULL;
+
+        if (t && !found)
+                detail_set(&rq->detail, -ENOENT,
+                        "tenant %s has no namespace %.128s: kvleasectl namespaces lists them",
+                        t->name, ns);
+        return found;
+}
+
+int request_tenant_ns(struct request *rq, const char *tenant, const char *ns,
+        struct tenant **ret_tenant, struct ns **ret_ns)
+{
+        struct tenant *t = request_tenant(rq, tenant);
+
+        if (!t)
+                return -ENOENT;
+        *ret_tenant = t;
+        *ret_ns = *ns ? ns_find(t, ns) : NULL;
+        if (*ns && !*ret_ns)
+                return detail_set(
+                        &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, ns);
+        return 0;
+}

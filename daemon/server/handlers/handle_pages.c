@@ -32,6 +32,15 @@ static int check_count(struct request *rq, const char *what, size_t n, size_t ma
         return n > max ? refuse_count(rq, what, n, max) : 0;
 }
 
+/* Pages of a namespace that a request names. 0 with the attachment; -ENOENT, -EINVAL, -EMSGSIZE
+ * with the sentence. */
+static int find_pages(struct request *rq, uint32_t ns_id, size_t n_pages, uint32_t max_pages,
+        struct attach **ret_attach)
+{
+        *ret_attach = request_attach(rq, ns_id);
+        return *ret_attach ? check_count(rq, "pages", n_pages, max_pages) : -ENOENT;
+}
+
 static uint64_t max_wait_nsec(const Kvlease__V1__LeaseRequest *m)
 {
         if (m->no_wait)
@@ -61,7 +70,6 @@ int handle_LEASE(struct request *rq)
 {
         const Kvlease__V1__LeaseRequest *m = rq->message;
         Kvlease__V1__LeaseReply *reply = rq->reply;
-        struct attach *a = request_attach(rq, m->ns_id);
         const struct lease_request lease = {
                 .n = m->n_pages,
                 .min = m->min_pages > 0 ? m->min_pages : m->n_pages,
@@ -72,11 +80,9 @@ int handle_LEASE(struct request *rq)
                 .how = (enum lease_how)m->contiguous,
         };
         struct lease_result result;
-        int r;
+        struct attach *a;
+        int r = find_pages(rq, m->ns_id, m->n_pages, MAX_LEASE_PAGES, &a);
 
-        if (!a)
-                return -ENOENT;
-        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
         if (r != 0)
                 return r;
         r = lease_ask(
@@ -183,12 +189,9 @@ int handle_LOOKUP(struct request *rq)
 int handle_RELEASE(struct request *rq)
 {
         const Kvlease__V1__ReleaseRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
-        int r;
+        struct attach *a;
+        int r = find_pages(rq, m->ns_id, m->n_pages, MAX_LEASE_PAGES, &a);
 
-        if (!a)
-                return -ENOENT;
-        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
         if (r < 0 || !do_once(rq))
                 return r;
         return release_pages(
@@ -198,12 +201,9 @@ int handle_RELEASE(struct request *rq)
 int handle_PIN(struct request *rq)
 {
         const Kvlease__V1__PinRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
-        int r;
+        struct attach *a;
+        int r = find_pages(rq, m->ns_id, m->n_pages, MAX_LEASE_PAGES, &a);
 
-        if (!a)
-                return -ENOENT;
-        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
         if (r < 0 || !do_once(rq))
                 return r;
         return pin_again(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
@@ -212,12 +212,9 @@ int handle_PIN(struct request *rq)
 int handle_HELD(struct request *rq)
 {
         const Kvlease__V1__HeldRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
-        int r;
+        struct attach *a;
+        int r = find_pages(rq, m->ns_id, m->n_pages, MAX_HELD_PAGES, &a);
 
-        if (!a)
-                return -ENOENT;
-        r = check_count(rq, "pages", m->n_pages, MAX_HELD_PAGES);
         return r < 0 ? r : pin_check_held(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
 }
 
@@ -238,12 +235,9 @@ int handle_LEASABLE(struct request *rq)
 int handle_FREE(struct request *rq)
 {
         const Kvlease__V1__FreeRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
-        int r;
+        struct attach *a;
+        int r = find_pages(rq, m->ns_id, m->n_pages, MAX_LEASE_PAGES, &a);
 
-        if (!a)
-                return -ENOENT;
-        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
         if (r < 0 || !do_once(rq))
                 return r;
         return free_pages(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
