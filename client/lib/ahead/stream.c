@@ -361,10 +361,9 @@ int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, 
                 return r;
         if (!has_streams(ns))
                 return kvl_publish_start(ns, publish, done, data);
-        r = op_new(ns, &op_type_publish, p.n_pages, done, data, &op);
+        r = op_new_with(ns, &op_type_publish, p.pages, p.n_pages, done, data, &op);
         if (r < 0)
                 return r;
-        memcpy(op->pages, p.pages, p.n_pages * sizeof(*op->pages));
         return start_op(op, &p, stream);
 }
 
@@ -372,12 +371,9 @@ static int put_pages(struct kvl_ns *ns, const struct op_type *type, const uint32
         uint32_t n_pages, void *stream)
 {
         struct op *op;
-        int r = op_new(ns, type, n_pages, NULL, NULL, &op);
+        int r = op_new_with(ns, type, pages, n_pages, NULL, NULL, &op);
 
-        if (r < 0)
-                return r;
-        memcpy(op->pages, pages, n_pages * sizeof(*pages));
-        return start_op(op, NULL, stream);
+        return r < 0 ? r : start_op(op, NULL, stream);
 }
 
 int kvl_release_on_stream(

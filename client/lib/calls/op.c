@@ -290,6 +290,22 @@ int op_run_pages(struct op *op, uint64_t deadline_nsec)
         return r;
 }
 
+int op_run_parts(struct kvl_ns *ns, const struct op_type *type, const uint32_t *pages,
+        uint32_t n_pages, uint32_t most, int (*run)(struct op *op, uint64_t deadline_nsec))
+{
+        uint64_t deadline = client_deadline(ns->conn);
+        int r = 0;
+
+        for (uint32_t i = 0, n; i < n_pages && r == 0; i += n) {
+                struct op op;
+
+                n = MIN(n_pages - i, most);
+                op_init(&op, ns, type, (uint32_t *)pages + i, n);
+                r = run(&op, deadline);
+        }
+        return r;
+}
+
 /* False: as many are under way as may be. */
 static bool count_started(struct kvl_conn *conn)
 {
@@ -357,6 +373,16 @@ int op_new(struct kvl_ns *ns, const struct op_type *type, uint32_t n_asked, kvl_
         op->data = data;
         *ret_op = op;
         return 0;
+}
+
+int op_new_with(struct kvl_ns *ns, const struct op_type *type, const uint32_t *pages,
+        uint32_t n_pages, kvl_done_fn done, void *data, struct op **ret_op)
+{
+        int r = op_new(ns, type, n_pages, done, data, ret_op);
+
+        if (r == 0)
+                memcpy((*ret_op)->pages, pages, n_pages * sizeof(*pages));
+        return r;
 }
 
 void op_free(struct op *op)

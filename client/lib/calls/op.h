@@ -134,6 +134,10 @@ void op_init(struct op *op, struct kvl_ns *ns, const struct op_type *type, uint3
 int op_new(struct kvl_ns *ns, const struct op_type *type, uint32_t n_asked, kvl_done_fn done,
         void *data, struct op **ret_op);
 
+/* As op_new(), with these pages in op->pages. */
+int op_new_with(struct kvl_ns *ns, const struct op_type *type, const uint32_t *pages,
+        uint32_t n_pages, kvl_done_fn done, void *data, struct op **ret_op);
+
 /* It isn't started after all. */
 void op_free(struct op *op);
 
@@ -145,6 +149,11 @@ int op_run(struct op *op, const ProtobufCMessage *m, uint64_t deadline_nsec);
 
 /* Sends the request for op->pages (struct op_type.send), and runs the call to its end. */
 int op_run_pages(struct op *op, uint64_t deadline_nsec);
+
+/* Runs calls of the type for all of these pages, of which a call has at most `most`, one after the
+ * other until one fails. run: op_run_pages(), or what else runs one. */
+int op_run_parts(struct kvl_ns *ns, const struct op_type *type, const uint32_t *pages,
+        uint32_t n_pages, uint32_t most, int (*run)(struct op *op, uint64_t deadline_nsec));
 
 /* op->pages[0..op->n_pages-1] are got; only their mapping is missing, or only to populate them. */
 int op_run_mapping(struct op *op, uint64_t deadline_nsec);

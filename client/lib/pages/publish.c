@@ -149,10 +149,9 @@ int kvl_publish_start(
         int r = publish_copy(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
 
         if (r == 0)
-                r = op_new(ns, &op_type_publish, p.n_pages, done, data, &op);
+                r = op_new_with(ns, &op_type_publish, p.pages, p.n_pages, done, data, &op);
         if (r < 0)
                 return r;
-        memcpy(op->pages, p.pages, p.n_pages * sizeof(*op->pages));
         if (fast_is_open(&ns->fast))
                 return flight_start(op, &p);
         m = flight_message(ns, &p);
@@ -169,23 +168,18 @@ static int send_op_free(struct op *op)
 
 const struct op_type op_type_free = {.msg = MSG_FREE, .send = send_op_free};
 
+static int fly_free(struct op *op, uint64_t deadline_nsec)
+{
+        return flight_run(op, NULL, deadline_nsec);
+}
+
 int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
 {
-        uint64_t deadline;
         int r = args_check_pages(ns, pages, n_pages, UINT32_MAX);
 
-        if (r < 0)
-                return r;
-        deadline = client_deadline(ns->conn);
-        for (uint32_t i = 0, n; i < n_pages && r == 0; i += n) {
-                struct op op;
-
-                n = MIN(n_pages - i, (uint32_t)KVL_MAX_LEASE_PAGES);
-                op_init(&op, ns, &op_type_free, (uint32_t *)pages + i, n);
-                r = fast_is_open(&ns->fast) ? flight_run(&op, NULL, deadline)
-                                            : op_run_pages(&op, deadline);
-        }
-        return r;
+        return r < 0 ? r
+                     : op_run_parts(ns, &op_type_free, pages, n_pages, KVL_MAX_LEASE_PAGES,
+                               fast_is_open(&ns->fast) ? fly_free : op_run_pages);
 }
 
 int kvl_free_start(
@@ -195,9 +189,8 @@ int kvl_free_start(
         int r = args_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
         if (r == 0)
-                r = op_new(ns, &op_type_free, n_pages, done, data, &op);
+                r = op_new_with(ns, &op_type_free, pages, n_pages, done, data, &op);
         if (r < 0)
                 return r;
-        memcpy(op->pages, pages, n_pages * sizeof(*pages));
         return fast_is_open(&ns->fast) ? flight_start(op, NULL) : op_start(op, NULL);
 }

@@ -31,22 +31,14 @@ static int release_shared(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_p
 
 int kvl_release(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
 {
-        uint64_t deadline;
         int r = args_check_pages(ns, pages, n_pages, UINT32_MAX);
 
         if (r < 0)
                 return r;
         if (fast_is_open(&ns->fast))
                 return release_shared(ns, pages, n_pages);
-        deadline = client_deadline(ns->conn);
-        for (uint32_t i = 0, n; i < n_pages && r == 0; i += n) {
-                struct op op;
-
-                n = MIN(n_pages - i, (uint32_t)KVL_MAX_LEASE_PAGES);
-                op_init(&op, ns, &op_type_release, (uint32_t *)pages + i, n);
-                r = op_run_pages(&op, deadline);
-        }
-        return r;
+        return op_run_parts(
+                ns, &op_type_release, pages, n_pages, KVL_MAX_LEASE_PAGES, op_run_pages);
 }
 
 int kvl_release_start(
@@ -59,10 +51,9 @@ int kvl_release_start(
         if (r == 0 && !done && fast_is_open(&ns->fast))
                 return release_shared(ns, pages, n_pages);
         if (r == 0)
-                r = op_new(ns, &op_type_release, n_pages, done, data, &op);
+                r = op_new_with(ns, &op_type_release, pages, n_pages, done, data, &op);
         if (r < 0)
                 return r;
-        memcpy(op->pages, pages, n_pages * sizeof(*pages));
         if (fast_is_open(&ns->fast))
                 return op_start_done(op, release_shared(ns, pages, n_pages));
         return op_start(op, NULL);
@@ -73,8 +64,28 @@ int kvl_release_start(
 
 #define MAX_HELD_PAGES 256 /* of one HELD; protocol */
 
-static const struct op_type type_pin = {.msg = MSG_PIN};
-static const struct op_type type_held = {.msg = MSG_HELD};
+static int send_op_pin(struct op *op)
+{
+        Kvlease__V1__PinRequest m = KVLEASE__V1__PIN_REQUEST__INIT;
+
+        m.ns_id = op->ns->id;
+        m.n_pages = op->n_asked;
+        m.pages = op->pages;
+        return conn_start(conn_of(op->ns), &op->call, MSG_PIN, &m.base);
+}
+
+static int send_op_held(struct op *op)
+{
+        Kvlease__V1__HeldRequest m = KVLEASE__V1__HELD_REQUEST__INIT;
+
+        m.ns_id = op->ns->id;
+        m.n_pages = op->n_asked;
+        m.pages = op->pages;
+        return conn_start(conn_of(op->ns), &op->call, MSG_HELD, &m.base);
+}
+
+static const struct op_type type_pin = {.msg = MSG_PIN, .send = send_op_pin};
+static const struct op_type type_held = {.msg = MSG_HELD, .send = send_op_held};
 static const struct op_type type_map = {.msg = MSG_MAP, .populates = true};
 
 static int pin_shared(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
@@ -91,46 +102,13 @@ static int pin_shared(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages
 
 int kvl_pin(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
 {
-        uint64_t deadline;
         int r = args_check_pages(ns, pages, n_pages, UINT32_MAX);
 
         if (r < 0)
                 return r;
         if (fast_is_open(&ns->fast))
                 return pin_shared(ns, pages, n_pages);
-        deadline = client_deadline(ns->conn);
-        for (uint32_t i = 0, n; i < n_pages && r == 0; i += n) {
-                Kvlease__V1__PinRequest m = KVLEASE__V1__PIN_REQUEST__INIT;
-                struct op op;
-
-                n = MIN(n_pages - i, (uint32_t)KVL_MAX_LEASE_PAGES);
-                m.ns_id = ns->id;
-                m.pages = (uint32_t *)pages + i;
-                m.n_pages = n;
-                op_init(&op, ns, &type_pin, NULL, 0);
-                r = op_run(&op, &m.base, deadline);
-        }
-        return r;
-}
-
-/* 0; -ENOENT: one isn't the group's; as a call on the socket. */
-static int check_held(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
-{
-        uint64_t deadline = client_deadline(ns->conn);
-        int r = 0;
-
-        for (uint32_t i = 0, n; i < n_pages && r == 0; i += n) {
-                Kvlease__V1__HeldRequest m = KVLEASE__V1__HELD_REQUEST__INIT;
-                struct op op;
-
-                n = MIN(n_pages - i, (uint32_t)MAX_HELD_PAGES);
-                m.ns_id = ns->id;
-                m.pages = (uint32_t *)pages + i;
-                m.n_pages = n;
-                op_init(&op, ns, &type_held, NULL, 0);
-                r = op_run(&op, &m.base, deadline);
-        }
-        return r;
+        return op_run_parts(ns, &type_pin, pages, n_pages, KVL_MAX_LEASE_PAGES, op_run_pages);
 }
 
 int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
@@ -141,6 +119,6 @@ int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
                 return r;
         if (ns->conn->metadata_only)
                 return error_set(-EACCES, "a metadata-only connection maps nothing");
-        r = check_held(ns, pages, n_pages);
+        r = op_run_parts(ns, &type_held, pages, n_pages, MAX_HELD_PAGES, op_run_pages);
         return r != 0 ? r : op_map_got(ns, &type_map, (uint32_t *)pages, n_pages);
 }

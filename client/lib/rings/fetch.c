@@ -701,10 +701,9 @@ int kvl_fetch_start(
         int r = check_fetch(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
         if (r == 0)
-                r = op_new(ns, &op_type_fetch, n_pages, done, data, &op);
+                r = op_new_with(ns, &op_type_fetch, pages, n_pages, done, data, &op);
         if (r < 0)
                 return r;
-        memcpy(op->pages, pages, n_pages * sizeof(*pages));
         op->n_pages = n_pages;
         return op_start_done(op, 0);
 }
