@@ -36,6 +36,12 @@ static inline uint64_t round_up_u64(uint64_t value, uint64_t step)
         return (value + step - 1) / step * step;
 }
 
+/* a - b; 0 where b is more. */
+static inline uint64_t minus_u64(uint64_t a, uint64_t b)
+{
+        return a > b ? a - b : 0;
+}
+
 /* Frees on scope exit: `_cleanup_free_ char *s = NULL;`. TAKE() hands the value on. */
 static inline void cleanup_free_p(void *p)
 {

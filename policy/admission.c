@@ -2,11 +2,13 @@
 
 #include <assert.h>
 
+#include "base/macros.h"
+
 typedef unsigned __int128 u128;
 
 static uint64_t aged_priority(const struct admission_request *r, uint64_t now_nsec)
 {
-        uint64_t waited_nsec = now_nsec > r->arrived_nsec ? now_nsec - r->arrived_nsec : 0;
+        uint64_t waited_nsec = minus_u64(now_nsec, r->arrived_nsec);
 
         return r->priority + waited_nsec / ADMISSION_AGE_NSEC;
 }

@@ -129,7 +129,7 @@ static size_t missing_bytes(const struct frame_parser *p)
 
         if (have >= FRAME_HEADER_SIZE)
                 size += MIN(get_le32(p->buf + p->begin + 8), (uint32_t)FRAME_MAX_PAYLOAD);
-        return size > have ? size - have : 0;
+        return minus_u64(size, have);
 }
 
 uint8_t *frame_parser_space(struct frame_parser *p, size_t *ret_size)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/macros.h"
 #include "client/lib/connection/conn.h"
 #include "client/lib/connection/error.h"
 #include "proto/status.h"
@@ -168,7 +169,7 @@ static int come_back(struct admin *a, uint64_t until_nsec)
 
 int admin_await_next(struct admin *a, uint64_t until_nsec)
 {
-        uint64_t now = clock_now_nsec(), left_nsec = until_nsec > now ? until_nsec - now : 0;
+        uint64_t now = clock_now_nsec(), left_nsec = minus_u64(until_nsec, now);
         struct pollfd p = {conn_poll_fd(a->conn), POLLRDHUP, 0};
 
         if (poll(&p, 1, (int)MIN(left_nsec / NSEC_PER_MSEC, (uint64_t)INT_MAX)) <= 0)

@@ -334,7 +334,7 @@ static void hear_signals(struct parent *p)
 /* Nanoseconds until something is due; UINT64_MAX: nothing will be. */
 static uint64_t until(uint64_t due, uint64_t now)
 {
-        return due > now ? due - now : 0;
+        return minus_u64(due, now);
 }
 
 /* Kills the child that is late, says above that we aren't, starts the child. When to look again. */

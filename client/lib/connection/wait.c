@@ -160,7 +160,7 @@ static int poll_until(int fd, short events, uint64_t deadline_nsec)
 
         if (deadline_nsec != CONN_FOREVER) {
                 now = clock_now_nsec();
-                left = conn_timespec(deadline_nsec > now ? deadline_nsec - now : 0);
+                left = conn_timespec(minus_u64(deadline_nsec, now));
                 timeout = &left;
         }
         r = ppoll(&p, 1, timeout, NULL);

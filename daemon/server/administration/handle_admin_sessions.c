@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "base/macros.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -60,7 +61,7 @@ static_assert(SESSIONS_MAX < 1 << NUMBER_BITS, "session numbers are at most SESS
 
 static int add_rows(struct rows *rows, const struct ns *ns, uint64_t after)
 {
-        uint64_t first = ns->id << NUMBER_BITS, number = after > first ? after - first : 0;
+        uint64_t first = ns->id << NUMBER_BITS, number = minus_u64(after, first);
         const struct session *s;
         int r = 0;
 

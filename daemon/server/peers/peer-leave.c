@@ -1,5 +1,6 @@
 /* What a peer does that has ended, as long as it holds something. */
 #include "base/clock.h"
+#include "base/macros.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/lifetimes/leave.h"
@@ -107,7 +108,7 @@ static void await_grace(struct server *s)
                 first = MIN(first, p->times.linger_until_nsec);
         if (first != UINT64_MAX)
                 uv_timer_start(&s->peers.grace_timer, on_grace_over,
-                        (first > now ? first - now : 0) / NSEC_PER_MSEC + 1, 0);
+                        minus_u64(first, now) / NSEC_PER_MSEC + 1, 0);
 }
 
 static void on_grace_over(uv_timer_t *timer)

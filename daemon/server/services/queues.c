@@ -6,6 +6,7 @@
 #include <uv.h>
 
 #include "base/clock.h"
+#include "base/macros.h"
 #include "daemon/core/core.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/objects/store.h"
@@ -142,8 +143,7 @@ static void arm(struct queue_watch *w)
         }
         now = clock_now_nsec();
         uv_update_time(&w->server->loop.uv); /* or it would be early by what this turn took */
-        uv_timer_start(&w->timer, on_deadline,
-                (deadline > now ? deadline - now : 0) / NSEC_PER_MSEC + 1, 0);
+        uv_timer_start(&w->timer, on_deadline, minus_u64(deadline, now) / NSEC_PER_MSEC + 1, 0);
 }
 
 /* Before the loop sleeps. Wakes nobody. */

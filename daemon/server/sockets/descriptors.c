@@ -158,22 +158,18 @@ static struct count count_tenant(const struct tenancy *t)
         return c;
 }
 
-static uint64_t minus(uint64_t a, uint64_t b)
-{
-        return a > b ? a - b : 0;
-}
-
 /* What of a room is left for tenants, and for connections that are nobody's. */
 static uint64_t room_of(const struct server *s, enum descriptors_kind kind)
 {
         uint64_t own = count_listeners(s);
 
         if (kind == DESCRIPTORS_OPEN)
-                return minus(descriptors_limit(), own + DESCRIPTORS_RESERVE);
+                return minus_u64(descriptors_limit(), own + DESCRIPTORS_RESERVE);
         own += KEPT_OF_DAEMON;
         list_for_each (pool, &s->store.pools, struct pool, link)
                 own++; /* its canary */
-        return keeping_is_on(&s->keeping) ? minus(keeper_room(s->keeping.keeper), own) : UINT32_MAX;
+        return keeping_is_on(&s->keeping) ? minus_u64(keeper_room(s->keeping.keeper), own)
+                                          : UINT32_MAX;
 }
 
 static uint64_t reserved_bytes(const struct tenant *t)
@@ -204,7 +200,7 @@ static void count_nobodys(const struct server *s, struct fd_room *rooms)
         }
         rooms[DESCRIPTORS_OPEN].nobodys = PER_STRANGER * (s->peers.n_peers - n_peers);
         n_kept = keeping_is_on(&s->keeping) ? keeper_count_extents(s->keeping.keeper) : 0;
-        rooms[DESCRIPTORS_KEPT].nobodys = minus(n_kept, n_extents);
+        rooms[DESCRIPTORS_KEPT].nobodys = minus_u64(n_kept, n_extents);
 }
 
 static struct parts look(const struct tenancy *of)
@@ -308,7 +304,7 @@ static int admit_lasting(const struct tenancy *t, struct count more, struct deta
         struct parts p = look(t);
         struct count limits = limits_of(&p), to_come = {{0}};
 
-        add_connections(t->server, minus(most, t->n_peers), &to_come);
+        add_connections(t->server, minus_u64(most, t->n_peers), &to_come);
         for (unsigned i = 0; i < N_DESCRIPTORS; i++)
                 limits.n[i] -= MIN(to_come.n[i], limits.n[i] / CLIENTS_PART);
         return admit_within(t, &p, more, limits, d);

@@ -2,11 +2,6 @@
 
 #include "base/macros.h"
 
-static uint64_t minus(uint64_t a, uint64_t b)
-{
-        return a > b ? a - b : 0;
-}
-
 uint64_t fd_nobodys(uint64_t max)
 {
         return MIN(max / FD_NOBODYS_PART, (uint64_t)FD_NOBODYS_MAX);
@@ -34,10 +29,11 @@ void fd_room_add(struct fd_room *room, const struct fd_part *part)
 
 uint64_t fd_part_limit(const struct fd_room *room, const struct fd_part *part)
 {
-        uint64_t all = minus(room->max, room->nobodys);
+        uint64_t all = minus_u64(room->max, room->nobodys);
         uint64_t shared = MIN(all, room->max - fd_nobodys(room->max));
         uint64_t others_promised = room->promised - MAX(part->used, part->sure);
         uint64_t others_used = room->used - part->used;
 
-        return MAX(minus(shared, others_promised), MIN(part->sure, minus(all, others_used)));
+        return MAX(
+                minus_u64(shared, others_promised), MIN(part->sure, minus_u64(all, others_used)));
 }

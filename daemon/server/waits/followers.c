@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/macros.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
@@ -12,7 +13,7 @@
 
 static uint64_t time_until(uint64_t then, uint64_t now)
 {
-        return then > now ? then - now : 0;
+        return minus_u64(then, now);
 }
 
 static void on_timer(uv_timer_t *timer);

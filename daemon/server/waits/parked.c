@@ -353,8 +353,7 @@ static void arm_timer(struct server *s)
                 return;
         }
         uv_update_time(&s->loop.uv); /* or it would be early by what this turn took */
-        uv_timer_start(
-                &s->leases.timer, on_timer, (next > now ? next - now : 0) / NSEC_PER_MSEC + 1, 0);
+        uv_timer_start(&s->leases.timer, on_timer, minus_u64(next, now) / NSEC_PER_MSEC + 1, 0);
 }
 
 bool parked_work(struct server *s)
