@@ -55,7 +55,7 @@ static int check_config(const struct config_source *source)
 }
 
 /* What a driver runs at exit would find, or wait for, a thread of ours in it. */
-static int end(const struct server *s, enum exit_code code)
+static int end_process(const struct server *s, enum exit_code code)
 {
         if (!s->life.left_behind)
                 return code;
@@ -63,7 +63,7 @@ static int end(const struct server *s, enum exit_code code)
         _exit(code);
 }
 
-static int run(const struct config_source *source)
+static int run_server(const struct config_source *source)
 {
         static struct server server; /* holds a frame's buffer: large for a stack */
         struct config config;
@@ -79,12 +79,12 @@ static int run(const struct config_source *source)
         log_init(config.daemon.log_level, config.daemon.log_target);
         code = server_init(&server, &config, source);
         if (code != EXIT_OK)
-                return end(&server, code);
+                return end_process(&server, code);
         code = server_start(&server);
         if (code == EXIT_OK)
                 code = server_run(&server);
         server_deinit(&server);
-        return end(&server, code);
+        return end_process(&server, code);
 }
 
 int main(int argc, char **argv)
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
                 else if (cmdline.keep && !parent_is_there())
                         code = parent_run(&cmdline.parent);
                 else
-                        code = run(&cmdline.source);
+                        code = run_server(&cmdline.source);
         }
         cmdline_deinit(&cmdline);
         return code;

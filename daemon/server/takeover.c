@@ -32,7 +32,7 @@ int takeover_begin(struct server *s, struct detail *d)
         return 0;
 }
 
-static void say(const struct detail *d, void *data)
+static void say_warning(const struct detail *d, void *data)
 {
         log_warning("%s", d->text);
 }
@@ -47,7 +47,7 @@ static void report_clients(const struct recovery *r)
                         r->n_pins_lost);
 }
 
-static void report(const struct server *s)
+static void report_recovery(const struct server *s)
 {
         const struct recovery *r = &s->life.recovery;
         char bytes[FORMAT_BYTES_MAX];
@@ -71,11 +71,11 @@ int takeover_end(struct server *s, struct detail *d)
         int r;
 
         store_set_now(&s->store, server_now(s));
-        r = canaries_open(&s->store, say, NULL, d);
+        r = canaries_open(&s->store, say_warning, NULL, d);
         if (r < 0)
                 return r;
         if (s->life.took_over)
-                store_recover(&s->store, &s->life.recovery, say, NULL);
+                store_recover(&s->store, &s->life.recovery, say_warning, NULL);
         r = resume_adopt(s, d);
         if (r < 0 || !s->life.took_over)
                 return r;
@@ -84,6 +84,6 @@ int takeover_end(struct server *s, struct detail *d)
                 return detail_set(d, r, "no memory for the pages that clients had leased");
         resume_end_exited(s);
         atomic_store(&s->store.state->is_unsure, 0); /* who is lost by that is marked */
-        report(s);
+        report_recovery(s);
         return 0;
 }

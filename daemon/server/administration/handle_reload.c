@@ -11,7 +11,7 @@
 #define N_KINDS    (RELOAD_ERROR + 1)
 #define KIND_BYTES (12 * 1024) /* of an answer's 64 KiB, for each kind; not tuned */
 
-static void note(void *data, enum reload_kind kind, const char *sentence)
+static void note_sentence(void *data, enum reload_kind kind, const char *sentence)
 {
         struct sentences *of = data; /* by kind */
 
@@ -28,7 +28,7 @@ int handle_ADMIN_RELOAD(struct request *rq)
                 r = sentences_init(&of[i], &rq->server->scratch.arena, KIND_BYTES);
         if (r < 0)
                 return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
-        r = reload_config(rq->server, note, of);
+        r = reload_config(rq->server, note_sentence, of);
         reply->changes = of[RELOAD_CHANGED].texts;
         reply->n_changes = of[RELOAD_CHANGED].n;
         reply->pending = of[RELOAD_PENDING].texts;

@@ -79,7 +79,7 @@ static void lose_the_rest(struct sentences *losses, const struct server *s)
                                 t->name);
 }
 
-static void restart(struct peer *p)
+static void restart_server(struct peer *p)
 {
         server_restart(p->server);
 }
@@ -94,7 +94,7 @@ static int begin_restart(struct request *rq, const Kvlease__V1__AdminRestartRequ
                 return detail_set(&rq->detail, -EBUSY,
                         "a restart would lose something: look with kvleasectl restart --check, or "
                         "say --force");
-        rq->after = restart;
+        rq->after = restart_server;
         return 0;
 }
 

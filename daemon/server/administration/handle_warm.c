@@ -57,7 +57,7 @@ static int take_session(const struct ns *ns, const ProtobufCBinaryData *id,
         return 0;
 }
 
-static int begin(struct ns *ns, const Kvlease__V1__AdminWarmRequest *m, struct detail *d)
+static int begin_warming(struct ns *ns, const Kvlease__V1__AdminWarmRequest *m, struct detail *d)
 {
         struct warm_request rq = {0};
         int n = (m->keys.len > 0) + (m->session.len > 0) + (m->n_tags > 0) + (m->all != 0), r = 0;
@@ -98,7 +98,7 @@ int handle_ADMIN_WARM(struct request *rq)
         if (!ns)
                 return -ENOENT;
         if (begins)
-                r = begin(ns, m, &rq->detail);
+                r = begin_warming(ns, m, &rq->detail);
         else if (m->action == KVLEASE__V1__ADMIN_WARM_REQUEST__ACTION__STOP)
                 warm_stop(ns);
         if (r < 0)

@@ -10,7 +10,7 @@
 #include "daemon/tier/disk.h"
 #include "proto/arena.h"
 
-static int make(struct arena *arena, Kvlease__V1__AdminTier **ret)
+static int make_tier(struct arena *arena, Kvlease__V1__AdminTier **ret)
 {
         Kvlease__V1__AdminTier *m = arena_alloc(arena, sizeof(*m));
 
@@ -64,7 +64,7 @@ int tier_figures_of_store(struct arena *arena, const struct store *s, enum tier_
         list_for_each (pool, &s->lower_pools, struct pool, link) {
                 if (pool->tier != kind)
                         continue;
-                if (!*ret && make(arena, ret) < 0)
+                if (!*ret && make_tier(arena, ret) < 0)
                         return -ENOMEM;
                 (*ret)->limit_bytes += pool->account.limit_bytes;
                 (*ret)->charged_bytes += pool->account.charged_bytes;
@@ -85,14 +85,14 @@ int tier_figures_of_disk(struct arena *arena, const struct pool *pool, Kvlease__
         *ret = NULL;
         if (pool->tier != TIER_DISK)
                 return 0;
-        r = make(arena, ret);
+        r = make_tier(arena, ret);
         return r < 0 ? r : add_disk(arena, *ret, pool->disk);
 }
 
 int tier_figures_of_tenant(struct arena *arena, const struct tenant *t, enum tier_kind kind,
         Kvlease__V1__AdminTier **ret)
 {
-        int r = make(arena, ret);
+        int r = make_tier(arena, ret);
 
         if (r < 0)
                 return r;
@@ -111,7 +111,7 @@ int tier_figures_of_ns(
         *ret = NULL;
         if (!ns->tiers[kind].pool)
                 return 0;
-        r = make(arena, ret);
+        r = make_tier(arena, ret);
         if (r < 0)
                 return r;
         (*ret)->charged_bytes = ns_charged_bytes(ns, kind);

@@ -33,8 +33,8 @@ static const char *name_of(const struct explanation *e, const struct tenant *ask
         return !asker || asker == e->by ? e->by->name : "another tenant";
 }
 
-static void fill(const struct ns *ns, const struct explanation *e, const struct tenant *asker,
-        Kvlease__V1__Explanation *ret)
+static void fill_explanation(const struct ns *ns, const struct explanation *e,
+        const struct tenant *asker, Kvlease__V1__Explanation *ret)
 {
         kvlease__v1__explanation__init(ret);
         ret->state = e->state;
@@ -48,7 +48,7 @@ static void fill(const struct ns *ns, const struct explanation *e, const struct 
 }
 
 /* asker: NULL, an administrator. */
-static int explain(struct request *rq, struct ns *ns, const ProtobufCBinaryData *keys,
+static int explain_keys(struct request *rq, struct ns *ns, const ProtobufCBinaryData *keys,
         const struct tenant *asker)
 {
         Kvlease__V1__ExplainReply *reply = rq->reply;
@@ -68,7 +68,7 @@ static int explain(struct request *rq, struct ns *ns, const ProtobufCBinaryData 
                 struct explanation e;
 
                 history_explain(ns, keys->data + i * KEY_BYTES, now_nsec, &e);
-                fill(ns, &e, asker, &rows[i]);
+                fill_explanation(ns, &e, asker, &rows[i]);
                 reply->explanations[i] = &rows[i];
         }
         reply->n_explanations = n;
@@ -80,7 +80,7 @@ int handle_EXPLAIN(struct request *rq)
         const Kvlease__V1__ExplainRequest *m = rq->message;
         struct attach *a = request_attach(rq, m->ns_id);
 
-        return a ? explain(rq, a->ns, &m->keys, a->ns->tenant) : -ENOENT;
+        return a ? explain_keys(rq, a->ns, &m->keys, a->ns->tenant) : -ENOENT;
 }
 
 int handle_ADMIN_EXPLAIN(struct request *rq)
@@ -88,5 +88,5 @@ int handle_ADMIN_EXPLAIN(struct request *rq)
         const Kvlease__V1__AdminExplainRequest *m = rq->message;
         struct ns *ns = request_ns(rq, m->tenant, m->ns);
 
-        return ns ? explain(rq, ns, &m->keys, NULL) : -ENOENT;
+        return ns ? explain_keys(rq, ns, &m->keys, NULL) : -ENOENT;
 }

@@ -92,7 +92,7 @@ static int check_culprit(struct request *rq)
                 CULPRIT_TENANT_DEATHS, t->name);
 }
 
-static int join(struct request *rq, const Kvlease__V1__HelloRequest *m)
+static int join_group(struct request *rq, const Kvlease__V1__HelloRequest *m)
 {
         struct peer *p = rq->peer;
         const uint8_t *token = m->group_token.len > 0 ? m->group_token.data : NULL;
@@ -213,7 +213,7 @@ int handle_HELLO(struct request *rq)
         if (r == 0 && p->refusal.code != 0)
                 r = detail_set(&rq->detail, p->refusal.code, "%s", p->refusal.detail);
         if (r == 0 && !peer_is_watcher(p))
-                r = m->resume_client != 0 ? resume_ask(rq, m) : join(rq, m);
+                r = m->resume_client != 0 ? resume_ask(rq, m) : join_group(rq, m);
         p->conn.version = version;
         if (r == 0)
                 r = start_session(rq);

@@ -43,7 +43,7 @@ static int get_number(sd_bus *bus, const char *path, const char *name, uint32_t 
 }
 
 /* Is this process the one the service consists of? Others' properties say nothing. */
-static int ask(sd_bus *bus, const char *path, uint32_t *ret_max)
+static int ask_unit(sd_bus *bus, const char *path, uint32_t *ret_max)
 {
         uint32_t pid;
         int r = sd_bus_set_method_call_timeout(bus, TIMEOUT_USEC);
@@ -66,7 +66,7 @@ static int ask_manager(uint32_t *ret_max)
         if (r >= 0)
                 r = open_bus(&bus);
         if (r >= 0)
-                r = ask(bus, path, ret_max);
+                r = ask_unit(bus, path, ret_max);
         sd_bus_close_unref(bus);
         return MIN(r, 0);
 }

@@ -140,7 +140,7 @@ static bool pass_barrier(const struct keeper *k)
 }
 
 /* With the lock, which is given up meanwhile. */
-static void work(struct keeper *k)
+static void carry_out_orders(struct keeper *k)
 {
         uint64_t ticket = k->last;
         struct list_link orders;
@@ -170,7 +170,7 @@ static void *thread_main(void *data)
         pthread_mutex_lock(&k->lock);
         for (;;) {
                 if (!list_is_empty(&k->orders))
-                        work(k);
+                        carry_out_orders(k);
                 else if (!k->stopping)
                         pthread_cond_wait(&k->work, &k->lock);
                 else
@@ -197,7 +197,7 @@ static int start_thread(struct keeper *k)
         return -r;
 }
 
-static void destroy(struct keeper *k)
+static void destroy_keeper(struct keeper *k)
 {
         pthread_mutex_destroy(&k->lock);
         pthread_cond_destroy(&k->work);
@@ -228,7 +228,7 @@ int keeper_new(const struct keeper_options *o, struct keeper **ret_keeper)
         r = k->stop_fd < 0 ? -errno : start_thread(k);
         if (r < 0) {
                 map_deinit(&k->kept);
-                destroy(k);
+                destroy_keeper(k);
                 return r;
         }
         *ret_keeper = k;
@@ -285,11 +285,11 @@ void keeper_free(struct keeper *k)
         for (size_t i = 0; i < k->n_left; i++)
                 fd_close(k->left[i].fd);
         free(k->left);
-        destroy(k);
+        destroy_keeper(k);
 }
 
 /* Room for n more; with the lock. */
-static int admit(const struct keeper *k, uint64_t n, struct detail *d)
+static int check_room(const struct keeper *k, uint64_t n, struct detail *d)
 {
         const struct keeper_options *o = &k->options;
 
@@ -327,7 +327,7 @@ static struct order *order_new(enum keep_kind kind, uint32_t number)
 }
 
 /* With the lock: takes it. */
-static void submit(struct keeper *k, struct order *o)
+static void submit_order(struct keeper *k, struct order *o)
 {
         list_append(&k->orders, &o->link);
         k->last++;
@@ -335,7 +335,7 @@ static void submit(struct keeper *k, struct order *o)
 }
 
 /* With the lock: the name counts, and can be dropped without memory. 0 or -ENOMEM. */
-static int note(struct keeper *k, enum keep_kind kind, uint32_t number)
+static int note_name(struct keeper *k, enum keep_kind kind, uint32_t number)
 {
         uint64_t key = key_of(kind, number);
         struct order *drop = order_new(kind, number);
@@ -373,14 +373,14 @@ int keeper_add(struct keeper *k, enum keep_kind kind, uint32_t number, int fd, u
                 return r;
         }
         pthread_mutex_lock(&k->lock);
-        r = admit(k, 1, d);
+        r = check_room(k, 1, d);
         if (r == 0) {
-                r = note(k, kind, number);
+                r = note_name(k, kind, number);
                 if (r < 0)
                         detail_set(d, r, "kvleased has no memory to keep a descriptor");
         }
         if (r == 0) {
-                submit(k, TAKE(o));
+                submit_order(k, TAKE(o));
                 if (ret_ticket)
                         *ret_ticket = k->last;
         }
@@ -402,7 +402,7 @@ void keeper_drop(struct keeper *k, enum keep_kind kind, uint32_t number)
                 k->names_bytes -= strlen(o->name) + 1;
                 k->n_kept--;
                 k->n_extents -= kind == KEEP_EXTENT;
-                submit(k, o);
+                submit_order(k, o);
         }
         pthread_mutex_unlock(&k->lock);
 }
@@ -450,7 +450,7 @@ int keeper_admit(struct keeper *k, uint64_t n_extents, uint32_t n, struct detail
         int r;
 
         pthread_mutex_lock(&k->lock);
-        r = admit(k, n + n_extents - MIN(n_extents, (uint64_t)k->n_extents), d);
+        r = check_room(k, n + n_extents - MIN(n_extents, (uint64_t)k->n_extents), d);
         pthread_mutex_unlock(&k->lock);
         return r;
 }
@@ -487,7 +487,7 @@ uint64_t keeper_room(const struct keeper *k)
 
 /* ---- what was left --------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b)
+static int compare_left(const void *a, const void *b)
 {
         const struct left *l = a, *m = b;
         uint64_t x = key_of(l->kind, l->number), y = key_of(m->kind, m->number);
@@ -534,7 +534,7 @@ int keeper_inherit(struct keeper *k, enum keep_kind kind, uint32_t number, int f
                 return r;
         pthread_mutex_lock(&k->lock);
         is_known = map_find(&k->kept, key_of(kind, number));
-        r = is_known ? 0 : note(k, kind, number);
+        r = is_known ? 0 : note_name(k, kind, number);
         pthread_mutex_unlock(&k->lock);
         if (is_known)
                 return keep_first(k, kind, number);
@@ -549,7 +549,7 @@ static size_t first_of(struct keeper *k, enum keep_kind kind, uint32_t number)
         size_t low = 0, high = k->n_left;
 
         if (!k->is_sorted && k->n_left > 0)
-                qsort(k->left, k->n_left, sizeof(*k->left), compare);
+                qsort(k->left, k->n_left, sizeof(*k->left), compare_left);
         k->is_sorted = true;
         while (low < high) {
                 size_t middle = (low + high) / 2;

@@ -52,7 +52,7 @@ uint64_t keeping_ticket(const struct server *s)
 static void on_impatient(uv_timer_t *timer);
 
 /* What was held goes out, as far as it may. */
-static void release(struct server *s)
+static void release_held(struct server *s)
 {
         struct keeping *k = &s->keeping;
 
@@ -74,7 +74,7 @@ static void on_passed(uv_async_t *async)
                 log_notice("the service manager keeps descriptors again");
                 k->was_late = false;
         }
-        release(server_of(k));
+        release_held(server_of(k));
 }
 
 static void note_late(struct keeping *k)
@@ -93,7 +93,7 @@ static void on_impatient(uv_timer_t *timer)
 
         keeper_give_up(k->keeper);
         note_late(k);
-        release(server_of(k));
+        release_held(server_of(k));
 }
 
 void keeping_settle(struct server *s)
@@ -105,7 +105,7 @@ void keeping_settle(struct server *s)
 }
 
 /* From the keeper's thread. */
-static void wake(void *data)
+static void wake_loop(void *data)
 {
         struct server *s = data;
 
@@ -114,7 +114,7 @@ static void wake(void *data)
 
 /* ---- for the core ---------------------------------------------------------------------------- */
 
-static int add(void *data, enum keep_kind kind, uint32_t number, int fd, struct detail *d)
+static int keep_fd(void *data, enum keep_kind kind, uint32_t number, int fd, struct detail *d)
 {
         struct server *s = data;
         struct keeping *k = &s->keeping;
@@ -126,7 +126,7 @@ static int add(void *data, enum keep_kind kind, uint32_t number, int fd, struct 
         return r;
 }
 
-static void drop(void *data, enum keep_kind kind, uint32_t number)
+static void drop_fd(void *data, enum keep_kind kind, uint32_t number)
 {
         struct server *s = data;
         int fd = keeper_take(s->keeping.keeper, kind, number);
@@ -135,7 +135,7 @@ static void drop(void *data, enum keep_kind kind, uint32_t number)
         keeper_drop(s->keeping.keeper, kind, number);
 }
 
-static int take(void *data, enum keep_kind kind, uint32_t number)
+static int take_fd(void *data, enum keep_kind kind, uint32_t number)
 {
         struct server *s = data;
 
@@ -149,11 +149,11 @@ static uint32_t list(void *data, enum keep_kind kind, uint32_t *ret_numbers, uin
         return keeper_list(s->keeping.keeper, kind, ret_numbers, max);
 }
 
-static const struct keep_ops keep_ops = {add, drop, take, list};
+static const struct keep_ops keep_ops = {keep_fd, drop_fd, take_fd, list};
 
 /* ---- for the devices' threads ---------------------------------------------------------------- */
 
-static int explain(int r, const struct detail *d, char why[DEVICE_WHY_BYTES])
+static int explain_failure(int r, const struct detail *d, char why[DEVICE_WHY_BYTES])
 {
         if (r < 0)
                 snprintf(why, DEVICE_WHY_BYTES, "%.*s", DEVICE_WHY_BYTES - 1, d->text);
@@ -166,14 +166,14 @@ static int park(
         enum keep_kind kind = what == PARKED_CANARY ? KEEP_CANARY : KEEP_EXTENT;
         struct detail d = {""};
 
-        return explain(keeper_add(data, kind, number, fd, NULL, &d), &d, why);
+        return explain_failure(keeper_add(data, kind, number, fd, NULL, &d), &d, why);
 }
 
-static int wait(void *data, char why[DEVICE_WHY_BYTES])
+static int wait_until_passed(void *data, char why[DEVICE_WHY_BYTES])
 {
         struct detail d = {""};
 
-        return explain(keeper_wait(data, &d), &d, why);
+        return explain_failure(keeper_wait(data, &d), &d, why);
 }
 
 static void unpark(void *data, uint32_t number)
@@ -183,7 +183,7 @@ static void unpark(void *data, uint32_t number)
 
 struct queue_park keeping_park(struct server *s)
 {
-        return (struct queue_park){park, wait, unpark, s->keeping.keeper};
+        return (struct queue_park){park, wait_until_passed, unpark, s->keeping.keeper};
 }
 
 int keeping_admit(const struct server *s, uint32_t n, struct detail *d)
@@ -280,7 +280,7 @@ int keeping_start(struct server *s, uint32_t max)
                 .max_open = max_open(),
                 .other_names_bytes = socket_names_bytes(&s->activation),
                 .patience_msec = PATIENCE_MSEC,
-                .on_passed = wake,
+                .on_passed = wake_loop,
                 .data = s,
         };
         int r = uv_async_init(&s->loop.uv, &k->passed, on_passed);

@@ -38,7 +38,7 @@ static void close_some(struct peer *p)
         serving_end(p->server, was);
 }
 
-static bool leave(struct chore *c, uint64_t budget)
+static bool leave_some(struct chore *c, uint64_t budget)
 {
         struct peer *p = container_of(c, struct peer, leaving);
 
@@ -63,7 +63,7 @@ void peer_leave(struct peer *p)
         client_mute(p->member);
         list_remove(&p->links.linger);
         peer_retire(p, PEER_LEAVING);
-        p->leaving.work = leave;
+        p->leaving.work = leave_some;
         chore_queue(&p->leaving, p->tenancy->tenant);
 }
 

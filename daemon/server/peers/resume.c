@@ -200,7 +200,7 @@ static int refuse_forged(struct peer *p, int code, const char *why, struct detai
 }
 
 /* 0 with the member. */
-static int check(struct peer *p, struct member **ret_member, struct detail *d)
+static int check_comeback(struct peer *p, struct member **ret_member, struct detail *d)
 {
         struct resume *resume = p->comeback.resume;
         struct member *m = find_member(p->tenancy->tenant, resume->client);
@@ -258,7 +258,7 @@ int resume_ask(struct request *rq, const Kvlease__V1__HelloRequest *m)
         p->comeback.resume->n_pending = (uint32_t)m->n_pending;
         if (m->n_pending > 0)
                 memcpy(p->comeback.resume->pending, m->pending, m->n_pending * sizeof(*m->pending));
-        r = check(p, &unused, &rq->detail);
+        r = check_comeback(p, &unused, &rq->detail);
         if (r != 0)
                 resume_drop(p);
         return r;
@@ -281,7 +281,7 @@ static void move_member(struct peer *p, struct peer *old)
 }
 
 /* What it was never told of; handles of sessions it opens anew. */
-static void undo(struct peer *p, uint64_t *pending, uint32_t n)
+static void undo_untold(struct peer *p, uint64_t *pending, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)
                 p->comeback.repeats_until = MAX(p->comeback.repeats_until, pending[i]);
@@ -294,7 +294,7 @@ int resume_take(struct peer *p, struct detail *d)
 {
         struct resume *resume;
         struct member *m;
-        int r = check(p, &m, d);
+        int r = check_comeback(p, &m, d);
 
         if (r != 0)
                 return r;
@@ -304,7 +304,7 @@ int resume_take(struct peer *p, struct detail *d)
         client_token_renew(m, resume->presented, resume->fresh);
         move_member(p, peer_of_member(m));
         p->comeback.resuming = true;
-        undo(p, resume->pending, resume->n_pending);
+        undo_untold(p, resume->pending, resume->n_pending);
         free(resume);
         peer_update_rights(p);
         loop_kick(&p->server->loop);

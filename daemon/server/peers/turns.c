@@ -95,7 +95,7 @@ static void owe_time(struct tenancy *t, uint64_t nsec)
 }
 
 /* Serves its peers until its time is over, its requests are, or nobody waits. */
-static void serve(struct server *s, struct tenancy *t)
+static void serve_tenancy(struct server *s, struct tenancy *t)
 {
         struct turns *u = &t->turns;
         uint64_t share = s->turns.share_nsec, now = clock_now_nsec();
@@ -127,7 +127,7 @@ static void take_turn(struct server *s, struct tenancy *t, bool alone)
         if (u->owes_nsec > s->turns.share_nsec && !alone)
                 u->owes_nsec -= s->turns.share_nsec;
         else
-                serve(s, t);
+                serve_tenancy(s, t);
         if (!u->paused && !list_is_empty(&u->waiting) && list_is_empty(&u->link))
                 list_append(&s->turns.due, &u->link);
 }

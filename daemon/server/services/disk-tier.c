@@ -122,7 +122,7 @@ int disk_tier_add(struct server *s, struct pool *above, const struct device_conf
 
 /* ---- looking after them ---------------------------------------------------------------------- */
 
-static void wake(struct disk_tier *t)
+static void wake_transfers(struct disk_tier *t)
 {
         struct store *s = &t->server->store;
 
@@ -137,7 +137,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         (void)status;
         (void)events;
         (void)disk_reap(t->pool->disk);
-        wake(t);
+        wake_transfers(t);
 }
 
 static void on_late(uv_timer_t *timer)
@@ -145,7 +145,7 @@ static void on_late(uv_timer_t *timer)
         struct disk_tier *t = container_of(timer, struct disk_tier, late);
 
         (void)disk_reap(t->pool->disk);
-        wake(t);
+        wake_transfers(t);
 }
 
 /* The state says what comes of it. */

@@ -72,7 +72,7 @@ static void name_file(const struct server *s, const struct ns *ns, char path[PAT
 /* ---- read ----------------------------------------------------------------------------------- */
 
 /* What is wrong with the file, or NULL: *ret_mark is what a save without a change would have. */
-static const char *take(struct ns *ns, const char *text, size_t len, uint64_t *ret_mark)
+static const char *load_learnt(struct ns *ns, const char *text, size_t len, uint64_t *ret_mark)
 {
         char policy[POLICY_BYTES];
         struct head head;
@@ -116,7 +116,7 @@ void learnt_load(struct server *s, struct ns *ns)
         r = file_read(path, LEARNT_MAX_BYTES, &text, &len);
         if (r == -ENOENT)
                 return;
-        what = r < 0 ? strerror(-r) : take(ns, text, len, &mark);
+        what = r < 0 ? strerror(-r) : load_learnt(ns, text, len, &mark);
         if (what)
                 log_warning("what was learnt of namespace %s of tenant %s isn't used: %s: %s",
                         ns->name, ns->tenant->name, path, what);

@@ -90,7 +90,7 @@ static void retry(struct queue_watch *w)
  * While requests are due nothing more is reaped: what is made next is for the oldest again, and
  * however fast things are made the youngest has its turn.
  */
-static void turn(struct queue_watch *w)
+static void take_turn(struct queue_watch *w)
 {
         if (w->is_retrying)
                 return;
@@ -118,7 +118,7 @@ bool queues_work(struct server *s)
 
 static void on_event(uv_poll_t *poll, int status, int events)
 {
-        turn(container_of(poll, struct queue_watch, poll));
+        take_turn(container_of(poll, struct queue_watch, poll));
 }
 
 static void on_deadline(uv_timer_t *timer)
@@ -126,11 +126,11 @@ static void on_deadline(uv_timer_t *timer)
         struct queue_watch *w = container_of(timer, struct queue_watch, timer);
 
         w->armed_nsec = UINT64_MAX;
-        turn(w);
+        take_turn(w);
 }
 
 /* The deadline moves with each call of the driver, which nobody tells. */
-static void arm(struct queue_watch *w)
+static void arm_watch(struct queue_watch *w)
 {
         uint64_t deadline = queue_deadline_nsec(w->pool->queue), now;
 
@@ -152,7 +152,7 @@ static void on_prepare(uv_prepare_t *prepare)
         struct server *s = container_of(prepare, struct server, services.queue_prepare);
 
         list_for_each (w, &s->services.queues, struct queue_watch, link)
-                arm(w);
+                arm_watch(w);
 }
 
 static void handle_closed(struct queue_watch *w)

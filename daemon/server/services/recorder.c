@@ -39,7 +39,7 @@ static uint64_t key_of(const struct ns *ns, uint64_t request)
         return key == MAP_KEY_NONE ? 0 : key;
 }
 
-static struct running *find(const struct recorder *r, const struct ns *ns, uint64_t request)
+static struct running *find_running(const struct recorder *r, const struct ns *ns, uint64_t request)
 {
         const uint64_t *at = map_find(&r->requests, key_of(ns, request));
         struct running *found = at ? (struct running *)(uintptr_t)*at : NULL;
@@ -47,7 +47,7 @@ static struct running *find(const struct recorder *r, const struct ns *ns, uint6
         return found && found->ns == ns ? found : NULL;
 }
 
-static void forget(struct recorder *r, struct running *q)
+static void forget_running(struct recorder *r, struct running *q)
 {
         map_remove(&r->requests, q->key);
         list_remove(&q->link);
@@ -56,7 +56,7 @@ static void forget(struct recorder *r, struct running *q)
 }
 
 /* NULL: too many, or no memory. */
-static struct running *add(struct recorder *r, struct ns *ns, uint64_t request)
+static struct running *add_running(struct recorder *r, struct ns *ns, uint64_t request)
 {
         uint64_t key = key_of(ns, request);
         struct running *q;
@@ -207,7 +207,7 @@ static void end_request(struct server *s, struct running *q)
 {
         if (q->met_any && !write_request(s, q))
                 s->recorder.n_lost++;
-        forget(&s->recorder, q);
+        forget_running(&s->recorder, q);
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -228,7 +228,7 @@ static void on_request(
 {
         struct server *s = data;
         struct recorder *r = &s->recorder;
-        struct running *q = request != 0 ? find(r, ns, request) : NULL;
+        struct running *q = request != 0 ? find_running(r, ns, request) : NULL;
 
         if (request == 0)
                 return;
@@ -238,7 +238,7 @@ static void on_request(
                 return;
         }
         if (!q)
-                q = add(r, ns, request);
+                q = add_running(r, ns, request);
         if (!q) {
                 r->n_lost++;
                 return;
@@ -267,7 +267,7 @@ void recorder_forget(struct server *s, const struct ns *ns)
         list_for_each_safe (q, &r->running, struct running, link)
                 if (q->ns == ns) {
                         r->n_lost++;
-                        forget(r, q);
+                        forget_running(r, q);
                 }
 }
 

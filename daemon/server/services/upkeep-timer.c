@@ -1,6 +1,7 @@
 #include "daemon/server/services/upkeep-timer.h"
 
 #include "base/clock.h"
+#include "base/macros.h"
 #include "daemon/core/catalog/expire.h"
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/lifetimes/idle.h"
@@ -18,7 +19,7 @@
  * all. */
 typedef uint64_t (*upkeep_fn)(struct server *s, uint64_t now_nsec);
 
-static uint64_t expire(struct server *s, uint64_t now_nsec)
+static uint64_t expire_pages(struct server *s, uint64_t now_nsec)
 {
         if (expire_begin(&s->store, now_nsec))
                 loop_kick(&s->loop);
@@ -68,13 +69,13 @@ static uint64_t look_ahead(struct server *s, uint64_t now_nsec)
         return prefetch_look(&s->store, now_nsec);
 }
 
-static const upkeep_fn calls[] = {expire, drop_incomplete, expire_sessions, drop_idle, look_ahead,
-        learnt_save_due, recorder_end_idle};
+static const upkeep_fn calls[] = {expire_pages, drop_incomplete, expire_sessions, drop_idle,
+        look_ahead, learnt_save_due, recorder_end_idle};
 
 static void on_tick(uv_timer_t *timer);
 
 /* The time of a test goes on as it likes: that is looked at every time. */
-static void arm(struct server *s, uint64_t nsec)
+static void arm_timer(struct server *s, uint64_t nsec)
 {
         uint64_t msec = s->clock.nsec ? 0 : nsec / NSEC_PER_MSEC + 1;
 
@@ -91,7 +92,7 @@ static void on_tick(uv_timer_t *timer)
         for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
                 next_nsec = MIN(next_nsec, calls[i](s, now_nsec));
         if (next_nsec != UINT64_MAX)
-                arm(s, next_nsec > now_nsec ? next_nsec - now_nsec : 0);
+                arm_timer(s, minus_u64(next_nsec, now_nsec));
 }
 
 void upkeep_timer_expect(struct server *s)
@@ -99,7 +100,7 @@ void upkeep_timer_expect(struct server *s)
         const uv_timer_t *timer = &s->services.upkeep_timer;
 
         if (!uv_is_active((const uv_handle_t *)timer) || uv_timer_get_due_in(timer) > TICK_MSEC)
-                arm(s, 0);
+                arm_timer(s, 0);
 }
 
 void upkeep_timer_init(struct server *s)

@@ -148,7 +148,7 @@ static bool is_trusted(const char *group, const struct creds *c, bool *ret_is_th
         return c->uid == 0 || c->uid == geteuid() || (*ret_is_there && in_group(c, gid));
 }
 
-static int refuse(
+static int refuse_user(
         const char *what, const char *group, bool g, const struct creds *c, struct detail *d)
 {
         return detail_set(d, -EACCES, "uid %u may not %s kvleased: %s%s%s", (unsigned)c->uid, what,
@@ -159,7 +159,7 @@ int access_admin(const char *admin_group, const struct creds *c, struct detail *
 {
         bool g;
 
-        return is_trusted(admin_group, c, &g) ? 0 : refuse("administer", admin_group, g, c, d);
+        return is_trusted(admin_group, c, &g) ? 0 : refuse_user("administer", admin_group, g, c, d);
 }
 
 int access_monitor(const struct daemon_config *config, const struct creds *c, struct detail *d)
@@ -168,5 +168,5 @@ int access_monitor(const struct daemon_config *config, const struct creds *c, st
 
         if (is_trusted(config->admin_group, c, &g) || is_trusted(config->monitor_group, c, &g))
                 return 0;
-        return refuse("monitor", config->monitor_group, g, c, d);
+        return refuse_user("monitor", config->monitor_group, g, c, d);
 }

@@ -63,7 +63,7 @@ enum {
 };
 
 /* One line that names the word and the remedy. */
-static int refuse(const char *word, const char *why)
+static int refuse_word(const char *word, const char *why)
 {
         fprintf(stderr, "kvleased: %s: %s; see kvleased --help\n", word, why);
         return -1;
@@ -72,9 +72,9 @@ static int refuse(const char *word, const char *why)
 static int add_override(struct cmdline *c, const char *prefix, const char *value)
 {
         if (c->source.n_overrides == CMDLINE_MAX_OPTIONS)
-                return refuse(value, "too many options");
+                return refuse_word(value, "too many options");
         if (asprintf(&c->overrides[c->source.n_overrides], "%s%s", prefix, value) < 0)
-                return refuse(value, "out of memory");
+                return refuse_word(value, "out of memory");
         c->source.n_overrides++;
         return 0;
 }
@@ -84,7 +84,7 @@ static int take_number(const char *word, const char *value, uint32_t max, uint32
         uint64_t n;
 
         if (parse_u64(value, &n) < 0 || n < 1 || n > max)
-                return refuse(word, "not a number from 1 on, or too large");
+                return refuse_word(word, "not a number from 1 on, or too large");
         *ret = (uint32_t)n;
         return 0;
 }
@@ -100,11 +100,12 @@ static int take_keep(struct cmdline *c, int opt, const char *word, const char *v
         case OPT_KEEP_TRIES:
                 return take_number(word, value, UINT32_MAX, &o->tries);
         case OPT_KEEP_YOUNG:
-                return parse_duration(value, &o->young_nsec) < 0 ? refuse(word, "not a time") : 0;
+                return parse_duration(value, &o->young_nsec) < 0 ? refuse_word(word, "not a time")
+                                                                 : 0;
         case OPT_KEEP_WATCHDOG:
                 if (parse_duration(value, &o->watchdog_nsec) < 0 ||
                         o->watchdog_nsec < 100 * NSEC_PER_MSEC)
-                        return refuse(word, "not a time of 100ms or more");
+                        return refuse_word(word, "not a time of 100ms or more");
                 return 0;
         default:
                 c->keep = true;
@@ -114,7 +115,7 @@ static int take_keep(struct cmdline *c, int opt, const char *word, const char *v
 
 /* One option of the command line, `word` of it. 0: go on; 1: all is done with *code; -1: refused.
  */
-static int take(struct cmdline *c, int opt, const char *word, const char *value, int *code)
+static int take_option(struct cmdline *c, int opt, const char *word, const char *value, int *code)
 {
         switch (opt) {
         case 'c':
@@ -137,7 +138,7 @@ static int take(struct cmdline *c, int opt, const char *word, const char *value,
                 return take_keep(c, opt, word, value);
         case OPT_HELP_CONFIG:
                 if (value && strcmp(value, "json") != 0)
-                        return refuse(word, "only =json is known");
+                        return refuse_word(word, "only =json is known");
                 value ? options_print_json(stdout) : options_print(stdout);
                 break;
         case 'h':
@@ -150,9 +151,9 @@ static int take(struct cmdline *c, int opt, const char *word, const char *value,
                 puts("kvleased " KVLEASE_VERSION);
                 break;
         case ':':
-                return refuse(word, "needs a value");
+                return refuse_word(word, "needs a value");
         default:
-                return refuse(word, "there is no such option");
+                return refuse_word(word, "there is no such option");
         }
         *code = EXIT_OK;
         return 1;
@@ -185,9 +186,9 @@ int cmdline_parse(int argc, char **argv, struct cmdline *ret, int *ret_exit_code
                                         .argv = argv}};
         opterr = 0;
         while (r == 0 && (opt = getopt_long(argc, argv, ":c:o:hV", longs, NULL)) != -1)
-                r = take(ret, opt, argv[optind - 1], optarg, ret_exit_code);
+                r = take_option(ret, opt, argv[optind - 1], optarg, ret_exit_code);
         if (r == 0 && optind < argc)
-                r = refuse(argv[optind], "not expected here");
+                r = refuse_word(argv[optind], "not expected here");
         if (r < 0)
                 *ret_exit_code = EXIT_CONFIG;
         ret->source.overrides = (const char *const *)ret->overrides;

@@ -303,7 +303,8 @@ static void explain_unknown(enum option_section s, const char *key, char *err, s
 }
 
 /* Sets one option of the section being read; err has the sentence where it returns -EINVAL. */
-static int apply(struct reader *r, const char *key, const char *value, char *err, size_t err_len)
+static int apply_option(
+        struct reader *r, const char *key, const char *value, char *err, size_t err_len)
 {
         const struct option *o = option_find(r->section, key);
         struct origin *from;
@@ -341,7 +342,7 @@ static int read_entry(const struct ini_entry *e, void *data, char *err, size_t e
         if (!*e->section)
                 report(r, true, "%s:%u: '%s' stands before the first [section]", r->file, e->line,
                         e->key);
-        else if (r->base && apply(r, e->key, e->value, why, sizeof(why)) < 0)
+        else if (r->base && apply_option(r, e->key, e->value, why, sizeof(why)) < 0)
                 report(r, true, "%s:%u: %s %s", r->file, e->line,
                         section_text(r, section, sizeof(section)), why);
         return 0;
@@ -379,7 +380,7 @@ static int apply_override(struct reader *r, const char *text)
         }
         *first = *last = '\0';
         if (open_section(r, copy, first < last ? first + 1 : "", why, sizeof(why)))
-                ok = apply(r, last + 1, equals + 1, why, sizeof(why)) == 0;
+                ok = apply_option(r, last + 1, equals + 1, why, sizeof(why)) == 0;
         if (!ok)
                 report(r, true, "--option %.64s: %s", text, why);
         return ok ? 0 : -EINVAL;
@@ -649,5 +650,5 @@ int tenant_config_apply(struct tenant_config *t, const char *assignment, char *e
                 return -EINVAL;
         }
         snprintf(key, sizeof(key), "%.*s", (int)(equals - assignment), assignment);
-        return apply(&r, key, equals + 1, err, err_len);
+        return apply_option(&r, key, equals + 1, err, err_len);
 }

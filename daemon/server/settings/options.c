@@ -468,7 +468,7 @@ char *option_allowed(const struct option *o, char buf[OPTION_VALUE_MAX])
 }
 
 /* The sentence of a value that can't be; returns -EINVAL. */
-static int refuse(
+static int refuse_value(
         const struct option *o, const char *value, const char *what, char *err, size_t err_len)
 {
         char shown[FORMAT_EXCERPT_MAX], allowed[OPTION_VALUE_MAX];
@@ -507,9 +507,9 @@ static int parse_number(
         else
                 r = parse_u64(value, &number);
         if (r == -EINVAL)
-                return refuse(o, value, not_a(o->type), err, err_len);
+                return refuse_value(o, value, not_a(o->type), err, err_len);
         if (r < 0 || number < o->min || number > o->max)
-                return refuse(o, value, "out of range", err, err_len);
+                return refuse_value(o, value, "out of range", err, err_len);
         *ret = number;
         return 0;
 }
@@ -530,12 +530,13 @@ static int set_text(
         size_t len = strlen(value);
 
         if (o->type == OPTION_PATH && value[0] != '/' && (len > 0 || o->min > 0))
-                return refuse(o, value, "not an absolute path", err, err_len);
+                return refuse_value(o, value, "not an absolute path", err, err_len);
         for (size_t i = 0; i < len; i++)
                 if (value[i] < ' ' || value[i] > '~')
-                        return refuse(o, value, "not printable text", err, err_len);
+                        return refuse_value(o, value, "not printable text", err, err_len);
         if (len < o->min || len > o->max)
-                return refuse(o, value, len < o->min ? "too short" : "too long", err, err_len);
+                return refuse_value(
+                        o, value, len < o->min ? "too short" : "too long", err, err_len);
         memcpy(text, value, len + 1);
         return 0;
 }
@@ -574,14 +575,14 @@ static int set_ids(
         char words[ID_LIST_TEXT_MAX + 1], *save = NULL;
 
         if (strlen(value) > ID_LIST_TEXT_MAX)
-                return refuse(o, value, "too long", err, err_len);
+                return refuse_value(o, value, "too long", err, err_len);
         strcpy(words, value);
         strcpy(parsed.text, value);
         for (char *w = strtok_r(words, ", \t", &save); w; w = strtok_r(NULL, ", \t", &save)) {
                 if (parsed.n == ID_LIST_MAX)
-                        return refuse(o, value, "too long", err, err_len);
+                        return refuse_value(o, value, "too long", err, err_len);
                 if (parse_id(o->type, w, &parsed.ids[parsed.n]) < 0)
-                        return refuse(o, w,
+                        return refuse_value(o, w,
                                 o->type == OPTION_UIDS ? "no user of this machine"
                                                        : "no group of this machine",
                                 err, err_len);
@@ -608,11 +609,11 @@ int option_set(const struct option *o, void *base, const char *value, char *err,
                 return r;
         case OPTION_BOOL:
                 if (parse_bool(value, at) < 0)
-                        return refuse(o, value, "neither yes nor no", err, err_len);
+                        return refuse_value(o, value, "neither yes nor no", err, err_len);
                 return 0;
         case OPTION_ENUM:
                 if (find_choice(o, value, at) < 0)
-                        return refuse(o, value, "unknown", err, err_len);
+                        return refuse_value(o, value, "unknown", err, err_len);
                 return 0;
         case OPTION_TEXT:
         case OPTION_PATH:

@@ -36,7 +36,7 @@ static int make_dir(const char *path, bool *ret_made)
         return errno == EEXIST ? check_dir(path, &st) : -errno;
 }
 
-static int explain(int r, const char *path, struct detail *d)
+static int explain_failure(int r, const char *path, struct detail *d)
 {
         struct stat st;
 
@@ -69,7 +69,7 @@ static int check_writers(const char *path, struct detail *d)
         int r = check_dir(path, &st);
 
         if (r < 0)
-                return explain(r, path, d);
+                return explain_failure(r, path, d);
         r = dir_check(path, 0, 0, why);
         if (r < 0)
                 return detail_set(d, r,
@@ -120,7 +120,7 @@ static int explain_lock(int r, const char *name, const char *path, struct detail
                         name, (unsigned)st.st_uid, path);
         if (r == -ELOOP || r == -EINVAL)
                 return detail_set(d, r, "cannot lock %s: it is no regular file: remove it", name);
-        return explain(r, path, d);
+        return explain_failure(r, path, d);
 }
 
 int rundir_open(struct rundir *d, const char *path, struct detail *detail)
@@ -133,7 +133,7 @@ int rundir_open(struct rundir *d, const char *path, struct detail *detail)
         snprintf(d->path, sizeof(d->path), "%s", path);
         r = make_dir(path, &d->made);
         if (r < 0)
-                return explain(r, path, detail);
+                return explain_failure(r, path, detail);
         r = check_writers(path, detail);
         if (r < 0)
                 return r;

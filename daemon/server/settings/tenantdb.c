@@ -162,7 +162,7 @@ int tenantdb_open(struct tenantdb *db, const char *state_dir, struct disk *disk,
 }
 
 /* The disk may be better by now; if it isn't, that was said. */
-static void mend(struct tenantdb *db)
+static void write_again(struct tenantdb *db)
 {
         size_t len = 0;
         _cleanup_free_ char *text = format_table(&db->table, &len);
@@ -175,7 +175,7 @@ void tenantdb_close(struct tenantdb *db)
 {
         assert(!db->change.text);
         if (db->is_torn)
-                mend(db);
+                write_again(db);
         db->lock_fd = lockfile_drop(db->lock_path, db->lock_fd);
         tenant_table_deinit(&db->table);
 }
@@ -231,7 +231,7 @@ static void end_undo(struct disk_job *job)
         done(data, r);
 }
 
-static void undo(struct tenantdb *db)
+static void undo_change(struct tenantdb *db)
 {
         db->change.job.run = run_undo;
         db->change.job.done = end_undo;
@@ -250,12 +250,12 @@ static void end_write(struct disk_job *job)
         }
         /* The new file may be in place already, without being sure to last. */
         c->failure = c->result;
-        undo(db);
+        undo_change(db);
 }
 
 /* Begins to write `next`; takes it in any case. */
-static int begin(struct tenantdb *db, struct tenant_table *next, tenantdb_done_fn done, void *data,
-        struct detail *d)
+static int begin_change(struct tenantdb *db, struct tenant_table *next, tenantdb_done_fn done,
+        void *data, struct detail *d)
 {
         struct tenantdb_change *c = &db->change;
         int r = 0;
@@ -302,7 +302,7 @@ int tenantdb_put(struct tenantdb *db, const struct tenant_config *row, tenantdb_
                         d, r, "tenant %s: %s: nothing was changed", row->name, strerror(-r));
         }
         *slot = *row;
-        return begin(db, &next, done, data, d);
+        return begin_change(db, &next, done, data, d);
 }
 
 int tenantdb_remove(
@@ -315,7 +315,7 @@ int tenantdb_remove(
                 return detail_set(d, r, "out of memory: nothing was changed");
         if (tenant_table_find(&next, name))
                 tenant_table_remove(&next, name);
-        return begin(db, &next, done, data, d);
+        return begin_change(db, &next, done, data, d);
 }
 
 void tenantdb_keep(struct tenantdb *db)
@@ -335,7 +335,7 @@ void tenantdb_undo(struct tenantdb *db, int failure)
         assert(db->change.is_written && failure < 0);
         db->change.is_written = false;
         db->change.failure = failure;
-        undo(db);
+        undo_change(db);
 }
 
 int tenantdb_explain(const struct tenantdb *db, int failure, struct detail *d)

@@ -120,7 +120,7 @@ struct count {
         uint64_t n[N_DESCRIPTORS];
 };
 
-static void add(struct count *to, uint64_t times, uint64_t open, uint64_t kept)
+static void add_times(struct count *to, uint64_t times, uint64_t open, uint64_t kept)
 {
         to->n[DESCRIPTORS_OPEN] += times * open;
         to->n[DESCRIPTORS_KEPT] += times * kept;
@@ -128,22 +128,22 @@ static void add(struct count *to, uint64_t times, uint64_t open, uint64_t kept)
 
 static void add_connections(const struct server *s, uint64_t n, struct count *to)
 {
-        add(to, n, per_client(s), KEPT_PER_CLIENT);
+        add_times(to, n, per_client(s), KEPT_PER_CLIENT);
 }
 
 static void add_namespaces(const struct server *s, uint64_t n, struct count *to)
 {
-        add(to, n, per_ns(s), KEPT_PER_NS);
+        add_times(to, n, per_ns(s), KEPT_PER_NS);
 }
 
 static void add_attachments(uint64_t n, struct count *to)
 {
-        add(to, n, PER_ATTACHMENT, KEPT_PER_ATTACHMENT);
+        add_times(to, n, PER_ATTACHMENT, KEPT_PER_ATTACHMENT);
 }
 
 static void add_extents(const struct pool *pool, uint64_t n, struct count *to)
 {
-        add(to, n, per_extent(pool), pool->props->survives_restart);
+        add_times(to, n, per_extent(pool), pool->props->survives_restart);
 }
 
 static struct count count_tenant(const struct tenancy *t)
@@ -203,7 +203,7 @@ static void count_nobodys(const struct server *s, struct fd_room *rooms)
         rooms[DESCRIPTORS_KEPT].nobodys = minus_u64(n_kept, n_extents);
 }
 
-static struct parts look(const struct tenancy *of)
+static struct parts look_at_parts(const struct tenancy *of)
 {
         const struct server *s = of->server;
         uint64_t n_tenants = 0, memory_bytes = 0;
@@ -234,7 +234,7 @@ static struct parts look(const struct tenancy *of)
 
 struct descriptors_part descriptors_of(const struct tenancy *t, enum descriptors_kind kind)
 {
-        struct parts p = look(t);
+        struct parts p = look_at_parts(t);
 
         return (struct descriptors_part){
                 .used = p.part[kind].used,
@@ -243,7 +243,7 @@ struct descriptors_part descriptors_of(const struct tenancy *t, enum descriptors
         };
 }
 
-static int explain(const struct tenancy *t, enum descriptors_kind kind, uint64_t limit,
+static int explain_limit(const struct tenancy *t, enum descriptors_kind kind, uint64_t limit,
         const struct fd_part *part, uint64_t n, struct detail *d)
 {
         const char *name = t->config.name;
@@ -274,7 +274,7 @@ static int admit_within(const struct tenancy *t, const struct parts *p, struct c
                 if (i == DESCRIPTORS_KEPT && !keeping_is_on(&t->server->keeping))
                         continue;
                 if (p->part[i].used + more.n[i] > limits.n[i])
-                        return explain(t, (enum descriptors_kind)i, limits.n[i], &p->part[i],
+                        return explain_limit(t, (enum descriptors_kind)i, limits.n[i], &p->part[i],
                                 more.n[i], d);
         }
         return 0;
@@ -289,9 +289,9 @@ static struct count limits_of(const struct parts *p)
         return limits;
 }
 
-static int admit(const struct tenancy *t, struct count more, struct detail *d)
+static int admit_more(const struct tenancy *t, struct count more, struct detail *d)
 {
-        struct parts p = look(t);
+        struct parts p = look_at_parts(t);
 
         return admit_within(t, &p, more, limits_of(&p), d);
 }
@@ -301,7 +301,7 @@ static int admit(const struct tenancy *t, struct count more, struct detail *d)
 static int admit_lasting(const struct tenancy *t, struct count more, struct detail *d)
 {
         uint32_t most = MIN(t->config.max_clients, t->server->config.daemon.max_clients);
-        struct parts p = look(t);
+        struct parts p = look_at_parts(t);
         struct count limits = limits_of(&p), to_come = {{0}};
 
         add_connections(t->server, minus_u64(most, t->n_peers), &to_come);
@@ -311,7 +311,7 @@ static int admit_lasting(const struct tenancy *t, struct count more, struct deta
 }
 
 /* Says so in the log, once for each tenant and for what. */
-static int refuse(struct tenancy *t, unsigned what, int r, const struct detail *why)
+static int refuse_more(struct tenancy *t, unsigned what, int r, const struct detail *why)
 {
         static const char *const names[] = {
                 [REFUSED_CONNECTIONS] = "connections are taken",
@@ -329,7 +329,7 @@ static int refuse(struct tenancy *t, unsigned what, int r, const struct detail *
 /* What waits to resume doesn't count yet, where the connection may be the one that it comes on. */
 int descriptors_admit_connection(struct tenancy *t, bool is_there, struct detail *d)
 {
-        struct parts p = look(t);
+        struct parts p = look_at_parts(t);
         struct count limits = limits_of(&p), more = {{0}}, waiting = {{0}};
         int r;
 
@@ -340,7 +340,7 @@ int descriptors_admit_connection(struct tenancy *t, bool is_there, struct detail
         for (unsigned i = 0; i < N_DESCRIPTORS; i++)
                 p.part[i].used -= waiting.n[i];
         r = admit_within(t, &p, more, limits, d);
-        return r < 0 ? refuse(t, REFUSED_CONNECTIONS, r, d) : 0;
+        return r < 0 ? refuse_more(t, REFUSED_CONNECTIONS, r, d) : 0;
 }
 
 int descriptors_admit_ns(struct tenancy *t, bool is_there, struct detail *d)
@@ -350,10 +350,10 @@ int descriptors_admit_ns(struct tenancy *t, bool is_there, struct detail *d)
 
         add_namespaces(t->server, !is_there, &more);
         add_attachments(1, &more);
-        r = admit(t, more, d);
+        r = admit_more(t, more, d);
         if (r < 0 && idle_drop(t->tenant, IDLE_AT_ONCE) > 0)
-                r = admit(t, more, d);
-        return r < 0 ? refuse(t, REFUSED_NAMESPACES, r, d) : 0;
+                r = admit_more(t, more, d);
+        return r < 0 ? refuse_more(t, REFUSED_NAMESPACES, r, d) : 0;
 }
 
 /* Half of what is nobody's: the rest is for monitors. */
@@ -382,7 +382,7 @@ static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail
         if (r == 0)
                 return 0;
         return detail_set(
-                d, refuse(ns->tenant->server_data, REFUSED_EXTENTS, r, &why), "%s", why.text);
+                d, refuse_more(ns->tenant->server_data, REFUSED_EXTENTS, r, &why), "%s", why.text);
 }
 
 /*

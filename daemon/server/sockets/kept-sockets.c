@@ -45,7 +45,7 @@ static bool find_path(struct kept_socket *k)
 }
 
 /* What waits there to be accepted must not end where it is kept. */
-static void drop(struct server *s, struct kept_socket *k)
+static void drop_socket(struct server *s, struct kept_socket *k)
 {
         endings_close_listening(s, fd_take(&k->fd));
         keep_drop(&s->store.keep, KEEP_LISTENER, k->number);
@@ -74,7 +74,7 @@ int kept_sockets_load(struct server *s)
                 k->number = numbers[all->n];
                 k->fd = keep->ops->take(keep->data, KEEP_LISTENER, k->number);
                 if (!find_path(k))
-                        drop(s, k);
+                        drop_socket(s, k);
         }
         return 0;
 }
@@ -100,7 +100,7 @@ void kept_sockets_release(struct server *s)
                 if (k->fd < 0)
                         continue;
                 unlink(k->path);
-                drop(s, k);
+                drop_socket(s, k);
         }
         kept_sockets_deinit(s);
 }

@@ -59,7 +59,7 @@ static void look_at_tenant(struct server *s, struct tenancy *t, uint64_t now_nse
         }
 }
 
-static void look(struct server *s)
+static void look_at_owners(struct server *s)
 {
         uint64_t now_nsec = clock_now_nsec();
         bool is_going = discards_look(&s->store.discards, now_nsec);
@@ -79,7 +79,7 @@ static void on_tick(uv_timer_t *timer)
         struct server *s = container_of(timer, struct server, reaping.timer);
 
         reaper_dispatch(s->reaping.reaper);
-        look(s);
+        look_at_owners(s);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -103,14 +103,14 @@ static void punch(void *data, uint32_t owner, int fd, uint64_t bytes,
         reaper_submit(s->reaping.reaper, REAP_PUNCH, owner, fd, bytes, done, done_data);
 }
 
-static void finish(void *data)
+static void stop_reaper(void *data)
 {
         struct server *s = data;
 
         reaper_stop(TAKE(s->reaping.reaper));
 }
 
-static const struct discard_ops ops = {.punch = punch, .finish = finish};
+static const struct discard_ops ops = {.punch = punch, .finish = stop_reaper};
 
 void reaping_init(struct server *s)
 {

@@ -38,7 +38,7 @@ bool activation_is_socket_name(const char *name)
                strncmp(name, "tenant-", 7) == 0;
 }
 
-static int adopt(const struct activated *s, const char *path, struct detail *d)
+static int adopt_socket(const struct activated *s, const char *path, struct detail *d)
 {
         int flags;
 
@@ -62,7 +62,7 @@ int activation_take(struct activation *a, const char *name, const char *path, st
 
                 if (s->fd < 0 || strcmp(s->name, name) != 0)
                         continue;
-                r = adopt(s, path, d);
+                r = adopt_socket(s, path, d);
                 return r < 0 ? r : fd_take(&s->fd);
         }
         return -ENOENT;

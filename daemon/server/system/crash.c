@@ -19,7 +19,7 @@ static struct {
         _Alignas(16) char stack[16384]; /* more than the handler needs with any signal frame */
 } watch;
 
-static void restore(void)
+static void restore_handlers(void)
 {
         for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
                 if (watch.is_set[i])
@@ -31,7 +31,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
 {
         if (watch.store && watch.store->state && pthread_equal(watch.loop, pthread_self()))
                 culprit_note_crash(watch.store->state);
-        restore();
+        restore_handlers();
         if (info->si_code <= 0)
                 raise(number);
 }
@@ -56,6 +56,6 @@ void crash_unwatch(void)
 {
         if (!watch.store)
                 return;
-        restore();
+        restore_handlers();
         watch.store = NULL;
 }

@@ -137,7 +137,7 @@ static int take_fresh(const char *path)
  * has the lock on the new file does: the others find it locked, before or after it was renamed.
  * -EAGAIN: another file is there by now.
  */
-static int replace(const char *path, const struct stat *judged)
+static int replace_file(const char *path, const struct stat *judged)
 {
         _cleanup_free_ char *fresh = NULL;
         _cleanup_fd_ int fd = -1;
@@ -162,7 +162,7 @@ static int replace(const char *path, const struct stat *judged)
 }
 
 /* Locks the file at `path`, which may be unlinked meanwhile by the daemon that had it. */
-static int take(const char *path)
+static int take_file(const char *path)
 {
         for (;;) {
                 struct stat st;
@@ -181,7 +181,7 @@ static int take(const char *path)
                 }
                 if (!locked && may_be_in_use(fd, &st))
                         return -EBUSY;
-                r = replace(path, &st);
+                r = replace_file(path, &st);
                 if (r >= 0 && !locked)
                         log_warning("somebody who is no kvleased holds a lock on the file that was "
                                     "%s: others could open it; it is replaced by one that they "
@@ -194,7 +194,7 @@ static int take(const char *path)
 
 int lockfile_take(const char *path)
 {
-        _cleanup_fd_ int fd = take(path);
+        _cleanup_fd_ int fd = take_file(path);
 
         if (fd < 0)
                 return fd_take(&fd);

@@ -90,7 +90,7 @@ static bool to_journal(
 
 /* Appends to buf as far as it fits, returns the new length. */
 KVL_PRINTF(4, 5)
-static size_t append(char *buf, size_t size, size_t len, const char *format, ...)
+static size_t append_text(char *buf, size_t size, size_t len, const char *format, ...)
 {
         va_list args;
         int n;
@@ -111,10 +111,10 @@ size_t log_format_line(char *buf, size_t size, enum log_level level, const struc
         clock_gettime(CLOCK_REALTIME, &now);
         gmtime_r(&now.tv_sec, &tm);
         len = strftime(buf, size, "%Y-%m-%dT%H:%M:%S", &tm);
-        len = append(buf, size, len, ".%03ldZ kvleased[%d] %s: %s", now.tv_nsec / 1000000,
+        len = append_text(buf, size, len, ".%03ldZ kvleased[%d] %s: %s", now.tv_nsec / 1000000,
                 (int)getpid(), levels[level].name, sentence);
         for (size_t i = 0; fields && fields[i].name; i++)
-                len = append(buf, size, len, " %s=%s", fields[i].name, fields[i].text);
+                len = append_text(buf, size, len, " %s=%s", fields[i].name, fields[i].text);
         for (size_t i = 0; i < len; i++)
                 if ((unsigned char)buf[i] < ' ' || buf[i] == 0x7f)
                         buf[i] = '?';

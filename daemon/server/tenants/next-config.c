@@ -173,7 +173,7 @@ static void lose_tenants(struct server *s, struct sentences *losses, const struc
         }
 }
 
-static void report(void *data, bool is_error, const char *sentence)
+static void report_error(void *data, bool is_error, const char *sentence)
 {
         if (is_error)
                 sentences_add(data, "everything: the next kvleased wouldn't start: %s", sentence);
@@ -184,7 +184,7 @@ void next_config_losses(struct server *s, struct sentences *losses)
         const struct holding all = holding_count(s, NULL, NULL);
         struct config next;
 
-        if (config_load(&s->source, &next, report, losses) < 0)
+        if (config_load(&s->source, &next, report_error, losses) < 0)
                 return;
         if (next.daemon.keep_state == KEEP_STATE_OFF && keeping_is_on(&s->keeping))
                 holding_lose(losses, &all, "keep_state would be off");

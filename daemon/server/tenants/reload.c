@@ -20,17 +20,17 @@ struct reloader {
         uint32_t n_pending;
 };
 
-static void tell(struct reloader *r, enum reload_kind kind, const char *sentence)
+static void tell_asker(struct reloader *r, enum reload_kind kind, const char *sentence)
 {
         if (r->say)
                 r->say(r->data, kind, sentence);
 }
 
-static void report(void *data, bool is_error, const char *sentence)
+static void report_config(void *data, bool is_error, const char *sentence)
 {
         log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "reload: %s", sentence);
         if (is_error)
-                tell(data, RELOAD_ERROR, sentence);
+                tell_asker(data, RELOAD_ERROR, sentence);
 }
 
 static void tell_pending(void *data, const char *sentence)
@@ -39,12 +39,12 @@ static void tell_pending(void *data, const char *sentence)
 
         log_warning("reload: %s", sentence);
         r->n_pending++;
-        tell(r, RELOAD_PENDING, sentence);
+        tell_asker(r, RELOAD_PENDING, sentence);
 }
 
 static void tell_tenant(void *data, bool is_refused, const char *sentence)
 {
-        tell(data, is_refused ? RELOAD_REFUSED : RELOAD_CHANGED, sentence);
+        tell_asker(data, is_refused ? RELOAD_REFUSED : RELOAD_CHANGED, sentence);
 }
 
 static void tell_option(void *data, const struct option *o, const char *before, const char *after)
@@ -55,7 +55,7 @@ static void tell_option(void *data, const struct option *o, const char *before, 
                 return;
         snprintf(sentence, sizeof(sentence), "[daemon] %s = %s, was %s", o->key, after, before);
         log_info("reload: %s", sentence);
-        tell(data, RELOAD_CHANGED, sentence);
+        tell_asker(data, RELOAD_CHANGED, sentence);
 }
 
 static void apply_daemon(struct reloader *r, const struct daemon_config *next)
@@ -72,7 +72,7 @@ static void apply_daemon(struct reloader *r, const struct daemon_config *next)
                 peers_await_hello(s);
 }
 
-static void apply(struct reloader *r, struct config *next)
+static void apply_config(struct reloader *r, struct config *next)
 {
         struct server *s = r->server;
 
@@ -101,13 +101,13 @@ int reload_config(struct server *s, reload_say say, void *data)
         snprintf(lines, sizeof(lines), "RELOADING=1\nMONOTONIC_USEC=%llu",
                 (unsigned long long)(clock_now_nsec() / NSEC_PER_USEC));
         notify_now(lines);
-        r = config_load(&s->source, &next, report, &reloader);
+        r = config_load(&s->source, &next, report_config, &reloader);
         if (r < 0) {
                 log_message(LOG_RELOAD_FAILED, NULL, "reload: nothing was changed");
                 server_note(s,
                         &(struct chronicle_note){.kind = EVENT_DAEMON, .reason = "reload failed"});
         } else {
-                apply(&reloader, &next);
+                apply_config(&reloader, &next);
                 log_message(LOG_RELOADED, NULL, "reloaded");
                 server_note(
                         s, &(struct chronicle_note){.kind = EVENT_DAEMON, .reason = "reloaded"});

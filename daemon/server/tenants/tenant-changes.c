@@ -163,7 +163,7 @@ static void note_tenant(const struct tenant_change *c)
                                        .detail = text});
 }
 
-static void tell(const struct tenant_change *c)
+static void tell_log(const struct tenant_change *c)
 {
         static const enum log_message_name ids[] = {[CHANGE_MAKE] = LOG_TENANT_MADE,
                 [CHANGE_SET] = LOG_TENANT_CHANGED,
@@ -203,7 +203,7 @@ static void note_reserve(const struct tenant_change *c, uint64_t before_bytes)
 static void begin_next(struct server *s);
 
 /* Answers and frees it. A removal is durable once disks have forgotten the tenant's pages. */
-static void end(struct tenant_change *c, int code)
+static void end_change(struct tenant_change *c, int code)
 {
         struct peer *p = c->pending.peer;
         Kvlease__V1__SimpleReply reply = KVLEASE__V1__SIMPLE_REPLY__INIT;
@@ -228,7 +228,7 @@ static void end_and_go_on(struct tenant_change *c, int code)
 {
         struct server *s = c->server;
 
-        end(c, code);
+        end_change(c, code);
         begin_next(s);
         peers_note_drained(s); /* a stop may have waited for it */
 }
@@ -267,7 +267,7 @@ static void on_written(struct tenant_change *c)
                 return;
         }
         tenantdb_keep(&s->db);
-        tell(c);
+        tell_log(c);
         if (c->kind != CHANGE_REMOVE)
                 note_reserve(c, reserved);
         s->store.chronicle.by = NULL;
@@ -293,7 +293,7 @@ static void end_all(struct server *s)
         struct tenant_change *c;
 
         while ((c = list_first(&s->tenancies.changes, struct tenant_change, link)))
-                end(c, -ECANCELED);
+                end_change(c, -ECANCELED);
 }
 
 static void on_done(void *data, int result)
@@ -327,7 +327,7 @@ static int check_group(const char *name, struct detail *d)
 }
 
 /* 0: it is being written. */
-static int begin(struct tenant_change *c, struct detail *d)
+static int begin_change(struct tenant_change *c, struct detail *d)
 {
         struct tenantdb *db = &c->server->db;
         struct tenancy *t;
@@ -352,9 +352,9 @@ static void begin_next(struct server *s)
         int r = -1;
 
         while (r < 0 && (c = list_first(&s->tenancies.changes, struct tenant_change, link))) {
-                r = begin(c, &c->detail);
+                r = begin_change(c, &c->detail);
                 if (r < 0)
-                        end(c, r);
+                        end_change(c, r);
         }
 }
 
@@ -426,7 +426,7 @@ int tenant_changes_ask(struct request *rq)
                 return detail_set(&rq->detail, -ENOMEM, "out of memory: nothing was changed");
         list_init(&c->link);
         if (list_is_empty(&s->tenancies.changes))
-                r = begin(c, &rq->detail);
+                r = begin_change(c, &rq->detail);
         if (r < 0) {
                 free(c);
                 return r;

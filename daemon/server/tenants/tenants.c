@@ -66,7 +66,7 @@ static int check_exclusive(
 }
 
 /* 0; -ENODEV: the device it is placed on isn't there, all else is set. */
-static int check(struct server *s, const struct tenant_config *config,
+static int check_config(struct server *s, const struct tenant_config *config,
         struct tenant_attrs *ret_attrs, struct sizing_attrs *ret_sizing, struct detail *d)
 {
         int r = tenant_config_check(config, d);
@@ -80,7 +80,7 @@ static int check(struct server *s, const struct tenant_config *config,
 }
 
 /* Makes it with these attributes, which follow from the configuration. */
-static int make(struct server *s, const struct tenant_config *config, bool from_config,
+static int make_tenancy(struct server *s, const struct tenant_config *config, bool from_config,
         const struct tenant_attrs *attrs, const struct sizing_attrs *sizing,
         struct tenancy **ret_tenancy, struct detail *d)
 {
@@ -120,7 +120,7 @@ int tenancy_check(struct server *s, const struct tenant_config *config, struct d
 {
         struct sizing_attrs sizing;
         struct tenant_attrs attrs;
-        int r = check(s, config, &attrs, &sizing, d);
+        int r = check_config(s, config, &attrs, &sizing, d);
 
         return r == -ENODEV ? -EINVAL : r;
 }
@@ -130,10 +130,10 @@ int tenancy_add(struct server *s, const struct tenant_config *config, bool from_
 {
         struct sizing_attrs sizing;
         struct tenant_attrs attrs;
-        int r = check(s, config, &attrs, &sizing, d);
+        int r = check_config(s, config, &attrs, &sizing, d);
 
         if (r == 0)
-                r = make(s, config, from_config, &attrs, &sizing, ret_tenancy, d);
+                r = make_tenancy(s, config, from_config, &attrs, &sizing, ret_tenancy, d);
         return r == -ENODEV ? -EINVAL : r;
 }
 
@@ -183,9 +183,9 @@ static int add_without_reserve(
         safe.reservation.min_bytes = safe.reservation.max_bytes = TENANT_RESERVE_AUTO;
         safe.reservation.sizer = SIZING_OFF;
         safe.reservation.schedule[0] = '\0';
-        r = check(s, &safe, &attrs, &sizing, d);
+        r = check_config(s, &safe, &attrs, &sizing, d);
         if (r == 0 || r == -ENODEV)
-                r = make(s, &safe, from_config, &attrs, &sizing, &t, d);
+                r = make_tenancy(s, &safe, from_config, &attrs, &sizing, &t, d);
         if (r < 0)
                 return r;
         t->config = *config;
@@ -202,13 +202,13 @@ static int add_at_start(
         struct sizing_attrs sizing;
         struct tenant_attrs attrs;
         struct tenancy *t;
-        int r = check(s, config, &attrs, &sizing, d), refusal;
+        int r = check_config(s, config, &attrs, &sizing, d), refusal;
 
         if (r == -EINVAL && tenantdb_find(&s->db, config->name))
                 return add_without_reserve(s, config, from_config, d);
         if (r < 0 && r != -ENODEV)
                 return r;
-        refusal = r < 0 ? r : make(s, config, from_config, &attrs, &sizing, &t, d);
+        refusal = r < 0 ? r : make_tenancy(s, config, from_config, &attrs, &sizing, &t, d);
         if (refusal != -ENODEV && refusal != -ENOSPC)
                 return refusal;
         if (refusal == -ENODEV)
@@ -216,7 +216,7 @@ static int add_at_start(
                           "name a device",
                         config->name, d->text);
         attrs.reserve_bytes = 0;
-        r = make(s, config, from_config, &attrs, &sizing, &t, d);
+        r = make_tenancy(s, config, from_config, &attrs, &sizing, &t, d);
         if (r == 0)
                 t->is_short = refusal == -ENOSPC;
         return r;
@@ -277,7 +277,7 @@ static int put_in_force(
 {
         struct tenant_attrs attrs, before = t->tenant->attrs;
         struct sizing_attrs sizing;
-        int r = check(t->server, config, &attrs, &sizing, d);
+        int r = check_config(t->server, config, &attrs, &sizing, d);
 
         if (r == 0)
                 r = check_exclusive(t->tenant, &attrs, d);
@@ -477,7 +477,7 @@ static void make_way(struct tenancy *t, const struct config *next)
 
         now.reserve_bytes = t->reserved_before = reserved(t->tenant);
         if (!tenants_configured(t->server, next, t->config.name, &effective, &from_config) ||
-                check(t->server, &effective, &attrs, &sizing, &(struct detail){""}) < 0)
+                check_config(t->server, &effective, &attrs, &sizing, &(struct detail){""}) < 0)
                 return;
         stays = attrs.placement == now.placement && strcmp(attrs.device, now.device) == 0 &&
                 attrs.exclusive == now.exclusive;

@@ -29,8 +29,8 @@
 #define POLL_SOON_MSEC  10
 #define POLL_LATER_MSEC 100
 
-static bool tell(struct attach *a, const struct extent_set *set, bool idle, uint64_t timeout_nsec,
-        void *data)
+static bool tell_recall(struct attach *a, const struct extent_set *set, bool idle,
+        uint64_t timeout_nsec, void *data)
 {
         Kvlease__V1__RecallEvent event = KVLEASE__V1__RECALL_EVENT__INIT;
         uint64_t msec = (timeout_nsec + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC;
@@ -143,7 +143,7 @@ static void on_work(void *data)
 void recalls_init(struct server *s)
 {
         uv_timer_init(&s->loop.uv, &s->recall_timer);
-        s->store.on_recall = tell;
+        s->store.on_recall = tell_recall;
         s->store.on_late = on_late;
         s->store.on_recall_work = on_work;
 }

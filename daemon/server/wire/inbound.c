@@ -67,7 +67,7 @@ static void read_creds(struct msghdr *msg, struct sock_creds *ret)
 }
 
 /* Bytes, 0 or -errno; *ret_truncated: something was attached that there is no room for. */
-static ssize_t receive(const struct inbound *in, int fd, struct iovec iov, int flags,
+static ssize_t receive_message(const struct inbound *in, int fd, struct iovec iov, int flags,
         bool *ret_truncated, struct sock_creds *ret_creds)
 {
         union {
@@ -102,7 +102,7 @@ static ssize_t receive_bytes(
         if (in->tainted)
                 return -EPROTO;
         if (in->careful) {
-                ssize_t n = receive(in, fd, iov, MSG_PEEK, &truncated, ret_creds);
+                ssize_t n = receive_message(in, fd, iov, MSG_PEEK, &truncated, ret_creds);
 
                 if (n <= 0)
                         return n;
@@ -112,7 +112,7 @@ static ssize_t receive_bytes(
                 /* Just these: what came since wasn't looked at. */
                 iov.iov_len = (size_t)n;
         }
-        return receive(in, fd, iov, 0, &truncated, ret_creds);
+        return receive_message(in, fd, iov, 0, &truncated, ret_creds);
 }
 
 ssize_t inbound_receive(
