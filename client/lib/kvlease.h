@@ -413,7 +413,7 @@ struct kvl_ns_info {
 /* Fills what fits info->size. */
 void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info);
 
-/* As it was opened. Valid as long as the namespace is open. */
+/* The name that the namespace was opened by. Valid as long as the namespace is open. */
 const char *kvl_ns_name(const struct kvl_ns *ns);
 
 /* How pages are kept below the device. */
@@ -449,8 +449,9 @@ struct kvl_ns_options {
         uint64_t stride_bytes;
 };
 
-/* As kvl_ns_open(). options NULL: none of it. -EINVAL also: the set has another size, or is full; a
- * codec can't be had for the layout; stride_bytes. */
+/* Opens a namespace as kvl_ns_open() does, and returns what that does. options NULL: none of it.
+ * -EINVAL also: the set has another size, or is full; a codec can't be had for the layout;
+ * stride_bytes. */
 int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
         const struct kvl_ns_options *options, struct kvl_ns **ret_ns);
 
@@ -721,8 +722,9 @@ int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
  */
 int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages);
 
-/* The same for pages published with a tag (by whomever) and everything after them. What a truncated
- * session keeps behind its gap is reached by neither: drop the session. -EINVAL also: tag is 0. */
+/* Does what kvl_invalidate() does for pages published with a tag (by whomever) and everything after
+ * them. What a truncated session keeps behind its gap is reached by neither: drop the session.
+ * -EINVAL also: tag is 0. */
 int kvl_invalidate_tag(struct kvl_ns *ns, uint64_t tag, uint64_t *ret_n_pages);
 
 /*
@@ -768,8 +770,8 @@ int kvl_announce(struct kvl_ns *ns, const uint32_t *pages, const uint8_t *keys, 
  */
 int kvl_wait(struct kvl_ns *ns, const uint8_t *key, int timeout_msec);
 
-/* The same without blocking, as kvl_*_start(): code is what kvl_wait() returns. -EBUSY: some 250 of
- * these wait on the connection already. done may be NULL. */
+/* Does kvl_wait() without blocking, as other kvl_*_start() do: code is what kvl_wait() returns.
+ * -EBUSY: some 250 of these wait on the connection already. done may be NULL. */
 int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
         void (*done)(struct kvl_ns *ns, int code, void *data), void *data);
 
@@ -1059,7 +1061,7 @@ struct kvl_window_options {
         /* At the beginning and the end of the text, what stays on the device: in whole pages, a
          * partial one counting as one. 0: none. */
         uint64_t first_tokens, last_tokens;
-        /* Of each half of the buffer, 1..KVL_MAX_WINDOW_CHUNK; 0: 8. */
+        /* Pages of each half of the buffer, 1..KVL_MAX_WINDOW_CHUNK; 0: 8. */
         uint32_t chunk_pages;
         uint64_t request; /* that the buffer is leased for; 0: none */
         /* A conversation: its pages are appended, each from where it lies, and none is brought up

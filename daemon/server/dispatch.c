@@ -69,7 +69,7 @@ static const char *broken_rule(
  */
 #define LOOK_PAGES 1024
 
-/* Of the namespace's watched pages as many as its tenant has time for. */
+/* Looks at the namespace's watched pages, at as many as its tenant has time for. */
 static void look_at_watched(struct tenancy *t, struct ns *ns)
 {
         for (uint64_t left = ns->catalog.watched.n; left > 0 && turns_may_visit(t);) {
@@ -213,7 +213,8 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
         return true;
 }
 
-/* As handle(); what is answered is counted as having taken from `start_nsec` until now. */
+/* Calls handle(), and counts a request that is answered as having taken from `start_nsec` until
+ * now. */
 static bool handle_timed(
         struct peer *p, const struct frame *f, const struct msg_info *info, uint64_t start_nsec)
 {

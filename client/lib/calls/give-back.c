@@ -3,7 +3,8 @@
 #include "base/macros.h"
 #include "client/lib/objects/ns.h"
 
-/* As conn_start(), or conn_notify() where nobody waits. */
+/* Sends the request by conn_start(), or by conn_notify() where nobody waits for the answer, and
+ * returns what that does. */
 static int send_request(
         struct kvl_ns *ns, struct conn_call *call, uint16_t type, const ProtobufCMessage *m)
 {

@@ -125,7 +125,7 @@ void op_proceed(struct op *op)
                 op_fail(op, r);
 }
 
-/* As ns_map(), with the sentence. */
+/* Maps what the reply brings, and returns what ns_map() does, with the sentence noted. */
 static int map_reply(struct op *op, const Kvlease__V1__MapReply *m, struct frame *frame)
 {
         struct device *d = op->ns->device;

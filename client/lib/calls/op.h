@@ -134,7 +134,7 @@ void op_init(struct op *op, struct kvl_ns *ns, const struct op_type *type, uint3
 int op_new(struct kvl_ns *ns, const struct op_type *type, uint32_t n_asked, kvl_done_fn done,
         void *data, struct op **ret_op);
 
-/* As op_new(), with these pages in op->pages. */
+/* Does what op_new() does, and copies these pages to op->pages. */
 int op_new_with(struct kvl_ns *ns, const struct op_type *type, const uint32_t *pages,
         uint32_t n_pages, kvl_done_fn done, void *data, struct op **ret_op);
 

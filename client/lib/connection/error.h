@@ -7,7 +7,7 @@
 
 #include "base/macros.h"
 
-/* As many as a sentence of the daemon has (proto: detail), two layouts among them. */
+/* As long as a sentence of the daemon can be (proto: detail), which may name two layouts. */
 #define ERROR_TEXT_BYTES 1024
 
 /* Notes the sentence, cut to ERROR_TEXT_BYTES; returns `code`. Keeps errno. */

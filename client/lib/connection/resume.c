@@ -98,7 +98,7 @@ static void watch_output(struct conn *c)
 
         if (c->link == CONN_AWAY || wants == c->poll.waits_for_output)
                 return;
-        /* Of a descriptor that is in it: can't fail. */
+        /* This can't fail, as the descriptor is in the set. */
         epoll_ctl(c->poll.fd, EPOLL_CTL_MOD, c->fd, &event);
         c->poll.waits_for_output = wants;
 }

@@ -11,7 +11,8 @@
  * names field and range. */
 int layout_copy(const struct kvl_layout *layout, struct kvl_layout *ret_layout);
 
-/* As kvl_layout_name(), of a layout that layout_copy() made. 0; -EIO with the sentence. */
+/* Writes what kvl_layout_name() does, for a layout that layout_copy() made. 0; -EIO with the
+ * sentence. */
 int layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_BYTES]);
 
 /* The token of the group that a secret names; a public contract: docs/PROTOCOL.md. 0; -EIO with the

@@ -253,7 +253,7 @@ static void begin_digest(struct work *w, struct stream *s)
         s->page = w->n_begun++;
         s->at = (const uint8_t *)tokens; /* u32 little-endian, as they lie */
         s->n = bytes / BLOCK_BYTES;
-        /* The same for all pages but the last. */
+        /* All pages but the last end alike. */
         end_text(&s->end, s->tail, bytes, PAGE_DOMAIN);
         memcpy(s->tail, s->at + bytes - rest, rest);
         s->n_tail = s->end.n_blocks;

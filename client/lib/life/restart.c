@@ -45,7 +45,8 @@ static int tell_session(const struct kvl_session *session)
         return conn_tell(session->ns->conn->conn, MSG_SESSION_OPEN, &m.base);
 }
 
-/* Of sets from `first` on, as many as one message has room for. Returns where the next begins. */
+/* Lists the mapped sets from `first` on, as many as one message has room for. Returns where the
+ * next message begins. */
 static uint32_t list_mapped(
         const struct kvl_ns *ns, uint32_t first, Kvlease__V1__ResumeNsRequest *m, uint32_t *sets)
 {

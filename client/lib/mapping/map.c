@@ -96,7 +96,8 @@ static int refuse_backing(const struct kvl_ns *ns, int error)
                 *why ? why : status_text(error));
 }
 
-/* Of a GPU: one piece of memory, as small as can be mapped, is page 0 of every plane. */
+/* Makes the memory that stands for page 0 of every plane on a GPU: one piece, as small as can be
+ * mapped. */
 static int make_null_page(struct kvl_ns *ns)
 {
         const struct device_ops *ops = ns->device->ops;
@@ -363,7 +364,8 @@ static int map_host_reply(
 /* ---- replies -----------------------------------------------------------------------------------
  */
 
-/* As many fds, or as many handles, as the transport wants; and planes that there are. */
+/* Does the reply have as many descriptors, or as many handles, as the transport wants, and only
+ * planes that there are? */
 static bool is_reply_right(const struct kvl_ns *ns, uint32_t first_plane,
         const Kvlease__V1__MapReply *m, const struct frame *frame)
 {

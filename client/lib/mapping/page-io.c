@@ -72,7 +72,7 @@ static int copy_on_device(const struct kvl_ns *ns, uint32_t page, uint32_t plane
         return 0;
 }
 
-/* As kvl_page_read() and kvl_page_write(). */
+/* Does kvl_page_read() and kvl_page_write(), by the direction. */
 static int copy_bytes(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
         void *memory, uint64_t bytes, enum device_direction direction)
 {
@@ -228,7 +228,7 @@ static int check_bytes(const struct kvl_ns *ns, struct kvl_page_io *io)
 
 static int check_memory(const struct kvl_page_io *io)
 {
-        /* Of at most 1024 planes and 2^47 bytes. */
+        /* No overflow: there are at most 1024 planes, and 2^47 bytes. */
         uint64_t each = io->n_planes * io->bytes, all;
 
         if (!io->memory == !io->buffers)

@@ -26,7 +26,7 @@ struct kvl_page_table {
         uint32_t n_groups;    /* made; at least as many as n_pages need */
 };
 
-/* Of the groups that are in use. */
+/* How many groups so many pages use. */
 static uint32_t groups_of(const struct kvl_page_table *t, uint32_t n_pages)
 {
         return n_pages / t->group_pages + (n_pages % t->group_pages > 0);

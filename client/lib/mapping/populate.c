@@ -33,7 +33,7 @@ int ns_make_units(struct kvl_ns *ns)
 {
         uint32_t n_units, pages = 1;
 
-        /* Of a set there are whole units. */
+        /* A set consists of whole units. */
         while (2 * pages * ns->info.stride_bytes <= UNIT_BYTES &&
                 ns->info.set_pages % (2 * pages) == 0) {
                 pages *= 2;

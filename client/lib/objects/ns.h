@@ -37,7 +37,7 @@ struct mapped_set {
         /* Owned, where extents aren't contiguous: where each lies; read without the lock once
          * all planes were mapped, NULL where they no longer are. */
         void *_Atomic *bases;
-        /* Of a set in host memory: where it lies, read-only, and its extent (owned). NULL: it isn't
+        /* Where a set in host memory is mapped, read-only, and its extent (owned). NULL: it isn't
          * mapped. Read without the lock. */
         uint8_t *_Atomic host;
         struct extent *host_extent;

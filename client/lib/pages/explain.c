@@ -129,8 +129,8 @@ int kvl_leasable_pages(struct kvl_ns *ns)
 /* ---- probe -------------------------------------------------------------------------------------
  */
 
-/* Of at most MAX_KEYS: how many are cached, from the first on, 0 included. tiers may be NULL. 0, or
- * what kvl_probe() returns. */
+/* Counts how many of at most MAX_KEYS keys are cached, from the first on, 0 included. tiers may be
+ * NULL. Returns 0, or what kvl_probe() does. */
 typedef int probe_some_fn(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *tiers,
         uint32_t *ret_n_keys);
 

@@ -321,7 +321,7 @@ static uint64_t limit_wait(const struct kvl_conn *conn, struct op_lease *lease)
         return client_deadline(conn) + (uint64_t)MAX(lease->max_wait_msec, 0) * NSEC_PER_MSEC;
 }
 
-/* As lease_more(). */
+/* Does lease_more() where options are given. */
 static __attribute__((noinline)) int lease_more_with(struct kvl_ns *ns, uint64_t request,
         uint32_t n_pages, const struct kvl_lease_options *options, uint32_t n_claimed,
         uint32_t *ret_pages, struct kvl_lease_result *ret)

@@ -75,7 +75,7 @@ int publish_copy(const struct kvl_ns *ns, const struct kvl_publish *publish, uin
         return r < 0 ? r : ns_check_device(ns);
 }
 
-/* Of `n` pages from `first` on, keys included. */
+/* The part of a publish that has the `n` pages from `first` on, with their keys. */
 static struct kvl_publish publish_part(
         const struct kvl_ns *ns, const struct kvl_publish *p, uint32_t first, uint32_t n)
 {

@@ -201,8 +201,8 @@ static const struct op_type type_pages = {
 
 static const struct op_type type_truncate = {.msg = MSG_SESSION_TRUNCATE, .reply = op_take_count};
 
-/* Of an op with room for op->n_asked pages: those from index `from` on, as many as one reply
- * brings. */
+/* Asks for the session's pages from index `from` on, and gets as many as one reply brings, at most
+ * op->n_asked. */
 static int run_pages(
         const struct kvl_session *session, uint32_t from, uint64_t deadline_nsec, struct op *op)
 {
@@ -215,7 +215,7 @@ static int run_pages(
         return op_run(op, &m.base, deadline_nsec);
 }
 
-/* As kvl_session_pages(). */
+/* A part of kvl_session_pages(): at most `max` pages, by one request. Returns what that does. */
 static int pages_batch(struct kvl_session *session, uint32_t from, uint32_t max,
         uint64_t deadline_nsec, struct kvl_session_page *ret_pages, uint32_t *ret_n_pages)
 {

@@ -51,7 +51,8 @@ static int sleep_on(const struct fast_word *word, uint64_t deadline_nsec)
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 }
 
-/* As kvl_wait(), without waiting; KVL_PENDING: *ret_word is to be waited on. */
+/* What kvl_wait() would return now, without waiting; or KVL_PENDING, and *ret_word is to be waited
+ * on. */
 static int look_at_key(struct kvl_ns *ns, const uint8_t *key, struct fast_word *ret_word)
 {
         static const int codes[] = {
@@ -62,7 +63,7 @@ static int look_at_key(struct kvl_ns *ns, const uint8_t *key, struct fast_word *
         return codes[fast_look(&ns->fast, key, ret_word)];
 }
 
-/* As kvl_wait(). */
+/* Does kvl_wait() where memory is shared. */
 static int wait_shared(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_nsec)
 {
         struct fast_word word;

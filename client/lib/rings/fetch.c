@@ -558,7 +558,8 @@ static bool take_result(struct fetching *f, uint32_t index, int code, uint32_t p
 
         if (code == 0 && exchange_pins(f, p, page))
                 return false;
-        /* As many are under way as may be, from before a restart: after one of these. */
+        /* As many are under way as may be, from before a restart: it is asked for again when one of
+         * these has ended. */
         if (code == -EBUSY && f->ns->conn->fetches.n_begun > 0)
                 return true;
         if (p->n_repeats < (code == 0 ? MAX_REPEATS : code == -ECANCELED)) {

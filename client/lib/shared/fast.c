@@ -73,7 +73,7 @@ struct probe {
  * predicted.
  */
 #if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
-/* Of four slots. No slot is torn, and if one were: its line says whose it is. */
+/* Compares four slots at once. No slot is torn; and if one were, its line says whose it is. */
 static inline __m128i match_four(const struct shm_bucket *b, unsigned first, __m128i tags)
 {
         const __m128 *slots = (const __m128 *)(const void *)&b->slots[first];
@@ -283,7 +283,8 @@ void fast_lookup(struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t 
 /* Any of the key's words may be read while the daemon writes it. */
 typedef uint64_t __attribute__((may_alias)) key_word;
 
-/* Of a line that may change meanwhile: what it says counts where its state is the same after. */
+/* Does the line show the key? The line may change meanwhile, so the answer counts only where its
+ * state is the same afterwards. */
 static bool line_shows(const struct shm_line *line, const uint8_t *key, uint64_t epoch)
 {
         const key_word *shown = (const key_word *)line->key;
@@ -342,7 +343,8 @@ static bool is_cached(const struct fast *f, uint32_t page, const uint8_t *key, u
         return atomic_load_explicit(&line->state, memory_order_relaxed) == state;
 }
 
-/* As begin_block(), probe_block() and pin_block(), without pins. */
+/* Looks for a block of keys as begin_block(), probe_block() and pin_block() do, without pinning
+ * what it finds. */
 static uint32_t peek_block(const struct fast *f, const uint8_t *keys, uint32_t n_keys,
         uint64_t epoch, uint32_t *ret_pages)
 {

@@ -64,7 +64,7 @@ static void fill_dynamic(Kvlease__V1__AdminRegion *row, const struct pool *pool)
         row->missing_bytes = region_missing(pool) - row->lent_bytes;
 }
 
-/* Of the whole tenant, in each of its rows. */
+/* Fills in how the tenant's reservation is sized, which is the same in each row of the tenant. */
 static void fill_sizing(Kvlease__V1__AdminRegion *row, const struct tenant *t)
 {
         const struct sizing *z = &t->sizing;

@@ -102,7 +102,7 @@ static void fill_tier(Kvlease__V1__Tier *m, const struct ns_geometry *g, enum ti
         m->extent_bytes = kind == TIER_HOST ? t->extent_bytes : 0;
 }
 
-/* Of the arena, before anything is done. NULL: no memory. */
+/* Allocates the reply's rows in the arena, before anything is done. NULL: no memory. */
 static Kvlease__V1__Tier **make_tiers(struct request *rq)
 {
         Kvlease__V1__Tier **tiers =

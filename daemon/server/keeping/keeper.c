@@ -510,8 +510,8 @@ static int grow_left(struct keeper *k)
         return 0;
 }
 
-/* Of several under one name the service manager would drop all or none: it is given the first one
- * again. */
+/* The service manager has several descriptors under this name, and would drop all of them or none:
+ * it drops all, and is given the first one again. */
 static int keep_first(struct keeper *k, enum keep_kind kind, uint32_t number)
 {
         struct detail d;

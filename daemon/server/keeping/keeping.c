@@ -206,7 +206,8 @@ static void release_name(const char *name)
         sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=%s", name);
 }
 
-/* Of nobody here: another version left them, or nothing is to be kept. */
+/* Lets go of kept descriptors that this daemon has no use for: another version left them, or
+ * nothing is to be kept. */
 static void release_unknown(struct server *s, bool is_on)
 {
         enum keep_kind kind;

@@ -31,8 +31,8 @@ struct drain_limit {
 /* All that were received, as long as its turn lasts. */
 static const struct drain_limit whole_turn = {UINT32_MAX - 1, UINT32_MAX, false};
 
-/* Of a process that has exited: some 100 microseconds of frames that are refused, and as much of
- * its ring. Not tuned. */
+/* What is taken at once of a process that has exited: some 100 microseconds of frames that are
+ * refused, and as much of its ring. Not tuned. */
 static const struct drain_limit one_slice = {64, 64, true};
 
 /* Do its pages have to stay until its process exits? */

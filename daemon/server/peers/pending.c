@@ -48,7 +48,8 @@ static bool is_larger(const struct peer *p, const struct peer *q)
         return p->out.bytes > q->out.bytes;
 }
 
-/* Of those with unsent output, which alone can be given up; NULL: nobody has any. */
+/* Among the peers with unsent output, which alone can be given up, the one with the most, of the
+ * tenant with the most. NULL: nobody has any. */
 static struct peer *find_largest(struct server *s)
 {
         struct peer *largest = NULL;

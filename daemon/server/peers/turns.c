@@ -219,7 +219,8 @@ void turns_visited(struct tenancy *t, uint64_t began_nsec)
         turns_bill(t, began_nsec);
 }
 
-/* As in a turn, which ends when it has no time left for this. */
+/* Does something for the peer as in a turn of its tenant, which ends when the tenant has no time
+ * left for visits. What it takes is billed to the tenant. */
 void turns_visit(struct peer *p, void (*visit)(struct peer *p))
 {
         struct server *s = p->server;

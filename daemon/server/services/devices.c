@@ -37,7 +37,7 @@ static const struct device_config *config_of(const struct server *s, const char 
         return c ? c : &defaults;
 }
 
-/* Of the device, what kvleased takes. */
+/* How much of the device's memory kvleased takes where nothing says how much. */
 static uint64_t share_of(const struct device_props *props, const struct device_config *c)
 {
         if (c->memory_ratio != DEVICE_RATIO_AUTO)
@@ -145,7 +145,8 @@ static uint64_t search_timeout(const struct server *s)
         return timeout > 0 ? timeout : defaults.driver_timeout_nsec;
 }
 
-/* As enumerate(); -ETIMEDOUT: the driver hangs. */
+/* Finds the devices of the backend in a thread of its own, and waits for it. Returns what
+ * enumerate() does, or -ETIMEDOUT where the driver hangs. */
 static int find_devices(struct server *s, const struct device_backend *backend,
         struct device_props props[CONFIG_DEVICES_MAX], char why[DEVICE_WHY_BYTES])
 {

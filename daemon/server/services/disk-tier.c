@@ -24,7 +24,7 @@
 /* What was written since is lost with the machine's power. Not tuned. */
 #define SYNC_MSEC 5000
 
-/* Of one device. */
+/* The disk that takes pages of one device. */
 struct disk_tier {
         struct list_link link; /* server.services.disk_tiers */
         struct server *server; /* borrowed */

@@ -32,7 +32,7 @@ static void on_work_wanted(void *data)
         loop_kick(&s->loop);
 }
 
-/* Of a client that streams, whose touches don't ring. */
+/* Looks at the rings of clients that stream, as their touches don't wake the daemon. */
 static void on_rings(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, services.movement.rings);

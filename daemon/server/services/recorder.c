@@ -26,7 +26,8 @@ struct running {
         uint64_t key;          /* in recorder.requests */
         struct ns *ns;         /* borrowed: recorder_forget() */
         uint64_t first_nsec, last_nsec;
-        /* Of the deepest page that is known, which may be moved meanwhile: */
+        /* Key and depth of the deepest page that is known. The page itself may be moved meanwhile.
+         */
         uint8_t page_key[KEY_BYTES];
         uint32_t depth;
         bool met_any; /* there is one */

@@ -58,7 +58,8 @@ bool access_may_publish(const struct tenant_config *t, const struct creds *c);
 /* 0, or -EACCES with the sentence. */
 int access_admin(const char *admin_group, const struct creds *c, struct detail *d);
 
-/* The same, for who only reads: who administers may, too. */
+/* May this process connect to the socket of those who only read? Who administers may, too. 0, or
+ * -EACCES with the sentence. */
 int access_monitor(const struct daemon_config *config, const struct creds *c, struct detail *d);
 
 #endif

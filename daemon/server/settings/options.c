@@ -21,7 +21,7 @@ static const char *const log_target_names[] = {"auto", "journal", "text", NULL};
 static const char *const transport_names[] = {"auto", "vmm", "cudaipc", NULL};
 static const char *const keep_state_names[] = {"auto", "off", NULL};
 static const char *const liveness_names[] = {"auto", "challenge", NULL};
-/* As in policy/evict.c. */
+/* The names of evict_policies[] (policy/evict.c), in the same order. */
 const char *const config_evict_names[] = {"pgi", "lru", NULL};
 const char *const config_tenant_evict_names[] = {"default", "pgi", "lru", NULL};
 const char *const config_class_names[] = {"dynamic", "pinned", NULL};

@@ -95,7 +95,8 @@ static int explain_busy(const char *lock_path, const char *path, struct detail *
                 d, -EBUSY, "another kvleased uses %s: stop it or give another --runtime-dir", path);
 }
 
-/* Of tenants' directories: whoever may write there can be a tenant to its clients. */
+/* Makes the directory that tenants' directories lie in. Whoever may write there can pose as a
+ * tenant to its clients. */
 static int make_tenants_dir(struct rundir *d, struct detail *detail)
 {
         char name[PATH_SIZE], why[DIR_WHY_BYTES];

@@ -74,7 +74,8 @@ const struct tenant_config *tenantdb_find(const struct tenantdb *db, const char 
 int tenantdb_put(struct tenantdb *db, const struct tenant_config *row, tenantdb_done_fn done,
         void *data, struct detail *d);
 
-/* The same; of a row that isn't there it is a change, too, that changes nothing. */
+/* Removes the row of that name, with the same results as tenantdb_put(). Where there is no such row
+ * it is a change all the same, which changes nothing. */
 int tenantdb_remove(
         struct tenantdb *db, const char *name, tenantdb_done_fn done, void *data, struct detail *d);
 

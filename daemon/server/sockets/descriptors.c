@@ -41,14 +41,15 @@
 /* In struct tenancy.descriptors_refused. */
 enum { REFUSED_CONNECTIONS, REFUSED_NAMESPACES, REFUSED_EXTENTS };
 
-/* Its socket, its process; where they are kept, its ring. */
+/* Descriptors of a client: its socket and its process. Where descriptors are kept for the next
+ * daemon, there is that of its ring, too. */
 static uint64_t per_client(const struct server *s)
 {
         return keeping_is_on(&s->keeping) ? 3 : 2;
 }
 
-/* Of its index segment: the daemon's, the readers'. Where they are kept, and of its records, and
- * the log of its sessions. */
+/* Descriptors of a namespace: the daemon's and the readers' of its index segment. Where descriptors
+ * are kept for the next daemon, there are those of its records and of its sessions' log, too. */
 static uint64_t per_ns(const struct server *s)
 {
         return keeping_is_on(&s->keeping) ? 4 : 2;
@@ -296,8 +297,8 @@ static int admit_more(const struct tenancy *t, struct count more, struct detail 
         return admit_within(t, &p, more, limits_of(&p), d);
 }
 
-/* The same for extents, which stay as long as there is something in them: room is left for clients
- * that come later. */
+/* May so many extents be made? They stay as long as there is something in them, so room is left for
+ * clients that come later. */
 static int admit_lasting(const struct tenancy *t, struct count more, struct detail *d)
 {
         uint32_t most = MIN(t->config.max_clients, t->server->config.daemon.max_clients);
@@ -366,7 +367,7 @@ uint32_t descriptors_most_refused(const struct server *s)
 
 /* ---- the store and the start ----------------------------------------------------------------- */
 
-/* Of struct store: may another set of the namespace be made? */
+/* store.admit_extents: may another set of the namespace be made? */
 static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail *d, void *data)
 {
         const struct server *s = data;

@@ -117,7 +117,8 @@ static int explain_listen(int r, const struct listener *l, struct detail *d)
         return detail_set(d, r, "cannot listen at %s: %s%s", l->path, strerror(-r), remedy);
 }
 
-/* Of administrators, or of those who monitor; nothing where all or nobody but root may come. */
+/* Gives the socket to the group of administrators, or of those who monitor. Nothing is done where
+ * everybody may connect, or nobody but root. */
 static void open_to_group(struct listener *l)
 {
         const struct daemon_config *c = &l->server->config.daemon;
@@ -154,7 +155,8 @@ static int bind_socket(struct listener *l, struct detail *d)
         return 0;
 }
 
-/* Of the process before this one. Groups may have been configured anew since. */
+/* Takes over the socket that the process before this one listened at. Groups may have been
+ * configured anew since. */
 static int take_kept(struct listener *l)
 {
         int fd = kept_sockets_take(l->server, l->path, &l->kept);
@@ -256,7 +258,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         }
 }
 
-/* Of one that somebody else has, too, it isn't the last descriptor. */
+/* Closes the socket. Where somebody else has it, too, this isn't its last descriptor, and whoever
+ * waits there to be accepted goes on waiting. */
 static void close_fd(struct listener *l)
 {
         if (l->kept > 0 || l->inherited)

@@ -16,7 +16,7 @@
 #include "base/parse.h"
 #include "daemon/server/system/log.h"
 
-/* Of /proc/PID/status, which has some 1.5 KiB. Not tuned. */
+/* How much of /proc/PID/status is read, which has some 1.5 KiB. Not tuned. */
 #define STATUS_MAX (64 << 10)
 
 /* Fresh files of that name that turn out not to be ours, before it is given up. Not tuned. */

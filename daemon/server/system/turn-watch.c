@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "base/macros.h"
 
-/* Of /proc/PID/schedstat: time on a processor, time waited for one (ns), slices; proc(5). */
+/* The file has three numbers: time on a processor, time waited for one (ns), slices; proc(5). */
 #define SCHEDSTAT_PATH  "/proc/thread-self/schedstat"
 #define SCHEDSTAT_BYTES 96
 

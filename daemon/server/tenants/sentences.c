@@ -7,7 +7,8 @@
 
 #include "proto/arena.h"
 
-/* Of a field of a message: its number, and a length of at most SENTENCE_BYTES. */
+/* What a field of a message takes besides its text: its number, and a length of at most
+ * SENTENCE_BYTES. */
 #define FIELD_BYTES 4
 
 int sentences_init(struct sentences *s, struct arena *arena, size_t max_bytes)

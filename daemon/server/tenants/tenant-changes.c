@@ -312,8 +312,8 @@ static void on_done(void *data, int result)
         }
 }
 
-/* Of a configuration that is only warned of: the host may get the group later. Who names it now
- * wants the socket to be reached. */
+/* The tenant's group must exist. In a configuration file a missing group is only warned of, as the
+ * host may get it later; who names it in a command wants the socket to be reached now. */
 static int check_group(const char *name, struct detail *d)
 {
         gid_t gid;

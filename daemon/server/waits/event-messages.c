@@ -8,7 +8,7 @@
 #include "daemon/server/objects/tier-name.h"
 #include "daemon/server/waits/followers.h"
 
-/* Of one answer: with what stands around them a frame holds them. */
+/* The most that the events of one answer take: with what stands around them a frame holds them. */
 #define EVENTS_BYTES   (FRAME_MAX_PAYLOAD - 1024)
 #define EVENTS_MOST    256 /* not tuned */
 #define ROW_HEAD_BYTES 4   /* tag and length of one; protobuf */

@@ -121,7 +121,8 @@ static int check_fetch(struct attach *a, const struct fetch_request *rq)
         return 0;
 }
 
-/* As fetch_begin(); batch NULL: of the ring, with user_data. */
+/* Begins to fetch a page, and returns what fetch_begin() does. The fetch is one of the batch; batch
+ * NULL: it came through the ring, with user_data. */
 static int begin_fetch(struct attach *a, const struct fetch_request *rq, struct batch *batch,
         uint32_t index, uint64_t user_data, uint32_t *ret_page)
 {

@@ -19,7 +19,9 @@
 #include "daemon/server/waits/followers.h"
 #include "proto/msg.h"
 
-/* Of recall_work(): some 100 microseconds with one client, 400 with 64. Not tuned. */
+/* The budget of a call of recall_work(), which takes some 100 microseconds with one client, 400
+ * with
+ * 64. Not tuned. */
 #define BUDGET_PER_TURN 1024
 
 /*

@@ -93,7 +93,8 @@ static ssize_t receive_message(const struct inbound *in, int fd, struct iovec io
         return n;
 }
 
-/* The same, careful where that is needed. */
+/* Receives bytes; where there may be more attached than there is room for, what comes is looked at
+ * before it is taken. Returns what receive_message() does, or -EPROTO. */
 static ssize_t receive_bytes(
         struct inbound *in, int fd, struct iovec iov, struct sock_creds *ret_creds)
 {

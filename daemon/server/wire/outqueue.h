@@ -52,8 +52,8 @@ unsigned outqueue_unread_fds(struct outqueue *q, int fd);
 int outqueue_send(
         struct outqueue *q, int fd, const void *frame, size_t len, int *fds, unsigned n_fds);
 
-/* The same, and it doesn't go before its ticket (> 0, keeping.h) is passed. 0; -ENOBUFS, -ENOMEM.
- */
+/* Queues a frame that doesn't go before its ticket (> 0, keeping.h) is passed. Takes the
+ * descriptors in any case. 0; -ENOBUFS: OUTQUEUE_MAX_BYTES are queued; -ENOMEM. */
 int outqueue_hold(struct outqueue *q, uint64_t ticket, const void *frame, size_t len, int *fds,
         unsigned n_fds);
 

@@ -174,8 +174,8 @@ static void execute_submission(struct ring *r, struct member *m, const struct sh
         *ret = (struct submit_result){0};
         if (m)
                 m->repeats = r->repeats;
-        /* Of who is gone a TOUCH is lost, as any may be, and a REFILL is for nobody: many
-         * connections can end at once. */
+        /* Where the client is gone its TOUCHes are dropped, as any may be, and a REFILL would be
+         * for nobody: many connections can end at once. */
         if (!r->ended || (s->op != SHM_OP_TOUCH && s->op != SHM_OP_REFILL))
                 submit_one(m, &r->chain, s, now_nsec, ret);
         if (ret->fetching)
@@ -191,7 +191,7 @@ static void execute_submission(struct ring *r, struct member *m, const struct sh
  * a twentieth of that. Not tuned. */
 #define CHEAP_PER_LOOK 8
 
-/* Of pages that TOUCHes went through: 0.1 us each. Not tuned. */
+/* The clock is looked at after so many pages that TOUCHes went through: 0.1 us each. Not tuned. */
 #define WALK_PER_LOOK 64
 
 /* The submission was the turn's last. */
