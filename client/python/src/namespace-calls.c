@@ -17,7 +17,8 @@ static uint32_t *numbers_alloc(uint32_t n)
 }
 
 /* What a lookup found: 0 pages is a miss. */
-static PyObject *found(struct ns_object *self, int r, uint32_t *at, uint32_t n, uint64_t n_tokens)
+static PyObject *pages_found(
+        struct ns_object *self, int r, uint32_t *at, uint32_t n, uint64_t n_tokens)
 {
         struct pages_object *pages;
 
@@ -40,7 +41,7 @@ static PyObject *found(struct ns_object *self, int r, uint32_t *at, uint32_t n, 
 typedef int (*lookup_fn)(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens);
 
-static PyObject *look(struct ns_object *self, lookup_fn fn, const struct signature *s,
+static PyObject *call_lookup(struct ns_object *self, lookup_fn fn, const struct signature *s,
         PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         uint64_t request, n_tokens = 0;
@@ -64,7 +65,7 @@ static PyObject *look(struct ns_object *self, lookup_fn fn, const struct signatu
                 UNLOCKED(r = fn(self->ns, request, keys.bytes, keys.n, at, &n_pages, &n_tokens));
         ns_leave(self);
         keys_free(&keys);
-        return found(self, r, at, n_pages, n_tokens);
+        return pages_found(self, r, at, n_pages, n_tokens);
 }
 
 static PyObject *ns_lookup(
@@ -72,7 +73,7 @@ static PyObject *ns_lookup(
 {
         static const struct signature s = {"lookup", {"keys", "request"}, 1, 2};
 
-        return look(self, kvl_lookup, &s, args, n, names);
+        return call_lookup(self, kvl_lookup, &s, args, n, names);
 }
 
 static PyObject *ns_find(
@@ -80,7 +81,7 @@ static PyObject *ns_find(
 {
         static const struct signature s = {"find", {"keys", "request"}, 1, 2};
 
-        return look(self, kvl_find, &s, args, n, names);
+        return call_lookup(self, kvl_find, &s, args, n, names);
 }
 
 static PyObject *ns_lookup_wait(
@@ -106,7 +107,7 @@ static PyObject *ns_lookup_wait(
                          &n_tokens, &is_pending));
         ns_leave(self);
         keys_free(&keys);
-        ret = found(self, r, at, n_pages, n_tokens);
+        ret = pages_found(self, r, at, n_pages, n_tokens);
         if (ret)
                 ((struct pages_object *)ret)->is_pending = is_pending;
         return ret;
@@ -183,7 +184,7 @@ static PyObject *found_in_set(struct ns_object **all, uint32_t n, const uint32_t
 
                 if (own) {
                         memcpy(own, from, n_pages * sizeof(*own));
-                        pages = found(all[i], n_pages ? 0 : KVL_MISS, own, n_pages, n_tokens);
+                        pages = pages_found(all[i], n_pages ? 0 : KVL_MISS, own, n_pages, n_tokens);
                 } else {
                         numbers_give_back(all[i], from, n_pages, PAGES_PINNED);
                 }

@@ -99,7 +99,8 @@ static PyObject *span_object(const struct kvl_session_page *p)
                                 (const char *)p->key, (Py_ssize_t)sizeof(p->key)));
 }
 
-static PyObject *found(struct ns_object *ns, const struct kvl_session_page *all, uint32_t n)
+static PyObject *pages_of_session(
+        struct ns_object *ns, const struct kvl_session_page *all, uint32_t n)
 {
         uint32_t *numbers = malloc(((size_t)n + 1) * sizeof(*numbers));
         struct pages_object *pages;
@@ -152,7 +153,8 @@ static PyObject *session_pages(
         }
         UNLOCKED(r = kvl_session_pages(self->session, start, max, all, &count));
         session_leave(self);
-        ret = r == 0 || r == KVL_MISS ? found(self->ns, all, r ? 0 : count) : raise_code(r);
+        ret = r == 0 || r == KVL_MISS ? pages_of_session(self->ns, all, r ? 0 : count)
+                                      : raise_code(r);
         free(all);
         return ret;
 }

@@ -49,7 +49,7 @@ static void started_free(struct started *s)
 }
 
 /* result: stolen; NULL: the exception that is set, or the one of `code`. */
-static void finish(struct started *s, PyObject *result, int code, const char *reason)
+static void finish_call(struct started *s, PyObject *result, int code, const char *reason)
 {
         PyObject *callback = Py_NewRef(s->callback), *error = NULL, *type, *traceback, *ret;
 
@@ -116,7 +116,7 @@ static void on_lookup(struct kvl_ns *ns, int code, const uint32_t *pages, uint32
                 if (result && code == 0)
                         ((struct pages_object *)result)->n_tokens = n_tokens;
         }
-        finish(s, result, code, NULL);
+        finish_call(s, result, code, NULL);
         PyGILState_Release(gil);
 }
 
@@ -165,7 +165,7 @@ static void on_lease(struct kvl_ns *ns, int code, const uint32_t *pages,
                         ((struct pages_object *)result)->waited_usec = lease->waited_usec;
                 }
         }
-        finish(s, result, code, lease ? reason_name(lease->reason) : NULL);
+        finish_call(s, result, code, lease ? reason_name(lease->reason) : NULL);
         PyGILState_Release(gil);
 }
 
@@ -223,7 +223,7 @@ static void on_publish(struct kvl_ns *ns, int code, const uint32_t *pages, uint3
                 Py_XDECREF(error);
                 Py_CLEAR(done);
         }
-        finish(s, (PyObject *)done, code, NULL);
+        finish_call(s, (PyObject *)done, code, NULL);
         PyGILState_Release(gil);
 }
 
@@ -294,7 +294,7 @@ static void on_fetch(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_
                 memcpy(s->source->numbers, pages, n * sizeof(*pages));
         if (code == 0)
                 result = Py_NewRef((PyObject *)s->source);
-        finish(s, result, code, NULL);
+        finish_call(s, result, code, NULL);
         PyGILState_Release(gil);
 }
 
@@ -338,7 +338,8 @@ static void on_wait(struct kvl_ns *ns, int code, void *data)
         PyGILState_STATE gil = PyGILState_Ensure();
 
         (void)ns;
-        finish(data, code == 0 || code == KVL_MISS ? PyBool_FromLong(code == 0) : NULL, code, NULL);
+        finish_call(data, code == 0 || code == KVL_MISS ? PyBool_FromLong(code == 0) : NULL, code,
+                NULL);
         PyGILState_Release(gil);
 }
 

@@ -56,7 +56,7 @@ PyObject *namespace_window(
         return NULL;
 }
 
-static bool begin(struct window_object *self)
+static bool begin_use(struct window_object *self)
 {
         if (!ns_enter(self->ns))
                 return false;
@@ -72,7 +72,7 @@ static bool begin(struct window_object *self)
         return false;
 }
 
-static void end(struct window_object *self)
+static void end_use(struct window_object *self)
 {
         self->is_used = false;
         ns_leave(self->ns);
@@ -126,19 +126,19 @@ static PyObject *window_append(
                         return NULL;
                 }
         }
-        if (!begin(self)) {
+        if (!begin_use(self)) {
                 numbers_free(&numbers);
                 return NULL;
         }
         if (!end_taken(self)) {
-                end(self);
+                end_use(self);
                 numbers_free(&numbers);
                 return NULL;
         }
         if (source)
                 pages_begin_move(source);
         UNLOCKED(r = kvl_window_append(self->window, numbers.at, numbers.n, stream));
-        end(self);
+        end_use(self);
         if (source)
                 pages_end_move(source);
         /* But for these it has them, and their pins, whatever else happened. */
@@ -163,17 +163,18 @@ static PyObject *window_take(
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "first", &first) ||
-                !arg_u32(a[1], "n_pages", &n_pages) || !arg_stream(a[2], &stream) || !begin(self))
+                !arg_u32(a[1], "n_pages", &n_pages) || !arg_stream(a[2], &stream) ||
+                !begin_use(self))
                 return NULL;
         if (!end_taken(self)) {
-                end(self);
+                end_use(self);
                 return NULL;
         }
         UNLOCKED(r = kvl_window_take(self->window, first, n_pages, stream, &at, &count));
         copy = r ? NULL : malloc(((size_t)count + 1) * sizeof(*copy));
         if (copy)
                 memcpy(copy, at, count * sizeof(*copy));
-        end(self);
+        end_use(self);
         if (r)
                 return raise_code(r);
         if (!copy)
@@ -191,11 +192,11 @@ static PyObject *window_get_pages(struct window_object *self, void *unused)
         uint32_t n = 0;
 
         (void)unused;
-        if (!begin(self))
+        if (!begin_use(self))
                 return NULL;
         at = kvl_window_pages(self->window, &n);
         ret = numbers_tuple(at, at ? n : 0);
-        end(self);
+        end_use(self);
         return ret;
 }
 
