@@ -161,7 +161,7 @@ static bool is_left(struct drop *d)
 }
 
 /* A look at one page: down to a child, or the leaf goes. */
-static void look(struct drop *d)
+static void look_at_page(struct drop *d)
 {
         uint32_t child = tree_first_child(&d->ns->tree, d->at);
 
@@ -175,7 +175,7 @@ static void look(struct drop *d)
                 count_evictions(d->ns, 1);
 }
 
-static void end(struct drop *d)
+static void end_drop(struct drop *d)
 {
         d->top = d->at = PAGE_NONE;
         list_remove(&d->link);
@@ -188,9 +188,9 @@ static uint64_t take_slice(struct drop *d, uint64_t budget)
         bool more;
 
         for (; (more = is_left(d)) && n < budget; n++)
-                look(d);
+                look_at_page(d);
         if (!more)
-                end(d);
+                end_drop(d);
         return n;
 }
 
@@ -226,17 +226,17 @@ void drop_move(struct drop *d, struct drop *to)
         chore_init(&to->chore);
         if (!is_over)
                 list_append(&to->ns->catalog.drops, &to->link);
-        end(d);
+        end_drop(d);
 }
 
 void drop_cancel(struct drop *d)
 {
-        end(d);
+        end_drop(d);
 }
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
-static bool work(struct chore *c, uint64_t budget)
+static bool work_on_drop(struct chore *c, uint64_t budget)
 {
         struct drop *d = container_of(c, struct drop, chore);
 
@@ -253,7 +253,7 @@ void drop_queue(struct drop *d, void (*done)(struct drop *d))
         assert(!drop_is_over(d));
 
         d->done = done;
-        d->chore.work = work;
+        d->chore.work = work_on_drop;
         chore_queue(&d->chore, d->ns->tenant);
 }
 
@@ -261,7 +261,7 @@ void drop_queue(struct drop *d, void (*done)(struct drop *d))
 void drops_reset(struct ns *ns)
 {
         list_for_each_safe (d, &ns->catalog.drops, struct drop, link)
-                end(d);
+                end_drop(d);
 }
 
 void drops_end(struct ns *ns)
@@ -272,7 +272,7 @@ void drops_end(struct ns *ns)
         list_for_each_safe (c, &t->chores, struct chore, link) {
                 struct drop *d = container_of(c, struct drop, chore);
 
-                if (c->work != work || d->ns != ns)
+                if (c->work != work_on_drop || d->ns != ns)
                         continue;
                 chore_remove(c, t);
                 d->done(d);
@@ -334,7 +334,7 @@ uint64_t drop_below_soon(struct ns *ns, uint32_t page, struct drop_reason reason
                 return 0;
         n = begin_below(&d, ns, page, reason, budget);
         if (!leave_rest(&d))
-                end(&d);
+                end_drop(&d);
         return n;
 }
 
@@ -351,7 +351,7 @@ uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth, drop_wante
         d.is_wanted = is_wanted;
         n = drop_begin(&d, ns, ns_store(ns)->drop_slice_pages);
         if (!drop_is_over(&d) && (!drop_has_room(ns) || !leave_rest(&d)))
-                end(&d);
+                end_drop(&d);
         return n;
 }
 

@@ -80,7 +80,7 @@ static void look_at_run(struct ns *ns, uint32_t first, uint32_t n)
 }
 
 /* Goes on with the round. Page records looked at; 0: it is over. */
-static uint32_t step(struct ns *ns)
+static uint32_t go_on_with_round(struct ns *ns)
 {
         uint32_t set_pages = ns->geometry.set_pages, page = ns->catalog.expiry.page;
         uint32_t left = set_pages - page % set_pages; /* of its set */
@@ -122,7 +122,7 @@ bool expire_work(struct store *s, uint32_t budget)
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         while (ns->catalog.expiry.is_under_way && budget > 0) {
-                                uint32_t n = step(ns);
+                                uint32_t n = go_on_with_round(ns);
 
                                 ns->catalog.expiry.is_under_way = n > 0;
                                 budget -= MIN(n, budget);

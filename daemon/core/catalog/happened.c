@@ -10,7 +10,7 @@ static uint64_t page_bytes(const struct ns *ns)
         return ns->layout.plane_page_bytes * ns->layout.n_planes;
 }
 
-static void note(struct ns *ns, struct chronicle_note n)
+static void note_event(struct ns *ns, struct chronicle_note n)
 {
         struct store *s = ns_store(ns);
 
@@ -71,47 +71,47 @@ void happened_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
                 n.kind = reason.cause == CAUSE_EXPIRED ? EVENT_EXPIRED : EVENT_DROPPED;
                 n.reason = cause_name(reason.cause);
         }
-        note(ns, n);
+        note_event(ns, n);
 }
 
 void happened_emptied(struct ns *ns, uint64_t n, enum drop_cause cause)
 {
         if (n > 0)
-                note(ns, (struct chronicle_note){.kind = EVENT_DROPPED,
-                                 .pages = n,
-                                 .bytes = n * page_bytes(ns),
-                                 .reason = cause_name(cause)});
+                note_event(ns, (struct chronicle_note){.kind = EVENT_DROPPED,
+                                       .pages = n,
+                                       .bytes = n * page_bytes(ns),
+                                       .reason = cause_name(cause)});
 }
 
 void happened_refused(
         struct ns *ns, uint32_t n, enum lease_reason reason, const struct detail *detail)
 {
-        note(ns, (struct chronicle_note){.kind = EVENT_REFUSED,
-                         .pages = n,
-                         .bytes = n * page_bytes(ns),
-                         .reason = lease_reason_name(reason),
-                         .detail = detail ? detail->text : NULL});
+        note_event(ns, (struct chronicle_note){.kind = EVENT_REFUSED,
+                               .pages = n,
+                               .bytes = n * page_bytes(ns),
+                               .reason = lease_reason_name(reason),
+                               .detail = detail ? detail->text : NULL});
 }
 
 void happened_demoted(struct ns *ns, uint32_t to)
 {
-        note(ns, (struct chronicle_note){.kind = EVENT_DEMOTED,
-                         .pages = 1,
-                         .bytes = page_bytes(ns),
-                         .tier = (uint8_t)(1 + tier_of_page(&ns->geometry, to))});
+        note_event(ns, (struct chronicle_note){.kind = EVENT_DEMOTED,
+                               .pages = 1,
+                               .bytes = page_bytes(ns),
+                               .tier = (uint8_t)(1 + tier_of_page(&ns->geometry, to))});
 }
 
 void happened_revoked(struct extent_set *set, const struct tenant *by, enum recall_kind kind)
 {
-        note(set->ns, (struct chronicle_note){.kind = EVENT_REVOKED,
-                              .bytes = set->charge.bytes,
-                              .by_tenant = by ? by->name : NULL,
-                              .reason = kind == RECALL_COMPACT ? "compaction"
-                                        : by                   ? "lease"
-                                                               : "recall or limit"});
+        note_event(set->ns, (struct chronicle_note){.kind = EVENT_REVOKED,
+                                    .bytes = set->charge.bytes,
+                                    .by_tenant = by ? by->name : NULL,
+                                    .reason = kind == RECALL_COMPACT ? "compaction"
+                                              : by                   ? "lease"
+                                                                     : "recall or limit"});
 }
 
 void happened_session_expired(struct ns *ns)
 {
-        note(ns, (struct chronicle_note){.kind = EVENT_EXPIRED, .reason = "session"});
+        note_event(ns, (struct chronicle_note){.kind = EVENT_EXPIRED, .reason = "session"});
 }

@@ -57,7 +57,7 @@ static const char *cause_text(enum drop_cause cause)
         return "";
 }
 
-static struct history *make(void)
+static struct history *make_history(void)
 {
         struct history *h = calloc(1, sizeof(*h));
 
@@ -71,7 +71,7 @@ static struct history *make(void)
 static struct history *get(struct ns *ns)
 {
         if (!ns->catalog.history)
-                ns->catalog.history = make();
+                ns->catalog.history = make_history();
         return ns->catalog.history;
 }
 
@@ -82,7 +82,7 @@ static struct entry *bucket_of(const struct history *h, uint64_t hash)
         return &entries[hash % (HISTORY_KEYS / BUCKET_ENTRIES) * BUCKET_ENTRIES];
 }
 
-static struct entry *find(struct history *h, uint64_t hash)
+static struct entry *find_entry(struct history *h, uint64_t hash)
 {
         struct entry *bucket = bucket_of(h, hash);
 
@@ -95,7 +95,7 @@ static struct entry *find(struct history *h, uint64_t hash)
 /* The key's own entry, a free one, or the oldest of the bucket. */
 static struct entry *entry_for(struct history *h, uint64_t hash)
 {
-        struct entry *bucket = bucket_of(h, hash), *best = find(h, hash);
+        struct entry *bucket = bucket_of(h, hash), *best = find_entry(h, hash);
 
         if (best)
                 return best;
@@ -106,7 +106,7 @@ static struct entry *entry_for(struct history *h, uint64_t hash)
         return best;
 }
 
-static void note(struct ns *ns, uint32_t page, struct entry e)
+static void note_entry(struct ns *ns, uint32_t page, struct entry e)
 {
         struct history *h = get(ns);
 
@@ -138,7 +138,7 @@ static enum history_state state_of(struct drop_reason reason)
 
 void history_note_drop(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
-        note(ns, page,
+        note_entry(ns, page,
                 (struct entry){
                         .gone_sec = store_now_sec(ns_store(ns)),
                         .number = reason.why == EVICT_PRESSURE && reason.by ? reason.by->number : 0,
@@ -163,7 +163,7 @@ void history_note_stale(struct ns *ns, uint32_t page)
         const struct history *h = ns->catalog.history;
 
         if (h)
-                note(ns, page,
+                note_entry(ns, page,
                         (struct entry){
                                 .gone_sec = h->reset_sec,
                                 .state = h->reset_state,
@@ -223,9 +223,9 @@ void history_explain(
 {
         uint64_t hash = shared_hash(&ns->shared, key);
         uint32_t page = shared_find(ns, hash, key), pending = announce_find(ns, hash, key);
-        const struct entry *e =
-                ns->catalog.history ? find(ns->catalog.history, store_hash_key(ns_store(ns), key))
-                                    : NULL;
+        const struct entry *e = ns->catalog.history ? find_entry(ns->catalog.history,
+                                                              store_hash_key(ns_store(ns), key))
+                                                    : NULL;
 
         store_set_now(ns_store(ns), now_nsec);
         if (page != PAGE_NONE)

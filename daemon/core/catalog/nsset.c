@@ -34,7 +34,7 @@ static struct nsset_key *first_of(const struct nsset_keys *keys, uint64_t hash)
         return value ? (struct nsset_key *)(uintptr_t)*value : NULL;
 }
 
-static struct nsset_key *find(const struct nsset *set, const uint8_t *key)
+static struct nsset_key *find_key(const struct nsset *set, const uint8_t *key)
 {
         struct nsset_key *e = first_of(set->keys, hash_of(set->keys, key));
 
@@ -51,7 +51,7 @@ static void put_first(struct nsset_keys *keys, uint64_t hash, const struct nsset
         (void)r;
 }
 
-static struct nsset_key *add(struct nsset *set, const uint8_t *key)
+static struct nsset_key *add_key(struct nsset *set, const uint8_t *key)
 {
         struct nsset_keys *keys = set->keys;
         struct nsset_key *e = list_first(&keys->spare, struct nsset_key, link);
@@ -66,7 +66,7 @@ static struct nsset_key *add(struct nsset *set, const uint8_t *key)
         return e;
 }
 
-static void drop(struct nsset *set, struct nsset_key *e)
+static void drop_key_entry(struct nsset *set, struct nsset_key *e)
 {
         struct nsset_keys *keys = set->keys;
         uint64_t hash = hash_of(keys, e->key);
@@ -113,7 +113,7 @@ static void update(
         e->here = here;
         e->doomed = doomed;
         if ((here | doomed) == 0)
-                drop(set, e);
+                drop_key_entry(set, e);
 }
 
 /* It goes wherever it is still cached. */
@@ -244,9 +244,9 @@ void nsset_sealed(struct ns *ns, uint32_t page)
 
         if (!ns->catalog.set)
                 return;
-        e = find(ns->catalog.set, key);
+        e = find_key(ns->catalog.set, key);
         if (!e)
-                e = add(ns->catalog.set, key);
+                e = add_key(ns->catalog.set, key);
         /* Nothing else of this namespace had the key any more. */
         update(ns->catalog.set, e, e->here | bit_of(ns), e->doomed & ~bit_of(ns),
                 ns_store(ns)->now_nsec);
@@ -255,7 +255,7 @@ void nsset_sealed(struct ns *ns, uint32_t page)
 void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
         struct nsset_key *e =
-                ns->catalog.set ? find(ns->catalog.set, ns_page(ns, page)->key) : NULL;
+                ns->catalog.set ? find_key(ns->catalog.set, ns_page(ns, page)->key) : NULL;
         struct store *s = ns_store(ns);
         uint64_t bit, rest;
 
@@ -279,7 +279,7 @@ void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
 void nsset_swept(struct ns *ns, uint32_t page)
 {
         const uint8_t *key = ns_page(ns, page)->key;
-        struct nsset_key *e = ns->catalog.set ? find(ns->catalog.set, key) : NULL;
+        struct nsset_key *e = ns->catalog.set ? find_key(ns->catalog.set, key) : NULL;
 
         /* Published anew since the namespace was invalidated? */
         if (!e || ns_find_page(ns, key) != PAGE_NONE)
@@ -304,7 +304,7 @@ static bool is_pinned(const struct nsset *set, const struct nsset_key *e, uint64
 bool nsset_may_evict(const struct ns *ns, uint32_t page)
 {
         const struct nsset_key *e =
-                ns->catalog.set ? find(ns->catalog.set, ns_page(ns, page)->key) : NULL;
+                ns->catalog.set ? find_key(ns->catalog.set, ns_page(ns, page)->key) : NULL;
 
         return !e || !is_pinned(ns->catalog.set, e, e->here & ~bit_of(ns));
 }
@@ -339,7 +339,7 @@ void nsset_find_held(const struct ns *ns, void (*fn)(uint32_t page, void *data),
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-static uint64_t deadline(const struct nsset *set)
+static uint64_t next_deadline(const struct nsset *set)
 {
         const struct nsset_key *e = list_first(&set->keys->incomplete, struct nsset_key, link);
 
@@ -347,9 +347,9 @@ static uint64_t deadline(const struct nsset *set)
 }
 
 /* What somebody holds is left until it is incomplete for as long once more. */
-static void expire(struct nsset *set, uint64_t now_nsec, uint32_t budget)
+static void expire_incomplete(struct nsset *set, uint64_t now_nsec, uint32_t budget)
 {
-        for (; budget > 0 && deadline(set) <= now_nsec; budget--) {
+        for (; budget > 0 && next_deadline(set) <= now_nsec; budget--) {
                 struct nsset_key *e = list_first(&set->keys->incomplete, struct nsset_key, link);
 
                 if (is_pinned(set, e, e->here)) {
@@ -382,13 +382,13 @@ static uint64_t drop_one(struct nsset *set, struct nsset_key *e, uint32_t budget
         return MAX(n, UINT64_C(1));
 }
 
-static bool work(struct nsset *set, uint64_t now_nsec, uint32_t budget)
+static bool work_on_set(struct nsset *set, uint64_t now_nsec, uint32_t budget)
 {
-        expire(set, now_nsec, budget);
+        expire_incomplete(set, now_nsec, budget);
         while (budget > 0 && !list_is_empty(&set->keys->doomed))
                 budget -= (uint32_t)drop_one(
                         set, list_first(&set->keys->doomed, struct nsset_key, doomed_link), budget);
-        return !list_is_empty(&set->keys->doomed) || deadline(set) <= now_nsec;
+        return !list_is_empty(&set->keys->doomed) || next_deadline(set) <= now_nsec;
 }
 
 bool nssets_work(struct store *s, uint32_t budget)
@@ -397,7 +397,7 @@ bool nssets_work(struct store *s, uint32_t budget)
 
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (set, &t->nssets, struct nsset, link)
-                        more |= work(set, s->now_nsec, budget);
+                        more |= work_on_set(set, s->now_nsec, budget);
         return more;
 }
 
@@ -407,7 +407,7 @@ uint64_t nssets_deadline(const struct store *s)
 
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (set, &t->nssets, struct nsset, link)
-                        first = MIN(first, deadline(set));
+                        first = MIN(first, next_deadline(set));
         return first;
 }
 
@@ -420,7 +420,7 @@ static const char *check_entry(const struct nsset *set, const struct nsset_key *
                         return "has a key in a namespace that it doesn't have";
         if (e->here & e->doomed)
                 return "has a key that is to stay and to go";
-        if (find(set, e->key) != e)
+        if (find_key(set, e->key) != e)
                 return "has a key that isn't found";
         if (list_is_empty(&e->doomed_link) != (e->doomed == 0))
                 return "lists a doomed key wrong";
@@ -466,7 +466,7 @@ static const char *check_member(const struct nsset *set, const struct ns *ns)
 
                         if (p->state != PAGE_SEALED || ns_page_is_stale(ns, p))
                                 continue;
-                        e = find(set, p->key);
+                        e = find_key(set, p->key);
                         if (!e || !((e->here | e->doomed) & bit_of(ns)))
                                 return "doesn't know a key that is cached";
                         n++;

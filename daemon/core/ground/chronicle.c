@@ -171,7 +171,7 @@ static bool is_alike(const struct chronicle_event *e, const struct chronicle_not
                SAME(e, n, by_tenant) && SAME(e, n, reason) && SAME(e, n, by) && e->tier == n->tier;
 }
 
-static void begin(struct chronicle_event *e, uint64_t number, uint64_t now_nsec,
+static void begin_event(struct chronicle_event *e, uint64_t number, uint64_t now_nsec,
         const struct chronicle_note *n)
 {
         e->number = number;
@@ -188,7 +188,7 @@ static void begin(struct chronicle_event *e, uint64_t number, uint64_t now_nsec,
         e->detail[0] = '\0';
 }
 
-static void add(struct chronicle_event *e, uint64_t now_nsec, const struct chronicle_note *n)
+static void add_note(struct chronicle_event *e, uint64_t now_nsec, const struct chronicle_note *n)
 {
         e->last_nsec = MAX(now_nsec, e->first_nsec);
         e->count++;
@@ -255,7 +255,7 @@ static struct chronicle_event *open_one(
         if (c->n_open == CHRONICLE_OPEN_EVENTS)
                 (void)close_stalest(c);
         c->recent = c->n_open++;
-        begin(&c->open[c->recent], 0, now_nsec, n);
+        begin_event(&c->open[c->recent], 0, now_nsec, n);
         return &c->open[c->recent];
 }
 
@@ -278,10 +278,10 @@ void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronic
         } else {
                 /* What led to it comes first. */
                 chronicle_settle(c, now_nsec, true);
-                begin(&alone, ++c->last, now_nsec, n);
+                begin_event(&alone, ++c->last, now_nsec, n);
                 e = keep(c, &alone);
         }
-        add(e, now_nsec, n);
+        add_note(e, now_nsec, n);
         if (c->on_note)
                 c->on_note(c->data);
 }

@@ -45,7 +45,7 @@ static uint32_t count_others(const struct tenant *t, const struct pool *pool)
         return n;
 }
 
-static struct place_device look(const struct tenant *t, const struct pool *pool)
+static struct place_device look_at_device(const struct tenant *t, const struct pool *pool)
 {
         const struct stake *s = stake_find(t, pool);
         const struct tenant *owner = placing_owner(pool);
@@ -69,7 +69,7 @@ size_t placing_look(const struct tenant *t, struct place_device *ret_devices, si
 
         list_for_each (pool, &t->store->pools, struct pool, link)
                 if (n < max)
-                        ret_devices[n++] = look(t, pool);
+                        ret_devices[n++] = look_at_device(t, pool);
         return n;
 }
 
@@ -89,7 +89,7 @@ static int check_named(const struct tenant *t, const struct pool *pool, struct d
         return 0;
 }
 
-static int refuse(const struct tenant *t, struct detail *d)
+static int refuse_placing(const struct tenant *t, struct detail *d)
 {
         if (t->attrs.placement == PLACE_DEVICE && !store_find_pool(t->store, t->attrs.device))
                 return detail_set(d, -ENOENT,
@@ -160,7 +160,7 @@ int placing_choose(const struct tenant *t, const struct ns_layout *layout, uint6
         if (n == 0)
                 return detail_set(d, -ENOENT, "no device at all; see: kvleasectl devices");
         if (found == SIZE_MAX)
-                return refuse(t, d);
+                return refuse_placing(t, d);
         *ret_pool = pool_at(t->store, found);
         return 0;
 }

@@ -215,7 +215,7 @@ static struct sizer_decision decide_by_schedule(const struct tenant *t, uint64_t
 }
 
 /* Reserves what was decided, or as much of it as fits. True: something was moved. */
-static bool apply(struct tenant *t, struct sizer_decision *decision, uint64_t reserved,
+static bool apply_decision(struct tenant *t, struct sizer_decision *decision, uint64_t reserved,
         uint64_t step, uint64_t now_nsec)
 {
         struct sizing *z = &t->sizing;
@@ -236,7 +236,7 @@ static bool apply(struct tenant *t, struct sizer_decision *decision, uint64_t re
         return true;
 }
 
-static void note(
+static void note_decision(
         struct sizing *z, const struct sizer_decision *decision, bool moved, uint64_t now_nsec)
 {
         bool is_content = decision->why == SIZER_HOLD || decision->why == SIZER_AT_MIN;
@@ -287,8 +287,8 @@ static void size_tenant(
                 decision = sizer_decide(z->sizer, &params, reserved, now_nsec);
         }
         if (decision.target_bytes != reserved && is_moved(t))
-                moved = apply(t, &decision, reserved, step, now_nsec);
-        note(z, &decision, moved, now_nsec);
+                moved = apply_decision(t, &decision, reserved, step, now_nsec);
+        note_decision(z, &decision, moved, now_nsec);
         z->reserved_bytes = sizing_reserved(t);
         if (moved && p->on_moved)
                 p->on_moved(t, reserved, p->data);

@@ -40,7 +40,7 @@ static void dma_free(struct dma *dma)
         free(dma);
 }
 
-static void explain(struct pool *pool, int result, const char *why)
+static void explain_failure(struct pool *pool, int result, const char *why)
 {
         (void)snprintf(pool->why, sizeof(pool->why),
                 "not registered with the device above, copies are slower: %.*s",
@@ -60,7 +60,7 @@ static void on_registered(struct job *job, int result, void *data)
                 return;
         }
         pool->n_unregistered++;
-        explain(pool, result, job->why);
+        explain_failure(pool, result, job->why);
 }
 
 static struct dma *dma_new(const struct extent_set *set)
@@ -91,7 +91,7 @@ void dma_begin(struct extent_set *set)
         set->dma = dma_new(set);
         job = set->dma ? job_new(JOB_REGISTER, 1) : NULL;
         if (!job) {
-                explain(set->pool, -ENOMEM, "");
+                explain_failure(set->pool, -ENOMEM, "");
                 if (set->dma)
                         dma_free(TAKE(set->dma));
                 return;

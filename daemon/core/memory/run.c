@@ -47,7 +47,7 @@ static void end_run(struct walk *w)
         w->run.n = 0;
 }
 
-static void add(struct walk *w, uint32_t first, uint32_t n)
+static void add_to_walk(struct walk *w, uint32_t first, uint32_t n)
 {
         if (w->run.n > 0 && w->run.first + w->run.n == first) {
                 w->run.n += n;
@@ -63,7 +63,7 @@ static void walk_set(struct walk *w, const struct extent_set *set)
         uint32_t n = set->ns->geometry.set_pages, end = 0;
 
         if (set->n_free == n) {
-                add(w, set->index * n, n);
+                add_to_walk(w, set->index * n, n);
                 return;
         }
         w->n_looks += (uint32_t)run_words(n);
@@ -73,7 +73,7 @@ static void walk_set(struct walk *w, const struct extent_set *set)
                 if (begin == n)
                         return;
                 end = next_place(set, begin, n, false);
-                add(w, set->index * n + begin, end - begin);
+                add_to_walk(w, set->index * n + begin, end - begin);
         }
 }
 
@@ -106,7 +106,7 @@ static unsigned class_of(uint32_t n)
         return 31 - (unsigned)__builtin_clz(n);
 }
 
-static bool weigh(struct run run, void *data)
+static bool weigh_run(struct run run, void *data)
 {
         struct search *s = data;
 
@@ -122,7 +122,7 @@ bool run_find(struct ns *ns, uint32_t n, struct run *ret)
 {
         struct search s = {.n = n};
 
-        walk_runs(ns, weigh, &s);
+        walk_runs(ns, weigh_run, &s);
         *ret = s.best.n > 0 ? s.best : s.longest;
         return s.best.n > 0;
 }
@@ -134,7 +134,7 @@ struct pick {
         uint32_t n_least;  /* and of this one so many pages */
 };
 
-static bool take(struct run run, void *data)
+static bool take_run(struct run run, void *data)
 {
         struct pick *p = data;
         bool is_least = class_of(run.n) == p->least;
@@ -158,7 +158,7 @@ uint32_t run_pick(struct ns *ns, uint32_t n, uint32_t *ret_pages)
         struct pick p = {.pages = ret_pages, .least = CLASSES};
         uint32_t slot = ns->sets.run_slot;
 
-        walk_runs(ns, weigh, &s);
+        walk_runs(ns, weigh_run, &s);
         if (s.best.n > 0) {
                 for (uint32_t i = 0; i < n; i++)
                         ret_pages[i] = s.best.first + i;
@@ -170,6 +170,6 @@ uint32_t run_pick(struct ns *ns, uint32_t n, uint32_t *ret_pages)
                 p.n_least = (uint32_t)MIN(s.n_pages[p.least], n - p.n_longer);
         }
         ns->sets.run_slot = slot; /* the same runs */
-        walk_runs(ns, take, &p);
+        walk_runs(ns, take_run, &p);
         return p.n_picked;
 }

@@ -58,7 +58,7 @@ static bool goes_as_it_is(const struct carry *c)
                codec_of(c->ns, c->from) == codec_of(c->ns, c->to);
 }
 
-static void plan(struct carry *c)
+static void plan_steps(struct carry *c)
 {
         bool out = is_behind_queue(c->ns, c->from), in = is_behind_queue(c->ns, c->to);
         unsigned n = 0;
@@ -141,7 +141,7 @@ struct carry *carry_find(
 }
 
 /* What a disk is told of a page. */
-static struct disk_page describe(const struct ns *ns, uint32_t page)
+static struct disk_page describe_page(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
         const struct page_note *note = ns_note(ns, page);
@@ -171,7 +171,7 @@ uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to)
                 .sets = {ns_set_of(c->ns, from), ns_set_of(c->ns, to)},
                 .content = ns_extra(c->ns, from)->content};
         if (c->from == TIER_DISK || c->to == TIER_DISK)
-                p->disk = describe(c->ns, from);
+                p->disk = describe_page(c->ns, from);
         return c->n++;
 }
 
@@ -223,7 +223,7 @@ static bool was_sent(const struct carry_page *p)
         return p->result == 0;
 }
 
-static void fail(struct carry *c, int result)
+static void fail_rest(struct carry *c, int result)
 {
         for (uint32_t i = 0; i < c->n; i++)
                 if (c->pages[i].result == 0)
@@ -344,7 +344,7 @@ static void on_job(struct job *job, int result, void *data)
         }
         c->queue = NULL;
         if (result < 0)
-                fail(c, result);
+                fail_rest(c, result);
         end_step(c);
 }
 
@@ -505,7 +505,7 @@ static void go_on(struct carry *c)
 
                 if (r > 0)
                         return;
-                fail(c, r);
+                fail_rest(c, r);
         }
         over(c);
 }
@@ -515,13 +515,13 @@ static bool is_busy(const struct carry *c)
         return c->move || c->io || c->queue;
 }
 
-static void start(struct carry *c)
+static void start_batch(struct carry *c)
 {
         if (c->is_open) {
                 c->is_open = false;
-                plan(c);
+                plan_steps(c);
                 if (make_buffers(c) < 0)
-                        fail(c, -ENOMEM);
+                        fail_rest(c, -ENOMEM);
         }
         go_on(c);
 }
@@ -533,7 +533,7 @@ bool carry_start(struct store *s)
         list_for_each_safe (c, &s->carries, struct carry, link) {
                 if (c->is_over || is_busy(c))
                         continue;
-                start(c);
+                start_batch(c);
                 more |= !c->is_over && !is_busy(c);
         }
         return more;
@@ -558,7 +558,7 @@ void carry_leave(struct carry *c, uint32_t i)
 }
 
 /* It was written, and the transfer hasn't heard of it yet. */
-static void discard(struct carry *c, struct carry_page *p)
+static void discard_written(struct carry *c, struct carry_page *p)
 {
         space_discard(c->ns, p->content, p->disk.key);
         p->is_written = false;
@@ -574,7 +574,7 @@ static void unwrite_gone(struct carry *c)
                 bool goes = is_gone(c, p);
 
                 if (goes && p->is_written)
-                        discard(c, p);
+                        discard_written(c, p);
                 else if (goes && c->io && was_sent(p))
                         disk_unwrite(c->disk, c->io, k);
                 k += was_sent(p);
@@ -596,7 +596,7 @@ static bool is_over(struct carry *c)
         if (c->is_late && !queue_is_stuck(c->queue)) {
                 c->is_late = false;
                 c->queue = NULL;
-                fail(c, -ETIMEDOUT);
+                fail_rest(c, -ETIMEDOUT);
                 c->is_over = true;
         }
         return c->is_over;

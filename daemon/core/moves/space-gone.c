@@ -126,7 +126,7 @@ uint32_t space_clean(struct ns *ns, uint32_t budget)
         return n;
 }
 
-static void begin(struct ns *ns)
+static void begin_cleaning(struct ns *ns)
 {
         (void)space_clean(ns, ns_store(ns)->drop_slice_pages);
         if (space_is_cleaning(&ns->space))
@@ -137,7 +137,7 @@ void space_drop_missing(struct ns *ns)
 {
         ns->space.drops_missing = true;
         ns->space.missing_page = tier_first_page(&ns->geometry, TIER_DISK);
-        begin(ns);
+        begin_cleaning(ns);
 }
 
 void space_stop_removing(struct ns *ns)
@@ -151,7 +151,7 @@ void space_remove_unknown(struct ns *ns)
         ns_store(ns)->n_removing += !ns->space.removes_unknown;
         ns->space.removes_unknown = true;
         ns->space.unknown_iter = 0;
-        begin(ns);
+        begin_cleaning(ns);
 }
 
 /* ---- promises -------------------------------------------------------------------------------- */

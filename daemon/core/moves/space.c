@@ -125,7 +125,7 @@ static uint32_t take_place(struct ns *ns)
         return set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
 }
 
-static void describe(
+static void fill_record(
         struct ns *ns, uint32_t page, const struct disk_page *d, uint64_t at, uint32_t parent)
 {
         struct page *p = ns_page(ns, page);
@@ -142,7 +142,7 @@ static void describe(
 }
 
 /* False: it is no page, and its entry isn't needed. */
-static bool enter(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_t parent)
+static bool enter_page(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_t parent)
 {
         uint64_t hash = shared_hash(&ns->shared, d->key);
         uint32_t page;
@@ -153,7 +153,7 @@ static bool enter(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_
         page = take_place(ns);
         if (page == PAGE_NONE)
                 return false;
-        describe(ns, page, d, at, parent);
+        fill_record(ns, page, d, at, parent);
         records_seal(ns, page, ns_page(ns, page)->generation, parent);
         shared_describe(ns, page);
         if (!shared_insert(ns, hash, page)) {
@@ -195,7 +195,7 @@ static void look_at(struct ns *ns, const struct space_entry *e)
 
                 if (!begins)
                         parent = ns_find_page(ns, is.parent);
-                stays = (begins || parent != PAGE_NONE) && enter(ns, &is, e->at, parent);
+                stays = (begins || parent != PAGE_NONE) && enter_page(ns, &is, e->at, parent);
         }
         if (!stays)
                 space_remove_entry(ns, e->at, is.key);
@@ -341,7 +341,7 @@ static int begin_load(struct ns *ns)
         return 0;
 }
 
-static void leave(struct ns *ns)
+static void leave_disk(struct ns *ns)
 {
         struct ns_space *s = &ns->space;
 
@@ -355,7 +355,7 @@ static void leave(struct ns *ns)
 /* No page can be there, then. */
 static void have_none(struct ns *ns)
 {
-        leave(ns);
+        leave_disk(ns);
         space_drop_missing(ns);
 }
 
@@ -396,7 +396,7 @@ void space_close(struct ns *ns, bool is_kept)
         /* Nobody will know any more what was to go. */
         while (ns->space.removes_unknown && !is_kept)
                 (void)space_clean(ns, UINT32_MAX);
-        leave(ns);
+        leave_disk(ns);
 }
 
 int space_erase(struct ns *ns)
@@ -404,13 +404,13 @@ int space_erase(struct ns *ns)
         int r = ns->space.disk ? disk_drop(ns->space.disk, space_on_durable, NULL) : 0;
 
         if (r == 0)
-                leave(ns);
+                leave_disk(ns);
         return r;
 }
 
 void space_renew(struct ns *ns)
 {
-        leave(ns); /* of the other version: raised, so that nothing is in it */
+        leave_disk(ns); /* of the other version: raised, so that nothing is in it */
         (void)space_open(ns, false);
 }
 
@@ -592,7 +592,7 @@ bool space_make_room(struct ns *ns, uint32_t n)
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-static bool work(struct ns *ns, uint32_t *budget)
+static bool work_on_space(struct ns *ns, uint32_t *budget)
 {
         if (ns->space.disk && disk_state(disk_of(ns)) == DISK_OFF)
                 have_none(ns);
@@ -612,7 +612,7 @@ bool space_work(struct store *s, uint32_t budget)
 
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        more |= work(ns, &budget);
+                        more |= work_on_space(ns, &budget);
         space_begin_promises(s);
         if (more)
                 space_wake(s);

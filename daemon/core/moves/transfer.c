@@ -244,7 +244,7 @@ static int end_by_kind(struct transfer *t)
 }
 
 /* Everything follows from the result. Sets may be gone after. */
-static void finish(struct transfer *t)
+static void finish_transfer(struct transfer *t)
 {
         int result = t->is_unwanted ? -ECANCELED : carried(t)->result;
         enum transfer_kind kind = t->kind;
@@ -281,7 +281,7 @@ static void finish_all(struct carry *c)
                                 break;
                         }
                 if (t)
-                        finish(t);
+                        finish_transfer(t);
         } while (t);
         carry_free(c);
 }

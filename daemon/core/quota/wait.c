@@ -134,7 +134,7 @@ struct candidate {
         struct admission_request request;
 };
 
-static int compare(const void *left, const void *right, void *data)
+static int compare_candidates(const void *left, const void *right, void *data)
 {
         const struct candidate *a = left, *b = right;
 
@@ -167,7 +167,7 @@ uint32_t wait_order(struct store *s, const struct pool *pool, struct attach **re
                 n++;
         }
         if (all)
-                qsort_r(all, n, sizeof(*all), compare, &s->now_nsec);
+                qsort_r(all, n, sizeof(*all), compare_candidates, &s->now_nsec);
         n = MIN(n, max);
         for (uint32_t i = 0; all && i < n; i++)
                 ret[i] = all[i].attach;

@@ -130,7 +130,7 @@ static void give_up(struct move *m)
 }
 
 /* Sets may be gone after. */
-static void finish(struct move *m, int result)
+static void finish_move(struct move *m, int result)
 {
         struct ns *ns = m->ns;
         struct extent_set *set;
@@ -189,7 +189,7 @@ static void copy_inline(struct store *s)
                         continue;
                 r = is_there(m) ? copy_piece(m, &bytes) : -ECANCELED;
                 if (r != -EAGAIN)
-                        finish(m, r);
+                        finish_move(m, r);
         }
 }
 
@@ -206,13 +206,13 @@ static void on_copied(struct job *job, int result, void *data)
         if (result == -ETIMEDOUT)
                 m->is_late = true;
         else
-                finish(m, result);
+                finish_move(m, result);
         recall_poll(s);
         if (s->on_recall_work)
                 s->on_recall_work(s->callback_data);
 }
 
-static int submit(struct move *m)
+static int submit_move(struct move *m)
 {
         const struct ns *ns = m->ns;
         struct job *job = job_new(JOB_COPY_WITHIN, 2 * (size_t)ns->layout.n_planes);
@@ -301,7 +301,7 @@ static int begin_move(struct ns *ns, uint32_t page)
         list_append(&s->moves, &m->link);
         if (!m->pool->queue)
                 return 0;
-        if (submit(m) < 0) {
+        if (submit_move(m) < 0) {
                 give_up(m);
                 return -ENOMEM;
         }
@@ -459,7 +459,7 @@ static struct extent_set *choose_of(
         return NULL;
 }
 
-static struct extent_set *choose(const struct ns *ns, bool *ret_later)
+static struct extent_set *choose_set(const struct ns *ns, bool *ret_later)
 {
         _cleanup_free_ struct extent_set **sets =
                 calloc(ns->device.n_sets, sizeof(struct extent_set *));
@@ -478,7 +478,7 @@ static struct extent_set *choose(const struct ns *ns, bool *ret_later)
 }
 
 /* Nothing of it is granted by then, or it is called off. */
-static void begin(struct extent_set *set)
+static void begin_emptying(struct extent_set *set)
 {
         struct ns *ns = set->ns;
 
@@ -514,7 +514,7 @@ static bool is_pointless(const struct ns *ns)
 }
 
 /* True where a set of it is being emptied, or may be soon. */
-static bool turn(struct ns *ns, uint64_t now_nsec)
+static bool compact_some(struct ns *ns, uint64_t now_nsec)
 {
         struct extent_set *set;
 
@@ -527,11 +527,11 @@ static bool turn(struct ns *ns, uint64_t now_nsec)
         if (is_pointless(ns) || ns->device.n_sets < 2 || ns_awaits_sets(ns) ||
                 ns->waits.n_queued > 0 || now_nsec < ns->reclaim.compaction.after_nsec)
                 return false;
-        set = choose(ns, &ns->reclaim.compaction.is_possible);
+        set = choose_set(ns, &ns->reclaim.compaction.is_possible);
         if (!set)
                 return ns->reclaim.compaction.is_possible && count_leased_soon(ns, now_nsec) > 0;
         ns->reclaim.compaction.is_possible = true;
-        begin(set);
+        begin_emptying(set);
         return is_compacting(ns);
 }
 
@@ -552,7 +552,7 @@ bool compact_turn(struct store *s, uint64_t now_nsec)
                 return false;
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        more |= turn(ns, now_nsec);
+                        more |= compact_some(ns, now_nsec);
         return more || !list_is_empty(&s->moves);
 }
 

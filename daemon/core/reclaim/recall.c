@@ -39,7 +39,7 @@ void recall_press(struct extent_set *set)
                 press(set, 0);
 }
 
-static void begin(struct extent_set *set, const struct recall_request *rq)
+static void begin_recall(struct extent_set *set, const struct recall_request *rq)
 {
         struct tenant *t = set->ns->tenant;
         struct store *s = t->store;
@@ -161,7 +161,7 @@ static uint32_t begin_sorted(struct extent_set **sets, uint32_t n, const struct 
                 prefer_unheld(sets, n);
         for (uint64_t sum = 0; i < n && sum < rq->bytes; i++) {
                 sum += sets[i]->charge.bytes;
-                begin(sets[i], rq);
+                begin_recall(sets[i], rq);
         }
         return i;
 }
@@ -181,7 +181,7 @@ static uint32_t begin_unsorted(const struct recall_request *rq)
                         if (!may_recall(set, rq) || sum >= rq->bytes)
                                 continue;
                         sum += set->charge.bytes;
-                        begin(set, rq);
+                        begin_recall(set, rq);
                         n++;
                 }
         return n;
@@ -241,7 +241,7 @@ void recall_set(struct extent_set *set, enum recall_kind kind)
         const struct recall_request rq = {.tenant = set->ns->tenant, .kind = kind};
         struct store *s = ns_store(set->ns);
 
-        begin(set, &rq);
+        begin_recall(set, &rq);
         magazine_drain_recalled(set->ns); /* it may go from here on */
         recall_begin_round(s);
         recall_wake(s);
@@ -253,7 +253,7 @@ void recall_again(struct extent_set *set, uint64_t timeout_nsec)
                 .tenant = set->ns->tenant, .kind = RECALL_FORCED, .timeout_nsec = timeout_nsec};
         struct store *s = ns_store(set->ns);
 
-        begin(set, &rq);
+        begin_recall(set, &rq);
         recall_begin_round(s);
         recall_wake(s);
 }

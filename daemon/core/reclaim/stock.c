@@ -119,7 +119,7 @@ static void free_ahead(struct ns *ns, uint64_t now_nsec)
         ns->reclaim.stock.is_freeing = ns_n_coming(ns) < ns->reclaim.stock.n_to_free;
 }
 
-static bool work(struct ns *ns, uint64_t now_nsec)
+static bool keep_stocked(struct ns *ns, uint64_t now_nsec)
 {
         uint32_t was = MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free);
 
@@ -144,7 +144,7 @@ bool stock_work(struct store *s, uint64_t now_nsec)
         store_set_now(s, now_nsec);
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        more |= work(ns, now_nsec);
+                        more |= keep_stocked(ns, now_nsec);
         return more;
 }
 

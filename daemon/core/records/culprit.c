@@ -28,7 +28,7 @@ void culprit_note_crash(struct state_root *r)
         atomic_store_explicit(&r->crashed, 1, memory_order_relaxed);
 }
 
-static struct state_suspect *find(const struct store *s, uint64_t tenant, uint64_t client)
+static struct state_suspect *find_suspect(const struct store *s, uint64_t tenant, uint64_t client)
 {
         for (unsigned i = 0; i < STATE_SUSPECTS; i++) {
                 struct state_suspect *p = &s->state->suspects[i];
@@ -56,10 +56,10 @@ static struct state_suspect *take_row(struct store *s)
 }
 
 /* Returns how often by now. */
-static uint32_t count(
+static uint32_t count_death(
         struct store *s, uint64_t tenant, uint64_t client, bool took_over, uint64_t now_nsec)
 {
-        struct state_suspect *p = find(s, tenant, client);
+        struct state_suspect *p = find_suspect(s, tenant, client);
 
         if (!p) {
                 p = take_row(s);
@@ -89,8 +89,9 @@ bool culprits_count(struct store *s, uint64_t now_nsec, struct detail *d)
                         s->state->suspects[i] = (struct state_suspect){0};
         if (!crashed || was.tenant == 0)
                 return false;
-        (void)count(s, was.tenant, 0, false, now_nsec);
-        n = was.client == 0 ? 0 : count(s, was.tenant, was.client, was.takes_over != 0, now_nsec);
+        (void)count_death(s, was.tenant, 0, false, now_nsec);
+        n = was.client == 0 ? 0
+                            : count_death(s, was.tenant, was.client, was.takes_over != 0, now_nsec);
         (void)detail_set(d, 0,
                 "the kvleased before this one died by a fault of its own while it served client "
                 "%llu%s, at %u of its deaths by now; this is a bug of kvleased: please report it",
@@ -101,8 +102,8 @@ bool culprits_count(struct store *s, uint64_t now_nsec, struct detail *d)
 bool culprit_is_client(
         const struct store *s, uint64_t tenant_mark, uint64_t client, bool *ret_unread)
 {
-        const struct state_suspect *p = find(s, tenant_mark, client);
-        const struct state_suspect *all = find(s, tenant_mark, 0);
+        const struct state_suspect *p = find_suspect(s, tenant_mark, client);
+        const struct state_suspect *all = find_suspect(s, tenant_mark, 0);
 
         *ret_unread = p && p->n_taking_over > 0;
         return *ret_unread || (p && p->n_deaths >= CULPRIT_CLIENT_DEATHS) ||
@@ -111,7 +112,7 @@ bool culprit_is_client(
 
 bool culprit_is_tenant(const struct store *s, uint64_t tenant_mark, uint64_t now_nsec)
 {
-        const struct state_suspect *all = s->state ? find(s, tenant_mark, 0) : NULL;
+        const struct state_suspect *all = s->state ? find_suspect(s, tenant_mark, 0) : NULL;
 
         return all && all->n_deaths >= CULPRIT_TENANT_DEATHS && is_recent(all, now_nsec);
 }

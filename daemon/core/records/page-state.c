@@ -7,7 +7,7 @@
 #include "daemon/core/records/shared.h"
 
 /* The record first: what clients see is made again from it. */
-static void turn(struct ns *ns, uint32_t page, uint64_t generation, enum page_state s)
+static void change_state(struct ns *ns, uint32_t page, uint64_t generation, enum page_state s)
 {
         struct ns_tier *tier = ns_set_of(ns, page)->tier;
         struct page *p = ns_page(ns, page);
@@ -28,10 +28,10 @@ static void turn(struct ns *ns, uint32_t page, uint64_t generation, enum page_st
 
 void ns_set_state(struct ns *ns, uint32_t page, enum page_state s)
 {
-        turn(ns, page, ns_page(ns, page)->generation, s);
+        change_state(ns, page, ns_page(ns, page)->generation, s);
 }
 
 void ns_set_granted(struct ns *ns, uint32_t page, enum page_state s)
 {
-        turn(ns, page, ns_page(ns, page)->generation + 1, s);
+        change_state(ns, page, ns_page(ns, page)->generation + 1, s);
 }

@@ -381,7 +381,7 @@ static void give_back(const struct records *r, uint64_t offset, uint64_t len)
 
 /* The part of an array that belongs to vacant sets reads as zeros; begin, end: bytes in the array,
  * which is at `offset` of the mapping. */
-static void wipe(
+static void wipe_vacant(
         const struct ns *ns, uint64_t offset, uint64_t set_bytes, uint64_t begin, uint64_t end)
 {
         uint8_t *base = (uint8_t *)ns->records.header + offset;
@@ -408,14 +408,14 @@ void records_wipe(const struct ns *ns, uint32_t first, uint32_t n)
                  end = begin + n * n_pages;
         uint64_t offset = RECORDS_HEADER_BYTES + sets_bytes(&ns->geometry);
 
-        wipe(ns, offset, n_pages * sizeof(struct page), begin * sizeof(struct page),
+        wipe_vacant(ns, offset, n_pages * sizeof(struct page), begin * sizeof(struct page),
                 end * sizeof(struct page));
         offset += pages_bytes(&ns->geometry);
-        wipe(ns, offset, n_pages * sizeof(struct page_note), begin * sizeof(struct page_note),
-                end * sizeof(struct page_note));
+        wipe_vacant(ns, offset, n_pages * sizeof(struct page_note),
+                begin * sizeof(struct page_note), end * sizeof(struct page_note));
         offset += notes_bytes(&ns->geometry);
-        wipe(ns, offset, n_pages * sizeof(struct page_extra), begin * sizeof(struct page_extra),
-                end * sizeof(struct page_extra));
+        wipe_vacant(ns, offset, n_pages * sizeof(struct page_extra),
+                begin * sizeof(struct page_extra), end * sizeof(struct page_extra));
 }
 
 void records_unbind(struct ns *ns, uint32_t index)

@@ -49,7 +49,7 @@ static uint64_t segment_bytes(const struct shared *s)
                s->capacity_pages * sizeof(struct shm_line);
 }
 
-static void begin(struct shared *s, uint32_t capacity_pages, struct hash_seed seed)
+static void begin_shared(struct shared *s, uint32_t capacity_pages, struct hash_seed seed)
 {
         assert(capacity_pages > 0 && capacity_pages <= SHARED_MAX_PAGES);
 
@@ -76,7 +76,7 @@ int shared_init(struct shared *s, struct segment_room *room, uint32_t capacity_p
 {
         int r;
 
-        begin(s, capacity_pages, seed);
+        begin_shared(s, capacity_pages, seed);
         r = segment_new(room, "kvlease-index", segment_bytes(s), &s->segment);
         if (r < 0)
                 return r;
@@ -89,7 +89,7 @@ int shared_adopt(struct shared *s, int fd, int reader_fd, uint32_t capacity_page
 {
         int r;
 
-        begin(s, capacity_pages, seed);
+        begin_shared(s, capacity_pages, seed);
         r = segment_adopt(fd, reader_fd, segment_bytes(s), &s->segment);
         if (r < 0)
                 return r;
@@ -125,7 +125,7 @@ static bool is_pending(const struct ns *ns, uint32_t page)
         return p && p->state == PAGE_GRANTED && p->announced && p->epoch == (uint32_t)ns->epoch;
 }
 
-static uint32_t find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES],
+static uint32_t find_page(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES],
         bool (*is_it)(const struct ns *ns, uint32_t page))
 {
         for (unsigned n = 0; n < N_SLOTS; n++) {
@@ -143,12 +143,12 @@ static uint32_t find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_B
 
 uint32_t shared_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES])
 {
-        return find(ns, hash, key, is_findable);
+        return find_page(ns, hash, key, is_findable);
 }
 
 uint32_t shared_find_pending(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES])
 {
-        return find(ns, hash, key, is_pending);
+        return find_page(ns, hash, key, is_pending);
 }
 
 void shared_describe(struct ns *ns, uint32_t page)
@@ -328,7 +328,7 @@ bool shared_has(const struct ns *ns, uint32_t page)
         return slot_of(ns, page) != NULL;
 }
 
-static void show(struct ns *ns, uint32_t page, enum page_state state)
+static void show_state(struct ns *ns, uint32_t page, enum page_state state)
 {
         const struct page *p = ns_page(ns, page);
 
@@ -342,12 +342,12 @@ void shared_show_state(struct ns *ns, uint32_t page)
 {
         enum page_state s = (enum page_state)ns_page(ns, page)->state;
 
-        show(ns, page, s == PAGE_SEALED || s == PAGE_DETACHED ? s : PAGE_FREE);
+        show_state(ns, page, s == PAGE_SEALED || s == PAGE_DETACHED ? s : PAGE_FREE);
 }
 
 void shared_show_pending(struct ns *ns, uint32_t page)
 {
-        show(ns, page, PAGE_PENDING);
+        show_state(ns, page, PAGE_PENDING);
 }
 
 void shared_hide_pending(struct ns *ns, uint32_t page)
@@ -355,7 +355,7 @@ void shared_hide_pending(struct ns *ns, uint32_t page)
         struct page *p = ns_page(ns, page);
 
         page_turn(p, p->generation + 1, p->state);
-        show(ns, page, PAGE_FREE);
+        show_state(ns, page, PAGE_FREE);
 }
 
 /*
@@ -379,7 +379,7 @@ void shared_show_epochs(struct ns *ns)
 /* Of no namespace, so that nobody can have opened it with it. */
 #define NO_EPOCH UINT64_MAX
 
-static void end(struct shm_index *h)
+static void end_index(struct shm_index *h)
 {
         atomic_store_explicit(&h->version_epoch, NO_EPOCH, memory_order_release);
         atomic_store_explicit(&h->epoch, NO_EPOCH, memory_order_release);
@@ -387,7 +387,7 @@ static void end(struct shm_index *h)
 
 void shared_end(struct shared *s)
 {
-        end(s->header);
+        end_index(s->header);
 }
 
 void shared_end_kept(int fd)
@@ -400,7 +400,7 @@ void shared_end_kept(int fd)
         base = memory_map(fd, SHM_HEADER_BYTES);
         if (!base)
                 return;
-        end(base);
+        end_index(base);
         munmap(base, SHM_HEADER_BYTES);
 }
 
@@ -434,14 +434,14 @@ bool shared_correct_line(struct ns *ns, uint32_t page)
                 if ((is & 0xff) == PAGE_PENDING)
                         shared_hide_pending(ns, page);
                 else
-                        show(ns, page, PAGE_FREE);
+                        show_state(ns, page, PAGE_FREE);
                 return true;
         }
         if (is == page_word(p->generation, p->state) && is_described(ns, page))
                 return false;
         /* Of a detached one, too, which a client may have pinned for long. */
         if (!is_described(ns, page)) {
-                show(ns, page, PAGE_RETIRING);
+                show_state(ns, page, PAGE_RETIRING);
                 memcpy(line->key, p->key, KEY_BYTES);
                 line->epoch = epoch_of(ns, p);
                 line->tokens = p->tokens;
@@ -603,7 +603,7 @@ bool shared_run_is_pinned(const struct ns *ns, uint32_t page, uint32_t n_pages)
 
 bool shared_withdraw(struct ns *ns, uint32_t page)
 {
-        show(ns, page, PAGE_RETIRING);
+        show_state(ns, page, PAGE_RETIRING);
         atomic_thread_fence(memory_order_seq_cst);
         return !shared_is_pinned(ns, page);
 }
@@ -614,7 +614,7 @@ bool shared_retire(struct ns *ns, uint32_t page)
                 return false;
         if (shared_withdraw(ns, page))
                 return true;
-        show(ns, page, PAGE_SEALED);
+        show_state(ns, page, PAGE_SEALED);
         return false;
 }
 

@@ -63,7 +63,7 @@ static int map_root(int fd, struct state_root **ret_state)
         return 0;
 }
 
-static void fill(struct state_root *state)
+static void fill_root(struct state_root *state)
 {
         struct hash_seed random = hash_seed_random();
 
@@ -77,7 +77,7 @@ static void fill(struct state_root *state)
 }
 
 /* The version first: what another one means by the rest isn't known. */
-static int check(const struct state_root *state, struct detail *d)
+static int check_root(const struct state_root *state, struct detail *d)
 {
         if (state->magic == STATE_MAGIC && state->version != STATE_LAYOUT_VERSION)
                 return detail_set(d, -EINVAL,
@@ -92,7 +92,7 @@ static int check(const struct state_root *state, struct detail *d)
 }
 
 /* 0, or with the sentence: -EINVAL, it is of no use; -ENOMEM. Takes the fd. */
-static int adopt(int taken_fd, struct state_root **ret_state, struct detail *d)
+static int adopt_root(int taken_fd, struct state_root **ret_state, struct detail *d)
 {
         _cleanup_fd_ int fd = taken_fd;
         struct state_root *state;
@@ -107,7 +107,7 @@ static int adopt(int taken_fd, struct state_root **ret_state, struct detail *d)
         if (r < 0)
                 return detail_set(
                         d, -ENOMEM, "cannot map the root of what was kept: %s", status_text(r));
-        r = check(state, d);
+        r = check_root(state, d);
         if (r < 0) {
                 munmap(state, STATE_BYTES);
                 return r;
@@ -116,14 +116,14 @@ static int adopt(int taken_fd, struct state_root **ret_state, struct detail *d)
         return 0;
 }
 
-static int make(struct store *s, struct state_root **ret_state, struct detail *d)
+static int make_root(struct store *s, struct state_root **ret_state, struct detail *d)
 {
         _cleanup_fd_ int fd = memfd_create_sized("kvlease-state", STATE_BYTES);
         int r = fd < 0 ? fd : map_root(fd, ret_state);
 
         if (r < 0)
                 return detail_set(d, r, "no memory for what kvleased keeps: %s", status_text(r));
-        fill(*ret_state);
+        fill_root(*ret_state);
         FAULT_POINT("state-before-keep");
         r = keep_add(&s->keep, KEEP_STATE, 0, fd, d);
         FAULT_POINT("state-after-keep");
@@ -142,11 +142,11 @@ static bool is_headless(const struct keep *k)
 }
 
 /* The root may have been taken: it isn't among what was left then. */
-static int replace(struct store *s, struct state_root **ret_state, struct detail *d)
+static int replace_root(struct store *s, struct state_root **ret_state, struct detail *d)
 {
         state_drop_kept(&s->keep);
         keep_drop(&s->keep, KEEP_STATE, 0);
-        return make(s, ret_state, d);
+        return make_root(s, ret_state, d);
 }
 
 static void begin_again(struct state_root *state)
@@ -163,7 +163,7 @@ static int open_kept(
 {
         struct detail other = {""};
         int fd = s->keep.ops->take(s->keep.data, KEEP_STATE, 0);
-        int r = fd < 0 ? -EINVAL : adopt(fd, ret_state, d);
+        int r = fd < 0 ? -EINVAL : adopt_root(fd, ret_state, d);
 
         if (r == 0) {
                 begin_again(*ret_state);
@@ -176,7 +176,7 @@ static int open_kept(
                 (void)detail_set(d, -EINVAL,
                         "memory was kept, but not the root that says what it is: kvleased starts "
                         "empty");
-        r = replace(s, ret_state, &other);
+        r = replace_root(s, ret_state, &other);
         if (r < 0 && d)
                 *d = other;
         return r;
@@ -191,7 +191,7 @@ int state_open(struct store *s, bool *ret_lost, struct detail *d)
         if (keep_is_on(&s->keep))
                 r = open_kept(s, &state, ret_lost, d);
         else
-                fill(state);
+                fill_root(state);
         if (r < 0)
                 return r;
         s->state = state;
@@ -202,7 +202,7 @@ int state_open(struct store *s, bool *ret_lost, struct detail *d)
 int state_start_over(struct store *s, struct detail *d)
 {
         struct state_root *state = NULL;
-        int r = replace(s, &state, d);
+        int r = replace_root(s, &state, d);
 
         if (r < 0)
                 return r;

@@ -73,7 +73,7 @@ static struct state_canary *find_row(struct store *s, const struct pool *pool)
  */
 
 /* 0: it holds; -errno with `why`. Takes the fd. */
-static int check(struct pool *pool, int fd, uint64_t value, char why[DEVICE_WHY_BYTES])
+static int check_canary(struct pool *pool, int fd, uint64_t value, char why[DEVICE_WHY_BYTES])
 {
         struct job *job = job_new(JOB_CANARY, 1);
         int r = -ENOMEM;
@@ -89,7 +89,7 @@ static int check(struct pool *pool, int fd, uint64_t value, char why[DEVICE_WHY_
         return r;
 }
 
-static void explain(struct pool *pool, int r, const char *why, recover_say say, void *data)
+static void explain_canary(struct pool *pool, int r, const char *why, recover_say say, void *data)
 {
         struct detail d;
 
@@ -107,7 +107,7 @@ static void explain(struct pool *pool, int r, const char *why, recover_say say, 
 }
 
 /* Another value, so that nobody takes what is there for it. */
-static void plan(struct store *s, struct pool *pool, struct state_canary *row)
+static void plan_canary(struct store *s, struct pool *pool, struct state_canary *row)
 {
         const struct queue_canary canary = {number_of(s, row), hash_seed_random().k0 | 1};
 
@@ -132,13 +132,13 @@ static int open_one(struct store *s, struct pool *pool, recover_say say, void *d
                 fd = s->keep.ops->take(s->keep.data, KEEP_CANARY, number_of(s, row));
         pool->is_doubted = true;
         if (fd >= 0) {
-                r = check(pool, fd, row->value, why);
+                r = check_canary(pool, fd, row->value, why);
                 pool->is_doubted = r < 0;
                 if (r == 0)
                         return 0;
-                explain(pool, r, why, say, data);
+                explain_canary(pool, r, why, say, data);
         }
-        plan(s, pool, row);
+        plan_canary(s, pool, row);
         return 0;
 }
 

@@ -51,7 +51,7 @@ struct rebuild {
         struct ns *ns;
         struct recovery *r;
         struct candidate *pages; /* owned; first in descending order of their numbers in each set */
-        struct candidate *other; /* owned; room for as many: sort() */
+        struct candidate *other; /* owned; room for as many: sort_candidates() */
         uint32_t n_pages;
         struct placed *placed; /* owned; by page */
         uint32_t oldest_sec;   /* when one of these was used last */
@@ -88,7 +88,7 @@ static void forget_derived(struct ns *ns, uint32_t page)
         extra->tails = extra->n_windows = 0;
 }
 
-static void wipe(struct page *p, struct page_note *note)
+static void wipe_page(struct page *p, struct page_note *note)
 {
         memset(p->key, 0, sizeof(p->key));
         p->tokens = 0;
@@ -104,7 +104,7 @@ static void keep_granted(struct page *p, struct page_note *note)
         uint64_t client = note->client;
         uint32_t owner = p->owner, seq = note->seq;
 
-        wipe(p, note);
+        wipe_page(p, note);
         p->owner = owner;
         note->client = client;
         note->seq = seq;
@@ -144,10 +144,10 @@ static void recover_page(struct rebuild *b, uint32_t page)
         case PAGE_MOVING:
                 b->r->n_unfinished++;
                 page_turn(p, p->generation, PAGE_FREE);
-                wipe(p, note);
+                wipe_page(p, note);
                 return;
         case PAGE_FREE:
-                wipe(p, note);
+                wipe_page(p, note);
                 return;
         case PAGE_GRANTED:
                 b->r->n_granted++;
@@ -210,7 +210,7 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
                 forget_derived(ns, first + i);
                 if (i < n - set->n_usable) {
                         page_turn(p, 0, PAGE_NULL);
-                        wipe(p, ns_note(ns, first + i));
+                        wipe_page(p, ns_note(ns, first + i));
                 } else {
                         recover_page(b, first + i);
                         raise_generation(ns, first + i);
@@ -237,7 +237,7 @@ static void recover_sets(struct rebuild *b)
  */
 
 /* A candidate isn't kept. It has no slot, and is in no tree. */
-static void drop(struct rebuild *b, uint32_t page, enum recover_drop why)
+static void drop_candidate(struct rebuild *b, uint32_t page, enum recover_drop why)
 {
         b->placed[page].depth = 0;
         tag_store(b->ns, page, 0);
@@ -258,10 +258,10 @@ static bool find_slot(struct rebuild *b, uint32_t page)
                 b->r->n_slots_fixed++;
                 return true;
         case SHARED_SLOT_OTHER:
-                drop(b, page, DROP_DUPLICATE);
+                drop_candidate(b, page, DROP_DUPLICATE);
                 return false;
         case SHARED_SLOT_NONE:
-                drop(b, page, DROP_INDEX);
+                drop_candidate(b, page, DROP_INDEX);
                 return false;
         }
         return false;
@@ -318,7 +318,7 @@ static bool sort_by_digit(struct rebuild *b, enum order order, unsigned shift)
 }
 
 /* Ascending and stable: what is equal stays as it was sorted before. */
-static void sort(struct rebuild *b, enum order order)
+static void sort_candidates(struct rebuild *b, enum order order)
 {
         for (unsigned shift = 0; b->n_pages > 0 && shift < 32; shift += DIGIT_BITS)
                 if (sort_by_digit(b, order, shift)) {
@@ -349,7 +349,7 @@ static bool is_parent(const struct rebuild *b, uint32_t page, uint32_t depth)
         return page < b->ns->geometry.capacity_pages && b->placed[page].depth + 1 == depth;
 }
 
-static void enter(struct rebuild *b, uint32_t page, uint32_t parent)
+static void enter_candidate(struct rebuild *b, uint32_t page, uint32_t parent)
 {
         struct ns *ns = b->ns;
         struct placed *p = &b->placed[page];
@@ -376,11 +376,11 @@ static void enter_or_drop(struct rebuild *b, uint32_t page)
         if (depth > 1 && !is_parent(b, parent, depth))
                 parent = find_twin(b->ns, parent);
         if (depth == 1 || is_parent(b, parent, depth)) {
-                enter(b, page, parent);
+                enter_candidate(b, page, parent);
                 return;
         }
         (void)shared_remove(b->ns, page);
-        drop(b, page, DROP_PARENT);
+        drop_candidate(b, page, DROP_PARENT);
 }
 
 static void prefetch_node(const struct ns *ns, uint32_t page)
@@ -410,7 +410,7 @@ static void prefetch_page(const struct rebuild *b, uint32_t i)
 /* Parents before what continues them, so that no page is looked at twice. */
 static void recover_tree(struct rebuild *b)
 {
-        sort(b, BY_DEPTH);
+        sort_candidates(b, BY_DEPTH);
         for (uint32_t i = 0; i < b->n_pages; i++) {
                 prefetch_page(b, i);
                 enter_or_drop(b, b->pages[i].page);
@@ -447,7 +447,7 @@ static void recover_policy(struct rebuild *b)
 {
         struct ns *ns = b->ns;
 
-        sort(b, BY_AGE); /* and by depth, still */
+        sort_candidates(b, BY_AGE); /* and by depth, still */
         for (uint32_t i = b->n_pages; i-- > 0;) {
                 const struct candidate *c = &b->pages[i];
 

@@ -44,13 +44,13 @@ const char *recover_drop_name(enum recover_drop r)
         return (unsigned)r < ARRAY_SIZE(names) ? names[r] : "unknown";
 }
 
-static void say(const struct recoverer *v, const struct detail *d)
+static void say_detail(const struct recoverer *v, const struct detail *d)
 {
         if (v->say)
                 v->say(d, v->data);
 }
 
-static int take(const struct store *s, enum keep_kind kind, uint32_t number)
+static int take_kept(const struct store *s, enum keep_kind kind, uint32_t number)
 {
         return s->keep.ops->take(s->keep.data, kind, number);
 }
@@ -77,7 +77,7 @@ static int take_handles(
 {
         for (uint32_t i = 0; i < n; i++) {
                 extents[i].number = first + i;
-                extents[i].handle.fd = take(s, KEEP_EXTENT, first + i);
+                extents[i].handle.fd = take_kept(s, KEEP_EXTENT, first + i);
                 if (extents[i].handle.fd < 0) {
                         close_handles(extents, i);
                         drop_taken(s, first, i);
@@ -196,7 +196,7 @@ static void say_lost_sets(const struct recoverer *v, const struct ns *ns, uint32
                 : why == -ENOSPC ? "the tier has a smaller budget than it holds"
                 : why == -ENOENT ? "extents of it weren't kept"
                                  : status_text(why));
-        say(v, &d);
+        say_detail(v, &d);
 }
 
 /* For all sets that were bound: arrays that grow with each one are copied again and again. Where
@@ -335,7 +335,7 @@ static void say_sessions(struct recoverer *v, const struct ns *ns, const char *w
         v->r->n_logs_lost++;
         (void)detail_set(&d, -ESTALE, "%s of namespace %s of tenant %s are gone: %s", what,
                 ns->name, ns->tenant->name, "their log wasn't kept, or is damaged");
-        say(v, &d);
+        say_detail(v, &d);
 }
 
 static void fill_sessions(struct recoverer *v, struct ns *ns, bool had_some)
@@ -381,8 +381,8 @@ static int open_ns(const struct recoverer *v, struct ns_kept *k, uint32_t number
         r = check_identity(v, k, number, &t, &pool, d);
         if (r < 0)
                 return r;
-        k->index_fd = take(v->store, KEEP_INDEX, number);
-        k->reader_fd = take(v->store, KEEP_INDEX_READER, number);
+        k->index_fd = take_kept(v->store, KEEP_INDEX, number);
+        k->reader_fd = take_kept(v->store, KEEP_INDEX_READER, number);
         if (k->index_fd < 0 || k->reader_fd < 0)
                 r = detail_set(d, -ENOENT, "its index wasn't kept");
         else
@@ -402,12 +402,12 @@ static void drop_names(const struct store *s, uint32_t number)
 {
         static const enum keep_kind kinds[] = {
                 KEEP_RECORDS, KEEP_INDEX, KEEP_INDEX_READER, KEEP_SESSIONS};
-        _cleanup_fd_ int index_fd = take(s, KEEP_INDEX, number);
+        _cleanup_fd_ int index_fd = take_kept(s, KEEP_INDEX, number);
 
         if (index_fd >= 0)
                 shared_end_kept(index_fd);
         for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-                fd_close(take(s, kinds[i], number));
+                fd_close(take_kept(s, kinds[i], number));
                 keep_drop(&s->keep, kinds[i], number);
         }
 }
@@ -434,7 +434,7 @@ static void tell_lost(struct recoverer *v, const struct records *records, const 
                         i->tenant, why->text);
         else
                 (void)detail_set(&d, -ESTALE, "a namespace is gone: %s", why->text);
-        say(v, &d);
+        say_detail(v, &d);
 }
 
 /* Whoever has it mapped finds nothing there any more, and may be reading what he found before. */
@@ -454,7 +454,7 @@ static void recover_ns(struct recoverer *v, uint32_t number)
         struct detail why = {.text = ""};
         struct recovery before = *v->r;
         struct ns *ns;
-        int fd = take(v->store, KEEP_RECORDS, number);
+        int fd = take_kept(v->store, KEEP_RECORDS, number);
         int r;
 
         if (fd < 0)

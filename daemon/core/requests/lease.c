@@ -348,7 +348,7 @@ static int ask_for_room(struct ask *k, bool waited, struct lease_result *ret)
         return r;
 }
 
-static int check(struct attach *a, const struct lease_request *rq, struct detail *d)
+static int check_request(struct attach *a, const struct lease_request *rq, struct detail *d)
 {
         if (rq->n == 0)
                 return detail_set(d, -EINVAL, "a lease of 0 pages");
@@ -363,7 +363,7 @@ static int check(struct attach *a, const struct lease_request *rq, struct detail
 }
 
 /* Refused before anything was looked for. */
-static int refuse(const struct ask *k, int r, bool waited, struct lease_result *ret)
+static int refuse_request(const struct ask *k, int r, bool waited, struct lease_result *ret)
 {
         struct attach *a = k->a;
 
@@ -408,9 +408,9 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
         waited = wait_end(a);
         *ret = (struct lease_result){0};
         store_set_now(ns_store(ns), now_nsec);
-        r = check(a, rq, d);
+        r = check_request(a, rq, d);
         if (r != 0)
-                r = refuse(&k, r, waited, ret);
+                r = refuse_request(&k, r, waited, ret);
         else if (waited || ns->waits.n_queued > 0 || ns_n_room(ns) < rq->n || rq->how == LEASE_RUN)
                 r = ask_for_room(&k, waited, ret);
         else

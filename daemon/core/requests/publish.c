@@ -187,7 +187,7 @@ static uint32_t find_existing(struct attach *a, const struct publish_one *o, uin
 }
 
 /* The page that carries the key now belongs to the session and has the tag. */
-static void enter(struct attach *a, const struct publish_one *o, uint32_t page)
+static void enter_page(struct attach *a, const struct publish_one *o, uint32_t page)
 {
         session_append(a, o->session, page, o->parent, ns_store(a->ns)->now_nsec);
         if (o->tag != 0 && ns_page(a->ns, page)->state == PAGE_SEALED)
@@ -254,7 +254,7 @@ static int publish_again(struct attach *a, const struct publish_one *o, struct d
                 return 0;
         r = check_length(a, o, d);
         if (r == 0)
-                enter(a, o, o->page);
+                enter_page(a, o, o->page);
         return r;
 }
 
@@ -303,7 +303,7 @@ static void publish_first(
                 pin_add_published(a, o->page);
         else if (is_findable) /* for the policy; who evicts it looks at the segments */
                 ns->evict->idle(ns->policy, o->page, ns_store(ns)->now_nsec);
-        enter(a, o, o->page);
+        enter_page(a, o, o->page);
         if (is_submitted && !is_findable && !ns_page_is_kept(ns, o->page))
                 ns_watch(ns, o->page);
 }
@@ -320,7 +320,7 @@ static int publish_duplicate(struct attach *a, const struct publish_one *o, bool
         is_taken = take_over(a, o, existing);
         *ret_page = is_taken ? o->page : existing;
         pin_carrier(a, o, is_submitted, *ret_page);
-        enter(a, o, *ret_page);
+        enter_page(a, o, *ret_page);
         if (is_taken)
                 return 0;
         note_duplicate(a, o, existing);

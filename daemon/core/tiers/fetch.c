@@ -33,7 +33,7 @@ static void fetch_free(struct fetch *f)
         free(f);
 }
 
-static void tell(struct fetch *f, int status, uint32_t page)
+static void tell_end(struct fetch *f, int status, uint32_t page)
 {
         list_remove(&f->link);
         list_init(&f->link);
@@ -170,7 +170,7 @@ static int begin_copy(struct ns *ns, const struct fetch_request *rq)
 }
 
 /* 0: under way, or to be tried again; FETCH_THERE, KVL_STATUS_FULL, -errno: an answer. */
-static int start(struct fetch *f)
+static int start_fetch(struct fetch *f)
 {
         struct ns *ns = f->attach->ns;
         int r = locate(ns, &f->rq);
@@ -199,7 +199,7 @@ static int check_target(const struct attach *a, uint32_t to, struct detail *d)
                 to, a->ns->name);
 }
 
-static int check(const struct attach *a, const struct fetch_request *rq, struct detail *d)
+static int check_request(const struct attach *a, const struct fetch_request *rq, struct detail *d)
 {
         if (rq->page >= a->ns->geometry.capacity_pages)
                 return detail_set(d, -EINVAL, "page %u: namespace %s has pages 0 to %u", rq->page,
@@ -213,7 +213,7 @@ static int check(const struct attach *a, const struct fetch_request *rq, struct 
 int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done, void *data,
         struct fetch **ret_fetch, uint32_t *ret_page, struct detail *d)
 {
-        int r = check(a, rq, d);
+        int r = check_request(a, rq, d);
         struct fetch *f;
 
         if (r < 0)
@@ -227,7 +227,7 @@ int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done,
                 prefetch_note_fetch(a, f->rq.page, rq->to != PAGE_NONE);
         list_append(&ns_store(a->ns)->fetches, &f->link);
         PROBE(kvleased, fetch, f, a->ns->tenant, a->ns, f->rq.page, f->rq.to, f->rq.goes_down);
-        r = start(f);
+        r = start_fetch(f);
         if (r == 0) {
                 *ret_fetch = f;
                 return 0;
@@ -254,7 +254,7 @@ void fetch_end_all(struct attach *a)
                 any = false;
                 list_for_each (f, &s->fetches, struct fetch, link)
                         if (f->attach == a) {
-                                tell(f, -ECANCELED, PAGE_NONE);
+                                tell_end(f, -ECANCELED, PAGE_NONE);
                                 any = true;
                                 break;
                         }
@@ -292,7 +292,7 @@ void fetch_ended(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t
                 if (may_be && ++f->n_tries < MAX_TRIES)
                         f->is_waiting = false;
                 else
-                        tell(f, result, result == 0 ? to : PAGE_NONE);
+                        tell_end(f, result, result == 0 ? to : PAGE_NONE);
         }
 }
 
@@ -312,14 +312,14 @@ bool fetch_work(struct store *s)
         list_for_each (each, &s->fetches, struct fetch, link)
                 each->is_tried = false;
         while ((f = find_idle(s))) {
-                int r = start(f);
+                int r = start_fetch(f);
 
                 f->is_tried = true;
                 more |= r == 0 && !f->is_waiting;
                 if (r == FETCH_THERE)
-                        tell(f, 0, f->rq.page);
+                        tell_end(f, 0, f->rq.page);
                 else if (r != 0)
-                        tell(f, r, PAGE_NONE);
+                        tell_end(f, r, PAGE_NONE);
         }
         return more;
 }

@@ -28,7 +28,7 @@ static uint32_t depth_of(const struct ns *ns, uint32_t page)
 }
 
 /* Does `page` continue `up`, `n` pages further on? */
-static bool continues(const struct ns *ns, uint32_t page, uint32_t up, uint32_t n)
+static bool is_continued_by(const struct ns *ns, uint32_t page, uint32_t up, uint32_t n)
 {
         for (; n > 0 && page != NODE_NONE; n--)
                 page = tree_parent(&ns->tree, page);
@@ -54,11 +54,11 @@ static enum where where_is(const struct ns *ns, const struct reader *r, uint32_t
         from = depth_of(ns, at);
         to = depth_of(ns, page);
         if (to > from)
-                return to - from <= PREFETCH_STRIDE && continues(ns, page, at, to - from)
+                return to - from <= PREFETCH_STRIDE && is_continued_by(ns, page, at, to - from)
                                ? AHEAD
                                : ELSEWHERE;
-        return from - to <= PREFETCH_STRIDE && continues(ns, at, page, from - to) ? BEHIND
-                                                                                  : ELSEWHERE;
+        return from - to <= PREFETCH_STRIDE && is_continued_by(ns, at, page, from - to) ? BEHIND
+                                                                                        : ELSEWHERE;
 }
 
 /* The one that is in this text, or the one not seen for longest. */
@@ -98,7 +98,7 @@ static void start_over(struct ns *ns, struct reader *r, uint32_t page)
 }
 
 /* It has come to `page`: by another lookup, or the one that it was begun by. */
-static void step(struct ns *ns, struct reader *r, uint32_t page, bool is_lookup)
+static void move_reader(struct ns *ns, struct reader *r, uint32_t page, bool is_lookup)
 {
         struct store *s = ns_store(ns);
 
@@ -124,7 +124,7 @@ static void note_read(struct attach *a, uint32_t page, bool fetches, bool is_loo
                 start_over(a->ns, r, page);
         r->seen_nsec = MAX(ns_store(a->ns)->now_nsec, UINT64_C(1));
         if (where == AHEAD)
-                step(a->ns, r, page, is_lookup);
+                move_reader(a->ns, r, page, is_lookup);
 }
 
 void prefetch_note_found(struct attach *a, uint32_t page)
@@ -311,7 +311,7 @@ static bool has_lower_pages(const struct ns *ns)
         return false;
 }
 
-static uint64_t look(struct ns *ns)
+static uint64_t look_for_guesses(struct ns *ns)
 {
         uint64_t now_nsec = ns_store(ns)->now_nsec;
         bool any = false, others = prefetch_end_old(ns);
@@ -336,7 +336,7 @@ uint64_t prefetch_look(struct store *s, uint64_t now_nsec)
                 return UINT64_MAX;
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
-                        next_nsec = MIN(next_nsec, look(ns));
+                        next_nsec = MIN(next_nsec, look_for_guesses(ns));
                         any |= ns->prefetching && ns->prefetching->n_turns > 0;
                 }
         if (any && s->on_transfer_work)

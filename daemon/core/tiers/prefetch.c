@@ -56,12 +56,12 @@ struct stake_of_page {
         uint32_t begun_sec;
 };
 
-static uint64_t pack(const struct stake_of_page *s)
+static uint64_t pack_stake(const struct stake_of_page *s)
 {
         return (uint64_t)s->begun_sec << 8 | (uint64_t)s->is_coming << 7 | s->kind;
 }
 
-static struct stake_of_page unpack(uint64_t value)
+static struct stake_of_page unpack_stake(uint64_t value)
 {
         return (struct stake_of_page){.kind = value & 0x7f,
                 .is_coming = value >> 7 & 1,
@@ -69,9 +69,9 @@ static struct stake_of_page unpack(uint64_t value)
 }
 
 /* There is room for it. */
-static void put(struct ns *ns, uint32_t page, const struct stake_of_page *s)
+static void put_stake(struct ns *ns, uint32_t page, const struct stake_of_page *s)
 {
-        int r = map_put(&ns->prefetching->pages, page, pack(s));
+        int r = map_put(&ns->prefetching->pages, page, pack_stake(s));
 
         assert(r == 0);
         (void)r;
@@ -80,12 +80,12 @@ static void put(struct ns *ns, uint32_t page, const struct stake_of_page *s)
 }
 
 /* False: the page isn't at stake. */
-static bool take(struct ns *ns, uint32_t page, struct stake_of_page *ret)
+static bool take_stake(struct ns *ns, uint32_t page, struct stake_of_page *ret)
 {
         struct prefetching *p = ns->prefetching;
         const uint64_t *value = p ? map_find(&p->pages, page) : NULL;
 
-        *ret = unpack(value ? *value : 0);
+        *ret = unpack_stake(value ? *value : 0);
         if (!value)
                 return false;
         map_remove(&p->pages, page);
@@ -103,7 +103,7 @@ void prefetch_note_used(struct ns *ns, uint32_t page)
 {
         struct stake_of_page s;
 
-        if (take(ns, page, &s))
+        if (take_stake(ns, page, &s))
                 prefetch_useful(&ns->prefetching->kinds[s.kind]);
 }
 
@@ -111,7 +111,7 @@ void prefetch_note_moved(struct ns *ns, uint32_t page, uint32_t to)
 {
         struct stake_of_page s;
 
-        if (!take(ns, page, &s))
+        if (!take_stake(ns, page, &s))
                 return;
         if (is_on_device(ns, page) && !is_on_device(ns, to)) {
                 prefetch_wasted(&ns->prefetching->kinds[s.kind], ns_store(ns)->now_nsec);
@@ -122,7 +122,7 @@ void prefetch_note_moved(struct ns *ns, uint32_t page, uint32_t to)
                 if (s.kind == PREFETCH_WARM)
                         warm_note_came(ns);
         }
-        put(ns, to, &s);
+        put_stake(ns, to, &s);
 }
 
 void prefetch_note_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
@@ -130,7 +130,7 @@ void prefetch_note_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
         bool is_old = reason.cause == CAUSE_EXPIRED;
         struct stake_of_page s;
 
-        if (!take(ns, page, &s))
+        if (!take_stake(ns, page, &s))
                 return;
         if (!s.is_coming && (reason.why == EVICT_PRESSURE || is_old))
                 prefetch_wasted(&ns->prefetching->kinds[s.kind], ns_store(ns)->now_nsec);
@@ -142,7 +142,7 @@ void prefetch_note_failed(struct ns *ns, uint32_t page)
 {
         struct stake_of_page s;
 
-        if (take(ns, page, &s))
+        if (take_stake(ns, page, &s))
                 prefetch_give_up(&ns->prefetching->kinds[s.kind]);
 }
 
@@ -178,7 +178,7 @@ static uint32_t find_old(const struct ns *ns, uint32_t now_sec)
         struct map_slot slot;
 
         for (size_t iter = 0; map_next(&p->pages, &iter, &slot);) {
-                struct stake_of_page s = unpack(slot.value);
+                struct stake_of_page s = unpack_stake(slot.value);
 
                 if (s.kind != PREFETCH_WARM && !s.is_coming &&
                         now_sec - s.begun_sec >= PREFETCH_STAKE_SEC)
@@ -196,7 +196,7 @@ bool prefetch_end_old(struct ns *ns)
         if (!p)
                 return false;
         while ((page = find_old(ns, store_now_sec(ns_store(ns)))) != PAGE_NONE) {
-                (void)take(ns, page, &s);
+                (void)take_stake(ns, page, &s);
                 prefetch_wasted(&p->kinds[s.kind], ns_store(ns)->now_nsec);
         }
         return p->kinds[PREFETCH_STREAM].n_stake + p->kinds[PREFETCH_TURN].n_stake > 0;
@@ -261,7 +261,7 @@ static bool may_begin(const struct ns *ns)
 
 /* n: pages that are wanted of the text that ends at `end`, this one included. BRING_DONE: it is
  * under way. */
-static enum bring begin(
+static enum bring begin_bringing(
         struct ns *ns, enum prefetch_kind kind, uint32_t page, uint32_t end, uint32_t n)
 {
         struct prefetching *p = ns->prefetching;
@@ -289,7 +289,7 @@ static enum bring begin(
                 return r == -EBUSY ? BRING_MORE : BRING_STUCK;
         }
         prefetch_begin(&p->kinds[kind], 1, s->now_nsec);
-        put(ns, page, &stake);
+        put_stake(ns, page, &stake);
         return BRING_DONE;
 }
 
@@ -319,7 +319,7 @@ enum bring prefetch_bring(struct ns *ns, enum prefetch_kind kind, uint32_t page,
 
         ns->keep_idle_sets = true; /* one that is about to be used */
         for (uint32_t i = 0; i < n && b == BRING_DONE; i++)
-                b = begin(ns, kind, pages[i], page, n - i);
+                b = begin_bringing(ns, kind, pages[i], page, n - i);
         ns_trim(ns);
         return b == BRING_DONE && n == PREFETCHES_MAX ? BRING_MORE : b;
 }
@@ -370,7 +370,7 @@ const char *prefetch_check(const struct ns *ns)
         struct map_slot slot;
 
         for (size_t iter = 0; p && !why && map_next(&p->pages, &iter, &slot);) {
-                struct stake_of_page s = unpack(slot.value);
+                struct stake_of_page s = unpack_stake(slot.value);
 
                 why = check_page(ns, (uint32_t)slot.key, &s);
                 if (why)

@@ -230,7 +230,7 @@ static int drop_one(struct ns *ns, uint32_t page)
         return tree_is_leaf(&ns->tree, page) && ns_evict_leaf(ns, page, NULL) ? 0 : -EBUSY;
 }
 
-static int begin(struct ns *ns, uint32_t page, enum tier_kind kind)
+static int begin_sinking(struct ns *ns, uint32_t page, enum tier_kind kind)
 {
         uint32_t to;
         int r = is_admitted(ns, page, kind) ? take_place(ns, page, kind, &to) : -EDQUOT;
@@ -268,7 +268,7 @@ int sink_page(struct ns *ns, uint32_t page)
         if (!may_begin(ns_store(ns)))
                 return -EBUSY;
         ns->keep_idle_sets = true; /* one that is about to be used */
-        r = begin(ns, page, tier_below(ns, TIER_DEVICE));
+        r = begin_sinking(ns, page, tier_below(ns, TIER_DEVICE));
         ns_trim(ns);
         return r;
 }
@@ -283,7 +283,7 @@ static uint32_t sink_text(struct ns *ns, enum tier_kind from, uint32_t page, uin
 
         ns->keep_idle_sets = true; /* one that is about to be used */
         for (; page != NODE_NONE && n < most; page = find_next(ns, page)) {
-                r = begin(ns, page, kind);
+                r = begin_sinking(ns, page, kind);
                 if (r < 0)
                         break;
                 n++;

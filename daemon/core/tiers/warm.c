@@ -142,7 +142,7 @@ int warm_begin(struct ns *ns, const struct warm_request *rq, struct detail *d)
         return 0;
 }
 
-static void end(struct ns *ns, struct warm *w)
+static void end_warming(struct ns *ns, struct warm *w)
 {
         uint64_t counts[2];
 
@@ -156,7 +156,7 @@ void warm_stop(struct ns *ns)
         struct warm *w = ns->prefetching ? ns->prefetching->warm : NULL;
 
         if (w && w->figures.is_running)
-                end(ns, w);
+                end_warming(ns, w);
 }
 
 void warm_free(struct ns *ns)
@@ -238,6 +238,6 @@ bool warm_work(struct ns *ns)
         }
         w->figures.is_full = b == BRING_FULL;
         if (p->n_coming[PREFETCH_WARM] == 0 && (b == BRING_FULL || is_at_end(ns, w)))
-                end(ns, w);
+                end_warming(ns, w);
         return w->figures.is_running;
 }
