@@ -5,11 +5,6 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 
-static uint64_t page_bytes(const struct ns *ns)
-{
-        return ns->layout.plane_page_bytes * ns->layout.n_planes;
-}
-
 static void note_event(struct ns *ns, struct chronicle_note n)
 {
         struct store *s = ns_store(ns);
@@ -61,7 +56,7 @@ void happened_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
         enum tier_kind tier = tier_of_page(&ns->geometry, page);
         struct chronicle_note n = {
-                .tier = (uint8_t)(1 + tier), .pages = 1, .bytes = page_bytes(ns)};
+                .tier = (uint8_t)(1 + tier), .pages = 1, .bytes = layout_page_bytes(&ns->layout)};
 
         if (reason.why == EVICT_PRESSURE) {
                 n.kind = EVENT_EVICTED;
@@ -79,7 +74,7 @@ void happened_emptied(struct ns *ns, uint64_t n, enum drop_cause cause)
         if (n > 0)
                 note_event(ns, (struct chronicle_note){.kind = EVENT_DROPPED,
                                        .pages = n,
-                                       .bytes = n * page_bytes(ns),
+                                       .bytes = n * layout_page_bytes(&ns->layout),
                                        .reason = cause_name(cause)});
 }
 
@@ -88,7 +83,7 @@ void happened_refused(
 {
         note_event(ns, (struct chronicle_note){.kind = EVENT_REFUSED,
                                .pages = n,
-                               .bytes = n * page_bytes(ns),
+                               .bytes = n * layout_page_bytes(&ns->layout),
                                .reason = lease_reason_name(reason),
                                .detail = detail ? detail->text : NULL});
 }
@@ -97,7 +92,7 @@ void happened_demoted(struct ns *ns, uint32_t to)
 {
         note_event(ns, (struct chronicle_note){.kind = EVENT_DEMOTED,
                                .pages = 1,
-                               .bytes = page_bytes(ns),
+                               .bytes = layout_page_bytes(&ns->layout),
                                .tier = (uint8_t)(1 + tier_of_page(&ns->geometry, to))});
 }
 

@@ -100,11 +100,6 @@ const char *ns_layout_difference(const struct ns_layout *a, const struct ns_layo
         return NULL;
 }
 
-bool ns_layout_same(const struct ns_layout *a, const struct ns_layout *b)
-{
-        return ns_layout_difference(a, b) == NULL;
-}
-
 char *ns_layout_format(const struct ns_layout *l, char *buf, size_t size)
 {
         char format[FORMAT_OPAQUE_BYTES(NS_FORMAT_MAX)];

@@ -52,6 +52,12 @@ struct ns_layout {
         uint8_t format[NS_FORMAT_MAX]; /* opaque; zeros behind format_len */
 };
 
+/* Bytes that clients see of a page, in all planes together. */
+static inline uint64_t layout_page_bytes(const struct ns_layout *l)
+{
+        return l->plane_page_bytes * l->n_planes;
+}
+
 /*
  * Sets have as many pages in each tier, and each tier has a range of them, one behind the other:
  * what a page's number is says where it lies. A page that moves to another tier has another number.
@@ -181,9 +187,6 @@ int ns_layout_check(const struct ns_layout *layout, struct detail *d);
 /* What two layouts differ in, version aside ("page_tokens"); NULL where they are the same. Static.
  */
 const char *ns_layout_difference(const struct ns_layout *a, const struct ns_layout *b);
-
-/* Equal in everything but version. */
-bool ns_layout_same(const struct ns_layout *a, const struct ns_layout *b);
 
 /* "model m version v dtype bf16 32 layers ..." for messages. Returns buf. */
 #define NS_LAYOUT_TEXT_MAX 656

@@ -190,7 +190,7 @@ int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, st
 
 static int check_page_bytes(const struct ns_layout *layout, uint64_t min_bytes, struct detail *d)
 {
-        uint64_t page_bytes = layout->plane_page_bytes * layout->n_planes;
+        uint64_t page_bytes = layout_page_bytes(layout);
 
         if (page_bytes >= min_bytes)
                 return 0;

@@ -25,11 +25,6 @@ static bool is_behind_queue(const struct ns *ns, enum tier_kind kind)
         return ns->tiers[kind].pool->queue;
 }
 
-static uint64_t page_bytes(const struct ns *ns)
-{
-        return ns->layout.plane_page_bytes * ns->layout.n_planes;
-}
-
 static enum codec codec_of(const struct ns *ns, enum tier_kind kind)
 {
         return ns->geometry.tiers[kind].codec;
@@ -89,7 +84,7 @@ static int make_buffers(struct carry *c)
         enum tier_kind disk = c->from == TIER_DISK ? c->from : c->to;
 
         if (has_plain) {
-                c->plain = malloc(c->n_max * page_bytes(ns));
+                c->plain = malloc(c->n_max * layout_page_bytes(&ns->layout));
                 if (!c->plain)
                         return -ENOMEM;
         }
@@ -106,7 +101,7 @@ static uint32_t unit_pages(const struct ns *ns, enum tier_kind from, enum tier_k
 {
         enum tier_kind lower = from > to ? from : to;
 
-        return lower == TIER_DEVICE ? 1 : tier_unit_pages(lower, page_bytes(ns));
+        return lower == TIER_DEVICE ? 1 : tier_unit_pages(lower, layout_page_bytes(&ns->layout));
 }
 
 static struct carry *carry_new(
@@ -184,7 +179,8 @@ static uint8_t *plain_at(const struct carry *c, uint32_t i, uint32_t plane)
         const struct carry_page *p = &c->pages[i];
 
         if (c->plain)
-                return c->plain + i * page_bytes(ns) + plane * ns->layout.plane_page_bytes;
+                return c->plain + i * layout_page_bytes(&ns->layout) +
+                       plane * ns->layout.plane_page_bytes;
         return set_address(p->sets[end], end == 0 ? p->from : p->to, plane);
 }
 

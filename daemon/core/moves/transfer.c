@@ -313,7 +313,7 @@ int transfer_begin(
                 .to = to,
                 .from_generation = ns_page(ns, from)->generation,
                 .to_generation = ns_page(ns, to)->generation,
-                .bytes = ns->layout.plane_page_bytes * ns->layout.n_planes,
+                .bytes = layout_page_bytes(&ns->layout),
                 .sets = {ns_set_of(ns, from), ns_set_of(ns, to)}};
         t->carry = carry_find(ns, tier_of_page(&ns->geometry, from),
                 tier_of_page(&ns->geometry, to), kind == TRANSFER_COPY, is_urgent);

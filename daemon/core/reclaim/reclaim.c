@@ -247,7 +247,7 @@ static uint64_t set_cost(const struct extent_set *set, struct scales *s)
                         return COST_HELD;
                 n_pages += cost;
         }
-        return n_pages * ns->layout.plane_page_bytes * ns->layout.n_planes;
+        return n_pages * layout_page_bytes(&ns->layout);
 }
 
 static bool has_unmapped_set(const struct ns_tier *tier)
@@ -489,9 +489,7 @@ bool reclaim_sets_of_tenant(
  * pages go with all below them. */
 static uint64_t pages_to_evict(const struct extent_set *set)
 {
-        const struct ns_layout *l = &set->ns->layout;
-
-        return set->cost_bytes / (l->plane_page_bytes * l->n_planes) +
+        return set->cost_bytes / layout_page_bytes(&set->ns->layout) +
                set->ns->geometry.set_pages / LOOKS_PER_PAGE + 1;
 }
 

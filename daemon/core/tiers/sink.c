@@ -43,7 +43,7 @@ static const struct tier_filter disk_filter = {.min_uses = 2, .long_tokens = 163
 /* That may be on their way from the tier at a time. */
 static uint32_t most_of(const struct ns *ns, enum tier_kind kind)
 {
-        uint64_t bytes = ns->layout.plane_page_bytes * ns->layout.n_planes;
+        uint64_t bytes = layout_page_bytes(&ns->layout);
         enum tier_kind below = tier_below(ns, kind);
         uint32_t units = below == TIER_COUNT ? 0 : 2 * tier_unit_pages(below, bytes);
 
@@ -411,7 +411,7 @@ static bool sink_tier(struct store *s, enum tier_kind kind)
         while (may_begin(s) && (ns = next_ns(s, kind))) {
                 struct ns_tier *tier = &ns->tiers[kind];
                 uint64_t bytes = ns->geometry.tiers[kind].set_bytes / ns->geometry.set_pages;
-                uint64_t plain = ns->layout.plane_page_bytes * ns->layout.n_planes;
+                uint64_t plain = layout_page_bytes(&ns->layout);
                 uint32_t unit = tier_unit_pages(tier_below(ns, kind), plain);
                 uint32_t n = sink_some(ns, kind, MIN(unit, tier->n_to_sink));
 

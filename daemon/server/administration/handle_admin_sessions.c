@@ -43,7 +43,7 @@ static ProtobufCMessage *make_session(struct request *rq, void *object)
         row->n_pages = info.n_pages;
         row->n_tokens = info.n_tokens;
         row->lost_tokens = info.lost_tokens;
-        row->bytes = info.n_pages * ns->layout.plane_page_bytes * ns->layout.n_planes;
+        row->bytes = info.n_pages * layout_page_bytes(&ns->layout);
         row->n_open = info.n_open;
         row->idle_sec = idle_nsec / NSEC_PER_SEC;
         row->expires_in_sec = expires_in_sec(&info, idle_nsec);
