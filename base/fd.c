@@ -1,6 +1,5 @@
 #include "base/fd.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -35,21 +34,6 @@ int fd_open_standard(void)
                 if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
                         return -errno;
         return 0;
-}
-
-int fd_count_open(void)
-{
-        DIR *dir = opendir("/proc/self/fd");
-        int n = 0, error;
-
-        if (!dir)
-                return -errno;
-        errno = 0;
-        for (struct dirent *e; (e = readdir(dir));)
-                n += e->d_name[0] != '.';
-        error = errno;
-        closedir(dir);
-        return error ? -error : n - 1; /* without dir's own */
 }
 
 int fd_reopen_read_only(int fd)

@@ -42,9 +42,6 @@ static inline int fd_take(int *fd)
  */
 int fd_open_standard(void);
 
-/* Number of open descriptors of this process (the one used for counting left out), or -errno. */
-int fd_count_open(void);
-
 /*
  * Makes an unnamed memory file of `bytes` bytes, close-on-exec, sealed against resizing, never
  * executable. `name` shows in /proc/PID/maps (at most 200 bytes). Returns an owned fd or -errno.

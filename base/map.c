@@ -190,19 +190,6 @@ static struct map_slot *slot_at(const struct map *m, size_t i)
 }
 
 /* Before *iter all are free: no follower of one that is removed comes to lie there. */
-bool map_take(struct map *m, size_t *iter, size_t max, struct map_slot *ret_slot)
-{
-        for (; max > 0 && *iter < m->n_old_slots + m->n_slots; max--, (*iter)++) {
-                const struct map_slot *s = slot_at(m, *iter);
-
-                if (s->key == 0)
-                        continue;
-                *ret_slot = (struct map_slot){~s->key, s->value};
-                return map_remove(m, ret_slot->key);
-        }
-        return false;
-}
-
 bool map_next(const struct map *m, size_t *iter, struct map_slot *ret_slot)
 {
         for (; *iter < m->n_old_slots + m->n_slots; (*iter)++) {

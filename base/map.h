@@ -46,13 +46,6 @@ uint64_t *map_find(const struct map *m, uint64_t key);
 bool map_remove(struct map *m, uint64_t key);
 
 /*
- * Takes one out: looks at no more than `max` slots (> 0), from *iter on, which is 0 at first. Until
- * all are out nothing is put, or removed in another way. False: none among these; go on while
- * n_used > 0.
- */
-bool map_take(struct map *m, size_t *iter, size_t max, struct map_slot *ret_slot);
-
-/*
  * Iterates in no order: start with *iter = 0; false at the end. Nothing may be put meanwhile;
  * removing is allowed only by starting over.
  */

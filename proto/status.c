@@ -8,11 +8,11 @@
 struct status_row {
         uint32_t wire;
         int code;
-        const char *name, *text;
+        const char *text;
 };
 
 static const struct status_row rows[] = {
-#define X(name, wire, code, text) {wire, code, #name, text},
+#define X(name, wire, code, text) {wire, code, text},
         STATUS_TABLE(X)
 #undef X
 };
@@ -50,11 +50,4 @@ const char *status_text(int code)
                 return "unknown outcome";
         /* Unsigned: -INT_MIN doesn't exist. Thread-safe since glibc 2.32. */
         return strerror((int)-(unsigned)code);
-}
-
-const char *status_name(int code)
-{
-        const struct status_row *row = find_code(code);
-
-        return row ? row->name : "UNKNOWN";
 }

@@ -72,7 +72,4 @@ uint32_t status_to_wire(int code);
 /* Sentence for a library code: from the table, else strerror. Static storage or thread-local. */
 const char *status_text(int code);
 
-/* "QUOTA" for KVL_STATUS_QUOTA; "UNKNOWN" where not in the table. Static. */
-const char *status_name(int code);
-
 #endif

@@ -36,16 +36,6 @@ const char *codec_name(enum codec codec)
         return names[codec];
 }
 
-int codec_parse(const char *name, enum codec *ret_codec)
-{
-        for (unsigned i = 0; i < N_CODECS; i++)
-                if (strcmp(name, names[i]) == 0) {
-                        *ret_codec = (enum codec)i;
-                        return 0;
-                }
-        return -EINVAL;
-}
-
 static size_t n_values(const struct codec_shape *s)
 {
         return (size_t)s->n_tokens * s->n_channels;

@@ -42,9 +42,6 @@ struct codec_shape {
 /* "none", "int8", "fp8". Static. */
 const char *codec_name(enum codec codec);
 
-/* By that name. 0 or -EINVAL. */
-int codec_parse(const char *name, enum codec *ret_codec);
-
 /* The bytes of all matrices of a page: plain, and encoded. */
 size_t codec_plain_bytes(const struct codec_shape *shape);
 size_t codec_encoded_bytes(enum codec codec, const struct codec_shape *shape);

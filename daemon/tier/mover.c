@@ -94,12 +94,6 @@ void move_free(struct move *move)
                 free(task_of(move));
 }
 
-size_t move_stored_bytes(const struct move_plane *plane)
-{
-        return plane->codec == CODEC_NONE ? plane->plain_bytes
-                                          : codec_encoded_bytes(plane->codec, plane->shape);
-}
-
 /* ---- bytes --------------------------------------------------------------------------------------
  */
 

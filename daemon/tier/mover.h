@@ -93,9 +93,6 @@ struct move *move_new(enum move_direction direction, size_t n_pages, size_t n_pl
 /* One that isn't submitted. NULL: nothing. */
 void move_free(struct move *move);
 
-/* How many bytes a page takes where it is stored, in this plane: encoded, or as they are. */
-size_t move_stored_bytes(const struct move_plane *plane);
-
 struct mover_options {
         unsigned n_threads; /* 0: 1 */
         unsigned max_moves; /* submitted and not reaped, of each lane; 0: 64, not tuned */

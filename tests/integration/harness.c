@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "tests/unit/fd-count.h"
 
 #define WAIT_MSEC  30000 /* for anything; valgrind on a loaded machine is slow; not tuned */
 #define DRIVER_FDS 4     /* descriptors that one extent may cost with a GPU's driver; not tuned */

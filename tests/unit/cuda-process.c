@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "tests/unit/child.h"
+#include "tests/unit/fd-count.h"
 #include "tests/unit/test-support.h"
 
 /* Of one process; a hang ends it. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "tests/unit/fd-count.h"
 
 static int n_fds_before;
 

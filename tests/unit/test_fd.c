@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/child.h"
+#include "tests/unit/fd-count.h"
 
 #define STRANGER 65533 /* no user of the system's */
 

@@ -13,6 +13,7 @@
 #include "gpu/device.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/child.h"
+#include "tests/unit/fd-count.h"
 #include "tests/unit/test-support.h"
 #include "tests/unit/touchable.h"
 

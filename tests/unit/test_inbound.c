@@ -16,6 +16,7 @@
 #include "daemon/server/wire/inbound.h"
 #include "proto/msg.h"
 #include "proto/sock.h"
+#include "tests/unit/fd-count.h"
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83 /* kernel (asm-generic/socket.h), since 6.16 */

@@ -10,6 +10,7 @@
 #include "daemon/keep/fdstore.h"
 #include "daemon/keep/notify.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/fd-count.h"
 #include "tests/unit/test-support.h"
 
 static int new_fd(void)

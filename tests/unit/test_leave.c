@@ -255,32 +255,6 @@ static void test_what_stays(void **state)
         fixture_end(&w.f);
 }
 
-/* Of very many pins few are left: a slice doesn't look for them for as long as it likes. */
-static void test_take_from_map(void **state)
-{
-        struct map_slot slot;
-        size_t at = 0, n_calls = 0, n = 0;
-        struct map m;
-
-        map_init(&m);
-        for (uint64_t key = 0; key < 5000; key++)
-                assert_int_equal(map_put(&m, key, key), 0);
-        for (uint64_t key = 0; key < 4990; key++)
-                assert_true(map_remove(&m, key));
-        for (; m.n_used > 0; n_calls++) {
-                size_t before = at;
-
-                if (map_take(&m, &at, 16, &slot)) {
-                        assert_true(slot.key == slot.value && slot.key >= 4990);
-                        n++;
-                }
-                assert_true(at - before <= 16);
-        }
-        assert_int_equal(n, 10);
-        assert_true(n_calls > m.n_slots / 16 / 4);
-        map_deinit(&m);
-}
-
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -291,7 +265,6 @@ int main(void)
                 cmocka_unit_test(test_close_then_leave),
                 cmocka_unit_test(test_mapped),
                 cmocka_unit_test(test_what_stays),
-                cmocka_unit_test(test_take_from_map),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

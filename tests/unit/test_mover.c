@@ -82,7 +82,8 @@ static struct move *batch_move(struct batch *b, enum move_direction direction, s
                                      : plane_of(at, b->back[page][i], sizeof(b->back[page][i]));
                         p->codec = CODEC_NONE + i;
                         p->shape = i > 0 ? &shape : NULL;
-                        at += move_stored_bytes(p);
+                        at += p->codec == CODEC_NONE ? p->plain_bytes
+                                                     : codec_encoded_bytes(p->codec, p->shape);
                 }
                 b->stored_bytes = (size_t)(at - b->stored[page]);
         }

@@ -13,6 +13,7 @@
 #include "proto/frame.h"
 #include "proto/sock.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/fd-count.h"
 
 #define LEN 3000
 
