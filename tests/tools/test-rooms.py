@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
-Breaks each rule of check-edges.py, check-calls.py and check-sizes.py on purpose, in a small tree that is compiled for it, and expects to
-be told.
+Breaks each rule of check-edges.py, check-calls.py, check-sizes.py and check-names.py on purpose, in a small tree that is
+compiled for it, and expects to be told.
 
   test-rooms.py CC [ARG]...
 """
@@ -32,7 +32,7 @@ def load(name: str) -> types.ModuleType:
     return module
 
 
-edges, calls, sizes = load("check-edges"), load("check-calls"), load("check-sizes")
+edges, calls, sizes, names = load("check-edges"), load("check-calls"), load("check-sizes"), load("check-names")
 
 
 class Broken(unittest.TestCase):
@@ -133,6 +133,14 @@ class Broken(unittest.TestCase):
         self.assertEqual(sizes.check(self.top), [])
         self.write(f"{LOW}/wide.h", f"struct wide {{\n{fields}        void (*fn)(int a, int b);\n}};\n")
         self.assertEqual(sizes.check(self.top), [f"{TREE}/{LOW}/wide.h: struct wide has more than {sizes.MAX_FIELDS} fields"])
+
+    def test_name_that_says_nothing(self) -> None:
+        begin = "static int __attribute__((unused))\nother_begin(void);\nstatic void begin(int (*done)(void))\n{\n}\n"
+        self.write(f"{LOW}/one.c", begin)
+        self.write(f"{HIGH}/two.c", "/*\nstatic int begin(void);\n*/\nstatic int begin_call(void)\n{\n}\n")
+        self.assertEqual(names.check(self.top), [])
+        self.write(f"{HIGH}/two.c", "static __attribute__((format(printf, 1, 2))) int *begin(void);\n")
+        self.assertEqual(names.check(self.top), [f"begin() is static in {TREE}/{LOW}/one.c, {TREE}/{HIGH}/two.c"])
 
 
 if __name__ == "__main__":
