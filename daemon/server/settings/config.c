@@ -593,18 +593,13 @@ int config_load(const struct config_source *source, struct config *ret_config,
         return e;
 }
 
-int config_parse(const char *file, const char *text, size_t len, struct config *ret_config,
-        config_report_fn report_fn, void *data)
+static int parse_text(struct reader r, const char *text, size_t len, struct config *ret_config)
 {
         struct config config;
-        struct reader r = {.config = &config,
-                .file = file,
-                .at = {.file = 1},
-                .report = report_fn,
-                .data = data};
         int e;
 
         config_init(&config);
+        r.config = &config;
         e = read_text(&r, text, len);
         if (e < 0)
                 config_deinit(&config);
@@ -613,25 +608,27 @@ int config_parse(const char *file, const char *text, size_t len, struct config *
         return e;
 }
 
+int config_parse(const char *file, const char *text, size_t len, struct config *ret_config,
+        config_report_fn report_fn, void *data)
+{
+        const struct reader r = {
+                .file = file, .at = {.file = 1}, .report = report_fn, .data = data};
+
+        return parse_text(r, text, len, ret_config);
+}
+
 int config_parse_tenants(const char *file, const char *text, size_t len,
         struct tenant_table *ret_table, config_report_fn report_fn, void *data)
 {
-        struct config config;
-        struct reader r = {
-                .config = &config,
-                .file = file,
+        const struct reader r = {.file = file,
                 .at = {.file = 1},
                 .tenants_only = true,
                 .report = report_fn,
-                .data = data,
-        };
-        int e;
+                .data = data};
+        struct config config;
+        int e = parse_text(r, text, len, &config);
 
-        config_init(&config);
-        e = read_text(&r, text, len);
-        if (e < 0)
-                config_deinit(&config);
-        else
+        if (e == 0)
                 *ret_table = config.tenants;
         return e;
 }
