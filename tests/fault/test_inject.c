@@ -169,10 +169,10 @@ static bool admin_session(struct harness *h)
 {
         int added = change(h, "tenants add x limit=8MiB"), set, removed, recorded;
 
-        if (!agrees(h, "adding a tenant", added == 0, 8 << 20, limit_of(h, "x"), "limit = 8388608"))
+        if (!agrees(h, "adding a tenant", added == 0, 8 << 20, limit_of(h, "x"), "limit = 8MiB"))
                 return false;
         set = change(h, "tenants set x limit=4MiB");
-        if (!agrees(h, "a limit", set == 0, 4 << 20, limit_of(h, "x"), "limit = 4194304"))
+        if (!agrees(h, "a limit", set == 0, 4 << 20, limit_of(h, "x"), "limit = 4MiB"))
                 return false;
         kill(h->daemon.pid, SIGHUP);
         recorded = change(h, "trace record on");
