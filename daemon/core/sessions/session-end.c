@@ -5,7 +5,6 @@
  */
 #include <assert.h>
 
-#include "daemon/core/records/shared.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/sessions/session-impl.h"
 
