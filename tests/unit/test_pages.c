@@ -271,6 +271,34 @@ static void test_repeated_publish_at_the_limit(void **state)
         end(&f, m);
 }
 
+/* A client asks again for what it published in part for the daemon before this one. What it
+ * published, and reads, has left the index since, so that nothing can continue it. */
+static void test_repeated_publish_without_its_parent(void **state)
+{
+        uint8_t keys[3 * KEY_BYTES];
+        uint32_t pages[3], got[3], n;
+        struct publish p = {.pages = pages, .keys = keys, .n = 2, .last_tokens = PAGE_TOKENS};
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint64_t n_gone;
+
+        start(&f, &m, &a);
+        make_keys(keys, 0, 3);
+        assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), 0);
+        assert_int_equal(invalidate_key(a, keys, &n_gone, &f.d), 0);
+        assert_int_equal(ns_page(a->ns, pages[1])->state, PAGE_DETACHED);
+        m->repeats = true;
+        p.n = 3;
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), KVL_STATUS_NO_PARENT);
+        assert_int_equal(n, 2);
+        assert_int_equal(m->n_pins, 2);
+        assert_int_equal(ns_page(a->ns, pages[2])->state, PAGE_GRANTED);
+        fixture_check(&f);
+        end(&f, m);
+}
+
 static void test_detached_until_released(void **state)
 {
         struct fixture f;
@@ -709,6 +737,7 @@ int main(void)
                 TEST(test_pins_of_a_client),
                 TEST(test_pinned_again),
                 TEST(test_repeated_publish_at_the_limit),
+                TEST(test_repeated_publish_without_its_parent),
                 TEST(test_detached_until_released),
                 TEST(test_invalidation_and_sweep),
                 TEST(test_another_version),
