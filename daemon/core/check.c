@@ -655,7 +655,7 @@ static int check_recalls(struct checker *c)
 
         list_for_each (t, &s->tenants, struct tenant, link)
                 n_of_tenants += t->n_recalled;
-        list_for_each (set, &s->recalls, struct extent_set, recall.link) {
+        list_for_each (set, &s->recalls.sets, struct extent_set, recall.link) {
                 if (n++ > n_of_tenants)
                         break;
                 n_quarantined += set->recall.quarantined;
@@ -663,10 +663,10 @@ static int check_recalls(struct checker *c)
         r = check_expect(c, "list of recalled sets", "the daemon", n, n_of_tenants);
         if (r == 0)
                 r = check_expect(
-                        c, "number of recalled sets", "the daemon", s->n_recalls, n_of_tenants);
+                        c, "number of recalled sets", "the daemon", s->recalls.n, n_of_tenants);
         if (r == 0)
-                r = check_expect(c, "number of quarantined sets", "the daemon", s->n_quarantined,
-                        n_quarantined);
+                r = check_expect(c, "number of quarantined sets", "the daemon",
+                        s->recalls.n_quarantined, n_quarantined);
         return r;
 }
 

@@ -48,17 +48,17 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->pools);
         list_init(&s->lower_pools);
         list_init(&s->tenants);
-        list_init(&s->recalls);
-        list_init(&s->waits);
-        list_init(&s->leasables);
+        list_init(&s->recalls.sets);
+        list_init(&s->waits.leases);
+        list_init(&s->leasables.namespaces);
         list_init(&s->chores);
         s->drop_slice_pages = DROP_SLICE_PAGES;
         list_init(&s->moves);
-        list_init(&s->transfers);
-        list_init(&s->carries);
-        list_init(&s->fetches);
-        list_init(&s->promises);
-        discards_init(&s->discards);
+        list_init(&s->moving.transfers);
+        list_init(&s->moving.carries);
+        list_init(&s->fetching.fetches);
+        list_init(&s->moving.promises);
+        discards_init(&s->memory.discards);
 }
 
 static bool pool_free(struct pool *pool)
@@ -99,7 +99,7 @@ bool store_deinit(struct store *s)
 
         list_for_each_safe (t, &s->tenants, struct tenant, link)
                 tenant_free(t);
-        discards_stop(&s->discards);
+        discards_stop(&s->memory.discards);
         is_done &= store_close_disks(s);
         list_for_each_safe (
                 pool, &s->pools, struct pool, link) /* whose queues have what is below */
@@ -138,7 +138,7 @@ static struct pool *pool_new(
         if (!pool)
                 return NULL;
         pool->tier = tier;
-        pool->discards = &s->discards;
+        pool->discards = &s->memory.discards;
         pool->account.limit_bytes = budget_bytes;
         pool->extent_bytes = extent_bytes;
         list_init(&pool->orphans);

@@ -130,7 +130,7 @@ static int init_base(struct server *s, struct config *config)
         s->db.disk = &s->disk;
         tenant_changes_init(s);
         recorder_init(s);
-        s->store.on_ns = on_ns;
+        s->store.owner.on_ns = on_ns;
         parked_init(s);
         key_waits_init(s);
         turns_init(s);
@@ -178,7 +178,7 @@ static int take_descriptors(struct server *s)
 
 static int start_discards(struct server *s)
 {
-        int r = discards_start(&s->store.discards);
+        int r = discards_start(&s->store.memory.discards);
 
         if (r < 0)
                 log_error("no thread to give memory back to the system: %s", strerror(-r));
@@ -465,7 +465,7 @@ static void end_indexes(struct server *s)
 static void leave_store(struct server *s)
 {
         end_indexes(s);
-        discards_stop(&s->store.discards);
+        discards_stop(&s->store.memory.discards);
         s->life.left_behind |= !store_close_disks(&s->store);
         transfer_deinit(&s->store); /* its threads; pages are as they are */
         list_for_each (pool, &s->store.pools, struct pool, link)
@@ -504,7 +504,7 @@ void server_deinit(struct server *s)
         }
         recorder_stop(s);
         learnt_save_all(s);
-        s->store.on_ns = NULL; /* what goes from here on is kept */
+        s->store.owner.on_ns = NULL; /* what goes from here on is kept */
         tenants_free(s);
         close_loop(s);
         map_deinit(&s->recorder.requests);

@@ -749,7 +749,7 @@ static void run_seed(unsigned long n_steps)
                 for (int key = 0; key < N_KEYS; key++)
                         announced[s][key].member = -1;
         fixture_start(&f, BUDGET, BUDGET, BUDGET);
-        f.store.on_announce_end = note_end;
+        f.store.owner.on_announce_end = note_end;
         f.store.drop_slice_pages = 1;
         n_cuts = 0;
         memset(cuts, 0, sizeof(cuts));

@@ -62,7 +62,7 @@ void op_recall_work(void)
         if (rnd(2))
                 recall_poll(&store);
         next = recall_work(&store, now_nsec, 1000, 1 + rnd(rnd(4) ? 20 : 1000));
-        CHECK((next == RECALL_NOTHING) == list_is_empty(&store.recalls), "%d", (int)next);
+        CHECK((next == RECALL_NOTHING) == list_is_empty(&store.recalls.sets), "%d", (int)next);
         learn(NULL, MAY_PURGE);
         for (int t = 0; next != RECALL_MORE && t < N_TENANTS; t++)
                 for (int i = 0; i < N_NS; i++)

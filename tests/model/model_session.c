@@ -285,7 +285,7 @@ static void op_truncate_soon(void)
         if (!any_open(&i) || c->is_under_way || truncation_of(i))
                 return;
         prune(&texts[i]);
-        windows_may_go = store.n_recalls > 0;
+        windows_may_go = store.recalls.n > 0;
         *c = (struct truncation){.i = i,
                 .before = texts[i],
                 .first = rnd(6 * PAGE_TOKENS),
@@ -321,7 +321,7 @@ static void op_truncate(void)
                 return;
         t = &texts[i];
         prune(t);
-        windows_may_go = store.n_recalls > 0; /* what is in a recalled set can't be kept */
+        windows_may_go = store.recalls.n > 0; /* what is in a recalled set can't be kept */
         r = session_truncate(session_of(c->a, c->handles[i], NULL), first, last, &left, &d);
         if ((first == 0 && last == 0) || (t->truncated && first > t->window_token)) {
                 CHECK(r == -EINVAL, "%d", r);
@@ -556,7 +556,7 @@ static void op_recall(void)
 {
         op = "recall";
         windows_may_go = true;
-        if (store.n_recalls == 0 && rnd(4) == 0)
+        if (store.recalls.n == 0 && rnd(4) == 0)
                 (void)recall_sets(tenant, NULL, 1, 0);
         else
                 (void)recall_work(&store, now_nsec, SEC, 1 + rnd(30));
@@ -585,7 +585,7 @@ static void op_compact(void)
         for (unsigned n = 0; n < 4; n++) {
                 now_nsec += SEC / 4;
                 (void)compact_turn(&store, now_nsec);
-                if (store.n_recalls > 0)
+                if (store.recalls.n > 0)
                         windows_may_go = true;
                 (void)recall_work(&store, now_nsec, SEC, 100);
         }

@@ -190,8 +190,8 @@ void world_start(uint32_t pools_wanted, uint32_t sets)
         memset(last_missing, 0, sizeof(last_missing));
         store_init(&store, &evict_lru);
         store.min_page_bytes = 64;
-        store.on_room = note_room;
-        store.on_recall = note_recall;
+        store.owner.on_room = note_room;
+        store.owner.on_recall = note_recall;
         for (uint32_t i = 0; i < n_pools; i++) {
                 fake_device_init(&devices[i], device_names[i], 256);
                 CHECK(store_add_pool(&store, &devices[i].device, sets * EXTENT, EXTENT, &d) == 0,

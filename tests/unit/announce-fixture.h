@@ -33,7 +33,7 @@ static inline void start(struct world *w)
 {
         *w = (struct world){0};
         fixture_start(&w->f, 8, 4, 4);
-        w->f.store.on_announce_end = note_end;
+        w->f.store.owner.on_announce_end = note_end;
         w->m = join(w->f.a);
         w->other = join(w->f.a);
         w->a = open_ns(w->m, "x");

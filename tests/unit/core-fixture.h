@@ -64,9 +64,9 @@ static inline void fixture_start(
         assert_int_equal(tenant_new(&f->store, "a", &attrs, &f->a, &f->d), 0);
         attrs.limit_bytes = limit_b * SET_BYTES;
         assert_int_equal(tenant_new(&f->store, "b", &attrs, &f->b, &f->d), 0);
-        f->store.on_pressure = count_pressure;
-        f->store.on_stale = count_stale;
-        f->store.callback_data = f;
+        f->store.owner.on_pressure = count_pressure;
+        f->store.owner.on_stale = count_stale;
+        f->store.owner.data = f;
 }
 
 static inline void fixture_check(struct fixture *f)

@@ -26,17 +26,17 @@ static inline void start(struct tiers *w, const struct evict_ops *evict)
 /* Everything that is under way or due, and what follows from it. */
 static inline void settle(struct tiers *w)
 {
-        struct pollfd fd = {.fd = mover_fd(w->store.mover), .events = POLLIN};
+        struct pollfd fd = {.fd = mover_fd(w->store.moving.mover), .events = POLLIN};
         unsigned idle = 0, n_waits = 0;
 
         while (idle < 2) {
                 (void)sink_turn(&w->store, w->now_nsec);
                 (void)prefetch_work(&w->store, w->now_nsec);
                 (void)transfer_work(&w->store);
-                idle = w->store.n_transfers > 0 ? 0 : idle + 1;
-                if (w->store.n_transfers > 0 && poll(&fd, 1, 10) == 0)
+                idle = w->store.moving.n_transfers > 0 ? 0 : idle + 1;
+                if (w->store.moving.n_transfers > 0 && poll(&fd, 1, 10) == 0)
                         assert_true(++n_waits < 1000);
-                (void)mover_reap(w->store.mover);
+                (void)mover_reap(w->store.moving.mover);
                 (void)transfer_work(&w->store);
         }
         tiers_check(w);
@@ -94,7 +94,7 @@ static inline void fill_up(struct tiers *w)
 static inline void push_down(struct tiers *w, unsigned first, unsigned n)
 {
         struct ns_tier *host = &w->ns->tiers[TIER_HOST];
-        struct pollfd fd = {.fd = mover_fd(w->store.mover), .events = POLLIN};
+        struct pollfd fd = {.fd = mover_fd(w->store.moving.mover), .events = POLLIN};
 
         for (unsigned key = first + n; key-- > first;) {
                 struct extent_set *set = list_first(&host->sets_room, struct extent_set, room_link);
@@ -107,9 +107,9 @@ static inline void push_down(struct tiers *w, unsigned first, unsigned n)
                 to = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
                 assert_int_equal(transfer_begin(w->ns, TRANSFER_DOWN, page, to, false), 0);
                 (void)transfer_start(&w->store);
-                while (w->store.n_sinking > 0) {
+                while (w->store.moving.n_sinking > 0) {
                         (void)poll(&fd, 1, 10);
-                        (void)mover_reap(w->store.mover);
+                        (void)mover_reap(w->store.moving.mover);
                         (void)transfer_work(&w->store);
                 }
         }

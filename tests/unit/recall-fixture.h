@@ -61,12 +61,12 @@ static inline void start(struct world *w, unsigned sets)
 {
         *w = (struct world){.now_nsec = 1000};
         fixture_start(&w->f, sets, sets, sets);
-        w->f.store.on_pressure = NULL;
-        w->f.store.on_stale = NULL;
-        w->f.store.on_recall = note_told;
-        w->f.store.on_late = note_late;
-        w->f.store.on_recall_work = note_work;
-        w->f.store.callback_data = w;
+        w->f.store.owner.on_pressure = NULL;
+        w->f.store.owner.on_stale = NULL;
+        w->f.store.owner.on_recall = note_told;
+        w->f.store.owner.on_late = note_late;
+        w->f.store.owner.on_recall_work = note_work;
+        w->f.store.owner.data = w;
 }
 
 /* What is to be done now, in steps of `budget`. */

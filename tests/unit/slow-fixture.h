@@ -34,8 +34,8 @@ static inline void start(struct slow *s, unsigned deadline_msec, unsigned budget
         assert_int_equal(queue_open_device(&s->f.device.device, deadline_msec, &queue), 0);
         assert_int_equal(
                 store_add_queue(&s->f.store, queue, budget * SET_BYTES, SET_BYTES, &s->f.d), 0);
-        s->f.store.on_pressure = count_pressure;
-        s->f.store.callback_data = &s->f;
+        s->f.store.owner.on_pressure = count_pressure;
+        s->f.store.owner.data = &s->f;
         s->pool = store_find_pool(&s->f.store, "slow");
         assert_int_equal(tenant_new(&s->f.store, "a", &attrs, &s->f.a, &s->f.d), 0);
         assert_int_equal(tenant_new(&s->f.store, "b", &attrs, &s->f.b, &s->f.d), 0);

@@ -191,7 +191,7 @@ static void start_many(struct world *w)
 
         *w = (struct world){0};
         fixture_start(&w->f, 32, 32, 4);
-        w->f.store.on_announce_end = note_end;
+        w->f.store.owner.on_announce_end = note_end;
         w->f.store.drop_slice_pages = SLICE;
         w->m = join(w->f.a);
         w->other = join(w->f.a);

@@ -172,7 +172,7 @@ static void test_called_off_for_who_waits(void **state)
         a->ns->waits.n_queued++; /* as a lease does that waits */
         (void)recall_work(&w.f.store, w.now_nsec, TIMEOUT, PLENTY);
         a->ns->waits.n_queued--;
-        assert_int_equal(w.f.store.n_recalls, 0);
+        assert_int_equal(w.f.store.recalls.n, 0);
         assert_int_equal(w.f.store.counters.compacted_pages, 0);
         assert_int_equal(a->ns->device.n_withheld, 0);
         fixture_check(&w.f);
@@ -191,10 +191,10 @@ static void test_not_while_it_is_leased(void **state)
         a = open_ns(m, "n");
         scatter(a);
         assert_true(turn(&w)); /* to be looked at again */
-        assert_int_equal(w.f.store.n_recalls, 0);
+        assert_int_equal(w.f.store.recalls.n, 0);
         w.now_nsec = LATER;
         assert_true(turn(&w));
-        assert_int_equal(w.f.store.n_recalls, 1);
+        assert_int_equal(w.f.store.recalls.n, 1);
         end(&w, m);
 }
 
@@ -232,7 +232,7 @@ static void test_held_sets_stay(void **state)
         make_keys(key, 8, 1);
         assert_int_equal(lookup_pages(a, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
         assert_false(turn(&w));
-        assert_int_equal(w.f.store.n_recalls, 0);
+        assert_int_equal(w.f.store.recalls.n, 0);
         assert_int_equal(attach_share(a, NULL), 0);
         a->share.counters[page]++;
         assert_int_equal(release_pages(a, &page, 1, 2, NULL), 0);
@@ -240,7 +240,7 @@ static void test_held_sets_stay(void **state)
         a->share.counters[page]--;
         assert_int_equal(lease_pages(a, 4, 1, (uint32_t[4]){0}, NULL), 0); /* two of set 1 */
         assert_false(turn(&w));
-        assert_int_equal(w.f.store.n_recalls, 0);
+        assert_int_equal(w.f.store.recalls.n, 0);
         assert_int_equal(a->ns->device.n_sets, 2);
         end(&w, m);
 }
@@ -311,7 +311,7 @@ static void test_lease_calls_it_off(void **state)
         assert_int_equal(lease_pages(a, 8, 1, pages, NULL), 0);
         fixture_check(&w.f);
         assert_int_equal(a->ns->device.n_sets, 2);
-        assert_int_equal(w.f.store.n_recalls, 0);
+        assert_int_equal(w.f.store.recalls.n, 0);
         assert_int_equal(w.f.store.counters.evictions, 0);
         for (unsigned key = 2; key < 10; key++)
                 assert_cached(a, key);
@@ -551,7 +551,7 @@ static void test_half_copies_end(void **state)
                         (void)work_later(&w, 2 * SECOND);
                 }
                 (void)work(&w);
-                assert_int_equal(w.f.store.n_recalls, 0);
+                assert_int_equal(w.f.store.recalls.n, 0);
                 assert_true(compact_tidy(&w.f.store) == false);
                 fixture_check(&w.f);
                 assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 0);

@@ -31,9 +31,9 @@ static void start_slow(struct world *w, unsigned deadline_msec, unsigned n_sets)
         assert_int_equal(
                 store_add_queue(&w->f.store, queue, n_sets * SET_BYTES, SET_BYTES, &w->f.d), 0);
         assert_int_equal(tenant_new(&w->f.store, "a", &attrs, &w->f.a, &w->f.d), 0);
-        w->f.store.on_recall = note_told;
-        w->f.store.on_recall_work = note_work;
-        w->f.store.callback_data = w;
+        w->f.store.owner.on_recall = note_told;
+        w->f.store.owner.on_recall_work = note_work;
+        w->f.store.owner.data = w;
 }
 
 static struct pool *pool_of(struct world *w)

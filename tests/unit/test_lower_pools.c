@@ -277,7 +277,7 @@ static void test_limit_lowered(void **state)
         assert_int_equal(map_set(l.a, kept->index), 1);
         set_host_limit(&l, l.w.f.a, 2 * SET_BYTES);
         assert_int_equal(charged(l.w.f.a, TIER_HOST), 2 * SET_BYTES);
-        assert_int_equal(l.w.f.store.n_recalls, 0);
+        assert_int_equal(l.w.f.store.recalls.n, 0);
         set_host_limit(&l, l.w.f.a, 0);
         assert_int_equal(charged(l.w.f.a, TIER_HOST), SET_BYTES);
         assert_int_equal(kept->recall.state, RECALL_ASKED);

@@ -58,7 +58,7 @@ static void start_sized(struct world *w, unsigned sets)
 
         *w = (struct world){0};
         fixture_start(&w->f, sets, sets, sets);
-        w->f.store.on_work = note_work;
+        w->f.store.owner.on_work = note_work;
         w->m = join(w->f.a);
         for (int i = 0; i < RANKS; i++)
                 w->ranks[i] = open_in_set(w->m, names[i]);

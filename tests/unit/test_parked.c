@@ -204,7 +204,8 @@ static void test_close_while_parked(void **state)
         close.ns_id = NS_ID;
         say(c, MSG_NS_CLOSE, &close.base);
         expect(&w, c, "LEASE:34 NS_CLOSE:0 LEASE:34 ");
-        assert_true(list_is_empty(&w.server.leases.parked) && list_is_empty(&w.server.store.waits));
+        assert_true(list_is_empty(&w.server.leases.parked) &&
+                    list_is_empty(&w.server.store.waits.leases));
         fake_device_unblock(&w.device);
         world_end(&w);
 }
@@ -400,7 +401,7 @@ static void test_hang_up_while_parked(void **state)
         AWAIT(&w, !peer_of(&w, c));
         world_check(&w);
         fake_device_unblock(&w.device);
-        AWAIT(&w, w.server.store.n_extents == 0);
+        AWAIT(&w, w.server.store.memory.n_extents == 0);
         assert_int_equal(tenancy_find(&w.server, "a")->tenant->account.charged_bytes, 0);
         world_end(&w);
 }
@@ -448,7 +449,7 @@ static void test_muted_while_parked(void **state)
         assert_true(peer_of(&w, c)->muted);
         world_check(&w);
         fake_device_unblock(&w.device);
-        AWAIT(&w, w.server.store.n_extents == 1);
+        AWAIT(&w, w.server.store.memory.n_extents == 1);
         assert_string_equal(c->replies, "");
         world_end(&w);
 }
@@ -465,7 +466,7 @@ static void test_hang_up_with_memory(void **state)
         AWAIT(&w, peer_of(&w, c)->state == PEER_WAITING);
         assert_true(list_is_empty(&w.server.leases.parked));
         fake_device_unblock(&w.device);
-        AWAIT(&w, w.server.store.n_extents == 1);
+        AWAIT(&w, w.server.store.memory.n_extents == 1);
         world_end(&w);
 }
 
@@ -485,7 +486,7 @@ static void test_drain_answers(void **state)
         expect(&w, admin, "ADMIN_DRAIN:0 ");
         expect(&w, c, "LEASE:7 ");
         fake_device_unblock(&w.device);
-        AWAIT(&w, w.server.store.n_extents == 0);
+        AWAIT(&w, w.server.store.memory.n_extents == 0);
         world_end(&w);
 }
 

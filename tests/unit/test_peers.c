@@ -341,7 +341,7 @@ static void test_quarantine(void **state)
         admin = connect_admin(&w);
         c = connect_worker(&w, NULL);
         assert_int_equal(recall(&w, admin, "a", 20), 0);
-        AWAIT(&w, w.server.store.n_quarantined == 1);
+        AWAIT(&w, w.server.store.recalls.n_quarantined == 1);
         assert_int_equal(peer_of(&w, c)->member->n_quarantined_sets, 1);
         assert_true(peer_of(&w, c)->recall.late);
         assert_int_equal(w.device.n_extents, 1);
@@ -379,7 +379,7 @@ static void test_kill(void **state)
         assert_int_equal(say_unmapped(&w, other, 0), 0);
         AWAIT(&w, w.device.n_extents == 0);
         assert_int_equal(waitpid(other->pid, NULL, WNOHANG), 0);
-        assert_int_equal(w.server.store.n_recalls, 0);
+        assert_int_equal(w.server.store.recalls.n, 0);
         end(&w);
 }
 
@@ -413,7 +413,7 @@ static void test_who_waits_can_answer(void **state)
         AWAIT(&w, c->recall_idle);
         assert_true(peer_of(&w, c)->parked);
         assert_int_equal(say_unmapped(&w, c, 0), 0);
-        assert_int_equal(w.server.store.n_recalls, 0);
+        assert_int_equal(w.server.store.recalls.n, 0);
         assert_true(peer_of(&w, c)->parked);
         end_slow(&w, c);
 }

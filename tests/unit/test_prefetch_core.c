@@ -294,7 +294,7 @@ static void begin_stream(struct tiers *w)
         (void)begin_read(w, 12, 4, pages, told);
         (void)prefetch_work(&w->store, w->now_nsec);
         assert_int_equal(release_pages(w->attach, pages, 4, w->now_nsec, NULL), 0);
-        assert_int_equal(w->store.n_prefetching, 4);
+        assert_int_equal(w->store.fetching.n_prefetching, 4);
         assert_int_equal(account(w, PREFETCH_STREAM)->n_stake, 12 + 4);
         tiers_check(w);
 }
@@ -306,7 +306,7 @@ static void test_invalidated(void **state)
 
         begin_stream(&w);
         drop(&w, 16, 1);
-        assert_int_equal(w.store.n_prefetching, 0);
+        assert_int_equal(w.store.fetching.n_prefetching, 0);
         assert_int_equal(account(&w, PREFETCH_STREAM)->n_given_up, 12 + 4);
         settle(&w);
         assert_int_equal(account(&w, PREFETCH_STREAM)->n_wasted, 0);
@@ -320,7 +320,7 @@ static void test_invalidated(void **state)
         while (ns_sweep(w.ns, 1000))
                 ;
         settle(&w);
-        assert_int_equal(w.store.n_prefetching, 0);
+        assert_int_equal(w.store.fetching.n_prefetching, 0);
         tiers_end(&w);
 }
 
@@ -348,7 +348,7 @@ static void test_failed(void **state)
         uint32_t page = PAGE_NONE;
 
         begin_stream(&w);
-        list_for_each (t, &w.store.transfers, struct transfer, link)
+        list_for_each (t, &w.store.moving.transfers, struct transfer, link)
                 page = t->to;
         assert_int_not_equal(page, PAGE_NONE);
         recall_set(ns_set_of(w.ns, page), RECALL_SOFT);
@@ -368,7 +368,7 @@ static void test_client_leaves(void **state)
         member_free(w.m);
         tiers_check(&w);
         settle(&w);
-        assert_int_equal(w.store.n_prefetching, 0);
+        assert_int_equal(w.store.fetching.n_prefetching, 0);
         w.m = join(w.a);
         tiers_end(&w);
 }
@@ -381,7 +381,7 @@ static void test_namespace_goes(void **state)
         begin_stream(&w);
         member_free(w.m);
         assert_int_equal(store_purge(&w.store, w.a, NULL, true, &n_pages, &n_kept), 0);
-        assert_int_equal(w.store.n_prefetching, 0);
+        assert_int_equal(w.store.fetching.n_prefetching, 0);
         tiers_check(&w);
         store_deinit(&w.store);
 }

@@ -359,7 +359,7 @@ static void step(struct readers *r)
 {
         unsigned text = random_below(N_TEXTS) * TEXT_PAGES, i = random_below(N_HELD), n_hits;
         struct tiers *w = &r->w;
-        struct pollfd moved = {.fd = mover_fd(w->store.mover), .events = POLLIN};
+        struct pollfd moved = {.fd = mover_fd(w->store.moving.mover), .events = POLLIN};
         uint32_t page = r->held[i].page;
 
         w->now_nsec += 1000;
@@ -398,9 +398,9 @@ static void step(struct readers *r)
                                 w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
                 break;
         default:
-                if (w->store.n_transfers > 0) /* else the mover may never have its turn */
+                if (w->store.moving.n_transfers > 0) /* else the mover may never have its turn */
                         (void)poll(&moved, 1, 1);
-                (void)mover_reap(w->store.mover);
+                (void)mover_reap(w->store.moving.mover);
                 (void)transfer_work(&w->store);
         }
         end_copy(r);

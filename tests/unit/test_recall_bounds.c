@@ -28,7 +28,7 @@ static void test_quarantine(void **state)
         assert_int_equal(w.n_late, 1);
         assert_ptr_equal(w.late[0], a);
         assert_int_equal(m->n_quarantined_sets, 1);
-        assert_int_equal(w.f.store.n_quarantined, 1);
+        assert_int_equal(w.f.store.recalls.n_quarantined, 1);
         /* Bound, charged, and nobody gets its pages. */
         assert_int_equal(w.f.a->account.charged_bytes, SET_BYTES);
         assert_int_equal(lease_pages(a, 1, 1, &more, NULL), KVL_STATUS_FULL);
@@ -46,7 +46,7 @@ static void test_quarantine(void **state)
         unmap_set(&w, a, 0);
         assert_int_equal(m->n_quarantined_sets, 0);
         assert_int_equal(n_sets(&w), 0);
-        assert_int_equal(w.f.store.n_quarantined, 0);
+        assert_int_equal(w.f.store.recalls.n_quarantined, 0);
         assert_int_equal(work(&w), RECALL_NOTHING);
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
         member_free(m);

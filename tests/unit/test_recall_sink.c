@@ -19,7 +19,7 @@ static void start(struct tiers *w, unsigned n_host)
         tiers_start(w, &evict_pgi, 2, n_host, 1, CODEC_NONE);
         for (unsigned key = 0; key < N_KEYS; key++)
                 assert_true(tier_cache(w, key, 1));
-        assert_int_equal(w->store.n_transfers, 0);
+        assert_int_equal(w->store.moving.n_transfers, 0);
 }
 
 static void recall(struct tiers *w, enum recall_kind kind, uint64_t bytes)
@@ -33,16 +33,16 @@ static void recall(struct tiers *w, enum recall_kind kind, uint64_t bytes)
 /* One round of recalls, and what is under way then. */
 static void turn(struct tiers *w)
 {
-        struct pollfd fd = {.fd = mover_fd(w->store.mover), .events = POLLIN};
+        struct pollfd fd = {.fd = mover_fd(w->store.moving.mover), .events = POLLIN};
 
         recall_poll(&w->store);
         while (recall_work(&w->store, w->now_nsec, TIMEOUT, 100) == RECALL_MORE)
                 ;
         tiers_check(w);
         (void)transfer_start(&w->store);
-        if (w->store.n_transfers > 0)
+        if (w->store.moving.n_transfers > 0)
                 (void)poll(&fd, 1, 100);
-        (void)mover_reap(w->store.mover);
+        (void)mover_reap(w->store.moving.mover);
         (void)transfer_work(&w->store);
         tiers_check(w);
 }
@@ -169,7 +169,7 @@ static void test_lease_waits(void **state)
         recall_poll(&w.store);
         while (recall_work(&w.store, w.now_nsec, TIMEOUT, 100) == RECALL_MORE)
                 ;
-        assert_true(w.store.n_transfers > 0);
+        assert_true(w.store.moving.n_transfers > 0);
         wait_arrive(b, 1, UINT64_MAX);
         wait_begin(b, 1, LEASE_REASON_POOL_FULL);
         recall_poll(&w.store);
@@ -214,7 +214,7 @@ static void test_mapped(void **state)
         struct tiers w;
 
         start(&w, 4);
-        w.store.on_recall = note_recall;
+        w.store.owner.on_recall = note_recall;
         assert_int_equal(attach_map_set(w.attach, 0, 0, 1, &handle, &w.d), 1);
         assert_true(handle.fd >= 0);
         close(handle.fd);

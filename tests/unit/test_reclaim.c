@@ -541,7 +541,8 @@ static void test_magazine_in_a_cached_set(void **state)
 /* Four extents, and no more. */
 static int admit_four(const struct ns *ns, enum tier_kind kind, struct detail *d, void *data)
 {
-        return ns->tenant->store->n_extents < 4 ? 0 : detail_set(d, -EMFILE, "no descriptors");
+        return ns->tenant->store->memory.n_extents < 4 ? 0
+                                                       : detail_set(d, -EMFILE, "no descriptors");
 }
 
 /* Where descriptors are in the way, not memory, sets of the tenant's other namespaces give way all
@@ -554,13 +555,13 @@ static void test_descriptors_of_own_sets(void **state)
         struct fixture f;
 
         fixture_start(&f, 8, 8, 8);
-        f.store.admit_extents = admit_four;
+        f.store.owner.admit_extents = admit_four;
         m = join(f.a);
         a = open_ns(m, "x");
         b = open_ns(m, "y");
         fill(a, 4);
         assert_int_equal(lease_pages(b, SET_PAGES, 5, pages, &f.d), 0);
-        assert_int_equal(f.store.n_extents, 4);
+        assert_int_equal(f.store.memory.n_extents, 4);
         assert_int_equal(a->ns->device.n_sets, 3);
         map_all(a);
         assert_int_equal(lease_pages(b, SET_PAGES, 6, pages, &f.d), -EMFILE);

@@ -139,7 +139,7 @@ static int run_doubted(struct keep_parent *k, void *data)
         life_begin_on(&l, k, data, LIFE_GPU);
         CHECK(l.o->recovery.n_lost == 1 && l.o->recovery.n_namespaces == 1);
         CHECK(!ns_find(l.t, "n") && ns_find(l.t, "idle"));
-        CHECK(l.store.n_extents == 0 && l.t->account.charged_bytes == 0);
+        CHECK(l.store.memory.n_extents == 0 && l.t->account.charged_bytes == 0);
         for (unsigned id = 1; id <= N_IDS; id++)
                 note(&l, id, ABSENT);
         life_verify(&l);

@@ -434,13 +434,13 @@ static void test_lending(void **state)
         mb->safepoints = true;
         assert_int_equal(fill_mapped(&w, b, &key), 4);
         assert_int_equal(region_missing(of_a->pool), 4 * SET_BYTES);
-        assert_int_equal(w.f.store.n_recalls, 0);
+        assert_int_equal(w.f.store.recalls.n, 0);
         w.now_nsec += 2 * SEC;
         assert_int_equal(work(&w), RECALL_NOTHING);
         /* Two of them are wanted. */
         assert_int_equal(ask(&w, a, 2 * SET_PAGES, pages, &reason), KVL_STATUS_FULL);
         assert_int_equal(reason, LEASE_REASON_POOL_FULL);
-        assert_int_equal(w.f.store.n_recalls, 2);
+        assert_int_equal(w.f.store.recalls.n, 2);
         work_later(&w, 30 * MSEC);
         assert_int_equal(w.n_told, 2);
         assert_true(w.told[0].idle && w.told[1].idle);
@@ -452,7 +452,7 @@ static void test_lending(void **state)
         /* No more of it: what is lent comes back by itself. */
         w.now_nsec += 2 * SEC;
         lend(&w, false);
-        assert_int_equal(w.f.store.n_recalls, 2);
+        assert_int_equal(w.f.store.recalls.n, 2);
         work(&w);
         keep_safe_point(&w);
         assert_int_equal(region_missing(pool_of(&w)), 0);

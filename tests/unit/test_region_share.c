@@ -12,12 +12,12 @@ static unsigned run(struct world *w, struct attach *a, struct attach *b, unsigne
         unsigned n_recalled = 0;
 
         for (unsigned i = 0; i < n; i++) {
-                uint32_t before = w->f.store.n_recalls;
+                uint32_t before = w->f.store.recalls.n;
 
                 w->now_nsec += MSEC;
                 (void)use_one(w, a, (*key)++);
                 (void)use_one(w, b, (*key)++);
-                n_recalled += w->f.store.n_recalls - MIN(before, w->f.store.n_recalls);
+                n_recalled += w->f.store.recalls.n - MIN(before, w->f.store.recalls.n);
                 work(w);
                 keep_safe_point(w);
         }
@@ -179,7 +179,7 @@ static void test_recalls_what_is_missing(void **state)
         cache_sets(a, 0, 7);
         map_all(a);
         assert_int_equal(ask(&w, b, 2 * SET_PAGES, pages, NULL), KVL_STATUS_FULL);
-        assert_int_equal(w.f.store.n_recalls, 1);
+        assert_int_equal(w.f.store.recalls.n, 1);
         work(&w);
         keep_safe_point(&w);
         assert_int_equal(ask(&w, b, 2 * SET_PAGES, pages, NULL), 0);
@@ -208,16 +208,16 @@ static void test_soft_recall_that_takes_long(void **state)
         w.now_nsec += 2 * SEC;
         for (unsigned i = 0; i < 3; i++) {
                 assert_int_equal(ask(&w, b, 1, &page, NULL), KVL_STATUS_FULL);
-                assert_int_equal(w.f.store.n_recalls, 1);
+                assert_int_equal(w.f.store.recalls.n, 1);
                 work_later(&w, 300 * MSEC);
         }
         w.now_nsec += 100 * MSEC;
         assert_int_equal(ask(&w, b, 1, &page, NULL), KVL_STATUS_FULL);
-        assert_int_equal(w.f.store.n_recalls, 2);
+        assert_int_equal(w.f.store.recalls.n, 2);
         /* Never more than it is over by. */
         w.now_nsec += 2 * SEC;
         assert_int_equal(ask(&w, b, 1, &page, NULL), KVL_STATUS_FULL);
-        assert_int_equal(w.f.store.n_recalls, 2);
+        assert_int_equal(w.f.store.recalls.n, 2);
         work(&w);
         assert_int_equal(w.n_told, 0);
         member_free(ma);
@@ -244,12 +244,12 @@ static void test_without_safe_points(void **state)
         for (unsigned i = 0; i < 4 * SET_PAGES; i++)
                 assert_int_equal(use_one(&w, a, key++), 0);
         assert_int_equal(use_one(&w, b, key++), KVL_STATUS_FULL);
-        assert_int_equal(w.f.store.n_recalls, 0);
+        assert_int_equal(w.f.store.recalls.n, 0);
         member_free(unsafe);
         assert_int_equal(use_one(&w, b, key++), KVL_STATUS_FULL);
-        assert_int_equal(w.f.store.n_recalls, 1); /* as many as are missing */
+        assert_int_equal(w.f.store.recalls.n, 1); /* as many as are missing */
         assert_int_equal(use_one(&w, b, key++), KVL_STATUS_FULL);
-        assert_int_equal(w.f.store.n_recalls, 1);
+        assert_int_equal(w.f.store.recalls.n, 1);
         work(&w);
         keep_safe_point(&w);
         assert_int_equal(use_one(&w, b, key++), 0);
@@ -282,7 +282,7 @@ static void test_soft_recall_prefers_what_is_not_held(void **state)
         give_back(&w, a, &pages[0], 1);
         assert_int_equal(use_one(&w, a, key++), 0); /* as much in use as the others */
         assert_int_equal(ask(&w, b, 1, &page, NULL), KVL_STATUS_FULL);
-        assert_int_equal(w.f.store.n_recalls, 1);
+        assert_int_equal(w.f.store.recalls.n, 1);
         assert_int_not_equal(a->ns->sets.at[pages[0] / SET_PAGES]->recall.state, RECALL_NONE);
         work(&w);
         assert_int_equal(w.n_told, 1);

@@ -134,7 +134,7 @@ static void test_no_queue(void **state)
         assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
         fragment(&w, SET_PAGES, ".x.x.x.x");
         assert_int_equal(ask(&w, 2, 2, LEASE_RUN), KVL_STATUS_FULL);
-        assert_true(list_is_empty(&w.f.store.waits));
+        assert_true(list_is_empty(&w.f.store.waits.leases));
         end(&w);
 }
 

@@ -436,18 +436,18 @@ static void test_purge_of_many(void **state)
 /* From now on chores wait until the test has them done. */
 static void (*hold_chores(struct world *w))(void *data)
 {
-        void (*on_work)(void *data) = w->server.store.on_work;
+        void (*on_work)(void *data) = w->server.store.owner.on_work;
 
         for (unsigned i = 0; i < 10; i++)
                 world_turn(w);
-        w->server.store.on_work = NULL;
+        w->server.store.owner.on_work = NULL;
         return on_work;
 }
 
 static void do_chores(struct world *w, void (*on_work)(void *data))
 {
-        w->server.store.on_work = on_work;
-        on_work(w->server.store.callback_data);
+        w->server.store.owner.on_work = on_work;
+        on_work(w->server.store.owner.data);
 }
 
 /* A long text is truncated a slice at a time: it is answered when that is over, and what is behind

@@ -258,7 +258,7 @@ static void step(struct tiers *w)
                 (void)sink_turn(&w->store, w->now_nsec);
                 break;
         case 6:
-                (void)mover_reap(w->store.mover);
+                (void)mover_reap(w->store.moving.mover);
                 (void)transfer_work(&w->store);
                 break;
         default:

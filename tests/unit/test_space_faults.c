@@ -43,11 +43,11 @@ static void turn(struct tiers *w)
         (void)sink_turn(&w->store, w->now_nsec);
         (void)transfer_work(&w->store);
         for (unsigned i = 0; i < 20; i++) {
-                struct pollfd fd = {.fd = mover_fd(w->store.mover), .events = POLLIN};
+                struct pollfd fd = {.fd = mover_fd(w->store.moving.mover), .events = POLLIN};
 
                 (void)disk_reap(w->disk);
                 (void)poll(&fd, 1, 0);
-                (void)mover_reap(w->store.mover);
+                (void)mover_reap(w->store.moving.mover);
                 (void)transfer_work(&w->store);
         }
 }

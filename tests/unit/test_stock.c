@@ -54,8 +54,8 @@ static void start(struct stream *s, unsigned sets)
         s->pool = store_find_pool(&s->f.store, "");
         assert_int_equal(tenant_new(&s->f.store, "a", &attrs, &s->f.a, &s->f.d), 0);
         assert_int_equal(tenant_new(&s->f.store, "b", &attrs, &s->f.b, &s->f.d), 0);
-        s->f.store.on_stock = note_asked;
-        s->f.store.callback_data = s;
+        s->f.store.owner.on_stock = note_asked;
+        s->f.store.owner.data = s;
         s->m = join(s->f.a);
         s->a = open_ns(s->m, "n");
         fake_device_block(&s->f.device, "create");

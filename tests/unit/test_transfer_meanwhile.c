@@ -28,7 +28,7 @@ static uint32_t begin_up(struct tiers *w, unsigned *ret_key, struct told *told)
         *ret_key = any_below(w);
         page = tier_find(w, *ret_key);
         assert_int_equal(tier_fetch(w, page, PAGE_NONE, told), 0);
-        assert_int_equal(w->store.n_transfers, 1);
+        assert_int_equal(w->store.moving.n_transfers, 1);
         return page;
 }
 
@@ -42,7 +42,8 @@ static void test_leased_meanwhile(void **state)
         for (unsigned i = 0; i < N_DEVICE / 16; i++)
                 assert_true(tier_cache(&w, 16 * i, 16));
         (void)sink_turn(&w.store, w.now_nsec);
-        assert_int_equal(w.store.n_transfers, N_DEVICE / 2); /* texts, whole, from the end on */
+        assert_int_equal(
+                w.store.moving.n_transfers, N_DEVICE / 2); /* texts, whole, from the end on */
         for (unsigned key = 0; key < N_DEVICE; key++)
                 assert_true(!transfer_find(w.ns, tier_find(&w, key)) || key % 16 == 15 ||
                             transfer_find(w.ns, tier_find(&w, key + 1)));
@@ -163,7 +164,7 @@ static void test_ns_goes_meanwhile(void **state)
         member_free(w.m);
         assert_int_equal(store_purge(&w.store, w.a, NULL, true, &pages, &kept), 0);
         assert_int_equal(kept, 0);
-        assert_int_equal(w.store.n_transfers, 0);
+        assert_int_equal(w.store.moving.n_transfers, 0);
         store_deinit(&w.store);
 }
 
@@ -252,7 +253,7 @@ static void windows_hold_meanwhile(const struct evict_ops *evict)
         ns_keep_page(w.ns, old); /* the checker misses the session of this */
         for (unsigned i = 0; told.n == 0 && i < 10000; i++) {
                 (void)transfer_work(&w.store);
-                (void)mover_reap(w.store.mover);
+                (void)mover_reap(w.store.moving.mover);
                 poll(NULL, 0, 1);
         }
         assert_int_equal(told.n, 1);
@@ -301,7 +302,7 @@ static void step(struct tiers *w)
                 (void)sink_turn(&w->store, w->now_nsec);
                 break;
         case 6:
-                (void)mover_reap(w->store.mover);
+                (void)mover_reap(w->store.moving.mover);
                 (void)transfer_work(&w->store);
                 break;
         default:

@@ -58,7 +58,7 @@ static void start(struct world *w, unsigned budget, unsigned limit_a)
 {
         *w = (struct world){0};
         fixture_start(&w->f, budget, limit_a, 64);
-        w->f.store.on_room = on_room;
+        w->f.store.owner.on_room = on_room;
         change(w, w->f.a, queue);
         change(w, w->f.b, queue);
         w->ma = join(w->f.a);
@@ -75,7 +75,7 @@ static void end(struct world *w)
         member_free(w->ma);
         member_free(w->mb);
         member_free(w->holder);
-        assert_true(list_is_empty(&w->f.store.waits));
+        assert_true(list_is_empty(&w->f.store.waits.leases));
         fixture_end(&w->f);
 }
 
@@ -318,7 +318,7 @@ static void test_request_says_how_long(void **state)
         hasty.holds_some = true;
         assert_int_equal(ask_for(&w, w.a, hasty), -EBUSY);
         assert_int_equal(w.f.a->counters.refusals, 2);
-        assert_true(list_is_empty(&w.f.store.waits));
+        assert_true(list_is_empty(&w.f.store.waits.leases));
         end(&w);
 }
 

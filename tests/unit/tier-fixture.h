@@ -138,7 +138,7 @@ static inline void tiers_open(struct tiers *w, const struct tiers_want *o)
         }
         if (o->disk)
                 tiers_add_disk(w, pool, o);
-        assert_int_equal(mover_open(NULL, &w->store.mover), 0);
+        assert_int_equal(mover_open(NULL, &w->store.moving.mover), 0);
         assert_int_equal(tenant_new(&w->store, "a", &attrs, &w->a, &w->d), 0);
         w->m = join(w->a);
         tiers_open_ns(w, o, NULL);
@@ -254,7 +254,7 @@ static inline bool tier_cache(struct tiers *w, unsigned first, unsigned n)
 /* Everything that is under way, and what follows from it. */
 static inline void tiers_settle(struct tiers *w)
 {
-        struct pollfd fds[2] = {{.fd = mover_fd(w->store.mover), .events = POLLIN},
+        struct pollfd fds[2] = {{.fd = mover_fd(w->store.moving.mover), .events = POLLIN},
                 {.fd = w->disk ? disk_fd(w->disk) : -1, .events = POLLIN}};
         unsigned n_idle = 0;
         bool more;
@@ -262,13 +262,13 @@ static inline void tiers_settle(struct tiers *w)
         do {
                 (void)sink_turn(&w->store, w->now_nsec);
                 more = transfer_work(&w->store);
-                if (w->store.n_transfers > 0 && poll(fds, 2, 10) == 0)
+                if (w->store.moving.n_transfers > 0 && poll(fds, 2, 10) == 0)
                         assert_true(++n_idle < 1000);
-                (void)mover_reap(w->store.mover);
+                (void)mover_reap(w->store.moving.mover);
                 if (w->disk)
                         (void)disk_reap(w->disk);
                 more |= transfer_work(&w->store);
-        } while (more || w->store.n_transfers > 0);
+        } while (more || w->store.moving.n_transfers > 0);
         tiers_check(w);
 }
 

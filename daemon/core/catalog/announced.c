@@ -68,8 +68,8 @@ static void end_announcement(struct ns *ns, uint32_t page)
         shared_wake(ns, page);
         p->announced = 0; /* after: recovery wakes those of pages that have it */
         FAULT_POINT("announce-after-wake");
-        if (s->on_announce_end)
-                s->on_announce_end(ns, p->key, s->callback_data);
+        if (s->owner.on_announce_end)
+                s->owner.on_announce_end(ns, p->key, s->owner.data);
 }
 
 /* GRANTED as any other; it has no slot any more. */

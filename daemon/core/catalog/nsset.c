@@ -271,8 +271,8 @@ void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
         } else if (e->here & bit) {
                 doom(ns->catalog.set, e, rest, reason.why,
                         reason.cause ? reason.cause : CAUSE_INCOMPLETE, s->now_nsec);
-                if (s->on_work)
-                        s->on_work(s->callback_data);
+                if (s->owner.on_work)
+                        s->owner.on_work(s->owner.data);
         }
 }
 

@@ -28,7 +28,7 @@ static bool is_copied_to(struct ns *ns, uint32_t page)
 {
         struct transfer *found = NULL;
 
-        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
                 if (t->ns == ns && t->kind == TRANSFER_COPY && t->to == page && !t->is_unwanted)
                         found = t;
         if (!found)

@@ -15,8 +15,8 @@ void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint
         const struct store *s = ns_store(ns);
 
         ns->learnt.was_used = ns->learnt.unsaved = true;
-        if (s->on_request)
-                s->on_request(ns, request, what, page, s->callback_data);
+        if (s->owner.on_request)
+                s->owner.on_request(ns, request, what, page, s->owner.data);
 }
 
 void request_end(struct attach *a, uint64_t request, uint64_t now_nsec)

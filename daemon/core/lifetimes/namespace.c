@@ -151,8 +151,8 @@ static void enter_tenant(struct ns *ns)
         list_append(&ns->tenant->namespaces, &ns->link);
         ns->tenant->n_namespaces++;
         leasable_begin(ns);
-        if (s->on_ns)
-                s->on_ns(ns, false, s->callback_data);
+        if (s->owner.on_ns)
+                s->owner.on_ns(ns, false, s->owner.data);
 }
 
 int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns)
@@ -276,8 +276,8 @@ void ns_free(struct ns *ns)
 
         assert(list_is_empty(&ns->clients.attachments) && list_is_empty(&ns->clients.closing));
 
-        if (store->on_ns)
-                store->on_ns(ns, true, store->callback_data);
+        if (store->owner.on_ns)
+                store->owner.on_ns(ns, true, store->owner.data);
         drops_end(ns);
         chore_remove(&ns->catalog.announced.withdrawal, ns->tenant);
         records_end(ns);
@@ -343,7 +343,7 @@ int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
         happened_emptied(ns, n_findable, cause);
         PROBE(kvleased, invalidate, ns->tenant, ns, n_findable, cause);
         *ret_pages = n_findable;
-        if (store->on_stale)
-                store->on_stale(ns, store->callback_data);
+        if (store->owner.on_stale)
+                store->owner.on_stale(ns, store->owner.data);
         return 0;
 }

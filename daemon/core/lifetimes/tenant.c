@@ -277,7 +277,7 @@ void tenant_free(struct tenant *t)
         leave_finish(t);
         list_for_each_safe (ns, &t->namespaces, struct ns, link)
                 ns_free(ns);
-        discards_leave_tenant(&t->store->discards, t);
+        discards_leave_tenant(&t->store->memory.discards, t);
         store_for_each_pool (pool, t->store)
                 dma_leave_tenant(pool, t);
         free_stakes(t);
@@ -359,7 +359,7 @@ const char *tenant_check(const struct tenant *t)
                         return "the limit of an account isn't what its attributes say";
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         bytes += ns_charged_bytes(ns, tier);
-                list_for_each (what, &t->store->discards.going, struct discard, link)
+                list_for_each (what, &t->store->memory.discards.going, struct discard, link)
                         if (what->charge.tenant == &t->accounts[tier])
                                 bytes += what->charge.bytes;
                 if (t->accounts[tier].charged_bytes != bytes)

@@ -45,11 +45,11 @@ uint64_t address_take(struct store *s, const struct ns *ns)
 
         if (!ns->device.pool->props->is_contiguous || bytes > ADDRESS_END - ADDRESS_FIRST)
                 return 0;
-        address = find_from(s, MAX(s->next_address, ADDRESS_FIRST), bytes);
+        address = find_from(s, MAX(s->memory.next_address, ADDRESS_FIRST), bytes);
         if (address == 0)
                 address = find_from(s, ADDRESS_FIRST, bytes);
         if (address)
-                s->next_address = address + bytes;
+                s->memory.next_address = address + bytes;
         return address;
 }
 
@@ -60,6 +60,6 @@ uint64_t address_claim(struct store *s, const struct ns *ns, uint64_t address)
         if (address < ADDRESS_FIRST || address % ADDRESS_STEP != 0 || bytes > ADDRESS_END ||
                 address > ADDRESS_END - bytes || end_of_other(s, address, bytes) != 0)
                 return 0;
-        s->next_address = MAX(s->next_address, address + bytes);
+        s->memory.next_address = MAX(s->memory.next_address, address + bytes);
         return address;
 }

@@ -41,6 +41,6 @@ void sink_note_taken(struct ns *ns)
         if (!tier_may_sink(ns, TIER_DEVICE))
                 return;
         ns->sink.may_be_due = true;
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
+        if (s->owner.on_transfer_work)
+                s->owner.on_transfer_work(s->owner.data);
 }

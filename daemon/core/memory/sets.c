@@ -297,7 +297,7 @@ static void count_extents(const struct extent_set *set, bool more)
         struct store *s = ns_store(set->ns);
         uint64_t n = more ? set->n_extents : -(uint64_t)set->n_extents;
 
-        s->n_extents += n;
+        s->memory.n_extents += n;
         set->tier->stake->n_extents += n;
 }
 
@@ -363,8 +363,8 @@ static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail
 {
         const struct store *s = ns_store(ns);
 
-        return s->admit_extents && ns->geometry.tiers[kind].n_extents > 0
-                       ? s->admit_extents(ns, kind, d, s->callback_data)
+        return s->owner.admit_extents && ns->geometry.tiers[kind].n_extents > 0
+                       ? s->owner.admit_extents(ns, kind, d, s->owner.data)
                        : 0;
 }
 

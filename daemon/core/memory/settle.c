@@ -16,8 +16,8 @@ void recall_forget(struct extent_set *set)
         PROBE(kvleased, recalled, t, set->ns, set->index, set->charge.bytes);
         list_remove(&set->recall.link);
         set->tier->n_withheld -= set->n_free;
-        t->store->n_recalls--;
-        t->store->n_quarantined -= set->recall.quarantined;
+        t->store->recalls.n--;
+        t->store->recalls.n_quarantined -= set->recall.quarantined;
         t->n_recalled--;
         t->recalled_bytes -= set->charge.bytes;
         if (!set->recall.quarantined)
@@ -26,20 +26,20 @@ void recall_forget(struct extent_set *set)
 
 void recall_begin_round(struct store *s)
 {
-        s->recall_visits = s->n_recalls;
-        s->recall_round++;
+        s->recalls.visits_left = s->recalls.n;
+        s->recalls.round++;
 }
 
 void recall_poll(struct store *s)
 {
-        if (s->recall_visits == 0)
+        if (s->recalls.visits_left == 0)
                 recall_begin_round(s);
 }
 
 void recall_wake(struct store *s)
 {
-        if (s->on_recall_work)
-                s->on_recall_work(s->callback_data);
+        if (s->owner.on_recall_work)
+                s->owner.on_recall_work(s->owner.data);
 }
 
 void recall_become_idle(struct extent_set *set)
@@ -72,8 +72,8 @@ void recall_settle(struct extent_set *set)
         recall_become_idle(set);
         /* The next to be visited. */
         list_remove(&set->recall.link);
-        list_insert_before(s->recalls.next, &set->recall.link);
-        s->recall_visits = MIN(s->recall_visits + 1, s->n_recalls);
+        list_insert_before(s->recalls.sets.next, &set->recall.link);
+        s->recalls.visits_left = MIN(s->recalls.visits_left + 1, s->recalls.n);
         recall_wake(s);
 }
 

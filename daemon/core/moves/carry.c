@@ -121,14 +121,14 @@ static struct carry *carry_new(
                 .is_open = true,
                 .n_max = n_max};
         list_init(&c->link);
-        list_append(&c->store->carries, &c->link);
+        list_append(&c->store->moving.carries, &c->link);
         return c;
 }
 
 struct carry *carry_find(
         struct ns *ns, enum tier_kind from, enum tier_kind to, bool is_copy, bool is_urgent)
 {
-        list_for_each (c, &ns_store(ns)->carries, struct carry, link)
+        list_for_each (c, &ns_store(ns)->moving.carries, struct carry, link)
                 if (c->is_open && c->ns == ns && c->from == from && c->to == to &&
                         c->is_copy == is_copy && c->is_urgent == is_urgent && c->n < c->n_max)
                         return c;
@@ -321,7 +321,7 @@ static int move_bytes(struct carry *c)
         m->is_urgent = c->is_urgent;
         m->done = on_moved;
         m->data = c;
-        r = mover_submit(c->store->mover, m);
+        r = mover_submit(c->store->moving.mover, m);
         if (r != 0) {
                 move_free(m);
                 return r > 0 ? NOT_YET : r;
@@ -489,8 +489,8 @@ static void over(struct carry *c)
         struct store *s = c->store;
 
         c->is_over = true;
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
+        if (s->owner.on_transfer_work)
+                s->owner.on_transfer_work(s->owner.data);
 }
 
 /* Callbacks go on from step to step by themselves; what can't begin yet waits for carry_start(). */
@@ -526,7 +526,7 @@ bool carry_start(struct store *s)
 {
         bool more = false;
 
-        list_for_each_safe (c, &s->carries, struct carry, link) {
+        list_for_each_safe (c, &s->moving.carries, struct carry, link) {
                 if (c->is_over || is_busy(c))
                         continue;
                 start_batch(c);
@@ -539,7 +539,7 @@ void carry_hurry(struct carry *c)
 {
         c->is_urgent = true;
         if (c->move)
-                mover_hurry(c->store->mover, c->move);
+                mover_hurry(c->store->moving.mover, c->move);
 }
 
 void carry_leave(struct carry *c, uint32_t i)
@@ -548,7 +548,7 @@ void carry_leave(struct carry *c, uint32_t i)
         if (count_wanted(c) > 0)
                 return;
         if (c->move)
-                mover_cancel(c->store->mover, c->move);
+                mover_cancel(c->store->moving.mover, c->move);
         if (c->io)
                 disk_cancel(c->disk, c->io);
 }
@@ -579,7 +579,7 @@ static void unwrite_gone(struct carry *c)
 
 void carry_unwrite_gone(struct store *s)
 {
-        list_for_each (c, &s->carries, struct carry, link)
+        list_for_each (c, &s->moving.carries, struct carry, link)
                 if (c->ns && c->to == TIER_DISK && !c->is_open)
                         unwrite_gone(c);
 }
@@ -600,7 +600,7 @@ static bool is_over(struct carry *c)
 
 struct carry *carry_next_over(struct store *s)
 {
-        list_for_each (c, &s->carries, struct carry, link)
+        list_for_each (c, &s->moving.carries, struct carry, link)
                 if (is_over(c))
                         return c;
         return NULL;
@@ -617,7 +617,7 @@ void carry_free(struct carry *c)
 /* Callbacks of others run meanwhile: they note what is over, no more. */
 static void stop_move(struct carry *c)
 {
-        struct mover *m = c->store->mover;
+        struct mover *m = c->store->moving.mover;
         struct pollfd fd = {.fd = mover_fd(m), .events = POLLIN};
 
         if (c->move)
@@ -630,7 +630,7 @@ static void stop_move(struct carry *c)
 
 void carry_forget_ns(struct ns *ns)
 {
-        list_for_each_safe (c, &ns_store(ns)->carries, struct carry, link) {
+        list_for_each_safe (c, &ns_store(ns)->moving.carries, struct carry, link) {
                 if (c->ns != ns)
                         continue;
                 c->ns = NULL;
@@ -644,7 +644,7 @@ void carry_forget_ns(struct ns *ns)
 
 void carry_deinit(struct store *s)
 {
-        list_for_each_safe (c, &s->carries, struct carry, link)
+        list_for_each_safe (c, &s->moving.carries, struct carry, link)
                 if (!c->io) /* else the disk hangs, and has its buffers */
                         carry_free(c);
 }

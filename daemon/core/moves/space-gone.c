@@ -15,8 +15,8 @@
 
 void space_wake(struct store *s)
 {
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
+        if (s->owner.on_transfer_work)
+                s->owner.on_transfer_work(s->owner.data);
 }
 
 void space_on_durable(int result, void *data)
@@ -142,13 +142,13 @@ void space_drop_missing(struct ns *ns)
 
 void space_stop_removing(struct ns *ns)
 {
-        ns_store(ns)->n_removing -= ns->space.removes_unknown;
+        ns_store(ns)->moving.n_removing -= ns->space.removes_unknown;
         ns->space.removes_unknown = false;
 }
 
 void space_remove_unknown(struct ns *ns)
 {
-        ns_store(ns)->n_removing += !ns->space.removes_unknown;
+        ns_store(ns)->moving.n_removing += !ns->space.removes_unknown;
         ns->space.removes_unknown = true;
         ns->space.unknown_iter = 0;
         begin_cleaning(ns);
@@ -212,8 +212,8 @@ int space_promise(struct store *s, space_fn done, void *data)
         if (!p)
                 return -ENOMEM;
         *p = (struct promise){.store = s, .n_left = 1, .done = done, .data = data};
-        if (s->n_removing > 0) {
-                list_append(&s->promises, &p->link);
+        if (s->moving.n_removing > 0) {
+                list_append(&s->moving.promises, &p->link);
                 return 0;
         }
         if (ask_disks(p) == 0) {
@@ -228,9 +228,9 @@ int space_promise(struct store *s, space_fn done, void *data)
 
 void space_begin_promises(struct store *s)
 {
-        if (s->n_removing > 0)
+        if (s->moving.n_removing > 0)
                 return;
-        list_for_each_safe (p, &s->promises, struct promise, link) {
+        list_for_each_safe (p, &s->moving.promises, struct promise, link) {
                 list_remove(&p->link);
                 (void)ask_disks(p);
                 end_one(p);
@@ -239,7 +239,7 @@ void space_begin_promises(struct store *s)
 
 void space_cancel_promises(struct store *s)
 {
-        list_for_each_safe (p, &s->promises, struct promise, link) {
+        list_for_each_safe (p, &s->moving.promises, struct promise, link) {
                 list_remove(&p->link);
                 p->result = -ECANCELED;
                 end_one(p);

@@ -24,7 +24,7 @@
 
 struct transfer *transfer_find(const struct ns *ns, uint32_t from)
 {
-        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
                 if (t->ns == ns && t->from == from && t->kind != TRANSFER_COPY)
                         return t;
         return NULL;
@@ -34,7 +34,7 @@ uint32_t transfer_count(const struct ns *ns, enum transfer_kind kind)
 {
         uint32_t n = 0;
 
-        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
                 n += t->ns == ns && t->kind == kind;
         return n;
 }
@@ -48,14 +48,14 @@ uint64_t transfer_count_moving(const struct ns *ns)
 {
         uint64_t n = 0;
 
-        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
                 n += t->ns == ns && holds_moving(t);
         return n;
 }
 
 bool transfer_moves_to(const struct ns *ns, uint32_t page)
 {
-        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
                 if (t->ns == ns && t->to == page && holds_moving(t))
                         return true;
         return false;
@@ -73,10 +73,10 @@ static void unlink_one(struct transfer *t)
         struct store *s = ns_store(t->ns);
 
         list_remove(&t->link);
-        s->n_transfers--;
+        s->moving.n_transfers--;
         if (t->kind == TRANSFER_DOWN) {
-                s->n_sinking--;
-                s->sinking_bytes -= t->bytes;
+                s->moving.n_sinking--;
+                s->moving.sinking_bytes -= t->bytes;
         }
 }
 
@@ -275,7 +275,7 @@ static void finish_all(struct carry *c)
 
         do {
                 t = NULL;
-                list_for_each (each, &s->transfers, struct transfer, link)
+                list_for_each (each, &s->moving.transfers, struct transfer, link)
                         if (each->carry == c) {
                                 t = each;
                                 break;
@@ -302,7 +302,7 @@ int transfer_begin(
         struct store *s = ns_store(ns);
         struct transfer *t;
 
-        if (!s->mover)
+        if (!s->moving.mover)
                 return -EBUSY;
         t = calloc(1, sizeof(*t));
         if (!t)
@@ -324,18 +324,18 @@ int transfer_begin(
         t->place = carry_add(t->carry, from, to);
         t->sets[0]->n_busy++;
         t->sets[1]->n_busy++;
-        s->n_transfers++;
+        s->moving.n_transfers++;
         if (kind == TRANSFER_DOWN) {
-                s->n_sinking++;
-                s->sinking_bytes += t->bytes;
+                s->moving.n_sinking++;
+                s->moving.sinking_bytes += t->bytes;
         }
         list_init(&t->link);
-        list_append(&s->transfers, &t->link);
+        list_append(&s->moving.transfers, &t->link);
         if (kind != TRANSFER_COPY)
                 ns->evict->lock(ns->policy, from);
         PROBE(kvleased, transfer, t, ns->tenant, ns, from, kind, t->bytes);
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
+        if (s->owner.on_transfer_work)
+                s->owner.on_transfer_work(s->owner.data);
         return 0;
 }
 
@@ -359,7 +359,7 @@ bool transfer_call_off(struct ns *ns)
 {
         bool any = false;
 
-        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link) {
+        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link) {
                 if (t->ns != ns || t->kind != TRANSFER_DOWN || t->is_unwanted)
                         continue;
                 if (is_in_policy(t))
@@ -372,7 +372,7 @@ bool transfer_call_off(struct ns *ns)
 
 void transfer_forget_ns(struct ns *ns)
 {
-        list_for_each_safe (t, &ns_store(ns)->transfers, struct transfer, link) {
+        list_for_each_safe (t, &ns_store(ns)->moving.transfers, struct transfer, link) {
                 if (t->ns != ns)
                         continue;
                 unlink_one(t);
@@ -383,9 +383,9 @@ void transfer_forget_ns(struct ns *ns)
 
 void transfer_deinit(struct store *s)
 {
-        mover_close(s->mover);
-        s->mover = NULL;
-        list_for_each_safe (t, &s->transfers, struct transfer, link) {
+        mover_close(s->moving.mover);
+        s->moving.mover = NULL;
+        list_for_each_safe (t, &s->moving.transfers, struct transfer, link) {
                 unlink_one(t);
                 free(t);
         }

@@ -15,8 +15,8 @@ void chore_queue(struct chore *c, struct tenant *t)
         list_append(&t->chores, &c->link);
         if (list_is_empty(&t->chores_link))
                 list_append(&s->chores, &t->chores_link);
-        if (s->on_work)
-                s->on_work(s->callback_data);
+        if (s->owner.on_work)
+                s->owner.on_work(s->owner.data);
 }
 
 void chore_remove(struct chore *c, struct tenant *t)

@@ -460,12 +460,12 @@ static bool is_in_order(const struct stake *s, uint64_t bytes, const struct clai
         const struct store *store = s->tenant->store;
         bool is_deserved;
 
-        if (list_is_empty(&store->waits) || s->pool->tier != TIER_DEVICE)
+        if (list_is_empty(&store->waits.leases) || s->pool->tier != TIER_DEVICE)
                 return true;
         if (claim)
                 return wait_is_next(claim->lease);
         is_deserved = region_deserves(s, bytes);
-        list_for_each (w, &store->waits, struct wait, link) {
+        list_for_each (w, &store->waits.leases, struct wait, link) {
                 const struct attach *a = container_of(w, struct attach, wait);
 
                 if (w->reason == LEASE_REASON_POOL_FULL && a->ns->device.pool == s->pool &&

@@ -22,7 +22,7 @@ void wait_arrive(struct attach *a, uint32_t n, uint64_t deadline_nsec)
 
         a->wait = (struct wait){
                 .n_asked = n,
-                .number = ++s->last_wait_number,
+                .number = ++s->waits.last_number,
                 .arrived_nsec = s->now_nsec,
                 .deadline_nsec = deadline_nsec,
         };
@@ -62,7 +62,7 @@ void wait_begin(struct attach *a, uint32_t n, enum lease_reason reason)
         w->reason = reason;
         if (reason != LEASE_REASON_DEVICE || w->told == LEASE_REASON_NONE)
                 w->told = reason;
-        list_append(&ns_store(a->ns)->waits, &w->link);
+        list_append(&ns_store(a->ns)->waits.leases, &w->link);
         if (reason == LEASE_REASON_DEVICE) {
                 a->ns->waits.n_wanted += n;
                 a->ns->waits.n++;
@@ -93,14 +93,14 @@ uint64_t wait_deadline(const struct store *s)
 {
         uint64_t first = UINT64_MAX;
 
-        list_for_each (w, &s->waits, struct wait, link)
+        list_for_each (w, &s->waits.leases, struct wait, link)
                 first = MIN(first, w->deadline_nsec);
         return first;
 }
 
 bool wait_any_for_room(const struct store *s)
 {
-        list_for_each (w, &s->waits, struct wait, link)
+        list_for_each (w, &s->waits.leases, struct wait, link)
                 if (wait_is_for_room(w))
                         return true;
         return false;
@@ -145,7 +145,7 @@ static uint32_t count_waiting(const struct store *s)
 {
         uint32_t n = 0;
 
-        list_for_each (w, &s->waits, struct wait, link)
+        list_for_each (w, &s->waits.leases, struct wait, link)
                 n++;
         return n;
 }
@@ -155,7 +155,7 @@ uint32_t wait_order(struct store *s, const struct pool *pool, struct attach **re
         uint32_t n_waiting = count_waiting(s), n = 0;
         _cleanup_free_ struct candidate *all = calloc(MAX(n_waiting, 1u), sizeof(*all));
 
-        list_for_each (w, &s->waits, struct wait, link) {
+        list_for_each (w, &s->waits.leases, struct wait, link) {
                 struct attach *a = attach_of(w);
 
                 if (pool && a->ns->device.pool != pool)
@@ -194,10 +194,10 @@ bool wait_is_next(const struct attach *a)
         struct admission_request request;
         bool is_known = false, a_deserves = false;
 
-        if (list_is_empty(&ns_store(a->ns)->waits))
+        if (list_is_empty(&ns_store(a->ns)->waits.leases))
                 return true;
         request = request_of(a);
-        list_for_each (w, &ns_store(a->ns)->waits, struct wait, link) {
+        list_for_each (w, &ns_store(a->ns)->waits.leases, struct wait, link) {
                 const struct attach *b = attach_of(w);
 
                 if (b == a || !is_rival(b, a) || !comes_before(b, &request))
@@ -231,6 +231,6 @@ const struct attach *wait_before(const struct attach *a)
 
 void wait_wake(struct store *s)
 {
-        if (s->on_room && !list_is_empty(&s->waits))
-                s->on_room(s->callback_data);
+        if (s->owner.on_room && !list_is_empty(&s->waits.leases))
+                s->owner.on_room(s->owner.data);
 }

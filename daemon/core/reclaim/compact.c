@@ -208,8 +208,8 @@ static void on_copied(struct job *job, int result, void *data)
         else
                 finish_move(m, result);
         recall_poll(s);
-        if (s->on_recall_work)
-                s->on_recall_work(s->callback_data);
+        if (s->owner.on_recall_work)
+                s->owner.on_recall_work(s->owner.data);
 }
 
 static int submit_move(struct move *m)
@@ -319,7 +319,7 @@ void compact_call_off(struct ns *ns)
 {
         struct store *s = ns_store(ns);
 
-        list_for_each_safe (set, &s->recalls, struct extent_set, recall.link)
+        list_for_each_safe (set, &s->recalls.sets, struct extent_set, recall.link)
                 if (set->ns == ns && is_emptied(set))
                         call_off(set);
         end_left(s, ns);
@@ -497,7 +497,7 @@ static void begin_emptying(struct extent_set *set)
 
 static bool is_compacting(const struct ns *ns)
 {
-        list_for_each (set, &ns_store(ns)->recalls, struct extent_set, recall.link)
+        list_for_each (set, &ns_store(ns)->recalls.sets, struct extent_set, recall.link)
                 if (set->ns == ns && is_emptied(set))
                         return true;
         return false;

@@ -57,8 +57,8 @@ static void begin_recall(struct extent_set *set, const struct recall_request *rq
         set->recall.begun_nsec = s->now_nsec;
         set->recall.timeout_nsec = rq->timeout_nsec;
         records_note_recall(set);
-        list_append(&s->recalls, &set->recall.link);
-        s->n_recalls++;
+        list_append(&s->recalls.sets, &set->recall.link);
+        s->recalls.n++;
         t->n_recalled++;
         t->recalled_bytes += set->charge.bytes;
         set->tier->stake->recalled_bytes += set->charge.bytes;
@@ -70,7 +70,7 @@ static void begin_recall(struct extent_set *set, const struct recall_request *rq
 
 void recall_forget_tenant(struct store *s, const struct tenant *t)
 {
-        list_for_each (set, &s->recalls, struct extent_set, recall.link)
+        list_for_each (set, &s->recalls.sets, struct extent_set, recall.link)
                 if (set->recall.by == t)
                         set->recall.by = NULL;
 }
@@ -287,7 +287,7 @@ static uint64_t going_bytes(const struct tenant *t, enum tier_kind tier)
 {
         uint64_t bytes = 0;
 
-        list_for_each (set, &t->store->recalls, struct extent_set, recall.link)
+        list_for_each (set, &t->store->recalls.sets, struct extent_set, recall.link)
                 if (set->ns->tenant == t && set->pool->tier == tier && !recall_is_pressable(set))
                         bytes += set->charge.bytes;
         return bytes;
@@ -297,7 +297,7 @@ bool recall_is_under_way(const struct tenant *t, enum tier_kind tier)
 {
         if (t->n_recalled == 0)
                 return false;
-        list_for_each (set, &t->store->recalls, struct extent_set, recall.link)
+        list_for_each (set, &t->store->recalls.sets, struct extent_set, recall.link)
                 if (set->ns->tenant == t && set->pool->tier == tier && !recall_is_pressable(set) &&
                         !set->recall.quarantined)
                         return true;

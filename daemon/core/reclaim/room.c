@@ -368,8 +368,8 @@ int room_find(
         /* Clients can't help a device that doesn't work. */
         pressed = r > 0 || (r < 0 && !ns->device.pool->queue) ||
                   store->counters.evictions != evictions;
-        if (pressed && store->on_pressure)
-                store->on_pressure(ns, store->callback_data);
+        if (pressed && store->owner.on_pressure)
+                store->owner.on_pressure(ns, store->owner.data);
         if (r != 0 || ns_n_room(ns) >= n)
                 return r;
         *ret_reason = LEASE_REASON_DEVICE;

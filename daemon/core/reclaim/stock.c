@@ -45,8 +45,8 @@ void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
         ns->reclaim.stock.is_leased = true;
         if (ns_n_coming(ns) < MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free / 2) +
                                       ns->waits.n_wanted &&
-                s->on_stock)
-                s->on_stock(s->callback_data);
+                s->owner.on_stock)
+                s->owner.on_stock(s->owner.data);
 }
 
 bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)
@@ -76,7 +76,7 @@ static uint32_t wanted(const struct ns *ns, uint64_t now_nsec)
 /* Somebody waits for room on the device: it is theirs. */
 static bool is_waited_for(const struct store *s, const struct pool *pool)
 {
-        list_for_each (a, &s->waits, struct attach, wait.link)
+        list_for_each (a, &s->waits.leases, struct attach, wait.link)
                 if (a->ns->device.pool == pool && a->wait.reason != LEASE_REASON_DEVICE)
                         return true;
         return false;

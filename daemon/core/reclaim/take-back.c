@@ -25,7 +25,7 @@ static uint64_t coming_bytes(const struct pool *pool, const struct store *store)
 {
         uint64_t bytes = 0;
 
-        list_for_each (set, &store->recalls, struct extent_set, recall.link) {
+        list_for_each (set, &store->recalls.sets, struct extent_set, recall.link) {
                 const struct set_recall *r = &set->recall;
 
                 if (set->pool == pool && !r->quarantined &&
@@ -88,7 +88,7 @@ static void recall_for(struct stake *s)
 /* Soft recalls that aren't done with in time: from now on with a deadline. */
 static void press_soft_recalls(struct pool *pool, struct store *store)
 {
-        list_for_each (set, &store->recalls, struct extent_set, recall.link)
+        list_for_each (set, &store->recalls.sets, struct extent_set, recall.link)
                 if (set->pool == pool && set->recall.kind != RECALL_FORCED &&
                         set->recall.state == RECALL_ASKED &&
                         store->now_nsec - set->recall.begun_nsec >= PATIENCE_NSEC)

@@ -98,11 +98,11 @@ static void settle_mapped(struct attach *a, struct extent_set *set)
 /* Those that are recalled are looked at now. */
 static void hurry_recalls(struct store *s)
 {
-        if (s->n_recalls == 0)
+        if (s->recalls.n == 0)
                 return;
         recall_poll(s);
-        if (s->on_recall_work)
-                s->on_recall_work(s->callback_data);
+        if (s->owner.on_recall_work)
+                s->owner.on_recall_work(s->owner.data);
 }
 
 void member_resumed(struct member *m)

@@ -82,8 +82,8 @@ void session_leave_front(struct session *s, uint32_t n)
         if (list_is_empty(&s->window.shed_link))
                 list_append(&all->shedding, &s->window.shed_link);
         (void)session_shed(s, store->drop_slice_pages);
-        if (!list_is_empty(&s->window.shed_link) && store->on_work)
-                store->on_work(store->callback_data);
+        if (!list_is_empty(&s->window.shed_link) && store->owner.on_work)
+                store->owner.on_work(store->owner.data);
 }
 
 /* ---- windows that go ---------------------------------------------------------------------------

@@ -251,8 +251,8 @@ void session_end(struct session *s)
         all->n_live--;
         all->n_dead++;
         s->epoch = s->ns->epoch - 1;
-        if (store->on_work)
-                store->on_work(store->callback_data);
+        if (store->owner.on_work)
+                store->owner.on_work(store->owner.data);
 }
 
 uint64_t session_drop(struct session *s)

@@ -46,7 +46,7 @@ uint32_t fetch_count(const struct attach *a)
 {
         uint32_t n = 0;
 
-        list_for_each (f, &ns_store(a->ns)->fetches, struct fetch, link)
+        list_for_each (f, &ns_store(a->ns)->fetching.fetches, struct fetch, link)
                 n += f->attach == a;
         return n;
 }
@@ -225,7 +225,7 @@ int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done,
         r = locate(a->ns, &f->rq);
         if (r >= 0)
                 prefetch_note_fetch(a, f->rq.page, rq->to != PAGE_NONE);
-        list_append(&ns_store(a->ns)->fetches, &f->link);
+        list_append(&ns_store(a->ns)->fetching.fetches, &f->link);
         PROBE(kvleased, fetch, f, a->ns->tenant, a->ns, f->rq.page, f->rq.to, f->rq.goes_down);
         r = start_fetch(f);
         if (r == 0) {
@@ -252,7 +252,7 @@ void fetch_end_all(struct attach *a)
 
         do {
                 any = false;
-                list_for_each (f, &s->fetches, struct fetch, link)
+                list_for_each (f, &s->fetching.fetches, struct fetch, link)
                         if (f->attach == a) {
                                 tell_end(f, -ECANCELED, PAGE_NONE);
                                 any = true;
@@ -266,7 +266,7 @@ void fetch_end_all(struct attach *a)
 static struct fetch *find_waiting(
         struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to)
 {
-        list_for_each (f, &ns_store(ns)->fetches, struct fetch, link)
+        list_for_each (f, &ns_store(ns)->fetching.fetches, struct fetch, link)
                 if (f->is_waiting && f->attach->ns == ns && f->rq.page == from &&
                         f->rq.goes_down == (kind == TRANSFER_PUT) &&
                         f->rq.to == (kind == TRANSFER_COPY ? to : PAGE_NONE))
@@ -298,7 +298,7 @@ void fetch_ended(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t
 
 static struct fetch *find_idle(struct store *s)
 {
-        list_for_each (f, &s->fetches, struct fetch, link)
+        list_for_each (f, &s->fetching.fetches, struct fetch, link)
                 if (!f->is_waiting && !f->is_tried)
                         return f;
         return NULL;
@@ -309,7 +309,7 @@ bool fetch_work(struct store *s)
         bool more = false;
         struct fetch *f;
 
-        list_for_each (each, &s->fetches, struct fetch, link)
+        list_for_each (each, &s->fetching.fetches, struct fetch, link)
                 each->is_tried = false;
         while ((f = find_idle(s))) {
                 int r = start_fetch(f);

@@ -108,8 +108,8 @@ static void move_reader(struct ns *ns, struct reader *r, uint32_t page, bool is_
                 prefetch_steps(depth_of(ns, page) - 1, r->n_asked, UINT32_MAX, steps_of(ns)) == 0)
                 return;
         set_due(ns, r, true);
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
+        if (s->owner.on_transfer_work)
+                s->owner.on_transfer_work(s->owner.data);
 }
 
 /* Only who fetches a page begins to read: what lies on the device isn't brought there. */
@@ -332,15 +332,15 @@ uint64_t prefetch_look(struct store *s, uint64_t now_nsec)
         bool any = false;
 
         store_set_now(s, now_nsec);
-        if (!s->mover || s->draining)
+        if (!s->moving.mover || s->draining)
                 return UINT64_MAX;
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         next_nsec = MIN(next_nsec, look_for_guesses(ns));
                         any |= ns->prefetching && ns->prefetching->n_turns > 0;
                 }
-        if (any && s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
+        if (any && s->owner.on_transfer_work)
+                s->owner.on_transfer_work(s->owner.data);
         return next_nsec;
 }
 

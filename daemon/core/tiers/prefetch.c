@@ -19,7 +19,7 @@
 
 bool prefetch_is_possible(const struct ns *ns)
 {
-        if (!ns_store(ns)->mover)
+        if (!ns_store(ns)->moving.mover)
                 return false;
         for (unsigned i = TIER_DEVICE + 1; i < TIER_COUNT; i++)
                 if (ns->tiers[i].pool)
@@ -76,7 +76,7 @@ static void put_stake(struct ns *ns, uint32_t page, const struct stake_of_page *
         assert(r == 0);
         (void)r;
         ns->prefetching->n_coming[s->kind] += s->is_coming;
-        ns_store(ns)->n_prefetching += s->is_coming;
+        ns_store(ns)->fetching.n_prefetching += s->is_coming;
 }
 
 /* False: the page isn't at stake. */
@@ -90,7 +90,7 @@ static bool take_stake(struct ns *ns, uint32_t page, struct stake_of_page *ret)
                 return false;
         map_remove(&p->pages, page);
         p->n_coming[ret->kind] -= ret->is_coming;
-        ns_store(ns)->n_prefetching -= ret->is_coming;
+        ns_store(ns)->fetching.n_prefetching -= ret->is_coming;
         return true;
 }
 
@@ -256,7 +256,7 @@ static bool may_begin(const struct ns *ns)
 
         for (unsigned i = 0; i < PREFETCH_KINDS; i++)
                 n += p->n_coming[i];
-        return n < PREFETCHES_MAX / 2 && ns_store(ns)->n_prefetching < PREFETCHES_MAX;
+        return n < PREFETCHES_MAX / 2 && ns_store(ns)->fetching.n_prefetching < PREFETCHES_MAX;
 }
 
 /* n: pages that are wanted of the text that ends at `end`, this one included. BRING_DONE: it is
@@ -331,7 +331,7 @@ bool prefetch_work(struct store *s, uint64_t now_nsec)
         bool more = false;
 
         store_set_now(s, now_nsec);
-        if (!s->mover || s->draining)
+        if (!s->moving.mover || s->draining)
                 return false;
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {

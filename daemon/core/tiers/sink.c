@@ -55,7 +55,7 @@ static uint32_t count_leaving(const struct ns *ns, enum tier_kind kind)
 {
         uint32_t n = 0;
 
-        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
                 n += t->ns == ns && t->kind == TRANSFER_DOWN &&
                      tier_of_page(&ns->geometry, t->from) == kind;
         return n;
@@ -258,7 +258,7 @@ static uint32_t find_next(const struct ns *ns, uint32_t page)
 
 static bool may_begin(const struct store *s)
 {
-        return s->n_sinking < SINKING_PAGES || s->sinking_bytes < SINKING_BYTES;
+        return s->moving.n_sinking < SINKING_PAGES || s->moving.sinking_bytes < SINKING_BYTES;
 }
 
 int sink_page(struct ns *ns, uint32_t page)
@@ -432,7 +432,7 @@ bool sink_turn(struct store *s, uint64_t now_nsec)
         bool is_stuck = false;
 
         store_set_now(s, now_nsec);
-        if (!s->mover || s->draining || !count_all_due(s))
+        if (!s->moving.mover || s->draining || !count_all_due(s))
                 return false;
         for (enum tier_kind kind = TIER_DEVICE; kind < TIER_DISK; kind++)
                 is_stuck |= sink_tier(s, kind);

@@ -18,5 +18,5 @@ bool transfer_work(struct store *s)
         more = space_work(s, SPACE_STEP);
         more |= fetch_work(s);
         more |= carry_start(s);
-        return more || !list_is_empty(&s->transfers);
+        return more || !list_is_empty(&s->moving.transfers);
 }

@@ -137,8 +137,8 @@ int warm_begin(struct ns *ns, const struct warm_request *rq, struct detail *d)
         w->figures.is_running = counts[1] > 0;
         warm_free(ns);
         p->warm = w;
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
+        if (s->owner.on_transfer_work)
+                s->owner.on_transfer_work(s->owner.data);
         return 0;
 }
 

@@ -10,14 +10,14 @@ void leasable_begin(struct ns *ns)
 {
         struct store *s = ns_store(ns);
 
-        list_append(&s->leasables, &ns->upkeep.leasable.link);
-        s->n_leasables++;
+        list_append(&s->leasables.namespaces, &ns->upkeep.leasable.link);
+        s->leasables.n++;
 }
 
 void leasable_end(struct ns *ns)
 {
         list_remove(&ns->upkeep.leasable.link);
-        ns_store(ns)->n_leasables--;
+        ns_store(ns)->leasables.n--;
 }
 
 /* SEALED pages of a run within a set that somebody holds. */
@@ -77,13 +77,14 @@ uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget
 {
         uint32_t n = 0;
 
-        while (n<n_namespaces && * budget> 0 && !list_is_empty(&s->leasables)) {
-                struct ns *ns = list_first(&s->leasables, struct ns, upkeep.leasable.link);
+        while (n<n_namespaces && * budget> 0 && !list_is_empty(&s->leasables.namespaces)) {
+                struct ns *ns =
+                        list_first(&s->leasables.namespaces, struct ns, upkeep.leasable.link);
 
                 if (!leasable_look(ns, budget))
                         break;
                 list_remove(&ns->upkeep.leasable.link);
-                list_append(&s->leasables, &ns->upkeep.leasable.link);
+                list_append(&s->leasables.namespaces, &ns->upkeep.leasable.link);
                 n++;
         }
         return n;

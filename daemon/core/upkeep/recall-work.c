@@ -62,9 +62,9 @@ static bool may_sink(const struct work *w, const struct extent_set *set)
         const struct set_recall *r = &set->recall;
 
         return r->state == RECALL_ASKED && r->kind != RECALL_COMPACT && !r->is_sunk &&
-               set_kind(set) == TIER_DEVICE && sink_is_possible(set->ns) && w->store->mover &&
-               w->now_nsec < r->begun_nsec + RECALL_SINK_NSEC && region_missing(set->pool) == 0 &&
-               !wait_any_for_room(w->store);
+               set_kind(set) == TIER_DEVICE && sink_is_possible(set->ns) &&
+               w->store->moving.mover && w->now_nsec < r->begun_nsec + RECALL_SINK_NSEC &&
+               region_missing(set->pool) == 0 && !wait_any_for_room(w->store);
 }
 
 /* The beginnings of texts first: should the rest have to go, what they are is left. True while some
@@ -121,9 +121,9 @@ static bool purge_what_is_cached(struct work *w, struct extent_set *set)
 /* Its pins in segments: once a round for all sets of the namespace. */
 static void look_at_pins(struct work *w, struct ns *ns)
 {
-        if (ns->upkeep.look_round == w->store->recall_round)
+        if (ns->upkeep.look_round == w->store->recalls.round)
                 return;
-        ns->upkeep.look_round = w->store->recall_round;
+        ns->upkeep.look_round = w->store->recalls.round;
         spend_budget(w, MIN(ns->catalog.watched.n, (uint64_t)NS_LOOK_PAGES));
         ns_look_again(ns, NS_LOOK_PAGES);
 }
@@ -135,8 +135,9 @@ static bool tell_one_client(struct work *w, struct attach *a, const struct exten
                 deadline == RECALL_PASSED || deadline < w->now_nsec ? 0 : deadline - w->now_nsec;
 
         spend_budget(w, RECALL_TELL_COST);
-        if (w->store->on_recall && !w->store->on_recall(a, set, set->recall.state == RECALL_IDLE,
-                                           left, w->store->callback_data))
+        if (w->store->owner.on_recall &&
+                !w->store->owner.on_recall(
+                        a, set, set->recall.state == RECALL_IDLE, left, w->store->owner.data))
                 return false;
         PROBE(kvleased, revoke, set->ns->tenant, set->ns, a->member->id, set->index,
                 set->recall.state, left);
@@ -173,7 +174,7 @@ static void quarantine_set(struct work *w, struct extent_set *set)
         bool is_idle = set->recall.state == RECALL_IDLE;
 
         set->recall.deadline_nsec = RECALL_PASSED;
-        w->store->n_quarantined += !set->recall.quarantined;
+        w->store->recalls.n_quarantined += !set->recall.quarantined;
         if (!set->recall.quarantined)
                 set->tier->stake->recalled_bytes -= set->charge.bytes;
         set->recall.quarantined = true;
@@ -188,8 +189,8 @@ static void quarantine_set(struct work *w, struct extent_set *set)
                         a->member->n_quarantined_sets++;
                 }
                 PROBE(kvleased, late, set->ns->tenant, set->ns, a->member->id, set->index);
-                if (w->store->on_late)
-                        w->store->on_late(a, set, w->store->callback_data);
+                if (w->store->owner.on_late)
+                        w->store->owner.on_late(a, set, w->store->owner.data);
         }
 }
 
@@ -239,7 +240,7 @@ static bool visit_set(struct work *w, struct extent_set *set)
 /* Does all that is left wait for UNMAPPED alone? That is seen when it comes. */
 static bool waits_for_clients(const struct store *s)
 {
-        list_for_each (set, &s->recalls, struct extent_set, recall.link)
+        list_for_each (set, &s->recalls.sets, struct extent_set, recall.link)
                 if (set->recall.state != RECALL_IDLE || !set->recall.told ||
                         set->recall.deadline_nsec != RECALL_PASSED)
                         return false;
@@ -253,31 +254,31 @@ enum recall_next recall_work(
         struct extent_set *set;
 
         store_set_now(s, now_nsec);
-        s->recall_visits = MIN(s->recall_visits, s->n_recalls);
-        while (s->recall_visits > 0 && w.budget > 0) {
-                set = list_first(&s->recalls, struct extent_set, recall.link);
+        s->recalls.visits_left = MIN(s->recalls.visits_left, s->recalls.n);
+        while (s->recalls.visits_left > 0 && w.budget > 0) {
+                set = list_first(&s->recalls.sets, struct extent_set, recall.link);
                 set->recall.in_visit = true;
                 if (visit_set(&w, set)) {
                         /* Not where it was called off. */
                         if (set->recall.state != RECALL_NONE) {
                                 list_remove(&set->recall.link);
-                                list_append(&s->recalls, &set->recall.link);
+                                list_append(&s->recalls.sets, &set->recall.link);
                         }
-                        s->recall_visits--;
+                        s->recalls.visits_left--;
                 }
                 set->recall.in_visit = false;
                 if (set->recall.state != RECALL_NONE && set_is_unheld(set))
                         recall_settle(set);
-                s->recall_visits = MIN(s->recall_visits, s->n_recalls);
+                s->recalls.visits_left = MIN(s->recalls.visits_left, s->recalls.n);
         }
-        if (s->recall_visits == 0)
+        if (s->recalls.visits_left == 0)
                 store_for_each_pool (pool, s)
                         region_work(pool);
-        if (s->n_recalls == 0)
+        if (s->recalls.n == 0)
                 return RECALL_NOTHING;
-        if (s->recall_visits > 0)
+        if (s->recalls.visits_left > 0)
                 return RECALL_MORE;
-        if (s->n_quarantined < s->n_recalls)
+        if (s->recalls.n_quarantined < s->recalls.n)
                 return RECALL_SOON;
         return waits_for_clients(s) ? RECALL_WAITS : RECALL_LATER;
 }

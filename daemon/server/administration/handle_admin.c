@@ -98,7 +98,7 @@ static void count_sets(const struct server *s, Kvlease__V1__AdminStatusReply *re
  * than they asked for. */
 static void count_leases(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
 {
-        list_for_each (a, &s->store.waits, struct attach, wait.link)
+        list_for_each (a, &s->store.waits.leases, struct attach, wait.link)
                 reply->n_waiting++;
         list_for_each (t, &s->store.tenants, struct tenant, link) {
                 reply->leases_waited += t->counters.waits;

@@ -119,7 +119,7 @@ static uint32_t count_waiting(const struct tenant *t)
 {
         uint32_t n = 0;
 
-        list_for_each (a, &t->store->waits, struct attach, wait.link)
+        list_for_each (a, &t->store->waits.leases, struct attach, wait.link)
                 n += a->ns->tenant == t;
         return n;
 }

@@ -190,7 +190,7 @@ int keeping_admit(const struct server *s, uint32_t n, struct detail *d)
 {
         struct keeper *k = s->keeping.keeper;
 
-        return k ? keeper_admit(k, s->store.n_extents, n, d) : 0;
+        return k ? keeper_admit(k, s->store.memory.n_extents, n, d) : 0;
 }
 
 uint32_t keeping_count(const struct server *s)

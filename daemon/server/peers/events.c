@@ -124,8 +124,8 @@ static void on_work(void *data)
 
 void events_attach(struct server *s)
 {
-        s->store.on_work = on_work;
-        s->store.on_pressure = on_pressure;
-        s->store.on_stale = on_stale;
-        s->store.callback_data = s;
+        s->store.owner.on_work = on_work;
+        s->store.owner.on_pressure = on_pressure;
+        s->store.owner.on_stale = on_stale;
+        s->store.owner.data = s;
 }

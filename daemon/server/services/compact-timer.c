@@ -59,5 +59,5 @@ static void on_stock(void *data)
 void compact_timer_init(struct server *s)
 {
         uv_timer_init(&s->loop.uv, &s->services.compact_timer);
-        s->store.on_stock = on_stock;
+        s->store.owner.on_stock = on_stock;
 }

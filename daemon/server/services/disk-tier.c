@@ -126,8 +126,8 @@ static void wake_transfers(struct disk_tier *t)
 {
         struct store *s = &t->server->store;
 
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
+        if (s->owner.on_transfer_work)
+                s->owner.on_transfer_work(s->owner.data);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)

@@ -20,7 +20,7 @@ static void on_tick(uv_timer_t *timer)
         uint32_t most = MIN(s->services.n_leasables_due, (uint32_t)NAMESPACES_PER_TICK);
 
         s->services.n_leasables_due -= leasables_look(&s->store, most, &budget);
-        if (s->services.n_leasables_due > 0 && s->store.n_leasables > 0)
+        if (s->services.n_leasables_due > 0 && s->store.leasables.n > 0)
                 uv_timer_start(&s->services.leasables_timer, on_tick, TICK_MSEC, 0);
 }
 
@@ -29,7 +29,7 @@ void leasables_expect(struct server *s)
         uv_handle_t *timer = (uv_handle_t *)&s->services.leasables_timer;
 
         /* The round that is under way may have passed what changed. */
-        s->services.n_leasables_due = s->store.n_leasables + 1;
+        s->services.n_leasables_due = s->store.leasables.n + 1;
         if (!uv_is_active(timer) && !uv_is_closing(timer))
                 uv_timer_start(&s->services.leasables_timer, on_tick, TICK_MSEC, 0);
 }

@@ -63,7 +63,7 @@ void movement_turn(struct server *s)
         uv_handle_t *timer = (uv_handle_t *)&s->services.movement.timer;
         bool more;
 
-        if (!s->services.movement.is_due || !s->store.mover)
+        if (!s->services.movement.is_due || !s->store.moving.mover)
                 return;
         s->services.movement.is_due = false;
         more = transfer_work(&s->store);
@@ -79,7 +79,7 @@ static void on_moved(uv_poll_t *poll, int status, int events)
 {
         struct server *s = container_of(poll, struct server, services.movement.poll);
 
-        (void)mover_reap(s->store.mover);
+        (void)mover_reap(s->store.moving.mover);
         on_work_wanted(s);
 }
 
@@ -112,9 +112,10 @@ int movement_start(struct server *s)
 
         if (!is_wanted(s))
                 return 0;
-        r = mover_open(&mover, &s->store.mover);
+        r = mover_open(&mover, &s->store.moving.mover);
         if (r == 0) {
-                r = uv_poll_init(&s->loop.uv, &s->services.movement.poll, mover_fd(s->store.mover));
+                r = uv_poll_init(
+                        &s->loop.uv, &s->services.movement.poll, mover_fd(s->store.moving.mover));
                 s->services.movement.is_watched = r == 0;
         }
         if (r < 0) {
@@ -125,14 +126,14 @@ int movement_start(struct server *s)
         if (r < 0)
                 return r;
         uv_poll_start(&s->services.movement.poll, UV_READABLE, on_moved);
-        s->store.on_transfer_work = on_work_wanted;
+        s->store.owner.on_transfer_work = on_work_wanted;
         on_work_wanted(s);
         return 0;
 }
 
 void movement_stop(struct server *s)
 {
-        s->store.on_transfer_work = NULL;
+        s->store.owner.on_transfer_work = NULL;
         disk_tiers_stop(s);
         if (s->services.movement.is_watched)
                 uv_close((uv_handle_t *)&s->services.movement.poll, NULL);

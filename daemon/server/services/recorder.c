@@ -332,7 +332,7 @@ int recorder_start(struct server *s, uint64_t max_bytes, uint32_t max_files, str
         r->start_nsec = server_now(s);
         r->n_written = r->n_bytes = r->n_lost = 0;
         r->on = true;
-        s->store.on_request = on_request;
+        s->store.owner.on_request = on_request;
         return 0;
 }
 
@@ -343,7 +343,7 @@ void recorder_stop(struct server *s)
         if (!r->on)
                 return;
         r->on = false;
-        s->store.on_request = NULL;
+        s->store.owner.on_request = NULL;
         list_for_each_safe (q, &r->running, struct running, link)
                 end_request(s, q);
         map_deinit(&r->requests);

@@ -407,7 +407,7 @@ void descriptors_attach(struct server *s)
         uint64_t kept = descriptors_kept_needed(s);
 
         grow_table(s, MIN(needed, limit));
-        s->store.admit_extents = admit_extents;
+        s->store.owner.admit_extents = admit_extents;
         (void)admin_fds_hold(s);
         if (needed > limit)
                 log_warning("all memory as extents and max_clients = %u connections need %llu open "

@@ -62,7 +62,7 @@ static void look_at_tenant(struct server *s, struct tenancy *t, uint64_t now_nse
 static void look_at_owners(struct server *s)
 {
         uint64_t now_nsec = clock_now_nsec();
-        bool is_going = discards_look(&s->store.discards, now_nsec);
+        bool is_going = discards_look(&s->store.memory.discards, now_nsec);
         struct reaper_owner o;
         size_t iter = 0;
 
@@ -134,7 +134,7 @@ int reaping_start(struct server *s)
                 return result;
         }
         uv_poll_start(&r->poll, UV_READABLE, on_readable);
-        discards_set_ops(&s->store.discards, &ops, s);
+        discards_set_ops(&s->store.memory.discards, &ops, s);
         return 0;
 }
 

@@ -204,7 +204,7 @@ void key_waits_init(struct server *s)
 {
         map_init(&s->key_waits.groups);
         list_init(&s->key_waits.due);
-        s->store.on_announce_end = on_announce_end;
+        s->store.owner.on_announce_end = on_announce_end;
 }
 
 void key_waits_deinit(struct server *s)

@@ -346,7 +346,7 @@ static void arm_timer(struct server *s)
                 return;
         if (wait_any_for_room(&s->store))
                 next = MIN(next, next_round_nsec(s, PARKED_POLL_MSEC));
-        if (s->leases.room_came && !list_is_empty(&s->store.waits))
+        if (s->leases.room_came && !list_is_empty(&s->store.waits.leases))
                 next = MIN(next, next_round_nsec(s, PARKED_PAUSE_MSEC));
         if (next == UINT64_MAX) {
                 uv_timer_stop(&s->leases.timer);
@@ -396,5 +396,5 @@ void parked_init(struct server *s)
         list_init(&s->leases.parked);
         list_init(&s->leases.due);
         uv_timer_init(&s->loop.uv, &s->leases.timer);
-        s->store.on_room = on_room;
+        s->store.owner.on_room = on_room;
 }

@@ -118,7 +118,7 @@ static void poll_in(struct server *s, unsigned msec)
 
 bool recalls_turn(struct server *s)
 {
-        if (s->store.recall_visits == 0)
+        if (s->store.recalls.visits_left == 0)
                 return false;
         switch (recall_work(
                 &s->store, server_now(s), s->config.daemon.revoke_timeout_nsec, BUDGET_PER_TURN)) {
@@ -145,7 +145,7 @@ static void on_work(void *data)
 void recalls_init(struct server *s)
 {
         uv_timer_init(&s->loop.uv, &s->recall_timer);
-        s->store.on_recall = tell_recall;
-        s->store.on_late = on_late;
-        s->store.on_recall_work = on_work;
+        s->store.owner.on_recall = tell_recall;
+        s->store.owner.on_late = on_late;
+        s->store.owner.on_recall_work = on_work;
 }

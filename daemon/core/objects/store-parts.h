@@ -1,0 +1,131 @@
+/*
+ * What the store has embedded. What each part is, and the functions that change it, are in the room
+ * that is named with it.
+ */
+#ifndef KVL_CORE_STORE_PARTS_H
+#define KVL_CORE_STORE_PARTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "daemon/core/ground/page.h"
+#include "daemon/core/objects/discard.h"
+#include "policy/tier.h"
+
+struct attach;
+struct detail;
+struct extent_set;
+struct mover;
+struct ns;
+
+struct store_counters {
+        uint64_t lookups;     /* requests */
+        uint64_t lookup_keys; /* pages asked for */
+        uint64_t lookup_hits; /* pages found */
+        uint64_t publishes;   /* pages */
+        uint64_t duplicates;  /* pages */
+        uint64_t evictions;   /* pages */
+        uint64_t leases_refused;
+        uint64_t unindexed;       /* pages published that the index had no slot for */
+        uint64_t compacted_pages; /* moved */
+        uint64_t compacted_sets;  /* given back after that */
+        uint64_t sessions_expired;
+        uint64_t announced;                     /* keys */
+        uint64_t announces_pending;             /* keys that somebody else was computing */
+        uint64_t pages_expired;                 /* expire.h */
+        uint64_t demoted_pages, promoted_pages; /* transfer.h */
+        uint64_t pages_damaged;                 /* below the device, of another sum than they had */
+};
+
+/* What a request (requests/lease.h) does in a namespace. */
+enum request_event { REQUEST_FOUND, REQUEST_PUBLISHED, REQUEST_ENDED };
+
+/*
+ * Who has the store: the server, or a test. It says here what it wants to be told, and to be asked.
+ * Each of the functions may be NULL; all are called with `data`.
+ */
+struct store_owner {
+        void *data;
+        /* Leases that wait may be tried again: something came free. */
+        void (*on_room)(void *data);
+        /* A lease was refused, or had to evict: the server sends PRESSURE. */
+        void (*on_pressure)(struct ns *ns, void *data);
+        /* A namespace was invalidated as a whole: the server sends NS_STALE. */
+        void (*on_stale)(struct ns *ns, void *data);
+        /* A key isn't announced any more: it is cached, or nobody computes it. Changes no
+         * state of the store. */
+        void (*on_announce_end)(struct ns *ns, const uint8_t key[KEY_BYTES], void *data);
+        /* Tells a client of a set that is recalled (RecallEvent). False: the client can't take it
+         * now, and is told again later. */
+        bool (*on_recall)(struct attach *a, const struct extent_set *set, bool idle,
+                uint64_t timeout_nsec, void *data);
+        /* This client holds pages of a recalled set past the deadline, or has the set mapped though
+         * it is idle. Changes no state of the store. */
+        void (*on_late)(struct attach *a, const struct extent_set *set, void *data);
+        /* store_work() is to be called soon. */
+        void (*on_work)(void *data);
+        /* recall_work() is to be called soon. */
+        void (*on_recall_work)(void *data);
+        /* transfer_work() and sink_turn() are to be called soon. */
+        void (*on_transfer_work)(void *data);
+        /* stock_work() is to be called soon. */
+        void (*on_stock)(void *data);
+        /* A namespace was made, empty; or (`goes`) is about to go, with what it has learnt. */
+        void (*on_ns)(struct ns *ns, bool goes, void *data);
+        /* What a request does: a page of it was found (the deepest one of a lookup), or published;
+         * or it ended (page PAGE_NONE). `request`: its number, as policies know it; 0: none. */
+        void (*on_request)(struct ns *ns, uint64_t request, enum request_event what, uint32_t page,
+                void *data);
+        /* Asked before a set of the namespace is made. 0, or a negative errno with the sentence. */
+        int (*admit_extents)(
+                const struct ns *ns, enum tier_kind kind, struct detail *d, void *data);
+};
+
+/* Extent sets that are taken back from clients: reclaim/recall.h, upkeep/recall-work.h. */
+struct store_recalls {
+        struct list_link sets; /* struct extent_set.recall.link */
+        uint32_t n;            /* sets that are recalled */
+        uint32_t n_quarantined;
+        uint32_t visits_left; /* sets to be looked at in the round of recall_work() under way */
+        uint64_t round;       /* the number of that */
+};
+
+/* Pages on their way to another tier: the room moves. */
+struct store_moving {
+        struct list_link transfers; /* struct transfer.link */
+        uint32_t n_transfers;
+        uint32_t n_sinking;        /* transfers on their way down */
+        uint64_t sinking_bytes;    /* of these */
+        struct list_link carries;  /* struct carry.link */
+        struct list_link promises; /* struct promise.link: space-gone.c */
+        uint32_t n_removing;       /* namespaces with ns_space.removes_unknown */
+        struct mover *mover;       /* owned; NULL: nothing goes below a device */
+};
+
+/* Pages that are brought up to a device: the room tiers. */
+struct store_fetching {
+        struct list_link fetches; /* struct fetch.link: somebody asked for these */
+        uint32_t n_prefetching;   /* pages that may be asked for soon: prefetch.h */
+};
+
+/* Leases that wait for room: quota/wait.h. */
+struct store_waits {
+        struct list_link leases; /* struct attach.wait.link */
+        uint64_t last_number;    /* of a lease that waits */
+};
+
+/* Namespaces whose leasable pages are counted: upkeep/leasable.h. */
+struct store_leasables {
+        struct list_link namespaces; /* struct leasable.link; whose turn it is first */
+        uint32_t n;
+};
+
+/* The room memory. */
+struct store_memory {
+        uint64_t next_address; /* where the next namespace's range is looked for: address.h */
+        uint64_t n_extents;    /* of all sets */
+        struct discards discards;
+};
+
+#endif
