@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
-Breaks each rule of check-edges.py, check-calls.py, check-sizes.py and check-names.py on purpose, in a small tree that is
-compiled for it, and expects to be told.
+Breaks each rule of check-edges.py, check-calls.py, check-sizes.py, check-names.py and check-fields.py on purpose, in a
+small tree that is compiled for it, and expects to be told.
 
   test-rooms.py CC [ARG]...
 """
@@ -14,12 +14,14 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 import rooms
 
 CC: list[str] = ["cc"]
 TREE = "daemon/core"
 LOW, HIGH = rooms.ROOMS[TREE][0], rooms.ROOMS[TREE][-1]
+OBJECTS, BELOW, ABOVE = "objects", "quota", "reclaim"
 
 
 def load(name: str) -> types.ModuleType:
@@ -32,7 +34,8 @@ def load(name: str) -> types.ModuleType:
     return module
 
 
-edges, calls, sizes, names = load("check-edges"), load("check-calls"), load("check-sizes"), load("check-names")
+edges, calls, sizes = load("check-edges"), load("check-calls"), load("check-sizes")
+names, fields = load("check-names"), load("check-fields")
 
 
 class Broken(unittest.TestCase):
@@ -70,6 +73,14 @@ class Broken(unittest.TestCase):
             objects.append(self.top / name)
         subprocess.run(["ar", "rc", library, *objects], check=True)
         bad: list[str] = calls.check(self.top, [(TREE, library)])
+        return bad
+
+    def fields(self, owner: str) -> list[str]:
+        """What check-fields.py says of the tree's sources, where `owner` is the room of struct part."""
+        commands = [(source.relative_to(self.top).as_posix(), [*CC, "-I", str(self.top), str(source)], str(self.top))
+                    for source in sorted((self.top / TREE).rglob("*.c"))]
+        with unittest.mock.patch.object(rooms, "OWNERS", {TREE: {"part": owner}}):
+            bad: list[str] = fields.check(self.top, commands)
         return bad
 
     def test_whole(self) -> None:
@@ -141,6 +152,33 @@ class Broken(unittest.TestCase):
         self.assertEqual(names.check(self.top), [])
         self.write(f"{HIGH}/two.c", "static __attribute__((format(printf, 1, 2))) int *begin(void);\n")
         self.assertEqual(names.check(self.top), [f"begin() is static in {TREE}/{LOW}/one.c, {TREE}/{HIGH}/two.c"])
+
+    def write_part(self) -> None:
+        """A struct with a part, in a room that all others may include, and what looks at it in a room below and one above."""
+        self.write(f"{OBJECTS}/part.h", "struct part {\n        int a; /* b; c */\n        int n, *p;\n        void (*fn)(int a, int b);\n};\n"
+                   "struct whole {\n        struct part part;\n};\n")
+        self.write(f"{OBJECTS}/part.c", "int part_c;\n")
+        for room in (BELOW, ABOVE):
+            self.write(f"{room}/look.c", f'#include "{TREE}/{OBJECTS}/part.h"\n'
+                       "int look(const struct whole *w);\nint look(const struct whole *w)\n{\n        return w->part.n;\n}\n")
+
+    def test_field_of_a_room_above(self) -> None:
+        self.write_part()
+        self.assertEqual(self.fields(BELOW), [])
+        self.assertEqual(self.fields(ABOVE), [f"{TREE}/{BELOW}/look.c uses n of part of {ABOVE}"])
+
+    def test_field_of_a_room_below_is_written(self) -> None:
+        self.write_part()
+        for field in ("a = 1", "n++", "p = 0", "fn = 0"):
+            self.write(f"{ABOVE}/write.c", f'#include "{TREE}/{OBJECTS}/part.h"\n'
+                       f"void wrong(struct whole *w);\nvoid wrong(struct whole *w)\n{{\n        w->part.{field};\n}}\n")
+            self.assertEqual(self.fields(ABOVE), [f"{TREE}/{BELOW}/look.c uses n of part of {ABOVE}"])
+            self.assertEqual(self.fields(BELOW), [f"{TREE}/{ABOVE}/write.c writes {field.split()[0].rstrip('+')}"])
+
+    def test_owner_that_is_none(self) -> None:
+        self.assertEqual(self.fields(ABOVE), [f"{TREE} has no struct part"])
+        self.write_part()
+        self.assertEqual(self.fields("attic"), [f"{TREE} has no room attic"])
 
 
 if __name__ == "__main__":
