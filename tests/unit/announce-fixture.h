@@ -20,7 +20,7 @@ struct world {
         uint8_t last_key[KEY_BYTES];
 };
 
-/* For store.on_announce_end. */
+/* For store.owner.on_announce_end. */
 static inline void note_end(struct ns *ns, const uint8_t key[KEY_BYTES], void *data)
 {
         struct world *w = container_of((struct fixture *)data, struct world, f);

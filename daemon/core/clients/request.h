@@ -14,7 +14,8 @@
  * from 1. 0, which is no request, stays 0. */
 uint64_t request_id(const struct attach *a, uint64_t request);
 
-/* Tells who listens (store.on_request) what the request, by request_id(), did with the page. */
+/* Tells who listens (store.owner.on_request) what the request, by request_id(), did with the page.
+ */
 void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint32_t page);
 
 /* The client's request is over. 0 is no request. */

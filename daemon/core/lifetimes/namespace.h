@@ -39,7 +39,7 @@ int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, st
 /*
  * Everything cached becomes unfindable at once, at a cost that doesn't depend on how much there is;
  * ns_sweep() frees it later. cause: as keys are told of it that went. *ret_pages: pages that were
- * findable. Tells store.on_stale. 0 or -ENOMEM (unchanged).
+ * findable. Tells store.owner.on_stale. 0 or -ENOMEM (unchanged).
  */
 int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages);
 

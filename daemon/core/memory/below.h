@@ -19,7 +19,7 @@ bool tier_may_sink(const struct ns *ns, enum tier_kind kind);
 bool sink_is_possible(const struct ns *ns);
 
 /* A page of the device was taken: there may be too few FREE ones now, so that others have to go
- * down. Says so (store.on_transfer_work). */
+ * down. Says so (store.owner.on_transfer_work). */
 void sink_note_taken(struct ns *ns);
 
 #endif

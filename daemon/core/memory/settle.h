@@ -31,7 +31,7 @@ void recall_become_idle(struct extent_set *set);
 /* All recalled sets are to be visited once more, whatever round is under way. */
 void recall_begin_round(struct store *s);
 
-/* Says that recall_work() is to be called soon (store.on_recall_work). */
+/* Says that recall_work() is to be called soon (store.owner.on_recall_work). */
 void recall_wake(struct store *s);
 
 #endif

@@ -47,7 +47,7 @@ struct carry_page {
 #define CARRY_STEPS_MAX 5
 
 struct carry {
-        struct list_link link; /* store.carries */
+        struct list_link link; /* store.moving.carries */
         struct store *store;   /* borrowed */
         struct ns *ns;         /* borrowed; NULL: it has gone */
         enum tier_kind from, to;

@@ -17,7 +17,7 @@ enum transfer_kind { TRANSFER_DOWN, TRANSFER_UP, TRANSFER_COPY, TRANSFER_PUT };
 
 /* One page on its way. */
 struct transfer {
-        struct list_link link; /* store.transfers */
+        struct list_link link; /* store.moving.transfers */
         struct ns *ns;         /* borrowed */
         enum transfer_kind kind;
         uint32_t from, to;

@@ -13,7 +13,7 @@ struct store;
 struct tenant;
 
 /* The chore, which isn't queued, has its turn after the tenant's other chores. Says
- * store.on_work(). */
+ * store.owner.on_work(). */
 void chore_queue(struct chore *c, struct tenant *t);
 
 /* The chore won't be worked at any more. Not to be called from within its work(). Safe to repeat.

@@ -66,7 +66,7 @@ bool wait_is_next(const struct attach *a);
  */
 const struct attach *wait_before(const struct attach *a);
 
-/* Something came free that somebody may wait for: store.on_room is told, if anybody waits. */
+/* Something came free that somebody may wait for: store.owner.on_room is told, if anybody waits. */
 void wait_wake(struct store *s);
 
 #endif

@@ -11,8 +11,8 @@
  * A set that nobody maps goes as soon as it is idle; one of which nothing is held starts as IDLE.
  * Each of the two states has a deadline, the recall's timeout from when clients are told. Past it
  * the set is *quarantined*: it stays bound and charged to its tenant, nobody gets its pages, who is
- * late is named (store.on_late), and it goes as ever once the last one lets go. A recall is never
- * called off, but for compaction (compact.h).
+ * late is named (store.owner.on_late), and it goes as ever once the last one lets go. A recall is
+ * never called off, but for compaction (compact.h).
  *
  * A *soft* recall (enum recall_kind) tells nobody and has no deadline while ASKED: what is held is
  * waited for. From IDLE on it is like any other.

@@ -23,8 +23,8 @@ void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec);
 /*
  * Binds what is missing, as far as limits and regions admit; gives back what is too much; evicts
  * ahead. True
- * while somebody leases: to be called again, in a tenth of a second and when store.on_stock says
- * so.
+ * while somebody leases: to be called again, in a tenth of a second and when store.owner.on_stock
+ * says so.
  */
 bool stock_work(struct store *s, uint64_t now_nsec);
 

@@ -44,7 +44,7 @@ struct fetch_request {
 };
 
 struct fetch {
-        struct list_link link; /* store.fetches */
+        struct list_link link; /* store.fetching.fetches */
         struct attach *attach; /* borrowed */
         struct fetch_request rq;
         fetch_fn done;

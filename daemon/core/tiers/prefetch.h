@@ -117,7 +117,7 @@ void prefetch_forget(struct attach *a);
 /* ---- what is done ---------------------------------------------------------------------------- */
 
 /* Begins what is due, after transfer_work() and sink_turn(). True: there is more, to be tried when
- * store.on_transfer_work says so, and in a while. */
+ * store.owner.on_transfer_work says so, and in a while. */
 bool prefetch_work(struct store *s, uint64_t now_nsec);
 
 /* Has anybody streamed in the last PREFETCH_POLL_NSEC? Touches of shared memory don't wake the

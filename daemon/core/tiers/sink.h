@@ -19,8 +19,8 @@ struct store;
 
 /*
  * Begins what is due, as much as may be on its way at a time. To be called when
- * store.on_transfer_work says so, and again in a while where it returns true: there is more to do,
- * and nothing could be begun.
+ * store.owner.on_transfer_work says so, and again in a while where it returns true: there is more
+ * to do, and nothing could be begun.
  */
 bool sink_turn(struct store *s, uint64_t now_nsec);
 

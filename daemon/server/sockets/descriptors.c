@@ -367,7 +367,7 @@ uint32_t descriptors_most_refused(const struct server *s)
 
 /* ---- the store and the start ----------------------------------------------------------------- */
 
-/* store.admit_extents: may another set of the namespace be made? */
+/* store.owner.admit_extents: may another set of the namespace be made? */
 static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail *d, void *data)
 {
         const struct server *s = data;
