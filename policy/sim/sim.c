@@ -8,10 +8,6 @@
 #include "policy/sim/policies.h"
 #include "policy/tier.h"
 
-/* Odd, 2^64 divided by the golden ratio, and what undoes multiplying by it. */
-#define ID_FACTOR  UINT64_C(0x9e3779b97f4a7c15)
-#define ID_INVERSE UINT64_C(0xf1de83e19937733d)
-
 #define TIERS 2
 
 struct slots {
@@ -34,15 +30,30 @@ struct sim {
         struct sim_result result;
 };
 
-/* As bits of a key's hash: spread over all 64, so that a policy may take any of them. */
-static uint64_t id_of(uint32_t block)
+/* The finalizer of splitmix64 (Steele, Lea, Flood 2014), and what undoes it. */
+static uint64_t mix(uint64_t x)
 {
-        return __builtin_bswap64(((uint64_t)block + 1) * ID_FACTOR);
+        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+        return x ^ x >> 31;
 }
 
-static uint32_t block_with(uint64_t id)
+static uint64_t unmix(uint64_t x)
 {
-        return (uint32_t)(__builtin_bswap64(id) * ID_INVERSE - 1);
+        x = (x ^ x >> 31 ^ x >> 62) * UINT64_C(0x319642b2d24d8ec3);
+        x = (x ^ x >> 27 ^ x >> 54) * UINT64_C(0x96de1b173f119089);
+        return x ^ x >> 30 ^ x >> 60;
+}
+
+/* As random as the hashes of keys are, and another for each seed. */
+static uint64_t id_of(const struct sim *s, uint32_t block)
+{
+        return mix(mix(s->options.seed) + block + 1);
+}
+
+static uint32_t block_with(const struct sim *s, uint64_t id)
+{
+        return (uint32_t)(unmix(id) - mix(s->options.seed) - 1);
 }
 
 static bool is_ours(const struct sim *s, const struct sim_request *r)
@@ -53,7 +64,7 @@ static bool is_ours(const struct sim *s, const struct sim_request *r)
 static uint64_t next_use(void *data, uint64_t id)
 {
         const struct sim *s = data;
-        uint32_t request = s->next_use[block_with(id)];
+        uint32_t request = s->next_use[block_with(s, id)];
 
         return request == UINT32_MAX ? UINT64_MAX : request;
 }
@@ -320,7 +331,7 @@ static void insert(struct sim *s, const struct sim_request *r, uint32_t i)
         const uint32_t *path = s->trace.blocks + r->first;
         uint32_t slot = take_slot(&s->tiers[0]);
         struct evict_insert what = {
-                .id = id_of(path[i]),
+                .id = id_of(s, path[i]),
                 .tokens = tokens_of(s, r, i),
                 .depth = i + 1,
                 .request = (uint64_t)s->next + 1,

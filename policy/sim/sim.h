@@ -50,6 +50,7 @@ struct sim_options {
         uint32_t tenant;         /* only its requests; SIM_ALL_TENANTS */
         /* The optimum's rules: nothing is held, what was just inserted may be the victim. */
         bool may_bypass;
+        uint64_t seed;      /* of the ids of pages, which stand for the hashes of their keys */
         const void *learnt; /* load()ed before the first request; may be NULL */
         size_t learnt_bytes;
 };
