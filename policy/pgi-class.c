@@ -68,6 +68,13 @@ uint32_t pgi_fresh_bin_of(uint32_t class)
         return class >= PGI_BODY && class < PGI_RETURNS ? (class - PGI_BODY) % PGI_FRESHES : 0;
 }
 
+uint32_t pgi_kid_with(uint32_t kid, uint32_t tag)
+{
+        uint32_t with = 1 + tag % (PGI_KIDS - 1);
+
+        return kid == PGI_NO_KID || kid == with ? with : PGI_KIDS;
+}
+
 uint32_t pgi_shared_class(uint32_t accesses)
 {
         uint32_t log2 = 31 - (uint32_t)__builtin_clz(MAX(accesses, 1U));

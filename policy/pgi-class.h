@@ -30,4 +30,17 @@ uint32_t pgi_fresh_bin_of(uint32_t class);
 
 uint32_t pgi_shared_class(uint32_t accesses);
 
+/*
+ * What continues a page, as far as it tells shared pages from others, in 5 bits: PGI_NO_KID,
+ * PGI_KIDS (two different pages or more), or which page the only one is, as a number of 1..30 made
+ * of its tag. A page that comes back is known by this number for the continuation that it is,
+ * however long ago it was evicted and forgotten. One page in 30 that a second text continues is
+ * noticed with the third text only.
+ */
+#define PGI_NO_KID 0
+#define PGI_KIDS   31
+
+/* The same once a page with this tag continues it. */
+uint32_t pgi_kid_with(uint32_t kid, uint32_t tag);
+
 #endif

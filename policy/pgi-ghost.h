@@ -17,14 +17,18 @@
 
 #define PGI_GHOST_WAYS UINT32_C(8)
 
+/* How often a page was used: more tells no more (pgi_shared_class()). */
+#define PGI_ACCESS_BITS  14
+#define PGI_MAX_ACCESSES ((UINT32_C(1) << PGI_ACCESS_BITS) - 1)
+
 struct pgi_ghost {
         uint32_t tag;     /* of the id; 0: free */
         uint32_t touched; /* ticks */
         uint32_t stamp;   /* of pgi-lru.h */
-        uint16_t accesses;
-        uint8_t class;
-        uint8_t turn : 3;
-        uint8_t kids : 2;
+        uint32_t accesses : PGI_ACCESS_BITS;
+        uint32_t class : 8;
+        uint32_t turn : 3;
+        uint32_t kid : 5;
 };
 static_assert(sizeof(struct pgi_ghost) == 16, "docs/PERFORMANCE.md has the bytes of a ghost");
 

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "policy/pgi-ghost.h"
 #include "policy/pgi-lru.h"
 #include "policy/pgi-table.h"
 #include "policy/tree.h"
@@ -36,16 +37,16 @@ struct pgi_page {
         uint32_t prev_1, next_1; /* page plus one, in its list; 0: the end, or in none */
         uint32_t tag;            /* of its id, as ghosts have it (pgi-ghost.h); 0: not cached */
         uint32_t touched;        /* ticks */
-        uint32_t stamp : PGI_STAMP_BITS; /* of pgi-lru.h */
-        uint32_t length : 2;             /* of its text up to its end: bin of PGI_LENGTHS */
-        uint32_t hint : 4;               /* of the text that ends here; pgi.c */
-        uint32_t shelf_1 : 3;            /* that it lies on, plus one; 0: on none */
-        uint16_t accesses;               /* saturates */
-        uint8_t class;
-        uint8_t turn : 3; /* of the last request that ended here; 0: none did */
-        uint8_t kids : 2; /* different continuations that were seen; saturates */
-        uint8_t held : 1; /* on no shelf, nor if it is locked */
-        uint8_t locked : 1;
+        uint32_t stamp : PGI_STAMP_BITS;     /* of pgi-lru.h */
+        uint32_t length : 2;                 /* of its text up to its end: bin of PGI_LENGTHS */
+        uint32_t hint : 4;                   /* of the text that ends here; pgi.c */
+        uint32_t shelf_1 : 3;                /* that it lies on, plus one; 0: on none */
+        uint32_t accesses : PGI_ACCESS_BITS; /* saturates */
+        uint32_t class : 8;
+        uint32_t turn : 3; /* of the last request that ended here; 0: none did */
+        uint32_t kid : 5;  /* what continues it; pgi-class.h */
+        uint32_t held : 1; /* on no shelf, nor if it is locked */
+        uint32_t locked : 1;
 };
 static_assert(sizeof(struct pgi_page) == 24, "docs/PERFORMANCE.md has the bytes of a page");
 static_assert(PGI_LENGTHS <= 4 && PGI_SHELVES <= 7, "bits");

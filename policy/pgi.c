@@ -101,7 +101,7 @@ static uint32_t class_with_body(const struct pgi_page *page, uint32_t body)
 {
         if (page->class == PGI_PARTIAL)
                 return PGI_PARTIAL;
-        return page->kids >= 2 ? pgi_shared_class(page->accesses) : body;
+        return page->kid == PGI_KIDS ? pgi_shared_class(page->accesses) : body;
 }
 
 static void free_tables(struct pgi *p)
@@ -207,7 +207,7 @@ static int pgi_reset(void *policy)
 
 static void count_use(struct pgi_page *page)
 {
-        if (page->accesses < UINT16_MAX)
+        if (page->accesses < PGI_MAX_ACCESSES)
                 page->accesses++;
 }
 
@@ -245,20 +245,19 @@ static bool recall(struct pgi *p, struct pgi_page *page, uint32_t now)
         pgi_table_used(&p->table, ghost.class, age_of(ghost.touched, now));
         page->accesses = ghost.accesses;
         page->turn = ghost.turn;
-        page->kids = ghost.kids;
+        page->kid = ghost.kid;
         pgi_lru_used(&p->lru, &ghost.stamp, false, p->n_cached);
         set_stamp(page, ghost.stamp);
         return true;
 }
 
 /* A parent is a leaf no more (nor a tip, as a rule), and may have a continuation more. */
-static void update_parent(struct pgi *p, uint32_t node, bool known)
+static void update_parent(struct pgi *p, uint32_t node, uint32_t child_tag)
 {
         struct pgi_page *parent = page_of(p, node);
 
         pgi_shelf_update(p, node);
-        if (!known && parent->kids < 2)
-                parent->kids++;
+        parent->kid = pgi_kid_with(parent->kid, child_tag) & 31;
 }
 
 static void run_goes_to(
@@ -291,7 +290,7 @@ static void pgi_prefetch_id(const void *policy, uint64_t id)
         const struct pgi *p = policy;
 
         if (is_made(p))
-                pgi_ghosts_expect(&p->ghosts, id);
+                pgi_ghosts_expect(&p->ghosts, pgi_ghost_tag(id));
 }
 
 static void pgi_insert(
@@ -322,7 +321,7 @@ static void pgi_insert(
         }
         count_use(page);
         if (parent != NODE_NONE)
-                update_parent(p, parent, known);
+                update_parent(p, parent, page->tag);
         if (run) {
                 run_goes_to(
                         run, page, node, page->turn ? MIN(page->turn + 1U, PGI_TURNS) : run->turn);
@@ -525,7 +524,7 @@ static void make_ghost(struct pgi *p, const struct pgi_page *page, enum evict_re
                 .accesses = page->accesses,
                 .class = page->class,
                 .turn = page->turn,
-                .kids = page->kids,
+                .kid = page->kid,
         };
         struct pgi_ghost older;
 
@@ -721,7 +720,7 @@ void pgi_look(const void *policy, uint32_t node, struct pgi_view *ret)
         *ret = (struct pgi_view){
                 .class = page->class,
                 .turn = page->turn,
-                .kids = page->kids,
+                .kids = page->kid == PGI_KIDS ? 2 : page->kid != 0,
                 .n_ghosts = p->ghosts.n,
                 .n_events = p->table.n_events,
                 .ready = p->table.ready,

@@ -221,6 +221,23 @@ static void test_ghosts_are_what_is_known(void **state)
         cache_deinit(&c);
 }
 
+/* Whether a page continues another one is known without ghosts. */
+static void test_a_forgotten_page_is_no_other_continuation(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 1);
+        ask(&c, IDS(1, 2, 3), PAGE_TOKENS);
+        evict(&c, node_of(&c, 3));
+        ask(&c, IDS(9), PAGE_TOKENS);
+        evict(&c, node_of(&c, 9)); /* its ghost is the only one now */
+        ask(&c, IDS(1, 2, 3), PAGE_TOKENS);
+        assert_int_equal(look(&c, 2).kids, 1);
+        ask(&c, IDS(1, 2, 4), PAGE_TOKENS);
+        assert_int_equal(look(&c, 2).kids, 2);
+        cache_deinit(&c);
+}
+
 static void test_invalidated_pages_leave_no_ghost(void **state)
 {
         struct cache c;
@@ -678,6 +695,7 @@ int main(void)
                 TEST(test_class_of_a_page),
                 TEST(test_continuations),
                 TEST(test_ghosts_are_what_is_known),
+                TEST(test_a_forgotten_page_is_no_other_continuation),
                 TEST(test_invalidated_pages_leave_no_ghost),
                 TEST(test_hints),
                 TEST(test_hints_end_with_the_next_use),
