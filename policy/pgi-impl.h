@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "policy/pgi-clock.h"
 #include "policy/pgi-ghost.h"
 #include "policy/pgi-list.h"
 #include "policy/pgi-lru.h"
@@ -41,9 +42,7 @@ struct pgi {
         uint32_t n_shelves;
         struct pgi_run *runs; /* owned, PGI_RUNS */
         uint32_t max_ghosts;
-        uint64_t first_tick; /* of the clock: ticks count from the first event */
-        bool has_first_tick;
-        uint32_t now;                  /* of the last event */
+        struct pgi_clock clock;
         uint32_t since, rebuild_after; /* requests */
         bool counting;                 /* a pass is going on */
         uint32_t count_at;             /* its next page, then ghost */

@@ -35,6 +35,7 @@
 #include "base/array.h"
 #include "base/macros.h"
 #include "policy/pgi-class.h"
+#include "policy/pgi-clock.h"
 #include "policy/pgi-ghost.h"
 #include "policy/pgi-impl.h"
 #include "policy/pgi-list.h"
@@ -64,23 +65,15 @@
 
 #define TICKS_A_SECOND (1e9 / (UINT32_C(1) << PGI_TICK_SHIFT))
 
-/* Of every event: ticks since the first one. A clock that goes back stands still. */
+/* The time of an event, in ticks. */
 static uint32_t tick(struct pgi *p, uint64_t now_nsec)
 {
-        uint64_t clock = now_nsec >> PGI_TICK_SHIFT;
-        uint32_t now;
+        uint32_t now = pgi_clock_advance(&p->clock, now_nsec, p->n_cached);
 
-        if (!p->has_first_tick) {
-                p->first_tick = clock;
-                p->has_first_tick = true;
-        }
-        now = clock < p->first_tick ? 0 : (uint32_t)MIN(clock - p->first_tick, UINT32_MAX);
-        now = MAX(now, p->now);
         if (pgi_lists_advance(&p->lists, p->pages, now))
                 pgi_choices_drop(p);
         for (uint32_t shelf = 0; shelf < p->n_shelves; shelf++)
                 p->choices[shelf].bins[p->lists.n - 1] = 0;
-        p->now = now;
         return now;
 }
 
@@ -205,8 +198,9 @@ static int pgi_reset(void *policy)
         return 0;
 }
 
-static void count_use(struct pgi_page *page)
+static void count_use(struct pgi *p, struct pgi_page *page)
 {
+        pgi_clock_used(&p->clock);
         if (page->accesses < PGI_MAX_ACCESSES)
                 page->accesses++;
 }
@@ -319,7 +313,7 @@ static void pgi_insert(
                 pgi_lru_first(&p->lru, &stamp, p->n_cached);
                 set_stamp(page, stamp);
         }
-        count_use(page);
+        count_use(p, page);
         if (parent != NODE_NONE)
                 update_parent(p, parent, page->tag);
         if (run) {
@@ -343,7 +337,7 @@ static void use(struct pgi *p, uint32_t node, uint32_t now)
         pgi_table_used(&p->table, page->class, age_of(page->touched, now));
         pgi_lru_used(&p->lru, &stamp, true, p->n_cached);
         set_stamp(page, stamp);
-        count_use(page);
+        count_use(p, page);
         page->class = (uint8_t)class_with_body(page, page->class);
         page->touched = MAX(page->touched, now);
         page->hint = PGI_HINT_NONE;
@@ -511,7 +505,7 @@ static void forgotten(void *policy, const struct pgi_ghost *ghost)
 {
         struct pgi *p = policy;
 
-        pgi_table_lost(&p->table, ghost->class, age_of(ghost->touched, p->now));
+        pgi_table_lost(&p->table, ghost->class, age_of(ghost->touched, p->clock.now));
         pgi_lru_forget(&p->lru, ghost->stamp);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/macros.h"
 #include "policy/pgi-class.h"
+#include "policy/pgi-clock.h"
 #include "policy/pgi-ghost.h"
 #include "policy/pgi-list.h"
 #include "policy/pgi-lru.h"
@@ -454,7 +455,7 @@ static void test_behind_when_it_surely_loses(void **state)
         assert_true(i > 16 * 1000 / 30); /* what was seen has to be halved twice */
 }
 
-/* A request lost now and then is within chance, and a loss of a thousandth is not worth it. */
+/* A request lost now and then is within chance, and a loss of a ten-thousandth is a trifle. */
 static void test_not_behind_by_chance_or_trifles(void **state)
 {
         struct pgi_lru l = {0}, m = {0};
@@ -462,7 +463,7 @@ static void test_not_behind_by_chance_or_trifles(void **state)
         for (int i = 0; i < 10000; i++) {
                 judge_as(&l, i % 2 ? 30 : -30, 60);
                 assert_false(l.behind);
-                judge_as(&m, i % 50 ? 0 : -1, 60);
+                judge_as(&m, i % 200 ? 0 : -1, 60);
                 assert_false(m.behind);
         }
 }
@@ -609,6 +610,77 @@ static void test_order_within_a_list(void **state)
         pgi_lists_deinit(&l);
 }
 
+static void test_continuations_by_number(void **state)
+{
+        uint32_t n_unseen = 0;
+
+        for (uint32_t id = 1; id <= 3000; id++) {
+                uint32_t tag = pgi_ghost_tag(id * UINT64_C(0x1234567890123)), kid;
+
+                kid = pgi_kid_with(PGI_NO_KID, tag);
+                assert_in_range(kid, 1, PGI_KIDS - 1);
+                assert_int_equal(pgi_kid_with(kid, tag), kid);
+                kid = pgi_kid_with(kid, pgi_ghost_tag(id));
+                n_unseen += kid != PGI_KIDS;
+                assert_int_equal(pgi_kid_with(PGI_KIDS, tag), PGI_KIDS);
+        }
+        assert_in_range(n_unseen, 50, 150); /* one in 30 */
+}
+
+#define TICK (UINT64_C(1) << PGI_TICK_SHIFT)
+
+static void use_pages(struct pgi_clock *c, uint32_t n)
+{
+        while (n-- > 0)
+                pgi_clock_used(c);
+}
+
+static void test_clock(void **state)
+{
+        struct pgi_clock c = {0};
+
+        assert_int_equal(pgi_clock_advance(&c, 1000 * TICK, 1600), 0);
+        assert_int_equal(pgi_clock_advance(&c, 1007 * TICK, 1600), 7);
+        assert_int_equal(pgi_clock_advance(&c, 900 * TICK, 1600), 7); /* it went back */
+        assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 9);
+        /* It stands still, and a sixteenth of the cache is a tick. */
+        use_pages(&c, 99);
+        assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 9);
+        use_pages(&c, 1);
+        assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 10);
+        use_pages(&c, 1600);
+        assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 26);
+        /* What the wall's clock counts isn't added to that: it makes up for the 17 ticks. */
+        assert_int_equal(pgi_clock_advance(&c, 1019 * TICK, 1600), 26);
+        assert_int_equal(pgi_clock_advance(&c, 1020 * TICK, 1600), 27);
+        use_pages(&c, 1600);
+        assert_int_equal(pgi_clock_advance(&c, 1020 * TICK, 1600), 43);
+        assert_int_equal(pgi_clock_advance(&c, 1040 * TICK, 1600), 47);
+        use_pages(&c, 2100);
+        assert_int_equal(pgi_clock_advance(&c, 1041 * TICK, 1600), 68);
+        /* A cache of a few pages. */
+        use_pages(&c, 15);
+        assert_int_equal(pgi_clock_advance(&c, 1041 * TICK, 1), 68);
+        use_pages(&c, 1);
+        assert_int_equal(pgi_clock_advance(&c, 1041 * TICK, 1), 69);
+}
+
+static void test_clock_lasts(void **state)
+{
+        struct pgi_clock c = {.has_begun = true, .now = UINT32_MAX / 4 * 3 - 1};
+        uint32_t now;
+
+        use_pages(&c, 256);
+        now = pgi_clock_advance(&c, 0, 256);
+        assert_int_equal(now, UINT32_MAX / 4 * 3 + 15);
+        use_pages(&c, 100000);
+        assert_int_equal(pgi_clock_advance(&c, 0, 256), now);
+        assert_int_equal(pgi_clock_advance(&c, 2 * TICK, 256), now); /* it makes up for 16 */
+        assert_int_equal(pgi_clock_advance(&c, 4 * TICK, 256), now + 2);
+        assert_int_equal(pgi_clock_advance(&c, UINT64_MAX, 256), UINT32_MAX);
+        assert_int_equal(pgi_clock_advance(&c, UINT64_MAX, 256), UINT32_MAX);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -630,6 +702,9 @@ int main(void)
                 TEST(test_not_behind_by_chance_or_trifles),
                 TEST(test_requests_that_never_end),
                 TEST(test_classes),
+                TEST(test_continuations_by_number),
+                TEST(test_clock),
+                TEST(test_clock_lasts),
                 TEST(test_chance),
                 TEST(test_intervals_widen_with_age),
                 TEST(test_order_within_a_list),

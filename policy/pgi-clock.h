@@ -1,0 +1,35 @@
+/*
+ * PGI's time, by which it tells the ages of pages. It counts ticks of the wall's clock, and goes on
+ * where that stands still but pages are used: a cache that turns over within a second, or whose
+ * events all have the same time, has pages of different ages, too. PURE. Not thread-safe.
+ */
+#ifndef KVL_POLICY_PGI_CLOCK_H
+#define KVL_POLICY_PGI_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* All zero is the initial state. */
+struct pgi_clock {
+        uint64_t first;  /* tick of the wall's clock, of the first event */
+        uint32_t wall;   /* ticks of the wall's clock since then */
+        uint32_t now;    /* ticks, never less than `wall` */
+        uint64_t n_used; /* pages since the last tick */
+        uint32_t ahead;  /* ticks by use since the wall's clock moved: it makes up for them first */
+        bool has_begun;
+};
+
+/* A page was used. */
+static inline void pgi_clock_used(struct pgi_clock *c)
+{
+        c->n_used++;
+}
+
+/*
+ * An event at this time, in a cache of so many pages. Returns the time in ticks: 0 at the first
+ * event, and never less than at the last one. A wall clock that goes back stands still. Ticks come
+ * to an end, at UINT32_MAX, after two years or more: then no page gets older.
+ */
+uint32_t pgi_clock_advance(struct pgi_clock *c, uint64_t now_nsec, uint32_t n_cached);
+
+#endif

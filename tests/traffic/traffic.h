@@ -1,0 +1,46 @@
+/*
+ * Synthetic traffic for eviction policies: kinds of texts and of the times at which they are asked
+ * for, among them what policies that learn are known to do badly on. A kind and a seed make the
+ * same trace on every machine. One trace is one thread's until it is made, and read only then.
+ */
+#ifndef KVL_TESTS_TRAFFIC_H
+#define KVL_TESTS_TRAFFIC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "policy/sim/sim.h"
+
+#define TRAFFIC_BLOCK_TOKENS 512
+
+struct traffic {
+        struct sim_trace trace; /* borrows the arrays below */
+        struct sim_request *requests;
+        uint32_t *blocks, *parents;
+        size_t max_requests, max_blocks, max_unique; /* elements there is room for */
+        uint64_t random;
+};
+
+struct traffic_kind {
+        const char *name; /* of letters, digits and hyphens */
+        const char *what; /* a phrase for people */
+        void (*make)(struct traffic *t);
+        double time_scale; /* times are multiplied with it when all requests are made; 0: they are
+                              all the same */
+};
+
+extern const struct traffic_kind traffic_kinds[];
+extern const size_t n_traffic_kinds;
+
+/* Makes a trace of this kind: some 2,000 to 20,000 requests, 10,000 to 300,000 different blocks.
+ * Ends the process where there is no memory. Then traffic_free(). */
+void traffic_make(struct traffic *t, const struct traffic_kind *kind, uint64_t seed);
+void traffic_free(struct traffic *t);
+
+/* Token hits of a policy in percent, with a cache that holds so many percent (> 0) of the different
+ * blocks and with page ids made of `seed`. Ends the process where the simulator fails or its check
+ * finds something wrong. */
+double traffic_hit_percent(
+        const struct traffic *t, const struct evict_ops *policy, double percent, uint64_t seed);
+
+#endif
