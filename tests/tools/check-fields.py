@@ -74,10 +74,14 @@ def mark(text: str, room: str, tree: str) -> str:
 def look(top: pathlib.Path, marked: pathlib.Path, room: str, command: Command) -> set[str]:
     """What a source of a room, with what it includes, does that it may not."""
     source, arguments, folder = command
+    if pathlib.Path(arguments[0]).name == "ccache":
+        arguments = arguments[1:]
     run = subprocess.run([arguments[0], "-I", str(marked), *arguments[1:], "-fsyntax-only", "-Wdeprecated-declarations",
                           "-Wno-discarded-qualifiers", "-fdiagnostics-color=never"],
                          cwd=folder, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
-    bad = set()
+    bad: set[str] = set()
+    if run.returncode != 0 and not WRITE.search(run.stderr):
+        raise SystemExit(f"{source}: {run.stderr}")
     for line in run.stderr.splitlines():
         match = USE.match(line) or WRITE.match(line)
         if not match:
@@ -132,8 +136,6 @@ def commands_of(top: pathlib.Path, build: pathlib.Path) -> list[Command]:
             continue
         source = path.relative_to(top).as_posix()
         arguments = shlex.split(entry["command"])
-        if pathlib.Path(arguments[0]).name == "ccache":
-            del arguments[0]
         for option in ("-o", "-MQ", "-MF"):
             if option in arguments:
                 at = arguments.index(option)
