@@ -13,10 +13,8 @@
 
 struct metric_label {
         const char *name;
-        size_t offset;                           /* in a row: char * */
-        const char *none;                        /* what is said for ""; NULL: that */
-        const char *(*derive)(const char *text); /* what is said of the field's text instead;
-                                                    borrows from it. NULL: the text itself */
+        size_t offset;    /* in a row: char * */
+        const char *none; /* what is said for ""; NULL: that */
 };
 
 #define METRIC_INFO_LABELS 5

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "client/exporter/metric-lines.h"
-#include "client/exporter/tier-name.h"
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
@@ -348,18 +347,14 @@ static const struct metric region_metrics[] = {
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-#define KEYS_OF_DEVICE(message, field)                                                 \
-        {"device", offsetof(Kvlease__V1__##message, field), .derive = tier_device},    \
-        {                                                                              \
-                "tier", offsetof(Kvlease__V1__##message, field), .derive = tier_of_row \
-        }
+#define KEYS_OF_DEVICE(message) KEY(message, "device", of_device), KEY(message, "tier", tier)
 
 const struct metric_table metric_table_status = {TABLE("status", STATUS, status_metrics)};
 const struct metric_table metric_table_restart = {TABLE("restart", RESTART, restart_metrics)};
 const struct metric_table metric_table_devices = {
-        TABLE("devices", DEVICES, device_metrics), .labels = {KEYS_OF_DEVICE(AdminDevice, name)}};
+        TABLE("devices", DEVICES, device_metrics), .labels = {KEYS_OF_DEVICE(AdminDevice)}};
 const struct metric_table metric_table_pools = {TABLE("pools", REGIONS, pool_metrics),
-        .labels = {KEYS_OF_DEVICE(AdminRegion, device)}, .wants = is_pool};
+        .labels = {KEYS_OF_DEVICE(AdminRegion)}, .wants = is_pool};
 const struct metric_table metric_table_regions = {TABLE("regions", REGIONS, region_metrics),
-        .labels = {KEYS_OF_DEVICE(AdminRegion, device), KEY(AdminRegion, "tenant", tenant)},
+        .labels = {KEYS_OF_DEVICE(AdminRegion), KEY(AdminRegion, "tenant", tenant)},
         .wants = is_stake};

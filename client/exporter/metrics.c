@@ -46,8 +46,6 @@ const char *metric_label(const struct metric_label *l, const void *row)
 {
         const char *value = *(char *const *)(const void *)((const char *)row + l->offset);
 
-        if (l->derive)
-                return l->derive(value);
         return l->none && !value[0] ? l->none : value;
 }
 

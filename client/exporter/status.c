@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "client/exporter/tier-name.h"
 
 /* Rows of each list that a page has: more than a person reads, and a bound on what is sent each
  * time. Not tuned. */
@@ -51,7 +50,7 @@ static void tell_tiers(struct text *t, const struct source_rows *rows)
                 const Kvlease__V1__AdminDevice *d = rows->rows[i];
 
                 text_printf(t, "%s{", i ? "," : "");
-                put_string(t, "device", tier_device(d->name));
+                put_string(t, "device", d->of_device);
                 text_printf(t, ",");
                 put_string(t, "tier", d->tier);
                 text_printf(t, ",");
@@ -73,7 +72,7 @@ static void tell_regions(struct text *t, const struct source_rows *rows)
         for (size_t i = 0; i < rows->n && n < STATUS_REGIONS; i++) {
                 const Kvlease__V1__AdminRegion *r = rows->rows[i];
 
-                if (!r->tenant[0] || strcmp(tier_of_row(r->device), "device") != 0 ||
+                if (!r->tenant[0] || strcmp(r->tier, "device") != 0 ||
                         r->size_bytes + r->used_bytes + r->excess_bytes + r->lent_bytes == 0)
                         continue;
                 text_printf(t, "%s{", n++ ? "," : "");

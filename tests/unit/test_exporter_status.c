@@ -64,6 +64,7 @@ static void test_names(void **state)
                 tenant.name = device.state = (char *)names[i];
                 tenant.limit_bytes = UINT64_MAX;
                 device.name = (char *)"disk of host";
+                device.of_device = (char *)"host";
                 device.tier = (char *)"disk";
                 set_list(&f, SOURCE_TENANTS, &tenant_row, 1);
                 set_list(&f, SOURCE_DEVICES, &device_row, 1);
@@ -94,6 +95,7 @@ static void test_many(void **state)
 
         region.tenant = (char *)"a";
         region.device = (char *)"host";
+        region.tier = (char *)"device";
         region.size_bytes = 1;
         for (size_t i = 0; i < MANY; i++) {
                 tenants[i] = &tenant;

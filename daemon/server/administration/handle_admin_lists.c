@@ -63,6 +63,7 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
         row->name = (char *)props->name;
         row->backend = (char *)props->backend;
         row->tier = (char *)tier_name(pool->tier);
+        row->of_device = (char *)pool_device_name(pool);
         row->budget_bytes = pool->account.limit_bytes;
         row->charged_bytes = pool->account.charged_bytes;
         row->extent_bytes = pool->extent_bytes;

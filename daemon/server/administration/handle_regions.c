@@ -11,6 +11,7 @@
 #include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/administration/list-page.h"
 #include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tier-name.h"
 #include "daemon/server/objects/tenancy.h"
 #include "proto/arena.h"
 
@@ -112,6 +113,8 @@ static ProtobufCMessage *make_region(struct request *rq, void *object)
                 return NULL;
         kvlease__v1__admin_region__init(row);
         row->device = (char *)region->pool->props->name;
+        row->tier = (char *)tier_name(region->pool->tier);
+        row->of_device = (char *)pool_device_name(region->pool);
         if (region->stake)
                 fill_stake(row, region);
         else

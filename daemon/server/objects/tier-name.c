@@ -1,5 +1,7 @@
 #include "daemon/server/objects/tier-name.h"
 
+#include "daemon/core/objects/pool.h"
+
 const char *tier_name(enum tier_kind kind)
 {
         static const char *const names[TIER_COUNT] = {
@@ -9,4 +11,11 @@ const char *tier_name(enum tier_kind kind)
         };
 
         return names[kind];
+}
+
+const char *pool_device_name(const struct pool *pool)
+{
+        while (pool->above)
+                pool = pool->above;
+        return pool->props->name;
 }

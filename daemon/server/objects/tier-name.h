@@ -4,7 +4,12 @@
 
 #include "policy/tier.h"
 
+struct pool;
+
 /* "device", "host" or "disk". Static. */
 const char *tier_name(enum tier_kind kind);
+
+/* The name of the device that a pool is, or lies below. Borrowed from it. */
+const char *pool_device_name(const struct pool *pool);
 
 #endif
