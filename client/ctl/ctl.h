@@ -35,8 +35,9 @@ enum ctl_exit {
 
 /* X(NAME, name, value's name or NULL for a switch, accepted by every verb, help) */
 #define CTL_OPTION_TABLE(X)                                                                     \
-        X(SOCKET, "socket", "PATH", true, "admin socket of kvleased")                           \
-        X(RUNTIME_DIR, "runtime-dir", "DIR", true, "the socket is DIR/admin.sock")              \
+        X(SOCKET, "socket", "PATH", true, "admin.sock or monitor.sock of kvleased")             \
+        X(RUNTIME_DIR, "runtime-dir", "DIR", true,                                              \
+                "DIR/admin.sock, or for who only reads DIR/monitor.sock")                       \
         X(HOST, "host", "URL", true,                                                            \
                 "run there by ssh: ssh://[USER@]HOST[:PORT]; files and sockets are there")      \
         X(JSON, "json", NULL, true, "print one JSON object; numbers in bytes and seconds")      \

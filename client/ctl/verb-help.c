@@ -106,9 +106,10 @@ void verb_help_all(FILE *to)
         for (size_t i = 0; i < CTL_N_OPTIONS; i++)
                 if (option_rows[i].global)
                         help_option(&option_rows[i], option_rows[i].help, to);
-        fputs("\nThe admin socket is --socket, else DIR/admin.sock of --runtime-dir, else\n"
+        fputs("\nThe socket is --socket, else DIR/admin.sock of --runtime-dir, else\n"
               "$KVLEASE_ADMIN_SOCKET, else /run/kvlease/admin.sock. Only its owner and members\n"
-              "of group kvlease-admin may use it.\n",
+              "of group kvlease-admin may use it. For whom it is closed monitor.sock beside it\n"
+              "answers what only reads: owner and members of group kvlease-monitor.\n",
                 to);
         fputs("\nA long option may be shortened as long as no other one starts so.\n", to);
         help_environment(to);
