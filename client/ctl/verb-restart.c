@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/parse.h"
 #include "client/ctl/admin.h"
 #include "client/ctl/program.h"
@@ -13,7 +15,8 @@
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
 
-#define TIMEOUT_TEXT "30s" /* not tuned */
+#define TIMEOUT_TEXT   "30s" /* not tuned */
+#define CONFIG_REFUSED 2     /* kvleased's exit code */
 
 /* What kvleasectl needs of the status, which is gone with the next call. */
 struct process {
@@ -79,6 +82,66 @@ static char *judge_binary(const struct ctl *ctl, const struct process *p, uint32
                 n = 0;
         free(printable);
         return n < 0 ? need(NULL) : why;
+}
+
+#define ARGUMENTS_BYTES (1 << 17)
+#define ARGUMENTS_MAX   1024
+
+/* Who reads its files as the daemon does: root, or its own user. */
+static bool is_as_daemon(const struct process *p)
+{
+        char path[64];
+        struct stat st;
+
+        snprintf(path, sizeof(path), "/proc/%" PRIu64, p->pid);
+        return stat(path, &st) == 0 && (geteuid() == 0 || geteuid() == st.st_uid);
+}
+
+/* The daemon's arguments with `first` before them, in `argv`, which ends with NULL; `text` (owned)
+ * holds them. False: they can't be known, or one is the name of a file that is relative to where
+ * the daemon is. */
+static bool read_arguments(const struct process *p, const char *first,
+        const char *argv[ARGUMENTS_MAX + 3], char **ret_text)
+{
+        char path[64], *text;
+        size_t len, n = 0;
+
+        snprintf(path, sizeof(path), "/proc/%" PRIu64 "/cmdline", p->pid);
+        if (file_read(path, ARGUMENTS_BYTES, &text, &len) < 0)
+                return false;
+        *ret_text = text;
+        argv[n++] = first;
+        argv[n++] = "--check-config";
+        for (const char *at = text + strlen(text) + 1; at < text + len; at += strlen(at) + 1) {
+                bool names_file =
+                        strcmp(argv[n - 1], "-c") == 0 || strcmp(argv[n - 1], "--config") == 0;
+
+                if (n == ARGUMENTS_MAX + 2 || (names_file && at[0] != '/'))
+                        return false;
+                argv[n++] = at;
+        }
+        argv[n] = NULL;
+        return true;
+}
+
+/* What the program that comes next says of the configuration: NULL, or a sentence (owned). Where it
+ * can't be asked as the daemon asks itself, the daemon's own word has to do. */
+static char *judge_config(const struct ctl *ctl, const struct process *p)
+{
+        const char *argv[ARGUMENTS_MAX + 3];
+        char path[PROGRAM_PATH_BYTES], said[4096], *printable, *why = NULL;
+        _cleanup_free_ char *text = NULL;
+
+        if (!is_here(p) || !is_as_daemon(p) || !find_binary(ctl, p, path) ||
+                !read_arguments(p, path, argv, &text) ||
+                program_read(argv, true, said, sizeof(said)) != CONFIG_REFUSED)
+                return NULL;
+        said[strcspn(said, "\n")] = '\0';
+        printable = text_printable(said);
+        if (asprintf(&why, "everything: %s refuses the configuration: %s", path, printable) < 0)
+                why = need(NULL);
+        free(printable);
+        return why;
 }
 
 static int ask_restart(
@@ -213,6 +276,8 @@ int verb_restart(const struct ctl *ctl)
                 return r;
         if (m->keeps_state)
                 binary = judge_binary(ctl, &process, m->state_layout);
+        if (!binary)
+                binary = judge_config(ctl, &process);
         loses = binary || m->n_losses + m->more_losses > 0;
         if (is_check || (loses && !is_forced))
                 print_plan(ctl, m, binary);

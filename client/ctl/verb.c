@@ -237,7 +237,9 @@ const struct verb verbs[] = {
                 "(FileDescriptorStoreMax= and Restart= of kvleased.service) or kvleased --keep.\n"
                 "Does nothing where something would be lost, as where the program that was\n"
                 "installed meanwhile doesn't read what this one keeps, or the configuration's\n"
-                "file was changed so that not all is taken over; --check says what.\n"
+                "files were changed so that not all is taken over; --check says what. The\n"
+                "program that comes next reads the configuration, too (--check-config), as far\n"
+                "as root or kvleased's own user asks.\n"
                 "Waits 30s where --timeout says nothing else.\n",
                 0, 0, O(CHECK) | O(BINARY) | O(FORCE) | O(TIMEOUT), false, check_restart,
                 verb_restart},

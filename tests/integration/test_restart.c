@@ -136,6 +136,27 @@ static void test_other_binary(void **state)
         ctl(h, "sessions purge a");
 }
 
+/* Another kvleased that reads what this one keeps, and takes its arguments, but not the files. */
+static void test_other_binary_and_configuration(void **state)
+{
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX + 16], words[PRIVATE_PATH_MAX + 64], *script;
+
+        harness_needs_kept_memory();
+        snprintf(path, sizeof(path), "%.32s/binary", h->daemon.dir);
+        snprintf(words, sizeof(words), "restart --check --binary %s", path);
+        assert_true(asprintf(&script,
+                            "#!/bin/sh\n[ $1 = --state-layouts ] && exec %s $1\n"
+                            "case \"$*\" in --check-config*--config\\ %s*)\n"
+                            "echo \"kvlease.conf:3: no option 'gone'\" >&2; exit 2;;\nesac\n",
+                            program_daemon(), h->daemon.config) > 0);
+        assert_int_equal(file_replace(path, script, strlen(script), 0755), 0);
+        assert_says(h, words, EXIT_LOSS, "refuses the configuration: kvlease.conf:3: no option");
+        snprintf(words, sizeof(words), "restart --check --binary %s", program_daemon());
+        assert_says(h, words, 0, "nothing would be lost");
+        free(script);
+}
+
 /* The next daemon reads the file anew; nothing is lost where it is as it was. */
 static void test_changed_configuration(void **state)
 {
@@ -257,6 +278,7 @@ int main(void)
                 harness_test(test_json, (void *)&kept),
                 harness_test(test_other_binary, (void *)&kept),
                 harness_test(test_changed_configuration, (void *)&kept),
+                harness_test(test_other_binary_and_configuration, (void *)&kept),
                 harness_test(test_other_binary_that_stays, (void *)&kept),
                 harness_test(test_other_pid_namespace, (void *)&kept),
                 harness_test(test_nobody_keeps, NULL),
