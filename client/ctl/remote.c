@@ -165,10 +165,11 @@ static char *remote_command(const struct ctl *ctl)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t ssh_pid;
+static volatile sig_atomic_t ssh_pid, passed_on; /* the last signal that was; 0: none */
 
 static void on_signal(int number)
 {
+        passed_on = number;
         if (ssh_pid > 0)
                 kill(ssh_pid, number);
 }
@@ -215,9 +216,14 @@ static int start_ssh(const struct ctl *ctl, const struct remote *r, char *comman
 /* What became of ssh, as our exit code. */
 static int judge_end(const struct remote *r, int status)
 {
-        if (WIFSIGNALED(status)) {
-                signal(WTERMSIG(status), SIG_DFL);
-                raise(WTERMSIG(status)); /* as if we had been ended so ourselves */
+        int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+
+        /* ssh takes a signal that ends it for a failure of its own. */
+        if (passed_on && WIFEXITED(status) && WEXITSTATUS(status) == SSH_FAILED)
+                number = passed_on;
+        if (number) {
+                signal(number, SIG_DFL);
+                raise(number); /* as if we had been ended so ourselves */
                 return CTL_UNREACHABLE;
         }
         switch (WEXITSTATUS(status)) {
