@@ -24,6 +24,7 @@ enum {
         KVL_STATUS_VERSION = 9,
         KVL_STATUS_TIMEOUT = 10,
         KVL_STATUS_PENDING = 11,
+        KVL_STATUS_RESERVATION = 12,
 };
 
 /* X(NAME, wire, code, "text") */
@@ -40,6 +41,7 @@ enum {
         X(VERSION, 9, KVL_STATUS_VERSION, "no common protocol version")                      \
         X(TIMEOUT, 10, KVL_STATUS_TIMEOUT, "it waited as long as it may")                    \
         X(PENDING, 11, KVL_STATUS_PENDING, "somebody else is computing it")                  \
+        X(RESERVATION, 12, KVL_STATUS_RESERVATION, "the tenant's reservation is used up")    \
         X(INVALID, 32, -EINVAL, "invalid request")                                           \
         X(DENIED, 33, -EACCES, "permission denied")                                          \
         X(NOT_FOUND, 34, -ENOENT, "no such object")                                          \

@@ -100,17 +100,18 @@ extern "C" {
 
 /* Conditions: not errors, listed at the functions that return them. */
 enum kvl_condition {
-        KVL_MISS = 1,      /* not cached */
-        KVL_DUPLICATE = 2, /* somebody published the key first; their page is returned */
-        KVL_QUOTA = 3,     /* the tenant's limit is reached */
-        KVL_FULL = 4,      /* the device has no memory left to lease */
-        KVL_NO_PARENT = 5, /* the parent page is not cached (any more) */
-        KVL_STALE = 6,     /* the namespace was invalidated, or changed its version */
-        KVL_DRAINING = 7,  /* the daemon is draining: nothing new is granted */
-        KVL_LAYOUT = 8,    /* the namespace exists with another layout */
-        KVL_VERSION = 9,   /* library and daemon have no protocol version in common */
-        KVL_TIMEOUT = 10,  /* it waited as long as it may */
-        KVL_PENDING = 11   /* somebody else is computing it */
+        KVL_MISS = 1,        /* not cached */
+        KVL_DUPLICATE = 2,   /* somebody published the key first; their page is returned */
+        KVL_QUOTA = 3,       /* the tenant's limit is reached */
+        KVL_FULL = 4,        /* the device has no memory left to lease */
+        KVL_NO_PARENT = 5,   /* the parent page is not cached (any more) */
+        KVL_STALE = 6,       /* the namespace was invalidated, or changed its version */
+        KVL_DRAINING = 7,    /* the daemon is draining: nothing new is granted */
+        KVL_LAYOUT = 8,      /* the namespace exists with another layout */
+        KVL_VERSION = 9,     /* library and daemon have no protocol version in common */
+        KVL_TIMEOUT = 10,    /* it waited as long as it may */
+        KVL_PENDING = 11,    /* somebody else is computing it */
+        KVL_RESERVATION = 12 /* the tenant's reservation is used up, and it may not go beyond it */
 };
 
 /* Why a lease was refused, waited, or got fewer pages than it asked for. A newer daemon may have
@@ -598,8 +599,8 @@ int kvl_fetch(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint32
 
 /*
  * Leases n_pages (1..KVL_MAX_LEASE_PAGES) for writing, all or none, mapped. Contents are undefined
- * but never another tenant's. KVL_QUOTA, KVL_FULL, KVL_DRAINING, KVL_STALE; KVL_TIMEOUT. -EINVAL;
- * -ENOMEM; -EIO.
+ * but never another tenant's. KVL_QUOTA, KVL_RESERVATION, KVL_FULL, KVL_DRAINING, KVL_STALE;
+ * KVL_TIMEOUT. -EINVAL; -ENOMEM; -EIO.
  * Where there is no room it waits if the tenant says so (when_full = queue), or if the memory is
  * the tenant's own and lent to others. The connection's timeout ends that, too (-ETIMEDOUT).
  */
@@ -1073,10 +1074,10 @@ struct kvl_window_options {
 
 /*
  * Opens a window and leases its buffer. Borrows what it points to. 0: *ret_window, owned by the
- * namespace (kvl_window_close(), kvl_ns_close()). KVL_QUOTA, KVL_FULL, KVL_DRAINING, KVL_TIMEOUT:
- * no room for the buffer; KVL_STALE; with a session also as kvl_session_pages(), but an empty one
- * is no error, nor are pages that can't go down. -EACCES: metadata-only; -EINVAL; -ENOMEM;
- * -ENOTCONN.
+ * namespace (kvl_window_close(), kvl_ns_close()). KVL_QUOTA, KVL_RESERVATION, KVL_FULL,
+ * KVL_DRAINING, KVL_TIMEOUT: no room for the buffer; KVL_STALE; with a session also as
+ * kvl_session_pages(), but an empty one is no error, nor are pages that can't go down. -EACCES:
+ * metadata-only; -EINVAL; -ENOMEM; -ENOTCONN.
  */
 int kvl_window_open(struct kvl_ns *ns, const struct kvl_window_options *options,
         struct kvl_window **ret_window);

@@ -97,7 +97,7 @@ static int start_daemon(struct qos *q, bool quick)
                 tenants[i] = (struct private_tenant){names[i], lines[i]};
         }
         snprintf(lines[QOS_DYNAMIC], sizeof(lines[QOS_DYNAMIC]),
-                "class = pinned\nreserve = %llu\nburst = queue\nwhen_full = queue\n",
+                "class = pinned\nreserve = %llu\nburst = none\nwhen_full = queue\n",
                 (unsigned long long)q->reserve);
         tenants[QOS_DYNAMIC] = (struct private_tenant){"pinned", lines[QOS_DYNAMIC]};
         tenants[QOS_DYNAMIC + 1] = (struct private_tenant){NULL, NULL};

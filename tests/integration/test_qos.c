@@ -95,7 +95,7 @@ static unsigned fill(struct worker *w)
 
         while (worker_ask(w, "lease %u", SET_PAGES) == 0)
                 n++;
-        assert_true(w->code == KVL_FULL || w->code == KVL_QUOTA);
+        assert_true(w->code == KVL_FULL || w->code == KVL_QUOTA || w->code == KVL_RESERVATION);
         return n;
 }
 

@@ -478,7 +478,7 @@ static struct script make_script(const struct q_tenant *t)
         uint64_t pages = t->stake->reserve_bytes / set_bytes_of(t) * set_pages_of(t);
         struct script s = {.own = {seed * 3 + 1}};
 
-        if (t->real->attrs.burst == BURST_QUEUE) {
+        if (t->real->attrs.burst == BURST_NONE) {
                 s.most_held = (uint32_t)pages;
                 s.n_chains = (uint32_t)pages;
                 return s;

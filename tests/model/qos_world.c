@@ -377,12 +377,13 @@ static void check_refusal(const struct client *c, int r, const struct lease_requ
                         text);
                 break;
         case KVL_STATUS_FULL:
-                CHECK(res->reason == LEASE_REASON_POOL_FULL ||
-                                res->reason == LEASE_REASON_RESERVATION_FULL,
-                        "%s: %s", lease_reason_name(res->reason), text);
-                CHECK(res->reason != LEASE_REASON_RESERVATION_FULL || a->burst == BURST_QUEUE ||
-                                c->attach->ns->waits.n_queued > 0,
-                        "%s", text);
+                CHECK(res->reason == LEASE_REASON_POOL_FULL, "%s: %s",
+                        lease_reason_name(res->reason), text);
+                break;
+        case KVL_STATUS_RESERVATION:
+                CHECK(res->reason == LEASE_REASON_RESERVATION_FULL, "%s: %s",
+                        lease_reason_name(res->reason), text);
+                CHECK(a->burst == BURST_NONE || c->attach->ns->waits.n_queued > 0, "%s", text);
                 break;
         case KVL_STATUS_TIMEOUT:
                 CHECK(res->reason == LEASE_REASON_DEADLINE, "%s: %s",
@@ -732,7 +733,7 @@ static double most_excess(const struct q_tenant *t)
         uint64_t limit = t->real->account.limit_bytes;
 
         limit -= limit % set_bytes_of(t);
-        if (a->class == TENANT_PINNED && a->burst == BURST_QUEUE)
+        if (a->class == TENANT_PINNED && a->burst == BURST_NONE)
                 return (double)stake_excess(t->stake); /* no more than from before it was so */
         return limit > t->stake->reserve_bytes ? (double)(limit - t->stake->reserve_bytes) : 0;
 }

@@ -140,7 +140,7 @@ static M(AdminTenant) tenants[] = {
                 .schedule = "08:00-20:00 2GiB-3GiB",
                 .when_full = "queue",
                 .max_wait_msec = 1500,
-                .burst = "queue",
+                .burst = "none",
                 .lend_idle_reserve = true,
                 .placement = "device=GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
                 .exclusive = true,

@@ -65,7 +65,7 @@ static const struct {
         int code, reason;
 } refusals[] = {
         {{.status = WIRE_QUOTA, .reason = 1}, KVL_QUOTA, KVL_REASON_QUOTA},
-        {{.status = WIRE_FULL, .reason = 2}, KVL_FULL, KVL_REASON_RESERVATION_FULL},
+        {{.status = WIRE_RESERVATION, .reason = 2}, KVL_RESERVATION, KVL_REASON_RESERVATION_FULL},
         {{.status = WIRE_FULL, .reason = 3}, KVL_FULL, KVL_REASON_POOL_FULL},
         {{.status = WIRE_TIMEOUT, .reason = 4, .waited_usec = UINT64_C(1) << 40}, KVL_TIMEOUT,
                 KVL_REASON_DEADLINE},
@@ -73,6 +73,7 @@ static const struct {
         {{.status = WIRE_FULL, .reason = 7}, KVL_FULL, KVL_REASON_DEVICE},
         {{.status = WIRE_FULL, .reason = 200}, KVL_FULL, 200},
         {{.status = WIRE_QUOTA}, KVL_QUOTA, KVL_REASON_QUOTA},
+        {{.status = WIRE_RESERVATION}, KVL_RESERVATION, KVL_REASON_RESERVATION_FULL},
         {{.status = WIRE_FULL}, KVL_FULL, KVL_REASON_POOL_FULL},
         {{.status = WIRE_TIMEOUT}, KVL_TIMEOUT, KVL_REASON_DEADLINE},
         {{.status = WIRE_DRAINING}, KVL_DRAINING, KVL_REASON_DRAINING},

@@ -122,7 +122,7 @@ static void test_reservations(void **state)
         assert_int_equal(count(a), 0);
         assert_int_equal(count(b), 3 * SET_PAGES);
         assert_true_to_word(&w, b);
-        w.f.b->attrs.burst = BURST_QUEUE;
+        w.f.b->attrs.burst = BURST_NONE;
         member_free(ma);
         assert_int_equal(count(b), 3 * SET_PAGES);
         member_free(mb);

@@ -238,7 +238,7 @@ static void test_reservation(void **state)
         attrs = l.w.f.a->attrs;
         attrs.class = TENANT_PINNED;
         attrs.reserve_bytes = SET_BYTES;
-        attrs.burst = BURST_QUEUE;
+        attrs.burst = BURST_NONE;
         assert_int_equal(tenant_set_attrs(l.w.f.a, &attrs, &l.w.f.d), 0);
         assert_int_equal(l.host_pool->reserved_bytes, 0);
         assert_int_equal(fill_below(l.a, 0), 4);

@@ -70,7 +70,7 @@ static void test_names_are_the_cores(void **state)
         assert_int_equal(index_of(config_when_full_names, "queue"), WHEN_FULL_QUEUE);
         assert_int_equal(index_of(config_when_full_names, "degrade"), WHEN_FULL_DEGRADE);
         assert_int_equal(index_of(config_burst_names, "pool"), BURST_POOL);
-        assert_int_equal(index_of(config_burst_names, "queue"), BURST_QUEUE);
+        assert_int_equal(index_of(config_burst_names, "none"), BURST_NONE);
         assert_int_equal(index_of(config_sizer_names, "off"), SIZING_OFF);
         assert_int_equal(index_of(config_sizer_names, "dry-run"), SIZING_DRY_RUN);
         assert_int_equal(index_of(config_sizer_names, "on"), SIZING_ON);
@@ -183,7 +183,7 @@ static void test_refusals(void **state)
         refused(SECTION_TENANT, "group", "a\tb", "not printable");
         refused(SECTION_TENANT, "class", "gold", "allowed are dynamic, pinned");
         refused(SECTION_TENANT, "when_full", "panic", "allowed are reject, queue, degrade");
-        refused(SECTION_TENANT, "burst", "none", "allowed are pool, queue");
+        refused(SECTION_TENANT, "burst", "queue", "allowed are pool, none");
         refused(SECTION_TENANT, "sizer", "yes", "allowed are off, dry-run, on");
         refused(SECTION_TENANT, "max_wait", "2h", "out of range");
         refused(SECTION_TENANT, "publish_gids", "no-such-group-here", "is no group");

@@ -84,19 +84,20 @@ static void test_burst_queue(void **state)
         other = open_ns(m, "y");
         assert_int_equal(set_reserve(&w, w.f.a, 2 * SET_BYTES), 0);
         attrs = w.f.a->attrs;
-        attrs.burst = BURST_QUEUE;
+        attrs.burst = BURST_NONE;
         assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
         cache_sets(other, 0, 1);
-        assert_int_equal(ask(&w, a, 2 * SET_PAGES + 1, pages, &reason), KVL_STATUS_FULL);
+        assert_int_equal(ask(&w, a, 2 * SET_PAGES + 1, pages, &reason), KVL_STATUS_RESERVATION);
         assert_int_equal(reason, LEASE_REASON_RESERVATION_FULL);
-        assert_non_null(strstr(w.f.d.text, "of the 2 KiB that are reserved for it on device fake"));
+        assert_non_null(strstr(w.f.d.text,
+                "of its reservation of 2 KiB on device fake, may use nothing beyond it"));
         assert_non_null(strstr(w.f.d.text, "burst=pool"));
         assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
         /* Its own cache gives way, here and in another namespace. */
         assert_int_equal(ask(&w, a, 2 * SET_PAGES, pages, NULL), 0);
         assert_int_equal(count_hits(other, 0, SET_PAGES), 0);
         assert_int_equal(w.f.a->account.charged_bytes, 2 * SET_BYTES);
-        assert_int_equal(ask(&w, a, 1, pages, &reason), KVL_STATUS_FULL);
+        assert_int_equal(ask(&w, a, 1, pages, &reason), KVL_STATUS_RESERVATION);
         assert_int_equal(reason, LEASE_REASON_RESERVATION_FULL);
         attrs.burst = BURST_POOL;
         assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
@@ -120,7 +121,7 @@ static void test_magazine_within_the_reservation(void **state)
         attrs = w.f.a->attrs;
         attrs.class = TENANT_PINNED;
         attrs.reserve_bytes = 4 * SET_BYTES;
-        attrs.burst = BURST_QUEUE;
+        attrs.burst = BURST_NONE;
         assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
         for (unsigned i = 0; i < 10; i++) {
                 w.now_nsec += MSEC;
@@ -565,7 +566,7 @@ static void test_nearest_limit(void **state)
         assert_int_equal(set_reserve(&w, w.f.b, 0), 0);
         assert_int_equal(set_reserve(&w, w.f.a, 2 * SET_BYTES), 0);
         attrs = w.f.a->attrs;
-        attrs.burst = BURST_QUEUE;
+        attrs.burst = BURST_NONE;
         assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
         expect_reason(&w, a, LEASE_REASON_RESERVATION_FULL);
         attrs.burst = BURST_POOL;

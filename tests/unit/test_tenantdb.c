@@ -161,7 +161,7 @@ static void test_survives_a_restart(void **state)
 static void test_qos_survives_a_restart(void **state)
 {
         static const char *const assignments[] = {"class=pinned", "reserve=2GiB",
-                "reserve_min=1GiB", "reserve_max=3GiB", "sizer=dry-run", "burst=queue",
+                "reserve_min=1GiB", "reserve_max=3GiB", "sizer=dry-run", "burst=none",
                 "lend_idle_reserve=yes", "schedule=08:00-20:00 1GiB-3GiB", "when_full=degrade",
                 "max_wait=250ms", "placement=device=host-1", "exclusive=on", "share_group=on",
                 "publish_uids=root,7", "publish_gids=8"};

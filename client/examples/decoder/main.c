@@ -53,6 +53,7 @@ static enum exit_status fail(const char *what, int r)
         fprintf(stderr, "decoder: %s: %s\n", what, r == -ENOMEM ? "out of memory" : pages_error());
         switch (r) {
         case KVL_QUOTA:
+        case KVL_RESERVATION:
         case KVL_FULL:
         case KVL_DRAINING:
                 return NO_ROOM;

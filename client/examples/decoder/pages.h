@@ -65,8 +65,8 @@ const char *pages_error(void);
 int pages_begin(struct pages *pages, const uint32_t *tokens, uint32_t n_tokens,
         uint32_t *ret_reused_tokens);
 
-/* Leases one more page and enters it at the end of the table. KVL_QUOTA, KVL_FULL, KVL_DRAINING,
- * KVL_STALE. */
+/* Leases one more page and enters it at the end of the table. KVL_QUOTA, KVL_RESERVATION, KVL_FULL,
+ * KVL_DRAINING, KVL_STALE. */
 int pages_extend(struct pages *pages);
 
 /*

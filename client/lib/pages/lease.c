@@ -56,6 +56,8 @@ static uint32_t reason_of(int code, const Kvlease__V1__LeaseReply *m)
         switch (code) {
         case KVL_QUOTA:
                 return KVL_REASON_QUOTA;
+        case KVL_RESERVATION:
+                return KVL_REASON_RESERVATION_FULL;
         case KVL_FULL:
                 return KVL_REASON_POOL_FULL;
         case KVL_DRAINING:

@@ -39,7 +39,8 @@ static const struct {
                 "str() is a sentence for people. reason: a word for programs, such as 'full'. "
                 "code: "
                 "what\nlibkvlease returned: a KVL_ condition, or -errno."},
-        [FULL] = {"Full", NULL, "The device has no memory left to lease."},
+        [FULL] = {"Full", NULL,
+                "The device, or the tenant's reservation, has no memory left to lease."},
         [QUOTA] = {"Quota", NULL, "The tenant's limit is reached."},
         [NO_PARENT] = {"NoParent", &PyExc_LookupError,
                 "The page before those to be published is not cached (any more)."},
@@ -77,6 +78,7 @@ static const struct {
 } codes[] = {
         {KVL_QUOTA, QUOTA, "quota"},
         {KVL_FULL, FULL, "full"},
+        {KVL_RESERVATION, FULL, "reservation"},
         {KVL_NO_PARENT, NO_PARENT, "no-parent"},
         {KVL_STALE, STALE, "stale"},
         {KVL_DRAINING, DRAINING, "draining"},

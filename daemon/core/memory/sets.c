@@ -626,8 +626,7 @@ static int take_charge(struct ns_tier *tier, uint64_t bytes, struct claim *claim
         int r;
 
         if (reason != LEASE_REASON_NONE)
-                return detail_set(d,
-                        reason == LEASE_REASON_QUOTA ? KVL_STATUS_QUOTA : KVL_STATUS_FULL,
+                return detail_set(d, lease_reason_status(reason),
                         "no other extent set is admitted for tenant %s on device %s: %s",
                         tier->stake->tenant->name, tier->pool->props->name,
                         lease_reason_name(reason));

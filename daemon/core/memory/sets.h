@@ -12,9 +12,10 @@ struct claim;
 /*
  * Binds the lowest free set slot of a tier of the namespace, where the region admits that for the
  * claim (quota/region.h; NULL: for nobody's lease): charge, extents, page records. 0 with
- * *ret_set; KVL_STATUS_QUOTA, KVL_STATUS_FULL (also: the namespace has no slot left); -ENOMEM, -EIO
- * from the device. Nothing stays behind on failure. On a queue: -EINPROGRESS, the set is PREPARING;
- * pool_reap() binds it, or leaves why not in ns.waits.failure for a lease that waits.
+ * *ret_set; KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, KVL_STATUS_FULL (also: the namespace has no
+ * slot left); -ENOMEM, -EIO from the device. Nothing stays behind on failure. On a queue:
+ * -EINPROGRESS, the set is PREPARING; pool_reap() binds it, or leaves why not in
+ * ns.waits.failure for a lease that waits.
  */
 int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
         struct extent_set **ret_set, struct detail *d);

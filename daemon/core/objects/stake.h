@@ -69,7 +69,7 @@ struct fairness {
 enum lease_reason {
         LEASE_REASON_NONE = 0,
         LEASE_REASON_QUOTA = 1,            /* the tenant's limit */
-        LEASE_REASON_RESERVATION_FULL = 2, /* burst = queue: it may not go beyond its reservation */
+        LEASE_REASON_RESERVATION_FULL = 2, /* burst = none: it may not go beyond its reservation */
         LEASE_REASON_POOL_FULL = 3,        /* the dynamic pool */
         LEASE_REASON_DEADLINE = 4,         /* it has waited as long as it may */
         LEASE_REASON_DEGRADED = 5,         /* fewer pages than asked, by policy */

@@ -27,7 +27,7 @@ struct evict_ops;
 /* Zero is what a test that doesn't care wants: dynamic, refused where there is no room. */
 enum tenant_class { TENANT_DYNAMIC, TENANT_PINNED };
 enum when_full { WHEN_FULL_REJECT, WHEN_FULL_QUEUE, WHEN_FULL_DEGRADE };
-enum burst { BURST_POOL, BURST_QUEUE };
+enum burst { BURST_POOL, BURST_NONE };
 
 struct tenant_attrs {
         uint64_t limit_bytes; /* most bytes of extent sets on devices */

@@ -16,6 +16,7 @@
 #include "daemon/core/quota/account.h"
 #include "daemon/core/quota/wait.h"
 #include "policy/share.h"
+#include "proto/status.h"
 
 /* Longer than between two attempts of a client that wants memory, shorter than people wait. Not
  * tuned. */
@@ -27,6 +28,18 @@ const char *lease_reason_name(enum lease_reason r)
                 "deadline passed", "degraded by policy", "draining", "device", "no run"};
 
         return names[r];
+}
+
+int lease_reason_status(enum lease_reason r)
+{
+        switch (r) {
+        case LEASE_REASON_QUOTA:
+                return KVL_STATUS_QUOTA;
+        case LEASE_REASON_RESERVATION_FULL:
+                return KVL_STATUS_RESERVATION;
+        default:
+                return KVL_STATUS_FULL;
+        }
 }
 
 /* ---- stakes --------------------------------------------------------------------------------- */
@@ -117,7 +130,7 @@ bool stake_keeps_to_reserve(const struct stake *s)
         const struct tenant_attrs *attrs = &s->tenant->attrs;
 
         return s->pool->tier == TIER_DEVICE && attrs->class == TENANT_PINNED &&
-               attrs->burst == BURST_QUEUE;
+               attrs->burst == BURST_NONE;
 }
 
 /* Excess with `bytes` more. */

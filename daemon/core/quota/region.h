@@ -47,6 +47,10 @@ void stake_free(struct stake *s);
 /* "quota", "reservation full", ...; static. */
 const char *lease_reason_name(enum lease_reason r);
 
+/* What a lease is refused with for want of memory: KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, else
+ * KVL_STATUS_FULL. */
+int lease_reason_status(enum lease_reason r);
+
 /* Size of the dynamic pool: what isn't reserved. */
 uint64_t region_dynamic_bytes(const struct pool *pool);
 
@@ -57,7 +61,7 @@ uint64_t region_missing(const struct pool *pool);
 /* Most that may be charged to the stake as limits and reservations are, whoever gives way. */
 uint64_t region_reach(const struct stake *s);
 
-/* Which of limit, reservation (burst = queue) and pool would end it first, whoever gives way. A
+/* Which of limit, reservation (burst = none) and pool would end it first, whoever gives way. A
  * limit that isn't below the device's budget is named only for what is charged elsewhere. */
 enum lease_reason region_nearest(const struct stake *s);
 

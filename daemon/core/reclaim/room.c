@@ -126,11 +126,6 @@ static enum lease_reason reason_of(const struct ns *ns, uint32_t n, const struct
         return reason == LEASE_REASON_NONE ? LEASE_REASON_POOL_FULL : reason;
 }
 
-static int status_of(enum lease_reason reason)
-{
-        return reason == LEASE_REASON_QUOTA ? KVL_STATUS_QUOTA : KVL_STATUS_FULL;
-}
-
 /* Binds what is lacking, or a part of it where idle pages may do for the rest; else none. Returns
  * as bind_sets(). */
 static int bind_lacking(struct ns *ns, uint32_t n, struct claim *claim, struct detail *d)
@@ -142,7 +137,7 @@ static int bind_lacking(struct ns *ns, uint32_t n, struct claim *claim, struct d
         admitted = n_admitted(ns, lacking, claim);
         if (admitted < lacking &&
                 ns_n_coming(ns) + admitted * ns->geometry.set_pages + idle_pages(ns) < n)
-                return status_of(reason_of(ns, n, claim));
+                return lease_reason_status(reason_of(ns, n, claim));
         return bind_sets(ns, n, claim, d);
 }
 
@@ -196,7 +191,7 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
         if (n > pages_within_reach(ns))
                 ns_look_again(ns, NS_LOOK_PAGES);
         if (n > pages_within_reach(ns))
-                return r < 0 ? r : status_of(region_nearest(ns->device.stake));
+                return r < 0 ? r : lease_reason_status(region_nearest(ns->device.stake));
         if (r > 0 && ask_others(ns, n, claim))
                 r = bind_lacking(ns, n, claim, d);
         /* A device out of memory below its budget is no reason to refuse what is cached here. */
@@ -259,9 +254,9 @@ static int refuse_reservation(const struct ns *ns, struct detail *d)
         const struct tenant *t = ns->tenant;
         char held[FORMAT_BYTES_MAX], reserve[FORMAT_BYTES_MAX];
 
-        return detail_set(d, KVL_STATUS_FULL,
-                "tenant %s holds %s of the %s that are reserved for it on device %s, keeps to that "
-                "(burst=queue), and too little of it can be evicted; release pages, raise the "
+        return detail_set(d, KVL_STATUS_RESERVATION,
+                "tenant %s holds %s of its reservation of %s on device %s, may use nothing beyond "
+                "it (burst=none), and too little of it can be evicted; release pages, raise the "
                 "reservation with: kvleasectl tenants set %s reserve=..., or let it use what all "
                 "share: burst=pool",
                 t->name, format_bytes(ns->device.stake->charged_bytes, held),

@@ -18,9 +18,10 @@ struct detail;
 /*
  * The slow part of a lease: fewer than `n` FREE pages in what is bound. `waited`: it was told
  * -EINPROGRESS before. 0: there are n now. -EINPROGRESS (DEVICE): sets are being made for it. Else
- * why not: KVL_STATUS_QUOTA, KVL_STATUS_FULL with *ret_reason and the sentence (room may come: what
- * others give back is under way, or will be let go), -ENOMEM, -EIO (*ret_reason: DEVICE). Nothing
- * is counted. ns.keep_idle_sets is set: ns_trim() after the pages were taken.
+ * why not: KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, KVL_STATUS_FULL with *ret_reason and the
+ * sentence (room may come: what others give back is under way, or will be let go), -ENOMEM, -EIO
+ * (*ret_reason: DEVICE). Nothing is counted. ns.keep_idle_sets is set: ns_trim() after the pages
+ * were taken.
  */
 int room_find(
         struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d);

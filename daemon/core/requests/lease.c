@@ -119,12 +119,24 @@ struct ask {
         struct detail *d;
 };
 
+/* Of a set that wasn't admitted, lease_reason_status() turned round. */
+static enum lease_reason reason_of(int status)
+{
+        switch (status) {
+        case KVL_STATUS_QUOTA:
+                return LEASE_REASON_QUOTA;
+        case KVL_STATUS_RESERVATION:
+                return LEASE_REASON_RESERVATION_FULL;
+        default:
+                return LEASE_REASON_POOL_FULL;
+        }
+}
+
 static int refuse_behind(struct ask *k, const struct attach *before)
 {
         k->reason = before->wait.reason == LEASE_REASON_DEVICE ? LEASE_REASON_POOL_FULL
                                                                : before->wait.reason;
-        return detail_set(k->d,
-                k->reason == LEASE_REASON_QUOTA ? KVL_STATUS_QUOTA : KVL_STATUS_FULL,
+        return detail_set(k->d, lease_reason_status(k->reason),
                 "other leases of namespace %s wait for pages and come first: try again later, "
                 "release "
                 "pages, or let tenant %s hold more",
@@ -183,7 +195,7 @@ static int find_pages(struct ask *k, uint32_t n)
         if (k->failed || r == -EIO)
                 k->reason = LEASE_REASON_DEVICE;
         else if (r > 0 && k->reason == LEASE_REASON_NONE)
-                k->reason = r == KVL_STATUS_QUOTA ? LEASE_REASON_QUOTA : LEASE_REASON_POOL_FULL;
+                k->reason = reason_of(r);
         return r;
 }
 

@@ -41,12 +41,13 @@ struct lease_result {
 /*
  * Grants pages to the group, evicting idle cached pages if need be: rq->n of them, or at least
  * rq->min by policy (when_full = degrade), never some now and some later. 0 with ret->n page
- * indices in ret_pages (room for rq->n). KVL_STATUS_QUOTA, KVL_STATUS_FULL, KVL_STATUS_DRAINING,
- * KVL_STATUS_TIMEOUT: the sentence says limit, usage, who holds it and the remedy; -EBUSY: it would
- * wait, and rq->holds_some (not counted as refused); -ENOMEM, -EIO. Nothing is granted unless 0
- * (cached pages may have been evicted). *ret is set in any case. -EINPROGRESS: it waits (wait.h):
- * extent sets are being made for it, or it waits for room. The same call is made again when
- * something has changed, or its deadline has passed; lease_call_off() ends it, too.
+ * indices in ret_pages (room for rq->n). KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, KVL_STATUS_FULL,
+ * KVL_STATUS_DRAINING, KVL_STATUS_TIMEOUT: the sentence says limit, usage, who holds it and the
+ * remedy; -EBUSY: it would wait, and rq->holds_some (not counted as refused); -ENOMEM, -EIO.
+ * Nothing is granted unless 0 (cached pages may have been evicted). *ret is set in any case.
+ * -EINPROGRESS: it waits (wait.h): extent sets are being made for it, or it waits for room. The
+ * same call is made again when something has changed, or its deadline has passed; lease_call_off()
+ * ends it, too.
  *
  * LEASE_RUN: where so many are FREE, but no run of them, sets are bound for one that may be without
  * anybody giving way, and magazines of the namespace emptied; else KVL_STATUS_FULL, NO_RUN. Nothing

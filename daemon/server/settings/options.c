@@ -26,7 +26,7 @@ const char *const config_evict_names[] = {"pgi", "lru", NULL};
 const char *const config_tenant_evict_names[] = {"default", "pgi", "lru", NULL};
 const char *const config_class_names[] = {"dynamic", "pinned", NULL};
 const char *const config_when_full_names[] = {"reject", "queue", "degrade", NULL};
-const char *const config_burst_names[] = {"pool", "queue", NULL};
+const char *const config_burst_names[] = {"pool", "none", NULL};
 const char *const config_sizer_names[] = {"off", "dry-run", "on", NULL};
 
 #define AT(type, member) offsetof(struct type, member)
@@ -219,7 +219,8 @@ const struct option options[] = {
         {SECTION_TENANT, "burst", OPTION_ENUM, AT(tenant_config, burst),
                 .choices = config_burst_names, .default_text = "pool", .reloadable = true,
                 .help = "Beyond its reservation a pinned tenant uses what all share ('pool'), or "
-                        "keeps to it ('queue')."},
+                        "nothing ('none'): leases beyond it are refused, or wait, as 'when_full' "
+                        "says."},
         {SECTION_TENANT, "lend_idle_reserve", OPTION_BOOL,
                 AT(tenant_config, reservation.lends_idle), .default_text = "off",
                 .reloadable = true,
