@@ -41,20 +41,21 @@ def expect(condition, what):
 # ---- what is looked at ----------------------------------------------------------------------------
 
 
+OPTIONS = ["daemon.devices=host", "device.host.memory=6MiB", "device.host.extent=2MiB",
+           "device.host.host_memory=2MiB", *(f"tenant.t{i:02}.weight=100" for i in range(N_TENANTS)),
+           "tenant.t01.class=pinned", "tenant.t01.reserve=2MiB"]
+
+
 class Daemon:
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, options=OPTIONS):
+        self.folder, self.options = folder, options
         (folder / "none.conf").touch()
         self.start()
 
     def start(self):
-        options = ["daemon.devices=host", "device.host.memory=6MiB", "device.host.extent=2MiB",
-                   "device.host.host_memory=2MiB"]
-        options += [f"tenant.t{i:02}.weight=100" for i in range(N_TENANTS)]
-        options += ["tenant.t01.class=pinned", "tenant.t01.reserve=2MiB"]
         self.process = start(
             [kvleased, "-c", self.folder / "none.conf", "--runtime-dir", self.folder / "run", "--state-dir",
-             self.folder / "state", *(w for o in options for w in ("-o", o))],
+             self.folder / "state", *(w for o in self.options for w in ("-o", o))],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for line in self.process.stdout:
             if "ready in" in line:
@@ -404,11 +405,16 @@ def main():
     return 0
 
 
-try:
-    code = main()
-finally:
+def end_all():
     for process in started:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             process.wait()
-sys.exit(code)
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    finally:
+        end_all()
+    sys.exit(code)
