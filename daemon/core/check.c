@@ -217,14 +217,10 @@ static int check_tier(struct checker *c, enum tier_kind kind)
 
 static int check_sets(struct checker *c)
 {
-        const struct ns *ns = c->ns;
         int r = 0;
 
         for (unsigned i = 0; i < TIER_COUNT && r == 0; i++)
                 r = check_tier(c, i);
-        if (r == 0 && ns->keep_idle_sets)
-                r = BROKEN(
-                        c->d, "namespace %s/%s still keeps idle sets", ns->tenant->name, ns->name);
         return r;
 }
 
@@ -690,6 +686,8 @@ int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct
         r = check_expect(&c, "number of clients", "the daemon", s->n_members, n_members);
         if (r == 0)
                 r = check_recalls(&c);
+        if (r == 0 && !list_is_empty(&s->memory.settling))
+                r = BROKEN(d, "sets that less is held of weren't settled at the end of a call");
         if (r < 0)
                 return r;
         *ret_pages = c.n_pages;

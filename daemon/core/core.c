@@ -48,6 +48,7 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->pools);
         list_init(&s->lower_pools);
         list_init(&s->tenants);
+        list_init(&s->memory.settling);
         list_init(&s->recalls.sets);
         list_init(&s->waits.leases);
         list_init(&s->leasables.namespaces);
@@ -77,6 +78,7 @@ static bool pool_free(struct pool *pool)
 
 bool store_close_disks(struct store *s)
 {
+        SETTLE_AT_END(s);
         bool is_done = true;
 
         list_for_each (t, &s->tenants, struct tenant, link)
@@ -260,22 +262,24 @@ int store_add_disk(struct store *s, struct pool *above, struct disk_file *disk,
         return r;
 }
 
-static void settle_ns(struct ns *ns, uint64_t now_nsec)
+static void top_up(struct ns *ns, uint64_t now_nsec)
 {
         ns->sets.unsettled = false;
         list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (a->magazine)
                         magazine_top_up(a, now_nsec);
-        ns_trim(ns);
+        settle_sets_of(ns);
 }
 
 void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec)
 {
+        SETTLE_AT_END(s);
+
         store_set_now(s, now_nsec);
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         if (ns->device.pool == pool && ns->sets.unsettled)
-                                settle_ns(ns, now_nsec);
+                                top_up(ns, now_nsec);
 }
 
 void store_policy_work(struct store *s, uint64_t now_nsec)
@@ -300,6 +304,7 @@ static struct ns *find_stale(const struct store *s)
 
 bool store_work(struct store *s, uint32_t budget)
 {
+        SETTLE_AT_END(s);
         struct ns *ns = find_stale(s);
         bool more = ns && (ns_sweep(ns, budget) || find_stale(s));
 
@@ -333,6 +338,7 @@ static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_k
 int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
         uint64_t *ret_pages, uint64_t *ret_kept)
 {
+        SETTLE_AT_END(s);
         uint64_t n_pages = 0, n_kept = 0;
         int r = 0;
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "daemon/core/catalog/pages.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
@@ -72,6 +73,8 @@ static const char *broken_rule(
 /* Looks at the namespace's watched pages, at as many as its tenant has time for. */
 static void look_at_watched(struct tenancy *t, struct ns *ns)
 {
+        SETTLE_AT_END(ns_store(ns));
+
         for (uint64_t left = ns->catalog.watched.n; left > 0 && turns_may_visit(t);) {
                 uint64_t began = clock_now_nsec();
                 uint32_t n = (uint32_t)MIN(left, (uint64_t)LOOK_PAGES);

@@ -15,6 +15,7 @@
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/lifetimes/open.h"
 #include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/requests/lease.h"
@@ -157,6 +158,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         handle = open_session("a");
         (void)session_truncate(session_of(attach, handle, NULL), 16, 16, &n, NULL);
         (void)sessions_give_way(attach->ns, true);
+        settle_all(ns_store(attach->ns));
         check_state();
         CHECK(session_close(attach, handle, true, 1, NULL) == 0);
         check_state();

@@ -21,6 +21,7 @@
 #include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/lifetimes/open.h"
 #include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/requests/invalidate.h"
@@ -341,6 +342,7 @@ static void administer(struct client *c, struct attach *a, const uint8_t *r)
                 break;
         case LOOK_AGAIN:
                 ns_look_again(a->ns, UINT32_MAX);
+                settle_all(&store);
                 break;
         case WORK:
                 store_work(&store, 16);
@@ -356,6 +358,7 @@ static void administer(struct client *c, struct attach *a, const uint8_t *r)
                 break;
         case GIVE_WAY:
                 sessions_give_way(a->ns, r[7] % 2);
+                settle_all(&store);
                 break;
         case INVALIDATE_TAG:
                 if (key[0] > 0)
@@ -366,6 +369,7 @@ static void administer(struct client *c, struct attach *a, const uint8_t *r)
                 break;
         case DRAIN:
                 magazine_drain_ns(a->ns);
+                settle_all(&store);
                 break;
         default: /* TIME */
                 now_nsec += (uint64_t)r[7] << 20;

@@ -1,3 +1,4 @@
+#include "daemon/core/memory/settle.h"
 #include "tests/model/model.h"
 
 #include <errno.h>
@@ -530,6 +531,7 @@ static void look(void)
         for (int t = 0; t < N_TENANTS; t++)
                 list_for_each (ns, &tenants[t]->namespaces, struct ns, link) {
                         ns_look_again(ns, UINT32_MAX);
+                        settle_all(ns_store(ns));
                         list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                                 CHECK(!a->magazine || magazine_settle(a), "tampered with");
                 }

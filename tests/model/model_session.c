@@ -14,6 +14,7 @@
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/quota/chores.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/records/shared.h"
@@ -361,6 +362,7 @@ static void op_evict(void)
                 if (victim != NODE_NONE)
                         (void)ns_evict_leaf(ns, victim, NULL);
         }
+        settle_all(ns_store(ns));
 }
 
 static void op_invalidate_key(void)
@@ -498,6 +500,7 @@ static void op_sweep(void)
         op = "sweep";
         (void)ns_sweep(ns, 1 + rnd(20));
         ns_look_again(ns, rnd(20));
+        settle_all(ns_store(ns));
 }
 
 static void op_give_way(void)
@@ -505,6 +508,7 @@ static void op_give_way(void)
         op = "give way";
         windows_may_go = true;
         (void)sessions_give_way(ns, rnd(2));
+        settle_all(ns_store(ns));
 }
 
 static void op_die(void)

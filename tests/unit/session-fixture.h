@@ -4,6 +4,7 @@
 
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/clients/grants.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/records/records.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/core-fixture.h"
@@ -156,6 +157,7 @@ static inline void evict(struct attach *a, unsigned key)
         assert_int_not_equal(page, PAGE_NONE);
         assert_true(tree_is_leaf(&a->ns->tree, page));
         assert_true(ns_evict_leaf(a->ns, page, NULL));
+        settle_all(ns_store(a->ns));
 }
 
 static inline bool is_cached(struct attach *a, unsigned key)

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/recovery/recover-sessions.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
@@ -120,6 +121,7 @@ static inline void free_unheld(struct bench *w)
                         ns_extra(w->ns, i)->n_windows == 0)
                         ns_free_page(w->ns, i);
         }
+        settle_all(&w->f.store);
 }
 
 static inline void recover(struct bench *w)

@@ -344,16 +344,16 @@ static void test_stock(void **state)
         struct lower l;
 
         start_lower(&l, 4, 4);
-        l.a->ns->keep_idle_sets = true;
         assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
         assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
         assert_int_equal(set_bind_in(l.a->ns, TIER_HOST, NULL, &set, NULL), 0);
         l.a->ns->reclaim.stock.n_to_keep = 2 * SET_PAGES;
-        ns_trim(l.a->ns);
+        settle_all(&l.w.f.store);
         assert_int_equal(l.a->ns->device.n_sets, 2);
         assert_int_equal(l.a->ns->tiers[TIER_HOST].n_sets, 0);
         l.a->ns->reclaim.stock.n_to_keep = 0;
-        ns_trim(l.a->ns);
+        settle_sets_of(l.a->ns);
+        settle_all(&l.w.f.store);
         end_lower(&l);
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/quota/wait.h"
 #include "daemon/core/requests/refill.h"
 #include "tests/unit/slow-fixture.h"
@@ -386,6 +387,7 @@ static void test_magazine_is_topped_up(void **state)
         assert_true(a->magazine->n_pages >= 4);
         assert_int_equal(a->ns->device.n_sets, 1);
         magazine_drain(a);
+        settle_all(&s.f.store);
         assert_int_equal(a->ns->device.n_sets, 0);
         /* One that fails isn't started again by itself. */
         fake_device_fail(&s.f.device, "create", 1, -ENOMEM);

@@ -4,6 +4,7 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/records/shared.h"
@@ -136,6 +137,7 @@ static void move_page(struct attach *a, uint32_t handle, uint32_t index)
         assert_int_equal(lease_pages(a, 1, 1, &to, NULL), 0);
         grants_remove(a->grants, to);
         places_change(a->ns, from.page, to, 0);
+        settle_all(ns_store(a->ns));
         ns_page(a->ns, to)->owner = 0;
 }
 

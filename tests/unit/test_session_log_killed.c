@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/child.h"
@@ -68,6 +69,7 @@ static void act_evict(struct actor *x, const struct session *s)
 
 static void act_on(struct actor *x, uint32_t *handle, struct session *s, unsigned what)
 {
+        SETTLE_AT_END(&x->w.f.store);
         struct attach *a = x->w.a;
         uint64_t n, now_nsec = x->w.f.store.now_nsec;
 
@@ -102,6 +104,7 @@ static void act(struct actor *x, uint64_t seed, unsigned number)
                 assert_int_equal(ns_invalidate(x->w.ns, CAUSE_NAMESPACE, &n), 0);
                 while (ns_sweep(x->w.ns, 1000))
                         continue;
+                settle_all(&x->w.f.store);
                 memset(x->handles, 0, sizeof(x->handles));
         } else if (s) {
                 act_on(x, &x->handles[i], s, random_below(18));

@@ -5,6 +5,7 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/core.h"
 #include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/upkeep/recall-work.h"
 #include "tests/unit/compact-fixture.h"
@@ -36,6 +37,7 @@ static void test_lost_window(void **state)
         begin(&w, 8, 4, 4);
         s = truncated(&w, "s", 0, 8, 2);
         assert_true(sessions_give_way(w.ns, true));
+        settle_all(&w.f.store);
         assert_false(sessions_give_way(w.ns, true));
         fixture_check(&w.f);
         assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
@@ -202,6 +204,7 @@ static void test_pinned_window_goes(void **state)
         assert_int_equal(release_pages(w.a, &pages[0].page, 1, 1, NULL), 0);
         atomic_fetch_sub(&b->share.counters[pages[1].page], 1);
         ns_look_again(w.ns, 10);
+        settle_all(&w.f.store);
         assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
         /* One that is pinned while its window has it, and not when that goes. */
         s = truncated(&w, "s", 0, 6, 2);
@@ -226,6 +229,7 @@ static void test_invalidation(void **state)
         assert_null(session_of(w.a, s, NULL));
         while (ns_sweep(w.ns, 1))
                 fixture_check(&w.f);
+        settle_all(&w.f.store);
         assert_int_equal(
                 w.ns->device.n_pages[PAGE_DETACHED] + w.ns->device.n_pages[PAGE_SEALED], 0);
         /* Pages in tree and window: the sweep meets one before the other. */
@@ -241,6 +245,7 @@ static void test_invalidation(void **state)
         assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 2);
         while (ns_sweep(w.ns, 100))
                 ;
+        settle_all(&w.f.store);
         assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
         end(&w);
 }

@@ -43,14 +43,18 @@ static void test_leave_set_looks_at_few(void **state)
         append(w.a, u, ROOT, 40, 8);
         assert_true(w.ns->device.n_sets > 2);
         assert_int_equal(sessions_leave_set(w.ns->sets.at[w.ns->device.n_sets - 1]), 0);
+        settle_all(&w.f.store);
         assert_int_equal(info_of(w.a, s).n_pages, 6);
         /* The other one's window comes behind it. */
         assert_int_equal(sessions_leave_set(w.ns->sets.at[0]), 3);
+        settle_all(&w.f.store);
         fixture_check(&w.f);
         expect_tokens(w.a, s, 7, 3);
         assert_int_equal(info_of(w.a, t).n_pages, 8);
         assert_int_equal(sessions_leave_set(w.ns->sets.at[0]), 0);
+        settle_all(&w.f.store);
         assert_int_equal(sessions_leave_set(w.ns->sets.at[1]), 6);
+        settle_all(&w.f.store);
         fixture_check(&w.f);
         assert_int_equal(info_of(w.a, t).n_pages, 2);
         end(&w);
@@ -181,12 +185,14 @@ static void test_window_is_lost_in_slices(void **state)
         uint32_t s = long_window(&w);
 
         assert_true(sessions_give_way(w.ns, true));
+        settle_all(&w.f.store);
         expect_pages(w.a, s, "0@0");
         assert_int_equal(w.ns->sessions->n_room, 0);
         for (unsigned n = LONG_WINDOW - 4; n > 0; n -= MIN(n, 4u)) {
                 assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), n);
                 fixture_check(&w.f);
                 assert_true(sessions_give_way(w.ns, true));
+                settle_all(&w.f.store);
         }
         assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), 0);
         assert_false(sessions_give_way(w.ns, true));
@@ -201,12 +207,11 @@ static void test_window_leaves_set_in_slices(void **state)
         uint32_t s = long_window(&w);
         struct extent_set *set = ns_set_of(w.ns, session_of(w.a, s, NULL)->window.pages[20]);
 
-        w.ns->keep_idle_sets = true;
         assert_int_equal(sessions_leave_set(set), LONG_WINDOW);
+        assert_true(set_is_idle(set));
+        settle_all(&w.f.store);
         expect_pages(w.a, s, "0@0");
         assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), LONG_WINDOW - 4 - SET_PAGES);
-        assert_true(set_is_idle(set));
-        ns_trim(w.ns);
         expect_slices(&w, 0);
         end(&w);
 }
@@ -224,8 +229,10 @@ static void test_slices_of_a_session_that_ends(void **state)
                         assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
                 if (how == 1 || how == 2)
                         assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
-                while (how == 2 && sessions_give_way(w.ns, true))
+                while (how == 2 && sessions_give_way(w.ns, true)) {
+                        settle_all(&w.f.store);
                         fixture_check(&w.f);
+                }
                 if (how < 3)
                         expect_slices(&w, 0);
                 end(&w); /* or it is there when its namespace goes */

@@ -7,6 +7,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/records/shared.h"
 #include "daemon/core/requests/invalidate.h"
@@ -133,6 +134,7 @@ static void test_watched_pages_keep_their_order(void **state)
         for (unsigned i = 0; i < SET_PAGES; i++)
                 unpin(&w, chain[i]);
         ns_look_again(w.ns, 3);
+        settle_all(&w.f.store);
         assert_int_equal(w.ns->catalog.watched.n, SET_PAGES - 3);
         for (unsigned i = 0; i < SET_PAGES; i++) {
                 assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), 0);
@@ -175,13 +177,16 @@ static void test_invalidated_page_waits_for_its_reader(void **state)
         assert_int_equal(shown(&w, stale), PAGE_SEALED); /* one store did it */
         while (ns_sweep(w.ns, 8))
                 ;
+        settle_all(&w.f.store);
         fixture_check(&w.f);
         assert_int_equal(shown(&w, stale), PAGE_DETACHED);
         ns_look_again(w.ns, UINT32_MAX);
+        settle_all(&w.f.store);
         assert_int_equal(w.ns->catalog.watched.n, 2);
         unpin(&w, page);
         unpin(&w, stale);
         ns_look_again(w.ns, UINT32_MAX);
+        settle_all(&w.f.store);
         assert_int_equal(w.ns->catalog.watched.n, 0);
         assert_int_equal(
                 w.ns->device.n_pages[PAGE_FREE] + w.ns->device.n_sets, 0); /* the set went back */
@@ -239,6 +244,7 @@ static void test_stale_slot_doesnt_hide_a_fresh_page(void **state)
         unpin(&w, old);
         while (ns_sweep(w.ns, 8))
                 ;
+        settle_all(&w.f.store);
         assert_int_equal(seen(&w, 1), fresh);
         assert_int_equal(shown(&w, old), PAGE_FREE);
         end(&w);
@@ -609,6 +615,7 @@ static void test_magazine_that_was_written_into(void **state)
         w.a->share.magazine[slot + 20] = w.a->magazine->pages[slot + 1];
         refill(&w, 8);
         magazine_drain(w.a);
+        settle_all(&w.f.store);
         assert_int_equal(w.ns->clients.n_ready, 0);
         end(&w);
 }

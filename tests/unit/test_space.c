@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "tests/unit/space-fixture.h"
 #include "tests/unit/test-random.h"
@@ -196,6 +197,7 @@ static void test_off_in_slices(void **state)
         assert_int_equal(count_in(&w, 300, TIER_DISK), n);
         for (unsigned i = 0; i < 10; i++) {
                 assert_true(space_work(&w.store, 4));
+                settle_all(&w.store);
                 assert_true(count_in(&w, 300, TIER_DISK) < n);
                 n = count_in(&w, 300, TIER_DISK);
                 tiers_check(&w);
@@ -235,6 +237,7 @@ static void test_full(void **state)
 
 static void step(struct tiers *w)
 {
+        SETTLE_AT_END(&w->store);
         unsigned key = random_below(N_KEYS);
         uint32_t page = tier_find(w, key);
         static struct told told;

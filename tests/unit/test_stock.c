@@ -251,7 +251,8 @@ static void test_leaves_the_last(void **state)
                 go_on(&s, false, true);
         assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
         (void)lease_make_ready(s.a, 2 * SET_PAGES, 0, s.now_msec * MSEC);
-        ns_trim(s.a->ns);
+        settle_sets_of(s.a->ns);
+        settle_all(&s.f.store);
         assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
         other = join(s.f.b);
         assert_int_equal(

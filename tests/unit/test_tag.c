@@ -4,6 +4,7 @@
 #include "daemon/core/clients/member.h"
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/records/shared.h"
 #include "daemon/core/requests/invalidate.h"
@@ -170,6 +171,7 @@ static void test_pages_that_go(void **state)
         publish_tagged(w.a, 5, ROOT, 10, 2);
         while (ns_sweep(w.ns, 1))
                 fixture_check(&w.f);
+        settle_all(&w.f.store);
         expect_dropped(&w, 5, 2);
         end(&w);
 }

@@ -91,6 +91,7 @@ static void compacted_meanwhile(bool is_copied_first)
         }
         (void)ns_drop_subtree(w.ns, tier_find(&w, 1),
                 (struct drop_reason){.why = EVICT_PRESSURE}); /* room in the first one */
+        settle_all(&w.store);
         recall_set(ns_set_of(w.ns, page), RECALL_COMPACT);
         if (is_copied_first)
                 (void)compact_visit(ns_set_of(w.ns, page), w.now_nsec, TIER_SET_PAGES);
@@ -134,6 +135,7 @@ static void test_invalidated_meanwhile(void **state)
         assert_int_equal(told.status, -ENOENT);
         while (ns_sweep(w.ns, 100))
                 ;
+        settle_all(&w.store);
         assert_int_equal(ns_n_pages(w.ns, PAGE_SEALED), 0);
         tiers_end(&w);
 }

@@ -10,6 +10,7 @@
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/catalog/tag.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
@@ -239,6 +240,7 @@ void drop_cancel(struct drop *d)
 static bool work_on_drop(struct chore *c, uint64_t budget)
 {
         struct drop *d = container_of(c, struct drop, chore);
+        SETTLE_AT_END(ns_store(d->ns));
 
         if (!drop_is_over(d))
                 (void)take_slice(d, budget);

@@ -64,12 +64,12 @@ static void expire_from(struct ns *ns, uint32_t page)
         }
 }
 
-/* Some pages of one set that follow each other. The set may go by this. */
+/* Some pages of one set that follow each other. */
 static void look_at_run(struct ns *ns, uint32_t first, uint32_t n)
 {
         bool any = shared_run_is_pinned(ns, first, n);
 
-        for (uint32_t page = first; page < first + n && ns_page(ns, page); page++) {
+        for (uint32_t page = first; page < first + n; page++) {
                 if (ns_page(ns, page)->state != PAGE_SEALED)
                         continue;
                 if (any && shared_is_pinned(ns, page))

@@ -46,7 +46,7 @@ void ns_free_page(struct ns *ns, uint32_t page)
         if (set->n_busy > 0 && is_copied_to(ns, page))
                 return;
         set_put_page(set, page);
-        ns_settle_set(set);
+        settle_set(set);
         wait_wake(ns_store(ns));
 }
 

@@ -14,8 +14,8 @@ uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES]);
  * client's? What clients do may change it at once. */
 bool ns_is_pinned(const struct ns *ns, uint32_t page);
 
-/* The one way a page becomes FREE: it isn't pinned, and out of the index. Its set is given back
- * where that leaves it idle. */
+/* The one way a page becomes FREE: it isn't pinned, and out of the index. Its set is to be settled
+ * (memory/settle.h). */
 void ns_free_page(struct ns *ns, uint32_t page);
 
 /* The page, whose place in its text is noted (page_note.depth), continues `parent` in the prefix

@@ -12,6 +12,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/records/shared.h"
 #include "proto/status.h"
@@ -88,8 +89,7 @@ static void let_go(struct attach *a, struct extent_set *set, uint64_t bits)
         a->member->n_mapped_sets--;
         a->member->n_quarantined_sets -= (bits & MAPPED_QUARANTINE) != 0;
         set->tier->has_lighter |= set->n_mapped == 0;
-        if (set_is_idle(set))
-                set_unbind(set);
+        settle_set(set);
 }
 
 void attach_forget_mapped(struct attach *a, uint32_t set_index)
@@ -106,6 +106,7 @@ void attach_forget_mapped(struct attach *a, uint32_t set_index)
 
 int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d)
 {
+        SETTLE_AT_END(ns_store(a->ns));
         const uint64_t *bits = map_find(&a->mapped, set_index);
         struct extent_set *set = bits ? a->ns->sets.at[set_index] : NULL;
 

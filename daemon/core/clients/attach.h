@@ -33,8 +33,8 @@ int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, u
 /* The member counts as having mapped the set. 0; -ENOMEM. */
 int attach_note_mapped(struct attach *a, struct extent_set *set);
 
-/* The member hasn't mapped the set, or not any more: the set may be gone after. Nothing is done
- * where the member didn't count as having mapped it. */
+/* The member hasn't mapped the set, or not any more. Nothing is done where the member didn't count
+ * as having mapped it. */
 void attach_forget_mapped(struct attach *a, uint32_t set_index);
 
 /*

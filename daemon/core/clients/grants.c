@@ -8,6 +8,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/ns.h"
 
 void grants_add(struct grants *g, uint32_t page)
@@ -117,6 +118,7 @@ void grants_give_back(struct grants *g, uint32_t page)
 
 int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
 {
+        SETTLE_AT_END(ns_store(a->ns));
         uint32_t i;
         int r = 0;
 
@@ -139,6 +141,8 @@ int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detai
 
 void free_pages_again(struct attach *a, const uint32_t *pages, uint32_t n)
 {
+        SETTLE_AT_END(ns_store(a->ns));
+
         for (uint32_t i = 0; i < n; i++)
                 if (grants_check_page(a, pages[i], NULL) == 0 &&
                         ns_note(a->ns, pages[i])->client == a->member->id)
@@ -182,6 +186,7 @@ static uint64_t free_unreported(struct grants *g)
 int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool continues, bool more,
         uint64_t *ret_freed, struct detail *d)
 {
+        SETTLE_AT_END(ns_store(a->ns));
         struct grants *g = a->grants;
 
         *ret_freed = 0;

@@ -10,6 +10,7 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -161,6 +162,8 @@ void member_linger(struct member *m)
 
 void member_set_read_only(struct member *m, bool read_only)
 {
+        SETTLE_AT_END(m->group->tenant->store);
+
         m->read_only = read_only;
         if (!read_only)
                 return;

@@ -11,6 +11,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/clients/pin.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -111,6 +112,7 @@ static void end_attachment(struct attach *a)
 static bool leave_some(struct chore *c, uint64_t budget)
 {
         struct attach *a = container_of(c, struct attach, chore);
+        SETTLE_AT_END(ns_store(a->ns));
         uint64_t n = announce_withdraw_some(a, budget);
 
         if (n < budget)

@@ -18,6 +18,7 @@
 #include "daemon/core/lifetimes/idle.h"
 #include "daemon/core/memory/address.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/objects/ns.h"
@@ -308,6 +309,7 @@ void ns_free(struct ns *ns)
  */
 int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
 {
+        SETTLE_AT_END(ns_store(ns));
         struct store *store = ns_store(ns);
         uint64_t n_findable = ns_count_findable(ns);
         struct tree tree;

@@ -10,6 +10,7 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/lifetimes/placing.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/records/records.h"
@@ -266,6 +267,7 @@ struct attach *attach_adopt(struct member *m, struct ns *ns, uint32_t id, uint64
 int attach_open_with(struct member *m, const char *name, const struct ns_layout *layout,
         const struct attach_options *o, struct attach **ret_attach, struct detail *d)
 {
+        SETTLE_AT_END(m->group->tenant->store);
         struct attach *a;
         struct ns *ns;
         int r;

@@ -4,6 +4,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
@@ -50,6 +51,7 @@ const char *sizing_why(const struct tenant *t)
 
 int sizing_set(struct tenant *t, const struct sizing_attrs *attrs)
 {
+        SETTLE_AT_END(t->store);
         struct sizing *z = &t->sizing;
         bool was_moved = is_moved(t);
         struct sizer *sizer = z->sizer;
@@ -296,6 +298,7 @@ static void size_tenant(
 
 void sizing_work(struct store *s, const struct sizing_params *p, uint64_t now_nsec)
 {
+        SETTLE_AT_END(s);
         uint64_t part = look_parts(s);
 
         store_set_now(s, now_nsec);

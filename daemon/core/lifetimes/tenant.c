@@ -12,6 +12,7 @@
 #include "daemon/core/lifetimes/sizing.h"
 #include "daemon/core/memory/discard.h"
 #include "daemon/core/memory/dma.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
@@ -187,6 +188,7 @@ static void free_stakes(struct tenant *t)
 int tenant_new(struct store *s, const char *name, const struct tenant_attrs *attrs,
         struct tenant **ret_tenant, struct detail *d)
 {
+        SETTLE_AT_END(s);
         struct tenant *t;
         int r;
 
@@ -238,6 +240,7 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
 
 int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct detail *d)
 {
+        SETTLE_AT_END(t->store);
         struct tenant_attrs old = t->attrs;
         int r;
 
@@ -298,6 +301,7 @@ int tenant_refuse_leaving(const struct tenant *t, struct detail *d)
 
 int tenant_remove(struct tenant *t, bool force, struct detail *d)
 {
+        SETTLE_AT_END(t->store);
         char held[FORMAT_BYTES_MAX];
 
         if (t->n_members > 0)

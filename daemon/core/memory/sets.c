@@ -243,6 +243,7 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
                 return -ENOMEM;
         list_init(&set->link);
         list_init(&set->room_link);
+        list_init(&set->settle_link);
         list_init(&set->announced_link);
         list_init(&set->recall.link);
         set->ns = ns;
@@ -693,6 +694,7 @@ int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
         if (kind == TIER_DEVICE)
                 ahead_made(&ns->reclaim.stock.ahead, clock_now_nsec() - set->asked_nsec);
         set_link(set);
+        settle_set(set); /* should nobody use it */
         *ret_set = set;
         return 0;
 }
@@ -727,6 +729,7 @@ void set_discard(struct extent_set *set)
 
         list_remove(&set->link);
         list_remove(&set->room_link);
+        list_remove(&set->settle_link);
         recall_forget(set);
         ns->sets.at[set->index] = NULL;
         set->tier->n_sets--;

@@ -1,7 +1,7 @@
-#include "daemon/core/memory/settle.h"
 
 #include "base/probe.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 
@@ -50,12 +50,11 @@ void recall_become_idle(struct extent_set *set)
         set->recall.deadline_nsec = 0;
 }
 
-void recall_settle(struct extent_set *set)
+/* What is left of a recalled set, of which less is held: it may be all of it. */
+static void settle_recalled(struct extent_set *set)
 {
         struct store *s = ns_store(set->ns);
 
-        if (set->recall.in_visit)
-                return;
         if (!set_is_unheld(set)) {
                 if (set->recall.sink_at > 0 && !set->recall.is_sunk) { /* the next ones */
                         recall_poll(s);
@@ -82,30 +81,42 @@ static bool stock_keeps(const struct extent_set *set)
 {
         const struct ns *ns = set->ns;
 
-        return set->tier == &ns->device && set->recall.state == RECALL_NONE &&
+        return set->tier == &ns->device &&
                ns_n_room(ns) - set->n_free <
                        MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free);
 }
 
-static bool keeps_idle(const struct extent_set *set)
+static void settle(struct extent_set *set)
 {
-        return set->ns->keep_idle_sets || stock_keeps(set) ||
-               (set->recall.state == RECALL_NONE && ns_awaits_sets(set->ns));
-}
-
-void ns_settle_set(struct extent_set *set)
-{
+        list_remove(&set->settle_link);
         if (set->recall.state != RECALL_NONE)
-                recall_settle(set);
-        else if (set_is_idle(set) && !keeps_idle(set))
+                settle_recalled(set);
+        else if (set_is_idle(set) && !stock_keeps(set) && !ns_awaits_sets(set->ns))
                 set_unbind(set);
 }
 
-void ns_trim(struct ns *ns)
+void settle_set(struct extent_set *set)
 {
-        ns->keep_idle_sets = false;
-        for (unsigned i = 0; i < TIER_COUNT; i++)
-                list_for_each_safe (set, &ns->tiers[i].sets_bound, struct extent_set, link)
-                        if (set_is_idle(set) && !keeps_idle(set))
-                                set_unbind(set);
+        if (list_is_empty(&set->settle_link) &&
+                (set->recall.state != RECALL_NONE || set_is_idle(set)))
+                list_append(&ns_store(set->ns)->memory.settling, &set->settle_link);
+}
+
+void settle_sets_of(struct ns *ns)
+{
+        ns_for_each_set (set, ns)
+                if (set_is_idle(set))
+                        settle_set(set);
+}
+
+void settle_all(struct store *s)
+{
+        settle_now(s, NULL);
+}
+
+void settle_now(struct store *s, const struct ns *but)
+{
+        list_for_each_safe (set, &s->memory.settling, struct extent_set, settle_link)
+                if (set->ns != but || set->recall.state != RECALL_NONE)
+                        settle(set);
 }

@@ -1,25 +1,47 @@
 /*
- * What becomes of a set when less of it is held: it is given back where it is idle and nobody wants
- * it kept, and a recall of it goes on. Loop thread only.
+ * The settle list (store.memory.settling): sets of which less is held than before. No set goes in
+ * the middle of a call, whatever the call lets go of: a function that frees a page, or ends a
+ * mapping, lists the set, and whoever called it finds all sets still there. The list is drained
+ * where an entry point of the core returns (SETTLE_AT_END()): what is idle and nobody wants kept is
+ * given back then, and recalls of what is held no longer go on.
+ *
+ * Who needs memory before that, because something is to be bound in the same call, drains the list
+ * by name (settle_now()) where it has no set in its hands. Loop thread only.
  */
 #ifndef KVL_CORE_SETTLE_H
 #define KVL_CORE_SETTLE_H
 
 #include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
 
-/* Something of the set was let go of. It is given back where it is idle now and nobody wants it
- * kept; where it is recalled its recall goes on. The set may be gone after. */
-void ns_settle_set(struct extent_set *set);
+/* Less of the set is held than before, or it was bound and nothing of it is used yet. It is listed
+ * where that may matter, and stays until the list is drained. Safe to repeat. */
+void settle_set(struct extent_set *set);
 
-/* A call that kept idle sets (ns.keep_idle_sets) is over: those that nobody wants are given back.
+/* What the namespace's idle sets are kept for may have ended: all of them are listed. O(sets). */
+void settle_sets_of(struct ns *ns);
+
+/* Drains the list. Pointers to sets are good no longer than to here. */
+void settle_all(struct store *s);
+
+/* Memory is needed now: the same as settle_all(), but for idle sets of the namespace `but` (NULL:
+ * none) that aren't recalled. The FREE pages in these are what its call collects; they stay listed.
  */
-void ns_trim(struct ns *ns);
+void settle_now(struct store *s, const struct ns *but);
+
+static inline void settle_at_end_p(struct store **s)
+{
+        if (!list_is_empty(&(*s)->memory.settling))
+                settle_all(*s);
+}
+
+/* A declaration, with which each entry point of the core begins that may let go of something: the
+ * list is drained when the function returns. */
+#define SETTLE_AT_END(s) \
+        __attribute__((cleanup(settle_at_end_p), unused)) struct store *settles = (s)
 
 /* Begins another round over all recalled sets, unless one is under way. */
 void recall_poll(struct store *s);
-
-/* Pages of a recalled set were freed, or it isn't mapped any more: the set may be gone after. */
-void recall_settle(struct extent_set *set);
 
 /* A set is about to be freed, or its recall is called off: nothing counts it as recalled any more.
  * Nothing is done where it is not recalled. */

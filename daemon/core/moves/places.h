@@ -13,7 +13,7 @@ struct ns;
 /*
  * `from` is SEALED, not stale, in no window; `to` is MOVING, and has its bytes. Nobody pins `from`
  * over the socket; it is RETIRING, and no segment pins it either (shared_retire()). From now on
- * `to` is what `from` was, which is FREE; its set may be gone after.
+ * `to` is what `from` was, which is FREE.
  *
  * content: of a page below the device, base/sum.h of the bytes that are stored there.
  */

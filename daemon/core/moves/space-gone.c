@@ -7,7 +7,6 @@
 
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/pages.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/carry.h"
 #include "daemon/core/moves/space-impl.h"
 #include "daemon/core/objects/ns.h"
@@ -98,7 +97,6 @@ static uint32_t drop_some_missing(struct ns *ns, uint32_t budget)
         struct ns_space *s = &ns->space;
         uint32_t n = 0;
 
-        ns->keep_idle_sets = true;
         for (; n < budget && s->missing_page < end; n++) {
                 uint32_t page = s->missing_page++;
                 const struct page *p = ns_page(ns, page);
@@ -111,7 +109,6 @@ static uint32_t drop_some_missing(struct ns *ns, uint32_t budget)
                         space_drop_page(ns, page);
         }
         s->drops_missing = s->missing_page < end;
-        ns_trim(ns);
         return n;
 }
 

@@ -11,7 +11,6 @@
 #include "daemon/core/catalog/tag.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space-impl.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
@@ -208,13 +207,11 @@ static uint32_t look_at_some(struct ns *ns, uint32_t budget)
         struct ns_space *s = &ns->space;
         uint32_t n = 0;
 
-        ns->keep_idle_sets = true;
         for (; n < budget && s->claimed > 0; n++) {
                 const struct space_entry e = s->entries[take_claimed(s)];
 
                 look_at(ns, &e);
         }
-        ns_trim(ns);
         forget_where_over(s);
         return n;
 }
@@ -526,14 +523,12 @@ static bool give_chunk(struct ns *ns, struct disk_space *space)
         if (!g.refs)
                 return false;
         went = disk_give_chunk(space, note_gone, &g) == 0;
-        ns->keep_idle_sets = true;
         for (uint32_t i = 0; i < g.n; i++) {
                 uint32_t page = ns_find_page(ns, g.refs[i].key);
 
                 if (space_is_at(ns, page, g.refs[i].at))
                         space_drop_page(ns, page);
         }
-        ns_trim(ns);
         free(g.refs);
         return went;
 }

@@ -85,8 +85,7 @@ static void leave_sets(struct transfer *t)
         for (unsigned i = 0; i < 2; i++)
                 t->sets[i]->n_busy--;
         for (unsigned i = 0; i < 2; i++)
-                if (i == 0 || t->sets[0] != t->sets[1])
-                        ns_settle_set(t->sets[i]);
+                settle_set(t->sets[i]);
 }
 
 /* The policy has the page that was to be moved, locked where the transfer locked it. */
@@ -243,7 +242,7 @@ static int end_by_kind(struct transfer *t)
         }
 }
 
-/* Everything follows from the result. Sets may be gone after. */
+/* Everything follows from the result. */
 static void finish_transfer(struct transfer *t)
 {
         int result = t->is_unwanted ? -ECANCELED : carried(t)->result;

@@ -69,7 +69,7 @@ uint32_t transfer_count(const struct ns *ns, enum transfer_kind kind);
 uint64_t transfer_count_moving(const struct ns *ns);
 bool transfer_moves_to(const struct ns *ns, uint32_t page);
 
-/* All transfers end whose bytes are there, or won't be. Sets may be gone after. */
+/* All transfers end whose bytes are there, or won't be. */
 void transfers_end(struct store *s);
 
 #endif

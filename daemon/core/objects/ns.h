@@ -68,7 +68,6 @@ struct ns {
                 struct ns_tier device;
                 struct ns_tier tiers[TIER_COUNT]; /* by enum tier_kind; without pool: not there */
         };
-        bool keep_idle_sets; /* a call is collecting pages; ns_trim() at its end */
         struct ns_sets sets;
         struct records records;
         struct shared shared;

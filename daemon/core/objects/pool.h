@@ -95,7 +95,6 @@ struct set_recall {
         bool is_sunk;      /* of what is cached nothing more goes down a tier (recall-work.c) */
         uint32_t sink_at;  /* until then: the page to send down next, in the set */
         uint32_t n_purged; /* pages that were gone through */
-        bool in_visit;     /* isn't unbound under who looks at it */
         bool told;         /* all clients concerned were told of the state */
         bool holders_told; /* those that hold pages of it and don't map it were told */
         bool quarantined;  /* past a deadline */
@@ -108,9 +107,10 @@ struct set_recall {
 };
 
 struct extent_set {
-        struct list_link link;      /* tier->sets_bound, in order of binding;
-                                       tier->sets_preparing; pool.orphans */
-        struct list_link room_link; /* tier->sets_room while n_free > 0 and it isn't recalled */
+        struct list_link link;        /* tier->sets_bound, in order of binding;
+                                         tier->sets_preparing; pool.orphans */
+        struct list_link room_link;   /* tier->sets_room while n_free > 0 and it isn't recalled */
+        struct list_link settle_link; /* store.memory.settling: something of it was let go of */
         struct list_link announced_link; /* ns.catalog.announced.sets while first_announced > 0 */
         uint32_t first_announced;        /* page + 1 of announced.c's list; 0: none */
         struct ns *ns;                   /* borrowed; NULL: an orphan */
@@ -148,8 +148,7 @@ static inline uint32_t set_extent_number(const struct extent_set *set, uint32_t 
 
 static inline bool set_is_idle(const struct extent_set *set)
 {
-        return set->n_free == set->n_usable && set->n_mapped == 0 && set->n_busy == 0 &&
-               !set->recall.in_visit;
+        return set->n_free == set->n_usable && set->n_mapped == 0 && set->n_busy == 0;
 }
 
 /* No page of the set is in use, and none is on its way. */

@@ -123,8 +123,9 @@ struct store_leasables {
 
 /* The room memory. */
 struct store_memory {
-        uint64_t next_address; /* where the next namespace's range is looked for: address.h */
-        uint64_t n_extents;    /* of all sets */
+        uint64_t next_address;     /* where the next namespace's range is looked for: address.h */
+        uint64_t n_extents;        /* of all sets */
+        struct list_link settling; /* struct extent_set.settle_link: settle.h */
         struct discards discards;
 };
 

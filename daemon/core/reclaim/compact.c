@@ -119,7 +119,7 @@ static void end_move(struct move *m)
         free(m);
 }
 
-/* The page is FREE again; its set may be gone after. */
+/* The page is FREE again. */
 static void give_up(struct move *m)
 {
         struct ns *ns = m->ns;
@@ -129,7 +129,6 @@ static void give_up(struct move *m)
         ns_free_page(ns, to);
 }
 
-/* Sets may be gone after. */
 static void finish_move(struct move *m, int result)
 {
         struct ns *ns = m->ns;
@@ -207,9 +206,9 @@ static void on_copied(struct job *job, int result, void *data)
                 m->is_late = true;
         else
                 finish_move(m, result);
+        settle_all(s);
         recall_poll(s);
-        if (s->owner.on_recall_work)
-                s->owner.on_recall_work(s->owner.data);
+        recall_wake(s);
 }
 
 static int submit_move(struct move *m)
@@ -484,15 +483,13 @@ static void begin_emptying(struct extent_set *set)
 
         set->recall.compact_at = 0;
         set->recall.give_up_nsec = 0;
-        set->recall.in_visit = true; /* stays while magazines are emptied */
         recall_set(set, RECALL_COMPACT);
-        set->recall.in_visit = false;
         for (uint32_t i = 0; i < ns->geometry.set_pages; i++)
                 if (set->pages[i].state == PAGE_GRANTED) {
                         call_off(set);
                         return;
                 }
-        recall_settle(set);
+        settle_set(set);
 }
 
 static bool is_compacting(const struct ns *ns)
@@ -537,6 +534,8 @@ static bool compact_some(struct ns *ns, uint64_t now_nsec)
 
 bool compact_tidy(struct store *s)
 {
+        SETTLE_AT_END(s);
+
         end_late(s);
         end_left(s, NULL);
         return !list_is_empty(&s->moves);
@@ -544,6 +543,7 @@ bool compact_tidy(struct store *s)
 
 bool compact_turn(struct store *s, uint64_t now_nsec)
 {
+        SETTLE_AT_END(s);
         bool more = false;
 
         store_set_now(s, now_nsec);

@@ -35,10 +35,8 @@ struct store;
  */
 bool compact_turn(struct store *s, uint64_t now_nsec);
 
-/*
- * Pages that were to be copied and aren't any more are FREE again: sets may be gone after. Part of
- * compact_turn(). True while pages are being copied: to be called again.
- */
+/* Pages that were to be copied and aren't any more are FREE again. Part of compact_turn(). True
+ * while pages are being copied: to be called again. */
 bool compact_tidy(struct store *s);
 
 /*

@@ -212,7 +212,7 @@ void recall_call_off(struct extent_set *set)
                 !set_is_unheld(set));
 
         recall_forget(set);
-        set->recall = (struct set_recall){.in_visit = set->recall.in_visit};
+        set->recall = (struct set_recall){0};
         list_init(&set->recall.link);
         if (set->n_free > 0)
                 list_append(&set->tier->sets_room, &set->room_link);
@@ -227,7 +227,6 @@ uint32_t recall_ask(const struct recall_request *rq)
         n = begin_all(rq);
         if (n == 0)
                 return 0;
-        /* Sets may go from here on. */
         list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
                 if (!rq->only || ns == rq->only)
                         magazine_drain_recalled(ns);
@@ -242,7 +241,7 @@ void recall_set(struct extent_set *set, enum recall_kind kind)
         struct store *s = ns_store(set->ns);
 
         begin_recall(set, &rq);
-        magazine_drain_recalled(set->ns); /* it may go from here on */
+        magazine_drain_recalled(set->ns);
         recall_begin_round(s);
         recall_wake(s);
 }
@@ -260,6 +259,7 @@ void recall_again(struct extent_set *set, uint64_t timeout_nsec)
 
 uint32_t recall_sets(struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec)
 {
+        SETTLE_AT_END(t->store);
         const struct recall_request rq = {
                 .tenant = t,
                 .only = only,
@@ -334,8 +334,6 @@ const char *recall_check(const struct extent_set *set)
 {
         const struct set_recall *r = &set->recall;
 
-        if (r->in_visit)
-                return "is still being visited";
         if (list_is_empty(&r->link) != (r->state == RECALL_NONE))
                 return "is in the list of recalled sets, or missing from it, against its state";
         if (r->state == RECALL_NONE)

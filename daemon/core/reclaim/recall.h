@@ -57,8 +57,8 @@ struct recall_request {
  * with the fewest pages in use; of soft recalls among the first few the one with the fewest granted
  * and pinned pages. Sets that are recalled already don't count, but a forced recall takes over soft
  * ones (recall_press()). Returns their number; without memory to sort them they go in order of
- * binding. Sets of which nothing but pages in magazines was in use, and that nobody maps, are gone
- * after.
+ * binding. Sets of which nothing but pages in magazines was in use, and that nobody maps, are
+ * gone when the list is drained (memory/settle.h).
  */
 uint32_t recall_ask(const struct recall_request *rq);
 
@@ -85,7 +85,7 @@ bool recall_is_under_way(const struct tenant *t, enum tier_kind tier);
  * time begins anew. It stays bound until recall_work(). */
 void recall_again(struct extent_set *set, uint64_t timeout_nsec);
 
-/* Recalls this one, which isn't recalled. Unless it is being visited it may be gone after. */
+/* Recalls this one, which isn't recalled. */
 void recall_set(struct extent_set *set, enum recall_kind kind);
 
 /* A recall of kind RECALL_COMPACT is called off, in state RECALL_ASKED, with something of the set

@@ -116,8 +116,6 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
         uint64_t n_evicted = 0;
 
-        assert(ns->keep_idle_sets);
-
         do {
                 if (!evict_leaves(ns, n, now_nsec, true, &n_evicted) && ns->tree.n_tiers > 1)
                         evict_tips(ns, n, now_nsec, &n_evicted);
@@ -332,7 +330,8 @@ static bool is_time_to_weigh(const struct ns *ns, const struct ns_tier *tier)
 }
 
 /* most: looks; UINT64_MAX: all sets are weighed. Returns how many it took. */
-static uint64_t weigh_tier(struct ns *ns, struct ns_tier *tier, uint64_t most)
+static uint64_t weigh_tier(
+        struct ns *ns, struct ns_tier *tier, const struct ns *spare, uint64_t most)
 {
         uint64_t now_nsec = ns_store(ns)->now_nsec, n_looks;
 
@@ -343,6 +342,7 @@ static uint64_t weigh_tier(struct ns *ns, struct ns_tier *tier, uint64_t most)
                 ns_look_again(ns, NS_LOOK_PAGES);
                 if (tier == &ns->device)
                         magazine_drain_ns(ns);
+                settle_now(ns_store(ns), spare); /* what is idle isn't weighed */
         }
         list_for_each (set, &tier->sets_bound, struct extent_set, link)
                 set->cost_bytes = COST_HELD;
@@ -384,7 +384,7 @@ static void weigh_sets(struct tenant *t, const struct place *p)
         list_for_each (ns, &t->namespaces, struct ns, link) {
                 if (!may_take_from(ns, p))
                         continue;
-                n = weigh_tier(ns, &ns->tiers[p->tier], most);
+                n = weigh_tier(ns, &ns->tiers[p->tier], p->spare, most);
                 if (most != UINT64_MAX)
                         most -= MIN(n, most);
         }
@@ -406,8 +406,9 @@ static bool has_become_held(const struct extent_set *set)
         return false;
 }
 
-/* It goes, unless a client has pinned something in it meanwhile. by: for whose lease. */
-static void evict_set(struct extent_set *set, const struct tenant *by)
+/* It goes at once, for a lease of `by`, unless a client has pinned something in it meanwhile.
+ * Nobody else has it in hands here. */
+static void evict_set(struct extent_set *set, const struct ns *spare, const struct tenant *by)
 {
         const struct drop_reason reason = {.why = EVICT_PRESSURE, .by = by};
         struct ns *ns = set->ns;
@@ -419,8 +420,6 @@ static void evict_set(struct extent_set *set, const struct tenant *by)
                 set->cost_bytes = COST_HELD;
                 return;
         }
-        ns->keep_idle_sets = true;
-        set->recall.in_visit = true;
         (void)sessions_leave_set(set);
         for (uint32_t page = first; page < first + n; page++) {
                 struct page *p = ns_page(ns, page);
@@ -430,14 +429,13 @@ static void evict_set(struct extent_set *set, const struct tenant *by)
                 else if (p->state == PAGE_SEALED)
                         ns_drop_subtree(ns, page, reason);
         }
-        set->recall.in_visit = false;
         blame_note(t, by, t->counters.evictions - before, set_is_idle(set));
         set->tier->has_lighter |= set_is_idle(set);
         if (set_is_idle(set))
                 set_unbind(set);
         else
                 set->cost_bytes = COST_HELD;
-        ns_trim(ns);
+        settle_now(t->store, spare); /* others that its pages have left idle */
 }
 
 /*
@@ -480,7 +478,7 @@ bool reclaim_sets_of_tenant(
 
                 if (!set)
                         return false;
-                evict_set(set, spare ? t : NULL);
+                evict_set(set, spare, spare ? t : NULL);
         }
         return true;
 }
@@ -515,7 +513,7 @@ static void evict_slice(struct tenant *t, enum tier_kind tier)
                 if (n > left)
                         return;
                 left -= n;
-                evict_set(set, NULL);
+                evict_set(set, NULL, NULL);
         }
 }
 
@@ -523,6 +521,7 @@ void reclaim_over_limits(struct tenant *t)
 {
         bool all = true;
 
+        settle_now(t->store, NULL); /* what is idle is charged no longer */
         for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++) {
                 if (account_fits(&t->accounts[tier], 0))
                         continue;
@@ -546,7 +545,7 @@ bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare)
                 return false;
         weigh_sets(t, &place);
         while (t->account.charged_bytes >= before && (set = cheapest_set(t, &place)))
-                evict_set(set, t);
+                evict_set(set, spare, t);
         return t->account.charged_bytes < before;
 }
 
@@ -558,6 +557,6 @@ bool reclaim_set_of_stake(struct stake *victim, const struct ns *spare, const st
 
         weigh_sets(victim->tenant, &place);
         while (victim->charged_bytes >= before && (set = cheapest_set(victim->tenant, &place)))
-                evict_set(set, by);
+                evict_set(set, spare, by);
         return victim->charged_bytes < before;
 }

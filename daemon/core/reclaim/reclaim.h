@@ -16,9 +16,7 @@ struct stake;
 struct tenant;
 
 /*
- * Evicts idle leaves of ns, oldest first, until it has `n` FREE pages. True where it does. The
- * caller has set ns.keep_idle_sets, or a set emptied this way would be given back before it can be
- * used.
+ * Evicts idle leaves of ns, oldest first, until it has `n` FREE pages. True where it does.
  */
 bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec);
 

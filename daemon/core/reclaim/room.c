@@ -7,6 +7,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
@@ -176,6 +177,15 @@ static bool reclaim_own(struct ns *ns, uint32_t n, struct claim *claim)
         return is_less;
 }
 
+/* What is stale is FREE, until there are `n` such pages. Of what is recalled the memory is needed
+ * now. */
+static void sweep_for(struct ns *ns, uint64_t n)
+{
+        while (ns_n_room(ns) < n && ns_sweep(ns, SWEEP_BATCH))
+                ;
+        settle_now(ns_store(ns), ns);
+}
+
 /* From the cheapest to the dearest way to come by pages. 0 with `n` FREE pages or pages to come, or
  * why not. */
 static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct detail *d)
@@ -183,8 +193,7 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
         bool is_less = true;
         int r;
 
-        while (ns_n_room(ns) < n && ns_sweep(ns, SWEEP_BATCH))
-                ;
+        sweep_for(ns, n);
         r = bind_lacking(ns, n, claim, d);
         if (r == 0)
                 return 0;
@@ -205,8 +214,8 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
                 /* Of descriptors a set of its own gives some back, as of memory. */
                 if ((r < 0 && r != -EMFILE) || !is_less)
                         return take_windows(ns, n, true) ? 0 : r;
-                /* Recalled sets may be gone by now, too. */
                 is_less = reclaim_own(ns, n, claim);
+                settle_now(ns_store(ns), ns); /* of recalled sets the memory is needed now */
                 r = bind_lacking(ns, n, claim, d);
         }
         return r;
@@ -351,7 +360,7 @@ int room_find(
         int r;
 
         *ret_reason = LEASE_REASON_NONE;
-        ns->keep_idle_sets = true;
+        settle_sets_of(ns);
         compact_call_off(ns);
         r = by_device ? do_without(ns, n, d) : make_room(ns, n, &claim, &failure);
         if (r != 0)
@@ -405,7 +414,7 @@ int room_bind_run(struct ns *ns, uint32_t n)
 
         if (n_admitted(ns, n_sets, NULL) < n_sets)
                 return 0;
-        ns->keep_idle_sets = true;
+        settle_sets_of(ns);
         compact_call_off(ns);
         for (; n_sets > 0 && (r == 0 || r == -EINPROGRESS); n_sets--)
                 r = set_bind(ns, NULL, &set, NULL);
@@ -440,10 +449,9 @@ static bool bind_ahead(struct ns *ns, uint32_t n, bool is_needed)
 
 void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear)
 {
-        ns->keep_idle_sets = true;
+        settle_sets_of(ns);
         compact_call_off(ns);
-        while (ns_n_room(ns) < n + ns->waits.n_wanted && ns_sweep(ns, SWEEP_BATCH))
-                ;
+        sweep_for(ns, n + ns->waits.n_wanted);
         if (bind_ahead(ns, n, n_dear > 0) || n_dear == 0)
                 return;
         if (ns_n_coming(ns) < n_dear && ask_others(ns, n_dear, NULL))

@@ -20,8 +20,8 @@ struct detail;
  * -EINPROGRESS before. 0: there are n now. -EINPROGRESS (DEVICE): sets are being made for it. Else
  * why not: KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, KVL_STATUS_FULL with *ret_reason and the
  * sentence (room may come: what others give back is under way, or will be let go), -ENOMEM, -EIO
- * (*ret_reason: DEVICE). Nothing is counted. ns.keep_idle_sets is set: ns_trim() after the pages
- * were taken.
+ * (*ret_reason: DEVICE). Nothing is counted. Idle sets that the lease doesn't take go when it is
+ * over (memory/settle.h).
  */
 int room_find(
         struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d);
@@ -33,7 +33,6 @@ uint64_t room_leasable(const struct ns *ns, uint64_t idle);
 /*
  * Binds as many sets as n pages with consecutive numbers need, where all of them are admitted with
  * nobody giving way. 0: they are bound, or none is; -EINPROGRESS: they are being made.
- * ns.keep_idle_sets is set, as above.
  */
 int room_bind_run(struct ns *ns, uint32_t n);
 
@@ -47,7 +46,6 @@ bool room_leaves_another(const struct ns *ns);
  * Ahead of demand: what is stale is swept, sets are bound as far as they may (on a queue, with
  * n_dear 0, but for the last one), and where that isn't `n` pages, others give what is deserved
  * (region.h) of `n_dear`, and as many idle ones are evicted as make `n_dear` FREE.
- * ns.keep_idle_sets as above.
  */
 void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear);
 

@@ -88,14 +88,12 @@ static void bind(struct ns *ns)
         struct extent_set *set;
         int r;
 
-        ns->keep_idle_sets = true;
         do {
                 if (ns_n_coming(ns) >= ns->reclaim.stock.n_to_keep + ns->waits.n_wanted ||
                         !room_leaves_another(ns))
                         break;
                 r = set_bind(ns, NULL, &set, NULL);
         } while (r == -EINPROGRESS);
-        ns->keep_idle_sets = false;
 }
 
 static uint32_t wanted_free(const struct ns *ns, uint64_t now_nsec)
@@ -113,9 +111,7 @@ static void free_ahead(struct ns *ns, uint64_t now_nsec)
         ns->reclaim.stock.is_freeing |= ns_n_coming(ns) < ns->reclaim.stock.n_to_free / 2;
         if (!ns->reclaim.stock.is_freeing || room_leaves_another(ns))
                 return;
-        ns->keep_idle_sets = true;
         (void)reclaim_pages(ns, (uint32_t)n, now_nsec);
-        ns->keep_idle_sets = false;
         ns->reclaim.stock.is_freeing = ns_n_coming(ns) < ns->reclaim.stock.n_to_free;
 }
 
@@ -131,7 +127,7 @@ static bool keep_stocked(struct ns *ns, uint64_t now_nsec)
                 bind(ns);
         free_ahead(ns, now_nsec);
         if (MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free) < was)
-                ns_trim(ns);
+                settle_sets_of(ns);
         ns->reclaim.stock.is_leased =
                 ns->reclaim.stock.n_to_keep > 0 || ns->reclaim.stock.n_to_free > 0;
         return ns->reclaim.stock.is_leased;
@@ -139,6 +135,7 @@ static bool keep_stocked(struct ns *ns, uint64_t now_nsec)
 
 bool stock_work(struct store *s, uint64_t now_nsec)
 {
+        SETTLE_AT_END(s);
         bool more = false;
 
         store_set_now(s, now_nsec);
@@ -154,7 +151,7 @@ void stock_forget(struct ns *ns)
         if (ns->reclaim.stock.n_to_keep == 0 && ns->reclaim.stock.n_to_free == 0)
                 return;
         ns->reclaim.stock.n_to_keep = ns->reclaim.stock.n_to_free = 0;
-        ns_trim(ns);
+        settle_sets_of(ns);
 }
 
 uint64_t stock_figure(const struct store *s)

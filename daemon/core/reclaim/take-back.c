@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -95,8 +96,8 @@ static void press_soft_recalls(struct pool *pool, struct store *store)
                         recall_press(set);
 }
 
-/* For reservations. by: for whose lease; NULL: nobody's. */
-static void take_back(struct pool *pool, struct tenant *by)
+/* For reservations. by: for whose lease, in the namespace `spare`; NULL: nobody's. */
+static void take_back(struct pool *pool, const struct ns *spare, struct tenant *by)
 {
         struct stake *victim = list_first(&pool->stakes, struct stake, pool_link);
         struct store *store = victim ? victim->tenant->store : NULL;
@@ -105,7 +106,7 @@ static void take_back(struct pool *pool, struct tenant *by)
                 return;
         skip_none(pool);
         while (region_due(pool) > 0 && (victim = region_furthest_over(pool, false, false)))
-                if (!reclaim_set_of_stake(victim, NULL, by))
+                if (!reclaim_set_of_stake(victim, spare, by))
                         victim->is_skipped = true;
         if (region_due(pool) == 0)
                 return;
@@ -121,14 +122,14 @@ void region_work(struct pool *pool)
 {
         region_back(pool);
         if (region_missing(pool) > 0)
-                take_back(pool, NULL);
+                take_back(pool, NULL, NULL);
 }
 
 bool region_make_room(
         struct stake *s, const struct ns *spare, uint64_t bytes, const struct claim *claim)
 {
         if (region_is_reserved(s, bytes)) {
-                take_back(s->pool, s->tenant);
+                take_back(s->pool, spare, s->tenant);
                 if (!region_has_room(s, bytes) && s->owed_since_nsec == 0)
                         s->owed_since_nsec = s->tenant->store->now_nsec;
         } else if (!stake_keeps_to_reserve(s) &&
@@ -137,6 +138,7 @@ bool region_make_room(
                 if (!region_has_room(s, bytes))
                         recall_for(s);
         }
+        settle_now(s->tenant->store, spare); /* recalled sets of which nothing was in use */
         return region_admits(s, bytes, claim) == LEASE_REASON_NONE;
 }
 

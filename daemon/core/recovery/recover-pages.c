@@ -547,11 +547,10 @@ int recover_claims(struct ns *ns, struct recovery *r)
         map_init(&owners);
         error = map_owners(ns, &owners);
         if (error == 0) {
-                ns->keep_idle_sets = true;
                 ns_for_each_set (set, ns)
                         for (uint32_t i = 0; i < n; i++)
                                 recover_claim(ns, set->index * n + i, &owners, r);
-                ns_trim(ns);
+                settle_sets_of(ns);
         }
         map_deinit(&owners);
         return error;

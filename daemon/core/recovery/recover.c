@@ -12,6 +12,7 @@
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -509,6 +510,7 @@ static void drop_without_records(struct recoverer *v)
 
 void store_recover(struct store *s, struct recovery *r, recover_say fn, void *data)
 {
+        SETTLE_AT_END(s);
         struct recoverer v = {.store = s, .r = r, .say = fn, .data = data};
         uint64_t since_nsec = clock_now_nsec();
         uint32_t n, *numbers;
@@ -560,6 +562,7 @@ static void drop_unrecorded(const struct keep *k)
 
 int store_recover_end(struct store *s, struct recovery *r)
 {
+        SETTLE_AT_END(s);
         uint64_t since_nsec = clock_now_nsec();
 
         if (!keep_is_on(&s->keep))
@@ -570,6 +573,7 @@ int store_recover_end(struct store *s, struct recovery *r)
 
                         if (error < 0)
                                 return error;
+                        settle_all(s); /* what nobody claimed isn't asked back */
                         ask_again(ns);
                 }
                 (void)recall_excess(t);

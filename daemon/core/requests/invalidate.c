@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "daemon/core/catalog/pages.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
@@ -22,6 +23,7 @@ static int check_may_begin(const struct attach *a, struct detail *detail)
 
 int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], struct detail *detail)
 {
+        SETTLE_AT_END(ns_store(a->ns));
         int r;
 
         drop_init(d);
@@ -38,6 +40,7 @@ int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], str
 
 int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail)
 {
+        SETTLE_AT_END(ns_store(a->ns));
         int r;
 
         drop_init(d);

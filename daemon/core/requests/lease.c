@@ -54,11 +54,13 @@ static void trim_after_wait(struct ns *ns)
 {
         if (ns->waits.n == 0)
                 ns->waits.failure.code = 0;
-        ns_trim(ns);
+        settle_sets_of(ns);
 }
 
 void lease_call_off(struct attach *a)
 {
+        SETTLE_AT_END(ns_store(a->ns));
+
         if (!wait_end(a))
                 return;
         count_wait(a);
@@ -411,6 +413,7 @@ static void take_pages(const struct ask *k, uint32_t n, uint32_t *ret_pages)
 int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nsec,
         uint32_t *ret_pages, struct lease_result *ret, struct detail *d)
 {
+        SETTLE_AT_END(ns_store(a->ns));
         struct ns *ns = a->ns;
         struct ask k = {.a = a, .rq = rq, .n = rq->n, .d = d};
         bool waited;
@@ -437,8 +440,6 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
         }
         if (waited)
                 trim_after_wait(ns);
-        else if (ns->keep_idle_sets)
-                ns_trim(ns);
         /* Who came after it may be next now. */
         if (waited && r != -EINPROGRESS)
                 wait_wake(ns_store(ns));

@@ -66,8 +66,7 @@ void lease_call_off(struct attach *a);
 /*
  * FREE pages for a magazine: `n` of them as far as limit and budget go, and idle pages of this
  * namespace evicted until there are `n_dear` of these (<= n). Returns how many there are, at most
- * n; sets for the others may be under way, but what leases wait for is left to them. Where it had
- * to make room, ns.keep_idle_sets is set: ns_trim() once they are taken.
+ * n; sets for the others may be under way, but what leases wait for is left to them.
  */
 uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_t now_nsec);
 

@@ -7,6 +7,7 @@
 #include "daemon/core/clients/found.h"
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/ground/detail.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/records/shared.h"
 #include "proto/status.h"
@@ -107,6 +108,8 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
 int release_pages(
         struct attach *a, const uint32_t *pages, uint32_t n, uint64_t now_nsec, struct detail *d)
 {
+        SETTLE_AT_END(ns_store(a->ns));
+
         store_set_now(ns_store(a->ns), now_nsec);
         return pin_release(a, pages, n, d);
 }

@@ -39,8 +39,6 @@ static uint32_t refill_pages(struct attach *a, uint32_t wanted, uint32_t n_dear,
                 stock_leased(a->ns, n_put, now_nsec);
                 PROBE(kvleased, refill, a->ns->tenant, a->ns, a->member->id, n_put);
         }
-        if (a->ns->keep_idle_sets)
-                ns_trim(a->ns);
         return n_put;
 }
 
@@ -80,6 +78,7 @@ void magazine_top_up(struct attach *a, uint64_t now_nsec)
 
 bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
 {
+        SETTLE_AT_END(ns_store(a->ns));
         bool is_clean = magazine_settle(a);
         uint32_t n_put = 0;
 

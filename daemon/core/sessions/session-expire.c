@@ -1,5 +1,6 @@
 /* When a session was used, and the end of those that have been idle for too long. */
 #include "daemon/core/catalog/happened.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session-impl.h"
@@ -43,6 +44,7 @@ static void begin_expiry_round(struct sessions *all, uint64_t tenant_expire_nsec
 
 uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
 {
+        SETTLE_AT_END(ns_store(ns));
         uint64_t tenant_expire_nsec = ns->tenant->attrs.session_expire_nsec;
         struct sessions *all = ns->sessions;
 

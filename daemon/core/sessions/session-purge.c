@@ -1,5 +1,6 @@
 #include "daemon/core/sessions/session-purge.h"
 
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/quota/chores.h"
@@ -31,6 +32,8 @@ void session_purge_init(
 
 void session_purge_id(struct session_purge *p, struct ns *ns, const uint8_t *id, uint32_t id_len)
 {
+        SETTLE_AT_END(ns_store(ns));
+
         (void)purge_session(p, session_find(ns, id, id_len));
 }
 
@@ -79,12 +82,15 @@ static bool purge_some(struct session_purge *p, uint64_t budget)
 
 bool session_purge_begin(struct session_purge *p)
 {
+        SETTLE_AT_END(p->tenant->store);
+
         return purge_some(p, p->tenant->store->drop_slice_pages);
 }
 
 static bool work_purge(struct chore *c, uint64_t budget)
 {
         struct session_purge *p = container_of(c, struct session_purge, chore);
+        SETTLE_AT_END(p->tenant->store);
 
         if (purge_some(p, budget))
                 return true;

@@ -7,6 +7,7 @@
 
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/pages.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/quota/chores.h"
@@ -358,6 +359,7 @@ static void measure_text(struct session_truncation *t, uint64_t first_tokens, ui
 int truncation_begin(struct session_truncation *t, struct session *s, uint64_t first_tokens,
         uint64_t last_tokens, struct detail *d)
 {
+        SETTLE_AT_END(ns_store(s->ns));
         int r = check_range(s, first_tokens, last_tokens, d);
 
         *t = (struct session_truncation){.ns = s->ns, .session = s};
@@ -378,6 +380,7 @@ int truncation_begin(struct session_truncation *t, struct session *s, uint64_t f
 static bool work_truncation(struct chore *c, uint64_t budget)
 {
         struct session_truncation *t = container_of(c, struct session_truncation, chore);
+        SETTLE_AT_END(ns_store(t->ns));
 
         take_slice(t, budget);
         if (!truncation_is_over(t))
@@ -405,6 +408,8 @@ void truncation_queue(struct session_truncation *t, struct session_truncation *t
 
 void truncation_cancel(struct session_truncation *t)
 {
+        SETTLE_AT_END(ns_store(t->ns));
+
         if (t->session)
                 leave_session(t, -ENOMEM);
         take_slice(t, UINT64_MAX);

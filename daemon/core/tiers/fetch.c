@@ -89,7 +89,6 @@ static int take_place(struct ns *ns, uint32_t *ret_page)
         set = list_first(&ns->device.sets_room, struct extent_set, room_link);
         if (set)
                 *ret_page = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
-        ns_trim(ns);
         if (set)
                 return 0;
         return ns->device.n_preparing > 0 ? -EAGAIN : KVL_STATUS_FULL;
@@ -151,14 +150,12 @@ static int begin_down(struct ns *ns, uint32_t from)
 
         if (t)
                 return t->kind == TRANSFER_PUT ? 0 : -EAGAIN;
-        ns->keep_idle_sets = true; /* one that is about to be used */
         r = take_place_below(ns, &to);
         if (r == 0) {
                 r = transfer_begin(ns, TRANSFER_PUT, from, to, true);
                 if (r < 0)
                         ns_free_page(ns, to);
         }
-        ns_trim(ns);
         return r == -EBUSY ? -EAGAIN : r;
 }
 
@@ -213,6 +210,7 @@ static int check_request(const struct attach *a, const struct fetch_request *rq,
 int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done, void *data,
         struct fetch **ret_fetch, uint32_t *ret_page, struct detail *d)
 {
+        SETTLE_AT_END(ns_store(a->ns));
         int r = check_request(a, rq, d);
         struct fetch *f;
 
@@ -306,6 +304,7 @@ static struct fetch *find_idle(struct store *s)
 
 bool fetch_work(struct store *s)
 {
+        SETTLE_AT_END(s);
         bool more = false;
         struct fetch *f;
 

@@ -317,10 +317,8 @@ enum bring prefetch_bring(struct ns *ns, enum prefetch_kind kind, uint32_t page,
         uint32_t pages[PREFETCHES_MAX], n = find_lower(ns, page, after, pages);
         enum bring b = BRING_DONE;
 
-        ns->keep_idle_sets = true; /* one that is about to be used */
         for (uint32_t i = 0; i < n && b == BRING_DONE; i++)
                 b = begin_bringing(ns, kind, pages[i], page, n - i);
-        ns_trim(ns);
         return b == BRING_DONE && n == PREFETCHES_MAX ? BRING_MORE : b;
 }
 
@@ -328,6 +326,7 @@ enum bring prefetch_bring(struct ns *ns, enum prefetch_kind kind, uint32_t page,
 
 bool prefetch_work(struct store *s, uint64_t now_nsec)
 {
+        SETTLE_AT_END(s);
         bool more = false;
 
         store_set_now(s, now_nsec);

@@ -267,9 +267,7 @@ int sink_page(struct ns *ns, uint32_t page)
 
         if (!may_begin(ns_store(ns)))
                 return -EBUSY;
-        ns->keep_idle_sets = true; /* one that is about to be used */
         r = begin_sinking(ns, page, tier_below(ns, TIER_DEVICE));
-        ns_trim(ns);
         return r;
 }
 
@@ -281,7 +279,6 @@ static uint32_t sink_text(struct ns *ns, enum tier_kind from, uint32_t page, uin
         uint32_t end = page, n = 0;
         int r = 0;
 
-        ns->keep_idle_sets = true; /* one that is about to be used */
         for (; page != NODE_NONE && n < most; page = find_next(ns, page)) {
                 r = begin_sinking(ns, page, kind);
                 if (r < 0)
@@ -290,7 +287,6 @@ static uint32_t sink_text(struct ns *ns, enum tier_kind from, uint32_t page, uin
         }
         if (n == 0 && r == -EDQUOT)
                 n += drop_one(ns, end) == 0;
-        ns_trim(ns);
         return n;
 }
 
@@ -429,6 +425,7 @@ static bool sink_tier(struct store *s, enum tier_kind kind)
 
 bool sink_turn(struct store *s, uint64_t now_nsec)
 {
+        SETTLE_AT_END(s);
         bool is_stuck = false;
 
         store_set_now(s, now_nsec);

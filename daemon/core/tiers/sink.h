@@ -39,8 +39,7 @@ uint32_t sink_n_kept(const struct ns *ns);
 /*
  * Sends this page of the device down, whatever the policy says: it is idle (places_is_idle()) and
  * isn't on its way. 0: it is on its way; -EBUSY: as many are as may be; -ENOSPC, -EDQUOT: there is
- * no place below, or what is there is worth more; -ENOMEM, -EIO. Sets without a page in use may be
- * gone after.
+ * no place below, or what is there is worth more; -ENOMEM, -EIO.
  */
 int sink_page(struct ns *ns, uint32_t page);
 

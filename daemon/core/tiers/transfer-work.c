@@ -1,5 +1,6 @@
 #include "daemon/core/tiers/transfer-work.h"
 
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/carry.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
@@ -12,6 +13,7 @@
 
 bool transfer_work(struct store *s)
 {
+        SETTLE_AT_END(s);
         bool more;
 
         transfers_end(s);

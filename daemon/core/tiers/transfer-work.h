@@ -9,8 +9,7 @@
 
 struct store;
 
-/* Ends what is over, and starts what can be. Sets may be gone after. True while something is under
- * way. */
+/* Ends what is over, and starts what can be. True while something is under way. */
 bool transfer_work(struct store *s);
 
 #endif

@@ -252,28 +252,28 @@ enum recall_next recall_work(
 {
         struct work w = {s, now_nsec, timeout_nsec, budget};
         struct extent_set *set;
+        bool is_done;
 
         store_set_now(s, now_nsec);
         s->recalls.visits_left = MIN(s->recalls.visits_left, s->recalls.n);
         while (s->recalls.visits_left > 0 && w.budget > 0) {
                 set = list_first(&s->recalls.sets, struct extent_set, recall.link);
-                set->recall.in_visit = true;
-                if (visit_set(&w, set)) {
-                        /* Not where it was called off. */
-                        if (set->recall.state != RECALL_NONE) {
-                                list_remove(&set->recall.link);
-                                list_append(&s->recalls.sets, &set->recall.link);
-                        }
-                        s->recalls.visits_left--;
+                is_done = visit_set(&w, set);
+                /* Not where it was called off. */
+                if (is_done && set->recall.state != RECALL_NONE) {
+                        list_remove(&set->recall.link);
+                        list_append(&s->recalls.sets, &set->recall.link);
                 }
-                set->recall.in_visit = false;
-                if (set->recall.state != RECALL_NONE && set_is_unheld(set))
-                        recall_settle(set);
+                if (recall_is_idle(set))
+                        settle_set(set);
+                settle_all(s);
+                s->recalls.visits_left -= is_done;
                 s->recalls.visits_left = MIN(s->recalls.visits_left, s->recalls.n);
         }
         if (s->recalls.visits_left == 0)
                 store_for_each_pool (pool, s)
                         region_work(pool);
+        settle_all(s); /* what is counted from here on is still there */
         if (s->recalls.n == 0)
                 return RECALL_NOTHING;
         if (s->recalls.visits_left > 0)

@@ -11,6 +11,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/core.h"
 #include "daemon/core/lifetimes/sizing.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -262,6 +263,8 @@ int handle_ADMIN_PURGE(struct request *rq)
 /* What lies in magazines isn't granted any more: nobody finds a page there while draining. */
 static void empty_magazines(struct store *store)
 {
+        SETTLE_AT_END(store);
+
         list_for_each (t, &store->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         magazine_drain_ns(ns);
