@@ -32,14 +32,11 @@ case "$#:${1-}" in
         ;;
 esac
 
-top=$(cd "$(dirname "$0")/.." && pwd)
-mkdir -p "$1"
-out=$(cd "$1" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
+# shellcheck source=SCRIPTDIR/package.sh
+. "$(dirname "$0")/package.sh"
+package_begin "$1"
 
-version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" "$top/meson.build")
+version=$(package_version)
 packaged=$(sed -n '1s/.*(\(.*\)).*/\1/p' "$top/packaging/debian/changelog")
 if [ "$version" != "$packaged" ]; then
         echo "deb.sh: meson.build is version $version, packaging/debian/changelog $packaged:" \
@@ -47,10 +44,7 @@ if [ "$version" != "$packaged" ]; then
         exit 1
 fi
 
-# All that belongs to the source, and no build directory.
-mkdir "$work/kvlease"
-(cd "$top" && cp -a LICENSE README.md meson.build meson_options.txt base client daemon docs gpu \
-        packaging policy proto tests "$work/kvlease")
+package_copy "$work/kvlease"
 cp -a "$top/packaging/debian" "$work/kvlease/debian"
 
 cd "$work/kvlease"

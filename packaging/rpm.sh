@@ -31,17 +31,13 @@ case "$#:${1-}" in
         ;;
 esac
 
-top=$(cd "$(dirname "$0")/.." && pwd)
-mkdir -p "$1"
-out=$(cd "$1" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
+# shellcheck source=SCRIPTDIR/package.sh
+. "$(dirname "$0")/package.sh"
+package_begin "$1"
 
-version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" "$top/meson.build")
-mkdir "$work/kvlease-$version" "$work/SOURCES"
-(cd "$top" && cp -a LICENSE README.md meson.build meson_options.txt base client daemon docs gpu \
-        packaging policy proto tests "$work/kvlease-$version")
+version=$(package_version)
+mkdir "$work/SOURCES"
+package_copy "$work/kvlease-$version"
 tar -C "$work" -czf "$work/SOURCES/kvlease-$version.tar.gz" "kvlease-$version"
 rpmbuild -bb $nodeps --define "_topdir $work" --define "kvlease_version $version" \
         --define 'debug_package %{nil}' "$top/packaging/rpm/kvlease.spec"

@@ -26,12 +26,9 @@ case "$#:${1-}" in
         ;;
 esac
 
-top=$(cd "$(dirname "$0")/.." && pwd)
-mkdir -p "$1"
-out=$(cd "$1" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
+# shellcheck source=SCRIPTDIR/package.sh
+. "$(dirname "$0")/package.sh"
+package_begin "$1"
 
 # It is named after the Python that builds it, which may be a shim that doesn't start.
 python=python3

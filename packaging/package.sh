@@ -1,0 +1,25 @@
+# shellcheck shell=sh
+# What deb.sh, rpm.sh and wheel.sh have in common; they source it.
+
+# package_begin DIRECTORY: sets $top, the source tree; $out, the directory, which is made where it is
+# missing; and $work, a temporary one that is removed when the script ends.
+package_begin() {
+        top=$(cd "$(dirname "$0")/.." && pwd)
+        mkdir -p "$1"
+        out=$(cd "$1" && pwd)
+        work=$(mktemp -d)
+        trap 'rm -rf "$work"' EXIT
+        trap 'exit 130' INT TERM
+}
+
+# The version that meson.build says.
+package_version() {
+        sed -n "s/^ *version: '\(.*\)',/\1/p" "$top/meson.build"
+}
+
+# package_copy DIRECTORY: makes it, with all that belongs to the source and no build directory.
+package_copy() {
+        mkdir "$1"
+        (cd "$top" && cp -a LICENSE README.md meson.build meson_options.txt base client daemon docs gpu \
+                packaging policy proto tests "$1")
+}
