@@ -5,11 +5,11 @@
  * They lie on *shelves*: those that are chosen from together are on one. Each shelf has a list for
  * each class and interval of time.
  *
- * Time is cut into at most PGI_INTERVALS intervals, a second or more each. For the next one, the
- * two neighbours become one whose joint age is told apart least by that: intervals grow with age,
- * as the bins of hazard do. So linking, unlinking and finding the oldest and the youngest of a
- * class cost a few steps, whatever becomes a leaf when. Within a list: in the order of use, as far
- * as merging and parents that become leaves allow.
+ * Time is cut into at most PGI_INTERVALS intervals, of PGI_FIRST_TICKS or more each. For the next
+ * one, the two neighbours become one whose joint age is told apart least by that: intervals grow
+ * with age, as the bins of hazard do. So linking, unlinking and finding the oldest and the youngest
+ * of a class cost a few steps, whatever becomes a leaf when. Within a list: in the order of use, as
+ * far as merging and parents that become leaves allow.
  */
 #ifndef KVL_POLICY_PGI_LIST_H
 #define KVL_POLICY_PGI_LIST_H

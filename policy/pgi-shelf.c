@@ -1,7 +1,7 @@
 /* PGI's shelves, and which page of one goes first. */
 #include "policy/pgi-shelf.h"
 
-/* A choice of victims holds for a second: the finest age that is told apart. */
+/* A choice of victims holds as long as the finest age that is told apart, a second or less. */
 #define CHOICE_TICKS PGI_FIRST_TICKS
 
 void pgi_choices_drop(struct pgi *p)

@@ -603,6 +603,8 @@ static double pgi_worth(void *policy, uint32_t node, uint64_t now_nsec)
         return a_tick * TICKS_A_SECOND;
 }
 
+/* Where the clock goes by use (pgi-clock.h) its ticks are shorter, and the chance is less than it
+ * is within that time. */
 static double pgi_chance(void *policy, uint32_t node, uint64_t within_nsec, uint64_t now_nsec)
 {
         struct pgi *p = policy;

@@ -4,6 +4,7 @@
  * trace: a part of its conversations, another clock. Skipped where the trace isn't there: it isn't
  * part of the source.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,11 @@
 
 static const uint32_t percents[N_CAPACITIES] = {1, 2, 5, 10, 20, 50, 100};
 
-/* The least that is allowed. At 20 % and more: 0.2 below LRU's 35.2, 37.0 and 37.4. */
+/* Of page ids: which ghosts of PGI's are in one set. */
+#define N_SEEDS 5U
+
+/* The least that is allowed in the mean; a seed's may be 0.1 less. At 20 % and more: 0.2 below
+ * LRU's 35.2, 37.0 and 37.4. */
 static const double least[N_CAPACITIES] = {10.5, 14.7, 23.2, 30.3, 35.0, 36.8, 37.2};
 
 /* At 5 %, with hints of which 80 % are right. */
@@ -28,12 +33,14 @@ static const double least[N_CAPACITIES] = {10.5, 14.7, 23.2, 30.3, 35.0, 36.8, 3
 static struct trace trace;
 static struct sim_trace work; /* of it: with requests that a test may change */
 
-static double hit_percent(const struct evict_ops *ops, uint32_t percent)
+/* With page ids that follow from a seed. */
+static double hit_percent_of(const struct evict_ops *ops, uint32_t percent, uint64_t seed)
 {
         struct sim_options options = {
                 .policy = ops,
                 .capacity_pages = (uint32_t)((uint64_t)work.n_unique * percent / 100),
                 .tenant = SIM_ALL_TENANTS,
+                .seed = seed,
         };
         struct sim_result result;
         struct sim *s = NULL;
@@ -44,6 +51,11 @@ static double hit_percent(const struct evict_ops *ops, uint32_t percent)
         sim_result(s, &result);
         sim_free(s);
         return 100.0 * (double)result.hit_tokens / (double)result.input_tokens;
+}
+
+static double hit_percent(const struct evict_ops *ops, uint32_t percent)
+{
+        return hit_percent_of(ops, percent, 0);
 }
 
 static struct sim_request *copy_requests(void)
@@ -62,10 +74,18 @@ static void test_table(void **state)
 {
         work = trace.sim;
         for (unsigned k = 0; k < N_CAPACITIES; k++) {
-                double hits = hit_percent(&evict_pgi, percents[k]);
+                double hits, sum = 0, low = 100, high = 0;
 
-                print_message("pgi at %u %%: %.2f\n", percents[k], hits);
-                assert_true(hits >= least[k]);
+                for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+                        hits = hit_percent_of(&evict_pgi, percents[k], seed);
+                        sum += hits;
+                        low = fmin(low, hits);
+                        high = fmax(high, hits);
+                }
+                print_message("pgi at %u %%: %.2f, of %u seeds %.2f to %.2f\n", percents[k],
+                        sum / N_SEEDS, N_SEEDS, low, high);
+                assert_true(sum / N_SEEDS >= least[k]);
+                assert_true(low >= least[k] - 0.1);
         }
 }
 
