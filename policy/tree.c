@@ -45,25 +45,6 @@ int tree_reserve(struct tree *t, uint32_t n)
         return r;
 }
 
-int tree_reset(struct tree *t)
-{
-        void *nodes = t->nodes, *near = NULL;
-        uint32_t near_len = 0;
-        int r;
-
-        r = array_reserve(&near, &near_len, t->near_len, t->near_len, sizeof(*t->near));
-        if (r == 0)
-                r = array_reset(&nodes, t->n_nodes, sizeof(*t->nodes));
-        if (r < 0) {
-                array_free(near, near_len, sizeof(*t->near));
-                return r;
-        }
-        array_free(t->near, t->near_len, sizeof(*t->near));
-        t->nodes = nodes;
-        t->near = near;
-        return 0;
-}
-
 static bool is_near(const struct tree *t, uint32_t child, uint32_t parent)
 {
         return tree_tier(t, child) <= tree_tier(t, parent);

@@ -50,19 +50,11 @@ void tree_init(struct tree *t);
 void tree_deinit(struct tree *t);
 
 /* Divides the nodes of a tree in which nothing is reserved yet: tier i has the nodes first[i] ..
- * first[i + 1] - 1, the last tier all from its first on. `first` ascends, first[0] is 0.
- * tree_reset() keeps the division. */
+ * first[i + 1] - 1, the last tier all from its first on. `first` ascends, first[0] is 0. */
 void tree_set_tiers(struct tree *t, const uint32_t *first, uint32_t n_tiers);
 
 /* Makes nodes 0..n-1 usable (n < NODE_NONE). 0 or -ENOMEM (unchanged). Never shrinks. */
 int tree_reserve(struct tree *t, uint32_t n);
-
-/*
- * Forgets every node at once; keeps what was reserved. 0 or -ENOMEM (unchanged). Costs no
- * walk: at most clearing the array, and not that where the allocator maps it afresh (glibc: always
- * above 32 MiB).
- */
-int tree_reset(struct tree *t);
 
 /* `node` isn't in the tree; parent is, or is NODE_NONE. */
 void tree_insert(struct tree *t, uint32_t node, uint32_t parent);

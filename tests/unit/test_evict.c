@@ -8,6 +8,7 @@
 
 #include "policy/sim/policies.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/fresh-tree.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
@@ -327,7 +328,7 @@ static void reset(struct world *w)
         alloc_fail_end();
         if (r < 0)
                 return;
-        assert_int_equal(tree_reset(&w->tree), 0);
+        assert_int_equal(fresh_tree(&w->tree), 0);
         memset(w->pins, 0, sizeof(w->pins));
         memset(w->is_watched, 0, sizeof(w->is_watched));
         memset(w->is_locked, 0, sizeof(w->is_locked));

@@ -4,6 +4,7 @@
 
 #include "policy/evict.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/fresh-tree.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
@@ -248,7 +249,7 @@ static void test_reset_forgets(void **state)
         ops->idle(c.lru, 0, 0);
         ops->idle(c.lru, 2, 0);
         assert_int_equal(ops->victim(c.lru, 0, EVICT_DROP, 0), 2); /* parks 0 */
-        assert_int_equal(tree_reset(&c.tree), 0);
+        assert_int_equal(fresh_tree(&c.tree), 0);
         assert_int_equal(ops->reset(c.lru), 0);
         assert_null(ops->check(c.lru));
         expect_evicted(&c, NODE_NONE);
@@ -400,7 +401,7 @@ static void forget_or_grow_both(struct cache *c, struct model *m)
                 assert_int_equal(tree_reserve(&c->tree, m->n_usable), 0);
                 assert_int_equal(ops->reserve(c->lru, m->n_usable), 0);
         } else if (random_below(8) == 0) {
-                assert_int_equal(tree_reset(&c->tree), 0);
+                assert_int_equal(fresh_tree(&c->tree), 0);
                 assert_int_equal(ops->reset(c->lru), 0);
                 memset(m->state, 0, sizeof(m->state));
         }

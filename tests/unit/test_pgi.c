@@ -8,6 +8,7 @@
 #include "policy/pgi-table.h"
 #include "policy/pgi.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/fresh-tree.h"
 #include "tests/unit/test-support.h"
 
 #define N_NODES     4096
@@ -525,7 +526,7 @@ static void test_reset_keeps_what_was_learnt(void **state)
                 if (r < 0)
                         assert_null(ops->check(c.pgi));
         }
-        assert_int_equal(tree_reset(&c.tree), 0);
+        assert_int_equal(fresh_tree(&c.tree), 0);
         memset(c.node_1, 0, N_IDS * sizeof(*c.node_1));
         assert_null(ops->check(c.pgi));
         ask(&c, IDS(1), PAGE_TOKENS);

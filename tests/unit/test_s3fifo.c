@@ -3,6 +3,7 @@
 
 #include "policy/sim/policies.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/fresh-tree.h"
 #include "tests/unit/test-support.h"
 
 static const struct evict_ops *const ops = &evict_s3fifo;
@@ -337,7 +338,7 @@ static void test_reset_forgets_nodes_and_keeps_ghosts(void **state)
         cache_init(&c, 100, 0);
         fill_main(&c);
         pass_through(&c, 1000);
-        assert_int_equal(tree_reset(&c.tree), 0);
+        assert_int_equal(fresh_tree(&c.tree), 0);
         assert_int_equal(ops->reset(c.policy), 0);
         assert_null(ops->check(c.policy));
         expect_evicted(&c, NODE_NONE);

@@ -3,6 +3,7 @@
 
 #include "policy/tree.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/fresh-tree.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
@@ -79,25 +80,6 @@ static void test_reserve_keeps_nodes(void **state)
         tree_deinit(&t);
 }
 
-static void test_reset_forgets(void **state)
-{
-        struct tree t;
-
-        tree_init(&t);
-        assert_int_equal(tree_reset(&t), 0);
-        assert_int_equal(tree_reserve(&t, 100), 0);
-        for (uint32_t i = 0; i < 100; i++)
-                tree_insert(&t, i, i ? i / 2 : NODE_NONE);
-        assert_int_equal(tree_reset(&t), 0);
-        assert_true(t.n_nodes >= 100);
-        for (uint32_t i = 0; i < 100; i++)
-                assert_false(tree_has(&t, i));
-        assert_null(tree_check(&t));
-        tree_insert(&t, 99, NODE_NONE);
-        assert_true(tree_is_leaf(&t, 99));
-        tree_deinit(&t);
-}
-
 static void test_out_of_memory_changes_nothing(void **state)
 {
         struct tree t;
@@ -107,9 +89,6 @@ static void test_out_of_memory_changes_nothing(void **state)
         tree_insert(&t, 1, NODE_NONE);
         alloc_fail_at(1);
         assert_int_equal(tree_reserve(&t, 100), -ENOMEM);
-        assert_true(alloc_fail_end());
-        alloc_fail_at(1);
-        assert_int_equal(tree_reset(&t), -ENOMEM);
         assert_true(alloc_fail_end());
         assert_int_equal(t.n_nodes, 2);
         assert_true(tree_has(&t, 1));
@@ -133,14 +112,6 @@ static void test_out_of_memory_with_tiers(void **state)
                 assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
                 assert_null(tree_check(&t));
                 assert_true(!tree_is_tip(&t, 1) && tree_is_tip(&t, 2));
-        }
-        alloc_fail_each(n)
-        {
-                int r = tree_reset(&t);
-
-                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                assert_null(tree_check(&t));
-                assert_int_equal(tree_has(&t, 1), r < 0);
         }
         tree_deinit(&t);
 }
@@ -237,7 +208,7 @@ static void test_tips(void **state)
         t.near[1]++;
         assert_non_null(tree_check(&t));
         t.near[1]--;
-        assert_int_equal(tree_reset(&t), 0);
+        assert_int_equal(fresh_tree(&t), 0);
         assert_null(tree_check(&t));
         assert_int_equal(tree_tier(&t, 10), 1);
         tree_deinit(&t);
@@ -340,7 +311,7 @@ static void random_step(struct tree *t, struct model *m)
         uint32_t node = random_below(N_MODEL), parent = random_below(N_MODEL);
 
         if (random_below(500) == 0) {
-                assert_int_equal(tree_reset(t), 0);
+                assert_int_equal(fresh_tree(t), 0);
                 *m = (struct model){0};
         } else if (!m->present[node] && m->present[parent] && random_below(4) == 0) {
                 move_both(t, m, parent, node);
@@ -378,7 +349,6 @@ int main(void)
                 TEST(test_insert_and_remove),
                 TEST(test_walks),
                 TEST(test_reserve_keeps_nodes),
-                TEST(test_reset_forgets),
                 TEST(test_move_takes_the_place),
                 TEST(test_out_of_memory_changes_nothing),
                 TEST(test_out_of_memory_with_tiers),
