@@ -71,6 +71,34 @@ static void warn_skipped(const struct ctl *ctl, const struct trace *t)
                         t->n_bad == 1 ? "" : "s", ctl->args[e->file], e->line, e->text);
 }
 
+/* "16, 32 or 64" */
+static void list_sizes(uint32_t bits, char *buf, size_t size)
+{
+        unsigned left = (unsigned)__builtin_popcount(bits);
+        int len = 0;
+
+        buf[0] = '\0';
+        for (; bits > 0 && len >= 0 && (size_t)len < size; bits &= bits - 1, left--)
+                len += snprintf(buf + len, size - (size_t)len, "%" PRIu32 "%s", bits & -bits,
+                        left > 2    ? ", "
+                        : left == 2 ? " or "
+                                    : "");
+}
+
+/* All that is printed is wrong where the size of a block is. */
+static void warn_block_size(const struct trace *t)
+{
+        char sizes[160];
+
+        if ((t->block_sizes & (t->block_sizes - 1)) == 0)
+                return;
+        list_sizes(t->block_sizes, sizes, sizeof(sizes));
+        (void)fail(CTL_OK,
+                "the lines don't tell the size of a block: %s tokens fit all of them, and %" PRIu32
+                " are assumed; --block-tokens says how many there are",
+                sizes, t->sim.block_tokens);
+}
+
 int trace_number(const struct ctl *ctl, enum ctl_option o, uint64_t max, uint64_t *ret)
 {
         if (!ctl->options[o])
@@ -99,6 +127,7 @@ int trace_open(const struct ctl *ctl, struct trace *ret)
         if (r < 0)
                 return fail_read(ctl, r, &e);
         warn_skipped(ctl, ret);
+        warn_block_size(ret);
         return CTL_OK;
 }
 

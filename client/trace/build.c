@@ -17,6 +17,7 @@ void builder_init(struct builder *b, unsigned flags, uint32_t block_tokens)
         *b = (struct builder){.flags = flags, .block_tokens = block_tokens};
         map_init(&b->contents);
         map_init(&b->nodes);
+        block_size_init(&b->block_size);
 }
 
 static void free_names(char **names, uint32_t n)
@@ -234,9 +235,7 @@ static void add_request(
                 .hint = l->hint,
         };
         b->n_blocks += n_blocks;
-        if (n_blocks > 0)
-                b->wanted_tokens = MAX(
-                        b->wanted_tokens, ((uint64_t)l->input_tokens + n_blocks - 1) / n_blocks);
+        block_size_line(&b->block_size, l->input_tokens, n_blocks);
         b->n_late += l->time_nsec < b->last_nsec;
         b->last_nsec = MAX(b->last_nsec, l->time_nsec);
 }
@@ -314,32 +313,23 @@ static int compare_requests(const void *a, const void *b)
         return (x->n_blocks > y->n_blocks) - (x->n_blocks < y->n_blocks);
 }
 
-static uint32_t power_of_two_from(uint64_t n)
+static int find_block_tokens(struct builder *b, uint32_t *ret_fits, struct trace_error *ret_error)
 {
-        uint32_t power = 1;
-
-        while (power < n)
-                power *= 2;
-        return power;
-}
-
-static int find_block_tokens(struct builder *b, struct trace_error *ret_error)
-{
+        *ret_fits = 0;
         if (b->block_tokens > 0)
                 return 0;
-        if (b->wanted_tokens > TRACE_BLOCK_TOKENS_MAX) {
-                snprintf(ret_error->text, sizeof(ret_error->text),
-                        "a line has %" PRIu64 " tokens for each of its blocks, more than the %d "
-                        "that are found out: give the right one by --block-tokens",
-                        b->wanted_tokens, TRACE_BLOCK_TOKENS_MAX);
-                return -EINVAL;
-        }
-        b->block_tokens = power_of_two_from(b->wanted_tokens);
-        return 0;
+        *ret_fits = block_size_fits(&b->block_size);
+        b->block_tokens = block_size_choose(&b->block_size);
+        if (b->block_tokens > 0)
+                return 0;
+        block_size_explain(&b->block_size, ret_error->text, sizeof(ret_error->text));
+        return -EINVAL;
 }
 
 int builder_finish(struct builder *b, struct trace *ret_trace, struct trace_error *ret_error)
 {
+        uint32_t fits;
+
         *ret_error = b->n_bad > 0 ? b->first_bad : (struct trace_error){0};
         if (b->n_requests == 0) {
                 if (b->n_bad == 0)
@@ -347,7 +337,7 @@ int builder_finish(struct builder *b, struct trace *ret_trace, struct trace_erro
                 return -EINVAL;
         }
         *ret_error = (struct trace_error){0};
-        if (find_block_tokens(b, ret_error) < 0)
+        if (find_block_tokens(b, &fits, ret_error) < 0)
                 return -EINVAL;
         qsort(b->requests, b->n_requests, sizeof(*b->requests), compare_requests);
         *ret_trace = (struct trace){
@@ -360,6 +350,7 @@ int builder_finish(struct builder *b, struct trace *ret_trace, struct trace_erro
                         .n_tenants = b->n_tenants,
                         .block_tokens = b->block_tokens},
                 .tenants = b->tenants,
+                .block_sizes = fits,
                 .n_bad = b->n_bad,
                 .n_late = b->n_late,
                 .first_bad = b->first_bad,

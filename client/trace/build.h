@@ -6,6 +6,7 @@
 #define KVL_TRACE_BUILD_H
 
 #include "base/map.h"
+#include "client/trace/block-size.h"
 #include "client/trace/trace.h"
 
 struct builder {
@@ -26,7 +27,8 @@ struct builder {
         bool is_tenant;  /* the file is one: what lines say is ignored */
         uint32_t tenant; /* that one */
         uint64_t line;   /* of the file */
-        uint64_t n_bad, n_late, last_nsec, wanted_tokens;
+        uint64_t n_bad, n_late, last_nsec;
+        struct block_size block_size;
         struct trace_error first_bad;
 };
 

@@ -30,7 +30,8 @@ enum trace_flags {
 /* Not tuned: what one host may serve, and a search through them for each line. */
 #define TRACE_TENANTS_MAX 256
 
-/* Block sizes that are found out. Larger ones must be given: a wrong input_length gives those. */
+/* Block sizes that are found out, a power of two. Larger ones must be given: a wrong input_length
+ * gives those. */
 #define TRACE_BLOCK_TOKENS_MAX 65536
 
 struct trace_error {
@@ -43,18 +44,22 @@ struct trace_error {
 struct trace {
         struct sim_trace sim; /* requests by time; those of the same time as they were read */
         char **tenants;       /* names, sim.n_tenants; one "" where the trace names none */
-        uint64_t n_bad;       /* lines skipped */
-        uint64_t n_late;      /* lines with a time before that of a line above: sorted */
+        /* Bit i: blocks of 2^i tokens fit every line. More than one bit: sim.block_tokens may be
+         * wrong. 0: the size was given. */
+        uint32_t block_sizes;
+        uint64_t n_bad;  /* lines skipped */
+        uint64_t n_late; /* lines with a time before that of a line above: sorted */
         struct trace_error first_bad;
 };
 
 /*
  * Reads one file, or several as one tenant each (named by the file; what its lines say of tenants
  * is ignored), merged by time. Texts of different tenants share no blocks. block_tokens: of the
- * trace's blocks, 0: found out (the smallest power of two that fits every line; 512 in the
- * published ones). progress (may be NULL) is called with bytes read now and then; false ends it
- * with -ECANCELED. 0; -EINVAL: *ret_error says which line and what is wrong with it; -errno of the
- * file *ret_error names; -ENOMEM. *ret_trace is untouched on failure.
+ * trace's blocks, 0: found out (the power of two that fits every line, and the smallest where
+ * several do: block_sizes; 512 in the published ones; -EINVAL where none does). progress (may be
+ * NULL) is called with bytes read now and then; false ends it with -ECANCELED. 0; -EINVAL:
+ * *ret_error says which line and what is wrong with it; -errno of the file *ret_error names;
+ * -ENOMEM. *ret_trace is untouched on failure.
  */
 int trace_read(const char *const *paths, unsigned n_paths, unsigned flags, uint32_t block_tokens,
         bool (*progress)(uint64_t done_bytes, uint64_t total_bytes, void *data), void *data,

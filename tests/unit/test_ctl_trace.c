@@ -112,6 +112,18 @@ static void test_tier_below(void **state)
         check_has("analyze good.jsonl --below 2", 2, "--below does not go with trace analyze");
 }
 
+/* Two requests of one block of 16 tokens: all larger sizes explain them as well. */
+static void test_block_size_that_is_not_told(void **state)
+{
+        check_has("replay mixed.jsonl --policies lru --capacities 2", 0,
+                "kvleasectl: the lines don't tell the size of a block: 16, 32, 64, 128, 256, 512, "
+                "1024, 2048, 4096, 8192, 16384, 32768 or 65536 tokens fit all of them, and 16 are "
+                "assumed; --block-tokens says how many there are\n"
+                "Token hit %, one cache for all, pages of 16 tokens\n");
+        check_has("replay mixed.jsonl --policies lru --capacities 2 --block-tokens 32", 0,
+                "Token hit %, one cache for all, pages of 32 tokens\n");
+}
+
 static void test_json(void **state)
 {
         int code;
@@ -250,6 +262,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_replay),
                 TEST(test_tier_below),
+                TEST(test_block_size_that_is_not_told),
                 TEST(test_json),
                 TEST(test_analyze),
                 TEST(test_recommend),

@@ -45,7 +45,7 @@ static void check_trace(const char *text, unsigned flags, const char *expected)
         struct trace_error e;
         char got[1024];
 
-        assert_int_equal(trace_parse(text, strlen(text), flags, 0, &t, &e), 0);
+        assert_int_equal(trace_parse(text, strlen(text), flags, 16, &t, &e), 0);
         describe(&t, got, sizeof(got));
         assert_string_equal(got, expected);
         trace_free(&t);
@@ -220,8 +220,50 @@ static void test_refuses(void **state)
         check_refused("\nx\ny\n", TRACE_SKIP_BAD, 2,
                 "no JSON object: '[' or '{' expected near 'x' (column 1)");
         check_refused(LINE("1", "65537", "1"), 0, 0,
-                "a line has 65537 tokens for each of its blocks, more than the 65536 that are "
-                "found out: give the right one by --block-tokens");
+                "its blocks have 65537 tokens or more, and no more than 65536 are found out: give "
+                "the right number by --block-tokens");
+}
+
+/* The size that is found out, and all that fit, as bits. */
+static void check_size(const char *text, uint32_t tokens, uint32_t fits)
+{
+        struct trace t;
+        struct trace_error e;
+
+        assert_int_equal(trace_parse(text, strlen(text), 0, 0, &t, &e), 0);
+        assert_int_equal(t.sim.block_tokens, tokens);
+        assert_int_equal(t.block_sizes, fits);
+        trace_free(&t);
+}
+
+static void test_block_sizes(void **state)
+{
+        /* The last block may be partial: 17 to 32 tokens, of which one is a power of two. The
+         * other way there would be 12 to 16 tokens in each of two full blocks. */
+        check_size(LINE("0", "33", "1,2"), 32, 32 | 16);
+        /* 3 * 32 < 100 <= 4 * 32, and no power of two is in 100 / 5 .. 100 / 4. */
+        check_size(LINE("0", "100", "1,2,3,4"), 32, 32);
+        check_size(LINE("0", "33", "1,2") LINE("1", "100", "3,4,5,6"), 32, 32);
+        /* Full blocks of 16 alone have an id: a text of 39 tokens has two, and read as if the last
+         * were partial it would be of 32. A long one tells. */
+        check_size(LINE("0", "39", "1,2"), 32, 32 | 16);
+        check_size(LINE("0", "39", "1,2") LINE("1", "71", "1,2,3,4"), 16, 16);
+        /* Blocks that are all full are told, but for a single one. */
+        check_size(LINE("0", "32", "1,2"), 16, 16);
+        check_size(LINE("0", "16", "1"), 16, 0x1fff0);
+        /* Lines without blocks, and without tokens, say nothing. */
+        check_size(LINE("0", "32", "1,2") LINE("1", "5000", "") LINE("2", "0", "7"), 16, 16);
+}
+
+static void test_refuses_block_sizes(void **state)
+{
+        /* The other way there would be 69 to 85. */
+        check_refused(LINE("0", "340", "1,2,3,4"), 0, 0,
+                "its blocks have 85 to 113 tokens, and none of these is a power of two: give the "
+                "right number by --block-tokens");
+        check_refused(LINE("0", "1000", "1,2") LINE("1", "100", "3,4"), 0, 0,
+                "its lines contradict each other: in one a block has 500 tokens or more, in "
+                "another one 99 or fewer; give the right number by --block-tokens");
 }
 
 static void test_skips(void **state)
@@ -233,7 +275,7 @@ static void test_skips(void **state)
         struct trace_error e;
 
         check_trace(text, TRACE_SKIP_BAD, "-1,0,-1,2 0/0:0,1 2/0:2,3");
-        assert_int_equal(trace_parse(text, strlen(text), TRACE_SKIP_BAD, 0, &t, &e), 0);
+        assert_int_equal(trace_parse(text, strlen(text), TRACE_SKIP_BAD, 16, &t, &e), 0);
         assert_int_equal(t.n_bad, 2);
         assert_int_equal(t.first_bad.line, 2);
         assert_string_equal(
@@ -331,7 +373,7 @@ static void check_files(const char *const *paths, unsigned n, const char *expect
         struct trace_error e;
         char got[1024];
 
-        assert_int_equal(trace_read(paths, n, 0, 0, NULL, NULL, &t, &e), 0);
+        assert_int_equal(trace_read(paths, n, 0, 16, NULL, NULL, &t, &e), 0);
         describe(&t, got, sizeof(got));
         assert_string_equal(got, expected);
         trace_free(&t);
@@ -351,7 +393,7 @@ static void test_files(void **state)
         /* Merged by time; each file is a tenant. */
         check_files((const char *[]){f.plain, f.packed}, 2,
                 "-1,0,-1,2 0/0:0,1 0/1:2,3 10/1:2,3 20/0:0");
-        assert_int_equal(trace_read((const char *[]){f.plain, f.packed, f.plain}, 3, 0, 0, NULL,
+        assert_int_equal(trace_read((const char *[]){f.plain, f.packed, f.plain}, 3, 0, 16, NULL,
                                  NULL, &t, &e),
                 0);
         assert_string_equal(t.tenants[0], "chat");
@@ -452,7 +494,7 @@ static void test_no_memory(void **state)
         {
                 struct trace t = {0};
                 struct trace_error e;
-                int r = trace_parse(text, strlen(text), TRACE_SKIP_BAD, 0, &t, &e);
+                int r = trace_parse(text, strlen(text), TRACE_SKIP_BAD, 16, &t, &e);
 
                 assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
                 assert_int_equal(t.sim.n_requests, r == 0 ? 3 : 0);
@@ -470,6 +512,8 @@ int main(void)
                 TEST(test_many_tenants),
                 TEST(test_late),
                 TEST(test_refuses),
+                TEST(test_block_sizes),
+                TEST(test_refuses_block_sizes),
                 TEST(test_skips),
                 TEST(test_skips_tenants),
                 TEST(test_long_lines),
