@@ -6,29 +6,8 @@
 
 #include "base/macros.h"
 #include "policy/sim/policies.h"
+#include "policy/sim/sim-impl.h"
 #include "policy/tier.h"
-
-#define TIERS 2
-
-struct slots {
-        uint32_t *free; /* a stack */
-        uint32_t n_free, n_used, capacity;
-};
-
-struct sim {
-        struct sim_trace trace; /* borrowed arrays */
-        struct sim_options options;
-        struct tree tree;
-        void *policy;
-        uint32_t *slot_1;    /* of a block, plus one; 0: not cached */
-        uint32_t *block_of;  /* of a slot in use */
-        uint32_t *next_same; /* optimum: of each trace.blocks[i], the request that has it next */
-        uint32_t *next_use;  /* optimum: of each block, the same as of the running request */
-        struct slots tiers[TIERS];
-        uint32_t n_slots;
-        uint32_t next; /* request */
-        struct sim_result result;
-};
 
 /* The finalizer of splitmix64 (Steele, Lea, Flood 2014), and what undoes it. */
 static uint64_t mix(uint64_t x)
@@ -118,8 +97,11 @@ static int make_slots(struct sim *s)
         if (!s->slot_1 || !s->block_of)
                 return -ENOMEM;
         if (n_below > 0 && first_below > 0)
-                tree_set_tiers(&s->tree, (uint32_t[]){0, first_below}, TIERS);
+                tree_set_tiers(&s->tree, (uint32_t[]){0, first_below}, SIM_TIERS);
         r = fill_tier(&s->tiers[0], n_device, s->options.may_bypass, 0);
+        /* Pages without content are leased as well: there are as many as are asked for. */
+        if (sim_takes_time(&s->options.engine))
+                s->tiers[0].capacity = s->options.capacity_pages;
         if (r == 0)
                 r = fill_tier(&s->tiers[1], n_below, n_below > 0, first_below);
         return r == 0 ? tree_reserve(&s->tree, s->n_slots) : r;
@@ -156,6 +138,8 @@ int sim_new(const struct sim_trace *trace, const struct sim_options *options, st
                 return -EINVAL;
         if (options->below_pages > 0 && (options->may_bypass || !options->policy->lock))
                 return -EINVAL;
+        if (sim_takes_time(&options->engine) && (options->may_bypass || options->below_pages > 0))
+                return -EINVAL;
         s = calloc(1, sizeof(*s));
         if (!s)
                 return -ENOMEM;
@@ -163,6 +147,8 @@ int sim_new(const struct sim_trace *trace, const struct sim_options *options, st
         s->options = *options;
         tree_init(&s->tree);
         r = make_slots(s);
+        if (r == 0 && sim_takes_time(&options->engine))
+                r = flight_init(s);
         if (r == 0 && looks_ahead)
                 r = look_ahead(s);
         if (r == 0)
@@ -184,19 +170,20 @@ void sim_free(struct sim *s)
         tree_deinit(&s->tree);
         free(s->slot_1);
         free(s->block_of);
-        for (unsigned t = 0; t < TIERS; t++)
+        for (unsigned t = 0; t < SIM_TIERS; t++)
                 free(s->tiers[t].free);
         free(s->next_same);
         free(s->next_use);
+        flight_deinit(&s->flight);
         free(s);
 }
 
 static uint32_t slot_of(const struct sim *s, uint32_t block)
 {
-        return s->slot_1[block] - 1;
+        return sim_slot(s, block);
 }
 
-static uint32_t longest_hit(const struct sim *s, const uint32_t *path, uint32_t n)
+uint32_t sim_longest_hit(const struct sim *s, const uint32_t *path, uint32_t n)
 {
         uint32_t i = 0;
 
@@ -275,8 +262,7 @@ static uint32_t goes_at_once(const struct sim *s, uint32_t below, uint64_t now)
                        : here;
 }
 
-/* One of a full device goes, or goes down. False where none can. */
-static bool evict_one(struct sim *s, uint64_t now)
+bool sim_evict_one(struct sim *s, uint64_t now)
 {
         bool is_below_full = is_full(&s->tiers[1]);
         uint32_t below = NODE_NONE, here;
@@ -326,21 +312,22 @@ static uint32_t tokens_of(const struct sim *s, const struct sim_request *r, uint
         return (uint32_t)MIN(left, s->trace.block_tokens);
 }
 
-static void insert(struct sim *s, const struct sim_request *r, uint32_t i)
+void sim_insert(struct sim *s, uint32_t request, uint32_t i, uint64_t now_nsec)
 {
+        const struct sim_request *r = &s->trace.requests[request];
         const uint32_t *path = s->trace.blocks + r->first;
         uint32_t slot = take_slot(&s->tiers[0]);
         struct evict_insert what = {
                 .id = id_of(s, path[i]),
                 .tokens = tokens_of(s, r, i),
                 .depth = i + 1,
-                .request = (uint64_t)s->next + 1,
+                .request = (uint64_t)request + 1,
         };
 
         s->slot_1[path[i]] = slot + 1;
         s->block_of[slot] = path[i];
         tree_insert(&s->tree, slot, i > 0 ? slot_of(s, path[i - 1]) : NODE_NONE);
-        s->options.policy->insert(s->policy, slot, &what, r->time_nsec);
+        s->options.policy->insert(s->policy, slot, &what, now_nsec);
         s->result.inserts++;
 }
 
@@ -350,9 +337,9 @@ static uint32_t insert_rest(struct sim *s, const struct sim_request *r, uint32_t
         uint32_t i = n_hit;
 
         for (; i < r->n_blocks; i++) {
-                if (is_full(&s->tiers[0]) && !evict_one(s, r->time_nsec))
+                if (is_full(&s->tiers[0]) && !sim_evict_one(s, r->time_nsec))
                         break;
-                insert(s, r, i);
+                sim_insert(s, s->next, i, r->time_nsec);
         }
         return i;
 }
@@ -364,10 +351,10 @@ static uint32_t insert_or_bypass(struct sim *s, const struct sim_request *r, uin
         uint32_t i = n_hit;
 
         for (; i < r->n_blocks; i++) {
-                insert(s, r, i);
+                sim_insert(s, s->next, i, r->time_nsec);
                 s->options.policy->idle(s->policy, slot_of(s, path[i]), r->time_nsec);
                 if (s->tiers[0].n_free == 0)
-                        evict_one(s, r->time_nsec);
+                        sim_evict_one(s, r->time_nsec);
                 if (slot_of(s, path[i]) == NODE_NONE)
                         break;
         }
@@ -386,7 +373,7 @@ static void let_go_of_path(struct sim *s, const uint32_t *path, uint32_t n, uint
                 s->options.policy->idle(s->policy, slot_of(s, path[n]), now);
 }
 
-static void count_request(struct sim *s, const struct sim_request *r, uint32_t n_hit)
+void sim_count_request(struct sim *s, const struct sim_request *r, uint32_t n_hit)
 {
         const uint32_t *path = s->trace.blocks + r->first;
 
@@ -404,11 +391,11 @@ static void run_request(struct sim *s, const struct sim_request *r)
 {
         const struct evict_ops *ops = s->options.policy;
         const uint32_t *path = s->trace.blocks + r->first;
-        uint32_t n_hit = longest_hit(s, path, r->n_blocks), n_cached;
+        uint32_t n_hit = sim_longest_hit(s, path, r->n_blocks), n_cached;
         uint64_t id = (uint64_t)s->next + 1;
         bool holds = !s->options.may_bypass;
 
-        count_request(s, r, n_hit);
+        sim_count_request(s, r, n_hit);
         for (uint32_t i = 0; s->next_use && i < r->n_blocks; i++)
                 s->next_use[path[i]] = s->next_same[r->first + i];
         if (holds)
@@ -428,9 +415,18 @@ static void run_request(struct sim *s, const struct sim_request *r)
 
 uint32_t sim_run(struct sim *s, uint32_t n)
 {
-        for (; n > 0 && s->next < s->trace.n_requests; n--, s->next++)
-                if (is_ours(s, &s->trace.requests[s->next]))
-                        run_request(s, &s->trace.requests[s->next]);
+        for (; n > 0 && s->next < s->trace.n_requests; n--, s->next++) {
+                const struct sim_request *r = &s->trace.requests[s->next];
+
+                if (!is_ours(s, r))
+                        continue;
+                if (s->flight.running)
+                        flight_run(s, r);
+                else
+                        run_request(s, r);
+        }
+        if (s->flight.running && s->next == s->trace.n_requests)
+                flight_finish(s);
         return s->trace.n_requests - s->next;
 }
 
@@ -477,7 +473,7 @@ const char *sim_check(const struct sim *s)
                 n_cached += s->slot_1[b] != 0;
         if (n_used != n_cached)
                 return "slots and cached blocks are not as many";
-        for (unsigned t = 0; t < TIERS; t++) {
+        for (unsigned t = 0; t < SIM_TIERS; t++) {
                 n_used -= s->tiers[t].n_used;
                 if (s->tiers[t].n_used > s->tiers[t].capacity)
                         return "more is cached than fits";
@@ -485,5 +481,7 @@ const char *sim_check(const struct sim *s)
         if (n_used != 0)
                 return "slots in use are not as many as are counted";
         wrong = tree_check(&s->tree);
+        if (!wrong && s->flight.running)
+                wrong = flight_check(s);
         return wrong ? wrong : s->options.policy->check(s->policy);
 }

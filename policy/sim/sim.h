@@ -9,6 +9,10 @@
  * lacks are inserted (victims are leaves nobody holds; where there is none the rest of the path
  * isn't cached), and it ends. Every request counts, from a cold start.
  *
+ * With an engine that takes time (struct sim_engine) a request runs for as long as its input is
+ * prefilled and its output is decoded, and holds its pages until then (docs/POLICY.md, "Requests
+ * that run"). Without, it is over in the moment in which it begins.
+ *
  * With a tier below: what has no room on the device goes down, unless the tier below would drop it
  * next; what a request finds there comes up, before it inserts. A page is in one of both. Moves
  * take no time.
@@ -42,6 +46,23 @@ struct sim_trace {
         uint32_t block_tokens;
 };
 
+/* The time that requests take. All zero: none. */
+struct sim_engine {
+        /* Input that wasn't found, of each request by itself; 0: it is there at once. */
+        uint64_t prefill_tokens_per_sec;
+        /* 0: output takes neither time nor pages. */
+        uint64_t output_token_nsec;
+        uint32_t max_running; /* requests; 0: no limit */
+};
+
+static inline bool sim_takes_time(const struct sim_engine *e)
+{
+        return e->prefill_tokens_per_sec > 0 || e->output_token_nsec > 0 || e->max_running > 0;
+}
+
+/* Times are cut here: 200 years, as those of traces. */
+#define SIM_TIME_MAX_NSEC UINT64_C(6300000000000000000)
+
 struct sim_options {
         const struct evict_ops *policy;
         uint32_t capacity_pages; /* > 0 */
@@ -50,6 +71,7 @@ struct sim_options {
         uint32_t tenant;         /* only its requests; SIM_ALL_TENANTS */
         /* The optimum's rules: nothing is held, what was just inserted may be the victim. */
         bool may_bypass;
+        struct sim_engine engine; /* not with a tier below, and not with may_bypass */
         uint64_t seed;      /* of the ids of pages, which stand for the hashes of their keys */
         const void *learnt; /* load()ed before the first request; may be NULL */
         size_t learnt_bytes;
@@ -57,18 +79,31 @@ struct sim_options {
 
 #define SIM_ALL_TENANTS UINT32_MAX
 
+/* What became of requests that take time; zero where none does. */
+struct sim_flight_result {
+        uint64_t waited_requests;   /* that didn't begin when they came */
+        uint64_t wait_nsec;         /* of these, in sum */
+        uint64_t uncached_blocks;   /* of requests that had no room for all of theirs, alone */
+        uint64_t duplicate_blocks;  /* computed by two requests at the same time */
+        uint64_t max_running;       /* requests, at the same time */
+        double held_page_seconds;   /* pages that running requests held, times how long */
+        double cached_page_seconds; /* the capacity, times how long the trace took */
+};
+
 struct sim_result {
         uint64_t requests, input_tokens, blocks, inserts, evictions;
         uint64_t hit_tokens, hit_blocks; /* in both tiers */
         uint64_t below_tokens;           /* of these: in pages that weren't on the device */
         uint64_t demotions, promotions;
         uint64_t policy_bytes; /* metadata at the end */
+        struct sim_flight_result flight;
 };
 
 struct sim;
 
 /* 0: *ret_sim, owned. -EINVAL: the policy is "optimum" without may_bypass, or capacity 0, or there
- * is a tier below for a policy that knows one alone, or with may_bypass; or what was learnt is not
+ * is a tier below for a policy that knows one alone, or with may_bypass; or an engine that
+ * takes time with either of both; or what was learnt is not
  * what the policy's load() takes; -ENOMEM. Borrows the trace; options are copied. */
 int sim_new(const struct sim_trace *trace, const struct sim_options *options, struct sim **ret_sim);
 void sim_free(struct sim *s);
