@@ -71,6 +71,12 @@ enum ctl_exit {
                 "tokens of the trace's blocks, if it can't be told from its lines")             \
         X(SPLIT, "split", NULL, false, "an equal static part of the cache for each tenant")     \
         X(BELOW, "below", "N", false, "a tier below with N times the pages of the cache")       \
+        X(SEEDS, "seeds", "N", false, "so many runs, each with other ids: mean and deviation")  \
+        X(PREFILL_RATE, "prefill-rate", "N", false,                                             \
+                "tokens a second in which a request's input is computed, if it isn't found")    \
+        X(TIME_PER_OUTPUT_TOKEN, "time-per-output-token", "TIME", false,                        \
+                "in which a request decodes a token (\"30ms\"), and holds its pages")           \
+        X(MAX_RUNNING, "max-running", "N", false, "requests that run at the same time")         \
         X(HOLD, "hold", "TIME", false, "how long a request keeps its pages in use (\"60s\")")   \
         X(HTML, "html", "FILE", false, "also write a report with plots to this file")           \
         X(TOKEN_BYTES, "token-bytes", "SIZE", false, "bytes of K/V of one token (\"128KiB\")")  \

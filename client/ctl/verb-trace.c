@@ -11,11 +11,18 @@
 #include "client/ctl/verb.h"
 #include "client/trace/recommend.h"
 #include "client/trace/report.h"
+#include "policy/sim/policies.h"
 
-#define REPLAY_POLICIES   "daemon,optimum"
-#define BELOW_POLICIES    "daemon" /* the others know one tier */
-#define BELOW_MAX         1000000
-#define REPLAY_CAPACITIES "1%,2%,5%,10%,20%,50%,100%"
+#define REPLAY_POLICIES "daemon,optimum"
+#define BELOW_POLICIES  "daemon" /* the others know one tier */
+#define BELOW_MAX       1000000
+#define ENGINE_POLICIES "daemon" /* the optimum knows no requests that take time */
+
+/* Far beyond any engine. */
+#define PREFILL_RATE_MAX      1000000000
+#define OUTPUT_TOKEN_NSEC_MAX (60 * NSEC_PER_SEC)
+#define RUNNING_MAX           1000000
+#define REPLAY_CAPACITIES     "1%,2%,5%,10%,20%,50%,100%"
 
 static const char *option_or(const struct ctl *ctl, enum ctl_option o, const char *otherwise)
 {
@@ -39,6 +46,69 @@ static int set_below(const struct ctl *ctl, struct curves *c)
         return r;
 }
 
+static bool says_engine(const struct ctl *ctl)
+{
+        return ctl->options[CTL_OPTION_PREFILL_RATE] ||
+               ctl->options[CTL_OPTION_TIME_PER_OUTPUT_TOKEN] ||
+               ctl->options[CTL_OPTION_MAX_RUNNING];
+}
+
+static int parse_output_time(const struct ctl *ctl, uint64_t *ret_nsec)
+{
+        const char *text = ctl->options[CTL_OPTION_TIME_PER_OUTPUT_TOKEN];
+
+        if (text && (parse_duration(text, ret_nsec) < 0 || *ret_nsec == 0 ||
+                            *ret_nsec > OUTPUT_TOKEN_NSEC_MAX))
+                return fail(CTL_USAGE,
+                        "--time-per-output-token: '%s' is not a time of up to 60s, such as 30ms",
+                        text);
+        return CTL_OK;
+}
+
+static int refuse_engine(const struct curves *c)
+{
+        if (c->below > 0)
+                return fail(CTL_USAGE,
+                        "--below: moves between tiers take no time here, so it doesn't go with "
+                        "--prefill-rate, --time-per-output-token and --max-running");
+        for (unsigned p = 0; p < c->n_policies; p++)
+                if (c->policies[p] == &evict_optimum)
+                        return fail(CTL_USAGE,
+                                "--policies: optimum holds nothing, so it doesn't go with "
+                                "--prefill-rate, --time-per-output-token and --max-running");
+        return CTL_OK;
+}
+
+static int set_engine(const struct ctl *ctl, struct curves *c)
+{
+        uint64_t running = 0;
+        int r = trace_number(
+                ctl, CTL_OPTION_PREFILL_RATE, PREFILL_RATE_MAX, &c->engine.prefill_tokens_per_sec);
+
+        if (r == CTL_OK)
+                r = parse_output_time(ctl, &c->engine.output_token_nsec);
+        if (r == CTL_OK)
+                r = trace_number(ctl, CTL_OPTION_MAX_RUNNING, RUNNING_MAX, &running);
+        c->engine.max_running = (uint32_t)running;
+        return r == CTL_OK && says_engine(ctl) ? refuse_engine(c) : r;
+}
+
+static int set_seeds(const struct ctl *ctl, struct curves *c)
+{
+        uint64_t n = 1;
+        int r = trace_number(ctl, CTL_OPTION_SEEDS, CURVES_SEEDS_MAX, &n);
+
+        c->n_seeds = (unsigned)n;
+        return r;
+}
+
+static const char *default_policies(const struct ctl *ctl)
+{
+        if (ctl->options[CTL_OPTION_BELOW])
+                return BELOW_POLICIES;
+        return says_engine(ctl) ? ENGINE_POLICIES : REPLAY_POLICIES;
+}
+
 static int replay_curves(const struct ctl *ctl, const struct trace *t, struct curves *c)
 {
         char err[512];
@@ -49,10 +119,8 @@ static int replay_curves(const struct ctl *ctl, const struct trace *t, struct cu
         if (r != CTL_OK)
                 return r;
         c->split = ctl->options[CTL_OPTION_SPLIT];
-        r = curves_set_policies(c,
-                option_or(ctl, CTL_OPTION_POLICIES,
-                        ctl->options[CTL_OPTION_BELOW] ? BELOW_POLICIES : REPLAY_POLICIES),
-                err, sizeof(err));
+        r = curves_set_policies(
+                c, option_or(ctl, CTL_OPTION_POLICIES, default_policies(ctl)), err, sizeof(err));
         if (r == 0)
                 r = curves_set_capacities(c,
                         option_or(ctl, CTL_OPTION_CAPACITIES, REPLAY_CAPACITIES), t->sim.n_unique,
@@ -60,6 +128,10 @@ static int replay_curves(const struct ctl *ctl, const struct trace *t, struct cu
         if (r < 0)
                 return trace_fail(r, err);
         r = set_below(ctl, c);
+        if (r == CTL_OK)
+                r = set_seeds(ctl, c);
+        if (r == CTL_OK)
+                r = set_engine(ctl, c);
         if (r != CTL_OK)
                 return r;
         bar_start(&bar, "simulating");
@@ -71,11 +143,11 @@ static int replay_curves(const struct ctl *ctl, const struct trace *t, struct cu
 static void print_replay(const struct ctl *ctl, const struct trace *t, const struct curves *c)
 {
         if (ctl->format.json) {
-                show_json(json_pack("{s:I, s:I, s:I, s:I, s:b, s:o}", "requests",
+                show_json(json_pack("{s:I, s:I, s:I, s:I, s:b, s:I, s:o}", "requests",
                         (json_int_t)t->sim.n_requests, "unique_blocks", (json_int_t)t->sim.n_unique,
                         "block_tokens", (json_int_t)t->sim.block_tokens, "tenants",
-                        (json_int_t)t->sim.n_tenants, "split", (int)c->split, "curves",
-                        need(report_curves_json(c))));
+                        (json_int_t)t->sim.n_tenants, "split", (int)c->split, "seeds",
+                        (json_int_t)c->n_seeds, "curves", need(report_curves_json(c))));
                 return;
         }
         printf("Token hit %%, %s, pages of %u tokens\n",
@@ -85,6 +157,11 @@ static void print_replay(const struct ctl *ctl, const struct trace *t, const str
         if (c->below > 0)
                 printf("A tier below has %" PRIu32 " times the pages; +below: hits in both\n",
                         c->below);
+        if (c->n_seeds > 1)
+                printf("The mean of %u seeds; +-: their standard deviation\n", c->n_seeds);
+        if (sim_takes_time(&c->engine))
+                puts("held: %, the part of the cache that requests held while they ran; wait: "
+                     "until a request began");
         report_curves(c, stdout);
 }
 

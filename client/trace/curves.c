@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "base/parse.h"
 #include "policy/sim/policies.h"
@@ -139,21 +140,39 @@ char *capacity_text(const struct capacity *c, char buf[32])
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static struct sim_options job_options(
-        const struct curves *c, unsigned policy, unsigned capacity, uint32_t n_parts, uint32_t part)
-{
-        uint32_t pages = MAX(c->capacities[capacity].pages / n_parts, 1u);
+/* Which of the simulations a job is. */
+struct place {
+        unsigned policy, capacity, seed;
+        uint32_t part, n_parts;
+};
 
-        return (struct sim_options){
-                .policy = c->policies[policy],
+static void prepare_job(struct curves *c, const struct place *at, struct replay_job *job)
+{
+        uint32_t pages = MAX(c->capacities[at->capacity].pages / at->n_parts, 1u);
+
+        job->options = (struct sim_options){
+                .policy = c->policies[at->policy],
                 .capacity_pages = pages,
                 .below_pages = (uint32_t)MIN((uint64_t)pages * c->below, NODE_NONE - 1),
-                .tenant = n_parts > 1 ? part : SIM_ALL_TENANTS,
-                .may_bypass = c->policies[policy] == &evict_optimum,
+                .tenant = at->n_parts > 1 ? at->part : SIM_ALL_TENANTS,
+                .may_bypass = c->policies[at->policy] == &evict_optimum,
+                .engine = c->engine,
+                .seed = at->seed,
         };
 }
 
-static void add_result(struct sim_result *sum, const struct sim_result *r)
+static void add_flight(struct sim_flight_result *sum, const struct sim_flight_result *r)
+{
+        sum->waited_requests += r->waited_requests;
+        sum->wait_nsec += r->wait_nsec;
+        sum->uncached_blocks += r->uncached_blocks;
+        sum->duplicate_blocks += r->duplicate_blocks;
+        sum->max_running = MAX(sum->max_running, r->max_running);
+        sum->held_page_seconds += r->held_page_seconds;
+        sum->cached_page_seconds += r->cached_page_seconds;
+}
+
+static void add_result(struct sim_result *sum, const struct sim_result *r, bool first_seed)
 {
         sum->requests += r->requests;
         sum->input_tokens += r->input_tokens;
@@ -165,39 +184,85 @@ static void add_result(struct sim_result *sum, const struct sim_result *r)
         sum->promotions += r->promotions;
         sum->inserts += r->inserts;
         sum->evictions += r->evictions;
-        sum->policy_bytes += r->policy_bytes;
+        sum->policy_bytes += first_seed ? r->policy_bytes : 0;
+        add_flight(&sum->flight, &r->flight);
 }
 
-/* Calls fn for every job, in order. */
+static void take_result(struct curves *c, const struct place *at, struct replay_job *job)
+{
+        struct sim_result *sum = &c->results[at->policy][at->capacity];
+
+        if (at->part == 0 && at->seed == 0)
+                *sum = (struct sim_result){0};
+        add_result(sum, &job->result, at->seed == 0);
+}
+
+static unsigned n_seeds(const struct curves *c)
+{
+        return MAX(c->n_seeds, 1u);
+}
+
+/* Calls fn for every job, in order: all of one policy and capacity are beside each other. */
 static void each_job(struct curves *c, uint32_t n_parts, struct replay_job *jobs,
-        void (*fn)(struct curves *c, unsigned policy, unsigned capacity, uint32_t n_parts,
-                uint32_t part, struct replay_job *job))
+        void (*fn)(struct curves *c, const struct place *at, struct replay_job *job))
+{
+        struct place at = {.n_parts = n_parts};
+
+        for (at.policy = 0; at.policy < c->n_policies; at.policy++)
+                for (at.capacity = 0; at.capacity < c->n_capacities; at.capacity++)
+                        for (at.seed = 0; at.seed < n_seeds(c); at.seed++)
+                                for (at.part = 0; at.part < n_parts; at.part++)
+                                        fn(c, &at, jobs++);
+}
+
+/* The hit ratio of all parts with one seed. */
+static double ratio_of(const struct replay_job *jobs, uint32_t n_parts)
+{
+        struct sim_result sum = {0};
+
+        for (uint32_t i = 0; i < n_parts; i++)
+                add_result(&sum, &jobs[i].result, true);
+        return replay_hit_ratio(&sum);
+}
+
+/* jobs: of one policy and capacity. */
+static struct hit_spread spread_of(
+        const struct replay_job *jobs, unsigned n_seeds, uint32_t n_parts)
+{
+        struct hit_spread s = {.least = 1};
+        double squares = 0;
+
+        for (unsigned i = 0; i < n_seeds; i++) {
+                double ratio = ratio_of(jobs + (size_t)i * n_parts, n_parts);
+
+                s.mean += ratio / n_seeds;
+                s.least = MIN(s.least, ratio);
+                s.most = MAX(s.most, ratio);
+        }
+        for (unsigned i = 0; i < n_seeds; i++) {
+                double off = ratio_of(jobs + (size_t)i * n_parts, n_parts) - s.mean;
+
+                squares += off * off;
+        }
+        if (n_seeds > 1)
+                s.stddev = sqrt(squares / (n_seeds - 1));
+        return s;
+}
+
+static void take_spreads(struct curves *c, uint32_t n_parts, const struct replay_job *jobs)
 {
         for (unsigned p = 0; p < c->n_policies; p++)
-                for (unsigned i = 0; i < c->n_capacities; i++)
-                        for (uint32_t part = 0; part < n_parts; part++)
-                                fn(c, p, i, n_parts, part, jobs++);
-}
-
-static void prepare_job(struct curves *c, unsigned policy, unsigned capacity, uint32_t n_parts,
-        uint32_t part, struct replay_job *job)
-{
-        job->options = job_options(c, policy, capacity, n_parts, part);
-}
-
-static void take_result(struct curves *c, unsigned policy, unsigned capacity, uint32_t n_parts,
-        uint32_t part, struct replay_job *job)
-{
-        if (part == 0)
-                c->results[policy][capacity] = (struct sim_result){0};
-        add_result(&c->results[policy][capacity], &job->result);
+                for (unsigned i = 0; i < c->n_capacities; i++) {
+                        c->spreads[p][i] = spread_of(jobs, n_seeds(c), n_parts);
+                        jobs += (size_t)n_seeds(c) * n_parts;
+                }
 }
 
 int curves_run(struct curves *c, const struct sim_trace *trace, unsigned n_processes,
         bool (*progress)(uint64_t done, uint64_t total, void *data), void *data)
 {
         uint32_t n_parts = c->split ? trace->n_tenants : 1;
-        size_t n = (size_t)c->n_policies * c->n_capacities * n_parts;
+        size_t n = (size_t)c->n_policies * c->n_capacities * n_seeds(c) * n_parts;
         _cleanup_free_ struct replay_job *jobs = calloc(MAX(n, (size_t)1), sizeof(*jobs));
         int r;
 
@@ -205,8 +270,10 @@ int curves_run(struct curves *c, const struct sim_trace *trace, unsigned n_proce
                 return -ENOMEM;
         each_job(c, n_parts, jobs, prepare_job);
         r = replay_run(trace, jobs, n, n_processes, progress, data);
-        if (r == 0)
+        if (r == 0) {
                 each_job(c, n_parts, jobs, take_result);
+                take_spreads(c, n_parts, jobs);
+        }
         return r;
 }
 
@@ -221,4 +288,18 @@ double curves_above(const struct curves *c, unsigned policy, unsigned capacity)
 
         above.hit_tokens -= above.below_tokens;
         return replay_hit_ratio(&above);
+}
+
+double curves_held(const struct curves *c, unsigned policy, unsigned capacity)
+{
+        const struct sim_flight_result *f = &c->results[policy][capacity].flight;
+
+        return f->cached_page_seconds > 0 ? f->held_page_seconds / f->cached_page_seconds : 0;
+}
+
+uint64_t curves_wait_msec(const struct curves *c, unsigned policy, unsigned capacity)
+{
+        const struct sim_result *r = &c->results[policy][capacity];
+
+        return r->requests > 0 ? r->flight.wait_nsec / r->requests / NSEC_PER_MSEC : 0;
 }

@@ -9,10 +9,17 @@
 
 #define CURVES_POLICIES_MAX   32
 #define CURVES_CAPACITIES_MAX 64
+#define CURVES_SEEDS_MAX      100 /* the mean is known to a tenth of the spread then */
 
 struct capacity {
         double percent; /* of the trace's blocks; 0: given in pages */
         uint32_t pages; /* >= 1 */
+};
+
+/* Token hit ratios with several seeds. */
+struct hit_spread {
+        double mean, least, most;
+        double stddev; /* of one seed: of the sample, by n - 1; 0 with a single one */
 };
 
 struct curves {
@@ -22,8 +29,11 @@ struct curves {
         bool split;
         uint32_t below; /* a tier below has so many times the pages; 0: none. Policies must know it
                          */
-        /* Of policy p at capacity c, summed over tenants. */
+        struct sim_engine engine; /* the time that requests take */
+        unsigned n_seeds;         /* 0 is 1: of the ids of pages, 0..n_seeds-1 */
+        /* Of policy p at capacity c, summed over tenants and seeds; policy_bytes of one seed. */
         struct sim_result results[CURVES_POLICIES_MAX][CURVES_CAPACITIES_MAX];
+        struct hit_spread spreads[CURVES_POLICIES_MAX][CURVES_CAPACITIES_MAX];
 };
 
 /* "lru,pgi"; "daemon": those that it offers; "all". 0, -EINVAL with a sentence in err, or -ENOMEM.
@@ -42,6 +52,12 @@ int curves_run(struct curves *c, const struct sim_trace *trace, unsigned n_proce
 /* Hit ratio of policy p at capacity c, in both tiers, and in the upper one alone. */
 double curves_at(const struct curves *c, unsigned policy, unsigned capacity);
 double curves_above(const struct curves *c, unsigned policy, unsigned capacity);
+
+/* Of requests that take time: the part of the cache that those that ran held, in the mean over
+ * time; and how long a request waited before it began, in the mean over all. 0 where none took any.
+ */
+double curves_held(const struct curves *c, unsigned policy, unsigned capacity);
+uint64_t curves_wait_msec(const struct curves *c, unsigned policy, unsigned capacity);
 
 /* "5 %" or "1000 pages" */
 char *capacity_text(const struct capacity *c, char buf[32]);

@@ -59,6 +59,38 @@ static void put_below(json_t *curve, const struct sim_result *r)
         put_value(&curve, "promotions", number(r->promotions));
 }
 
+/* With several seeds; token_hit_ratio is the mean. */
+static void put_spread(json_t *curve, const struct hit_spread *s)
+{
+        put_value(&curve, "token_hit_ratio_stddev", json_real(s->stddev));
+        put_value(&curve, "token_hit_ratio_min", json_real(s->least));
+        put_value(&curve, "token_hit_ratio_max", json_real(s->most));
+}
+
+/* Where requests take time. */
+static void put_flight(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
+{
+        const struct sim_flight_result *f = &c->results[policy][capacity].flight;
+
+        put_value(&curve, "held_ratio", json_real(curves_held(c, policy, capacity)));
+        put_value(&curve, "mean_wait_ms", number(curves_wait_msec(c, policy, capacity)));
+        put_value(&curve, "waited_requests", number(f->waited_requests));
+        put_value(&curve, "max_running", number(f->max_running));
+        put_value(&curve, "uncached_blocks", number(f->uncached_blocks));
+        put_value(&curve, "duplicate_blocks", number(f->duplicate_blocks));
+}
+
+/* What not every replay has. */
+static void put_more(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
+{
+        if (c->n_seeds > 1)
+                put_spread(curve, &c->spreads[policy][capacity]);
+        if (c->below > 0)
+                put_below(curve, &c->results[policy][capacity]);
+        if (sim_takes_time(&c->engine))
+                put_flight(curve, c, policy, capacity);
+}
+
 json_t *report_curves_json(const struct curves *c)
 {
         json_t *array = json_array();
@@ -79,8 +111,7 @@ json_t *report_curves_json(const struct curves *c)
                                         number(r->hit_tokens), "inserts", number(r->inserts),
                                         "evictions", number(r->evictions), "policy_bytes",
                                         number(r->policy_bytes)));
-                        if (c->below > 0)
-                                put_below(json_array_get(array, json_array_size(array) - 1), r);
+                        put_more(json_array_get(array, json_array_size(array) - 1), c, p, i);
                 }
         return array;
 }

@@ -132,22 +132,47 @@ static void print_overview(const struct analysis *a, FILE *to)
                 percent_of(r->continued, t->n_requests), report_count(a->sessions.n, one));
 }
 
+/* The columns of a policy: hits, and beside them what was asked for. */
+static void print_curve_heads(const struct curves *c, unsigned policy, FILE *to)
+{
+        fprintf(to, " %8s", c->policies[policy]->name);
+        if (c->n_seeds > 1)
+                fprintf(to, " %6s", "+-");
+        if (c->below > 0)
+                fprintf(to, " %8s", "+below");
+        if (sim_takes_time(&c->engine))
+                fprintf(to, " %6s %8s", "held", "wait");
+}
+
+static void print_curve_point(const struct curves *c, unsigned policy, unsigned capacity, FILE *to)
+{
+        char text[32];
+
+        fprintf(to, " %8.2f",
+                100 * (c->below > 0 ? curves_above(c, policy, capacity)
+                                    : curves_at(c, policy, capacity)));
+        if (c->n_seeds > 1)
+                fprintf(to, " %6.2f", 100 * c->spreads[policy][capacity].stddev);
+        if (c->below > 0)
+                fprintf(to, " %8.2f", 100 * curves_at(c, policy, capacity));
+        if (sim_takes_time(&c->engine))
+                fprintf(to, " %6.1f %8s", 100 * curves_held(c, policy, capacity),
+                        report_time(curves_wait_msec(c, policy, capacity), text));
+}
+
 void report_curves(const struct curves *c, FILE *to)
 {
         char text[32];
 
         fprintf(to, "  %-12s %10s", "capacity", "pages");
         for (unsigned p = 0; p < c->n_policies; p++)
-                fprintf(to, c->below > 0 ? " %8s   +below" : " %8s", c->policies[p]->name);
+                print_curve_heads(c, p, to);
         putc('\n', to);
         for (unsigned i = 0; i < c->n_capacities; i++) {
                 fprintf(to, "  %-12s %10" PRIu32, capacity_text(&c->capacities[i], text),
                         c->capacities[i].pages);
-                for (unsigned p = 0; p < c->n_policies; p++) {
-                        if (c->below > 0)
-                                fprintf(to, " %8.2f", 100 * curves_above(c, p, i));
-                        fprintf(to, " %8.2f", 100 * curves_at(c, p, i));
-                }
+                for (unsigned p = 0; p < c->n_policies; p++)
+                        print_curve_point(c, p, i, to);
                 putc('\n', to);
         }
 }

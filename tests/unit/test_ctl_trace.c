@@ -112,6 +112,44 @@ static void test_tier_below(void **state)
         check_has("analyze good.jsonl --below 2", 2, "--below does not go with trace analyze");
 }
 
+static void test_seeds(void **state)
+{
+        /* LRU doesn't look at ids. */
+        check("replay good.jsonl --policies lru --capacities 2 --seeds 3", 0,
+                "Token hit %, one cache for all, pages of 16 tokens\n"
+                "The mean of 3 seeds; +-: their standard deviation\n"
+                "  capacity          pages      lru     +-\n"
+                "  2 pages               2    30.77   0.00\n");
+        check_has("replay good.jsonl --policies lru --capacities 2 --seeds 3 --json", 0,
+                "\"token_hit_ratio_stddev\": 0.0");
+        /* Sums are those of all seeds. */
+        check_has("replay good.jsonl --policies lru --capacities 2 --seeds 3 --json", 0,
+                "\"input_tokens\": 312");
+        check_has("replay good.jsonl --seeds 101", 2, "--seeds: '101' is no number of 1 to 100");
+}
+
+/* A block a second, an output token a second. Two pages have no room for two requests, nor for all
+ * of one: they begin at 0, 18 and 35 s, and the last ends at 44.5 s. */
+static void test_requests_that_take_time(void **state)
+{
+        check("replay good.jsonl --policies lru --capacities 2 --prefill-rate 16 "
+              "--time-per-output-token 1s",
+                0,
+                "Token hit %, one cache for all, pages of 16 tokens\n"
+                "held: %, the part of the cache that requests held while they ran; wait: until a "
+                "request began\n"
+                "  capacity          pages      lru   held     wait\n"
+                "  2 pages               2    30.77  100.0     16 s\n");
+        check_has("replay good.jsonl --capacities 2 --max-running 1 --json", 0,
+                "\"waited_requests\": 0");
+        check_has("replay good.jsonl --max-running 1 --policies lru,optimum", 2,
+                "--policies: optimum holds nothing");
+        check_has("replay good.jsonl --prefill-rate 1 --below 1", 2, "--below: moves between");
+        check_has("replay good.jsonl --prefill-rate 0", 2, "--prefill-rate: '0' is no number");
+        check_has("replay good.jsonl --time-per-output-token 61s", 2,
+                "'61s' is not a time of up to 60s, such as 30ms");
+}
+
 /* Two requests of one block of 16 tokens: all larger sizes explain them as well. */
 static void test_block_size_that_is_not_told(void **state)
 {
@@ -262,6 +300,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_replay),
                 TEST(test_tier_below),
+                TEST(test_seeds),
+                TEST(test_requests_that_take_time),
                 TEST(test_block_size_that_is_not_told),
                 TEST(test_json),
                 TEST(test_analyze),

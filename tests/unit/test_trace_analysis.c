@@ -379,6 +379,66 @@ static void test_words(void **state)
         assert_string_equal(report_time(90 * 60000, buf), "1.5 h");
 }
 
+/* LRU, but for what depends on the first page's id: where that is odd nothing is ever evicted. */
+static struct {
+        uint64_t first_id;
+        bool has_first;
+} by_id;
+
+static int by_id_new(const struct evict_params *params, void **ret_policy)
+{
+        by_id.has_first = false;
+        return evict_lru.new(params, ret_policy);
+}
+
+static void by_id_insert(
+        void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec)
+{
+        if (!by_id.has_first)
+                by_id.first_id = what->id;
+        by_id.has_first = true;
+        evict_lru.insert(policy, node, what, now_nsec);
+}
+
+static uint32_t by_id_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
+{
+        return by_id.first_id & 1 ? NODE_NONE : evict_lru.victim(policy, tier, how, now_nsec);
+}
+
+/* 32 tokens are found where the first id is even, 48 where it is odd, whatever process runs which
+ * seed. */
+static void test_seeds(void **state)
+{
+        struct curves *c = calloc(1, sizeof(*c));
+        struct evict_ops policy = evict_lru;
+        const struct hit_spread *s = &c->spreads[0][0];
+        struct trace t;
+        char err[256];
+        double n_odd, variance;
+
+        parse(FIRST SECOND THIRD, &t);
+        policy.new = by_id_new;
+        policy.insert = by_id_insert;
+        policy.victim = by_id_victim;
+        c->policies[0] = &policy;
+        c->n_policies = 1;
+        c->n_seeds = 16;
+        assert_int_equal(curves_set_capacities(c, "2", t.sim.n_unique, err, sizeof(err)), 0);
+        for (unsigned n_processes = 1; n_processes <= 3; n_processes++) {
+                assert_int_equal(curves_run(c, &t.sim, n_processes, NULL, NULL), 0);
+                assert_true(s->least == 32.0 / 104);
+                assert_true(s->most == 48.0 / 104);
+                assert_int_equal(c->results[0][0].requests, 3 * 16);
+                n_odd = (double)(c->results[0][0].hit_tokens - 16 * 32) / 16;
+                assert_float_equal(s->mean, (32 + n_odd) / 104, 1e-12);
+                /* Each value is one of two that differ by 16 tokens. */
+                variance = (16.0 / 104) * (16.0 / 104) * n_odd * (16 - n_odd) / 16 / 15;
+                assert_float_equal(s->stddev * s->stddev, variance, 1e-12);
+        }
+        trace_free(&t);
+        free(c);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -390,6 +450,7 @@ int main(void)
                 TEST(test_page_advice),
                 TEST(test_demand),
                 TEST(test_curves),
+                TEST(test_seeds),
                 TEST(test_split),
                 TEST(test_refuses_lists),
                 TEST(test_cancel),
