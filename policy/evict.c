@@ -12,3 +12,12 @@ const struct evict_ops *evict_find(const char *name)
                         return *p;
         return NULL;
 }
+
+void evict_usage(const struct evict_ops *ops, const void *policy, struct evict_usage *ret)
+{
+        *ret = (struct evict_usage){0};
+        if (ops->usage)
+                ops->usage(policy, ret);
+        else
+                ret->page_bytes = ops->memory_bytes(policy);
+}

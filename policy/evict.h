@@ -74,6 +74,15 @@ struct evict_params {
  * tuned. */
 #define EVICT_MAX_GHOSTS (UINT32_C(1) << 20)
 
+/* What the metadata of an instance takes, and the pages that went which it remembers. */
+struct evict_usage {
+        uint64_t page_bytes;        /* of cached pages, and of room for more */
+        uint64_t ghost_bytes;       /* of ghosts, and of room for more */
+        uint64_t table_bytes;       /* the rest: what was learnt, orders */
+        uint64_t ghosts;            /* of ghost_bytes: in use */
+        uint64_t ghost_limit_bytes; /* ghost_bytes is never more */
+};
+
 enum evict_reason {
         EVICT_PRESSURE,   /* chosen as victim */
         EVICT_INVALIDATE, /* dropped for another reason: not the policy's doing */
@@ -192,6 +201,9 @@ struct evict_ops {
         /* Bytes of metadata held. */
         uint64_t (*memory_bytes)(const void *policy);
 
+        /* Of what: evict_usage() asks. NULL: all is of pages, and there are no ghosts. */
+        void (*usage)(const void *policy, struct evict_usage *ret);
+
         /* Debug: consistent with the tree? NULL, or a static sentence naming what is not. */
         const char *(*check)(const void *policy);
 };
@@ -203,5 +215,8 @@ extern const struct evict_ops evict_pgi;
  * more (policy/sim/policies.h). */
 extern const struct evict_ops *const evict_policies[];
 const struct evict_ops *evict_find(const char *name);
+
+/* What an instance of the daemon's policies holds. The three sums of bytes are memory_bytes(). */
+void evict_usage(const struct evict_ops *ops, const void *policy, struct evict_usage *ret);
 
 #endif

@@ -152,6 +152,18 @@ uint64_t pgi_ghosts_bytes(const struct pgi_ghosts *g)
         return ((uint64_t)g->now.n_sets + g->next.n_sets) * g->ways * sizeof(struct pgi_ghost);
 }
 
+uint64_t pgi_ghosts_limit_bytes(uint32_t limit)
+{
+        uint64_t ways = MIN(limit, PGI_GHOST_WAYS), most = limit / ways;
+        uint64_t n_sets = MIN(most, (uint64_t)FIRST_SETS), before = 0;
+
+        while (n_sets < most) {
+                before = n_sets;
+                n_sets = MIN(most, n_sets * 2);
+        }
+        return (n_sets + before) * ways * sizeof(struct pgi_ghost);
+}
+
 void pgi_ghosts_each(const struct pgi_ghosts *g,
         void (*visit)(void *data, const struct pgi_ghost *ghost), void *data)
 {

@@ -86,6 +86,10 @@ static inline const struct pgi_ghost *pgi_ghosts_at(const struct pgi_ghosts *g, 
 
 uint64_t pgi_ghosts_bytes(const struct pgi_ghosts *g);
 
+/* That is never more, with this limit: while the sets grow for the last time those before are there
+ * as well. */
+uint64_t pgi_ghosts_limit_bytes(uint32_t limit);
+
 /* Visits all, also while it grows. */
 void pgi_ghosts_each(const struct pgi_ghosts *g,
         void (*visit)(void *data, const struct pgi_ghost *ghost), void *data);

@@ -698,14 +698,27 @@ static int pgi_load(void *policy, const void *buf, size_t size)
         return 0;
 }
 
-static uint64_t pgi_memory_bytes(const void *policy)
+static void pgi_usage(const void *policy, struct evict_usage *ret)
 {
         const struct pgi *p = policy;
 
+        *ret = (struct evict_usage){.table_bytes = sizeof(*p),
+                .ghost_limit_bytes = pgi_ghosts_limit_bytes(p->max_ghosts)};
         if (!is_made(p))
-                return sizeof(*p);
-        return sizeof(*p) + (uint64_t)p->n_pages * sizeof(*p->pages) + PGI_RUNS * sizeof(*p->runs) +
-               pgi_ghosts_bytes(&p->ghosts) + pgi_lists_bytes(&p->lists) + pgi_table_bytes();
+                return;
+        ret->page_bytes = (uint64_t)p->n_pages * sizeof(*p->pages);
+        ret->ghost_bytes = pgi_ghosts_bytes(&p->ghosts);
+        ret->table_bytes +=
+                PGI_RUNS * sizeof(*p->runs) + pgi_lists_bytes(&p->lists) + pgi_table_bytes();
+        ret->ghosts = p->ghosts.n;
+}
+
+static uint64_t pgi_memory_bytes(const void *policy)
+{
+        struct evict_usage u;
+
+        pgi_usage(policy, &u);
+        return u.page_bytes + u.ghost_bytes + u.table_bytes;
 }
 
 void pgi_look(const void *policy, uint32_t node, struct pgi_view *ret)
@@ -749,5 +762,6 @@ const struct evict_ops evict_pgi = {
         .save = pgi_save,
         .load = pgi_load,
         .memory_bytes = pgi_memory_bytes,
+        .usage = pgi_usage,
         .check = pgi_check,
 };

@@ -84,6 +84,19 @@ static void status_expired(const void *row, const struct show_format *f, struct 
                 s->sessions_expired);
 }
 
+static void status_policy(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+        char pages[32], ghosts[32], most[32], tables[32];
+
+        derive_text(ret,
+                "%s for pages, %s (at most %s) for %" PRIu64 " evicted ones, %s for tables",
+                show_bytes(f, s->policy_page_bytes, pages),
+                show_bytes(f, s->policy_ghost_bytes, ghosts),
+                show_bytes(f, s->policy_ghost_limit_bytes, most), s->policy_ghosts,
+                show_bytes(f, s->policy_table_bytes, tables));
+}
+
 static void status_announced(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -378,6 +391,14 @@ static const struct column status_columns[] = {
         STATUS(pages_expired, NULL, COUNT, "pages dropped as nobody used them, since the start"),
         STATUS(sessions_expired, NULL, COUNT, "sessions that ended likewise"),
         STATUS(n_sessions, "SESSIONS", COUNT, "sessions that are kept"),
+        ROW("POLICY MEMORY", status_policy),
+        STATUS(policy_page_bytes, NULL, BYTES,
+                "memory of eviction policies: what they know of cached pages, and room for more"),
+        STATUS(policy_ghost_bytes, NULL, BYTES, "what they know of evicted pages (ghosts)"),
+        STATUS(policy_table_bytes, NULL, BYTES, "what they have learnt, and the rest"),
+        STATUS(policy_ghosts, NULL, COUNT, "evicted pages that they remember"),
+        STATUS(policy_ghost_limit_bytes, NULL, BYTES,
+                "what policy_ghost_bytes is at most, with the namespaces there are"),
         ROW("ANNOUNCED KEYS", status_announced),
         STATUS(announced, NULL, COUNT, "keys that a client said it computes, since the start"),
         STATUS(announces_pending, NULL, COUNT,

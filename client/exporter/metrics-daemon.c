@@ -83,6 +83,20 @@ static const struct metric status_metrics[] = {
                 "the key.",
                 unindexed),
         COUNTER("evicted_pages", "Cached pages that were dropped to make room.", evictions),
+        GAUGE_BY("policy_bytes",
+                "Memory of kvleased that eviction policies take, of all namespaces, by part: page "
+                "(cached pages), ghost (evicted pages that are remembered) or table (what was "
+                "learnt, and the rest).",
+                "part", "page", policy_page_bytes),
+        MORE("part", "ghost", policy_ghost_bytes),
+        MORE("part", "table", policy_table_bytes),
+        GAUGE("policy_ghosts", "Evicted pages that eviction policies remember, of all namespaces.",
+                policy_ghosts),
+        GAUGE("policy_ghost_limit_bytes",
+                "Memory of kvleased that eviction policies take at most for evicted pages, with "
+                "the "
+                "namespaces of now.",
+                policy_ghost_limit_bytes),
         COUNTER("expired_pages",
                 "Cached pages dropped after being unused for as long as the options of the tenant "
                 "allow.",

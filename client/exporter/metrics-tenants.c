@@ -237,6 +237,13 @@ static const struct metric namespace_metrics[] = {
                 n_sessions),
         GAUGE("namespace_policy_bytes",
                 "Memory of kvleased that the eviction policy of a namespace takes.", policy_bytes),
+        GAUGE("namespace_policy_ghosts",
+                "Evicted pages that the eviction policy of a namespace remembers.", policy_ghosts),
+        GAUGE("namespace_policy_ghost_bytes",
+                "Memory of kvleased that the eviction policy of a namespace takes for evicted "
+                "pages, "
+                "of namespace_policy_bytes.",
+                policy_ghost_bytes),
 };
 
 #undef ROW

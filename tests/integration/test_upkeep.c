@@ -132,6 +132,8 @@ static const char *policy_of(struct harness *h, const char *tenant, json_t **ret
         *ret_reply = ctl_json(h, words);
         row = json_array_get(ctl_list(*ret_reply, "namespaces"), 0);
         assert_true(json_integer_value(json_object_get(row, "policy_bytes")) > 0);
+        assert_true(json_integer_value(json_object_get(row, "policy_ghost_bytes")) <=
+                    json_integer_value(json_object_get(row, "policy_ghost_limit_bytes")));
         return json_string_value(json_object_get(row, "evict"));
 }
 

@@ -567,6 +567,7 @@ static void test_saved_and_loaded(void **state)
 static void test_ghosts_and_memory_are_bounded(void **state)
 {
         const uint32_t max_ghosts = 1000;
+        struct evict_usage usage;
         struct cache c;
 
         cache_init(&c, max_ghosts);
@@ -577,6 +578,13 @@ static void test_ghosts_and_memory_are_bounded(void **state)
         }
         assert_in_range(look(&c, 100000 + 2999).n_ghosts, max_ghosts * 3 / 4, max_ghosts);
         assert_in_range(ops->memory_bytes(c.pgi), 1, N_NODES * 32 + max_ghosts * 16 + 500000);
+        evict_usage(ops, c.pgi, &usage);
+        assert_int_equal(usage.ghosts, look(&c, 100000 + 2999).n_ghosts);
+        /* 125 sets of 8, after 64 of them; both while they grow. */
+        assert_int_equal(usage.ghost_bytes, max_ghosts * 16);
+        assert_int_equal(usage.ghost_limit_bytes, (125 + 64) * 8 * 16);
+        assert_int_equal(
+                usage.page_bytes + usage.ghost_bytes + usage.table_bytes, ops->memory_bytes(c.pgi));
         cache_deinit(&c);
 }
 

@@ -65,6 +65,18 @@ static void count_overload(const struct server *s, Kvlease__V1__AdminStatusReply
         }
 }
 
+static void count_policy(const struct ns *ns, Kvlease__V1__AdminStatusReply *reply)
+{
+        struct evict_usage usage;
+
+        evict_usage(ns->evict, ns->policy, &usage);
+        reply->policy_page_bytes += usage.page_bytes;
+        reply->policy_ghost_bytes += usage.ghost_bytes;
+        reply->policy_table_bytes += usage.table_bytes;
+        reply->policy_ghosts += usage.ghosts;
+        reply->policy_ghost_limit_bytes += usage.ghost_limit_bytes;
+}
+
 static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
 {
         list_for_each (t, &s->store.tenants, struct tenant, link) {
@@ -81,6 +93,7 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
                         reply->pages_detached += ns->device.n_pages[PAGE_DETACHED];
                         reply->pages_pinned += ns_find_pinned(ns, NULL, NULL);
                         reply->pages_promoted += ns->device.n_arrived;
+                        count_policy(ns, reply);
                 }
         }
 }

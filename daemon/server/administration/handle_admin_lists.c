@@ -309,6 +309,7 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         Kvlease__V1__NsLayout *layout = row ? make_layout(arena, &ns->layout) : NULL;
 
         Kvlease__V1__AdminPrefetch *ahead[PREFETCH_KINDS] = {NULL};
+        struct evict_usage usage;
 
         if (!layout || prefetch_figures_of_ns(arena, ns, ahead) < 0)
                 return NULL;
@@ -341,7 +342,11 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->set = (char *)(ns->catalog.set ? ns->catalog.set->name : "");
         row->set_size = ns->catalog.set ? ns->catalog.set->size : 0;
         row->evict = (char *)ns->evict->name;
-        row->policy_bytes = ns->evict->memory_bytes(ns->policy);
+        evict_usage(ns->evict, ns->policy, &usage);
+        row->policy_bytes = usage.page_bytes + usage.ghost_bytes + usage.table_bytes;
+        row->policy_ghosts = usage.ghosts;
+        row->policy_ghost_bytes = usage.ghost_bytes;
+        row->policy_ghost_limit_bytes = usage.ghost_limit_bytes;
         row->evictions = ns->counters.evictions;
         row->pages_expired = ns->counters.expired;
         row->pages_promoted = ns->device.n_arrived;
