@@ -72,6 +72,8 @@ enum verb {
         EXPIRE,
         GIVE_WAY,
         INVALIDATE_TAG, /* `key` */
+        SESSION_KEEP,   /* as SESSION_TRUNCATE: the first `tokens`, so many from token `key` on, and
+                           what comes from twice that on */
         N_VERBS,
 };
 
@@ -315,6 +317,11 @@ static void use_session(struct attach *a, const uint8_t *r)
                 session_close(a, r[5], r[7] % 2, now_nsec, NULL);
         else if (s && r[1] == SESSION_TRUNCATE)
                 session_truncate(s, r[3], r[6], &n_left, NULL);
+        else if (s && r[1] == SESSION_KEEP)
+                session_keep(s,
+                        (const struct token_range[]){
+                                {0, r[3]}, {r[6], r[6] + r[3]}, {2 * r[6], TOKEN_RANGE_END}},
+                        1 + r[7] % 3, &n_left, NULL);
         else if (s)
                 ask_pages(a, s, r);
 }
@@ -396,7 +403,7 @@ static void act(const uint8_t *r)
                 over_socket(a, r);
         else if (r[1] == DIE)
                 die(c);
-        else if (r[1] >= SESSION_OPEN && r[1] <= SESSION_PAGES)
+        else if ((r[1] >= SESSION_OPEN && r[1] <= SESSION_PAGES) || r[1] == SESSION_KEEP)
                 use_session(a, r);
         else
                 administer(c, a, r);

@@ -20,6 +20,7 @@
 #include "daemon/core/records/shared.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/upkeep/recall-work.h"
+#include "tests/model/session_ranges.h"
 #include "tests/model/session_world.h"
 #include "tests/unit/at-once.h"
 
@@ -249,20 +250,33 @@ static uint64_t gap_end_of(const struct text *t, uint64_t last)
         return total - MIN(last, total);
 }
 
-/* The window of one that has one is as it is now: it may have been lost. */
-static void end_truncation(struct session_truncation *done)
+/* Did the session lose the window that the truncation hadn't walked through yet? */
+static bool lost_its_window(const struct truncation *c)
 {
-        struct truncation *c = container_of(done, struct truncation, t);
+        const struct session *s = find_real(c->i);
+
+        return c->before.window.n > 0 && c->t.n_seen < c->t.n_window && (!s || s->window.n == 0) &&
+               windows_may_go;
+}
+
+/* The session is what it will be, or stays as it was. What is held may not be let go of yet. The
+ * window of one whose window only gets shorter is as it is now: it may have been lost. */
+static void decide(struct truncation *c)
+{
         struct text *t = &texts[c->i], now = c->before;
         uint64_t left;
 
-        c->is_under_way = false;
+        c->is_decided = true;
+        if (c->t.result == -EAGAIN && c->result == 0 && lost_its_window(c))
+                c->result = -EAGAIN;
         CHECK(c->t.result == c->result, "%d, not %d: %s", c->t.result, c->result, c->t.why.text);
         if (c->result != 0)
                 return;
         note_truncation(c);
         now.n_open = t->n_open;
-        if (now.truncated) {
+        if (c->n_ranges > 0) {
+                CHECK(keep_ranges(&now, c->ranges, c->n_ranges, &left), "no room");
+        } else if (now.truncated) {
                 now.window = t->window;
                 truncate_more(&now, c->first, c->last, c->gap_end, &left);
         } else {
@@ -275,12 +289,34 @@ static void end_truncation(struct session_truncation *done)
         windows_may_go |= c->window_may_go;
 }
 
+static void end_truncation(struct session_truncation *done)
+{
+        struct truncation *c = container_of(done, struct truncation, t);
+
+        c->is_under_way = false;
+        if (!c->is_decided)
+                decide(c);
+}
+
+/* The truncation was begun. */
+static void go_on(struct truncation *c, struct session_truncation *t, int r)
+{
+        CHECK(r == 0, "%d %s", r, d.text);
+        c->is_under_way = !truncation_is_over(t);
+        n_truncations += c->is_under_way;
+        if (c->is_under_way) {
+                truncation_queue(t, &c->t, end_truncation);
+        } else {
+                c->t = *t;
+                end_truncation(&c->t);
+        }
+}
+
 static void op_truncate_soon(void)
 {
         struct truncation *c = &truncations[rnd(ARRAY_SIZE(truncations))];
         struct session_truncation t;
         unsigned i;
-        int r;
 
         op = "truncate soon";
         if (!any_open(&i) || c->is_under_way || truncation_of(i))
@@ -295,16 +331,70 @@ static void op_truncate_soon(void)
         if ((c->first == 0 && c->last == 0) ||
                 (texts[i].truncated && c->first > texts[i].window_token))
                 return;
-        r = truncation_begin(&t, (struct session *)find_real(i), c->first, c->last, &d);
-        CHECK(r == 0, "%d %s", r, d.text);
-        c->is_under_way = !truncation_is_over(&t);
-        n_truncations += c->is_under_way;
-        if (c->is_under_way) {
-                truncation_queue(&t, &c->t, end_truncation);
-        } else {
-                c->t = t;
-                end_truncation(&c->t);
+        go_on(c, &t,
+                truncation_begin_ends(&t, (struct session *)find_real(i), c->first, c->last, &d));
+}
+
+/* What is refused is for op_keep(). */
+static void op_keep_soon(void)
+{
+        struct truncation *c = &truncations[rnd(ARRAY_SIZE(truncations))];
+        struct session_truncation t;
+        struct text *text;
+        unsigned i;
+
+        op = "keep soon";
+        if (!any_open(&i) || c->is_under_way || truncation_of(i))
+                return;
+        text = &texts[i];
+        prune(text);
+        windows_may_go = store.recalls.n > 0;
+        *c = (struct truncation){.i = i, .before = *text};
+        c->n_ranges = draw_ranges(text, c->ranges);
+        if (!is_in_order(c->ranges, c->n_ranges) ||
+                !ranges_are_right(text, c->ranges, c->n_ranges) ||
+                text->head.n + text->window.n > MAX_LIST)
+                return;
+        go_on(c, &t,
+                truncation_begin(&t, (struct session *)find_real(i), c->ranges, c->n_ranges, &d));
+}
+
+static void op_keep(void)
+{
+        struct token_range ranges[MAX_RANGES];
+        uint64_t left = 0, expected = 0;
+        struct text *t, now;
+        unsigned i, n;
+        int r;
+
+        op = "keep";
+        if (!any_open(&i))
+                return;
+        t = &texts[i];
+        prune(t);
+        n = draw_ranges(t, ranges);
+        if (t->head.n + t->window.n > MAX_LIST)
+                return;
+        windows_may_go = store.recalls.n > 0; /* what is in a recalled set can't be kept */
+        r = session_keep((struct session *)find_real(i), ranges, n, &left, &d);
+        if (!is_in_order(ranges, n)) {
+                CHECK(r == -EINVAL, "%d", r);
+                return;
         }
+        if (truncation_of(i)) {
+                CHECK(r == -EAGAIN, "%d", r);
+                return;
+        }
+        if (!ranges_are_right(t, ranges, n)) {
+                CHECK(r == -EINVAL, "%d", r);
+                return;
+        }
+        CHECK(r == 0, "%d %s", r, d.text);
+        now = *t;
+        CHECK(keep_ranges(&now, ranges, n, &expected), "no room");
+        CHECK(left == expected, "%llu left, not %llu", (unsigned long long)left,
+                (unsigned long long)expected);
+        *t = now;
 }
 
 static void op_truncate(void)
@@ -610,6 +700,8 @@ static const struct {
         {op_append, 100},
         {op_truncate, 20},
         {op_truncate_soon, 20},
+        {op_keep, 20},
+        {op_keep_soon, 20},
         {op_press, 4},
         {op_evict, 12},
         {op_invalidate_key, 3},
@@ -644,6 +736,10 @@ static void one_step(void)
                 }
                 at -= ops[i].weight;
         }
+        for (size_t i = 0; i < ARRAY_SIZE(truncations); i++)
+                if (truncations[i].is_under_way && !truncations[i].is_decided &&
+                        !truncations[i].t.session)
+                        decide(&truncations[i]);
         compare_all();
         for (size_t i = 0; i < ARRAY_SIZE(truncations); i++)
                 note_truncation(&truncations[i]);

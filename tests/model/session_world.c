@@ -163,7 +163,6 @@ void call_off(unsigned i, int result)
 
 void note_truncation(struct truncation *c)
 {
-        c->is_decided = !c->t.session; /* what it held is let go of */
         c->window_may_go |= windows_may_go || store.recalls.n > 0;
         for (unsigned k = 0; k < c->before.head.n; k++) {
                 struct element *e = &c->before.head.e[k];

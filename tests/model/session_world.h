@@ -33,7 +33,8 @@
 #define SET_BYTES   1024
 #define PAGE_BYTES  128
 #define PAGE_TOKENS 16
-#define MAX_LIST    64 /* pages of a text */
+#define MAX_LIST    64 /* pages of a text's head, and of its window */
+#define MAX_RANGES  64
 #define MAX_HELD    64
 #define SEC         UINT64_C(1000000000)
 
@@ -76,6 +77,8 @@ struct truncation {
         unsigned i;
         struct text before;
         uint64_t first, last, gap_end;
+        struct token_range ranges[MAX_RANGES]; /* where n_ranges > 0, these instead */
+        unsigned n_ranges;
 };
 
 extern struct fake_device device;

@@ -86,18 +86,17 @@ static inline int invalidate_tag(
         return at_once_drop(a, &drop, drop_tag(&drop, a, tag, detail), ret_pages);
 }
 
-/* truncation_begin(), or how the truncation ended. *ret_left: pages that left. */
-static inline int session_truncate(struct session *session, uint64_t first_tokens,
-        uint64_t last_tokens, uint64_t *ret_left, struct detail *detail)
+/* The truncation was begun with this result. *ret_left: pages that left. */
+static inline int at_once_truncate(
+        struct session_truncation *begun, int r, uint64_t *ret_left, struct detail *detail)
 {
-        struct session_truncation begun, queued;
-        const struct session_truncation *over = &begun;
-        int r = truncation_begin(&begun, session, first_tokens, last_tokens, detail);
+        struct session_truncation queued;
+        const struct session_truncation *over = begun;
 
         if (r < 0)
                 return r;
-        if (!truncation_is_over(&begun)) {
-                truncation_queue(&begun, &queued, at_once_truncated);
+        if (!truncation_is_over(begun)) {
+                truncation_queue(begun, &queued, at_once_truncated);
                 at_once_finish(&queued.chore, queued.ns->tenant);
                 over = &queued;
         }
@@ -105,6 +104,27 @@ static inline int session_truncate(struct session *session, uint64_t first_token
                 return detail_set(detail, over->result, "%s", over->why.text);
         *ret_left = over->n_left;
         return 0;
+}
+
+/* truncation_begin() */
+static inline int session_keep(struct session *session, const struct token_range *ranges,
+        uint32_t n, uint64_t *ret_left, struct detail *detail)
+{
+        struct session_truncation t;
+
+        return at_once_truncate(
+                &t, truncation_begin(&t, session, ranges, n, detail), ret_left, detail);
+}
+
+/* truncation_begin_ends() */
+static inline int session_truncate(struct session *session, uint64_t first_tokens,
+        uint64_t last_tokens, uint64_t *ret_left, struct detail *detail)
+{
+        struct session_truncation t;
+
+        return at_once_truncate(&t,
+                truncation_begin_ends(&t, session, first_tokens, last_tokens, detail), ret_left,
+                detail);
 }
 
 /* member_leave() */

@@ -121,6 +121,38 @@ static void test_windows(void **state)
         end(&w);
 }
 
+/* Windows with gaps: what is kept of one is written behind it. */
+static void test_keeps(void **state)
+{
+        const struct token_range first[] = {
+                {0, 2 * PAGE_TOKENS}, {4 * PAGE_TOKENS, 8 * PAGE_TOKENS}, {160, TOKEN_RANGE_END}};
+        const struct token_range then[] = {
+                {0, PAGE_TOKENS}, {5 * PAGE_TOKENS, 6 * PAGE_TOKENS}, {176, 177}};
+        struct bench w;
+        uint64_t left;
+        uint32_t s;
+
+        begin(&w, 8);
+        s = open_logged(&w, "s");
+        append(w.a, s, ROOT, 0, 12);
+        assert_int_equal(session_keep(session_of(w.a, s, NULL), first, 3, &left, NULL), 0);
+        assert_int_equal(left, 4);
+        expect_restart(&w);
+        s = open_session(w.a, "s");
+        expect_pages(w.a, s, "0@0 1@1 4@4 5@5 6@6 7@7 10@10 11@11");
+        append(w.a, s, 11, 12, 1);
+        assert_int_equal(session_keep(session_of(w.a, s, NULL), then, 3, &left, NULL), 0);
+        assert_int_equal(left, 6);
+        expect_restart(&w);
+        s = open_session(w.a, "s");
+        expect_pages(w.a, s, "0@0 5@5 11@11");
+        expect_tokens(w.a, s, 12, 0);
+        append(w.a, s, 5, 20, 1);
+        expect_restart(&w);
+        expect_pages(w.a, open_session(w.a, "s"), "0@0 5@5 20@6");
+        end(&w);
+}
+
 /* A text that is as long as any can be; and one of a daemon that let positions begin anew at 2^32:
  * what comes after that isn't there, and no position is less than nothing. */
 static void test_longest_text(void **state)
@@ -420,7 +452,7 @@ static struct session *begin_truncation(struct bench *w, struct session_truncati
                 append(w->a, handle, i == 0 ? ROOT : i - 1, i, 50);
         s = session_of(w->a, handle, NULL);
         assert_int_equal(
-                truncation_begin(&first, s, PAGE_TOKENS, (LONG - 50) * PAGE_TOKENS, NULL), 0);
+                truncation_begin_ends(&first, s, PAGE_TOKENS, (LONG - 50) * PAGE_TOKENS, NULL), 0);
         truncation_is_done = false;
         truncation_queue(&first, t, on_done);
         return s;
@@ -455,6 +487,62 @@ static void test_long_window(void **state)
                 assert_int_equal(s->window.n, is_done ? LONG - 50 : 0);
                 expect_restart(&w);
                 assert_true(truncation_is_done); /* whoever asked for it heard of that */
+                end(&w);
+                if (is_done)
+                        break;
+        }
+}
+
+#define N_KEPT ((LONG - 50) / 2)
+
+/* Half of what a long window has, and some of the head: the daemon may end whenever it is. */
+static struct session *begin_keeping(struct bench *w, struct session_truncation *t)
+{
+        static struct token_range ranges[N_KEPT + 1];
+        struct session *s = begin_truncation(w, t);
+        struct session_truncation next;
+
+        while (chores_work(&w->f.store))
+                continue;
+        ranges[0] = (struct token_range){0, PAGE_TOKENS};
+        for (unsigned i = 1; i <= N_KEPT; i++)
+                ranges[i] = (struct token_range){
+                        (49 + 2 * i) * PAGE_TOKENS, (50 + 2 * i) * PAGE_TOKENS};
+        assert_int_equal(truncation_begin(&next, s, ranges, N_KEPT + 1, NULL), 0);
+        truncation_is_done = false;
+        truncation_queue(&next, t, on_done);
+        return s;
+}
+
+static void test_long_window_with_gaps(void **state)
+{
+        for (unsigned n_slices = 1;; n_slices += 11) {
+                struct session_truncation t;
+                struct bench w;
+                struct session *s = begin_keeping(&w, &t);
+                struct session_log *log = &w.ns->sessions->log;
+                bool is_done, is_new;
+
+                for (unsigned n = 0; n < n_slices && !truncation_is_done; n++) {
+                        if (n % 8 == 7)
+                                session_hint(s, n % 4, 1, 1);
+                        if (n % 16 == 15) /* as if there were much in it that isn't live */
+                                session_log_rewrite(w.ns);
+                        if (n % 16 == 3 && !log->is_copying) {
+                                log->is_copying = true;
+                                log->copy_slot = 0;
+                                log->is_in_slot = false;
+                                log->head->tails[!log->head->half] = 0;
+                        }
+                        (void)chores_work(&w.f.store);
+                        fixture_check(&w.f);
+                }
+                is_done = truncation_is_done;
+                is_new = !s->truncation;
+                assert_true(is_new || !is_done);
+                assert_int_equal(s->window.n, is_new ? N_KEPT : LONG - 50);
+                expect_restart(&w);
+                assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], is_new ? N_KEPT : LONG - 50);
                 end(&w);
                 if (is_done)
                         break;
@@ -543,6 +631,7 @@ int main(void)
                 cmocka_unit_test(test_ends),
                 cmocka_unit_test(test_page_first),
                 cmocka_unit_test(test_windows),
+                cmocka_unit_test(test_keeps),
                 cmocka_unit_test(test_longest_text),
                 cmocka_unit_test(test_window_order),
                 cmocka_unit_test(test_used),
@@ -551,6 +640,7 @@ int main(void)
                 cmocka_unit_test(test_copies),
                 cmocka_unit_test(test_full),
                 cmocka_unit_test(test_long_window),
+                cmocka_unit_test(test_long_window_with_gaps),
                 cmocka_unit_test(test_long_window_is_copied),
                 cmocka_unit_test(test_long_window_ends),
         };

@@ -67,6 +67,22 @@ static void act_evict(struct actor *x, const struct session *s)
                 (void)ns_evict_leaf(x->w.ns, tail, NULL);
 }
 
+/* Some pages of its text, the first `n` tokens of others, or anything. */
+static void act_keep(struct session *s)
+{
+        struct token_range ranges[4];
+        uint64_t at = 0, n_left;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(ranges); i++) {
+                ranges[i].first = at + random_below(3) * PAGE_TOKENS;
+                ranges[i].end = at = ranges[i].first + (1 + random_below(3)) * PAGE_TOKENS;
+        }
+        if (random_below(2))
+                ranges[3].end = TOKEN_RANGE_END;
+        (void)session_keep(s, ranges + random_below(4), 1, &n_left, NULL);
+        (void)session_keep(s, ranges, 1 + random_below(4), &n_left, NULL);
+}
+
 static void act_on(struct actor *x, uint32_t *handle, struct session *s, unsigned what)
 {
         SETTLE_AT_END(&x->w.f.store);
@@ -86,8 +102,10 @@ static void act_on(struct actor *x, uint32_t *handle, struct session *s, unsigne
                 assert_int_equal(session_close(a, *handle, random_below(2), now_nsec, NULL), 0);
         else if (what == 16)
                 (void)sessions_give_way(x->w.ns, true);
-        else
+        else if (what == 17)
                 store_set_now(&x->w.f.store, now_nsec + NSEC_PER_SEC / 3);
+        else
+                act_keep(s);
 }
 
 /* The number says all of what is done. */
@@ -107,7 +125,7 @@ static void act(struct actor *x, uint64_t seed, unsigned number)
                 settle_all(&x->w.f.store);
                 memset(x->handles, 0, sizeof(x->handles));
         } else if (s) {
-                act_on(x, &x->handles[i], s, random_below(18));
+                act_on(x, &x->handles[i], s, random_below(20));
         } else {
                 char id[2] = {(char)('a' + i)};
 

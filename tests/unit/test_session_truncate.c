@@ -37,8 +37,8 @@ static void truncate_soon(struct bench *w, uint32_t session)
 {
         struct session_truncation t;
 
-        assert_int_equal(truncation_begin(&t, session_of(w->a, session, NULL), N_HEAD * PAGE_TOKENS,
-                                 N_END * PAGE_TOKENS, NULL),
+        assert_int_equal(truncation_begin_ends(&t, session_of(w->a, session, NULL),
+                                 N_HEAD * PAGE_TOKENS, N_END * PAGE_TOKENS, NULL),
                 0);
         assert_false(truncation_is_over(&t));
         truncation_queue(&t, &w->t, on_done);
@@ -322,7 +322,8 @@ static void test_limit(void **state)
         uint32_t s;
 
         begin(&w);
-        assert_int_equal(truncation_begin(&t[0], session_of(w.a, w.s, NULL), 1, 1, &d), -EAGAIN);
+        assert_int_equal(
+                truncation_begin_ends(&t[0], session_of(w.a, w.s, NULL), 1, 1, &d), -EAGAIN);
         assert_non_null(strstr(d.text, "is being truncated"));
         for (unsigned i = 0; i < TRUNCATIONS_MAX; i++) {
                 char id[8];
@@ -330,7 +331,7 @@ static void test_limit(void **state)
                 snprintf(id, sizeof(id), "t%u", i);
                 s = open_session(w.a, id);
                 append(w.a, s, ROOT, 0, N_PAGES);
-                if (truncation_begin(&t[i], session_of(w.a, s, NULL), 1, 1, &d) == 0)
+                if (truncation_begin_ends(&t[i], session_of(w.a, s, NULL), 1, 1, &d) == 0)
                         continue;
                 assert_non_null(strstr(d.text, "64 sessions"));
                 n_done = i;

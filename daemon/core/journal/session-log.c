@@ -102,21 +102,26 @@ static struct session_log_page name_page(const struct ns *ns, uint32_t page)
                 page, page == PAGE_NONE ? 0 : (uint32_t)ns_page(ns, page)->generation};
 }
 
-/* The pages of which the log is to have the names: the window, or what will be the window. */
-static const uint32_t *pages_of(const struct session *s, uint32_t *ret_n)
+/* The pages of which the log is to have the names: first those of the window, then those of what
+ * will be the window. */
+static uint32_t count_pages(const struct session *s)
 {
-        *ret_n = s->window.n_coming > 0 ? s->window.n_coming : s->window.n;
-        return s->window.n_coming > 0 ? s->window.coming : s->window.pages;
+        return s->window.n + s->window.n_coming;
 }
 
-/* How many of its pages the half hasn't yet, but no more than `most`. `id`: the half hasn't the
- * session at all. */
+static uint32_t page_at(const struct session *s, uint32_t i)
+{
+        return i < s->window.n ? s->window.pages[i] : s->window.coming[i - s->window.n];
+}
+
+/* How many pages the next record of the session has, of those that the half hasn't yet: no more
+ * than `most`, and none of what will be the window beside some of the window. `id`: the half hasn't
+ * the session at all. */
 static uint32_t count_new(const struct session *s, unsigned half, uint32_t most, bool id)
 {
-        uint32_t n;
+        uint32_t from = id ? 0 : s->logged.n_pages[half];
 
-        (void)pages_of(s, &n);
-        return MIN(n - (id ? 0 : s->logged.n_pages[half]), most);
+        return MIN((from < s->window.n ? s->window.n : count_pages(s)) - from, most);
 }
 
 /* The length of a record with n_pages pages. `id`: and with the id. */
@@ -133,8 +138,6 @@ static struct session_record *write_put(struct session_log *log, unsigned half,
 {
         struct session_put *r = at_tail(log, half);
         struct session_log_page *names;
-        const uint32_t *pages;
-        uint32_t n_all;
 
         *r = (struct session_put){
                 .record = {.bytes = (uint32_t)put_bytes(s, n, id),
@@ -151,7 +154,8 @@ static struct session_record *write_put(struct session_log *log, unsigned half,
                 .window_first = s->window.first,
                 .pages_first = s->window.first + from,
                 .n_pages = n,
-                .id_len = (uint16_t)(id ? s->id_len : 0),
+                .id_len = (uint8_t)(id ? s->id_len : 0),
+                .is_coming = s->window.n_coming > 0 && from >= s->window.n,
                 .hint = (uint8_t)s->hint,
                 .is_truncated = s->is_truncated,
         };
@@ -161,9 +165,8 @@ static struct session_record *write_put(struct session_log *log, unsigned half,
         }
         FAULT_POINT("session-log-half-put");
         names = session_put_pages(r);
-        pages = pages_of(s, &n_all);
         for (uint32_t i = 0; i < n; i++)
-                names[i] = name_page(s->ns, pages[from + i]);
+                names[i] = name_page(s->ns, page_at(s, from + i));
         return &r->record;
 }
 
@@ -233,11 +236,8 @@ static uint64_t piece_bytes(const struct session_log *log, const struct session 
 /* Writes the next record of the session whose turn it is to be copied. */
 static void copy_piece(struct session_log *log, struct session *s, unsigned half)
 {
-        uint32_t n;
-
         put_session(log, half, s, log->piece_pages, !log->is_in_slot);
-        (void)pages_of(s, &n);
-        log->is_in_slot = s->logged.n_pages[half] < n;
+        log->is_in_slot = s->logged.n_pages[half] < count_pages(s);
         log->copy_slot += !log->is_in_slot;
         FAULT_POINT("session-log-copied");
 }
@@ -361,9 +361,9 @@ bool session_log_coming(struct session *s)
 
         if (is_off(s->ns))
                 return true;
-        if (s->window.n_coming > s->logged.n_pages[current_half(log)] + log->piece_pages)
+        if (count_pages(s) > s->logged.n_pages[current_half(log)] + log->piece_pages)
                 session_log_put(s);
-        return s->window.n_coming <= s->logged.n_pages[current_half(log)] + log->piece_pages;
+        return count_pages(s) <= s->logged.n_pages[current_half(log)] + log->piece_pages;
 }
 
 void session_log_used(struct session *s)

@@ -15,8 +15,9 @@
  *
  * A session's record has all that is known of the session, but for its window, of which it has what
  * has changed. The long window that a truncation makes is written in pieces before it is the
- * window, by records that say that the session isn't truncated yet: whoever reads these ignores the
- * window. The record that says that the session is truncated has the rest of it. Where a page goes
+ * window, behind the one that there is, by records that say that their pages aren't of the window
+ * yet (is_coming). The record that makes them the window moves its first page to where they begin,
+ * and has the rest of them. Where a page goes
  * at which sessions end, one record says for all of them that they end at its parent. When all
  * sessions of a namespace end no record is needed: they are of the namespace's former epoch.
  *
@@ -103,7 +104,10 @@ struct session_put {
         uint64_t pages_first;  /* the place of the first page of this record. The window has these
                                   pages from there on, whatever was there before */
         uint32_t n_pages;
-        uint16_t id_len; /* > 0: the record is the first one of the session */
+        uint8_t id_len;    /* > 0: the record is the first one of the session */
+        uint8_t is_coming; /* 1: the pages from pages_first on aren't of the window yet. Daemons
+                              that know nothing of this wrote 0, and take a record with 1 for a
+                              damaged one */
         uint8_t hint, is_truncated;
 };
 
@@ -121,8 +125,9 @@ int session_log_open(struct ns *ns, struct detail *d);
  * (records.h). */
 void session_log_close(struct ns *ns);
 
-/* Writes down all that is known of the session. Takes O(1), and what was added to the window; of
- * what will be the window (session_window.coming) SESSION_LOG_PAGES pages at most are written. */
+/* Writes down all that is known of the session. Takes O(1), and what was added to the window; while
+ * there is what will be the window (session_window.coming) SESSION_LOG_PAGES pages at most are
+ * written. */
 void session_log_put(struct session *s);
 
 /* Writes down some of what will be the window. True: so little is left that one record will have

@@ -56,8 +56,8 @@ struct session_window {
         uint64_t token;    /* where in the text the window begins; of a truncated session */
         struct list_link link;      /* sessions.windows, where n > 0 */
         struct list_link shed_link; /* sessions.shedding, while pages before the window are held */
-        const uint32_t *coming;     /* what will be the window once the log has it; borrowed from
-                                       the truncation */
+        const uint32_t *coming;     /* what will be the window, in the place of this one, once the
+                                       log has it; borrowed from the truncation */
         uint32_t n_coming;          /* pages in `coming` */
 };
 
@@ -65,7 +65,8 @@ struct session_window {
 struct session_logged {
         bool is_there;       /* the log has the session */
         uint64_t used_nsec;  /* session.used_nsec, as the log has it */
-        uint32_t n_pages[2]; /* pages of the window, from its first on, that each half has */
+        uint32_t n_pages[2]; /* pages of the window, from its first on, and then of what will be
+                                the window, that each half has */
 };
 
 /* One session: sessions/session.h says what that is. It is live as long as its epoch is its
@@ -82,7 +83,7 @@ struct session {
         uint32_t n_open;           /* how many these are */
         struct ending *end;        /* where it ends in the tree; NULL: nowhere */
         struct list_link end_link; /* ending.sessions */
-        uint64_t n_tokens;         /* up to the end of the text, the gap and lost pages included */
+        uint64_t n_tokens;         /* up to the end of the text, gaps and lost pages included */
         uint64_t used_nsec, expire_nsec; /* as in struct session_info; 0: the tenant's */
         enum evict_hint hint;
         uint64_t returns_nsec; /* of EVICT_HINT_RETURNS: when */

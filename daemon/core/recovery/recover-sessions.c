@@ -19,8 +19,9 @@ struct replayed {
         uint8_t id[SESSION_ID_MAX];
         uint32_t id_len;
         struct session_log_page *window; /* owned */
-        uint32_t n_window, room;
-        uint64_t window_first; /* place of its first page */
+        uint32_t n_window, room; /* of pages that the log has, in the window and behind it */
+        uint64_t window_first;   /* place of the window's first page */
+        uint64_t window_end;     /* place of the first page that isn't of the window yet */
 };
 
 /* A log that is read, and the sessions that are made of it. */
@@ -123,7 +124,17 @@ static int replay_window(struct replayed *s, const struct session_put *p)
         cut_window(s, p->pages_first - s->window_first);
         shift_window(s, p->window_first - s->window_first);
         s->window_first = p->window_first;
+        s->window_end =
+                p->is_coming ? MIN(s->window_end, p->pages_first) : p->pages_first + p->n_pages;
         return add_pages(s, session_put_pages(p), p->n_pages);
+}
+
+/* How many pages the window has. */
+static uint32_t count_window(const struct replayed *s)
+{
+        return s->window_end > s->window_first
+                       ? (uint32_t)MIN(s->window_end - s->window_first, (uint64_t)s->n_window)
+                       : 0;
 }
 
 /* Are the lengths in the record what they can be? */
@@ -132,7 +143,8 @@ static bool put_is_right(const struct replay *r, const struct session_put *p)
         uint64_t bytes = sizeof(*p);
 
         if (p->record.bytes < bytes || p->record.slot >= SESSIONS_MAX ||
-                p->id_len > SESSION_ID_MAX || p->n_pages > r->ns->geometry.capacity_pages)
+                p->id_len > SESSION_ID_MAX || p->is_coming > 1 ||
+                p->n_pages > r->ns->geometry.capacity_pages)
                 return false;
         bytes += session_put_id_bytes(p->id_len) +
                  p->n_pages * (uint64_t)sizeof(struct session_log_page);
@@ -283,17 +295,17 @@ static void restore_window(struct replay *r, struct session *s, const struct rep
 {
         struct ns *ns = r->ns;
         struct sessions *all = ns->sessions;
-        uint32_t first = 0, n = 0;
+        uint32_t first = 0, n = 0, n_window = count_window(from);
 
-        while (first < from->n_window && !may_hold(ns, from->window[first], 0))
+        while (first < n_window && !may_hold(ns, from->window[first], 0))
                 first++;
-        if (first == from->n_window || !s->is_truncated ||
-                !sessions_may_have_room(ns, all->n_room + from->n_window))
+        if (first == n_window || !s->is_truncated ||
+                !sessions_may_have_room(ns, all->n_room + n_window))
                 return;
-        s->window.pages = malloc((from->n_window - first) * sizeof(*s->window.pages));
+        s->window.pages = malloc((n_window - first) * sizeof(*s->window.pages));
         if (!s->window.pages)
                 return; /* the window is lost, as windows are where memory is needed */
-        s->window.room = from->n_window - first;
+        s->window.room = n_window - first;
         all->n_room += s->window.room;
         s->window.token = ns_page(ns, from->window[first].page)->end_token -
                           (uint64_t)ns_page(ns, from->window[first].page)->tokens;

@@ -24,7 +24,7 @@ static const char *check_session(const struct session *s)
                 return "a session ends at a page that isn't cached";
         if (s->window.n > s->window.room || (s->window.n > 0 && !s->is_truncated))
                 return "a session has a window that can't be";
-        if (MAX(s->logged.n_pages[0], s->logged.n_pages[1]) > MAX(s->window.n, s->window.n_coming))
+        if (MAX(s->logged.n_pages[0], s->logged.n_pages[1]) > s->window.n + s->window.n_coming)
                 return "a session's log has more of its window than there is";
         if (s->window.n_shed > s->window.n_before ||
                 list_is_empty(&s->window.shed_link) != (s->window.n_shed == s->window.n_before))

@@ -113,6 +113,10 @@ static inline void session_unlog_beyond(struct session *s, uint32_t n)
  * `why`: it was published to (-EAGAIN), or is gone (-ENOENT). */
 void truncation_call_off(struct session *s, int why);
 
+/* The session loses its window. A truncation that hasn't looked at all of that ends, and leaves the
+ * session as it was. */
+void truncation_window_goes(struct session *s);
+
 /* The page leaves the tree (called before it does), or has moved to `to`, which is in its place in
  * the tree now. */
 void truncations_page_goes(struct ns *ns, uint32_t page);

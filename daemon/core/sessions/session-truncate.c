@@ -17,7 +17,7 @@
 
 static uint32_t count_held(const struct session_truncation *t)
 {
-        return t->room - t->first;
+        return t->past - t->first;
 }
 
 /* The session won't have the window that it was to have. What is held for that is let go of by the
@@ -64,65 +64,117 @@ static void end_truncation(struct session_truncation *t)
 {
         free(t->pages);
         t->pages = NULL;
-        t->first = t->room = 0;
+        t->first = t->past = t->room = 0;
+        free(t->ranges);
+        t->ranges = NULL;
+        t->n_ranges = 0;
         list_remove(&t->link);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* Will the page be in the window? */
-static bool is_of_window(const struct session_truncation *t, uint32_t page)
+/* Has a range any of the tokens from `first` on, before `end`? */
+static bool range_has_any(const struct session_truncation *t, uint64_t first, uint64_t end)
 {
-        return t->fills && page_end_token(t->ns, page) > t->gap_end;
+        uint32_t from = 0, to = t->n_ranges;
+
+        while (from < to) {
+                uint32_t middle = from + (to - from) / 2;
+
+                if (t->ranges[middle].end <= first)
+                        from = middle + 1;
+                else
+                        to = middle;
+        }
+        return from < t->n_ranges && t->ranges[from].first < end;
 }
 
-/* Notes whether the walk has come to the last page of the head. Then all is known. */
+static bool page_stays(const struct session_truncation *t, uint32_t page)
+{
+        return range_has_any(t, page_first_token(t->ns, page), page_end_token(t->ns, page));
+}
+
+/* Is the page, and all that comes before it, in the first range? */
+static bool is_of_head(const struct session_truncation *t, uint32_t page)
+{
+        return t->n_ranges > 0 && t->ranges[0].first == 0 &&
+               page_first_token(t->ns, page) < t->ranges[0].end;
+}
+
+/* Notes whether the walk has come to the last page of the head. Then all of the tree is known. */
 static void look_for_head(struct session_truncation *t)
 {
-        const struct ns *ns = t->ns;
-        uint32_t page = t->at;
-
-        t->has_head = page == PAGE_NONE ||
-                      (page_first_token(ns, page) < t->first_tokens && !is_of_window(t, page));
+        t->has_head = t->at == PAGE_NONE || is_of_head(t, t->at);
         if (t->has_head)
-                t->head_tokens = page == PAGE_NONE ? 0 : page_end_token(ns, page);
+                t->head_tokens = t->at == PAGE_NONE ? 0 : page_end_token(t->ns, t->at);
 }
 
-/* The page, which is in the tree, will be in the window. */
-static void hold_page(struct session_truncation *t, uint32_t page)
+/* The page will be in the window. False: it isn't held, because there will be no window. */
+static bool hold_page(struct session_truncation *t, uint32_t page)
 {
-        assert(t->first > 0);
-
-        t->window_token = page_first_token(t->ns, page);
+        t->window_token = MIN(t->window_token, page_first_token(t->ns, page));
+        t->kept_end = MAX(t->kept_end, page_end_token(t->ns, page));
         if (!sessions_may_hold(t->ns, page))
                 lose_window(t);
         if (t->is_lost)
-                return;
-        t->pages[--t->first] = page;
+                return false;
         ns_keep_page(t->ns, page);
         t->ns->sessions->n_room++;
+        return true;
 }
 
-/* Goes past the page, to its parent. There is room to hold it. */
+/* Goes past the page of the tree, to its parent. There is room to hold it. */
 static void take_step(struct session_truncation *t)
 {
         uint32_t page = t->at;
+        bool stays = t->builds && page_stays(t, page);
 
-        if (is_of_window(t, page))
-                hold_page(t, page);
-        else
+        assert(!stays || t->first > 0);
+
+        t->has_shorter_head = true;
+        if (!stays)
                 t->n_left++;
+        else if (hold_page(t, page))
+                t->pages[--t->first] = page;
         t->at = tree_parent(&t->ns->tree, page);
         look_for_head(t);
 }
 
-/* Goes past the page where there is room to hold it; else the truncation is off. */
+/* Goes past the next page of the window. There is room to hold it. */
+static void take_window_step(struct session_truncation *t)
+{
+        uint32_t page = t->session->window.pages[t->n_seen];
+        uint64_t first = page_first_token(t->ns, page);
+
+        assert(t->past < t->room);
+
+        if (first > t->seen_end && range_has_any(t, t->seen_end, first)) {
+                detail_set(&t->why, -EINVAL,
+                        "the tokens from %llu on, before %llu, were given up before: ranges may "
+                        "have none of them",
+                        (unsigned long long)t->seen_end, (unsigned long long)first);
+                leave_session(t, -EINVAL);
+                return;
+        }
+        t->seen_end = page_end_token(t->ns, page);
+        t->n_seen++;
+        if (!page_stays(t, page))
+                t->n_left++;
+        else if (hold_page(t, page))
+                t->pages[t->past++] = page;
+}
+
+/* Goes past a page where there is room to hold it; else the truncation is off. */
 static void walk(struct session_truncation *t)
 {
         int r = t->is_lost ? 0 : sessions_make_room(t->ns, 1, &t->why);
 
+        if (!t->session)
+                return; /* it was the session's own window that made room */
         if (r < 0)
                 leave_session(t, r);
+        else if (t->n_seen < t->n_window)
+                take_window_step(t);
         else
                 take_step(t);
 }
@@ -141,20 +193,30 @@ static void end_earlier(struct session *s, uint32_t head)
                         session_page_is_shared);
 }
 
-/* What is held becomes the window of the session, which had none. */
-static void take_window(struct session_truncation *t, struct session *s)
+/* What is held becomes the window of the session, and the window that it had, of which nothing is
+ * before the window any more, is what is held, to be let go of. */
+static void exchange_windows(struct session_truncation *t, struct session *s)
 {
-        assert(s->window.n == 0 && s->window.n_before == 0);
+        struct session_window *w = &s->window;
+        uint32_t *before = session_memory(s);
+        uint32_t first = w->n_before, n_before = w->n, n = count_held(t);
 
-        s->window.coming = NULL;
-        s->window.n_coming = 0;
-        if (t->is_lost || count_held(t) == 0)
-                return;
-        s->window.pages = t->pages + t->first;
-        s->window.n_before = s->window.n_shed = t->first;
-        s->window.n = s->window.room = count_held(t);
-        t->pages = NULL;
-        t->first = t->room = 0;
+        assert(w->n_shed == w->n_before);
+
+        t->ns->sessions->n_room -= w->room;
+        session_unlog_first(s, w->n);
+        w->first += w->n;
+        w->coming = NULL;
+        w->n_coming = 0;
+        w->pages = n > 0 ? t->pages + t->first : NULL;
+        w->n_before = w->n_shed = n > 0 ? t->first : 0;
+        w->n = w->room = n;
+        if (n == 0)
+                free(t->pages);
+        t->pages = before;
+        t->first = first;
+        t->past = t->room = first + n_before;
+        t->is_lost = true;
 }
 
 /* The first n pages leave the window. */
@@ -162,7 +224,6 @@ static void shift_window(struct session *s, uint32_t n)
 {
         uint64_t window_token = page_end_token(s->ns, s->window.pages[n - 1]);
 
-        s->window.first += n;
         s->window.token = window_token;
         if (n == s->window.n)
                 session_abandon_window(s);
@@ -186,32 +247,40 @@ static uint32_t count_before(const struct session *s, uint64_t end_token)
         return from;
 }
 
-/* A session that lay in the tree as a whole has a gap from now on, or an earlier end. */
-static void cut_text(struct session_truncation *t, struct session *s)
+/* Does everything stay that the session has, and the end of its text where it is? */
+static bool nothing_leaves(const struct session_truncation *t)
 {
-        take_window(t, s);
-        s->is_truncated = t->has_end;
-        s->head_tokens = t->head_tokens;
-        s->window.token = t->window_token;
-        s->n_tokens = t->has_end ? t->end : t->head_tokens;
-        end_earlier(s, t->at);
+        return t->n_left == 0 && (!t->session->is_truncated || t->keeps_end);
 }
 
-/* The gap of a session that has one grows. */
+/* The session has other gaps from now on, or an earlier end. */
+static void cut_text(struct session_truncation *t, struct session *s)
+{
+        if (t->has_shorter_head || !s->is_truncated)
+                s->head_tokens = t->head_tokens;
+        s->is_truncated = t->keeps_end || t->kept_end > 0;
+        s->n_tokens = t->keeps_end ? t->text_end : t->kept_end > 0 ? t->kept_end : s->head_tokens;
+        s->window.token = t->window_token;
+        exchange_windows(t, s);
+        if (t->has_shorter_head)
+                end_earlier(s, t->at);
+}
+
+/* The first gap of a session that has one grows. */
 static void cut_more(struct session_truncation *t, struct session *s)
 {
-        uint32_t n = count_before(s, t->gap_end);
-        bool has_shorter_head = t->n_left > 0;
+        uint64_t gap_end = t->keeps_end ? t->ranges[t->n_ranges - 1].first : t->end;
+        uint32_t n = count_before(s, gap_end);
 
         if (n > 0)
                 shift_window(s, n);
-        if (has_shorter_head)
+        if (t->has_shorter_head)
                 s->head_tokens = t->head_tokens;
-        if (!t->has_end) {
+        if (!t->keeps_end) {
                 s->is_truncated = false;
                 s->n_tokens = s->head_tokens;
         }
-        if (has_shorter_head)
+        if (t->has_shorter_head)
                 end_earlier(s, t->at);
         t->n_left += n;
 }
@@ -221,9 +290,9 @@ static void cut_session(struct session_truncation *t)
 {
         struct session *s = t->session;
 
-        if (!t->fills)
+        if (!t->builds)
                 cut_more(t, s);
-        else if (t->n_left > 0)
+        else if (!nothing_leaves(t))
                 cut_text(t, s);
         session_use(s, ns_store(t->ns)->now_nsec);
         session_log_put(s);
@@ -236,11 +305,11 @@ static void give_back_room(struct session_truncation *t)
 {
         uint32_t n = count_held(t), *smaller;
 
-        if (t->first <= n)
+        if (t->room - n <= n)
                 return;
         memmove(t->pages, t->pages + t->first, n * sizeof(*t->pages));
         t->first = 0;
-        t->room = n;
+        t->past = t->room = n;
         smaller = realloc(t->pages, MAX(n, 1u) * sizeof(*t->pages));
         t->pages = smaller ? smaller : t->pages;
 }
@@ -251,12 +320,11 @@ static uint64_t finish(struct session_truncation *t, uint64_t budget)
 {
         struct session *s = t->session;
 
-        if (!t->fills || t->n_left == 0) {
+        if (!t->builds || nothing_leaves(t)) {
                 cut_session(t);
                 return 1;
         }
-        if (s->window.n_before >
-                s->window.n_shed) /* of an earlier window, where this one's place is */
+        if (s->window.n_before > s->window.n_shed) /* of an earlier window */
                 return session_shed(s, (uint32_t)MIN(budget, (uint64_t)UINT32_MAX));
         if (!t->is_lost && s->window.n_coming == 0) {
                 give_back_room(t);
@@ -275,7 +343,7 @@ static uint64_t do_some(struct session_truncation *t, uint64_t budget)
 {
         if (t->is_lost && count_held(t) > 0)
                 return let_go(t, budget);
-        if (t->has_head)
+        if (t->n_seen == t->n_window && t->has_head)
                 return finish(t, budget);
         walk(t);
         return 1;
@@ -289,6 +357,75 @@ static void take_slice(struct session_truncation *t, uint64_t budget)
                 end_truncation(t);
 }
 
+/* ---- which ranges ---------------------------------------------------------------------------- */
+
+/* Do the ranges say something, and in order? 0; -EINVAL with the sentence. */
+static int check_order(const struct token_range *ranges, uint32_t n, struct detail *d)
+{
+        if (n == 0)
+                return detail_set(d, -EINVAL,
+                        "there is no range, which keeps nothing: drop the session instead");
+        if (n > TRUNCATION_RANGES_MAX)
+                return detail_set(d, -EINVAL, "%u ranges are too many: 1 to %d are allowed", n,
+                        TRUNCATION_RANGES_MAX);
+        for (uint32_t i = 0; i < n; i++) {
+                if (ranges[i].first >= ranges[i].end)
+                        return detail_set(d, -EINVAL,
+                                "range %u has no token: it begins at %llu, and ends before %llu", i,
+                                (unsigned long long)ranges[i].first,
+                                (unsigned long long)ranges[i].end);
+                if (i > 0 && ranges[i].first < ranges[i - 1].end)
+                        return detail_set(d, -EINVAL,
+                                "range %u begins at token %llu, and the one before it ends before "
+                                "%llu: they have to ascend, without a token in common",
+                                i, (unsigned long long)ranges[i].first,
+                                (unsigned long long)ranges[i - 1].end);
+        }
+        return 0;
+}
+
+/* Are they of a text as the session's is, as far as its first gap? What is known of the others only
+ * pages say. 0; -EINVAL with the sentence. */
+static int check_ranges(
+        const struct session *s, const struct token_range *ranges, uint32_t n, struct detail *d)
+{
+        const struct token_range *last = &ranges[n - 1];
+
+        if (last->first > s->n_tokens || (last->end > s->n_tokens && last->end != TOKEN_RANGE_END))
+                return detail_set(d, -EINVAL,
+                        "the last range begins at token %llu, and ends before %llu: the text has "
+                        "%llu",
+                        (unsigned long long)last->first, (unsigned long long)last->end,
+                        (unsigned long long)s->n_tokens);
+        for (uint32_t i = 0; i < n && s->is_truncated; i++)
+                if (ranges[i].first < s->window.token && ranges[i].end > s->head_tokens)
+                        return detail_set(d, -EINVAL,
+                                "the tokens from %llu on, before %llu, were given up before: range "
+                                "%u, from %llu on, before %llu, may have none of them",
+                                (unsigned long long)s->head_tokens,
+                                (unsigned long long)s->window.token, i,
+                                (unsigned long long)ranges[i].first,
+                                (unsigned long long)ranges[i].end);
+        return 0;
+}
+
+/* Copies the ranges; those of which one begins where another ends are one. */
+static void join_ranges(
+        struct session_truncation *t, const struct token_range *ranges, uint32_t n_ranges)
+{
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < n_ranges; i++) {
+                if (n > 0 && ranges[i].first <= t->ranges[n - 1].end)
+                        t->ranges[n - 1].end = MAX(t->ranges[n - 1].end, ranges[i].end);
+                else
+                        t->ranges[n++] = ranges[i];
+        }
+        t->n_ranges = n;
+}
+
+/* ---- the beginning --------------------------------------------------------------------------- */
+
 /* May one more truncation begin in the namespace? */
 static bool may_begin(const struct sessions *all)
 {
@@ -299,18 +436,9 @@ static bool may_begin(const struct sessions *all)
         return n < TRUNCATIONS_MAX;
 }
 
-static int check_range(
-        const struct session *s, uint64_t first_tokens, uint64_t last_tokens, struct detail *d)
+/* May one more truncation begin, and of this session? 0; -EAGAIN with the sentence. */
+static int check_begin(const struct session *s, struct detail *d)
 {
-        if (first_tokens == 0 && last_tokens == 0)
-                return detail_set(d, -EINVAL,
-                        "first_tokens and last_tokens are 0, which keeps nothing: drop the session "
-                        "instead");
-        if (s->is_truncated && first_tokens > s->window.token)
-                return detail_set(d, -EINVAL,
-                        "first_tokens %llu is beyond the gap that the session has already, which "
-                        "ends at token %llu",
-                        (unsigned long long)first_tokens, (unsigned long long)s->window.token);
         if (s->truncation)
                 return detail_set(d, -EAGAIN,
                         "the session is being truncated: ask again when that is answered");
@@ -322,59 +450,105 @@ static int check_range(
         return 0;
 }
 
-/* Takes memory for all pages of the text, most of which may never be touched. 0 or -ENOMEM. */
+/* Where that ends which the session has, in tokens. */
+static uint64_t present_end(const struct session *s)
+{
+        uint32_t tail = session_tail(s);
+
+        if (s->is_truncated)
+                return session_window_end(s);
+        return tail == PAGE_NONE ? 0 : page_end_token(s->ns, tail);
+}
+
+/* Takes memory for all pages that may be held, most of which may never be touched. 0 or -ENOMEM. */
 static int make_room(struct session_truncation *t)
 {
-        uint32_t n = t->at == PAGE_NONE ? 0 : ns_note(t->ns, t->at)->depth;
+        uint32_t n = t->has_head ? 0 : ns_note(t->ns, t->at)->depth;
 
-        if (!t->fills || !t->has_end || t->has_head)
-                return 0;
-        t->pages = malloc(MAX(n, 1u) * sizeof(*t->pages));
+        if (!t->builds || (t->n_ranges == 1 && t->ranges[0].first == 0 && t->n_window == 0))
+                return 0; /* nothing will be held */
+        t->pages = malloc(MAX(n + t->n_window, 1u) * sizeof(*t->pages));
         if (!t->pages)
                 return -ENOMEM;
-        t->first = t->room = n;
+        t->first = t->past = n;
+        t->room = n + t->n_window;
         return 0;
 }
 
-/* Finds out what the range means for the text that the session has. */
-static void measure_text(struct session_truncation *t, uint64_t first_tokens, uint64_t last_tokens)
-{
-        const struct session *s = t->session;
-        uint32_t tail = session_tail(s);
-
-        t->fills = !s->is_truncated;
-        t->has_end = last_tokens > 0;
-        t->first_tokens = first_tokens;
-        t->end = s->is_truncated     ? session_window_end(s)
-                 : tail == PAGE_NONE ? 0
-                                     : page_end_token(s->ns, tail);
-        t->gap_end = t->end - MIN(last_tokens, t->end);
-        t->window_token = t->end;
-        t->at = tail;
-        look_for_head(t);
-        if (t->fills && t->gap_end <= first_tokens)
-                t->has_head = true; /* nothing lies between */
-}
-
-int truncation_begin(struct session_truncation *t, struct session *s, uint64_t first_tokens,
-        uint64_t last_tokens, struct detail *d)
+/* As truncation_begin(), with ranges that are known to be right. */
+static int begin_ranges(struct session_truncation *t, struct session *s, bool builds,
+        uint64_t text_end, const struct token_range *ranges, uint32_t n, struct detail *d)
 {
         SETTLE_AT_END(ns_store(s->ns));
-        int r = check_range(s, first_tokens, last_tokens, d);
+        uint64_t end = present_end(s);
 
-        *t = (struct session_truncation){.ns = s->ns, .session = s};
+        *t = (struct session_truncation){.ns = s->ns,
+                .session = s,
+                .builds = builds,
+                .keeps_end = ranges[n - 1].end >= end,
+                .end = end,
+                .text_end = text_end,
+                .n_window = builds ? s->window.n : 0,
+                .seen_end = s->window.token,
+                .at = session_tail(s),
+                .window_token = end};
         list_init(&t->link);
         chore_init(&t->chore);
-        if (r < 0)
-                return r;
-        measure_text(t, first_tokens, last_tokens);
-        r = make_room(t);
-        if (r < 0)
-                return detail_set(d, r, "no memory for the pages of a session");
+        t->ranges = malloc(n * sizeof(*t->ranges));
+        if (!t->ranges)
+                return detail_set(d, -ENOMEM, "no memory for %u ranges of a session", n);
+        join_ranges(t, ranges, n);
+        look_for_head(t);
+        if (make_room(t) < 0) {
+                free(t->ranges);
+                return detail_set(d, -ENOMEM, "no memory for the pages of a session");
+        }
         s->truncation = t;
         list_append(&s->ns->sessions->truncations, &t->link);
         take_slice(t, ns_store(s->ns)->drop_slice_pages);
         return 0;
+}
+
+int truncation_begin(struct session_truncation *t, struct session *s,
+        const struct token_range *ranges, uint32_t n, struct detail *d)
+{
+        int r = check_order(ranges, n, d);
+
+        if (r == 0)
+                r = check_begin(s, d);
+        if (r == 0)
+                r = check_ranges(s, ranges, n, d);
+        return r < 0 ? r : begin_ranges(t, s, true, s->n_tokens, ranges, n, d);
+}
+
+/* With last_tokens 0 the text ends after the first ones. Of a text that has a gap already, the
+ * first tokens are of the head and the last ones of the window, from which first pages leave alone.
+ */
+int truncation_begin_ends(struct session_truncation *t, struct session *s, uint64_t first_tokens,
+        uint64_t last_tokens, struct detail *d)
+{
+        uint64_t end = present_end(s);
+        struct token_range ranges[2] = {{0, first_tokens}, {end - MIN(last_tokens, end), end}};
+        int r;
+
+        if (first_tokens == 0 && last_tokens == 0)
+                return detail_set(d, -EINVAL,
+                        "first_tokens and last_tokens are 0, which keeps nothing: drop the session "
+                        "instead");
+        if (s->is_truncated && first_tokens > s->window.token)
+                return detail_set(d, -EINVAL,
+                        "first_tokens %llu is beyond the gap that the session has already, which "
+                        "ends at token %llu",
+                        (unsigned long long)first_tokens, (unsigned long long)s->window.token);
+        r = check_begin(s, d);
+        if (r < 0)
+                return r;
+        if (s->is_truncated) {
+                ranges[0].end = MIN(first_tokens, s->head_tokens);
+                ranges[1].first = MAX(ranges[1].first, s->window.token);
+        }
+        return begin_ranges(t, s, !s->is_truncated, s->is_truncated ? s->n_tokens : end, ranges,
+                last_tokens > 0 ? 2 : 1, d);
 }
 
 static bool work_truncation(struct chore *c, uint64_t budget)
@@ -428,6 +602,18 @@ void truncation_call_off(struct session *s, int why)
                                  "isn't: ask again"
                                : "the session was dropped while it was to be truncated");
         leave_session(t, why);
+}
+
+void truncation_window_goes(struct session *s)
+{
+        struct session_truncation *t = s->truncation;
+
+        if (!t || t->n_seen == t->n_window)
+                return;
+        detail_set(&t->why, -EAGAIN,
+                "the session lost what it had after its gap while it was to be truncated, and "
+                "isn't: ask again");
+        leave_session(t, -EAGAIN);
 }
 
 void truncations_page_goes(struct ns *ns, uint32_t page)
@@ -498,7 +684,7 @@ uint64_t truncations_leave_set(struct extent_set *set, uint64_t *n_seen)
         list_for_each (t, &ns->sessions->truncations, struct session_truncation, link) {
                 uint64_t before = n;
 
-                for (uint32_t i = t->first; i < t->room; i++)
+                for (uint32_t i = t->first; i < t->past; i++)
                         n += t->pages[i] / ns->geometry.set_pages == set->index;
                 *n_seen += count_held(t);
                 if (n == before)
@@ -519,7 +705,7 @@ const char *truncations_check(const struct ns *ns, uint64_t *n_held, uint64_t *n
                         return "a session is being truncated and doesn't know of it";
                 if (t->at != PAGE_NONE && !tree_has(&ns->tree, t->at))
                         return "a truncation goes on at a page that isn't cached";
-                for (uint32_t i = t->first; i < t->room; i++)
+                for (uint32_t i = t->first; i < t->past; i++)
                         *n_held += t->pages[i] != PAGE_NONE;
                 *n_room += t->is_lost ? 0 : count_held(t);
         }

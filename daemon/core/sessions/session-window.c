@@ -71,6 +71,7 @@ void session_leave_front(struct session *s, uint32_t n)
         if (n == 0)
                 return;
         s->window.pages += n;
+        s->window.first += n;
         s->window.n_before += n;
         s->window.n -= n;
         if (session_is_live(s))
@@ -100,6 +101,7 @@ void session_cut_window(struct session *s, uint32_t n)
 
 void session_abandon_window(struct session *s)
 {
+        truncation_window_goes(s);
         if (session_is_live(s))
                 s->ns->sessions->n_room -= s->window.room - s->window.n;
         s->window.room = s->window.n;
@@ -257,7 +259,8 @@ static uint64_t count_held_in(const struct extent_set *set)
 uint64_t sessions_leave_set(struct extent_set *set)
 {
         struct sessions *all = set->ns->sessions;
-        uint64_t n = 0, left = all && all->n_room > 0 ? count_held_in(set) : 0;
+        bool may_hold = all && (all->n_room > 0 || !list_is_empty(&all->truncations));
+        uint64_t n = 0, left = may_hold ? count_held_in(set) : 0;
 
         left -= left > 0 ? truncations_leave_set(set, &n) : 0;
         for (int open = 0; left > 0 && open < 2; open++)

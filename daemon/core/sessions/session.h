@@ -12,7 +12,8 @@
  *
  * A session that was *truncated* (session-truncate.h) has a gap. What lies before the gap is its
  * head, which is like a session that wasn't truncated: the tail is the head's last page. What lies
- * after the gap is its window: pages that the session holds by itself. They are DETACHED, out of
+ * after the gap is its window: pages that the session holds by itself, in the order of the text, in
+ * which there may be more gaps. They are DETACHED, out of
  * index and tree, because what is computed after a gap isn't what the pages' keys would say. Where
  * others have use for such a page, too (there are other texts below it, other sessions end there,
  * somebody has it pinned), it stays in the tree for these, and becomes DETACHED when it leaves

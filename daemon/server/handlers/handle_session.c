@@ -144,7 +144,7 @@ int handle_SESSION_TRUNCATE(struct request *rq)
         int r = take_session(rq, m->ns_id, m->session, &a, &s);
 
         if (r == 0)
-                r = truncation_begin(&t, s, m->first_tokens, m->last_tokens, &rq->detail);
+                r = truncation_begin_ends(&t, s, m->first_tokens, m->last_tokens, &rq->detail);
         return r == 0 ? drops_truncate(rq, &t) : r;
 }
 

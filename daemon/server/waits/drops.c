@@ -140,6 +140,7 @@ static void on_truncated(struct session_truncation *t)
 
 int drops_truncate(struct request *rq, struct session_truncation *t)
 {
+        size_t bytes = sizeof(struct truncating) + t->n_ranges * sizeof(*t->ranges);
         struct peer *p = rq->peer;
         struct truncating *g;
 
@@ -148,16 +149,18 @@ int drops_truncate(struct request *rq, struct session_truncation *t)
                 rq->detail = t->why;
                 return t->result;
         }
-        g = sizeof(*g) > pending_left(p) ? NULL : malloc(sizeof(*g));
+        g = bytes > pending_left(p) ? NULL : malloc(sizeof(*g));
         if (!g) {
                 truncation_cancel(t);
+                if (t->result == 0) /* what was left of it is done, too */
+                        return 0;
                 return detail_set(&rq->detail, -ENOMEM, PENDING_FULL_TEXT);
         }
         *g = (struct truncating){0};
         truncation_queue(t, &g->truncation, on_truncated);
         rq->is_deferred = true;
         if (may_wait(p))
-                pending_add(&g->pending, p, &pending_ops, sizeof(*g), rq->header, false);
+                pending_add(&g->pending, p, &pending_ops, bytes, rq->header, false);
         return 0;
 }
 

@@ -35,9 +35,9 @@ int drops_close(struct request *rq, struct attach *a);
  * of them are gone. */
 int drops_purge(struct request *rq, struct session_purge *purge);
 
-/* Goes on with what truncation_begin() has begun for a SESSION_TRUNCATE. Returns what the handler
- * returns: session_truncation.result with the sentence, or 0 with the request deferred where it
- * isn't over; -ENOMEM with the sentence: the session is as it was. */
+/* Goes on with what truncation_begin_ends() has begun for a SESSION_TRUNCATE. Returns what the
+ * handler returns: session_truncation.result with the sentence, or 0 with the request deferred
+ * where it isn't over; -ENOMEM with the sentence: the session is as it was. */
 int drops_truncate(struct request *rq, struct session_truncation *t);
 
 #endif

@@ -1,0 +1,24 @@
+/*
+ * What becomes of the model's text (session_world.h) where ranges of it are kept, token by token;
+ * and ranges to ask for.
+ */
+#ifndef KVL_TESTS_MODEL_SESSION_RANGES_H
+#define KVL_TESTS_MODEL_SESSION_RANGES_H
+
+#include "tests/model/session_world.h"
+
+/* Are there any, in order, without a token in common? */
+bool is_in_order(const struct token_range *ranges, unsigned n);
+
+/* Do the ranges name what the text has, or had once and lost? */
+bool ranges_are_right(const struct text *t, const struct token_range *ranges, unsigned n);
+
+/* The ranges, which are right, stay. *left: how many pages don't. False: there are more pages than
+ * the model has room for; nothing has changed. */
+bool keep_ranges(struct text *t, const struct token_range *ranges, unsigned n, uint64_t *left);
+
+/* Most often some of the pages that the text has, else anything. Returns how many ranges, at most
+ * MAX_RANGES. */
+unsigned draw_ranges(const struct text *t, struct token_range *ranges);
+
+#endif
