@@ -841,7 +841,7 @@ int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
 struct kvl_session_page {
         uint32_t page;
         uint32_t n_tokens;
-        uint64_t first_token; /* position in the text: after a truncation there is a gap */
+        uint64_t first_token; /* position in the text: what was given up is a gap */
         uint8_t key[KVL_KEY_BYTES];
 };
 
@@ -866,6 +866,30 @@ int kvl_session_pages(struct kvl_session *session, uint32_t from, uint32_t max,
  */
 int kvl_session_truncate(struct kvl_session *session, uint64_t first_tokens, uint64_t last_tokens,
         uint32_t *ret_n_pages);
+
+#define KVL_SESSION_RANGES_MAX 1024
+#define KVL_TEXT_END           UINT64_MAX /* where the text ends, wherever that is */
+
+/* Positions in a text: the tokens from first_token on, before end_token. */
+struct kvl_token_range {
+        uint64_t first_token;
+        uint64_t end_token;
+};
+
+/*
+ * Keeps the pages that have a token of one of the ranges (1..KVL_SESSION_RANGES_MAX, which ascend
+ * and have no token in common), and gives up all others, anywhere in the text and any number of
+ * times. Pages stay whole, and where they are: their first_token says so. Only the last range may
+ * have KVL_TEXT_END as its end; where it ends before the text does, the text ends with the last
+ * page kept, and is continued there. What follows the first page that was given up is as after
+ * kvl_session_truncate(): found through the session alone. Of tokens that were lost (evicted)
+ * nothing is kept; those that were given up before can't be asked for. Sessions of the namespaces
+ * of a set are independent: each keeps ranges of its own. *ret_n_pages (may be NULL): pages given
+ * up. 0; -EINVAL: the ranges, or what they name is beyond the text or was given up; all else as
+ * kvl_session_truncate(), -EAGAIN also where the session lost what it had after a gap meanwhile.
+ */
+int kvl_session_keep(struct kvl_session *session, const struct kvl_token_range *ranges,
+        uint32_t n_ranges, uint32_t *ret_n_pages);
 
 /* What is known of its next turn; after_msec: RETURNS. For the eviction policy. Doesn't wait. 0;
  * -EINVAL; -EAGAIN: as kvl_request_end(); -ENOTCONN. */

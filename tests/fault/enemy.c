@@ -395,8 +395,9 @@ static const struct msg_info *any_type(void)
 {
         static const uint16_t often[] = {MSG_LEASE, MSG_LEASE, MSG_PUBLISH, MSG_PUBLISH,
                 MSG_PUBLISH, MSG_LOOKUP, MSG_RELEASE, MSG_FREE, MSG_INVALIDATE, MSG_ANNOUNCE,
-                MSG_WAIT, MSG_SESSION_OPEN, MSG_SESSION_TRUNCATE, MSG_SESSION_PAGES,
-                MSG_SESSION_CLOSE, MSG_FETCH, MSG_MAP, MSG_REPORT, MSG_EXPLAIN, MSG_NS_OPEN};
+                MSG_WAIT, MSG_SESSION_OPEN, MSG_SESSION_TRUNCATE, MSG_SESSION_KEEP,
+                MSG_SESSION_PAGES, MSG_SESSION_CLOSE, MSG_FETCH, MSG_MAP, MSG_REPORT, MSG_EXPLAIN,
+                MSG_NS_OPEN};
         const struct msg_info *info;
         unsigned n = 0;
 
@@ -430,8 +431,8 @@ static void talk(void)
 static void storm(void)
 {
         static const uint16_t kinds[] = {MSG_INVALIDATE, MSG_LEASE, MSG_FREE, MSG_NS_OPEN,
-                MSG_EXPLAIN, MSG_SESSION_OPEN, MSG_SESSION_TRUNCATE, MSG_MAP, MSG_FETCH, MSG_WAIT,
-                MSG_LOOKUP};
+                MSG_EXPLAIN, MSG_SESSION_OPEN, MSG_SESSION_TRUNCATE, MSG_SESSION_KEEP, MSG_MAP,
+                MSG_FETCH, MSG_WAIT, MSG_LOOKUP};
         uint16_t kind = kinds[draw(ARRAY_SIZE(kinds))];
 
         if (!introduce())

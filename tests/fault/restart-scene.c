@@ -134,6 +134,7 @@ static void talk(struct scene *s, unsigned n)
         stir(s, "session-hint continues 1");
         stir(s, "session-truncate 16 32");
         worker_ask(s->stirrer, "session-talk %u 6 7", chain);
+        stir(s, "session-keep 0-16 64-80 112-end");
         stir(s, n % 3 == 0 ? "session-close drop" : "session-close");
 }
 

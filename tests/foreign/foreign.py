@@ -362,6 +362,10 @@ def sessions(daemon: Daemon) -> None:
     space.release(pages)
     reply = connection.tell("SESSION_TRUNCATE", ns_id=space.id, session=handle, first_tokens=16, last_tokens=8)
     expect(reply.count == 3, reply)
+    ranges = {"first_tokens": [0, 64], "end_tokens": [16, 2**64 - 1]}
+    expect(connection.tell("SESSION_KEEP", ns_id=space.id, session=handle, **ranges).count == 0, "all of it")
+    reply = connection.ask("SESSION_KEEP", ns_id=space.id, session=handle, first_tokens=[0], end_tokens=[17])
+    expect(reply.status == kv.INVALID and "given up" in reply.detail, reply)
     connection.tell("SESSION_HINT", ns_id=space.id, session=handle, hint=3, after_msec=500)
     expect(connection.ask("SESSION_HINT", ns_id=space.id, session=handle, hint=4).status == kv.INVALID, "hint 4")
     connection.tell("SESSION_CLOSE", ns_id=space.id, session=handle)

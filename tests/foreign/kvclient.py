@@ -66,6 +66,7 @@ MESSAGES = {
     "SESSION_OPEN": Message(42, pb.SessionOpenRequest, pb.SessionOpenReply),
     "SESSION_PAGES": Message(43, pb.SessionPagesRequest, pb.SessionPagesReply),
     "SESSION_TRUNCATE": Message(44, pb.SessionTruncateRequest, pb.CountReply),
+    "SESSION_KEEP": Message(52, pb.SessionKeepRequest, pb.CountReply),
     "SESSION_HINT": Message(45, pb.SessionHintRequest, pb.SimpleReply),
     "SESSION_CLOSE": Message(46, pb.SessionCloseRequest, pb.SimpleReply),
     "EXPLAIN": Message(47, pb.ExplainRequest, pb.ExplainReply),

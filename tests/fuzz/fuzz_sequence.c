@@ -409,14 +409,22 @@ static void op_session(struct client *c, const struct step *s)
         Kvlease__V1__SessionOpenRequest open = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
         Kvlease__V1__SessionPagesRequest pages = KVLEASE__V1__SESSION_PAGES_REQUEST__INIT;
         Kvlease__V1__SessionTruncateRequest cut = KVLEASE__V1__SESSION_TRUNCATE_REQUEST__INIT;
+        Kvlease__V1__SessionKeepRequest kept = KVLEASE__V1__SESSION_KEEP_REQUEST__INIT;
         Kvlease__V1__SessionHintRequest hint = KVLEASE__V1__SESSION_HINT_REQUEST__INIT;
         Kvlease__V1__SessionCloseRequest end = KVLEASE__V1__SESSION_CLOSE_REQUEST__INIT;
         struct space *space = space_of(c, s);
         uint32_t session = space->sessions[s->b % 4];
         uint8_t id = s->b % 8;
+        uint64_t first[2] = {0, s->c % 8 * (uint64_t)PAGE_TOKENS};
+        uint64_t past[2] = {s->c % 4 * (uint64_t)PAGE_TOKENS + 1,
+                s->c & 0x80 ? UINT64_MAX : s->c / 4 % 16 * (uint64_t)PAGE_TOKENS};
 
-        open.ns_id = pages.ns_id = cut.ns_id = hint.ns_id = end.ns_id = space->ns_id;
-        pages.session = cut.session = hint.session = end.session = session;
+        open.ns_id = pages.ns_id = cut.ns_id = kept.ns_id = hint.ns_id = end.ns_id = space->ns_id;
+        pages.session = cut.session = kept.session = hint.session = end.session = session;
+        kept.first_tokens = first;
+        kept.end_tokens = past;
+        kept.n_first_tokens = s->b / 16 % 3;
+        kept.n_end_tokens = s->b >= 0xf0 ? 1 : kept.n_first_tokens;
         open.id = (ProtobufCBinaryData){1, &id};
         open.expire_sec = s->c % 3;
         open.must_exist = s->b & 0x80;
@@ -436,7 +444,10 @@ static void op_session(struct client *c, const struct step *s)
                 say(c, MSG_SESSION_PAGES, &pages.base);
                 return;
         case 3:
-                say(c, MSG_SESSION_TRUNCATE, &cut.base);
+                if (s->b & 8)
+                        say(c, MSG_SESSION_KEEP, &kept.base);
+                else
+                        say(c, MSG_SESSION_TRUNCATE, &cut.base);
                 return;
         case 4:
                 say(c, MSG_SESSION_HINT, &hint.base);

@@ -237,6 +237,48 @@ static void do_truncate(struct worker_state *w, char **args, unsigned n_args)
                 printf("0 %u\n", n);
 }
 
+/* session-keep FIRST-END...: pages that left; END may be "end" */
+static void do_keep(struct worker_state *w, char **args, unsigned n_args)
+{
+        static struct kvl_token_range ranges[KVL_SESSION_RANGES_MAX];
+        uint32_t n = 0;
+        int r;
+
+        for (unsigned i = 0; i < n_args && i < KVL_SESSION_RANGES_MAX; i++) {
+                char *end;
+
+                ranges[i].first_token = strtoull(args[i], &end, 10);
+                end++;
+                ranges[i].end_token =
+                        strcmp(end, "end") == 0 ? KVL_TEXT_END : strtoull(end, NULL, 10);
+        }
+        r = kvl_session_keep(session, ranges, n_args, &n);
+        if (r)
+                worker_answer(r);
+        else
+                printf("0 %u\n", n);
+}
+
+/* session-keep-every N TOKENS: the tokens of every second page of these N, which have so many each:
+ * pages that left */
+static void do_keep_every(struct worker_state *w, char **args, unsigned n_args)
+{
+        static struct kvl_token_range ranges[KVL_SESSION_RANGES_MAX];
+        unsigned n_pages = (unsigned)atoi(args[0]), n = 0;
+        uint64_t tokens = strtoull(args[1], NULL, 10);
+        uint32_t n_left = 0;
+        int r;
+
+        for (unsigned i = 0; i < n_pages && n < KVL_SESSION_RANGES_MAX; i += 2, n++)
+                ranges[n] = (struct kvl_token_range){i * tokens, (i + 1) * tokens};
+        ranges[n - 1].end_token = KVL_TEXT_END;
+        r = kvl_session_keep(session, ranges, n, &n_left);
+        if (r)
+                worker_answer(r);
+        else
+                printf("0 %u\n", n_left);
+}
+
 /* session-hint HINT AFTER */
 static void do_hint(struct worker_state *w, char **args, unsigned n_args)
 {
@@ -341,6 +383,8 @@ const struct worker_command worker_session_commands[] = {
         {"session-keys", do_keys},
         {"session-release", do_release},
         {"session-truncate", do_truncate},
+        {"session-keep", do_keep},
+        {"session-keep-every", do_keep_every},
         {"session-hint", do_hint},
         {"session-close", do_close},
         {"session-talk", do_talk},

@@ -50,6 +50,7 @@ static bool serve_special(struct fake_peer *p)
                 return true;
         case MSG_REPORT:
         case MSG_SESSION_TRUNCATE:
+        case MSG_SESSION_KEEP:
                 count.count = 3;
                 fake_reply(p, &count.base);
                 return true;
@@ -122,6 +123,8 @@ static void use_everything(struct client *c)
         assert_int_equal(kvl_session_open(c->ns, "s", 1, NULL, NULL, &session), 0);
         assert_int_equal(kvl_session_pages(session, 0, 1, &session_page, &n_pages), KVL_MISS);
         assert_int_equal(kvl_session_truncate(session, 1, 1, &n_pages), 0);
+        assert_int_equal(
+                kvl_session_keep(session, &(struct kvl_token_range){0, 1}, 1, &n_pages), 0);
         assert_int_equal(kvl_session_close(session, 0), 0);
         assert_int_equal(kvl_invalidate(c->ns, key, &n), 0);
         assert_int_equal(kvl_page_write(c->ns, pages[0], 0, 0, "still mapped", 12), 0);
@@ -150,8 +153,8 @@ static void test_every_call_outlives(void **state)
 {
         static const uint16_t types[] = {MSG_NS_OPEN, MSG_LEASE, MSG_MAP, MSG_ANNOUNCE, MSG_PUBLISH,
                 MSG_WAIT, MSG_LOOKUP, MSG_RELEASE, MSG_FREE, MSG_EXPLAIN, MSG_REPORT,
-                MSG_SESSION_OPEN, MSG_SESSION_PAGES, MSG_SESSION_TRUNCATE, MSG_SESSION_CLOSE,
-                MSG_INVALIDATE, MSG_NS_CLOSE};
+                MSG_SESSION_OPEN, MSG_SESSION_PAGES, MSG_SESSION_TRUNCATE, MSG_SESSION_KEEP,
+                MSG_SESSION_CLOSE, MSG_INVALIDATE, MSG_NS_CLOSE};
 
         for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
                 assert_outlives(types[i], false);

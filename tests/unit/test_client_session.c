@@ -97,6 +97,7 @@ static void test_arguments(void **state)
         assert_int_equal(kvl_session_pages(s, 0, 1, NULL, &n), -EINVAL);
         assert_int_equal(kvl_session_pages(s, 0, 1, &page, NULL), -EINVAL);
         assert_int_equal(kvl_session_truncate(NULL, 0, 0, NULL), -EINVAL);
+        assert_int_equal(kvl_session_keep(NULL, &(struct kvl_token_range){0, 1}, 1, NULL), -EINVAL);
         assert_int_equal(kvl_session_hint(NULL, KVL_HINT_DONE, 0), -EINVAL);
         assert_int_equal(kvl_session_hint(s, (enum kvl_hint)4, 0), -EINVAL);
         assert_int_equal(kvl_session_close(NULL, 0), 0);
@@ -141,6 +142,49 @@ static void test_hint_and_truncate(void **state)
         assert_int_equal(n, 9);
         assert_int_equal(kvl_session_truncate(s, 1, 1, &n), -ENOMEM);
         assert_int_equal(n, 9);
+        close_client(&c);
+}
+
+#define N_RANGES KVL_SESSION_RANGES_MAX
+
+static void script_keep(struct fake_peer *p)
+{
+        const Kvlease__V1__SessionKeepRequest *k;
+
+        fake_welcome_ns(p);
+        serve_session_open(p);
+        k = (const Kvlease__V1__SessionKeepRequest *)receive(p, MSG_SESSION_KEEP);
+        FAKE_CHECK(k->ns_id == FAKE_NS_ID && k->session == SESSION);
+        FAKE_CHECK(k->n_first_tokens == N_RANGES && k->n_end_tokens == N_RANGES);
+        for (size_t i = 0; i < N_RANGES; i++)
+                FAKE_CHECK(k->first_tokens[i] == UINT64_MAX - 2 * (N_RANGES - i) &&
+                           k->end_tokens[i] == k->first_tokens[i] + 1);
+        answer_count(p, 9);
+        receive(p, MSG_SESSION_KEEP);
+        fake_reply_simple(p, WIRE_INVALID, "they were given up");
+        fake_expect_end(p);
+}
+
+/* As many ranges as there may be, of the longest numbers, go in one message. */
+static void test_keep(void **state)
+{
+        struct kvl_token_range ranges[N_RANGES];
+        struct kvl_session *s;
+        struct client c;
+        uint32_t n = 0;
+
+        for (size_t i = 0; i < N_RANGES; i++)
+                ranges[i] = (struct kvl_token_range){
+                        UINT64_MAX - 2 * (N_RANGES - i), UINT64_MAX - 2 * (N_RANGES - i) + 1};
+        open_client(&c, script_keep, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        s = open_session(&c);
+        assert_int_equal(kvl_session_keep(s, ranges, 0, &n), -EINVAL);
+        assert_int_equal(kvl_session_keep(s, ranges, N_RANGES + 1, &n), -EINVAL);
+        assert_int_equal(kvl_session_keep(s, NULL, 1, &n), -EINVAL);
+        assert_int_equal(kvl_session_keep(s, ranges, N_RANGES, &n), 0);
+        assert_int_equal(n, 9);
+        assert_int_equal(kvl_session_keep(s, ranges, 1, NULL), -EINVAL);
+        assert_non_null(strstr(kvl_last_error(), "given up"));
         close_client(&c);
 }
 
@@ -481,6 +525,7 @@ int main(void)
                 TEST(test_open_and_close),
                 TEST(test_arguments),
                 TEST(test_hint_and_truncate),
+                TEST(test_keep),
                 TEST(test_pages),
                 TEST(test_many_pages),
                 TEST(test_pages_that_lie),

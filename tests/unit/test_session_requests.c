@@ -83,6 +83,20 @@ static uint32_t truncate_session(
         return ask(w, c, MSG_SESSION_TRUNCATE, &m.base);
 }
 
+static uint32_t keep_ranges(struct world *w, struct client *c, uint32_t session,
+        const uint64_t *first, size_t n_first, const uint64_t *end, size_t n_end)
+{
+        Kvlease__V1__SessionKeepRequest m = KVLEASE__V1__SESSION_KEEP_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        m.session = session;
+        m.first_tokens = (uint64_t *)first;
+        m.n_first_tokens = n_first;
+        m.end_tokens = (uint64_t *)end;
+        m.n_end_tokens = n_end;
+        return ask(w, c, MSG_SESSION_KEEP, &m.base);
+}
+
 static uint32_t hint(struct world *w, struct client *c, uint32_t session, uint32_t hint)
 {
         Kvlease__V1__SessionHintRequest m = KVLEASE__V1__SESSION_HINT_REQUEST__INIT;
@@ -207,6 +221,8 @@ static void test_readers(void **state)
         assert_int_equal(open_session(&w, reader, "s", false, &t), OK);
         assert_int_equal(ask_pages(&w, reader, t, 0, 10), OK);
         assert_int_equal(truncate_session(&w, reader, t, 16, 16), wire(-EACCES));
+        assert_int_equal(
+                keep_ranges(&w, reader, t, (uint64_t[]){0}, 1, (uint64_t[]){16}, 1), wire(-EACCES));
         assert_int_equal(hint(&w, reader, t, 2), wire(-EACCES));
         assert_int_equal(close_session(&w, reader, t, true), wire(-EACCES));
         assert_int_equal(ask_pages(&w, reader, t, 0, 10), OK);
@@ -450,6 +466,74 @@ static void do_chores(struct world *w, void (*on_work)(void *data))
         on_work(w->server.store.owner.data);
 }
 
+/* Ranges are kept, and what others may say is refused. */
+static void test_keep(void **state)
+{
+        static const uint64_t first[] = {0, 32, 64}, end[] = {16, 48, UINT64_MAX};
+        static uint64_t many[TRUNCATION_RANGES_MAX + 1], after[TRUNCATION_RANGES_MAX + 1];
+        const Kvlease__V1__SessionPagesReply *pages;
+        struct client *c, *other;
+        struct world w;
+        uint32_t s, t;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        c = connect_client(&w, getpid(), NULL);
+        other = connect_client(&w, getpid(), NULL);
+        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
+        assert_int_equal(publish(&w, c, s, 0, 1, 6), OK);
+        assert_int_equal(open_session(&w, other, "s", true, &t), OK);
+        assert_int_equal(keep_ranges(&w, c, 99, first, 3, end, 3), wire(-ENOENT));
+        assert_int_equal(keep_ranges(&w, c, s, first, 3, end, 2), wire(-EINVAL));
+        assert_non_null(strstr(c->detail, "3 first_tokens, and 2 end_tokens"));
+        assert_int_equal(keep_ranges(&w, c, s, first, 0, end, 0), wire(-EINVAL));
+        for (size_t i = 0; i < ARRAY_SIZE(many); i++) {
+                many[i] = 2 * i;
+                after[i] = 2 * i + 1;
+        }
+        assert_int_equal(keep_ranges(&w, c, s, many, ARRAY_SIZE(many), after, ARRAY_SIZE(many)),
+                wire(-EINVAL));
+        assert_non_null(strstr(c->detail, "1025 ranges"));
+        assert_int_equal(keep_ranges(&w, c, s, end, 3, first, 3), wire(-EINVAL));
+        assert_int_equal(keep_ranges(&w, c, s, first, 3, end, 3), OK);
+        assert_int_equal(c->count, 2);
+        assert_int_equal(ask_pages(&w, other, t, 0, 10), OK);
+        pages = (const void *)other->reply;
+        assert_int_equal(pages->n_pages, 4);
+        assert_int_equal(pages->first_tokens[1], 32);
+        assert_int_equal(pages->first_tokens[2], 64);
+        assert_int_equal(pages->first_tokens[3], 80);
+        assert_int_equal(keep_ranges(&w, other, t, first + 1, 1, end + 2, 1), wire(-EINVAL));
+        assert_non_null(strstr(other->detail, "given up"));
+        world_end(&w);
+}
+
+/* It is answered when what left is let go of, too. */
+static void test_keep_in_slices(void **state)
+{
+        static const uint64_t first[] = {0, 64}, end[] = {16, UINT64_MAX};
+        struct session_info info;
+        struct client *c;
+        struct world w;
+        uint32_t s;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        w.server.store.drop_slice_pages = 1;
+        c = connect_client(&w, getpid(), NULL);
+        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
+        assert_int_equal(publish(&w, c, s, 0, 1, 12), OK);
+        for (unsigned n = 0; n < 2; n++) { /* the second time of a window */
+                assert_int_equal(keep_ranges(&w, c, s, first, 2, end, 2), OK);
+                assert_int_equal(c->count, n == 0 ? 3 : 0);
+        }
+        assert_int_equal(keep_ranges(&w, c, s, (uint64_t[]){80}, 1, end + 1, 1), OK);
+        assert_int_equal(c->count, 2);
+        session_info(session_of(attach_of(&w, c), s, NULL), &info);
+        assert_int_equal(info.n_pages, 7);
+        world_end(&w);
+}
+
 /* A long text is truncated a slice at a time: it is answered when that is over, and what is behind
  * it waits. Somebody else publishes to it; whoever asked hangs up. */
 static void test_truncate_in_slices(void **state)
@@ -583,6 +667,8 @@ int main(void)
                 TEST(test_long_list),
                 TEST(test_purge_of_many),
                 TEST(test_truncate_in_slices),
+                TEST(test_keep),
+                TEST(test_keep_in_slices),
                 TEST(test_expiry),
                 TEST(test_sleeps_until_expiry),
         };

@@ -200,6 +200,7 @@ static const struct op_type type_pages = {
 };
 
 static const struct op_type type_truncate = {.msg = MSG_SESSION_TRUNCATE, .reply = op_take_count};
+static const struct op_type type_keep = {.msg = MSG_SESSION_KEEP, .reply = op_take_count};
 
 /* Asks for the session's pages from index `from` on, and gets as many as one reply brings, at most
  * op->n_asked. */
@@ -292,11 +293,24 @@ int kvl_session_pages(struct kvl_session *session, uint32_t from, uint32_t max,
 /* ---- what becomes of it ------------------------------------------------------------------------
  */
 
+/* Asks for pages to be given up, and is told how many were. */
+static int run_truncate(const struct kvl_session *session, const struct op_type *type,
+        const ProtobufCMessage *m, uint32_t *ret_n_pages)
+{
+        struct op op;
+        int r;
+
+        op_init(&op, session->ns, type, NULL, 0);
+        r = op_run(&op, m, client_deadline(session->ns->conn));
+        if (r == 0 && ret_n_pages)
+                *ret_n_pages = (uint32_t)op.n_tokens;
+        return r;
+}
+
 int kvl_session_truncate(struct kvl_session *session, uint64_t first_tokens, uint64_t last_tokens,
         uint32_t *ret_n_pages)
 {
         Kvlease__V1__SessionTruncateRequest m = KVLEASE__V1__SESSION_TRUNCATE_REQUEST__INIT;
-        struct op op;
         int r = check_session(session);
 
         if (r < 0)
@@ -305,11 +319,32 @@ int kvl_session_truncate(struct kvl_session *session, uint64_t first_tokens, uin
         m.session = session->handle;
         m.first_tokens = first_tokens;
         m.last_tokens = last_tokens;
-        op_init(&op, session->ns, &type_truncate, NULL, 0);
-        r = op_run(&op, &m.base, client_deadline(session->ns->conn));
-        if (r == 0 && ret_n_pages)
-                *ret_n_pages = (uint32_t)op.n_tokens;
-        return r;
+        return run_truncate(session, &type_truncate, &m.base, ret_n_pages);
+}
+
+int kvl_session_keep(struct kvl_session *session, const struct kvl_token_range *ranges,
+        uint32_t n_ranges, uint32_t *ret_n_pages)
+{
+        Kvlease__V1__SessionKeepRequest m = KVLEASE__V1__SESSION_KEEP_REQUEST__INIT;
+        uint64_t first_tokens[KVL_SESSION_RANGES_MAX], end_tokens[KVL_SESSION_RANGES_MAX];
+        int r = check_session(session);
+
+        if (r == 0)
+                r = args_check_count("ranges", n_ranges, KVL_SESSION_RANGES_MAX);
+        if (r == 0 && !ranges)
+                r = error_set(-EINVAL, "no ranges were given");
+        if (r < 0)
+                return r;
+        for (uint32_t i = 0; i < n_ranges; i++) {
+                first_tokens[i] = ranges[i].first_token;
+                end_tokens[i] = ranges[i].end_token;
+        }
+        m.ns_id = session->ns->id;
+        m.session = session->handle;
+        m.first_tokens = first_tokens;
+        m.end_tokens = end_tokens;
+        m.n_first_tokens = m.n_end_tokens = n_ranges;
+        return run_truncate(session, &type_keep, &m.base, ret_n_pages);
 }
 
 int kvl_session_hint(struct kvl_session *session, enum kvl_hint hint, uint32_t after_msec)

@@ -38,6 +38,7 @@ int handle_WAIT(struct request *rq);
 int handle_SESSION_OPEN(struct request *rq);
 int handle_SESSION_PAGES(struct request *rq);
 int handle_SESSION_TRUNCATE(struct request *rq);
+int handle_SESSION_KEEP(struct request *rq);
 int handle_SESSION_HINT(struct request *rq);
 int handle_SESSION_CLOSE(struct request *rq);
 int handle_EXPLAIN(struct request *rq);

@@ -1,4 +1,4 @@
-/* SESSION_OPEN, SESSION_PAGES, SESSION_TRUNCATE, SESSION_HINT, SESSION_CLOSE. */
+/* SESSION_OPEN, SESSION_PAGES, SESSION_TRUNCATE, SESSION_KEEP, SESSION_HINT, SESSION_CLOSE. */
 #include <errno.h>
 #include <string.h>
 
@@ -145,6 +145,46 @@ int handle_SESSION_TRUNCATE(struct request *rq)
 
         if (r == 0)
                 r = truncation_begin_ends(&t, s, m->first_tokens, m->last_tokens, &rq->detail);
+        return r == 0 ? drops_truncate(rq, &t) : r;
+}
+
+/* The ranges of the request; 0 with *ret_ranges, borrowed from the request's memory; -EINVAL with
+ * the sentence; -ENOMEM. */
+static int take_ranges(struct request *rq, const Kvlease__V1__SessionKeepRequest *m,
+        const struct token_range **ret_ranges)
+{
+        size_t n = m->n_first_tokens;
+        struct token_range *ranges;
+
+        if (n != m->n_end_tokens)
+                return detail_set(&rq->detail, -EINVAL,
+                        "there are %zu first_tokens, and %zu end_tokens: a range has one of each",
+                        n, m->n_end_tokens);
+        if (n > TRUNCATION_RANGES_MAX)
+                return detail_set(&rq->detail, -EINVAL, "there are %zu ranges: 1 to %d are allowed",
+                        n, TRUNCATION_RANGES_MAX);
+        ranges = arena_alloc(&rq->server->scratch.arena, MAX(n, (size_t)1) * sizeof(*ranges));
+        if (!ranges)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++)
+                ranges[i] = (struct token_range){m->first_tokens[i], m->end_tokens[i]};
+        *ret_ranges = ranges;
+        return 0;
+}
+
+int handle_SESSION_KEEP(struct request *rq)
+{
+        const Kvlease__V1__SessionKeepRequest *m = rq->message;
+        const struct token_range *ranges = NULL;
+        struct session_truncation t;
+        struct session *s;
+        struct attach *a;
+        int r = take_session(rq, m->ns_id, m->session, &a, &s);
+
+        if (r == 0)
+                r = take_ranges(rq, m, &ranges);
+        if (r == 0)
+                r = truncation_begin(&t, s, ranges, (uint32_t)m->n_first_tokens, &rq->detail);
         return r == 0 ? drops_truncate(rq, &t) : r;
 }
 

@@ -26,7 +26,7 @@ struct purging {
         struct pending pending; /* of nobody where nobody is to be answered */
 };
 
-/* A SESSION_TRUNCATE that isn't over. */
+/* A SESSION_TRUNCATE or a SESSION_KEEP that isn't over. */
 struct truncating {
         struct session_truncation truncation;
         struct pending pending; /* of nobody where nobody is to be answered */

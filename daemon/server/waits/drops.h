@@ -4,9 +4,9 @@
  * its peer sent after it is handled: requests of a connection take effect in their order. Leases
  * that wait are answered meanwhile, as these come in any order.
  *
- * The same holds for an NS_CLOSE of an attachment that held much, for a SESSION_TRUNCATE of a long
- * text, and for an ADMIN_SESSION_PURGE of many sessions: nothing of its peer is handled before it
- * is over, either.
+ * The same holds for an NS_CLOSE of an attachment that held much, for a SESSION_TRUNCATE or a
+ * SESSION_KEEP of a long text, and for an ADMIN_SESSION_PURGE of many sessions: nothing of its peer
+ * is handled before it is over, either.
  *
  * A peer that hangs up isn't answered; the drop ends all the same, and what the peer had sent is
  * handled at once. A daemon that is killed has not answered: the client asks the next one again.
@@ -35,9 +35,10 @@ int drops_close(struct request *rq, struct attach *a);
  * of them are gone. */
 int drops_purge(struct request *rq, struct session_purge *purge);
 
-/* Goes on with what truncation_begin_ends() has begun for a SESSION_TRUNCATE. Returns what the
- * handler returns: session_truncation.result with the sentence, or 0 with the request deferred
- * where it isn't over; -ENOMEM with the sentence: the session is as it was. */
+/* Goes on with what truncation_begin() has begun for a SESSION_KEEP, or truncation_begin_ends() for
+ * a SESSION_TRUNCATE. Returns what the handler returns: session_truncation.result with the
+ * sentence, or 0 with the request deferred where it isn't over; -ENOMEM with the sentence: the
+ * session is as it was. */
 int drops_truncate(struct request *rq, struct session_truncation *t);
 
 #endif
