@@ -176,6 +176,72 @@ static PyObject *session_truncate(
         return r ? raise_code(r) : PyLong_FromUnsignedLong(n_pages);
 }
 
+/* (first, end), end None: where the text ends. */
+static bool range_get(PyObject *object, struct kvl_token_range *ret)
+{
+        PyObject *pair = PySequence_Tuple(object);
+        bool ok = pair && PyTuple_Size(pair) == 2;
+
+        if (pair && !ok)
+                PyErr_SetString(
+                        PyExc_ValueError, "a range is a pair: its first token, and its end");
+        *ret = (struct kvl_token_range){.end_token = KVL_TEXT_END};
+        ok = ok &&
+             arg_u64(PyTuple_GetItem(pair, 0), "the first token of a range", &ret->first_token) &&
+             (PyTuple_GetItem(pair, 1) == Py_None ||
+                     arg_u64(PyTuple_GetItem(pair, 1), "the end of a range", &ret->end_token));
+        Py_XDECREF(pair);
+        return ok;
+}
+
+/* Owned, of *ret_n ranges. NULL: an exception is set. */
+static struct kvl_token_range *ranges_get(PyObject *object, uint32_t *ret_n)
+{
+        PyObject *list = PySequence_List(object); /* nobody else changes its length */
+        Py_ssize_t n = list ? PyList_Size(list) : 0;
+        struct kvl_token_range *ranges = NULL;
+
+        if (list && (n < 1 || n > KVL_SESSION_RANGES_MAX)) {
+                raise_code_as(-EINVAL, "the number of ranges must be from 1 to 1024", NULL);
+        } else if (list) {
+                ranges = calloc((size_t)n, sizeof(*ranges));
+                if (!ranges)
+                        PyErr_NoMemory();
+        }
+        for (Py_ssize_t i = 0; ranges && i < n; ++i)
+                if (!range_get(PyList_GetItem(list, i), &ranges[i])) {
+                        free(ranges);
+                        ranges = NULL;
+                }
+        Py_XDECREF(list);
+        *ret_n = (uint32_t)n;
+        return ranges;
+}
+
+static PyObject *session_keep(
+        struct session_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"keep", {"ranges"}, 1, 1};
+        struct kvl_token_range *ranges;
+        uint32_t n_ranges, n_pages = 0;
+        PyObject *a[1];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a))
+                return NULL;
+        ranges = ranges_get(a[0], &n_ranges);
+        if (!ranges)
+                return NULL;
+        if (!session_enter(self)) {
+                free(ranges);
+                return NULL;
+        }
+        UNLOCKED(r = kvl_session_keep(self->session, ranges, n_ranges, &n_pages));
+        session_leave(self);
+        free(ranges);
+        return r ? raise_code(r) : PyLong_FromUnsignedLong(n_pages);
+}
+
 static PyObject *session_hint(
         struct session_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
@@ -286,6 +352,13 @@ static PyMethodDef session_methods[] = {
                 "up. "
                 "What is after the\ngap can be found through the session alone. Raises Invalid, "
                 "NotFound."),
+        METHOD("keep", session_keep,
+                "keep($self, ranges)\n--\n\n"
+                "Keeps the pages that have a token of one of the ranges, pairs of a first token "
+                "and an end (None: where\nthe text ends), which ascend: how many pages were given "
+                "up. They stay where they are in the text: Span.\nWhat is after the first gap can "
+                "be found through the session alone. Raises Invalid, also for\ntokens that were "
+                "given up before, NotFound."),
         METHOD("hint", session_hint,
                 "hint($self, hint, *, after=0)\n--\n\n"
                 "What is known of its next turn, a Hint; after: seconds, for Hint.RETURNS."),

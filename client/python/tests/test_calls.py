@@ -43,6 +43,23 @@ def test_session(namespace: kvlease.Namespace) -> None:
         with session.pages() as pages:
             assert pages.spans
             assert [s.first_token for s in pages.spans] == [0, 32]
+        assert session.keep([(0, 16), (32, None)]) == 0
+        with pytest.raises(kvlease.Invalid, match="given up"):
+            session.keep([(0, 17), (32, None)])
+        with pytest.raises(kvlease.Invalid, match="ascend"):
+            session.keep([(32, 36), (0, 16)])
+        for wrong in ([], [(0, 1)] * 1025):
+            with pytest.raises(kvlease.Invalid, match="1 to 1024"):
+                session.keep(wrong)
+        for pair in ((0,), (0, 1, 2)):
+            with pytest.raises(ValueError):
+                session.keep([pair])  # type: ignore[list-item]
+        with pytest.raises(TypeError):
+            session.keep([(0, "1")])  # type: ignore[list-item]
+        assert session.keep(((32, 36),)) == 1
+        with session.pages() as pages:
+            assert pages.spans
+            assert [s.first_token for s in pages.spans] == [32]
         session.close(drop=True)
         with pytest.raises(kvlease.Closed):
             session.pages()
@@ -120,6 +137,37 @@ def test_namespace_sets(connection: kvlease.Connection) -> None:
             kvlease.lookup_set([one, None], keys)  # type: ignore[list-item]
         one.invalidate()
         two.invalidate()
+
+
+def test_sessions_of_a_set(connection: kvlease.Connection) -> None:
+    """Of one conversation a group of layers keeps other pages than the next one."""
+    keys = text(6)
+    kept: dict[str, list[tuple[int, int | None]]] = {
+        "full": [(0, 32), (48, None)],
+        "sliding": [(0, 16), (64, None)],
+    }
+    expected = {"full": [0, 16, 48, 64, 80], "sliding": [0, 64, 80]}
+    with (
+        connection.namespace("full", LAYOUT, set="layers", set_size=2) as full,
+        connection.namespace("sliding", LAYOUT, set="layers", set_size=2) as sliding,
+    ):
+        for ns in (full, sliding):
+            with ns.session("chat") as session, ns.lease(6) as pages:
+                ns.publish(pages, keys, last_tokens=16, session=session).close()
+        for name, ns in (("full", full), ("sliding", sliding)):
+            with ns.session("chat", must_exist=True) as session:
+                assert session.keep(kept[name]) == 6 - len(expected[name])
+        for name, ns in (("full", full), ("sliding", sliding)):
+            with ns.session("chat", must_exist=True) as session, session.pages() as pages:
+                assert pages.spans
+                assert [s.first_token for s in pages.spans] == expected[name]
+        # What all of them have by key is what the shortest head has.
+        found = kvlease.lookup_set([full, sliding], keys)
+        assert [len(pages) for pages in found] == [1, 1]
+        for pages in found:
+            pages.close()
+        full.invalidate()
+        sliding.invalidate()
 
 
 def publish_numbered(ns: kvlease.Namespace, keys: bytes) -> None:

@@ -108,6 +108,7 @@ def test_calls_that_block_let_others_run(make_daemon: MakeDaemon) -> None:
             lambda: dropped.close(drop=True),
             session.pages,
             lambda: session.truncate(16, 0),
+            lambda: session.keep([(0, None)]),
             lambda: conn.namespace("other", LAYOUT).close(),
             lambda: kvlease.connect(daemon.socket, timeout=20).close(),
         ]
