@@ -5,18 +5,11 @@
 #include <string.h>
 
 #include "base/codec/codec-kernels.h"
+#include "base/codec/codec-matrix.h"
 #include "base/codec/codec-number.h"
 #include "base/macros.h"
 
-/* Channels whose maxima and factors are at hand at a time, or numbers of channels that lie
- * together. Measured with 1,024 channels on one machine: whole rows are coded at 0.6 to 1.0 of
- * memcpy(), quarters of rows at 0.35 to 0.5; beyond 2,048 what lies together leaves the first-level
- * cache. */
-#define TILE 2048
-
-#define BLOCK 16 /* floats; a few stores without a loop */
-
-static const char *const names[N_CODECS] = {"none", "int8", "fp8"};
+static const char *const names[N_CODECS] = {"none", "int8", "fp8", "int4"};
 
 /* Maxima of channels that can be encoded, as bits: all below `end`. Those below `least`, 2^-116,
  * are as zero: what to multiply by would be no finite fp32 number. */
@@ -29,7 +22,7 @@ static const struct format {
 };
 
 /* What a channel's maximum becomes. */
-static const float levels[N_CODECS] = {[CODEC_INT8] = 127, [CODEC_FP8] = 448};
+static const float levels[N_CODECS] = {[CODEC_INT8] = 127, [CODEC_FP8] = 448, [CODEC_INT4] = 7};
 
 const char *codec_name(enum codec codec)
 {
@@ -46,17 +39,32 @@ size_t codec_plain_bytes(const struct codec_shape *shape)
         return shape->n_matrices * n_values(shape) * formats[shape->number].bytes;
 }
 
-/* Maxima, then codes in the order of the numbers. */
-static size_t matrix_bytes(const struct codec_shape *s)
+/* Of all channels. */
+static size_t maxima_bytes(enum codec codec, const struct codec_shape *s)
 {
-        return (size_t)s->n_channels * formats[s->number].bytes + n_values(s);
+        size_t each = codec == CODEC_INT4 ? codec_n_groups(s) : 1;
+
+        return (size_t)s->n_channels * each * formats[s->number].bytes;
+}
+
+static size_t codes_bytes(enum codec codec, const struct codec_shape *s)
+{
+        if (codec == CODEC_INT4)
+                return (size_t)s->n_channels * ((s->n_tokens + (size_t)1) / 2);
+        return n_values(s);
+}
+
+/* Maxima, then codes in the order of the numbers. */
+static size_t matrix_bytes(enum codec codec, const struct codec_shape *s)
+{
+        return maxima_bytes(codec, s) + codes_bytes(codec, s);
 }
 
 size_t codec_encoded_bytes(enum codec codec, const struct codec_shape *shape)
 {
         if (codec == CODEC_NONE)
                 return codec_plain_bytes(shape);
-        return shape->n_matrices * matrix_bytes(shape);
+        return shape->n_matrices * matrix_bytes(codec, shape);
 }
 
 /* ---- which kernels ----------------------------------------------------------------------------
@@ -93,7 +101,7 @@ const struct codec_kernels *codec_kernels_at(unsigned i)
         return NULL;
 }
 
-/* ---- one piece: up to TILE channels, or tokens of one channel ---------------------------------
+/* ---- one piece: up to CODEC_TILE channels, or tokens of one channel ---------------------------
  */
 
 static inline uint32_t load_bits(enum codec_number number, const void *p)
@@ -141,7 +149,7 @@ static inline bool factors_as(enum codec_number number, bool is_encoding, float 
         return n_bad == 0;
 }
 
-static bool find_factors(enum codec codec, enum codec_number number, bool is_encoding,
+bool codec_find_factors(enum codec codec, enum codec_number number, bool is_encoding,
         const uint8_t *maxima, size_t n, float *factors)
 {
         switch (number) {
@@ -154,26 +162,23 @@ static bool find_factors(enum codec codec, enum codec_number number, bool is_enc
         }
 }
 
+void codec_spread_factors(const float *factors, size_t n, size_t each, float *spread)
+{
+        for (size_t c = 0; c < n; c++)
+                for (size_t i = 0; i < each; i += CODEC_BLOCK)
+                        for (size_t k = 0; k < CODEC_BLOCK; k++)
+                                spread[c * each + i + k] = factors[c];
+}
+
 /* ---- one matrix -------------------------------------------------------------------------------
  */
-
-struct matrix {
-        const struct codec_kernels *kernels;
-        enum codec codec;
-        const struct codec_shape *shape;
-        uint32_t bytes; /* of a number */
-};
-
-/* One is read, the other is written. */
-struct matrix_data {
-        uint8_t *plain, *maxima, *codes;
-};
 
 /* n channels from `first` on. */
 struct tile {
         size_t first, n;
-        float factors[TILE];        /* one a channel */
-        float spread[TILE + BLOCK]; /* one a number of a row, where a channel's lie together */
+        float factors[CODEC_TILE];              /* one a channel */
+        float spread[CODEC_TILE + CODEC_BLOCK]; /* one a number of a row, where a channel's lie
+                                                   together */
 };
 
 /* Numbers that are coded at a time: n at begin, begin + step ..., all before end. */
@@ -186,31 +191,23 @@ struct rows {
  * time, so that a kernel always has a row of some length. */
 static size_t channels_at_once(const struct codec_shape *s)
 {
-        return s->channels_first ? MAX(TILE / s->n_tokens, 1u) : TILE;
-}
-
-/* `each` of every channel's factor, in blocks of which the last one's rest is overwritten. */
-static void spread_factors(struct tile *t, size_t each)
-{
-        for (size_t c = 0; c < t->n; c++)
-                for (size_t i = 0; i < each; i += BLOCK)
-                        for (size_t k = 0; k < BLOCK; k++)
-                                t->spread[c * each + i + k] = t->factors[c];
+        return s->channels_first ? MAX(CODEC_TILE / s->n_tokens, 1u) : CODEC_TILE;
 }
 
 static struct rows tile_rows(struct tile *t, const struct codec_shape *s)
 {
-        size_t each = MIN(s->n_tokens, (uint32_t)TILE), begin = t->first * s->n_tokens;
+        size_t each = MIN(s->n_tokens, (uint32_t)CODEC_TILE), begin = t->first * s->n_tokens;
 
         if (!s->channels_first)
                 return (struct rows){t->first, t->first + n_values(s) - s->n_channels + t->n,
                         s->n_channels, t->n, t->factors};
-        spread_factors(t, each);
+        codec_spread_factors(t->factors, t->n, each, t->spread);
         return (struct rows){
                 begin, begin + t->n * s->n_tokens, t->n * each, t->n * each, t->spread};
 }
 
-static void find_maxima(const struct matrix *m, const struct matrix_data *d, const struct tile *t)
+static void find_maxima(
+        const struct codec_matrix *m, const struct codec_matrix_data *d, const struct tile *t)
 {
         const struct codec_shape *s = m->shape;
         uint8_t *maxima = d->maxima + t->first * m->bytes;
@@ -227,13 +224,14 @@ static void find_maxima(const struct matrix *m, const struct matrix_data *d, con
                         maxima, d->plain + k * row_bytes + t->first * m->bytes, t->n);
 }
 
-static int encode_tile(const struct matrix *m, const struct matrix_data *d, struct tile *t)
+static int encode_tile(
+        const struct codec_matrix *m, const struct codec_matrix_data *d, struct tile *t)
 {
         enum codec_number number = m->shape->number;
         struct rows w;
 
         find_maxima(m, d, t);
-        if (!find_factors(
+        if (!codec_find_factors(
                     m->codec, number, true, d->maxima + t->first * m->bytes, t->n, t->factors))
                 return -EDOM;
         w = tile_rows(t, m->shape);
@@ -243,12 +241,13 @@ static int encode_tile(const struct matrix *m, const struct matrix_data *d, stru
         return 0;
 }
 
-static int decode_tile(const struct matrix *m, const struct matrix_data *d, struct tile *t)
+static int decode_tile(
+        const struct codec_matrix *m, const struct codec_matrix_data *d, struct tile *t)
 {
         enum codec_number number = m->shape->number;
         struct rows w;
 
-        if (!find_factors(
+        if (!codec_find_factors(
                     m->codec, number, false, d->maxima + t->first * m->bytes, t->n, t->factors))
                 return -EBADMSG;
         w = tile_rows(t, m->shape);
@@ -258,24 +257,47 @@ static int decode_tile(const struct matrix *m, const struct matrix_data *d, stru
         return 0;
 }
 
-typedef int (*tile_fn)(const struct matrix *m, const struct matrix_data *d, struct tile *t);
+typedef int (*tile_fn)(
+        const struct codec_matrix *m, const struct codec_matrix_data *d, struct tile *t);
 
-static int each_matrix(const struct matrix *m, uint8_t *plain, uint8_t *encoded, tile_fn tile)
+static int each_tile(
+        const struct codec_matrix *m, const struct codec_matrix_data *d, tile_fn code_tile)
 {
-        const struct codec_shape *s = m->shape;
-        size_t n_channels = s->n_channels, at_once = channels_at_once(s);
+        size_t n_channels = m->shape->n_channels, at_once = channels_at_once(m->shape);
         __attribute__((uninitialized)) struct tile t;
         int r = 0;
 
-        for (uint32_t i = 0; i < s->n_matrices && r == 0; i++) {
-                struct matrix_data d = {.plain = plain + i * n_values(s) * m->bytes,
-                        .maxima = encoded + i * matrix_bytes(s)};
+        for (t.first = 0; t.first < n_channels && r == 0; t.first += at_once) {
+                t.n = MIN(n_channels - t.first, at_once);
+                r = code_tile(m, d, &t);
+        }
+        return r;
+}
 
-                d.codes = d.maxima + n_channels * m->bytes;
-                for (t.first = 0; t.first < n_channels && r == 0; t.first += at_once) {
-                        t.n = MIN(n_channels - t.first, at_once);
-                        r = tile(m, &d, &t);
-                }
+static int encode_matrix(const struct codec_matrix *m, const struct codec_matrix_data *d)
+{
+        return m->codec == CODEC_INT4 ? codec_encode_int4(m, d) : each_tile(m, d, encode_tile);
+}
+
+static int decode_matrix(const struct codec_matrix *m, const struct codec_matrix_data *d)
+{
+        return m->codec == CODEC_INT4 ? codec_decode_int4(m, d) : each_tile(m, d, decode_tile);
+}
+
+typedef int (*matrix_fn)(const struct codec_matrix *m, const struct codec_matrix_data *d);
+
+static int each_matrix(
+        const struct codec_matrix *m, uint8_t *plain, uint8_t *encoded, matrix_fn code_matrix)
+{
+        const struct codec_shape *s = m->shape;
+        int r = 0;
+
+        for (uint32_t i = 0; i < s->n_matrices && r == 0; i++) {
+                struct codec_matrix_data d = {.plain = plain + i * n_values(s) * m->bytes,
+                        .maxima = encoded + i * matrix_bytes(m->codec, s)};
+
+                d.codes = d.maxima + maxima_bytes(m->codec, s);
+                r = code_matrix(m, &d);
         }
         return r;
 }
@@ -283,25 +305,25 @@ static int each_matrix(const struct matrix *m, uint8_t *plain, uint8_t *encoded,
 int codec_encode_by(const struct codec_kernels *kernels, enum codec codec,
         const struct codec_shape *shape, const void *plain, void *encoded)
 {
-        const struct matrix m = {kernels, codec, shape, formats[shape->number].bytes};
+        const struct codec_matrix m = {kernels, codec, shape, formats[shape->number].bytes};
 
         if (codec == CODEC_NONE) {
                 memcpy(encoded, plain, codec_plain_bytes(shape));
                 return 0;
         }
-        return each_matrix(&m, (uint8_t *)(uintptr_t)plain, encoded, encode_tile);
+        return each_matrix(&m, (uint8_t *)(uintptr_t)plain, encoded, encode_matrix);
 }
 
 int codec_decode_by(const struct codec_kernels *kernels, enum codec codec,
         const struct codec_shape *shape, const void *encoded, void *plain)
 {
-        const struct matrix m = {kernels, codec, shape, formats[shape->number].bytes};
+        const struct codec_matrix m = {kernels, codec, shape, formats[shape->number].bytes};
 
         if (codec == CODEC_NONE) {
                 memcpy(plain, encoded, codec_plain_bytes(shape));
                 return 0;
         }
-        return each_matrix(&m, plain, (uint8_t *)(uintptr_t)encoded, decode_tile);
+        return each_matrix(&m, plain, (uint8_t *)(uintptr_t)encoded, decode_matrix);
 }
 
 static const struct codec_kernels *best_kernels(void)

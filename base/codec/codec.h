@@ -3,6 +3,7 @@
  *
  *   int8   a byte each: what its channel spans, in 255 even steps
  *   fp8    an OCP E4M3 number each, scaled likewise: small values keep their relative precision
+ *   int4   half a byte each: what its channel spans over a group of 32 tokens, in 15 even steps
  *
  * A channel's *maximum*, its largest magnitude, is kept in the number format of the matrix, where
  * it is exact; a value x becomes round(x * 127 / maximum), or the E4M3 number nearest to x * 448 /
@@ -10,6 +11,14 @@
  * the rounding of the result: of fp16 numbers never more than maximum / 220, but where the maximum
  * is below 2^-14: there the numbers' own step is 2^-24, and half of it is added to maximum / 254
  * (1/190 of it at worst, from 127 steps on). Maxima come back exactly where numbers have 16 bits.
+ *
+ * With int4 a channel has a maximum for each group of CODEC_GROUP_TOKENS consecutive tokens, of
+ * which the last one may be shorter, and x becomes round(x * 7 / maximum): it is off by at most
+ * maximum / 14 plus the rounding of the result. A byte holds the codes of two consecutive tokens of
+ * a channel, the first in its lower half; where the number of tokens is odd, the last byte's upper
+ * half is 0. Groups go along a channel's tokens, because channels differ more in size than tokens
+ * do; a page of 32 tokens or more takes 4.5 bits a number of 16 bits. What that costs in what a
+ * model says: tests/unit/test_decoder_trained.c.
  *
  * All kernels (AVX-512, AVX2, NEON, scalar) give the same bytes; codec-kernels.h. Any thread;
  * nothing is allocated.
@@ -26,8 +35,11 @@ enum codec {
         CODEC_NONE = 0,
         CODEC_INT8 = 1,
         CODEC_FP8 = 2, /* E4M3, without infinities; OCP 8-bit Floating Point Specification 1.0 */
+        CODEC_INT4 = 3,
         N_CODECS
 };
+
+#define CODEC_GROUP_TOKENS 32 /* of int4; stored pages depend on it */
 
 enum codec_number { CODEC_F16, CODEC_BF16, CODEC_F32, N_CODEC_NUMBERS };
 
@@ -39,7 +51,7 @@ struct codec_shape {
         uint32_t n_matrices, n_tokens, n_channels;
 };
 
-/* "none", "int8", "fp8". Static. */
+/* "none", "int8", "fp8", "int4". Static. */
 const char *codec_name(enum codec codec);
 
 /* The bytes of all matrices of a page: plain, and encoded. */

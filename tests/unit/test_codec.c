@@ -252,45 +252,57 @@ static void test_kernels_decode_all(void **state)
                         }
 }
 
-static double greatest(const struct matrix *m, size_t matrix, size_t channel)
+/* Of n tokens of the channel, or as many as there are. */
+static double greatest(
+        const struct matrix *m, size_t matrix, size_t channel, size_t first, size_t n)
 {
         double max = 0;
 
-        for (size_t t = 0; t < m->shape.n_tokens; t++)
+        for (size_t t = first; t < MIN(first + n, m->shape.n_tokens); t++)
                 max = fmax(max, fabs((double)value_at(
                                         m, m->plain, index_of(&m->shape, matrix, t, channel))));
         return max;
 }
 
-/* Parts of the channel's maximum and of the value, and a constant, in sum; or the other part of the
- * maximum, where that is more. */
+/* Parts of the maximum and of the value, and a constant, in sum; or the other part of the maximum,
+ * where that is more. The maximum is of so many tokens of the channel; 0: of all. */
 struct bound {
         double of_maximum, of_value, plus, or_of_maximum;
+        size_t group;
 };
+
+/* `first`: the first token of a group. */
+static void check_group(
+        const struct matrix *m, struct bound b, size_t matrix, size_t channel, size_t first)
+{
+        size_t n = b.group > 0 ? b.group : m->shape.n_tokens;
+        double max = greatest(m, matrix, channel, first, n);
+
+        for (size_t t = first; t < MIN(first + n, m->shape.n_tokens); t++) {
+                size_t i = index_of(&m->shape, matrix, t, channel);
+                double is = value_at(m, m->plain, i), back = value_at(m, m->decoded, i);
+                double error = fabs(is - back);
+                double most = b.of_maximum * max + b.of_value * fmax(fabs(is), fabs(back)) + b.plus;
+
+                if (error > fmax(most, b.or_of_maximum * max))
+                        fail_msg("%g came back as %g, maximum %g", is, back, max);
+                if (fabs(is) == max && m->shape.number != CODEC_F32)
+                        assert_true(error == 0);
+        }
+}
 
 static void check_errors(const struct matrix *m, struct bound b)
 {
+        size_t step = b.group > 0 ? b.group : m->shape.n_tokens;
+
         for (size_t x = 0; x < m->shape.n_matrices; x++)
-                for (size_t c = 0; c < m->shape.n_channels; c++) {
-                        double max = greatest(m, x, c);
-
-                        for (size_t t = 0; t < m->shape.n_tokens; t++) {
-                                size_t i = index_of(&m->shape, x, t, c);
-                                double is = value_at(m, m->plain, i);
-                                double back = value_at(m, m->decoded, i);
-                                double error = fabs(is - back);
-                                double most = b.of_maximum * max +
-                                              b.of_value * fmax(fabs(is), fabs(back)) + b.plus;
-
-                                if (error > fmax(most, b.or_of_maximum * max))
-                                        fail_msg("%g came back as %g, maximum %g", is, back, max);
-                                if (fabs(is) == max && m->shape.number != CODEC_F32)
-                                        assert_true(error == 0);
-                        }
-                }
+                for (size_t c = 0; c < m->shape.n_channels; c++)
+                        for (size_t first = 0; first < m->shape.n_tokens; first += step)
+                                check_group(m, b, x, c, first);
 }
 
-/* What codec.h says of int8; of fp8: half a step of four bits, of values or of the smallest. */
+/* What codec.h says of int8 and int4; of fp8: half a step of four bits, of values or of the
+ * smallest. */
 static void test_errors(void **state)
 {
         for (unsigned i = 0; i < N_SHAPES; i++)
@@ -305,12 +317,15 @@ static void test_errors(void **state)
                         assert_int_equal(codec_decode(codec, &shape, m.encoded, m.decoded), 0);
                         if (codec == CODEC_FP8)
                                 check_errors(&m, (struct bound){0x1p-10 / 448,
-                                                         0x1p-4 + 2 * rounding, 0x1p-25, 0});
+                                                         0x1p-4 + 2 * rounding, 0x1p-25, 0, 0});
+                        else if (codec == CODEC_INT4)
+                                check_errors(&m, (struct bound){1.0 / 13.999, rounding, 0x1p-25, 0,
+                                                         CODEC_GROUP_TOKENS});
                         else if (shape.number == CODEC_F16)
                                 check_errors(
-                                        &m, (struct bound){1.0 / 253.9, 0, 0x1p-25, 1.0 / 220});
+                                        &m, (struct bound){1.0 / 253.9, 0, 0x1p-25, 1.0 / 220, 0});
                         else
-                                check_errors(&m, (struct bound){1.0 / 253.9, rounding, 0, 0});
+                                check_errors(&m, (struct bound){1.0 / 253.9, rounding, 0, 0, 0});
                         matrix_deinit(&m);
                 }
 }
@@ -330,7 +345,7 @@ static void check_f16_below(unsigned end)
         }
         assert_int_equal(codec_encode(CODEC_INT8, &shape, m.plain, m.encoded), 0);
         assert_int_equal(codec_decode(CODEC_INT8, &shape, m.encoded, m.decoded), 0);
-        check_errors(&m, (struct bound){1.0 / 253.9, 0, 0x1p-25, 1.0 / 220});
+        check_errors(&m, (struct bound){1.0 / 253.9, 0, 0x1p-25, 1.0 / 220, 0});
         matrix_deinit(&m);
 }
 
@@ -410,15 +425,67 @@ static void test_damaged(void **state)
         assert_int_equal(codec_decode(CODEC_INT8, &shape, m.encoded, m.decoded), -EBADMSG);
         shape.channels_first = true;
         assert_int_equal(codec_decode(CODEC_FP8, &shape, m.encoded, m.decoded), -EBADMSG);
+        assert_int_equal(codec_decode(CODEC_INT4, &shape, m.encoded, m.decoded), -EBADMSG);
+        shape.channels_first = false;
+        assert_int_equal(codec_decode(CODEC_INT4, &shape, m.encoded, m.decoded), -EBADMSG);
         matrix_deinit(&m);
+}
+
+/* Stored pages are read by later versions: these bytes are int4's for good. Two maxima, then codes
+ * of 7, -3, 1 and of 7, 4 (3.5, a tie), -7. */
+static void test_int4_bytes(void **state)
+{
+        static const float values[3][2] = {{7, 0.5f}, {-3, 0.25f}, {1, -0.5f}};
+        static const uint8_t expected[2][8] = {
+                {0x00, 0x47, 0x00, 0x38, 0xd7, 0x47, 0x01, 0x09},  /* [token][channel] */
+                {0x00, 0x47, 0x00, 0x38, 0xd7, 0x01, 0x47, 0x09}}; /* [channel][token] */
+
+        for (unsigned first = 0; first < 2; first++) {
+                struct codec_shape shape = {CODEC_F16, first, 1, 3, 2};
+                struct matrix m;
+
+                matrix_init(&m, CODEC_INT4, shape);
+                assert_int_equal(m.n_encoded, sizeof(expected[first]));
+                for (unsigned t = 0; t < 3; t++)
+                        for (unsigned c = 0; c < 2; c++)
+                                set_value(&m, index_of(&shape, 0, t, c), values[t][c]);
+                assert_int_equal(codec_encode(CODEC_INT4, &shape, m.plain, m.encoded), 0);
+                assert_memory_equal(m.encoded, expected[first], m.n_encoded);
+                assert_int_equal(codec_decode(CODEC_INT4, &shape, m.encoded, m.decoded), 0);
+                assert_true(value_at(&m, m.decoded, index_of(&shape, 0, 1, 0)) == -3);
+                matrix_deinit(&m);
+        }
+}
+
+/* The second group of a channel has nothing of the first one's maximum. */
+static void test_int4_groups(void **state)
+{
+        for (unsigned first = 0; first < 2; first++) {
+                struct codec_shape shape = {CODEC_BF16, first, 2, CODEC_GROUP_TOKENS + 3, 5};
+                struct matrix m;
+
+                matrix_init(&m, CODEC_INT4, shape);
+                for (size_t x = 0; x < 2; x++)
+                        for (size_t t = 0; t < shape.n_tokens; t++)
+                                for (size_t c = 0; c < 5; c++)
+                                        set_value(&m, index_of(&shape, x, t, c),
+                                                t < CODEC_GROUP_TOKENS ? 1000 : (float)c / 8);
+                assert_int_equal(codec_encode(CODEC_INT4, &shape, m.plain, m.encoded), 0);
+                assert_int_equal(codec_decode(CODEC_INT4, &shape, m.encoded, m.decoded), 0);
+                assert_memory_equal(m.decoded, m.plain, m.n_plain);
+                matrix_deinit(&m);
+        }
 }
 
 /* A page of 64 tokens shrinks to 0.52 of its bytes at most; without a codec nothing changes. */
 static void test_sizes(void **state)
 {
-        struct codec_shape shape = {CODEC_F16, false, 2, 64, 1024};
+        struct codec_shape shape = {CODEC_F16, false, 2, 64, 1024},
+                           odd = {CODEC_F32, true, 3, 33, 7};
         struct matrix m;
 
+        assert_int_equal(codec_encoded_bytes(CODEC_INT4, &shape), 2 * 1024 * (2 * 2 + 32));
+        assert_int_equal(codec_encoded_bytes(CODEC_INT4, &odd), 3 * 7 * (2 * 4 + 17));
         assert_true(
                 100 * codec_encoded_bytes(CODEC_INT8, &shape) <= 52 * codec_plain_bytes(&shape));
         matrix_init(&m, CODEC_NONE, shape);
@@ -443,6 +510,8 @@ int main(void)
                 TEST(test_not_finite),
                 TEST(test_f32_ends),
                 TEST(test_damaged),
+                TEST(test_int4_bytes),
+                TEST(test_int4_groups),
                 TEST(test_sizes),
         };
 

@@ -26,6 +26,7 @@ enum {
 #define LOGIT_TOLERANCE 2e-3f
 #define LOSS_TOLERANCE  2e-4
 #define CODEC_TOLERANCE 0.005 /* of perplexity */
+#define INT4_TOLERANCE  0.01  /* likewise */
 
 static unsigned char text[TEXT_MAX];
 static uint32_t n_bytes;
@@ -132,6 +133,11 @@ static void test_fp8(void **state)
         assert_true(fabs(change(CODEC_FP8, 0)) < CODEC_TOLERANCE);
 }
 
+static void test_int4(void **state)
+{
+        assert_true(fabs(change(CODEC_INT4, 0)) < INT4_TOLERANCE);
+}
+
 static void test_deep_layers_only(void **state)
 {
         struct model_shape shape;
@@ -149,6 +155,7 @@ int main(void)
                 TEST(test_the_model_has_learnt),
                 TEST(test_int8),
                 TEST(test_fp8),
+                TEST(test_int4),
                 TEST(test_deep_layers_only),
         };
 
