@@ -421,7 +421,8 @@ const char *kvl_ns_name(const struct kvl_ns *ns);
 enum kvl_codec {
         KVL_CODEC_NONE = 0, /* as they are */
         KVL_CODEC_INT8 = 1, /* 8 bits a number, scaled per channel: contents change a little */
-        KVL_CODEC_FP8 = 2   /* E4M3, likewise */
+        KVL_CODEC_FP8 = 2,  /* E4M3, likewise */
+        KVL_CODEC_INT4 = 3 /* 4 bits a number, scaled per channel and 32 tokens: they change more */
 };
 
 struct kvl_ns_options {

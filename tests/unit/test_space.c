@@ -70,8 +70,8 @@ static void test_admission(void **state)
 /* Stored alike it goes as it is, else it is opened between them. */
 static void test_codecs(void **state)
 {
-        static const enum codec codecs[][2] = {
-                {CODEC_NONE, CODEC_INT8}, {CODEC_INT8, CODEC_INT8}, {CODEC_INT8, CODEC_NONE}};
+        static const enum codec codecs[][2] = {{CODEC_NONE, CODEC_INT8}, {CODEC_INT8, CODEC_INT8},
+                {CODEC_INT8, CODEC_NONE}, {CODEC_INT8, CODEC_INT4}};
 
         for (unsigned i = 0; i < ARRAY_SIZE(codecs); i++) {
                 struct tiers_want o = want(2);

@@ -248,7 +248,7 @@ static int check_options(const struct kvl_conn *conn, const struct kvl_ns_option
                 o->flags, KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS | KVL_NS_BACK_HOLES);
         if (r < 0)
                 return r;
-        if (o->host_codec > KVL_CODEC_FP8 || o->disk_codec > KVL_CODEC_FP8)
+        if (o->host_codec > KVL_CODEC_INT4 || o->disk_codec > KVL_CODEC_INT4)
                 return error_set(-EINVAL, "codec %u isn't known: upgrade libkvlease",
                         MAX((unsigned)o->host_codec, (unsigned)o->disk_codec));
         r = check_set(o);

@@ -41,6 +41,7 @@ class Codec(IntEnum):
     NONE = 0
     INT8 = 1
     FP8 = 2
+    INT4 = 3
 
 
 class Hint(IntEnum):

@@ -83,7 +83,8 @@ static int take_codec(struct request *rq, const char *field, uint32_t value, enu
 {
         if (value >= N_CODECS)
                 return detail_set(&rq->detail, -EINVAL,
-                        "%s is %u: 0 (none), 1 (int8) and 2 (fp8) are known", field, value);
+                        "%s is %u: 0 (none), 1 (int8), 2 (fp8) and 3 (int4) are known", field,
+                        value);
         *ret = (enum codec)value;
         return 0;
 }
