@@ -449,6 +449,16 @@ struct kvl_ns_options {
          * is.
          */
         uint64_t stride_bytes;
+        /*
+         * The same as host_codec and disk_codec, with a codec for each range of layers, as text:
+         * "0-7:none,8-23:int8,24-:int4". Ranges begin at layer 0, follow each other without a gap
+         * and end at the last layer, whose number the last one may leave out; there are 16 at
+         * most. All layers' pages must be equally large, and lie in order of layers, in planes and
+         * within a plane (kvl_layout). NULL: host_codec, disk_codec. -EINVAL: with one of these
+         * other than KVL_CODEC_NONE, or what is wrong with the text, in the sentence. Borrowed for
+         * the call. A kvleased that knows no such codecs refuses it.
+         */
+        const char *host_layer_codecs, *disk_layer_codecs;
 };
 
 /* Opens a namespace as kvl_ns_open() does, and returns what that does. options NULL: none of it.

@@ -395,6 +395,14 @@ int mover_fd(const struct mover *m)
         return m->event_fd;
 }
 
+static size_t matrix_bytes(const struct codec_shape *shape)
+{
+        struct codec_shape one = *shape;
+
+        one.n_matrices = 1;
+        return codec_plain_bytes(&one);
+}
+
 /* And counts its plain bytes. */
 static uint64_t check_move(const struct move *move)
 {
@@ -404,7 +412,7 @@ static uint64_t check_move(const struct move *move)
                 const struct move_plane *p = &move->planes[i];
 
                 assert(p->from && p->to && p->plain_bytes > 0 && p->codec < N_CODECS);
-                assert(p->codec == CODEC_NONE || codec_plain_bytes(p->shape) == p->plain_bytes);
+                assert(p->codec == CODEC_NONE || p->plain_bytes % matrix_bytes(p->shape) == 0);
                 bytes += p->plain_bytes;
         }
         return bytes;

@@ -44,14 +44,16 @@ enum move_direction {
         MOVE_UP,
 };
 
-/* A page's bytes in one plane. Plain and stored bytes don't overlap, and stay where they are until
- * the callback; no alignment is needed (64 bytes of `to` is best). */
+/* A page's bytes in one plane, or those of them that have one codec. Plain and stored bytes don't
+ * overlap, and stay where they are until the callback; no alignment is needed (64 bytes of `to` is
+ * best). */
 struct move_plane {
         const void *from; /* borrowed */
         void *to;         /* borrowed; its bytes are the mover's */
         size_t plain_bytes;
         enum codec codec;
-        /* Borrowed, of exactly plain_bytes; CODEC_NONE: may be NULL. */
+        /* Borrowed: of a matrix, of which plain_bytes are a multiple; n_matrices doesn't count.
+         * CODEC_NONE: may be NULL. */
         const struct codec_shape *shape;
 };
 

@@ -48,7 +48,7 @@ static void start(struct scene *w, unsigned deadline_msec)
                 .limit_bytes = UINT64_MAX,
                 .host_limit_bytes = UINT64_MAX};
         struct ns_layout l = toy_layout(UINT64_C(64) << 10);
-        const struct attach_options o = {.host_codec = CODEC_NONE};
+        const struct attach_options o = {.device = NULL};
         struct attach *attach;
         struct tenant *tenant;
         struct queue *queue;

@@ -70,16 +70,17 @@ static void test_admission(void **state)
 /* Stored alike it goes as it is, else it is opened between them. */
 static void test_codecs(void **state)
 {
-        static const enum codec codecs[][2] = {{CODEC_NONE, CODEC_INT8}, {CODEC_INT8, CODEC_INT8},
-                {CODEC_INT8, CODEC_NONE}, {CODEC_INT8, CODEC_INT4}};
+        static const char *const codecs[][2] = {{"none", "int8"}, {"int8", "int8"},
+                {"int8", "none"}, {"int8", "int4"}, {"0:none,1:int8", "0:none,1:int8"},
+                {"0:none,1:int8", "0:int8,1:int4"}, {"none", "0:int4,1:none"}};
 
         for (unsigned i = 0; i < ARRAY_SIZE(codecs); i++) {
                 struct tiers_want o = want(2);
                 unsigned n_right = 0;
                 struct tiers w;
 
-                o.host_codec = codecs[i][0];
-                o.disk_codec = codecs[i][1];
+                o.host_layers = codecs[i][0];
+                o.disk_layers = codecs[i][1];
                 tiers_open(&w, &o);
                 for (unsigned key = 0; key < 300; key++) {
                         uint32_t page;

@@ -56,6 +56,28 @@ static void found_again(void (*start)(struct tiers *w, const struct tiers_want *
         tiers_end(&w);
 }
 
+/* Pages are those of the codecs that they were stored with: by layer, too. */
+static void test_codecs_by_layer(void **state)
+{
+        struct tiers_want o = want(2);
+        unsigned n;
+        struct tiers w;
+
+        o.disk_layers = "0:none,1:int8";
+        tiers_open(&w, &o);
+        for (unsigned key = 0; key < 200; key++)
+                cache(&w, key, 1);
+        n = count_in(&w, 200, TIER_DISK);
+        assert_true(n > 20);
+        o.disk_layers = "0:int8,1:none";
+        restart(&w, &o);
+        assert_int_equal(count_in(&w, 200, TIER_DISK), 0);
+        o.disk_layers = "0:none,1:int8";
+        restart(&w, &o);
+        assert_int_equal(count_in(&w, 200, TIER_DISK), n);
+        tiers_end(&w);
+}
+
 /* A page that continues page 0. */
 static void cache_sibling(struct tiers *w, unsigned key)
 {
@@ -383,6 +405,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 DISK_TEST(test_found_again),
                 DISK_TEST(test_found_in_slices),
+                DISK_TEST(test_codecs_by_layer),
                 DISK_TEST(test_siblings),
                 DISK_TEST(test_other_version),
                 DISK_TEST(test_other_format),

@@ -434,6 +434,107 @@ static void test_int8(void **state)
         tiers_end(&w);
 }
 
+/* What the layer of page 0 is filled with: 0.125 .. 0.5. */
+static uint16_t layer_number(unsigned layer, unsigned i)
+{
+        return (uint16_t)(0x3000 + (i * 37 + layer * 11) % 0x800);
+}
+
+static uint16_t *layer_at(const struct tiers *w, uint32_t page, unsigned layer, unsigned n_layers)
+{
+        unsigned n = w->n_planes * TIER_PAGE_BYTES / 2 / n_layers, at = layer * n;
+        unsigned in_plane = TIER_PAGE_BYTES / 2;
+
+        return (uint16_t *)(void *)set_address(ns_set_of(w->ns, page), page, at / in_plane) +
+               at % in_plane;
+}
+
+/* The greatest error of the layer's numbers. */
+static double layer_error(const struct tiers *w, uint32_t page, unsigned layer, unsigned n_layers)
+{
+        const uint16_t *at = layer_at(w, page, layer, n_layers);
+        double greatest = 0;
+
+        for (unsigned i = 0; i < w->n_planes * TIER_PAGE_BYTES / 2 / n_layers; i++) {
+                double error = f16(at[i]) - f16(layer_number(layer, i));
+
+                greatest = error > greatest ? error : -error > greatest ? -error : greatest;
+        }
+        return greatest;
+}
+
+/* Publishes a page whose layers are filled, has it go down, and brings it up again. Returns it. */
+static uint32_t send_down_and_up(struct tiers *w, unsigned n_layers)
+{
+        struct told told;
+        uint32_t page;
+
+        for (unsigned key = 0; key < N_DEVICE; key++) {
+                uint8_t keys[KEY_BYTES];
+                struct publish p = {.pages = &page,
+                        .keys = keys,
+                        .n = 1,
+                        .last_tokens = w->ns->layout.page_tokens};
+                uint32_t sealed, n;
+
+                make_keys(keys, key, 1);
+                assert_int_equal(lease_pages(w->attach, 1, 1, &page, NULL), 0);
+                for (unsigned layer = 0; layer < n_layers; layer++)
+                        for (unsigned i = 0; i < w->n_planes * TIER_PAGE_BYTES / 2 / n_layers; i++)
+                                layer_at(w, page, layer, n_layers)[i] = layer_number(layer, i);
+                assert_int_equal(publish_pages(w->attach, &p, 1, &sealed, &n, NULL), 0);
+                assert_int_equal(release_pages(w->attach, &sealed, 1, 1, NULL), 0);
+        }
+        tiers_settle(w);
+        assert_int_equal(tier_of(w, 0), TIER_HOST);
+        assert_int_equal(tier_fetch(w, tier_find(w, 0), PAGE_NONE, &told), 0);
+        tiers_settle(w);
+        assert_int_equal(told.status, 0);
+        return told.page;
+}
+
+/* Each layer with its codec: in one plane, where a range begins within a plane and ends within the
+ * next one, and a plane each. */
+static void test_layers(void **state)
+{
+        static const double most[N_CODECS] = {[CODEC_INT8] = 0.5 / 220, [CODEC_INT4] = 0.5 / 13.9};
+        static const struct {
+                unsigned n_planes, n_layers;
+                const char *text;
+                enum codec codecs[4];
+        } cases[] = {
+                {1, 2, "0:none,1:int4", {CODEC_NONE, CODEC_INT4}},
+                {2, 2, "0:int8,1-:none", {CODEC_INT8, CODEC_NONE}},
+                {2, 4, "0:int4,1-2:none,3:int8", {CODEC_INT4, CODEC_NONE, CODEC_NONE, CODEC_INT8}},
+                {4, 2, "0-0:int8,1-1:int4", {CODEC_INT8, CODEC_INT4}},
+        };
+
+        for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+                const struct tiers_want want = {.evict = &evict_lru,
+                        .n_device = 2,
+                        .n_host = 4,
+                        .n_planes = cases[i].n_planes,
+                        .n_layers = cases[i].n_layers,
+                        .host_layers = cases[i].text};
+                struct tiers w;
+                uint32_t page;
+
+                tiers_open(&w, &want);
+                assert_int_equal(w.ns->geometry.tiers[TIER_HOST].codec, CODEC_BY_LAYER);
+                assert_true(w.ns->geometry.tiers[TIER_HOST].stored_bytes <
+                            w.n_planes * TIER_PAGE_BYTES);
+                page = send_down_and_up(&w, cases[i].n_layers);
+                for (unsigned layer = 0; layer < cases[i].n_layers; layer++) {
+                        enum codec codec = cases[i].codecs[layer];
+                        double error = layer_error(&w, page, layer, cases[i].n_layers);
+
+                        assert_true(error <= most[codec]);
+                        assert_int_equal(error > 0, codec != CODEC_NONE);
+                }
+                tiers_end(&w);
+        }
+}
+
 /* What int8 doesn't take is dropped, once, and the others go down. */
 static void test_not_finite(void **state)
 {
@@ -469,8 +570,9 @@ static void test_not_finite(void **state)
 
 static void test_codec_refused(void **state)
 {
-        const struct attach_options int8 = {.host_codec = CODEC_INT8};
+        const struct attach_options int8 = {.host_codecs = codec_layers_all(CODEC_INT8)};
         struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
+        struct attach_options layers;
         struct member *m;
         struct attach *a;
         struct tiers w;
@@ -483,6 +585,15 @@ static void test_codec_refused(void **state)
         l = toy_layout(TIER_PAGE_BYTES);
         assert_int_equal(attach_open_with(m, "n", &l, &int8, &a, &w.d), KVL_STATUS_LAYOUT);
         assert_non_null(strstr(w.d.text, "as none, not as int8"));
+        layers = int8;
+        tier_read_codecs("0:none,1:int8", 2, &layers.host_codecs);
+        assert_int_equal(attach_open_with(m, "n", &l, &layers, &a, &w.d), KVL_STATUS_LAYOUT);
+        assert_non_null(strstr(w.d.text, "as none, not as 0:none,1:int8"));
+        l.n_layers = 3;
+        l.dtype = 2;
+        tier_read_codecs("0:none,1-:int8", 3, &layers.host_codecs);
+        assert_int_equal(attach_open_with(m, "third", &l, &layers, &a, &w.d), -EINVAL);
+        assert_non_null(strstr(w.d.text, "no multiple of n_layers 3"));
         member_free(m);
         tiers_end(&w);
 }
@@ -505,6 +616,7 @@ int main(void)
                 cmocka_unit_test(test_damaged),
                 cmocka_unit_test(test_copy),
                 cmocka_unit_test(test_int8),
+                cmocka_unit_test(test_layers),
                 cmocka_unit_test(test_not_finite),
                 cmocka_unit_test(test_codec_refused),
         };

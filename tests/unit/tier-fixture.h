@@ -64,9 +64,11 @@ struct tiers_want {
         unsigned n_device, n_host; /* n_host 0: no such tier */
         unsigned n_planes;
         enum codec host_codec, disk_codec;
-        uint64_t stride_bytes; /* 0: TIER_PAGE_BYTES */
-        const char *format;    /* of the layout; NULL: none */
-        const char *disk;      /* NULL: none */
+        const char *host_layers, *disk_layers; /* in their place; NULL: none */
+        uint32_t n_layers;                     /* of the layout; 0: as the toy layout has it */
+        uint64_t stride_bytes;                 /* 0: TIER_PAGE_BYTES */
+        const char *format;                    /* of the layout; NULL: none */
+        const char *disk;                      /* NULL: none */
         uint64_t disk_bytes;
         disk_engine_start_fn start; /* of another engine, with data; NULL: the disk's own */
         void *start_data;
@@ -88,15 +90,27 @@ static inline void tiers_add_disk(struct tiers *w, struct pool *above, const str
                 0);
 }
 
+static inline void tier_read_codecs(const char *text, uint32_t n_layers, struct codec_layers *ret)
+{
+        struct detail d;
+
+        if (text && codec_layers_parse(text, n_layers, ret, &d) < 0)
+                fail_msg("%s", d.text);
+}
+
 static inline void tiers_open_ns(struct tiers *w, const struct tiers_want *o, const char *version)
 {
         struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
-        const struct attach_options options = {.host_codec = o->host_codec,
-                .disk_codec = o->disk_codec,
+        struct attach_options options = {.host_codecs = codec_layers_all(o->host_codec),
+                .disk_codecs = codec_layers_all(o->disk_codec),
                 .stride_bytes = o->stride_bytes};
 
         l.n_planes = o->n_planes;
-        if (o->host_codec != CODEC_NONE || o->disk_codec != CODEC_NONE) {
+        if (o->n_layers > 0)
+                l.n_layers = o->n_layers;
+        tier_read_codecs(o->host_layers, l.n_layers, &options.host_codecs);
+        tier_read_codecs(o->disk_layers, l.n_layers, &options.disk_codecs);
+        if (options.host_codecs.n > 0 || options.disk_codecs.n > 0) {
                 l.dtype = 2; /* f16 */
                 l.page_tokens = 64;
                 l.n_kv_heads = 4;

@@ -16,7 +16,9 @@
 
 /* More addresses than x86-64 gives a process; keeps the sums below from overflowing. */
 #define ARENA_MAX_BYTES (UINT64_C(1) << 47)
-#define SET_SIZE_MAX    64 /* protocol */
+#define SET_SIZE_MAX    64  /* protocol */
+#define CODEC_BY_LAYER  255 /* protocol */
+#define CODECS_TEXT_MAX 512 /* of 16 ranges with the longest numbers there are, and more */
 
 void ns_free(struct kvl_ns *ns)
 {
@@ -176,6 +178,14 @@ static void fill_layout(Kvlease__V1__NsLayout *m, const struct kvl_layout *l)
         m->format.len = l->format_bytes;
 }
 
+/* A daemon that doesn't know CODEC_BY_LAYER refuses it, and so doesn't overlook the text. */
+static void fill_codec(
+        enum kvl_codec codec, const char *layers, uint32_t *ret_codec, char **ret_layers)
+{
+        *ret_codec = layers ? CODEC_BY_LAYER : (uint32_t)codec;
+        *ret_layers = (char *)(layers ? layers : "");
+}
+
 /* [L] */
 static int ask_open(
         struct kvl_ns *ns, const struct kvl_layout *layout, const struct kvl_ns_options *options)
@@ -194,8 +204,10 @@ static int ask_open(
         m.set = (char *)(options->set ? options->set : "");
         m.set_size = options->set_size;
         m.expire_sec = options->expire_sec;
-        m.host_codec = options->host_codec;
-        m.disk_codec = options->disk_codec;
+        fill_codec(options->host_codec, options->host_layer_codecs, &m.host_codec,
+                &m.host_layer_codecs);
+        fill_codec(options->disk_codec, options->disk_layer_codecs, &m.disk_codec,
+                &m.disk_layer_codecs);
         m.stride_bytes = options->stride_bytes;
         r = conn_start(c, &call.call, MSG_NS_OPEN, &m.base);
         if (r == 0)
@@ -238,6 +250,22 @@ static int check_set(const struct kvl_ns_options *o)
         return 0;
 }
 
+/* `tier`: "host" or "disk". The daemon reads the text. */
+static int check_codec(const char *tier, enum kvl_codec codec, const char *layers)
+{
+        if (codec > KVL_CODEC_INT4)
+                return error_set(
+                        -EINVAL, "codec %u isn't known: upgrade libkvlease", (unsigned)codec);
+        if (layers && codec != KVL_CODEC_NONE)
+                return error_set(-EINVAL,
+                        "both %s_codec and %s_layer_codecs are given: one of them", tier, tier);
+        if (layers && (!*layers || strlen(layers) > CODECS_TEXT_MAX))
+                return error_set(-EINVAL,
+                        "%s_layer_codecs has %zu bytes: 1 to %d, as 0-7:none,8-:int8, or NULL",
+                        tier, strlen(layers), CODECS_TEXT_MAX);
+        return 0;
+}
+
 static int check_options(const struct kvl_conn *conn, const struct kvl_ns_options *o)
 {
         int r;
@@ -248,10 +276,11 @@ static int check_options(const struct kvl_conn *conn, const struct kvl_ns_option
                 o->flags, KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS | KVL_NS_BACK_HOLES);
         if (r < 0)
                 return r;
-        if (o->host_codec > KVL_CODEC_INT4 || o->disk_codec > KVL_CODEC_INT4)
-                return error_set(-EINVAL, "codec %u isn't known: upgrade libkvlease",
-                        MAX((unsigned)o->host_codec, (unsigned)o->disk_codec));
-        r = check_set(o);
+        r = check_codec("host", o->host_codec, o->host_layer_codecs);
+        if (r == 0)
+                r = check_codec("disk", o->disk_codec, o->disk_layer_codecs);
+        if (r == 0)
+                r = check_set(o);
         return r < 0 ? r : client_check_process(conn);
 }
 

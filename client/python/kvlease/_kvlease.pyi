@@ -85,8 +85,8 @@ class Connection:
         set: str | None = None,
         set_size: int = 0,
         expire: float | None = 0,
-        host_codec: Codec | int = 0,
-        disk_codec: Codec | int = 0,
+        host_codec: Codec | int | str = 0,
+        disk_codec: Codec | int | str = 0,
         stride_bytes: int = 0,
         back_holes: bool = False,
     ) -> Namespace: ...
@@ -102,8 +102,8 @@ class Connection:
         set: str | None = None,
         set_size: int = 0,
         expire: float | None = 0,
-        host_codec: Codec | int = 0,
-        disk_codec: Codec | int = 0,
+        host_codec: Codec | int | str = 0,
+        disk_codec: Codec | int | str = 0,
         stride_bytes: int = 0,
         back_holes: bool = False,
     ) -> Namespace: ...

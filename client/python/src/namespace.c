@@ -51,24 +51,36 @@ static void link_ns(struct ns_object *self, struct kvl_ns *ns)
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
+/* A Codec, or text with codecs by layer. */
+static bool get_codec(
+        PyObject *object, const char *name, enum kvl_codec *ret_codec, const char **ret_layers)
+{
+        uint32_t codec = KVL_CODEC_NONE;
+
+        if (object && PyUnicode_Check(object))
+                return arg_text(object, name, ret_layers);
+        if (!arg_u32(object, name, &codec))
+                return false;
+        *ret_codec = (enum kvl_codec)codec;
+        return true;
+}
+
 static bool get_options(PyObject *const *a, struct kvl_ns_options *o)
 {
         bool keeps_zero = false, is_same = false, backs_holes = false;
-        uint32_t host = 0, disk = 0;
         int expire_msec = 0;
 
         if (!arg_text(a[2], "device", &o->device) || !arg_bool(a[3], &keeps_zero) ||
                 !arg_bool(a[4], &is_same) || !arg_text(a[5], "set", &o->set) ||
                 !arg_u32(a[6], "set_size", &o->set_size) ||
-                !arg_msec(a[7], "expire", 0, &expire_msec) || !arg_u32(a[8], "host_codec", &host) ||
-                !arg_u32(a[9], "disk_codec", &disk) ||
+                !arg_msec(a[7], "expire", 0, &expire_msec) ||
+                !get_codec(a[8], "host_codec", &o->host_codec, &o->host_layer_codecs) ||
+                !get_codec(a[9], "disk_codec", &o->disk_codec, &o->disk_layer_codecs) ||
                 !arg_u64(a[10], "stride_bytes", &o->stride_bytes) || !arg_bool(a[11], &backs_holes))
                 return false;
         o->flags = (keeps_zero ? KVL_NS_KEEP_PAGE_ZERO : 0) | (is_same ? KVL_NS_SAME_ADDRESS : 0) |
                    (backs_holes ? KVL_NS_BACK_HOLES : 0);
         o->expire_sec = ((uint32_t)expire_msec + 999) / 1000;
-        o->host_codec = (enum kvl_codec)host;
-        o->disk_codec = (enum kvl_codec)disk;
         return true;
 }
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from conftest import LAYOUT, Daemon, MakeDaemon, wait_until
@@ -170,7 +172,13 @@ def test_sessions_of_a_set(connection: kvlease.Connection) -> None:
         sliding.invalidate()
 
 
-def publish_numbered(ns: kvlease.Namespace, keys: bytes) -> None:
+def number_of(number: int) -> bytes:
+    return number.to_bytes(4, "little")
+
+
+def publish_numbered(
+    ns: kvlease.Namespace, keys: bytes, content: Callable[[int], bytes] = number_of
+) -> None:
     """Each page has its number; slowly, so that what gives way goes down instead of being lost."""
     n = len(keys) // 32
     end = time.monotonic() + 60
@@ -178,7 +186,7 @@ def publish_numbered(ns: kvlease.Namespace, keys: bytes) -> None:
         assert time.monotonic() < end
         with ns.lease(min(10, n - i)) as pages:
             for j in range(len(pages)):
-                pages.write(j, (i + j).to_bytes(4, "little"))
+                pages.write(j, content(i + j))
             parent = key(keys, i - 1) if i else None
             try:
                 ns.publish(pages, keys[32 * i : 32 * (i + len(pages))], parent=parent).close()
@@ -250,6 +258,70 @@ def test_view_below_the_device(make_daemon: MakeDaemon) -> None:
                 found.page(low)
             with pytest.raises(kvlease.Error, match="no such plane"):
                 found.page(low, 1)
+
+
+LAYERS = kvlease.Layout(
+    model="test",
+    dtype=kvlease.DType.F16,
+    n_layers=2,
+    n_kv_heads=1,
+    head_size=64,
+    page_tokens=16,
+    plane_page_bytes=4096,
+)
+
+
+def page_of_layers(number: int) -> bytes:
+    """The first layer's numbers tell the page, the second's are from -0.5 to 0.5."""
+    first = number.to_bytes(4, "little") * 512
+    return first + struct.pack("<1024e", *((i * 37 % 101 - 50) / 100 for i in range(1024)))
+
+
+def test_codecs_by_layer(make_daemon: MakeDaemon) -> None:
+    """What is exact comes back as it was, the rest nearly; a daemon that takes over knows."""
+    codecs = "0:none,1-:int4"
+    daemon = make_daemon(
+        keep=True,
+        device="memory = 2MiB\nextent = 2MiB\nhost_memory = 16MiB",
+        tenant="limit = 2MiB",
+    )
+    with (
+        kvlease.connect(daemon.socket) as conn,
+        conn.namespace("n", LAYERS, host_codec=codecs) as ns,
+    ):
+        assert ns.info.tiers[1].page_bytes < 4096 * 0.75
+        keys = text(600)
+        publish_numbered(ns, keys, page_of_layers)
+        daemon.kill()
+        with ns.find(keys) as found:
+            numbers = found.detach()
+        low = ns.probe(keys).index(kvlease.Tier.HOST)
+        ns.adopt(numbers[:low] + numbers[low + 1 :], "pinned").close()
+        with ns.adopt(numbers[low : low + 1], "pinned") as page:
+            page.fetch()
+            assert page.tier(0) == kvlease.Tier.DEVICE
+            is_now, was = page.read(0, 4096), page_of_layers(low)
+        assert is_now[:2048] == was[:2048]
+        errors = [
+            abs(a - b)
+            for a, b in zip(
+                struct.unpack("<1024e", is_now[2048:]),
+                struct.unpack("<1024e", was[2048:]),
+                strict=True,
+            )
+        ]
+        assert 0 < max(errors) <= 0.5 / 13.9
+        with kvlease.connect(daemon.socket) as other:
+            other.namespace("n", LAYERS, host_codec=codecs).close()
+            other.namespace("n", LAYERS).close()  # content with what there is
+            with pytest.raises(kvlease.LayoutMismatch, match="as 0:none,1:int4, not as int8"):
+                other.namespace("n", LAYERS, host_codec=kvlease.Codec.INT8)
+            with pytest.raises(kvlease.Invalid, match="end at layer 0 of the layout's 2"):
+                other.namespace("m", LAYERS, host_codec="0:none")
+            with pytest.raises(kvlease.Invalid, match="codec 'int5' isn't known"):
+                other.namespace("m", LAYERS, disk_codec="int5")
+            with pytest.raises(kvlease.Invalid, match="1 to 512"):
+                other.namespace("m", LAYERS, host_codec="")
 
 
 @pytest.mark.parametrize("codec", [kvlease.Codec.NONE, kvlease.Codec.INT8])

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/core/ground/codecs.h"
 #include "daemon/core/ground/detail.h"
 
 /* enum kvl_dtype of <kvlease.h>, for people only: the daemon never looks into a page. */
@@ -294,17 +295,12 @@ int ns_geometry_of(const struct ns_layout *layout, const struct set_source *sour
         return 0;
 }
 
-void ns_geometry_add(const struct ns_layout *layout, enum tier_kind kind,
-        const struct tier_source *source, struct ns_geometry *g)
+void ns_geometry_add(enum tier_kind kind, const struct tier_source *source, struct ns_geometry *g)
 {
         struct tier_geometry *t = &g->tiers[kind];
-        struct codec_shape shape;
-        uint64_t bytes = layout->plane_page_bytes;
 
-        if (source->codec != CODEC_NONE && ns_codec_shape(layout, &shape, NULL) == 0)
-                bytes = codec_encoded_bytes(source->codec, &shape);
         t->codec = source->codec;
-        t->stored_bytes = round_up_u64(bytes * layout->n_planes, source->unit_bytes);
+        t->stored_bytes = round_up_u64(source->page_bytes, source->unit_bytes);
         t->set_bytes = g->set_pages * t->stored_bytes;
         if (source->granularity_bytes > 0) {
                 t->n_extents = 1;
@@ -319,8 +315,9 @@ static bool tier_holds(const struct ns_geometry *g, enum tier_kind kind)
 {
         const struct tier_geometry *t = &g->tiers[kind];
 
-        return t->codec < N_CODECS && t->set_bytes <= 2 * NS_MAX_SET_BYTES &&
-               t->stored_bytes <= t->set_bytes && t->n_extents <= NS_MAX_PLANES &&
+        return (t->codec < N_CODECS || t->codec == CODEC_BY_LAYER) &&
+               t->set_bytes <= 2 * NS_MAX_SET_BYTES && t->stored_bytes <= t->set_bytes &&
+               t->n_extents <= NS_MAX_PLANES &&
                (t->n_extents == 0 || (t->set_bytes == t->n_extents * t->extent_bytes &&
                                              g->set_pages * t->stored_bytes <= t->extent_bytes)) &&
                (kind == TIER_DISK ? t->n_extents == 0 : t->n_extents > 0 || t->n_sets == 0);

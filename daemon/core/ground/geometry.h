@@ -73,7 +73,7 @@ struct tier_geometry {
         uint64_t stored_bytes; /* a page takes of an extent: on the device the stride, its plane and
                                   what lies between that and the next one's */
         uint32_t n_extents;    /* of a set */
-        uint32_t codec;        /* enum codec: of what lies below the device */
+        uint32_t codec;        /* of what lies below the device: codec_layers_number() */
 };
 
 /* Fixed for life. */
@@ -137,13 +137,13 @@ struct tier_source {
         uint64_t granularity_bytes; /* of its extents; 0: it has none (disk) */
         uint64_t unit_bytes;        /* a page takes a multiple of that */
         uint64_t budget_bytes;
-        enum codec codec; /* ns_codec_shape() has been asked where it isn't CODEC_NONE */
+        uint64_t page_bytes; /* stored of a page: struct page_codecs (codecs.h) */
+        uint32_t codec;      /* as of struct tier_geometry */
 };
 
 /* Adds the tier (host, then disk) to a geometry that has those above it. A budget below one set is
  * none: there is no such tier. So it is where page numbers would go beyond SHARED_MAX_PAGES. */
-void ns_geometry_add(const struct ns_layout *layout, enum tier_kind kind,
-        const struct tier_source *source, struct ns_geometry *g);
+void ns_geometry_add(enum tier_kind kind, const struct tier_source *source, struct ns_geometry *g);
 
 /*
  * What a plane's page is for a codec: matrices of [page_tokens][n_kv_heads * head_size] numbers. 0;

@@ -59,8 +59,8 @@ static int init_policy(struct ns *ns, const struct tenant *t)
 }
 
 /* Not where it could be found yet. */
-static int ns_alloc(
-        const struct ns_layout *layout, const struct ns_geometry *geometry, struct ns **ret_ns)
+static int ns_alloc(const struct ns_layout *layout, const struct ns_geometry *geometry,
+        const struct page_codecs *codecs, struct ns **ret_ns)
 {
         struct ns *ns = calloc(1, sizeof(*ns));
 
@@ -69,7 +69,7 @@ static int ns_alloc(
         ns->layout = *layout;
         ns->geometry = *geometry;
         ns->sets.factor = divide_factor(geometry->set_pages);
-        (void)ns_codec_shape(layout, &ns->codec_shape, NULL); /* as was asked where it is of use */
+        ns->codecs = *codecs;
         ns->records.fd = ns->shared.segment.fd = ns->shared.segment.reader_fd = -1;
         ns->catalog.watched.first = ns->catalog.watched.last = PAGE_NONE;
         for (unsigned i = 0; i < TIER_COUNT; i++) {
@@ -109,11 +109,11 @@ static void ns_discard(struct ns *ns)
 }
 
 static int ns_make(struct tenant *t, const struct ns_layout *layout,
-        const struct ns_geometry *geometry, struct ns **ret_ns)
+        const struct ns_geometry *geometry, const struct page_codecs *codecs, struct ns **ret_ns)
 {
         struct store *s = t->store;
         struct ns *ns;
-        int r = ns_alloc(layout, geometry, &ns);
+        int r = ns_alloc(layout, geometry, codecs, &ns);
 
         if (r < 0)
                 return r;
@@ -159,12 +159,15 @@ static void enter_tenant(struct ns *ns)
 int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns)
 {
         const struct records_identity *i = &kept->records.header->identity;
+        struct page_codecs codecs;
         struct ns_layout layout;
         struct ns *ns;
         int r;
 
         records_layout(kept->records.header, kept->options, &layout);
-        r = ns_alloc(&layout, &i->geometry, &ns);
+        r = records_codecs(kept->records.header, &codecs);
+        if (r == 0)
+                r = ns_alloc(&layout, &i->geometry, &codecs, &ns);
         if (r < 0)
                 return r;
         r = init_policy(ns, t);
@@ -206,31 +209,27 @@ static int check_page_bytes(const struct ns_layout *layout, uint64_t min_bytes, 
 /* What a page takes of memory of the host is a multiple of that: a cache line. */
 #define HOST_UNIT_BYTES 64
 
-static int add_tiers(const struct pool *pool, const struct ns_layout *layout,
-        const struct ns_options *options, struct ns_geometry *g, struct detail *d)
+static void add_tiers(
+        const struct pool *pool, const struct page_codecs *codecs, struct ns_geometry *g)
 {
-        struct codec_shape shape;
-
-        for (unsigned kind = TIER_HOST; kind < TIER_COUNT; kind++)
-                if (options->codecs[kind] != CODEC_NONE && ns_codec_shape(layout, &shape, d) < 0)
-                        return -EINVAL;
         for (const struct pool *p = pool->below; p; p = p->below) {
                 if (p->tier == TIER_DISK && !p->disk)
                         continue;
                 struct tier_source source = {.granularity_bytes = p->props->granularity_bytes,
                         .unit_bytes = p->tier == TIER_DISK ? DISK_ALIGN : HOST_UNIT_BYTES,
                         .budget_bytes = p->account.limit_bytes,
-                        .codec = options->codecs[p->tier]};
+                        .page_bytes = codecs->stored_bytes[p->tier],
+                        .codec = codec_layers_number(&codecs->tiers[p->tier])};
 
-                ns_geometry_add(layout, p->tier, &source, g);
+                ns_geometry_add(p->tier, &source, g);
         }
-        return 0;
 }
 
 int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct ns_layout *layout,
         const struct ns_options *options, struct ns **ret_ns, struct detail *d)
 {
         struct ns_geometry geometry;
+        struct page_codecs codecs;
         struct set_source source;
         struct ns *ns;
         int r;
@@ -256,10 +255,11 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
                 return detail_set(d, -EINVAL,
                         "the device's budget holds one page of this layout and page 0 is kept "
                         "back");
-        r = add_tiers(pool, layout, options, &geometry, d);
+        r = page_codecs_init(&codecs, layout, options->codecs, d);
         if (r < 0)
                 return r;
-        r = ns_make(t, layout, &geometry, &ns);
+        add_tiers(pool, &codecs, &geometry);
+        r = ns_make(t, layout, &geometry, &codecs, &ns);
         if (r < 0)
                 return detail_set(d, r, "no memory for namespace %s: %s", name, status_text(r));
         place_in_pools(ns, t, pool, name);

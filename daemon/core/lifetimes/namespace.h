@@ -11,9 +11,9 @@
 
 /* What is fixed when a namespace is made. */
 struct ns_options {
-        bool keep_page_zero;           /* page 0 is never granted */
-        uint64_t stride_bytes;         /* as of ns_geometry_of() */
-        enum codec codecs[TIER_COUNT]; /* of what lies in tiers below the device */
+        bool keep_page_zero;                    /* page 0 is never granted */
+        uint64_t stride_bytes;                  /* as of ns_geometry_of() */
+        struct codec_layers codecs[TIER_COUNT]; /* of what lies in tiers below the device */
 };
 
 /* Makes a namespace on the device and on what is below it (pool.below). Name and layout are checked

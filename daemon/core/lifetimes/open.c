@@ -67,9 +67,20 @@ static int check_same_set(const struct ns *ns, const struct attach_options *o, s
                 ns->catalog.set ? ns->catalog.set->name : "", NS_NAME_MAX, set, o->set_size);
 }
 
-static enum codec codec_asked(const struct attach_options *o, enum tier_kind kind)
+/* Who asks for none takes what there is. */
+static int check_same_codecs(const struct ns *ns, enum tier_kind kind,
+        const struct codec_layers *asked, struct detail *d)
 {
-        return kind == TIER_HOST ? o->host_codec : o->disk_codec;
+        const struct codec_layers *has = &ns->codecs.tiers[kind];
+        char has_text[CODEC_LAYERS_TEXT_MAX], asked_text[CODEC_LAYERS_TEXT_MAX];
+
+        if (ns->geometry.tiers[kind].n_sets == 0 || asked->n == 0 || codec_layers_equal(asked, has))
+                return 0;
+        return detail_set(d, KVL_STATUS_LAYOUT,
+                "namespace %s keeps pages in tier %u as %s, not as %s: who opened it first said "
+                "so; use another name",
+                ns->name, kind, codec_layers_format(has, ns->layout.n_layers, has_text),
+                codec_layers_format(asked, ns->layout.n_layers, asked_text));
 }
 
 static int check_same(const struct ns *ns, const struct ns_layout *layout, const struct pool *pool,
@@ -77,6 +88,7 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
 {
         char has[NS_LAYOUT_TEXT_MAX], asked[NS_LAYOUT_TEXT_MAX];
         const char *difference = ns_layout_difference(&ns->layout, layout);
+        int r;
 
         if (difference)
                 return detail_set(d, KVL_STATUS_LAYOUT,
@@ -92,14 +104,11 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
                         "said so, or left it to kvleased; use another name",
                         ns->name, (unsigned long long)geometry_stride(&ns->geometry),
                         (unsigned long long)o->stride_bytes);
-        for (unsigned kind = TIER_HOST; kind < TIER_COUNT; kind++)
-                if (ns->geometry.tiers[kind].n_sets > 0 && codec_asked(o, kind) != CODEC_NONE &&
-                        codec_asked(o, kind) != ns->geometry.tiers[kind].codec)
-                        return detail_set(d, KVL_STATUS_LAYOUT,
-                                "namespace %s keeps pages in tier %u as %s, not as %s: who opened "
-                                "it first said so; use another name",
-                                ns->name, kind, codec_name(ns->geometry.tiers[kind].codec),
-                                codec_name(codec_asked(o, kind)));
+        r = check_same_codecs(ns, TIER_HOST, &o->host_codecs, d);
+        if (r == 0)
+                r = check_same_codecs(ns, TIER_DISK, &o->disk_codecs, d);
+        if (r != 0)
+                return r;
         if (o->keep_page_zero && !ns->sets.keep_page_zero && !geometry_has_null_set(&ns->geometry))
                 return detail_set(d, KVL_STATUS_LAYOUT,
                         "namespace %s was opened first without keeping page 0 back, and page 0 may "
@@ -125,7 +134,7 @@ static int make_ns(struct tenant *t, const char *name, const struct ns_layout *l
 {
         const struct ns_options options = {.keep_page_zero = o->keep_page_zero,
                 .stride_bytes = o->stride_bytes,
-                .codecs = {[TIER_HOST] = o->host_codec, [TIER_DISK] = o->disk_codec}};
+                .codecs = {[TIER_HOST] = o->host_codecs, [TIER_DISK] = o->disk_codecs}};
         struct pool *pool;
         struct ns *ns;
         int r = placing_choose(t, layout, o->stride_bytes, o->device, &pool, d);

@@ -5,7 +5,7 @@
 #ifndef KVL_CORE_OPEN_H
 #define KVL_CORE_OPEN_H
 
-#include "base/codec/codec.h"
+#include "daemon/core/ground/codecs.h"
 #include "daemon/core/objects/group.h"
 
 struct attach_options {
@@ -17,7 +17,7 @@ struct attach_options {
                                  don't count */
         uint64_t frame;       /* number of the request; 0: none */
         /* Fixed by the first who opens it; who asks for none takes what there is. */
-        enum codec host_codec, disk_codec;
+        struct codec_layers host_codecs, disk_codecs;
         uint64_t stride_bytes; /* likewise; 0: any */
 };
 

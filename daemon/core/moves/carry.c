@@ -25,32 +25,13 @@ static bool is_behind_queue(const struct ns *ns, enum tier_kind kind)
         return ns->tiers[kind].pool->queue;
 }
 
-static enum codec codec_of(const struct ns *ns, enum tier_kind kind)
-{
-        return ns->geometry.tiers[kind].codec;
-}
-
-/* Of a page in a tier below the device: a plane, and all of them. */
-static uint64_t stored_plane_bytes(const struct ns *ns, enum tier_kind kind)
-{
-        enum codec codec = codec_of(ns, kind);
-
-        return codec == CODEC_NONE ? ns->layout.plane_page_bytes
-                                   : codec_encoded_bytes(codec, &ns->codec_shape);
-}
-
-static uint64_t stored_page_bytes(const struct ns *ns, enum tier_kind kind)
-{
-        return stored_plane_bytes(ns, kind) * ns->layout.n_planes;
-}
-
 /* ---- which ----------------------------------------------------------------------------------- */
 
 /* From below to further below as they are stored, where both store them alike. */
 static bool goes_as_it_is(const struct carry *c)
 {
         return c->from != TIER_DEVICE && c->to != TIER_DEVICE &&
-               codec_of(c->ns, c->from) == codec_of(c->ns, c->to);
+               codec_layers_equal(&c->ns->codecs.tiers[c->from], &c->ns->codecs.tiers[c->to]);
 }
 
 static void plan_steps(struct carry *c)
@@ -146,8 +127,8 @@ static struct disk_page describe_page(const struct ns *ns, uint32_t page)
                 .end_token = p->end_token,
                 .tokens = p->tokens,
                 .depth = note->depth,
-                .length = (uint32_t)stored_page_bytes(ns, TIER_DISK),
-                .codec = (uint16_t)codec_of(ns, TIER_DISK)};
+                .length = (uint32_t)ns->codecs.stored_bytes[TIER_DISK],
+                .codec = (uint16_t)ns->geometry.tiers[TIER_DISK].codec};
 
         memcpy(d.key, p->key, KEY_BYTES);
         if (parent)
@@ -184,7 +165,9 @@ static uint8_t *plain_at(const struct carry *c, uint32_t i, uint32_t plane)
         return set_address(p->sets[end], end == 0 ? p->from : p->to, plane);
 }
 
-static uint8_t *stored_at(const struct carry *c, uint32_t i, unsigned end, uint32_t plane)
+/* Of a part of a page: of one of zeros, where all that is stored of the page begins. */
+static uint8_t *stored_at(
+        const struct carry *c, uint32_t i, unsigned end, const struct page_part *part)
 {
         enum tier_kind kind = end == 0 ? c->from : c->to;
         const struct carry_page *p = &c->pages[i];
@@ -192,9 +175,9 @@ static uint8_t *stored_at(const struct carry *c, uint32_t i, unsigned end, uint3
         uint8_t *at;
 
         if (kind == TIER_DEVICE) /* of a copy */
-                return set_address(p->sets[end], page, plane);
+                return set_address(p->sets[end], page, part->plane);
         at = kind == TIER_DISK ? c->stored + i * c->slot_bytes : set_address(p->sets[end], page, 0);
-        return at ? at + plane * stored_plane_bytes(c->ns, kind) : NULL;
+        return at ? at + part->stored_at : NULL;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -255,25 +238,54 @@ static void on_moved(struct move *move, int result, void *data)
         end_step(c);
 }
 
-static void set_plane(const struct carry *c, struct move_plane *plane, uint32_t i, uint32_t n)
+/* What a part of page i is for the mover. */
+static struct move_plane plane_of(const struct carry *c, uint32_t i, const struct page_part *part)
 {
-        const struct ns *ns = c->ns;
         bool opens = c->steps[c->at] == STEP_OPEN;
-        enum codec codec = codec_of(ns, opens ? c->from : c->to);
+        uint8_t *plain = plain_at(c, i, part->plane);
+        uint8_t *stored = stored_at(c, i, opens ? 0 : 1, part);
 
-        *plane = (struct move_plane){.plain_bytes = ns->layout.plane_page_bytes,
-                .codec = codec,
-                .shape = codec == CODEC_NONE ? NULL : &ns->codec_shape};
-        if (opens && goes_as_it_is(c)) {
-                plane->from = stored_at(c, i, 0, 0);
-                plane->to = stored_at(c, i, 1, 0);
-                plane->plain_bytes = stored_page_bytes(ns, c->from);
-                plane->codec = CODEC_NONE;
-                plane->shape = NULL;
-        } else {
-                plane->from = opens ? stored_at(c, i, 0, n) : plain_at(c, i, n);
-                plane->to = opens ? plain_at(c, i, n) : stored_at(c, i, 1, n);
+        if (plain)
+                plain += part->plain_at;
+        return (struct move_plane){.from = opens ? stored : plain,
+                .to = opens ? plain : stored,
+                .plain_bytes = part->plain_bytes,
+                .codec = part->codec,
+                .shape = &c->ns->codecs.shape};
+}
+
+/* All of page i, as it is stored. */
+static struct move_plane plane_as_it_is(const struct carry *c, uint32_t i)
+{
+        static const struct page_part all;
+
+        return (struct move_plane){.from = stored_at(c, i, 0, &all),
+                .to = stored_at(c, i, 1, &all),
+                .plain_bytes = c->ns->codecs.stored_bytes[c->from]};
+}
+
+/* The tier whose parts the step's moves consist of. */
+static enum tier_kind coded_tier(const struct carry *c)
+{
+        return c->steps[c->at] == STEP_OPEN ? c->from : c->to;
+}
+
+/* The planes of page i; false: there is no memory at one of its ends. */
+static bool fill_planes(const struct carry *c, uint32_t i, struct move_plane *planes, size_t n)
+{
+        struct page_part part = {0};
+        bool is_there = true;
+
+        for (size_t k = 0; k < n; k++) {
+                if (c->steps[c->at] == STEP_OPEN && goes_as_it_is(c)) {
+                        planes[k] = plane_as_it_is(c, i);
+                } else {
+                        (void)page_part_next(&c->ns->codecs, &c->ns->layout, coded_tier(c), &part);
+                        planes[k] = plane_of(c, i, &part);
+                }
+                is_there &= planes[k].from && planes[k].to;
         }
+        return is_there;
 }
 
 /* False: there is no memory at one of its ends. */
@@ -284,13 +296,8 @@ static bool fill_move(const struct carry *c, struct move *m)
         for (uint32_t i = 0; i < c->n; i++) {
                 if (!was_sent(&c->pages[i]))
                         continue;
-                for (uint32_t n = 0; n < m->n_planes; n++) {
-                        struct move_plane *plane = &m->planes[k * m->n_planes + n];
-
-                        set_plane(c, plane, i, n);
-                        if (!plane->from || !plane->to)
-                                return false;
-                }
+                if (!fill_planes(c, i, &m->planes[k * m->n_planes], m->n_planes))
+                        return false;
                 m->pages[k++].sum = c->pages[i].content;
         }
         return true;
@@ -308,7 +315,9 @@ static uint32_t count_sent(const struct carry *c)
 static int move_bytes(struct carry *c)
 {
         bool opens = c->steps[c->at] == STEP_OPEN;
-        size_t n_planes = opens && goes_as_it_is(c) ? 1 : c->ns->layout.n_planes;
+        size_t n_planes = opens && goes_as_it_is(c)
+                                  ? 1
+                                  : page_parts_count(&c->ns->codecs, &c->ns->layout, coded_tier(c));
         struct move *m = move_new(opens ? MOVE_UP : MOVE_DOWN, count_sent(c), n_planes);
         int r;
 

@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/parse.h"
 #include "daemon/core/ground/chore.h"
+#include "daemon/core/ground/codecs.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/ground/geometry.h"
 #include "daemon/core/ground/page.h"
@@ -78,7 +79,7 @@ struct ns {
         struct ns_waits waits;
         struct ns_catalog catalog;
         struct ns_clients clients;
-        struct codec_shape codec_shape; /* of a page, where a tier has a codec */
+        struct page_codecs codecs;
         struct ns_space space;
         struct sessions *sessions; /* owned; NULL: none yet; objects/session.h */
         struct ns_reclaim reclaim;

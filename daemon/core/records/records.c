@@ -115,6 +115,11 @@ uint32_t records_identity_sum(const struct records_header *h)
                 seed.k1 = sum;
                 sum = hash_bytes(seed, &h->format, sizeof(h->format));
         }
+        for (unsigned kind = 0; kind < TIER_COUNT; kind++)
+                if (h->codecs[kind].n > 0) {
+                        seed.k1 = sum;
+                        sum = hash_bytes(seed, &h->codecs[kind], sizeof(h->codecs[kind]));
+                }
         return (uint32_t)sum;
 }
 
@@ -127,9 +132,32 @@ void records_layout(const struct records_header *h, const struct records_options
         memcpy(ret_layout->format, h->format.bytes, sizeof(ret_layout->format));
 }
 
+int records_codecs(const struct records_header *h, struct page_codecs *ret_codecs)
+{
+        const struct ns_geometry *g = &h->identity.geometry;
+        struct codec_layers tiers[TIER_COUNT];
+        struct ns_layout layout = {0};
+        int r;
+
+        memcpy(&layout, h->identity.layout, RECORDS_LAYOUT_BYTES);
+        if (ns_layout_check(&layout, NULL) < 0)
+                return -EINVAL;
+        for (unsigned kind = 0; kind < TIER_COUNT; kind++)
+                tiers[kind] = g->tiers[kind].codec == CODEC_BY_LAYER
+                                      ? h->codecs[kind]
+                                      : codec_layers_all((enum codec)g->tiers[kind].codec);
+        r = page_codecs_init(ret_codecs, &layout, tiers, NULL);
+        for (unsigned kind = TIER_HOST; r == 0 && kind < TIER_COUNT; kind++)
+                if (g->tiers[kind].n_sets > 0 &&
+                        ret_codecs->stored_bytes[kind] > g->tiers[kind].stored_bytes)
+                        r = -EINVAL;
+        return r;
+}
+
 static bool is_header(const struct records_header *h)
 {
         const struct records_identity *i = &h->identity;
+        struct page_codecs codecs;
         struct ns_layout layout;
 
         memcpy(&layout, i->layout, RECORDS_LAYOUT_BYTES);
@@ -138,7 +166,7 @@ static bool is_header(const struct records_header *h)
                h->sum == records_identity_sum(h) && memchr(i->tenant, '\0', sizeof(i->tenant)) &&
                memchr(i->device, '\0', sizeof(i->device)) &&
                memchr(i->name, '\0', sizeof(i->name)) && memchr(i->nsset, '\0', sizeof(i->nsset)) &&
-               ns_geometry_holds(&i->geometry, &layout);
+               ns_geometry_holds(&i->geometry, &layout) && records_codecs(h, &codecs) == 0;
 }
 
 /* The header of a kept file: 0 with a copy; -ENOENT, -EINVAL. */
@@ -250,6 +278,9 @@ static void fill_identity(const struct ns *ns, struct records_header *h)
         memcpy(i->layout, &layout, RECORDS_LAYOUT_BYTES);
         h->format.len = layout.format_len;
         memcpy(h->format.bytes, layout.format, sizeof(h->format.bytes));
+        for (unsigned kind = 0; kind < TIER_COUNT; kind++)
+                if (ns->geometry.tiers[kind].codec == CODEC_BY_LAYER)
+                        h->codecs[kind] = ns->codecs.tiers[kind];
         memcpy(i->tenant, ns->tenant->name, strlen(ns->tenant->name));
         memcpy(i->device, ns->device.pool->props->name, strlen(ns->device.pool->props->name));
         memcpy(i->name, ns->name, sizeof(i->name));

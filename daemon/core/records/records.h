@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/hash.h"
+#include "daemon/core/ground/codecs.h"
 #include "daemon/core/ground/geometry.h"
 #include "daemon/core/ground/page.h"
 #include "daemon/core/objects/ns-parts.h"
@@ -79,13 +80,16 @@ struct records_options {
 struct records_header {
         uint64_t magic;
         uint32_t version;      /* STATE_LAYOUT_VERSION */
-        uint32_t sum;          /* of identity and format */
+        uint32_t sum;          /* of identity, format and codecs */
         _Atomic uint64_t live; /* RECORDS_LIVE: the rest holds */
         _Atomic uint64_t epoch;
         _Atomic uint64_t selector; /* 0, 1: options[] */
         struct records_options options[2];
         struct records_identity identity;
         struct records_format format;
+        /* By enum tier_kind, where the geometry says CODEC_BY_LAYER; else zeros, which is what
+         * daemons that knew no such codecs left there. Such a daemon refuses that geometry. */
+        struct codec_layers codecs[TIER_COUNT];
 };
 static_assert(sizeof(struct records_header) <= RECORDS_HEADER_BYTES, "layout");
 static_assert(offsetof(struct records_header, live) == 16, "layout");
@@ -130,6 +134,10 @@ const struct records_options *records_options(const struct records *r);
 /* The layout with its format, as records_header and options have them. */
 void records_layout(const struct records_header *h, const struct records_options *o,
         struct ns_layout *ret_layout);
+
+/* The codecs of its pages. 0; -EINVAL: they aren't of its layout, or more is stored of a page than
+ * its geometry has room for. */
+int records_codecs(const struct records_header *h, struct page_codecs *ret_codecs);
 
 /* What their `sum` has to be. The second goes by the header's seed: after the identity. */
 uint32_t records_identity_sum(const struct records_header *h);

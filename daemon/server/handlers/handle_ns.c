@@ -79,13 +79,22 @@ static int take_layout(struct request *rq, const Kvlease__V1__NsLayout *m, struc
         return r;
 }
 
-static int take_codec(struct request *rq, const char *field, uint32_t value, enum codec *ret)
+/* `tier`: "host" or "disk". */
+static int take_codecs(struct request *rq, const char *tier, uint32_t number, const char *layers,
+        uint32_t n_layers, struct codec_layers *ret)
 {
-        if (value >= N_CODECS)
+        if ((number == CODEC_BY_LAYER) != (layers[0] != '\0'))
                 return detail_set(&rq->detail, -EINVAL,
-                        "%s is %u: 0 (none), 1 (int8), 2 (fp8) and 3 (int4) are known", field,
-                        value);
-        *ret = (enum codec)value;
+                        "%s_layer_codecs goes with %s_codec %d (by layer), and with no other one",
+                        tier, tier, CODEC_BY_LAYER);
+        if (number == CODEC_BY_LAYER)
+                return codec_layers_parse(layers, n_layers, ret, &rq->detail);
+        if (number >= N_CODECS)
+                return detail_set(&rq->detail, -EINVAL,
+                        "%s_codec is %u: 0 (none), 1 (int8), 2 (fp8), 3 (int4) and %d (by layer) "
+                        "are known",
+                        tier, number, CODEC_BY_LAYER);
+        *ret = codec_layers_all((enum codec)number);
         return 0;
 }
 
@@ -142,9 +151,11 @@ int handle_NS_OPEN(struct request *rq)
         int r = take_layout(rq, m->layout, &layout);
 
         if (r == 0)
-                r = take_codec(rq, "host_codec", m->host_codec, &o.host_codec);
+                r = take_codecs(rq, "host", m->host_codec, m->host_layer_codecs, layout.n_layers,
+                        &o.host_codecs);
         if (r == 0)
-                r = take_codec(rq, "disk_codec", m->disk_codec, &o.disk_codec);
+                r = take_codecs(rq, "disk", m->disk_codec, m->disk_layer_codecs, layout.n_layers,
+                        &o.disk_codecs);
         reply->tiers = make_tiers(rq);
         if (r == 0 && !reply->tiers)
                 r = -ENOMEM;
