@@ -235,3 +235,8 @@ int file_read_regular(const char *path, size_t max, char **ret_data, size_t *ret
 {
         return read_whole(path, true, max, ret_data, ret_len);
 }
+
+const char *file_read_error(int error)
+{
+        return error == -EBADFD ? "it is no regular file" : strerror(-error);
+}

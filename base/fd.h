@@ -76,8 +76,12 @@ int file_read(const char *path, size_t max, char **ret_data, size_t *ret_len);
 
 /*
  * The same of a regular file, or a symbolic link to one. Anything else is refused without waiting
- * for it: -EISDIR for a directory, -EBADFD for a FIFO, a socket or a device.
+ * for it: -EISDIR for a directory, -EBADFD for a FIFO, a socket or a device. For files that one
+ * thread, which has others to serve, reads.
  */
 int file_read_regular(const char *path, size_t max, char **ret_data, size_t *ret_len);
+
+/* What a negative result of these two means, for a sentence behind a colon. Never NULL; static. */
+const char *file_read_error(int error);
 
 #endif

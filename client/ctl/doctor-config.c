@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/parse.h"
 #include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
@@ -60,7 +61,7 @@ static int check_by(
 
         argv[n++] = program;
         argv[n++] = "--check-config";
-        if (d->config_error == 0) {
+        if (d->config_error != -ENOENT) {
                 argv[n++] = "--config";
                 argv[n++] = config;
         }
@@ -83,11 +84,11 @@ void doctor_check_config(struct doctor *d)
         char program[PROGRAM_PATH_BYTES], said[4096];
         int code;
 
-        if (d->config_error < 0 && d->config_error != -ENOENT) {
+        /* What else is wrong with the file kvleased says. */
+        if (d->config_error == -EACCES) {
                 doctor_find(d, DOCTOR_UNCHECKED,
-                        "%s can't be read (%s): run kvleasectl doctor as "
-                        "root",
-                        d->config_path, strerror(-d->config_error));
+                        "%s can't be read (%s): run kvleasectl doctor as root", d->config_path,
+                        file_read_error(d->config_error));
                 return;
         }
         if (!find_program(d, program)) {
@@ -103,7 +104,8 @@ void doctor_check_config(struct doctor *d)
                         d->config_path);
         } else {
                 doctor_find(d, DOCTOR_OK, "%s%s", d->config_path,
-                        d->config_error == 0 ? " is valid" : " isn't there: built-in defaults");
+                        d->config_error == -ENOENT ? " isn't there: built-in defaults"
+                                                   : " is valid");
         }
 }
 

@@ -280,7 +280,7 @@ void doctor_check_disk(struct doctor *d)
                 return;
         if (d->config_error < 0 && d->config_error != -ENOENT)
                 doctor_find(d, DOCTOR_UNCHECKED, "%s can't be read: %s", d->config_path,
-                        strerror(-d->config_error));
+                        file_read_error(d->config_error));
         else
                 doctor_find(d, DOCTOR_OK, "the configuration has no disk");
 }

@@ -279,8 +279,7 @@ static void read_config(struct doctor *d)
         for (size_t i = 0; i < files.n; i++) {
                 _cleanup_free_ char *text = NULL;
                 size_t len;
-                int e = i == 0 ? file_read(files.paths[i], FILE_MAX, &text, &len)
-                               : file_read_regular(files.paths[i], FILE_MAX, &text, &len);
+                int e = file_read_regular(files.paths[i], FILE_MAX, &text, &len);
 
                 if (e == 0)
                         lines_read_config(&d->config, text, len);

@@ -71,6 +71,13 @@ static void test_daemon_words(void **state)
         daemon_refuses(h->daemon.config, "--no-such-option", "--no-such-option", "--help");
         daemon_refuses("/nonexistent/kvlease.conf", "--check-config", "/nonexistent/kvlease.conf",
                 "No such file");
+        /* Where it waited, run_daemon() would come to its end. */
+        snprintf(path, sizeof(path), "%.40s/fifo", h->daemon.dir);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        daemon_refuses(path, "--check-config", path, "no regular file: name a regular file by");
+        daemon_refuses(path, NULL, path, "no regular file: name a regular file by --config");
+        daemon_refuses("/dev/null", NULL, "/dev/null", "no regular file");
+        assert_int_equal(unlink(path), 0);
         snprintf(path, sizeof(path), "%.40s/bad.conf", h->daemon.dir);
         snprintf(text, sizeof(text), "[daemon]\nruntime_dir = %s\nmax_clientz = 5\n",
                 h->daemon.runtime);

@@ -304,6 +304,26 @@ static void test_drop_ins(void **state)
         free(fifo);
 }
 
+/* A FIFO that took the place of the configuration: the reload is refused, and nobody waits. */
+static void test_a_fifo(void **state)
+{
+        struct harness *h = *state;
+        char *file = h->daemon.config, *aside;
+        struct proc_output out;
+
+        assert_true(asprintf(&aside, "%s.aside", file) > 0);
+        assert_int_equal(rename(file, aside) + mkfifo(file, 0600), 0);
+        assert_int_equal(ctl_run(h, "reload", &out), 1);
+        assert_non_null(strstr(out.err, "it is no regular file: name a regular file by --config"));
+        proc_output_free(&out);
+        assert_int_equal(ctl_run(h, "check", &out), 0); /* it answers others */
+        proc_output_free(&out);
+        assert_int_equal(rename(aside, file), 0);
+        assert_int_equal(ctl_run(h, "reload", &out), 0);
+        proc_output_free(&out);
+        free(aside);
+}
+
 /* Several spaces in a row become one. */
 static void squeeze(char *text)
 {
@@ -431,6 +451,7 @@ int main(void)
                 harness_test(test_needs_restart, (void *)&options),
                 harness_test(test_bad_file, (void *)&options),
                 harness_test(test_drop_ins, (void *)&options),
+                harness_test(test_a_fifo, (void *)&options),
                 harness_test(test_config_show, (void *)&options),
         };
 

@@ -11,8 +11,10 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -312,6 +314,32 @@ static void test_read_limits(void **state)
         free(path);
 }
 
+/* Neither is opened where that would wait, nor read where it would have no end. */
+static void test_read_regular(void **state)
+{
+        const char *dir = test_dir_make();
+        char *path = test_path(dir, "file"), *data = NULL;
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        _cleanup_fd_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        size_t len = 77;
+
+        assert_int_equal(mkfifo(path, 0600), 0);
+        assert_int_equal(file_read_regular(path, 10, &data, &len), -EBADFD);
+        assert_int_equal(unlink(path), 0);
+        snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+        assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+        assert_int_equal(file_read_regular(path, 10, &data, &len), -EBADFD);
+        assert_int_equal(file_read_regular("/dev/zero", 10, &data, &len), -EBADFD);
+        assert_int_equal(file_read_regular(dir, 10, &data, &len), -EISDIR);
+        assert_int_equal(file_read_regular("/nonexistent", 10, &data, &len), -ENOENT);
+        assert_null(data);
+        assert_int_equal(len, 77);
+        assert_string_equal(file_read_error(-EBADFD), "it is no regular file");
+        assert_string_equal(file_read_error(-EISDIR), "Is a directory");
+        test_dir_remove(dir);
+        free(path);
+}
+
 /* Files of /proc say they are empty. */
 static void test_read_unknown_size(void **state)
 {
@@ -352,6 +380,7 @@ int main(void)
                 TEST(test_replace),
                 TEST(test_replace_half_written),
                 TEST(test_read_limits),
+                TEST(test_read_regular),
                 TEST(test_read_unknown_size),
                 TEST(test_read_without_memory),
         };

@@ -219,6 +219,9 @@ static void test_refused(void **state)
         policy.name = "another";
         assert_int_equal(run_once(8), 0);
         assert_int_equal(run_once(0), 8);
+        assert_int_equal(unlink(path) + mkfifo(path, 0600), 0); /* isn't waited for */
+        assert_int_equal(run_once(9), 0);
+        assert_int_equal(run_once(0), 9);
         free(text);
         finish();
 }

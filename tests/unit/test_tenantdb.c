@@ -335,6 +335,9 @@ static void test_a_broken_file_is_refused(void **state)
         assert_int_equal(file_read(path, 4096, &text, &len), 0);
         assert_string_equal(text, bad);
         free(text);
+        assert_int_equal(unlink(path) + mkfifo(path, 0600), 0);
+        assert_int_equal(open_db(&db, dir), -EBADFD);
+        assert_non_null(strstr(reported, "tenants.conf: it is no regular file: "));
         free(path);
         test_dir_remove(dir);
 }

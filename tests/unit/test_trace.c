@@ -2,6 +2,7 @@
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -404,6 +405,21 @@ static void test_files(void **state)
         folder_remove(&f);
 }
 
+/* Read once, and waited for: `zstdcat TRACE | kvleasectl trace analyze /dev/stdin`. */
+static void test_pipe(void **state)
+{
+        static const char text[] = LINE("0", "1", "1,2") LINE("20", "1", "1");
+        char path[32];
+        int ends[2];
+
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        assert_int_equal(write(ends[1], text, strlen(text)), strlen(text));
+        assert_int_equal(close(ends[1]), 0);
+        snprintf(path, sizeof(path), "/dev/fd/%d", ends[0]);
+        check_files((const char *[]){path}, 1, "-1,0 0/0:0,1 20/0:0");
+        assert_int_equal(close(ends[0]), 0);
+}
+
 static void check_file_refused(
         const char *const *paths, unsigned n, int r, uint64_t line, const char *expected)
 {
@@ -519,6 +535,7 @@ int main(void)
                 TEST(test_long_lines),
                 TEST(test_nesting),
                 TEST(test_files),
+                TEST(test_pipe),
                 TEST(test_bad_files),
                 TEST(test_progress),
                 TEST(test_no_memory),

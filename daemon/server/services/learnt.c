@@ -113,10 +113,10 @@ void learnt_load(struct server *s, struct ns *ns)
         if (!s->life.keeps_state || !ns->evict->load)
                 return;
         name_file(s, ns, path);
-        r = file_read(path, LEARNT_MAX_BYTES, &text, &len);
+        r = file_read_regular(path, LEARNT_MAX_BYTES, &text, &len);
         if (r == -ENOENT)
                 return;
-        what = r < 0 ? strerror(-r) : load_learnt(ns, text, len, &mark);
+        what = r < 0 ? file_read_error(r) : load_learnt(ns, text, len, &mark);
         if (what)
                 log_warning("what was learnt of namespace %s of tenant %s isn't used: %s: %s",
                         ns->name, ns->tenant->name, path, what);

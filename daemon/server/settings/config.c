@@ -491,21 +491,17 @@ static const char *read_remedy(int error)
         case -EACCES:
         case -EPERM:
                 return "make it readable for the user kvleased runs as";
+        case -EBADFD:
+        case -EISDIR:
+                return "name a regular file by --config, as it is read again at every reload";
         default:
                 return "correct that, or name another by --config";
         }
 }
 
-static const char *why_unread(int error)
+const char *config_read_error(int error)
 {
-        switch (error) {
-        case -EFBIG:
-                return "it is larger than 1 MiB";
-        case -EBADFD:
-                return "it is no regular file";
-        default:
-                return strerror(-error);
-        }
+        return error == -EFBIG ? "it is larger than 1 MiB" : file_read_error(error);
 }
 
 /* The configuration's own file; another one than the default must be there. */
@@ -514,7 +510,7 @@ static int read_main_file(struct reader *r, bool may_be_missing)
         const bool has_drop_ins = r->config->files.n > 1;
         _cleanup_free_ char *text = NULL;
         size_t len = 0;
-        int e = file_read(r->file, CONFIG_FILE_MAX, &text, &len);
+        int e = file_read_regular(r->file, CONFIG_FILE_MAX, &text, &len);
 
         if (e == -ENOENT && may_be_missing) {
                 report(r, false, "%s does not exist: using the built-in defaults%s", r->file,
@@ -522,8 +518,8 @@ static int read_main_file(struct reader *r, bool may_be_missing)
                 return 0;
         }
         if (e < 0) {
-                report(r, true, "cannot read the configuration %s: %s: %s", r->file, why_unread(e),
-                        read_remedy(e));
+                report(r, true, "cannot read the configuration %s: %s: %s", r->file,
+                        config_read_error(e), read_remedy(e));
                 return e;
         }
         r->config->has_file = true;
@@ -539,7 +535,7 @@ static int read_drop_in(struct reader *r)
         if (e == 0)
                 return read_text(r, text, len);
         report(r, true, "cannot read the configuration %s: %s: correct that, or remove it", r->file,
-                why_unread(e));
+                config_read_error(e));
         return e;
 }
 

@@ -163,12 +163,16 @@ typedef void (*config_report_fn)(void *data, bool is_error, const char *sentence
 
 /*
  * 0 with an owned *ret_config; -EINVAL where something is wrong in it, -errno where the file can't
- * be read. Every error has been reported then: all of them but what follows a line that is no
- * syntax.
+ * be read: -EBADFD or -EISDIR for what is no regular file, which isn't waited for. Every error has
+ * been reported then: all of them but what follows a line that is no syntax.
  */
 int config_load(const struct config_source *source, struct config *ret_config,
         config_report_fn report, void *data);
 void config_deinit(struct config *c);
+
+/* What file_read_regular() means by a negative result, for a file of at most CONFIG_FILE_MAX bytes:
+ * a sentence's end. Never NULL; static. */
+const char *config_read_error(int error);
 
 /* Writes "FILE:LINE", "command line" or "default". Returns buf. */
 #define CONFIG_ORIGIN_MAX 320

@@ -89,7 +89,7 @@ static int read_table(struct tenantdb *db, config_report_fn report, void *data)
 {
         _cleanup_free_ char *text = NULL;
         size_t len = 0;
-        int r = file_read(db->path, CONFIG_FILE_MAX, &text, &len);
+        int r = file_read_regular(db->path, CONFIG_FILE_MAX, &text, &len);
 
         if (r == -ENOENT)
                 return 0;
@@ -97,7 +97,7 @@ static int read_table(struct tenantdb *db, config_report_fn report, void *data)
                 report_error(report, data,
                         "cannot read %s: %s: make it readable for uid %u, or move it away to start "
                         "with the tenants of the configuration alone",
-                        db->path, strerror(-r), (unsigned)geteuid());
+                        db->path, config_read_error(r), (unsigned)geteuid());
                 return r;
         }
         r = config_parse_tenants(db->path, text, len, &db->table, report, data);
@@ -201,7 +201,7 @@ static void run_undo(struct disk_job *job)
         struct tenantdb_change *c = container_of(job, struct tenantdb_change, job);
         _cleanup_free_ char *text = NULL;
         size_t len = 0;
-        int r = file_read(c->path, CONFIG_FILE_MAX, &text, &len);
+        int r = file_read_regular(c->path, CONFIG_FILE_MAX, &text, &len);
         bool has_change =
                 r == -ENOMEM || (r == 0 && len == c->len && memcmp(text, c->text, len) == 0);
 
