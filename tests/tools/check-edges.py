@@ -27,6 +27,8 @@ EDGES = {
     "daemon/core": {"daemon/core", "daemon/tier", "policy", "gpu", "proto", "base"},
     # Where cold pages lie knows nothing of the daemon's state.
     "daemon/tier": {"daemon/tier", "gpu", "base"},
+    # The client of a Redis or Valkey cluster that several hosts share knows nothing of pages and tenants.
+    "daemon/remote": {"daemon/remote", "base"},
     # The small parent of kvleased --keep knows nothing of what it keeps.
     "daemon/keep": {"daemon/keep", "base"},
     # The process that does what others could hold up knows nothing of what it closes.
@@ -40,6 +42,7 @@ FORBIDDEN_SYSTEM = {
     "base": re.compile(r"<(uv|protobuf-c|systemd/|openssl)"),
     "daemon/core": re.compile(r"<(uv|systemd/|sys/socket)"),
     "daemon/tier": re.compile(r"<(uv|systemd/|sys/socket)"),
+    "daemon/remote": re.compile(r"<(uv|systemd/|protobuf-c)"),
     "gpu": re.compile(r"<(uv|systemd/|protobuf-c)"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')

@@ -1,0 +1,48 @@
+/*
+ * A breaker keeps requests away from a node that fails: what is asked of such a node is answered at
+ * once, as a miss, instead of after a timeout. Pure: time is a parameter.
+ *
+ *   closed --BREAKER_FAILURES in a row--> open --after its time--> half open --success--> closed
+ *                                          ^                          |
+ *                                          '----- failure: twice -----'
+ *
+ * Half open, one request at a time is let through, as a trial. Whoever was given a trial ends it by
+ * breaker_success(), breaker_failure(), or breaker_give_back() where it says nothing of the node.
+ */
+#ifndef KVL_REMOTE_BREAKER_H
+#define KVL_REMOTE_BREAKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+
+/* Of the design for several hosts; not tuned. */
+#define BREAKER_FAILURES      3
+#define BREAKER_OPEN_NSEC     (1 * NSEC_PER_SEC)
+#define BREAKER_OPEN_MAX_NSEC (30 * NSEC_PER_SEC)
+
+enum breaker_state { BREAKER_CLOSED, BREAKER_OPEN, BREAKER_HALF_OPEN };
+
+/* Zeroed: closed. */
+struct breaker {
+        enum breaker_state state;
+        unsigned n_failures; /* in a row */
+        bool is_trying;      /* half open: a trial is under way */
+        uint64_t until_nsec; /* open: until then */
+        uint64_t open_nsec;  /* for so long it was opened last; 0: since the last success never */
+};
+
+/* May a request go to the node? *ret_is_trial: as the trial. */
+bool breaker_admits(struct breaker *b, uint64_t now_nsec, bool *ret_is_trial);
+
+void breaker_success(struct breaker *b);
+void breaker_failure(struct breaker *b, uint64_t now_nsec);
+
+/* The node says itself that it can't serve for now: no more failures are waited for. */
+void breaker_trip(struct breaker *b, uint64_t now_nsec);
+
+/* A trial that ended without a word about the node. */
+void breaker_give_back(struct breaker *b);
+
+#endif

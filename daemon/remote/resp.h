@@ -1,0 +1,114 @@
+/*
+ * RESP2, the protocol that Redis and Valkey speak with their clients: a parser of replies and a
+ * writer of requests. Specification: https://redis.io/docs/reference/protocol-spec, RESP version 2.
+ *
+ * The parser takes a reply apart into tokens, as far as it has arrived. It allocates nothing,
+ * copies nothing and reads no byte twice but those of a line that isn't whole yet. The bytes of a
+ * bulk string are not its business: it says how many there are, and who calls it takes them from
+ * wherever they arrive, so that they can be received straight into their place.
+ *
+ *   line -> (bulk string: payload -> its CR LF) -> line ... -> end of the reply -> line ...
+ *
+ * What a server may say is bounded: the length of a line, of a bulk string and of an array, how
+ * deep arrays are nested, and how many tokens a reply has. Everything else is refused, and nothing
+ * can be parsed after that: the connection has to be closed.
+ *
+ * Threads: any, each with objects of its own.
+ */
+#ifndef KVL_REMOTE_RESP_H
+#define KVL_REMOTE_RESP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of a line, without its CR LF. Redis 7.0 cuts the errors it writes itself well below it. */
+#define RESP_LINE_MAX 1024
+
+/* Arrays within each other. CLUSTER SLOTS has four, of which one is of no use to us. */
+#define RESP_DEPTH_MAX 8
+
+/* Elements of one array, and tokens of one reply. CLUSTER SLOTS has at most 16,384 ranges of slots,
+ * each with a master and replicas, of which each is up to ten tokens: 65,536 and 2^20 leave room
+ * for five replicas in the worst case. Not tuned. */
+#define RESP_ARRAY_MAX  65536
+#define RESP_TOKENS_MAX (1u << 20)
+
+enum resp_kind {
+        RESP_MORE,    /* the next token hasn't arrived as a whole */
+        RESP_END,     /* the reply is over */
+        RESP_STATUS,  /* text */
+        RESP_ERROR,   /* text */
+        RESP_INTEGER, /* number */
+        RESP_BULK,    /* number: bytes that follow, which are the caller's to take */
+        RESP_NULL,    /* a bulk string, or an array, that there isn't */
+        RESP_ARRAY,   /* number: elements that follow */
+};
+
+struct resp_token {
+        enum resp_kind kind;
+        unsigned depth; /* arrays it lies in */
+        uint32_t index; /* its place in the innermost of them; 0 where there is none */
+        int64_t number; /* see above */
+        const char
+                *text; /* borrowed from the input; not terminated; may hold any byte but CR, LF */
+        size_t text_len;
+};
+
+struct resp_level {
+        uint32_t n, at; /* elements of the array, and which is next */
+};
+
+/* The parser's own, but for payload_left, which may be read. */
+struct resp_parser {
+        uint64_t bulk_max;     /* bytes of the longest bulk string that is accepted */
+        uint64_t payload_left; /* bytes of a bulk string that are still to be taken */
+        struct resp_level levels[RESP_DEPTH_MAX];
+        unsigned depth;
+        uint32_t n_tokens;
+        bool wants_crlf; /* behind a bulk string */
+        bool is_over;    /* RESP_END is next */
+};
+
+/* Before a first reply. bulk_max: up to 512 MiB, which is the protocol's own limit. */
+void resp_init(struct resp_parser *p, uint64_t bulk_max);
+
+/*
+ * The next token of `len` bytes at `data`. *ret_used is how many of them are done with, which the
+ * caller mustn't pass again. Not to be called while payload_left isn't 0.
+ *
+ *   0          *ret is set. RESP_MORE: to be called again with what is left and more behind it
+ *   -EPROTO    this isn't RESP2, or a line, an array or a reply is longer than the bounds above
+ *   -EMSGSIZE  a bulk string is longer than bulk_max
+ *
+ * After an error the parser can't go on.
+ */
+int resp_next(struct resp_parser *p, const char *data, size_t len, size_t *ret_used,
+        struct resp_token *ret);
+
+/* The caller has taken n bytes (<= payload_left) of a bulk string. */
+void resp_took(struct resp_parser *p, uint64_t n);
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/*
+ * Writes requests to memory of the caller's. What doesn't fit is counted, not written, so that a
+ * first pass without memory (data NULL, size 0) says how much is needed.
+ */
+struct resp_writer {
+        char *data; /* borrowed; NULL: only counts */
+        size_t size, len;
+};
+
+/* A request is an array of n bulk strings: its name and its arguments. */
+void resp_put_array(struct resp_writer *w, size_t n);
+
+void resp_put_bulk(struct resp_writer *w, const void *data, size_t len);
+void resp_put_word(struct resp_writer *w, const char *word);  /* a bulk string, of a C string */
+void resp_put_number(struct resp_writer *w, uint64_t number); /* likewise, in decimal digits */
+
+/* The beginning and the end of a bulk string whose bytes lie elsewhere. */
+void resp_put_bulk_begin(struct resp_writer *w, uint64_t len);
+void resp_put_bulk_end(struct resp_writer *w);
+
+#endif

@@ -1,0 +1,82 @@
+/*
+ * Which node of a cluster serves which keys: the hash of keys, what CLUSTER SLOTS says, and the
+ * redirections MOVED and ASK. Pure: no I/O, no clock, no memory of its own.
+ *
+ * Specification: https://redis.io/docs/reference/cluster-spec. A key belongs to one of 16,384
+ * slots, a slot to one master.
+ *
+ * Threads: any, each with objects of its own.
+ */
+#ifndef KVL_REMOTE_SLOTS_H
+#define KVL_REMOTE_SLOTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/remote/resp.h"
+
+#define N_SLOTS 16384 /* the specification's */
+
+#define SLOT_NOBODY UINT16_MAX
+
+/* Bytes of an IP address as text, terminated: INET6_ADDRSTRLEN and a scope ("%eth0"). */
+#define SLOT_HOST_BYTES 64
+
+/* Masters of one cluster. The specification advises at most 1,000 nodes, replicas among them. */
+#define SLOT_OWNERS_MAX 512
+
+/*
+ * CRC16 (the specification's appendix A: polynomial 0x1021, XMODEM) of the key, or of what stands
+ * between its first '{' and the first '}' behind that, where that is one byte or more.
+ */
+unsigned slot_of_key(const void *key, size_t len);
+
+struct slot_owner {
+        char host[SLOT_HOST_BYTES]; /* "": that of the node that was asked */
+        uint16_t port;              /* not 0 */
+};
+
+struct slot_table {
+        unsigned n_owners;
+        unsigned n_served; /* slots that have an owner */
+        struct slot_owner owners[SLOT_OWNERS_MAX];
+        uint16_t owner_of[N_SLOTS]; /* index of its owner; SLOT_NOBODY: none */
+};
+
+/*
+ * Reads the reply to CLUSTER SLOTS, token by token: Redis 4.0 and later, and Valkey. Hosts that
+ * aren't IP addresses count only where the reply has the address beside them ("ip" in a node's
+ * metadata, Redis 7.0); replicas are passed over.
+ */
+struct slot_reader {
+        struct slot_table *table; /* borrowed */
+        int64_t first, last;      /* of the range that is read; -1: not yet */
+        int64_t port;             /* of its master; 0: not yet */
+        char host[SLOT_HOST_BYTES], ip[SLOT_HOST_BYTES];
+        enum { SLOT_TEXT_OTHER, SLOT_TEXT_HOST, SLOT_TEXT_NAME, SLOT_TEXT_IP } text_is;
+        bool has_host, is_range, is_master, next_is_ip;
+        char text[SLOT_HOST_BYTES]; /* of a bulk string that is being read; cut off there */
+        uint64_t text_len, text_left;
+};
+
+/* The table is emptied, and borrowed until the reader isn't used any more. */
+void slot_reader_init(struct slot_reader *r, struct slot_table *table);
+
+/* One token of the reply, RESP_END included; not RESP_MORE. 0; -EPROTO: this is no such reply. */
+int slot_reader_token(struct slot_reader *r, const struct resp_token *t);
+
+/* n bytes of a bulk string that a token announced. 0; -EPROTO. */
+int slot_reader_text(struct slot_reader *r, const char *text, size_t n);
+
+struct slot_redirect {
+        bool is_ask; /* only this request goes there; else the slot has moved for good */
+        unsigned slot;
+        struct slot_owner to;
+};
+
+/* The text of an error, "MOVED 3999 127.0.0.1:6381". False: it is something else, or isn't
+ * understood. The host isn't looked at beyond its length. */
+bool slot_redirect_parse(const char *text, size_t len, struct slot_redirect *ret);
+
+#endif

@@ -1,0 +1,218 @@
+/* Slots of keys, CLUSTER SLOTS in all its forms, and redirections. */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/remote/slots.h"
+
+/* The specification's own value (0x31c3), and what CLUSTER KEYSLOT of Redis 7.0.15 says. */
+static void test_keys(void **state)
+{
+        static const struct {
+                const char *key;
+                unsigned slot;
+        } rows[] = {
+                {"123456789", 12739},
+                {"", 0},
+                {"foo", 12182},
+                {"{foo}", 12182},
+                {"{foo}bar", 12182},
+                {"bar{foo}{bar}", 12182},
+                {"{user1000}.following", 3443},
+                {"{user1000}.followers", 3443},
+                {"foo{}{bar}", 8363},    /* an empty tag is none */
+                {"foo{{bar}}zap", 4015}, /* the tag is "{bar" */
+                {"{", 4092},
+                {"}{", 12793},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+                assert_int_equal(slot_of_key(rows[i].key, strlen(rows[i].key)), rows[i].slot);
+}
+
+static struct slot_table table;
+
+/* Reads a reply, in pieces of `step` bytes of bulk strings. */
+static int table_read(const char *data, size_t step)
+{
+        size_t left = strlen(data), used;
+        struct slot_reader reader;
+        struct resp_parser p;
+        struct resp_token t;
+        int r = 0;
+
+        slot_reader_init(&reader, &table);
+        resp_init(&p, 1000);
+        do {
+                if (p.payload_left > 0) {
+                        used = MIN((size_t)p.payload_left, step);
+                        assert_true(used <= left);
+                        r = slot_reader_text(&reader, data, used);
+                        resp_took(&p, used);
+                        t.kind = RESP_BULK;
+                } else {
+                        assert_int_equal(resp_next(&p, data, left, &used, &t), 0);
+                        assert_int_not_equal(t.kind, RESP_MORE);
+                        r = slot_reader_token(&reader, &t);
+                }
+                data += used;
+                left -= used;
+        } while (r == 0 && t.kind != RESP_END);
+        if (r == 0)
+                assert_int_equal(left, 0);
+        return r;
+}
+
+#define ID   "$40\r\n0123456789012345678901234567890123456789\r\n"
+#define A    "*4\r\n$9\r\n127.0.0.1\r\n:7000\r\n" ID "*0\r\n"
+#define B    "*3\r\n$3\r\n::1\r\n:7001\r\n" ID
+#define SELF "*4\r\n$-1\r\n:7002\r\n" ID "*0\r\n"
+#define NAMED                                                                           \
+        "*4\r\n$5\r\nnode1\r\n:7003\r\n" ID "*4\r\n$2\r\nxx\r\n$1\r\ny\r\n$2\r\nip\r\n" \
+        "$8\r\n10.0.0.1\r\n"
+#define LOST "*4\r\n$5\r\nnode1\r\n:7003\r\n" ID "*0\r\n"
+
+static void test_tables(void **state)
+{
+        for (size_t step = 1; step < 50; step += 7) {
+                assert_int_equal(table_read("*0\r\n", step), 0);
+                assert_int_equal(table.n_served, 0);
+
+                /* With a replica, which doesn't count; two ranges of one master. */
+                assert_int_equal(table_read("*3\r\n*4\r\n:0\r\n:99\r\n" A B
+                                            "*3\r\n:200\r\n:16383\r\n" B "*3\r\n:100\r\n:100\r\n" A,
+                                         step),
+                        0);
+                assert_int_equal(table.n_owners, 2);
+                assert_int_equal(table.n_served, 101 + 16184);
+                assert_string_equal(table.owners[0].host, "127.0.0.1");
+                assert_int_equal(table.owners[0].port, 7000);
+                assert_string_equal(table.owners[1].host, "::1");
+                assert_int_equal(table.owner_of[0], 0);
+                assert_int_equal(table.owner_of[100], 0);
+                assert_int_equal(table.owner_of[101], SLOT_NOBODY);
+                assert_int_equal(table.owner_of[16383], 1);
+
+                assert_int_equal(table_read("*3\r\n*3\r\n:0\r\n:0\r\n" SELF
+                                            "*3\r\n:1\r\n:1\r\n" NAMED "*3\r\n:2\r\n:2\r\n" LOST,
+                                         step),
+                        0);
+                assert_int_equal(table.n_owners, 2);
+                assert_string_equal(table.owners[0].host, "");
+                assert_int_equal(table.owners[0].port, 7002);
+                assert_string_equal(table.owners[1].host, "10.0.0.1");
+                assert_int_equal(table.owner_of[2], SLOT_NOBODY);
+        }
+}
+
+static void test_bad_tables(void **state)
+{
+        static const char *const bad[] = {
+                "+OK\r\n",
+                ":1\r\n",
+                "*1\r\n:1\r\n",
+                "*1\r\n*0\r\n",
+                "*1\r\n*1\r\n:0\r\n",
+                "*1\r\n*2\r\n:0\r\n:1\r\n",
+                "*1\r\n*3\r\n$1\r\n0\r\n:1\r\n" A,
+                "*1\r\n*3\r\n:0\r\n$1\r\n1\r\n" A,
+                "*1\r\n*3\r\n:0\r\n:1\r\n:2\r\n",
+                "*1\r\n*3\r\n:-1\r\n:1\r\n" A,
+                "*1\r\n*3\r\n:2\r\n:1\r\n" A,
+                "*1\r\n*3\r\n:0\r\n:16384\r\n" A,
+                "*1\r\n*3\r\n:0\r\n:9223372036854775807\r\n" A,
+                "*2\r\n*3\r\n:0\r\n:9\r\n" A "*3\r\n:9\r\n:10\r\n" B, /* two have slot 9 */
+                "*1\r\n*3\r\n:0\r\n:1\r\n*0\r\n",
+                "*1\r\n*3\r\n:0\r\n:1\r\n*1\r\n$9\r\n127.0.0.1\r\n",
+                "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:0\r\n",
+                "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:65536\r\n",
+                "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n$4\r\n7000\r\n",
+                "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n:1\r\n:7000\r\n",
+                "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$64\r\n"
+                "0123456789012345678901234567890123456789012345678901234567890123\r\n:7000\r\n",
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+                if (table_read(bad[i], 5) != -EPROTO)
+                        fail_msg("accepted: %s", bad[i]);
+}
+
+/* More masters than there may be. */
+static void test_many_owners(void **state)
+{
+        char *data = NULL;
+        size_t size;
+        FILE *f = open_memstream(&data, &size);
+
+        assert_non_null(f);
+        fprintf(f, "*%u\r\n", SLOT_OWNERS_MAX + 1);
+        for (unsigned i = 0; i <= SLOT_OWNERS_MAX; i++)
+                fprintf(f, "*3\r\n:%u\r\n:%u\r\n*2\r\n$9\r\n127.0.0.1\r\n:%u\r\n", i, i, i + 1);
+        fclose(f);
+        assert_int_equal(table_read(data, 9), -EPROTO);
+        free(data);
+}
+
+static void test_redirects(void **state)
+{
+        static const struct {
+                const char *text;
+                bool is_ask;
+                unsigned slot;
+                const char *host; /* NULL: it is none */
+                unsigned port;
+        } rows[] = {
+                {"MOVED 3999 127.0.0.1:6381", false, 3999, "127.0.0.1", 6381},
+                {"ASK 0 127.0.0.1:1", true, 0, "127.0.0.1", 1},
+                {"MOVED 16383 ::1:65535", false, 16383, "::1", 65535},
+                {"MOVED 5 :6381", false, 5, "", 6381},
+                {"MOVED 5 node1.example:6381", false, 5, "node1.example", 6381},
+                {"MOVED 16384 127.0.0.1:6381", false, 0, NULL, 0},
+                {"MOVED -1 127.0.0.1:6381", false, 0, NULL, 0},
+                {"MOVED 1 127.0.0.1:0", false, 0, NULL, 0},
+                {"MOVED 1 127.0.0.1:65536", false, 0, NULL, 0},
+                {"MOVED 1 127.0.0.1", false, 0, NULL, 0},
+                {"MOVED 1", false, 0, NULL, 0},
+                {"MOVED ", false, 0, NULL, 0},
+                {"MOVED", false, 0, NULL, 0},
+                {"MOVED1 1 a:1", false, 0, NULL, 0},
+                {"ASKING 1 a:1", false, 0, NULL, 0},
+                {"ERR 1 a:1", false, 0, NULL, 0},
+                {"MOVED 1 01234567890123456789012345678901234567890123456789012345678901234567:1",
+                        false, 0, NULL, 0},
+                {"MOVED 1 0123456789012345678901234567890123456789012345678901234567890123456789012"
+                 "3456789012345678901234567890:1",
+                        false, 0, NULL, 0},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                struct slot_redirect to;
+                bool is_one = slot_redirect_parse(rows[i].text, strlen(rows[i].text), &to);
+
+                if (is_one != (rows[i].host != NULL))
+                        fail_msg("%s", rows[i].text);
+                if (!is_one)
+                        continue;
+                assert_int_equal(to.is_ask, rows[i].is_ask);
+                assert_int_equal(to.slot, rows[i].slot);
+                assert_string_equal(to.to.host, rows[i].host);
+                assert_int_equal(to.to.port, rows[i].port);
+        }
+        assert_false(slot_redirect_parse("MOVED 1 a\0b:1", 13, &(struct slot_redirect){0}));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_keys),
+                TEST(test_tables),
+                TEST(test_bad_tables),
+                TEST(test_many_owners),
+                TEST(test_redirects),
+        };
+
+        return RUN_TESTS(tests);
+}
