@@ -1,0 +1,476 @@
+/* A connection: made, lost, and what is sent on it. */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/macros.h"
+#include "daemon/remote/remote-impl.h"
+
+/* Pieces of one sendmsg(): a value with all its pieces, and what is around it. IOV_MAX is 1,024. */
+#define SEND_IOV_MAX (REMOTE_IOV_MAX + 8)
+
+/* A connection on which nothing is under way is looked after by the kernel: so long until it asks
+ * for the first time, between two times, and how often. Not tuned. */
+#define KEEPALIVE_IDLE_SEC     5
+#define KEEPALIVE_INTERVAL_SEC 1
+#define KEEPALIVE_TIMES        3
+
+static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
+
+static struct remote_flight *flight_at(struct remote_conn *c, unsigned i)
+{
+        return &c->flight[(c->first + i) % REMOTE_WINDOW_OPS];
+}
+
+/* ---- objects ----------------------------------------------------------------------------------
+ */
+
+int remote_conn_get(struct remote_worker *w, unsigned node, struct remote_conn **ret_conn)
+{
+        struct remote_conn *c = w->conns[node];
+
+        if (c) {
+                *ret_conn = c;
+                return 0;
+        }
+        c = calloc(1, sizeof(*c));
+        if (!c)
+                return -ENOMEM;
+        c->input = malloc(REMOTE_INPUT_BYTES);
+        c->answer = remote_answer_new();
+        if (!c->input || !c->answer) {
+                remote_answer_free(c->answer);
+                free(c->input);
+                free(c);
+                return -ENOMEM;
+        }
+        c->worker = w;
+        c->node = node;
+        c->fd = -1;
+        list_init(&c->dirty);
+        list_init(&c->waiting);
+        w->conns[node] = c;
+        w->n_conns++;
+        w->store->nodes[node].n_conns++;
+        *ret_conn = c;
+        return 0;
+}
+
+static void conn_close(struct remote_conn *c)
+{
+        if (c->state == CONN_READY) {
+                pthread_mutex_lock(&c->worker->store->lock);
+                c->worker->store->nodes[c->node].stats.n_connections--;
+                pthread_mutex_unlock(&c->worker->store->lock);
+        }
+        SSL_free(c->ssl);
+        c->ssl = NULL;
+        c->fd = fd_close(c->fd); /* epoll forgets it */
+        c->state = CONN_CLOSED;
+        c->events = 0;
+        c->tls_wants_write = false;
+        c->first = c->n_flight = c->n_sent = 0;
+        c->sent = c->window = 0;
+        c->input_len = 0;
+}
+
+void remote_conn_free(struct remote_conn *c)
+{
+        struct remote_store *s = c->worker->store;
+
+        conn_close(c);
+        list_remove(&c->dirty);
+        c->worker->conns[c->node] = NULL;
+        c->worker->n_conns--;
+        pthread_mutex_lock(&s->lock);
+        s->nodes[c->node].n_conns--;
+        pthread_mutex_unlock(&s->lock);
+        remote_answer_free(c->answer);
+        free(c->input);
+        free(c);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+static void waiting_end(struct remote_conn *c, int result)
+{
+        struct remote_request *q;
+
+        while ((q = list_first(&c->waiting, struct remote_request, link)))
+                remote_request_end(q, result);
+}
+
+static bool node_is_open(struct remote_conn *c)
+{
+        struct remote_store *s = c->worker->store;
+        bool is_open;
+
+        pthread_mutex_lock(&s->lock);
+        is_open = s->nodes[c->node].breaker.state == BREAKER_OPEN;
+        pthread_mutex_unlock(&s->lock);
+        return is_open;
+}
+
+void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
+{
+        struct remote_request *lost[REMOTE_WINDOW_OPS] = {NULL};
+        bool was_ready = c->state == CONN_READY, counts = loss != LOSS_OURS;
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < c->n_flight; i++)
+                if (flight_at(c, i)->request)
+                        lost[n++] = flight_at(c, i)->request;
+        /* One that a server closes while nothing is asked of it says nothing about the node. */
+        if (loss == LOSS_PEER && was_ready && c->n_flight == 0)
+                counts = false;
+        conn_close(c);
+        while (n-- > 0) {
+                struct remote_request *q = lost[n];
+
+                q->is_sent = false;
+                if (loss == LOSS_PEER || q->was_retried) {
+                        remote_request_end(q, why);
+                        continue;
+                }
+                q->was_retried = true;
+                list_prepend(&c->waiting, &q->link);
+        }
+        if (counts)
+                remote_node_failed(c->worker->store, c->node, why, why == -EACCES);
+        else
+                remote_refresh_want(c->worker->store);
+        if (!was_ready && loss == LOSS_PEER)
+                waiting_end(c, why);
+        else if (node_is_open(c))
+                waiting_end(c, -EHOSTDOWN);
+        remote_worker_mark(c);
+}
+
+void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_late)
+{
+        int result = is_late ? -ETIMEDOUT : -ECANCELED;
+        struct remote_store *s = c->worker->store;
+        unsigned i;
+
+        if (!q->is_sent) {
+                remote_request_end(q, result);
+                return;
+        }
+        for (i = 0; flight_at(c, i)->request != q; i++)
+                ;
+        flight_at(c, i)->request = NULL;
+        if (is_late) {
+                pthread_mutex_lock(&s->lock);
+                s->nodes[c->node].stats.n_timeouts++;
+                pthread_mutex_unlock(&s->lock);
+                remote_conn_lose(c, result, LOSS_LATE);
+        } else if (i >= c->n_sent) {
+                remote_conn_lose(c, result, LOSS_OURS);
+        }
+        remote_request_end(q, result);
+}
+
+/* ---- the beginning ----------------------------------------------------------------------------
+ */
+
+static void socket_adjust(const struct remote_store *s, int fd)
+{
+        const struct {
+                int level, name, value;
+        } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
+                {IPPROTO_TCP, TCP_USER_TIMEOUT, (int)s->silence_msec},
+                {SOL_SOCKET, SO_KEEPALIVE, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_SEC},
+                {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SEC},
+                {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_TIMES}};
+
+        /* They make it better; without one it works, so that a failure isn't one. */
+        for (unsigned i = 0; i < ARRAY_SIZE(options); i++)
+                (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                        sizeof(options[i].value));
+}
+
+static void conn_ready(struct remote_conn *c)
+{
+        struct remote_store *s = c->worker->store;
+
+        c->state = CONN_READY;
+        pthread_mutex_lock(&s->lock);
+        s->nodes[c->node].stats.n_connections++;
+        pthread_mutex_unlock(&s->lock);
+        remote_worker_mark(c);
+}
+
+/* The socket, and TLS, stand. */
+static void conn_introduce(struct remote_conn *c)
+{
+        struct remote_store *s = c->worker->store;
+
+        resp_init(&c->parser, REMOTE_VALUE_MAX);
+        remote_answer_reset(c->answer);
+        if (!s->auth) {
+                conn_ready(c);
+                return;
+        }
+        c->state = CONN_AUTH;
+        *flight_at(c, 0) = (struct remote_flight){.prefix = s->auth,
+                .prefix_len = s->auth_len,
+                .length = s->auth_len,
+                .is_auth = true};
+        c->n_flight = 1;
+        remote_worker_mark(c);
+}
+
+/* AUTH was answered. */
+void remote_conn_admitted(struct remote_conn *c)
+{
+        conn_ready(c);
+}
+
+static void conn_shake(struct remote_conn *c)
+{
+        int r = remote_tls_handshake(c->ssl, &c->tls_wants_write);
+
+        if (r == 0)
+                conn_introduce(c);
+        else if (r == -EAGAIN)
+                remote_worker_mark(c);
+        else
+                remote_conn_lose(c, r, LOSS_PEER);
+}
+
+static void conn_connected(struct remote_conn *c, uint64_t now_nsec)
+{
+        struct remote_store *s = c->worker->store;
+        socklen_t len = sizeof(int);
+        int error, r;
+
+        if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+                error = errno;
+        if (error != 0) {
+                remote_conn_lose(c, -error, LOSS_PEER);
+                return;
+        }
+        c->until_nsec = now_nsec + REMOTE_SETUP_MSEC * NSEC_PER_MSEC;
+        if (!s->tls) {
+                conn_introduce(c);
+                return;
+        }
+        r = remote_tls_begin(s->tls, c->fd, s->nodes[c->node].host, &c->ssl);
+        if (r < 0) {
+                remote_conn_lose(c, r, LOSS_PEER);
+                return;
+        }
+        c->state = CONN_HANDSHAKE;
+        conn_shake(c);
+}
+
+static void conn_connect(struct remote_conn *c, uint64_t now_nsec)
+{
+        struct remote_store *s = c->worker->store;
+        const struct remote_node *node = &s->nodes[c->node];
+        struct epoll_event event = {.data.ptr = c, .events = EPOLLOUT};
+        int fd;
+
+        fd = socket(node->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fd < 0) {
+                waiting_end(c, -errno);
+                return;
+        }
+        c->fd = fd;
+        c->state = CONN_CONNECTING;
+        c->until_nsec = now_nsec + s->connect_msec * NSEC_PER_MSEC;
+        c->events = event.events;
+        socket_adjust(s, fd);
+        if (connect(fd, (const struct sockaddr *)&node->address, node->address_len) < 0 &&
+                errno != EINPROGRESS)
+                remote_conn_lose(c, -errno, LOSS_PEER);
+        else if (epoll_ctl(c->worker->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+                remote_conn_lose(c, -errno, LOSS_PEER);
+}
+
+/* ---- sending ----------------------------------------------------------------------------------
+ */
+
+/* Requests that wait are under way from now on, as many as the window has room for. */
+static void conn_fill(struct remote_conn *c)
+{
+        struct remote_request *q;
+
+        while ((q = list_first(&c->waiting, struct remote_request, link))) {
+                uint64_t cost = remote_request_cost(q);
+                struct remote_flight *f;
+
+                if (c->n_flight == REMOTE_WINDOW_OPS)
+                        return;
+                if (c->n_flight > 0 && c->window + cost > REMOTE_WINDOW_BYTES)
+                        return;
+                list_remove(&q->link);
+                q->is_sent = true;
+                f = flight_at(c, c->n_flight++);
+                *f = (struct remote_flight){.request = q, .cost = cost};
+                if (q->is_asking) {
+                        f->prefix = asking;
+                        f->prefix_len = sizeof(asking) - 1;
+                        f->n_skip = 1;
+                }
+                f->length = f->prefix_len + remote_request_length(q);
+                c->window += cost;
+        }
+}
+
+static unsigned flight_gather(
+        const struct remote_flight *f, uint64_t at, struct iovec *iov, unsigned max)
+{
+        unsigned n = 0;
+
+        if (at < f->prefix_len && max > 0)
+                iov[n++] = (struct iovec){(char *)f->prefix + at, f->prefix_len - at};
+        if (f->request)
+                n += remote_request_gather(
+                        f->request, minus_u64(at, f->prefix_len), iov + n, max - n);
+        return n;
+}
+
+static ssize_t conn_write(struct remote_conn *c, struct iovec *iov, unsigned n_iov)
+{
+        struct msghdr message = {.msg_iov = iov, .msg_iovlen = n_iov};
+        ssize_t n;
+
+        if (c->ssl)
+                return remote_tls_write(c->ssl, iov, n_iov);
+        do
+                n = sendmsg(c->fd, &message, MSG_NOSIGNAL);
+        while (n < 0 && errno == EINTR);
+        return n < 0 ? -errno : n;
+}
+
+static void conn_advance(struct remote_conn *c, uint64_t n, uint64_t now_nsec)
+{
+        c->sent += n;
+        while (c->n_sent < c->n_flight && c->sent >= flight_at(c, c->n_sent)->length) {
+                struct remote_flight *f = flight_at(c, c->n_sent++);
+
+                c->sent -= f->length;
+                f->since_nsec = now_nsec;
+        }
+}
+
+static void conn_send(struct remote_conn *c, uint64_t now_nsec)
+{
+        struct iovec iov[SEND_IOV_MAX];
+
+        while (c->n_sent < c->n_flight) {
+                uint64_t at = c->sent;
+                unsigned n_iov = 0;
+                ssize_t n;
+
+                for (unsigned i = c->n_sent; i < c->n_flight && n_iov < SEND_IOV_MAX; i++) {
+                        n_iov += flight_gather(
+                                flight_at(c, i), at, iov + n_iov, SEND_IOV_MAX - n_iov);
+                        at = 0;
+                }
+                n = conn_write(c, iov, n_iov);
+                if (n == -EAGAIN)
+                        return;
+                if (n <= 0) {
+                        remote_conn_lose(c, n < 0 ? (int)n : -ECONNRESET, LOSS_PEER);
+                        return;
+                }
+                conn_advance(c, (uint64_t)n, now_nsec);
+        }
+}
+
+void remote_conn_landed(struct remote_conn *c)
+{
+        c->window -= flight_at(c, 0)->cost;
+        c->first = (c->first + 1) % REMOTE_WINDOW_OPS;
+        c->n_flight--;
+        c->n_sent--;
+}
+
+struct remote_flight *remote_conn_flight(struct remote_conn *c)
+{
+        return c->n_sent > 0 ? flight_at(c, 0) : NULL;
+}
+
+ssize_t remote_conn_read(struct remote_conn *c, struct iovec *iov, unsigned n_iov)
+{
+        struct msghdr message = {.msg_iov = iov, .msg_iovlen = n_iov};
+        ssize_t n;
+
+        if (c->ssl)
+                return remote_tls_read(c->ssl, iov, n_iov);
+        do
+                n = recvmsg(c->fd, &message, 0);
+        while (n < 0 && errno == EINTR);
+        return n < 0 ? -errno : n;
+}
+
+/* ---- what drives it ---------------------------------------------------------------------------
+ */
+
+static void conn_watch(struct remote_conn *c)
+{
+        struct epoll_event event = {.data.ptr = c};
+
+        if (c->state == CONN_CLOSED)
+                return;
+        if (c->state == CONN_CONNECTING)
+                event.events = EPOLLOUT;
+        else if (c->state == CONN_HANDSHAKE)
+                event.events = c->tls_wants_write ? EPOLLOUT : EPOLLIN;
+        else
+                event.events = EPOLLIN | (c->n_sent < c->n_flight ? EPOLLOUT : 0);
+        if (event.events == c->events)
+                return;
+        c->events = event.events;
+        if (epoll_ctl(c->worker->epoll_fd, EPOLL_CTL_MOD, c->fd, &event) < 0)
+                remote_conn_lose(c, -errno, LOSS_PEER);
+}
+
+void remote_conn_go(struct remote_conn *c, uint64_t now_nsec)
+{
+        if (c->state == CONN_CLOSED && !list_is_empty(&c->waiting))
+                conn_connect(c, now_nsec);
+        if (c->state == CONN_READY)
+                conn_fill(c);
+        if (c->state == CONN_AUTH || c->state == CONN_READY)
+                conn_send(c, now_nsec);
+        conn_watch(c);
+}
+
+void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nsec)
+{
+        int r = 0;
+
+        switch (c->state) {
+        case CONN_CLOSED:
+                return;
+        case CONN_CONNECTING:
+                conn_connected(c, now_nsec);
+                return;
+        case CONN_HANDSHAKE:
+                conn_shake(c);
+                return;
+        case CONN_AUTH:
+        case CONN_READY:
+                if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+                        r = remote_receive(c, now_nsec);
+                if (r < 0)
+                        remote_conn_lose(c, r, r == -EMSGSIZE ? LOSS_OURS : LOSS_PEER);
+                remote_worker_mark(c);
+                return;
+        }
+}
+
+void remote_conn_expire(struct remote_conn *c)
+{
+        remote_conn_lose(c, -ETIMEDOUT, LOSS_PEER);
+}

@@ -1,0 +1,363 @@
+/*
+ * Inside of the client. Who does what:
+ *
+ *   remote.c          the store: opened, closed; batches in and out; figures
+ *   remote-request.c  operations: checked, written down as they are sent, ended
+ *   remote-nodes.c    nodes, and who serves which slot
+ *   remote-resolve.c  the thread that resolves names
+ *   remote-worker.c   a thread: what is submitted, deadlines, and asking for slots
+ *   remote-conn.c     a connection: made, lost; what is sent
+ *   remote-receive.c  what is received, and what it makes of an operation
+ *   remote-tls.c      TLS
+ *
+ * Who has what: store.lock guards the nodes, the slots, what is handed to workers and what comes
+ * back from them, and is never held over a system call that may block. Everything else of an
+ * operation that is submitted, and of a connection, is its worker's alone.
+ */
+#ifndef KVL_REMOTE_REMOTE_IMPL_H
+#define KVL_REMOTE_REMOTE_IMPL_H
+
+#include <netinet/in.h>
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "daemon/remote/remote.h"
+#include "daemon/remote/resp.h"
+#include "daemon/remote/slots.h"
+
+#define REMOTE_LARGE_THREADS_MAX 4
+#define REMOTE_WORKERS_MAX       (1 + REMOTE_LARGE_THREADS_MAX)
+
+/* From the connection to AUTH's answer, where there is TLS or AUTH. Not tuned. */
+#define REMOTE_SETUP_MSEC 500
+
+/* CLUSTER SLOTS is answered by then, or another node is asked. Not tuned. */
+#define REMOTE_SLOTS_MSEC 500
+
+/* Between two times that slots are asked for. Not tuned. */
+#define REMOTE_REFRESH_MIN_NSEC (200 * NSEC_PER_MSEC)
+
+/* A value that is longer than what it is read into is passed over up to so much more: beyond that
+ * the connection is closed, which costs less. Not tuned. */
+#define REMOTE_SKIP_BYTES (1u << 20)
+
+#define REMOTE_NO_NODE UINT16_MAX
+
+struct remote_store;
+struct remote_worker;
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+/* What is sent next of an operation, and what its answer means. */
+enum remote_step {
+        STEP_ONLY, /* the request itself */
+        STEP_ASK,  /* EXISTS, before a write */
+};
+
+/* An operation under way. CLUSTER SLOTS is one without a task. */
+struct remote_request {
+        struct list_link live;        /* remote_worker.live */
+        struct list_link link;        /* remote_worker.inbox; remote_conn.waiting */
+        struct remote_task *task;     /* NULL: CLUSTER SLOTS */
+        struct remote_op *op;         /* NULL: likewise */
+        struct remote_worker *worker; /* whose it is */
+        struct remote_conn *conn;     /* that it waits for, or is on; NULL: none */
+        uint64_t deadline_nsec;
+        uint16_t slot, node; /* node: where a redirection leads; REMOTE_NO_NODE: none */
+        enum remote_step step;
+        bool is_sent;   /* it is in remote_conn.flight */
+        bool is_asking; /* ASKING goes before it */
+        bool was_redirected, was_retried, is_trial;
+        /* What is sent: `ask` alone; or `head`, the value, `tail`. */
+        char *text; /* owned */
+        uint32_t ask_len, head_len, tail_len;
+        uint64_t value_bytes; /* READ: at most */
+};
+
+struct remote_task {
+        struct list_link link; /* remote_store.done */
+        _Atomic uint32_t n_left;
+        _Atomic bool is_canceled;
+        struct remote_request *requests; /* owned; io.n of them */
+        struct remote_io io;
+};
+
+static inline struct remote_task *remote_task_of(struct remote_io *io)
+{
+        return container_of(io, struct remote_task, io);
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+enum remote_conn_state { CONN_CLOSED, CONN_CONNECTING, CONN_HANDSHAKE, CONN_AUTH, CONN_READY };
+
+/* A message that is being sent, or whose answer is awaited. */
+struct remote_flight {
+        struct remote_request *request; /* NULL: AUTH, or nobody wants the answer any more */
+        const char *prefix;             /* AUTH, ASKING; borrowed */
+        uint32_t prefix_len;
+        uint8_t n_skip; /* answers that are awaited before the request's: ASKING's */
+        bool is_auth;
+        uint64_t length; /* bytes of the message */
+        uint64_t cost;   /* of the window */
+        uint64_t since_nsec;
+};
+
+struct remote_conn {
+        struct remote_worker *worker;
+        unsigned node;
+        enum remote_conn_state state;
+        int fd;
+        SSL *ssl;                 /* NULL: plain */
+        uint64_t until_nsec;      /* before it is ready: the end of its patience */
+        uint32_t events;          /* that epoll is asked for */
+        bool tls_wants_write;     /* TLS goes on when it can be written to */
+        struct list_link dirty;   /* remote_worker.dirty */
+        struct list_link waiting; /* struct remote_request */
+        struct remote_flight flight[REMOTE_WINDOW_OPS]; /* a ring */
+        unsigned first, n_flight;                       /* of it */
+        unsigned n_sent; /* of these, the first so many were sent as a whole */
+        uint64_t sent;   /* bytes of the one after them */
+        uint64_t window; /* costs of all */
+        struct resp_parser parser;
+        struct remote_answer *answer; /* owned: that is being received */
+        char *input;                  /* owned; REMOTE_INPUT_BYTES */
+        size_t input_len;
+};
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+struct remote_worker {
+        struct remote_store *store;
+        pthread_t thread;
+        bool is_started;
+        int epoll_fd, event_fd;
+        unsigned n_outstanding; /* operations, of the loop's counting: under store.lock */
+        uint64_t bytes;         /* of their values, likewise */
+        struct list_link inbox; /* struct remote_request, under store.lock */
+        bool is_stopping;       /* under store.lock */
+        struct list_link live, dirty;
+        uint64_t deadline_nsec; /* no live request has an earlier one; UINT64_MAX: there is none */
+        uint64_t
+                map_version; /* remote_store.map_version that connections were looked through for */
+        unsigned n_conns;    /* that are allocated */
+        struct remote_conn *conns[REMOTE_NODES_MAX]; /* owned; NULL: none */
+};
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+struct remote_node {
+        bool is_used;
+        bool is_seed;     /* an address of the options leads to it, or did once */
+        bool is_fixed;    /* one of them is it */
+        bool is_listed;   /* serves slots */
+        unsigned n_conns; /* objects of all workers, connected or not */
+        struct sockaddr_storage address;
+        socklen_t address_len;
+        char host[SLOT_HOST_BYTES];
+        uint16_t port;
+        struct breaker breaker;
+        struct remote_node_stats stats;
+};
+
+struct remote_resolver;
+struct remote_tls;
+
+struct remote_store {
+        pthread_mutex_t lock;
+        unsigned n_nodes; /* entries that were ever used */
+        struct remote_node nodes[REMOTE_NODES_MAX];
+        uint16_t node_of[N_SLOTS];
+        uint64_t map_version;
+        bool is_refresh_wanted;
+        struct list_link done;
+        bool is_rung;
+        struct remote_stats stats;
+
+        /* Constant. */
+        int event_fd;
+        unsigned n_workers, max_ops, connect_msec, silence_msec;
+        struct remote_tls *tls;           /* owned; NULL: plain */
+        struct remote_resolver *resolver; /* shared with its thread; NULL: no names */
+        char *auth;                       /* owned; NULL: none */
+        uint32_t auth_len;
+        char *slots_text; /* owned: CLUSTER SLOTS */
+        uint32_t slots_len;
+        struct remote_refresh *refresh; /* owned: the first worker's */
+        struct remote_worker *workers[REMOTE_WORKERS_MAX];
+
+        /* The loop's. */
+        unsigned n_waiting;
+        bool is_closing;
+};
+
+/* ---- remote.c -------------------------------------------------------------------------------- */
+
+/* A batch has all its results. From a worker. */
+void remote_task_done(struct remote_store *s, struct remote_task *t);
+
+/* ---- remote-request.c ------------------------------------------------------------------------ */
+
+/* 0; -EINVAL, -EXDEV: remote_submit(). */
+int remote_op_check(const struct remote_io *io, const struct remote_op *op, unsigned *ret_slot);
+
+/* Writes down what is sent. 0 or -ENOMEM. */
+int remote_request_init(struct remote_request *q, struct remote_task *t, uint32_t i, unsigned slot);
+
+/* Bytes of its next message, without a prefix. */
+uint64_t remote_request_length(const struct remote_request *q);
+
+/* What it takes of a window: the larger of question and answer. */
+uint64_t remote_request_cost(const struct remote_request *q);
+
+/* The pieces of its next message from byte `at` on; at most `max` of them. Returns their number. */
+unsigned remote_request_gather(
+        const struct remote_request *q, uint64_t at, struct iovec *iov, unsigned max);
+
+/* The pieces of a value from byte `at` on, at most `bytes` together. Returns their number. */
+unsigned remote_iov_gather(const struct iovec *from, unsigned n_from, uint64_t at, uint64_t bytes,
+        struct iovec *iov, unsigned max);
+
+/* It is over, with this result, and may be gone. From its worker. A trial of a breaker that nothing
+ * was learnt by is given back. CLUSTER SLOTS: also REMOTE_ALONE, where the node is no cluster's. */
+#define REMOTE_ALONE 1
+void remote_request_end(struct remote_request *q, int result);
+
+/* ---- remote-nodes.c -------------------------------------------------------------------------- */
+
+/* "host:port" or "[host]:port" into its parts. False: neither. */
+bool remote_address_split(const char *text, char host[256], uint16_t *ret_port);
+
+/* An IP address. False: it is none. */
+bool remote_address_parse(
+        const char *host, uint16_t port, struct sockaddr_storage *ret, socklen_t *ret_len);
+
+/* With the lock held. The node of that address, or a new one; REMOTE_NO_NODE: there is no room, or
+ * the host is no IP address. `beside`: whose host it has where that is ""; REMOTE_NO_NODE: none's.
+ */
+uint16_t remote_node_get(struct remote_store *s, const char *host, uint16_t port, uint16_t beside);
+
+/* An address of the options is this, or (not is_fixed) leads to it now. Takes the lock. */
+void remote_node_add_seed(struct remote_store *s, const struct sockaddr *address, bool is_fixed);
+
+/* CLUSTER SLOTS was answered by that node. Table NULL: it is no cluster, and serves all. False: it
+ * says that nobody serves anything, or doesn't fit, and isn't believed. Takes the lock. */
+bool remote_nodes_learn(struct remote_store *s, const struct slot_table *table, uint16_t asked);
+
+/* Which node is to be asked for slots, beginning behind `last`: one that its breaker lets requests
+ * to. REMOTE_NO_NODE: none. With the lock held. */
+uint16_t remote_node_to_ask(
+        struct remote_store *s, uint16_t last, uint64_t now_nsec, bool *ret_is_trial);
+
+/* What was asked of it, and came to. Take the lock. */
+struct remote_note {
+        uint64_t rtt_nsec; /* 0: doesn't count */
+        uint64_t bytes_in, bytes_out;
+        bool is_error;
+};
+void remote_node_answered(struct remote_store *s, unsigned node, const struct remote_note *note);
+void remote_node_failed(struct remote_store *s, unsigned node, int why, bool trips);
+void remote_node_give_back(struct remote_store *s, unsigned node);
+
+/* Slots may have moved. Takes the lock, and wakes who asks. */
+void remote_refresh_want(struct remote_store *s);
+
+/* ---- remote-resolve.c ------------------------------------------------------------------------ */
+
+/* For the names among the addresses. 0, with *ret NULL where there are none; -errno. */
+int remote_resolver_start(struct remote_store *s, const struct remote_options *options,
+        struct remote_resolver **ret_resolver);
+void remote_resolver_stop(struct remote_resolver *r); /* NULL: nothing */
+
+/* ---- remote-worker.c ------------------------------------------------------------------------- */
+
+/* Without its thread. 0 or -errno. */
+int remote_worker_new(struct remote_store *s, struct remote_worker **ret_worker);
+
+/* Starts the thread, once all workers are made. 0 or -errno. */
+int remote_worker_start(struct remote_worker *w);
+
+/* Ends all it has with -ECANCELED, the thread, and the worker. NULL: nothing. */
+void remote_worker_stop(struct remote_worker *w);
+
+void remote_worker_wake(struct remote_worker *w);
+
+/* Sends a request, which is in no list but `live`, to where it belongs now. It may end in it. */
+void remote_worker_route(struct remote_worker *w, struct remote_request *q);
+
+/* The connection has something to do before the worker waits again. */
+void remote_worker_mark(struct remote_conn *c);
+
+int remote_refresh_new(struct remote_refresh **ret_refresh); /* to be freed. 0 or -ENOMEM */
+
+/* CLUSTER SLOTS is over. The table is the refresh's own, filled where result is 0. */
+void remote_refresh_end(struct remote_store *s, struct remote_request *q, int result);
+struct slot_reader *remote_refresh_reader(struct remote_store *s);
+
+/* ---- remote-conn.c --------------------------------------------------------------------------- */
+
+/* With the lock held. 0; -ENOMEM: there is none, and none could be made. */
+int remote_conn_get(struct remote_worker *w, unsigned node, struct remote_conn **ret_conn);
+void remote_conn_free(struct remote_conn *c);
+
+/* Something may be to do: it connects, sends, and waits for what comes next. */
+void remote_conn_go(struct remote_conn *c, uint64_t now_nsec);
+
+/* epoll says so. */
+void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nsec);
+
+/* It wasn't ready in time. */
+void remote_conn_expire(struct remote_conn *c);
+
+/* Takes a request away from it whose buffers are needed no longer, because of a deadline or a
+ * cancel: what is under way is passed over when it comes, or the connection is closed. */
+void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_late);
+
+/* The end of the connection. What is under way on it ends with `why`, or is sent once more; what
+ * waits does so for the next connection, if this one was ready and the breaker isn't open. */
+enum remote_loss {
+        LOSS_PEER, /* the node's doing: counts for its breaker; what is under way ends */
+        LOSS_LATE, /* it was too slow for one request: counts, too; the others are sent once more */
+        LOSS_OURS, /* because of what we want: doesn't count; likewise */
+};
+void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss);
+
+/* Bytes received (> 0); -EAGAIN; 0: the end; -errno. */
+ssize_t remote_conn_read(struct remote_conn *c, struct iovec *iov, unsigned n_iov);
+
+/* Whose answer comes next. NULL: nobody's. Borrowed until it has landed. */
+struct remote_flight *remote_conn_flight(struct remote_conn *c);
+
+/* The answer of the first flight is over. */
+void remote_conn_landed(struct remote_conn *c);
+
+/* AUTH was answered with OK, and has landed. */
+void remote_conn_admitted(struct remote_conn *c);
+
+/* ---- remote-receive.c ------------------------------------------------------------------------ */
+
+struct remote_answer *remote_answer_new(void);
+void remote_answer_free(struct remote_answer *a);
+void remote_answer_reset(struct remote_answer *a);
+
+/* Takes what has arrived. 0: all that there was; -errno: the connection has to be closed. */
+int remote_receive(struct remote_conn *c, uint64_t now_nsec);
+
+/* ---- remote-tls.c ---------------------------------------------------------------------------- */
+
+int remote_tls_new(const struct remote_options *options, struct remote_tls **ret_tls,
+        char why[REMOTE_WHY_BYTES]);
+void remote_tls_free(struct remote_tls *t);
+
+/* 0 or -errno. `host`: the address. */
+int remote_tls_begin(struct remote_tls *t, int fd, const char *host, SSL **ret_ssl);
+
+/* 0: it stands. -EAGAIN, with *ret_wants_write; -errno (-EACCES: the certificate isn't believed).
+ */
+int remote_tls_handshake(SSL *ssl, bool *ret_wants_write);
+ssize_t remote_tls_read(SSL *ssl, const struct iovec *iov, unsigned n_iov);
+ssize_t remote_tls_write(SSL *ssl, const struct iovec *iov, unsigned n_iov);
+
+#endif

@@ -1,0 +1,238 @@
+/* Operations: what is accepted, how they are written down, and how they end. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "daemon/remote/remote-impl.h"
+
+#define EXPIRY_MAX_MSEC (UINT64_C(365) * 24 * 3600 * 1000)
+
+/* What a small message, or the answer to it, counts for in a window. Not tuned. */
+#define SMALL_COST 256
+
+/* ---- what is accepted -------------------------------------------------------------------------
+ */
+
+static bool kind_has_value(enum remote_kind kind)
+{
+        return kind == REMOTE_READ || kind == REMOTE_WRITE;
+}
+
+/* Bytes of the value's buffers; 0: they aren't as they should be. */
+static uint64_t value_bytes(const struct remote_op *op)
+{
+        uint64_t sum = 0;
+
+        if (!op->iov || op->n_iov == 0 || op->n_iov > REMOTE_IOV_MAX)
+                return 0;
+        for (unsigned i = 0; i < op->n_iov; i++) {
+                if (op->iov[i].iov_len > REMOTE_VALUE_MAX - sum)
+                        return 0;
+                sum += op->iov[i].iov_len;
+        }
+        return sum;
+}
+
+static int keys_check(const struct remote_op *op, unsigned n_max, unsigned *ret_slot)
+{
+        unsigned slot = 0;
+
+        if (!op->keys || op->n_keys == 0 || op->n_keys > n_max)
+                return -EINVAL;
+        for (unsigned i = 0; i < op->n_keys; i++) {
+                const struct iovec *key = &op->keys[i];
+                unsigned of_key;
+
+                if (key->iov_len == 0 || key->iov_len > REMOTE_KEY_MAX)
+                        return -EINVAL;
+                of_key = slot_of_key(key->iov_base, key->iov_len);
+                if (i > 0 && of_key != slot)
+                        return -EXDEV;
+                slot = of_key;
+        }
+        *ret_slot = slot;
+        return 0;
+}
+
+int remote_op_check(const struct remote_io *io, const struct remote_op *op, unsigned *ret_slot)
+{
+        if (kind_has_value(io->kind) && value_bytes(op) == 0)
+                return -EINVAL;
+        if (io->kind == REMOTE_WRITE && (op->expiry_msec == 0 || op->expiry_msec > EXPIRY_MAX_MSEC))
+                return -EINVAL;
+        return keys_check(op, kind_has_value(io->kind) ? 1 : REMOTE_KEYS_MAX, ret_slot);
+}
+
+/* ---- how they are written down ----------------------------------------------------------------
+ */
+
+static void put_key(struct resp_writer *w, const struct iovec *key)
+{
+        resp_put_bulk(w, key->iov_base, key->iov_len);
+}
+
+static void put_keys(struct resp_writer *w, const char *name, const struct remote_op *op)
+{
+        resp_put_array(w, 1 + op->n_keys);
+        resp_put_word(w, name);
+        for (unsigned i = 0; i < op->n_keys; i++)
+                put_key(w, &op->keys[i]);
+}
+
+/* What comes before the value, or all of the request. */
+static void put_head(struct resp_writer *w, const struct remote_io *io, const struct remote_op *op)
+{
+        static const char *const names[] = {[REMOTE_PROBE] = "EXISTS",
+                [REMOTE_READ] = "GET",
+                [REMOTE_REMOVE] = "UNLINK",
+                [REMOTE_TOUCH] = "TOUCH"};
+
+        if (io->kind != REMOTE_WRITE) {
+                put_keys(w, names[io->kind], op);
+                return;
+        }
+        resp_put_array(w, op->only_new ? 6 : 5);
+        resp_put_word(w, "SET");
+        put_key(w, &op->keys[0]);
+        resp_put_bulk_begin(w, value_bytes(op));
+}
+
+static void put_tail(struct resp_writer *w, const struct remote_io *io, const struct remote_op *op)
+{
+        if (io->kind != REMOTE_WRITE)
+                return;
+        resp_put_bulk_end(w);
+        resp_put_word(w, "PX");
+        resp_put_number(w, op->expiry_msec);
+        if (op->only_new)
+                resp_put_word(w, "NX");
+}
+
+static void put_all(struct remote_request *q, struct resp_writer *w)
+{
+        const struct remote_io *io = &q->task->io;
+
+        if (q->step == STEP_ASK)
+                put_keys(w, "EXISTS", q->op);
+        q->ask_len = (uint32_t)w->len;
+        put_head(w, io, q->op);
+        q->head_len = (uint32_t)w->len - q->ask_len;
+        put_tail(w, io, q->op);
+        q->tail_len = (uint32_t)w->len - q->ask_len - q->head_len;
+}
+
+int remote_request_init(struct remote_request *q, struct remote_task *t, uint32_t i, unsigned slot)
+{
+        struct remote_op *op = &t->io.ops[i];
+        struct resp_writer w = {0};
+
+        *q = (struct remote_request){.task = t,
+                .op = op,
+                .slot = (uint16_t)slot,
+                .node = REMOTE_NO_NODE,
+                .deadline_nsec = t->io.deadline_nsec,
+                .step = t->io.kind == REMOTE_WRITE && op->asks_first ? STEP_ASK : STEP_ONLY,
+                .value_bytes = kind_has_value(t->io.kind) ? value_bytes(op) : 0};
+        list_init(&q->live);
+        list_init(&q->link);
+        put_all(q, &w);
+        q->text = malloc(w.len);
+        if (!q->text)
+                return -ENOMEM;
+        w = (struct resp_writer){.data = q->text, .size = w.len};
+        put_all(q, &w);
+        return 0;
+}
+
+static bool sends_value(const struct remote_request *q)
+{
+        return q->task && q->task->io.kind == REMOTE_WRITE && q->step == STEP_ONLY;
+}
+
+uint64_t remote_request_length(const struct remote_request *q)
+{
+        if (q->step == STEP_ASK)
+                return q->ask_len;
+        return q->head_len + q->tail_len + (sends_value(q) ? q->value_bytes : 0);
+}
+
+uint64_t remote_request_cost(const struct remote_request *q)
+{
+        return SMALL_COST + (q->step == STEP_ASK ? q->ask_len : q->head_len + q->value_bytes);
+}
+
+/* ---- pieces -----------------------------------------------------------------------------------
+ */
+
+unsigned remote_iov_gather(const struct iovec *from, unsigned n_from, uint64_t at, uint64_t bytes,
+        struct iovec *iov, unsigned max)
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < n_from && bytes > 0 && n < max; i++) {
+                uint64_t len = from[i].iov_len;
+
+                if (at >= len) {
+                        at -= len;
+                        continue;
+                }
+                iov[n].iov_base = (char *)from[i].iov_base + at;
+                iov[n].iov_len = MIN(len - at, bytes);
+                bytes -= iov[n++].iov_len;
+                at = 0;
+        }
+        return n;
+}
+
+unsigned remote_request_gather(
+        const struct remote_request *q, uint64_t at, struct iovec *iov, unsigned max)
+{
+        char *head = q->text + (q->step == STEP_ASK ? 0 : q->ask_len);
+        uint64_t head_len = q->step == STEP_ASK ? q->ask_len : q->head_len;
+        uint64_t value_len = sends_value(q) ? q->value_bytes : 0, tail_at;
+        unsigned n = 0;
+
+        if (at < head_len && n < max)
+                iov[n++] = (struct iovec){head + at, head_len - at};
+        at = minus_u64(at, head_len);
+        if (at < value_len)
+                n += remote_iov_gather(
+                        q->op->iov, q->op->n_iov, at, value_len - at, iov + n, max - n);
+        tail_at = minus_u64(at, value_len);
+        if (q->step == STEP_ONLY && tail_at < q->tail_len && n < max)
+                iov[n++] = (struct iovec){head + head_len + tail_at, q->tail_len - tail_at};
+        return n;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+void remote_request_end(struct remote_request *q, int result)
+{
+        struct remote_store *s = q->worker->store;
+        struct remote_task *t = q->task;
+
+        list_remove(&q->live);
+        list_remove(&q->link);
+        if (q->is_trial && q->conn)
+                remote_node_give_back(s, q->conn->node);
+        q->conn = NULL;
+        if (!t) {
+                remote_refresh_end(s, q, result);
+                return;
+        }
+        q->op->result = result;
+        pthread_mutex_lock(&s->lock);
+        q->worker->n_outstanding--;
+        q->worker->bytes -= q->value_bytes;
+        if (t->io.kind == REMOTE_READ)
+                *(result == 0 ? &s->stats.n_hits : &s->stats.n_misses) += 1;
+        if (t->io.kind == REMOTE_WRITE && result == 0)
+                s->stats.n_written++;
+        if (t->io.kind == REMOTE_WRITE && (result == -ENOSPC || result == -EACCES))
+                s->stats.n_refused++;
+        pthread_mutex_unlock(&s->lock);
+        if (atomic_fetch_sub(&t->n_left, 1) == 1)
+                remote_task_done(s, t);
+}

@@ -1,0 +1,179 @@
+/*
+ * Names are resolved by a thread of their own, as getaddrinfo() blocks, for as long as it likes:
+ * with a name server that is away for half a minute. Nobody waits for that thread. What it shares
+ * with the store outlives whichever of them ends last.
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/remote/remote-impl.h"
+
+/* Between two rounds: while no node is known, and else, as names may come to mean other hosts. */
+#define SOON_NSEC  NSEC_PER_SEC
+#define LATER_NSEC (60 * NSEC_PER_SEC)
+
+#define STOP_NSEC NSEC_PER_SEC
+
+struct resolver_name {
+        char host[256], port[8];
+};
+
+struct remote_resolver {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        struct remote_store *store; /* NULL: it is closed */
+        bool is_over;               /* the thread is */
+        unsigned n;
+        struct resolver_name names[REMOTE_ADDRESSES_MAX];
+};
+
+static void resolver_free(struct remote_resolver *r)
+{
+        pthread_mutex_destroy(&r->lock);
+        pthread_cond_destroy(&r->changed);
+        free(r);
+}
+
+/* True: some address was found. */
+static bool name_resolve(struct remote_resolver *r, const struct resolver_name *name)
+{
+        struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *found;
+
+        if (getaddrinfo(name->host, name->port, &hints, &found) != 0)
+                return false;
+        pthread_mutex_lock(&r->lock);
+        for (struct addrinfo *a = found; a && r->store; a = a->ai_next)
+                remote_node_add_seed(r->store, a->ai_addr, false);
+        pthread_mutex_unlock(&r->lock);
+        freeaddrinfo(found);
+        return true;
+}
+
+static struct timespec time_from_now(uint64_t nsec)
+{
+        uint64_t at = clock_now_nsec() + nsec;
+
+        return (struct timespec){(time_t)(at / NSEC_PER_SEC), (long)(at % NSEC_PER_SEC)};
+}
+
+static void *resolver_run(void *data)
+{
+        struct remote_resolver *r = data;
+        bool is_last;
+
+        for (;;) {
+                bool is_found = false, is_open;
+                struct timespec until;
+
+                for (unsigned i = 0; i < r->n; i++)
+                        is_found |= name_resolve(r, &r->names[i]);
+                until = time_from_now(is_found ? LATER_NSEC : SOON_NSEC);
+                pthread_mutex_lock(&r->lock);
+                while (r->store &&
+                        pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT)
+                        ;
+                is_open = r->store;
+                pthread_mutex_unlock(&r->lock);
+                if (!is_open)
+                        break;
+        }
+        pthread_mutex_lock(&r->lock);
+        /* Who stops it waits no longer: it is the last one. */
+        is_last = r->is_over;
+        r->is_over = true;
+        pthread_cond_broadcast(&r->changed);
+        pthread_mutex_unlock(&r->lock);
+        if (is_last)
+                resolver_free(r);
+        return NULL;
+}
+
+void remote_resolver_stop(struct remote_resolver *r)
+{
+        struct timespec until = time_from_now(STOP_NSEC);
+        bool is_over;
+
+        if (!r)
+                return;
+        pthread_mutex_lock(&r->lock);
+        r->store = NULL;
+        pthread_cond_broadcast(&r->changed);
+        while (!r->is_over && pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT)
+                ;
+        is_over = r->is_over;
+        r->is_over = true;
+        pthread_mutex_unlock(&r->lock);
+        if (is_over)
+                resolver_free(r);
+}
+
+static int thread_start(struct remote_resolver *r)
+{
+        pthread_attr_t attr;
+        pthread_t thread;
+        sigset_t all, old;
+        int e;
+
+        pthread_attr_init(&attr);
+        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        e = pthread_create(&thread, &attr, resolver_run, r);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        pthread_attr_destroy(&attr);
+        return -e;
+}
+
+static struct remote_resolver *resolver_new(struct remote_store *s)
+{
+        struct remote_resolver *r = calloc(1, sizeof(*r));
+        pthread_condattr_t attr;
+
+        if (!r)
+                return NULL;
+        r->store = s;
+        pthread_mutex_init(&r->lock, NULL);
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(&r->changed, &attr);
+        pthread_condattr_destroy(&attr);
+        return r;
+}
+
+int remote_resolver_start(struct remote_store *s, const struct remote_options *options,
+        struct remote_resolver **ret_resolver)
+{
+        struct remote_resolver *r = resolver_new(s);
+        int e = 0;
+
+        if (!r)
+                return -ENOMEM;
+        for (unsigned i = 0; i < options->n_addresses; i++) {
+                struct resolver_name *name = &r->names[r->n];
+                struct sockaddr_storage address;
+                socklen_t len;
+                uint16_t port;
+
+                if (!remote_address_split(options->addresses[i], name->host, &port))
+                        continue;
+                if (remote_address_parse(name->host, port, &address, &len))
+                        continue;
+                snprintf(name->port, sizeof(name->port), "%u", port);
+                r->n++;
+        }
+        if (r->n > 0)
+                e = thread_start(r);
+        if (r->n == 0 || e < 0) {
+                resolver_free(r);
+                r = NULL;
+        }
+        if (e == 0)
+                *ret_resolver = r;
+        return e;
+}

@@ -1,0 +1,495 @@
+/* The client of Redis when a server is ill: it stalls, answers late, by half or not at all, goes
+ * away and comes back; and what is cancelled, late or too much. */
+#include "tests/unit/remote-fixture.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "tests/unit/fake-redis.h"
+
+/* What a thread may need to be scheduled on a machine that is busy with other tests. The bound
+ * itself, 10 ms, is kvlease-bench's to measure. */
+#define LATE_MSEC 1000
+
+static bool answer_common(struct fake_conn *c, const struct fake_arg *args)
+{
+        if (!fake_arg_is(&args[0], "CLUSTER"))
+                return false;
+        fake_say(c, "-ERR This instance has cluster support disabled\r\n");
+        return true;
+}
+
+/* By the key: nothing is answered any more from "hang" on; "half" is answered by half, "odd" by
+ * nonsense; "half" and "gone" close the connection. */
+static bool answer_by_key(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        c->is_stuck |= fake_arg_is(&args[1], "hang");
+        if (c->is_stuck || answer_common(c, args))
+                return true;
+        if (fake_arg_is(&args[1], "odd"))
+                fake_say(c, "HTTP/1.1 400 Bad Request\r\n\r\n");
+        else if (fake_arg_is(&args[1], "half"))
+                fake_say(c, "$100\r\nabc");
+        else if (fake_arg_is(&args[0], "GET"))
+                fake_say(c, "$5\r\nhello\r\n");
+        else
+                fake_say(c, fake_arg_is(&args[0], "SET") ? "+OK\r\n" : ":1\r\n");
+        return !fake_arg_is(&args[1], "half") && !fake_arg_is(&args[1], "gone");
+}
+
+static struct remote_store *known_store(struct fake_redis *e)
+{
+        struct remote_store *s;
+
+        fake_redis_start(e, 0, answer_by_key, NULL);
+        s = store_open_at(e->address);
+        store_await_known(s);
+        return s;
+}
+
+/* ---- time -------------------------------------------------------------------------------------
+ */
+
+static void test_deadline(void **state)
+{
+        uint8_t value[200];
+        struct iovec iov = {value, sizeof(value)};
+        struct remote_store *s;
+        struct fake_redis e;
+        struct one o, other;
+        uint64_t deadline;
+
+        s = known_store(&e);
+        for (unsigned i = 0; i < BREAKER_FAILURES - 1; i++) {
+                deadline = in_msec(50);
+                one_submit(s, REMOTE_READ, "hang", &iov, 1, deadline, &o);
+                one_await(s, &o);
+                assert_int_equal(o.result, -ETIMEDOUT);
+                assert_true(o.done_nsec >= deadline);
+                assert_true(o.done_nsec < deadline + LATE_MSEC * NSEC_PER_MSEC);
+        }
+        assert_int_equal(store_node(s, NULL).n_timeouts, BREAKER_FAILURES - 1);
+
+        /* What was under way beside it is asked once more, on another connection. */
+        assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), 0);
+        one_submit(s, REMOTE_PROBE, "hang", NULL, 0, in_msec(100), &o);
+        one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(5000), &other);
+        one_await(s, &o);
+        assert_int_equal(o.result, -ETIMEDOUT);
+        one_await(s, &other);
+        assert_int_equal(other.result, 0);
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
+
+        /* Already over. */
+        one_submit(s, REMOTE_PROBE, "key", NULL, 0, clock_now_nsec() - 1, &o);
+        one_await(s, &o);
+        assert_int_equal(o.result, -ETIMEDOUT);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* An answer that comes after the deadline is nobody's. */
+static bool answer_late(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        if (answer_common(c, args))
+                return true;
+        if (fake_arg_is(&args[1], "late"))
+                usleep(150000);
+        fake_say(c, fake_arg_is(&args[1], "late") ? "$4\r\nlate\r\n" : "$4\r\ngood\r\n");
+        return true;
+}
+
+static void test_late_answer(void **state)
+{
+        char late[5] = "", good[5] = "";
+        struct iovec iov = {late, 4};
+        struct remote_store *s;
+        struct fake_redis e;
+        struct one o;
+
+        fake_redis_start(&e, 0, answer_late, NULL);
+        s = store_open_at(e.address);
+        store_await_known(s);
+        one_submit(s, REMOTE_READ, "late", &iov, 1, in_msec(30), &o);
+        one_await(s, &o);
+        assert_int_equal(o.result, -ETIMEDOUT);
+        assert_int_equal(one_call(s, REMOTE_READ, "key", good, 4, &o), 0);
+        assert_string_equal(good, "good");
+        /* The first one's buffers weren't written to since its callback. */
+        assert_string_equal(late, "");
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* ---- connections that fail --------------------------------------------------------------------
+ */
+
+static void test_losses(void **state)
+{
+        static const struct {
+                const char *key;
+                int result;
+        } rows[] = {{"half", -ECONNRESET}, {"odd", -EPROTO}};
+        uint8_t value[200];
+        struct remote_store *s;
+        struct fake_redis e;
+        struct one o;
+
+        s = known_store(&e);
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+                for (unsigned k = 0; k < 5; k++) {
+                        assert_int_equal(
+                                one_call(s, REMOTE_READ, rows[i].key, value, sizeof(value), &o),
+                                rows[i].result);
+                        /* One that works in between keeps the breaker closed. */
+                        assert_int_equal(
+                                one_call(s, REMOTE_READ, "key", value, sizeof(value), &o), 0);
+                        assert_int_equal(o.n_bytes, 5);
+                }
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
+        assert_int_equal(store_node(s, NULL).n_losses, 10);
+        /* Closed after an answer, while nothing is asked: it says nothing about the node. Slots are
+         * asked for again, on another connection. */
+        for (unsigned k = 0; k < 2 * BREAKER_FAILURES; k++) {
+                unsigned n_accepted = atomic_load(&e.n_accepted);
+
+                assert_int_equal(one_call(s, REMOTE_PROBE, "gone", NULL, 0, &o), 0);
+                while (atomic_load(&e.n_accepted) == n_accepted)
+                        store_wait(s, 1);
+        }
+        assert_int_equal(store_node(s, NULL).n_losses, 10);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+static void test_breaker(void **state)
+{
+        uint64_t started, opened;
+        uint8_t value[200];
+        struct remote_store *s;
+        struct fake_redis e;
+        uint16_t port;
+        struct one o;
+
+        s = known_store(&e);
+        port = e.port;
+        assert_int_equal(one_call(s, REMOTE_READ, "key", value, sizeof(value), &o), 0);
+        fake_redis_stop(&e);
+        started = clock_now_nsec();
+        do
+                one_call(s, REMOTE_READ, "key", value, sizeof(value), &o);
+        while (o.result != -EHOSTDOWN && clock_now_nsec() < started + PATIENCE_NSEC);
+        opened = clock_now_nsec();
+        assert_int_equal(o.result, -EHOSTDOWN);
+        assert_true(opened - started < NSEC_PER_SEC);
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_OPEN);
+        assert_true(store_node(s, NULL).n_trips > 0);
+        /* Answered at once while it is open. */
+        for (unsigned i = 0; i < 100; i++)
+                assert_int_equal(
+                        one_call(s, REMOTE_READ, "key", value, sizeof(value), &o), -EHOSTDOWN);
+        fake_redis_start(&e, port, answer_by_key, NULL);
+        while (one_call(s, REMOTE_READ, "key", value, sizeof(value), &o) == -EHOSTDOWN) {
+                assert_true(clock_now_nsec() < opened + PATIENCE_NSEC);
+                poll(NULL, 0, 10);
+        }
+        assert_int_equal(o.result, 0);
+        assert_true(clock_now_nsec() - opened > BREAKER_OPEN_NSEC / 2);
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* A node that takes connections, and says nothing: each attempt costs a deadline, until the breaker
+ * opens. */
+static void test_stopped(void **state)
+{
+        struct remote_store *s;
+        struct fake_redis e;
+        unsigned n = 0;
+        struct one o;
+
+        s = known_store(&e);
+        atomic_store(&e.is_deaf, true);
+        fake_redis_wake(&e);
+        do {
+                one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(20), &o);
+                one_await(s, &o);
+                n += o.result == -ETIMEDOUT;
+                /* It may still have heard the first. */
+                assert_true(o.result != 0 || n == 0);
+        } while (o.result != -EHOSTDOWN && n < 100);
+        /* Slots are asked for, too, which may be what failed second or third. */
+        assert_true(n <= BREAKER_FAILURES);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* Nobody answers when it connects: a socket whose queue of connections is full. */
+static void test_unreachable(void **state)
+{
+        struct sockaddr_in address = {
+                .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        int fill[8], fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        socklen_t len = sizeof(address);
+        struct remote_store *s;
+        char text[32];
+        uint64_t started;
+
+        assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+        assert_int_equal(listen(fd, 0), 0);
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
+        for (unsigned i = 0; i < ARRAY_SIZE(fill); i++) {
+                fill[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+                (void)!connect(fill[i], (struct sockaddr *)&address, sizeof(address));
+        }
+        snprintf(text, sizeof(text), "127.0.0.1:%u", ntohs(address.sin_port));
+        started = clock_now_nsec();
+        s = store_open_at(text);
+        /* The question for slots finds it out by itself. */
+        while (store_node(s, NULL).breaker != BREAKER_OPEN) {
+                assert_true(clock_now_nsec() < started + PATIENCE_NSEC);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(store_node(s, NULL).last_error, -ETIMEDOUT);
+        /* After three times 250 ms; the kernel alone would take a second for each. */
+        assert_true(clock_now_nsec() - started < 2 * NSEC_PER_SEC);
+        remote_close(s);
+        for (unsigned i = 0; i < ARRAY_SIZE(fill); i++)
+                fd_close(fill[i]);
+        fd_close(fd);
+}
+
+/* ---- AUTH -------------------------------------------------------------------------------------
+ */
+
+static bool answer_wrong_pass(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        assert_true(fake_arg_is(&args[0], "AUTH"));
+        fake_say(c, "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+        return true;
+}
+
+static void test_wrong_secret(void **state)
+{
+        const char *address;
+        struct remote_options options = {
+                .addresses = &address, .n_addresses = 1, .user = "joe", .secret = "wrong"};
+        struct remote_node_stats node;
+        struct remote_stats stats;
+        struct remote_store *s;
+        struct fake_redis e;
+        struct one o;
+
+        fake_redis_start(&e, 0, answer_wrong_pass, NULL);
+        address = e.address;
+        s = store_open(&options);
+        do {
+                poll(NULL, 0, 1);
+                remote_stats(s, &stats);
+        } while (stats.refresh_error == 0);
+        assert_int_equal(stats.refresh_error, -EACCES);
+        node = store_node(s, NULL);
+        assert_int_equal(node.breaker, BREAKER_OPEN);
+        assert_int_equal(node.last_error, -EACCES);
+        assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), -EAGAIN);
+        /* Nothing but AUTH was ever sent to it. */
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* ---- cancelling -------------------------------------------------------------------------------
+ */
+
+static void test_cancel(void **state)
+{
+        uint8_t value[5];
+        struct iovec iov = {value, sizeof(value)};
+        struct remote_store *s;
+        struct remote_io *io;
+        struct fake_redis e;
+        unsigned n_before;
+        struct one o;
+
+        s = known_store(&e);
+        /* On each of the two threads, so that both are connected. */
+        for (unsigned i = 0; i < 4; i++)
+                assert_int_equal(one_call(s, REMOTE_READ, "key", value, 5, &o), 0);
+        n_before = atomic_load(&e.n_accepted);
+        for (unsigned i = 0; i < 20; i++) {
+                unsigned n_requests = atomic_load(&e.n_requests);
+
+                io = one_submit(s, REMOTE_READ, "hang", &iov, 1, in_msec(10000), &o);
+                while (i % 2 == 0 && atomic_load(&e.n_requests) == n_requests)
+                        poll(NULL, 0, 1);
+                remote_cancel(s, io);
+                one_await(s, &o);
+                assert_int_equal(o.result, -ECANCELED);
+        }
+        /* The connections stay, and their answers aren't taken for others'. */
+        assert_int_equal(atomic_load(&e.n_accepted), n_before);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* Of a write that has begun: its buffers are the caller's again at once, by the connection's end.
+ */
+static void test_cancel_write(void **state)
+{
+        enum { BYTES = 32 << 20 };
+        uint8_t *value = calloc(1, BYTES), got[5];
+        struct iovec iov = {value, BYTES};
+        struct remote_store *s;
+        struct remote_io *io;
+        struct fake_redis e;
+        struct one o;
+
+        s = known_store(&e);
+        atomic_store(&e.is_deaf, true);
+        fake_redis_wake(&e);
+        io = one_submit(s, REMOTE_WRITE, "key", &iov, 1, in_msec(20000), &o);
+        poll(NULL, 0, 100);
+        assert_false(o.is_done);
+        remote_cancel(s, io);
+        one_await(s, &o);
+        assert_int_equal(o.result, -ECANCELED);
+        free(value);
+        atomic_store(&e.is_deaf, false);
+        fake_redis_wake(&e);
+        assert_int_equal(one_call(s, REMOTE_READ, "key", got, sizeof(got), &o), 0);
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* ---- bounds -----------------------------------------------------------------------------------
+ */
+
+static void count_done(struct remote_io *io, void *data)
+{
+        unsigned *n = data;
+
+        for (uint32_t i = 0; i < io->n; i++)
+                *n += io->ops[i].result == -ECANCELED;
+}
+
+static struct remote_io *hang_new(uint32_t n, struct iovec *key, unsigned *n_canceled)
+{
+        struct remote_io *io = remote_io_new(n);
+
+        assert_non_null(io);
+        io->kind = REMOTE_PROBE;
+        io->deadline_nsec = in_msec(30000);
+        io->done = count_done;
+        io->data = n_canceled;
+        for (uint32_t i = 0; i < n; i++)
+                io->ops[i] = (struct remote_op){.keys = key, .n_keys = 1};
+        return io;
+}
+
+/* As many as may be wait; the end comes to all of them. */
+static void test_busy_and_close(void **state)
+{
+        struct iovec key = PIECE("hang");
+        struct remote_options options = {.n_addresses = 1, .max_ops = 500};
+        const char *address;
+        unsigned n_canceled = 0, n_more = 0;
+        struct remote_stats stats;
+        struct remote_store *s;
+        struct remote_io *io;
+        struct fake_redis e;
+
+        fake_redis_start(&e, 0, answer_by_key, NULL);
+        address = e.address;
+        options.addresses = &address;
+        s = store_open(&options);
+        store_await_known(s);
+        for (unsigned i = 0; i < 5; i++)
+                assert_int_equal(remote_submit(s, hang_new(100, &key, &n_canceled)), 0);
+        io = hang_new(1, &key, &n_more);
+        assert_int_equal(remote_submit(s, io), REMOTE_BUSY);
+        remote_stats(s, &stats);
+        assert_int_equal(stats.n_waiting, 500);
+        /* No more is asked at once than a window has room for. */
+        poll(NULL, 0, 50);
+        assert_true(atomic_load(&e.n_requests) <= REMOTE_WINDOW_OPS + 1);
+        remote_io_free(io);
+        remote_close(s);
+        assert_int_equal(n_canceled, 500);
+        fake_redis_stop(&e);
+}
+
+static void test_window(void **state)
+{
+        static uint8_t value[1 << 20];
+        struct iovec iov = {value, sizeof(value)};
+        const char *address;
+        struct remote_options options = {
+                .addresses = &address, .n_addresses = 1, .large_threads = 1};
+        struct remote_store *s;
+        struct fake_redis e;
+        struct one ones[8];
+        unsigned n_before;
+
+        fake_redis_start(&e, 0, answer_by_key, NULL);
+        address = e.address;
+        s = store_open(&options);
+        store_await_known(s);
+        n_before = atomic_load(&e.n_requests);
+        for (unsigned i = 0; i < ARRAY_SIZE(ones); i++)
+                one_submit(s, REMOTE_READ, "hang", &iov, 1, in_msec(30000), &ones[i]);
+        poll(NULL, 0, 100);
+        assert_true(atomic_load(&e.n_requests) - n_before <= REMOTE_WINDOW_BYTES / sizeof(value));
+        assert_true(atomic_load(&e.n_requests) > n_before);
+        remote_close(s);
+        fake_redis_stop(&e);
+        for (unsigned i = 0; i < ARRAY_SIZE(ones); i++)
+                assert_int_equal(ones[i].result, -ECANCELED);
+}
+
+static void test_names(void **state)
+{
+        struct remote_store *s;
+        struct fake_redis e;
+        char address[32];
+        struct one o;
+
+        fake_redis_start(&e, 0, answer_by_key, NULL);
+        snprintf(address, sizeof(address), "localhost:%u", e.port);
+        s = store_open_at(address);
+        store_await_known(s);
+        assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), 0);
+        remote_close(s);
+        fake_redis_stop(&e);
+        /* One that there isn't: nothing is known, and it ends as well. */
+        s = store_open_at("nowhere.invalid:1");
+        assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), -EAGAIN);
+        remote_close(s);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_deadline),
+                TEST(test_late_answer),
+                TEST(test_losses),
+                TEST(test_breaker),
+                TEST(test_stopped),
+                TEST(test_unreachable),
+                TEST(test_wrong_secret),
+                TEST(test_cancel),
+                TEST(test_cancel_write),
+                TEST(test_busy_and_close),
+                TEST(test_window),
+                TEST(test_names),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,139 @@
+/* Nodes of a cluster: addresses, places for more of them than there are, and who serves what. */
+/* Before cmocka, whose fail() is a macro. */
+#include "daemon/remote/remote-impl.h"
+
+#include "tests/unit/test-support.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct remote_store *store_make(void)
+{
+        struct remote_store *s = calloc(1, sizeof(*s));
+
+        assert_non_null(s);
+        pthread_mutex_init(&s->lock, NULL);
+        for (unsigned slot = 0; slot < N_SLOTS; slot++)
+                s->node_of[slot] = REMOTE_NO_NODE;
+        return s;
+}
+
+static void store_end(struct remote_store *s)
+{
+        pthread_mutex_destroy(&s->lock);
+        free(s);
+}
+
+static void seed_add(struct remote_store *s, uint32_t host, bool is_fixed)
+{
+        struct sockaddr_in address = {
+                .sin_family = AF_INET, .sin_port = htons(7000), .sin_addr.s_addr = htonl(host)};
+
+        remote_node_add_seed(s, (const struct sockaddr *)&address, is_fixed);
+}
+
+static bool is_known(const struct remote_store *s, const char *name)
+{
+        for (unsigned i = 0; i < s->n_nodes; i++)
+                if (s->nodes[i].is_used && strcmp(s->nodes[i].stats.name, name) == 0)
+                        return true;
+        return false;
+}
+
+static void test_addresses(void **state)
+{
+        static const struct {
+                const char *text, *host;
+                unsigned port;
+        } rows[] = {{"10.0.0.1:1", "10.0.0.1", 1}, {"[::1]:65535", "::1", 65535},
+                {"name.example:6379", "name.example", 6379}};
+        struct remote_store *s = store_make();
+        char host[256];
+        uint16_t port;
+
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                assert_true(remote_address_split(rows[i].text, host, &port));
+                assert_string_equal(host, rows[i].host);
+                assert_int_equal(port, rows[i].port);
+        }
+        assert_int_equal(remote_node_get(s, "10.0.0.1", 1, REMOTE_NO_NODE), 0);
+        s->nodes[0].n_conns = 1;
+        assert_int_equal(remote_node_get(s, "::1", 2, REMOTE_NO_NODE), 1);
+        s->nodes[1].n_conns = 1;
+        assert_int_equal(remote_node_get(s, "", 1, REMOTE_NO_NODE), REMOTE_NO_NODE);
+        assert_int_equal(remote_node_get(s, "", 1, 0), 0); /* beside it */
+        assert_int_equal(remote_node_get(s, "name.example", 1, 0), REMOTE_NO_NODE);
+        assert_true(is_known(s, "10.0.0.1:1") && is_known(s, "[::1]:2"));
+        store_end(s);
+}
+
+/* A name that leads to another address again and again doesn't fill the table. */
+static void test_many_seeds(void **state)
+{
+        struct remote_store *s = store_make();
+        struct slot_table *table = calloc(1, sizeof(*table));
+        char name[64];
+
+        seed_add(s, 0x0a000001, true);
+        seed_add(s, 0x0a000002, false);
+        /* One that serves everything stays as well. */
+        table->n_owners = 1;
+        table->n_served = N_SLOTS;
+        snprintf(table->owners[0].host, sizeof(table->owners[0].host), "10.0.0.3");
+        table->owners[0].port = 7000;
+        assert_true(remote_nodes_learn(s, table, 0));
+        for (unsigned i = 0; i < 5 * REMOTE_NODES_MAX; i++) {
+                seed_add(s, 0x0a010000 + i, false);
+                snprintf(name, sizeof(name), "10.1.%u.%u:7000", i >> 8, i & 255);
+                assert_true(is_known(s, name));
+        }
+        assert_int_equal(s->n_nodes, REMOTE_NODES_MAX);
+        assert_true(is_known(s, "10.0.0.1:7000") && is_known(s, "10.0.0.3:7000"));
+        assert_false(is_known(s, "10.0.0.2:7000"));
+        assert_string_equal(s->nodes[s->node_of[77]].stats.name, "10.0.0.3:7000");
+        free(table);
+        store_end(s);
+}
+
+/* Where nodes are all in use there is no place, and what doesn't fit isn't believed. */
+static void test_no_place(void **state)
+{
+        struct remote_store *s = store_make();
+        struct slot_table *table = calloc(1, sizeof(*table));
+        char host[32];
+
+        for (unsigned i = 0; i < REMOTE_NODES_MAX; i++) {
+                snprintf(host, sizeof(host), "10.0.%u.%u", i >> 8, i & 255);
+                assert_int_equal(remote_node_get(s, host, 1, REMOTE_NO_NODE), i);
+                s->nodes[i].n_conns = 1;
+        }
+        assert_int_equal(remote_node_get(s, "10.9.9.9", 1, REMOTE_NO_NODE), REMOTE_NO_NODE);
+        table->n_owners = 1;
+        table->n_served = N_SLOTS;
+        snprintf(table->owners[0].host, sizeof(table->owners[0].host), "10.9.9.9");
+        table->owners[0].port = 7000;
+        assert_false(remote_nodes_learn(s, table, 0));
+        assert_false(s->stats.is_known);
+        s->nodes[5].n_conns = 0;
+        assert_true(remote_nodes_learn(s, table, 0));
+        assert_int_equal(s->node_of[0], 5);
+        assert_int_equal(s->nodes[5].stats.n_slots, N_SLOTS);
+        /* No cluster: whoever was asked has all. */
+        assert_true(remote_nodes_learn(s, NULL, 3));
+        assert_int_equal(s->node_of[N_SLOTS - 1], 3);
+        assert_false(s->nodes[5].is_listed);
+        free(table);
+        store_end(s);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_addresses),
+                TEST(test_many_seeds),
+                TEST(test_no_place),
+        };
+
+        return RUN_TESTS(tests);
+}
