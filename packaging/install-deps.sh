@@ -17,11 +17,12 @@ liburing-dev libxxhash-dev libmicrohttpd-dev systemtap-sdt-dev scdoc python3-dev
 # chromium: opens the report of kvleasectl trace analyze and the page of kvlease-exporter. fio: what the disk tier is compared to.
 # prometheus: promtool, for metrics and alerts.
 # man-db, mandoc, groff-base: manual pages; zsh: completion. abigail-tools: abidiff. bpftrace: its
-# scripts. python3-pyte: reads the screen of kvleasectl top.
+# scripts. redis-tools: has redis-server as well, under another name, and starts no service, which the
+# package redis-server would. openssl: certificates. python3-pyte: reads the screen of kvleasectl top.
 test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck python3 python3-protobuf
 protobuf-compiler libatomic1 python3-pyte strace
 util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus
-abigail-tools bpftrace'
+abigail-tools bpftrace redis-tools openssl'
 package='build-essential dpkg-dev debhelper dh-python lintian python3 python3-dev python3-venv systemd debootstrap'
 
 usage() {

@@ -1,0 +1,322 @@
+#include "tests/integration/redis-cluster.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "daemon/remote/slots.h"
+#include "tests/integration/private-daemon.h"
+
+#define START_MSEC 20000
+#define AGREE_MSEC 60000
+#define WORDS_MAX  64
+#define BUS_OFFSET 10000 /* of a node's port for the others, as Redis has it */
+#define PORT_FIRST 20000
+#define PORTS      25000
+
+/* ---- programs ---------------------------------------------------------------------------------
+ */
+
+static bool is_program(const char *path)
+{
+        return access(path, X_OK) == 0;
+}
+
+int redis_cluster_init(struct redis_cluster *c)
+{
+        static const char *const paths[] = {"/usr/bin/redis-server", "/usr/local/bin/redis-server"};
+        static const char in_tools[] = "/usr/bin/redis-check-rdb";
+        const char *given = getenv("KVL_REDIS");
+
+        *c = (struct redis_cluster){.n = 0};
+        snprintf(c->dir, sizeof(c->dir), "/tmp/kvl-redis-XXXXXX");
+        if (!mkdtemp(c->dir)) {
+                c->dir[0] = '\0';
+                return -errno;
+        }
+        if (given && given[0])
+                snprintf(c->program, sizeof(c->program), "%s", given);
+        for (unsigned i = 0; i < ARRAY_SIZE(paths) && !c->program[0]; i++)
+                if (is_program(paths[i]))
+                        snprintf(c->program, sizeof(c->program), "%s", paths[i]);
+        if (c->program[0])
+                return 0;
+        if (!is_program(in_tools))
+                return -ENOENT;
+        /* It is what its name says. */
+        snprintf(c->program, sizeof(c->program), "%s/redis-server", c->dir);
+        return symlink(in_tools, c->program) < 0 ? -errno : 0;
+}
+
+static void dir_empty(const char *path)
+{
+        DIR *dir = opendir(path);
+
+        for (struct dirent *e; dir && (e = readdir(dir));)
+                if (e->d_name[0] != '.')
+                        unlinkat(dirfd(dir), e->d_name, 0);
+        if (dir)
+                closedir(dir);
+}
+
+void redis_cluster_deinit(struct redis_cluster *c)
+{
+        for (unsigned i = 0; i < c->n; i++) {
+                if (c->servers[i].pid <= 0)
+                        continue;
+                kill(c->servers[i].pid, SIGKILL);
+                waitpid(c->servers[i].pid, NULL, 0);
+        }
+        if (c->dir[0]) {
+                dir_empty(c->dir);
+                rmdir(c->dir);
+        }
+        *c = (struct redis_cluster){.n = 0};
+}
+
+/* ---- servers ----------------------------------------------------------------------------------
+ */
+
+static bool port_is_free(unsigned port)
+{
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                .sin_port = htons((uint16_t)port)};
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        bool is_free = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+
+        fd_close(fd);
+        return is_free;
+}
+
+/* One for clients of which that for the other nodes is free as well. 0: there is none. */
+static uint16_t port_find(const struct redis_cluster *c)
+{
+        unsigned start = (unsigned)getpid() * 31 + c->n * 7;
+
+        for (unsigned i = 0; i < PORTS; i++) {
+                unsigned port = PORT_FIRST + (start + i) % PORTS;
+                bool is_ours = false;
+
+                for (unsigned k = 0; k < c->n; k++)
+                        is_ours |= c->servers[k].port == port;
+                if (!is_ours && port_is_free(port) && port_is_free(port + BUS_OFFSET))
+                        return (uint16_t)port;
+        }
+        return 0;
+}
+
+static int server_start(struct redis_cluster *c, unsigned i, const char *const *words, bool is_tls)
+{
+        struct redis_server *s = &c->servers[i];
+        char port[8], nodes[32], log[96];
+        const char *argv[WORDS_MAX] = {c->program, "--bind", "127.0.0.1", "--port",
+                is_tls ? "0" : port, "--tls-port", is_tls ? port : "0", "--save", "",
+                "--appendonly", "no", "--dir", c->dir, "--logfile", log, "--cluster-config-file",
+                nodes, "--protected-mode", "no"};
+        unsigned n = 0;
+        pid_t pid;
+
+        snprintf(port, sizeof(port), "%u", s->port);
+        snprintf(nodes, sizeof(nodes), "nodes-%u.conf", i);
+        snprintf(log, sizeof(log), "%s/log-%u", c->dir, i);
+        while (argv[n])
+                n++;
+        for (; words && *words; words++) {
+                if (n == WORDS_MAX - 1)
+                        return -E2BIG;
+                argv[n++] = *words;
+        }
+        pid = proc_spawn(argv, NULL, (struct proc_files){-1, -1, -1});
+        if (pid < 0)
+                return pid;
+        s->pid = pid;
+        for (unsigned waited = 0; waited < START_MSEC; waited += 20) {
+                char *said = redis_cluster_call(c, i, "PING");
+                bool answers = said && (strstr(said, "PONG") || strstr(said, "NOAUTH"));
+
+                free(said);
+                if (answers)
+                        return 0;
+                if (waitpid(s->pid, NULL, WNOHANG) == s->pid) {
+                        s->pid = 0;
+                        return -ECHILD;
+                }
+                sleep_msec(20);
+        }
+        return -ETIMEDOUT;
+}
+
+int redis_cluster_add(struct redis_cluster *c, const char *const *words, bool is_tls)
+{
+        struct redis_server *s = &c->servers[c->n];
+
+        if (c->n == REDIS_MAX)
+                return -E2BIG;
+        s->port = port_find(c);
+        if (s->port == 0)
+                return -EADDRINUSE;
+        snprintf(s->address, sizeof(s->address), "127.0.0.1:%u", s->port);
+        return server_start(c, c->n++, words, is_tls);
+}
+
+int redis_cluster_restart(
+        struct redis_cluster *c, unsigned i, const char *const *words, bool is_tls)
+{
+        return server_start(c, i, words, is_tls);
+}
+
+char *redis_cluster_call(struct redis_cluster *c, unsigned i, const char *format, ...)
+{
+        char port[8], command[1024], *at = command, *word;
+        const char *argv[WORDS_MAX] = {"redis-cli", "-h", "127.0.0.1", "-p", port};
+        struct proc_output output;
+        unsigned n = 5;
+        va_list args;
+        char *said;
+
+        va_start(args, format);
+        vsnprintf(command, sizeof(command), format, args);
+        va_end(args);
+        snprintf(port, sizeof(port), "%u", c->servers[i].port);
+        for (const char *const *more = c->cli_words; more && *more; more++)
+                argv[n++] = *more;
+        while ((word = strsep(&at, " ")) && n < WORDS_MAX - 1)
+                argv[n++] = word;
+        if (proc_run(argv, NULL, START_MSEC, &output) < 0) {
+                proc_output_free(&output);
+                return NULL;
+        }
+        said = TAKE(output.out);
+        proc_output_free(&output);
+        return said;
+}
+
+/* ---- clusters ---------------------------------------------------------------------------------
+ */
+
+static bool nodes_agree(struct redis_cluster *c, unsigned n_nodes)
+{
+        for (unsigned i = 0; i < c->n; i++) {
+                char *said = redis_cluster_call(c, i, "CLUSTER INFO"), known[32];
+                bool is_good;
+
+                snprintf(known, sizeof(known), "cluster_known_nodes:%u\r", n_nodes);
+                is_good = said && strstr(said, "cluster_state:ok") && strstr(said, known) &&
+                          strstr(said, "cluster_slots_ok:16384");
+                free(said);
+                if (!is_good)
+                        return false;
+        }
+        return true;
+}
+
+static int agreement_await(struct redis_cluster *c)
+{
+        for (unsigned waited = 0; waited < AGREE_MSEC; waited += 100) {
+                if (nodes_agree(c, c->n))
+                        return 0;
+                sleep_msec(100);
+        }
+        return -ETIMEDOUT;
+}
+
+/* Replica i of master m, once it has heard of it and copied what it has. */
+static int replica_make(struct redis_cluster *c, unsigned i, unsigned m)
+{
+        char *id = redis_cluster_call(c, m, "CLUSTER MYID"), *said = NULL;
+        bool is_done = false;
+
+        if (id)
+                id[strcspn(id, "\r\n")] = '\0';
+        for (unsigned waited = 0; id && waited < AGREE_MSEC && !is_done; waited += 100) {
+                said = redis_cluster_call(c, i, "CLUSTER REPLICATE %s", id);
+                is_done = said && strncmp(said, "OK", 2) == 0;
+                free(said);
+                if (!is_done)
+                        sleep_msec(100);
+        }
+        for (bool is_up = false; is_done && !is_up; sleep_msec(100)) {
+                said = redis_cluster_call(c, i, "INFO replication");
+                is_up = !said || strstr(said, "master_link_status:up");
+                free(said);
+        }
+        free(id);
+        return is_done ? 0 : -ETIMEDOUT;
+}
+
+int redis_cluster_create(struct redis_cluster *c, unsigned n_masters, bool has_replicas)
+{
+        static const char *const words[] = {"--cluster-enabled", "yes", "--cluster-node-timeout",
+                "2000", "--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0",
+                NULL};
+        unsigned n = has_replicas ? 2 * n_masters : n_masters;
+        int r = 0;
+
+        for (unsigned i = 0; i < n && r == 0; i++)
+                r = redis_cluster_add(c, words, false);
+        for (unsigned i = 0; i < n_masters && r == 0; i++)
+                free(redis_cluster_call(c, i, "CLUSTER ADDSLOTSRANGE %u %u",
+                        i * N_SLOTS / n_masters, (i + 1) * N_SLOTS / n_masters - 1));
+        for (unsigned i = 1; i < n && r == 0; i++)
+                free(redis_cluster_call(c, 0, "CLUSTER MEET 127.0.0.1 %u", c->servers[i].port));
+        if (r == 0)
+                r = agreement_await(c);
+        for (unsigned i = n_masters; i < n && r == 0; i++)
+                r = replica_make(c, i, i - n_masters);
+        return r == 0 ? agreement_await(c) : r;
+}
+
+/* "127.0.0.1" was read, and what comes next is its port. */
+static int server_of(const struct redis_cluster *c, const char *port)
+{
+        for (unsigned k = 0; port && k < c->n; k++)
+                if (c->servers[k].port == strtoul(port, NULL, 10))
+                        return (int)k;
+        return -1;
+}
+
+/*
+ * Without a terminal redis-cli prints values alone, each on a line of its own: of a range its first
+ * and last slot, then of its master the address, the port and more, then of its replicas the same.
+ */
+int redis_cluster_owners(struct redis_cluster *c, unsigned i, int ret_owners[REDIS_SLOTS])
+{
+        char *said = redis_cluster_call(c, i, "CLUSTER SLOTS"), *at = said, *line;
+        unsigned long numbers[2] = {0, 0};
+        unsigned n_numbers = 0;
+
+        for (unsigned slot = 0; slot < REDIS_SLOTS; slot++)
+                ret_owners[slot] = -1;
+        while (said && (line = strsep(&at, "\n"))) {
+                char *end;
+                unsigned long number = strtoul(line, &end, 10);
+
+                if (end > line && (*end == '\0' || *end == '\r')) {
+                        numbers[0] = numbers[1];
+                        numbers[1] = number;
+                        n_numbers++;
+                        continue;
+                }
+                if (strcmp(line, "127.0.0.1") != 0)
+                        continue;
+                line = strsep(&at, "\n");
+                for (unsigned long slot = numbers[0];
+                        n_numbers == 2 && slot <= numbers[1] && slot < REDIS_SLOTS; slot++)
+                        ret_owners[slot] = server_of(c, line);
+                n_numbers = 0;
+        }
+        free(said);
+        return said ? 0 : -EIO;
+}

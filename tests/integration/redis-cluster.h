@@ -1,0 +1,61 @@
+/*
+ * Servers that a test starts itself: redis-server processes on 127.0.0.1, in a directory of their
+ * own, without persistence; alone, or as a cluster. They end with the test. Nothing here asserts;
+ * everything returns 0 or -errno.
+ */
+#ifndef KVL_TEST_REDIS_CLUSTER_H
+#define KVL_TEST_REDIS_CLUSTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define REDIS_MAX 8
+
+struct redis_server {
+        pid_t pid; /* 0: none */
+        uint16_t port;
+        char address[32];
+};
+
+struct redis_cluster {
+        char dir[64]; /* "": none */
+        char program[128];
+        unsigned n;
+        struct redis_server servers[REDIS_MAX];
+        const char *const *cli_words; /* more of redis-cli: "--tls"...; NULL: none */
+};
+
+/*
+ * Makes the directory and finds the program: $KVL_REDIS (valkey-server), else redis-server, or
+ * what it is a link to in Debian's package redis-tools, which starts no service. -ENOENT: there is
+ * none.
+ */
+int redis_cluster_init(struct redis_cluster *c);
+void redis_cluster_deinit(struct redis_cluster *c);
+
+/* Starts one more, with these words behind its configuration's (ends with NULL), and waits until it
+ * answers. With `is_tls` its port is for TLS alone. */
+int redis_cluster_add(struct redis_cluster *c, const char *const *words, bool is_tls);
+
+/* Starts number i again, on its port, with the same words. */
+int redis_cluster_restart(
+        struct redis_cluster *c, unsigned i, const char *const *words, bool is_tls);
+
+/* Starts n_masters masters with one replica each, as many as REDIS_MAX has room for, and waits
+ * until they agree. */
+int redis_cluster_create(struct redis_cluster *c, unsigned n_masters, bool has_replicas);
+
+/*
+ * A command to server i, by redis-cli: `format` is cut at spaces. Returns what it prints, owned, or
+ * NULL.
+ */
+char *redis_cluster_call(struct redis_cluster *c, unsigned i, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
+
+/* Which server serves which slot, as server i says; -1: none of ours. */
+#define REDIS_SLOTS 16384
+int redis_cluster_owners(struct redis_cluster *c, unsigned i, int ret_owners[REDIS_SLOTS]);
+
+#endif

@@ -1,0 +1,336 @@
+/*
+ * The client of Redis against a real server by itself: what a server refuses (secrets, keys,
+ * memory), and TLS with certificates that the test makes.
+ */
+/* Before cmocka, whose fail() is a macro. */
+#include "tests/unit/remote-fixture.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "tests/integration/private-daemon.h"
+#include "tests/integration/redis-cluster.h"
+
+static struct redis_cluster server;
+
+/* Starts a server; where none is installed the test is skipped. */
+static void server_start_with(const char *const *words)
+{
+        int r = redis_cluster_init(&server);
+
+        if (r == -ENOENT) {
+                redis_cluster_deinit(&server);
+                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
+                skip();
+        }
+        assert_int_equal(r, 0);
+        assert_int_equal(redis_cluster_add(&server, words, false), 0);
+}
+
+static struct remote_store *server_open(const char *user, const char *secret)
+{
+        const char *address = server.servers[0].address;
+
+        return store_open(&(struct remote_options){
+                .addresses = &address, .n_addresses = 1, .user = user, .secret = secret});
+}
+
+/* Why slots can't be learnt, once that is known. */
+static int refusal_await(struct remote_store *s)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        struct remote_stats stats;
+
+        do {
+                poll(NULL, 0, 1);
+                remote_stats(s, &stats);
+                assert_true(clock_now_nsec() < until);
+        } while (stats.refresh_error == 0);
+        assert_false(stats.is_known);
+        return stats.refresh_error;
+}
+
+/* ---- what a server refuses -------------------------------------------------------------------
+ */
+
+static void test_users(void **state)
+{
+        static const char *const words[] = {"--user", "joe", "on", ">s3cret", "~kvl:*", "+get",
+                "+set", "+exists", "+cluster|slots", "--user", "ann", "on", ">s3cret", "~kvl:*",
+                "+get", "--user", "default", "off", NULL};
+        static const struct {
+                const char *user, *secret;
+        } wrong[] = {{"joe", "wrong"}, {"nobody", "s3cret"}, {NULL, "s3cret"}, {NULL, NULL}};
+        char value[4] = "abc";
+        struct remote_store *s;
+        struct one o;
+
+        server_start_with(words);
+        for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+                s = server_open(wrong[i].user, wrong[i].secret);
+                assert_int_equal(refusal_await(s), -EACCES);
+                assert_int_equal(store_node(s, NULL).breaker, BREAKER_OPEN);
+                assert_int_equal(one_call(s, REMOTE_PROBE, "kvl:1", NULL, 0, &o), -EAGAIN);
+                remote_close(s);
+        }
+        /* Who mayn't ask for slots is known, and told so. */
+        s = server_open("ann", "s3cret");
+        assert_int_equal(refusal_await(s), -EACCES);
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
+        remote_close(s);
+
+        s = server_open("joe", "s3cret");
+        store_await_known(s);
+        assert_int_equal(one_call(s, REMOTE_WRITE, "kvl:1", value, 3, &o), 0);
+        assert_int_equal(one_call(s, REMOTE_READ, "kvl:1", value, 3, &o), 0);
+        /* Another's key, and a command that isn't allowed. */
+        assert_int_equal(one_call(s, REMOTE_READ, "other", value, 3, &o), -EACCES);
+        assert_int_equal(one_call(s, REMOTE_REMOVE, "kvl:1", NULL, 0, &o), -EACCES);
+        assert_int_equal(one_call(s, REMOTE_PROBE, "kvl:1", NULL, 0, &o), 0);
+        assert_int_equal(o.n_found, 1);
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        remote_close(s);
+        redis_cluster_deinit(&server);
+}
+
+/* Full, and it mayn't evict: writes are refused, and everything else goes on. */
+static void test_full(void **state)
+{
+        enum { BYTES = 1 << 20, N = 64 };
+        static const char *const words[] = {
+                "--maxmemory", "16mb", "--maxmemory-policy", "noeviction", NULL};
+        static uint8_t value[BYTES];
+        struct remote_stats stats;
+        struct remote_store *s;
+        unsigned n_written = 0;
+        struct one o;
+        char key[16];
+
+        server_start_with(words);
+        s = server_open(NULL, NULL);
+        store_await_known(s);
+        for (unsigned i = 0; i < N; i++) {
+                int r;
+
+                snprintf(key, sizeof(key), "key:%u", i);
+                value_make(value, BYTES, i);
+                r = one_call(s, REMOTE_WRITE, key, value, BYTES, &o);
+                assert_true(r == 0 || r == -ENOSPC);
+                n_written += r == 0;
+        }
+        assert_true(n_written > 4 && n_written < N);
+        remote_stats(s, &stats);
+        assert_int_equal(stats.n_refused, N - n_written);
+        for (unsigned i = 0; i < n_written; i++) {
+                snprintf(key, sizeof(key), "key:%u", i);
+                assert_int_equal(one_call(s, REMOTE_READ, key, value, BYTES, &o), 0);
+                assert_true(value_is(value, BYTES, i));
+        }
+        assert_int_equal(one_call(s, REMOTE_REMOVE, "key:0", NULL, 0, &o), 0);
+        assert_int_equal(o.n_found, 1);
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
+        remote_close(s);
+        redis_cluster_deinit(&server);
+}
+
+/* Memory is full, and large values are read that nobody takes in time: nothing is evicted for them,
+ * as little is under way. */
+static void test_reads_evict_nothing(void **state)
+{
+        enum { BYTES = 2 << 20, N = 30, READS = 400 };
+        static const char *const words[] = {
+                "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", NULL};
+        static uint8_t value[BYTES], got[4][BYTES];
+        struct remote_store *s;
+        struct one ones[4];
+        char key[16], *said, *evicted;
+        struct iovec iov[4];
+
+        server_start_with(words);
+        s = server_open(NULL, NULL);
+        store_await_known(s);
+        for (unsigned i = 0; i < N; i++) {
+                snprintf(key, sizeof(key), "key:%u", i);
+                value_make(value, BYTES, i);
+                assert_int_equal(one_call(s, REMOTE_WRITE, key, value, BYTES, &ones[0]), 0);
+        }
+        for (unsigned i = 0; i < READS; i += 4) {
+                for (unsigned k = 0; k < 4; k++) {
+                        iov[k] = (struct iovec){got[k], BYTES};
+                        snprintf(key, sizeof(key), "key:%u", (i + k) % N);
+                        one_submit(s, REMOTE_READ, key, &iov[k], 1, in_msec(10000), &ones[k]);
+                }
+                for (unsigned k = 0; k < 4; k++) {
+                        one_await(s, &ones[k]);
+                        assert_int_equal(ones[k].result, 0);
+                }
+        }
+        said = redis_cluster_call(&server, 0, "INFO stats");
+        evicted = said ? strstr(said, "evicted_keys:") : NULL;
+        assert_non_null(evicted);
+        assert_int_equal(strtoul(evicted + strlen("evicted_keys:"), NULL, 10), 0);
+        free(said);
+        remote_close(s);
+        redis_cluster_deinit(&server);
+}
+
+/* ---- TLS --------------------------------------------------------------------------------------
+ */
+
+static void openssl_run(const char *const *words)
+{
+        struct proc_output output;
+
+        assert_int_equal(proc_run(words, NULL, 20000, &output), 0);
+        if (output.status != 0)
+                fail_msg("openssl: %s", output.err);
+        proc_output_free(&output);
+}
+
+/* A certificate NAME.crt with its key NAME.key, by itself or signed by the first one, "ca". */
+static void certificate_make(const char *name, const char *alternative)
+{
+        char key[128], crt[128], ca_key[128], ca_crt[128], subject[64];
+        const char *words[32] = {"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-keyout", key, "-out", crt,
+                "-subj", subject};
+        unsigned n = 16;
+
+        snprintf(key, sizeof(key), "%s/%s.key", server.dir, name);
+        snprintf(crt, sizeof(crt), "%s/%s.crt", server.dir, name);
+        snprintf(ca_key, sizeof(ca_key), "%s/ca.key", server.dir);
+        snprintf(ca_crt, sizeof(ca_crt), "%s/ca.crt", server.dir);
+        snprintf(subject, sizeof(subject), "/CN=%s", name);
+        if (alternative) {
+                const char *const more[] = {"-CA", ca_crt, "-CAkey", ca_key, "-addext", alternative,
+                        "-addext", "basicConstraints=critical,CA:FALSE"};
+
+                for (unsigned i = 0; i < ARRAY_SIZE(more); i++)
+                        words[n++] = more[i];
+        }
+        openssl_run(words);
+}
+
+/* What became of the first question, with these options. */
+static int tls_try(const struct remote_options *with)
+{
+        const char *address = server.servers[0].address;
+        struct remote_options options = *with;
+        struct remote_store *s;
+        int r;
+
+        options.addresses = &address;
+        options.n_addresses = 1;
+        s = store_open(&options);
+        r = refusal_await(s);
+        remote_close(s);
+        return r;
+}
+
+static void tls_values(const struct remote_options *with)
+{
+        enum { BYTES = 9 << 20, PIECES = 200 };
+        static uint8_t value[BYTES], got[BYTES];
+        const char *address = server.servers[0].address;
+        struct remote_options options = *with;
+        struct iovec from[PIECES], to[PIECES];
+        struct remote_store *s;
+        size_t at = 0;
+        struct one o;
+
+        options.addresses = &address;
+        options.n_addresses = 1;
+        s = store_open(&options);
+        store_await_known(s);
+        value_make(value, BYTES, 7);
+        for (unsigned i = 0; i < PIECES; i++) {
+                size_t len = i + 1 < PIECES ? 1 + i * 300 : BYTES - at;
+
+                from[i] = (struct iovec){value + at, len};
+                to[i] = (struct iovec){got + at, len};
+                at += len;
+        }
+        one_submit(s, REMOTE_WRITE, "key", from, PIECES, in_msec(20000), &o);
+        one_await(s, &o);
+        assert_int_equal(o.result, 0);
+        one_submit(s, REMOTE_READ, "key", to, PIECES, in_msec(20000), &o);
+        one_await(s, &o);
+        assert_int_equal(o.result, 0);
+        assert_int_equal(o.n_bytes, BYTES);
+        assert_memory_equal(got, value, BYTES);
+        for (unsigned i = 0; i < 200; i++)
+                assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), 0);
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        remote_close(s);
+}
+
+static void test_tls(void **state)
+{
+        char ca[128], crt[128], key[128], other[128], client_crt[128], client_key[128];
+        const char *const words[] = {"--tls-ca-cert-file", ca, "--tls-cert-file", crt,
+                "--tls-key-file", key, "--tls-auth-clients", "yes", NULL};
+        const char *const cli[] = {
+                "--tls", "--cacert", ca, "--cert", client_crt, "--key", client_key, NULL};
+        struct remote_options good = {.is_tls = true,
+                                      .tls_ca = ca,
+                                      .tls_cert = client_crt,
+                                      .tls_key = client_key},
+                              with;
+        int r = redis_cluster_init(&server);
+
+        if (r == -ENOENT) {
+                redis_cluster_deinit(&server);
+                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
+                skip();
+        }
+        assert_int_equal(r, 0);
+        snprintf(ca, sizeof(ca), "%s/ca.crt", server.dir);
+        snprintf(crt, sizeof(crt), "%s/server.crt", server.dir);
+        snprintf(key, sizeof(key), "%s/server.key", server.dir);
+        snprintf(client_crt, sizeof(client_crt), "%s/client.crt", server.dir);
+        snprintf(client_key, sizeof(client_key), "%s/client.key", server.dir);
+        certificate_make("ca", NULL);
+        certificate_make("server", "subjectAltName=IP:127.0.0.1,DNS:server.example");
+        certificate_make("client", "subjectAltName=DNS:client.example");
+        /* Of somebody else who calls himself the same. */
+        snprintf(other, sizeof(other), "%s/other.crt", server.dir);
+        certificate_make("other", NULL);
+        server.cli_words = cli;
+        assert_int_equal(redis_cluster_add(&server, words, true), 0);
+
+        tls_values(&good);
+        with = good;
+        with.tls_host = "server.example";
+        tls_values(&with);
+
+        with.tls_host = "elsewhere.example";
+        assert_int_equal(tls_try(&with), -EACCES);
+        with.tls_host = "127.0.0.2";
+        assert_int_equal(tls_try(&with), -EACCES);
+        with = good;
+        with.tls_ca = other;
+        assert_int_equal(tls_try(&with), -EACCES);
+        /* The system believes others. */
+        with.tls_ca = NULL;
+        assert_int_equal(tls_try(&with), -EACCES);
+        /* The server wants to know who we are: TLS 1.3 tells of it after the handshake. */
+        with = good;
+        with.tls_cert = with.tls_key = NULL;
+        assert_true(tls_try(&with) < 0);
+        /* Without TLS. */
+        assert_true(tls_try(&(struct remote_options){.is_tls = false}) < 0);
+        redis_cluster_deinit(&server);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_users),
+                TEST(test_full),
+                TEST(test_reads_evict_nothing),
+                TEST(test_tls),
+        };
+
+        return RUN_TESTS(tests);
+}
