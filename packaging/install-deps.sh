@@ -18,11 +18,12 @@ liburing-dev libxxhash-dev libmicrohttpd-dev systemtap-sdt-dev scdoc python3-dev
 # prometheus: promtool, for metrics and alerts.
 # man-db, mandoc, groff-base: manual pages; zsh: completion. abigail-tools: abidiff. bpftrace: its
 # scripts. redis-tools: has redis-server as well, under another name, and starts no service, which the
-# package redis-server would. openssl: certificates. python3-pyte: reads the screen of kvleasectl top.
+# package redis-server would. openssl: certificates. libhiredis: what kvlease-bench remote
+# is compared to. python3-pyte: reads the screen of kvleasectl top.
 test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck python3 python3-protobuf
 protobuf-compiler libatomic1 python3-pyte strace
 util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus
-abigail-tools bpftrace redis-tools openssl'
+abigail-tools bpftrace redis-tools openssl libhiredis-dev'
 package='build-essential dpkg-dev debhelper dh-python lintian python3 python3-dev python3-venv systemd debootstrap'
 
 usage() {
