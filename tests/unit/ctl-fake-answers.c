@@ -522,14 +522,7 @@ static M(AdminStatusReply) status = {
         .tenants_refused = 1,
         .ready_msec = 35,
         .announces_pending = 60,
-        .n_ns_sets = 2,
-        .policy_page_bytes = 96 << 20,
-        .policy_ghost_bytes = 3 << 20,
-        .policy_table_bytes = 900 << 10,
-        .policy_ghosts = 150000,
-        .policy_ghost_limit_bytes = 48 << 20,
-        .set_keys_complete = 9,
-        .set_keys_incomplete = 40,
+        STATUS_OF_CATALOG,
         .recording = true,
 };
 
