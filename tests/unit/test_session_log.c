@@ -141,6 +141,7 @@ static void test_keeps(void **state)
         s = open_session(w.a, "s");
         expect_pages(w.a, s, "0@0 1@1 4@4 5@5 6@6 7@7 10@10 11@11");
         append(w.a, s, 11, 12, 1);
+        w.ns->sessions->log.piece_pages = 1;
         assert_int_equal(session_keep(session_of(w.a, s, NULL), then, 3, &left, NULL), 0);
         assert_int_equal(left, 6);
         expect_restart(&w);
@@ -521,14 +522,15 @@ static void test_long_window_with_gaps(void **state)
                 struct bench w;
                 struct session *s = begin_keeping(&w, &t);
                 struct session_log *log = &w.ns->sessions->log;
-                bool is_done, is_new;
+                bool is_done, is_new, is_disturbed = n_slices % 2;
 
                 for (unsigned n = 0; n < n_slices && !truncation_is_done; n++) {
                         if (n % 8 == 7)
                                 session_hint(s, n % 4, 1, 1);
-                        if (n % 16 == 15) /* as if there were much in it that isn't live */
+                        if (is_disturbed &&
+                                n % 16 == 15) /* as if there were much in it that isn't live */
                                 session_log_rewrite(w.ns);
-                        if (n % 16 == 3 && !log->is_copying) {
+                        if (is_disturbed && n % 16 == 3 && !log->is_copying) {
                                 log->is_copying = true;
                                 log->copy_slot = 0;
                                 log->is_in_slot = false;
@@ -546,6 +548,41 @@ static void test_long_window_with_gaps(void **state)
                 end(&w);
                 if (is_done)
                         break;
+        }
+}
+
+/* A session whose window was lost gets one that is made of its head. What was written of that is
+ * of no session until the record that says so. */
+static void test_window_of_head(void **state)
+{
+        struct token_range ranges[25];
+        bool is_done = false;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(ranges); i++)
+                ranges[i] = (struct token_range){2 * i * PAGE_TOKENS, (2 * i + 1) * PAGE_TOKENS};
+        for (unsigned n_slices = 1; !is_done; n_slices++) {
+                struct session_truncation t, queued;
+                struct session *s;
+                struct bench w;
+                uint32_t handle;
+
+                begin(&w, 16);
+                handle = open_logged(&w, "s");
+                append(w.a, handle, ROOT, 0, 60);
+                truncate_pages(w.a, handle, 50, 5, 5);
+                s = session_of(w.a, handle, NULL);
+                assert_true(sessions_give_way(w.ns, true));
+                w.ns->sessions->log.piece_pages = PIECE;
+                w.f.store.drop_slice_pages = 16;
+                assert_int_equal(truncation_begin(&t, s, ranges, ARRAY_SIZE(ranges), NULL), 0);
+                truncation_is_done = false;
+                truncation_queue(&t, &queued, on_done);
+                for (unsigned n = 0; n < n_slices && !truncation_is_done; n++)
+                        (void)chores_work(&w.f.store);
+                is_done = truncation_is_done;
+                assert_int_equal(s->window.n, s->truncation ? 0 : ARRAY_SIZE(ranges) - 1);
+                expect_restart(&w);
+                end(&w);
         }
 }
 
@@ -641,6 +678,7 @@ int main(void)
                 cmocka_unit_test(test_full),
                 cmocka_unit_test(test_long_window),
                 cmocka_unit_test(test_long_window_with_gaps),
+                cmocka_unit_test(test_window_of_head),
                 cmocka_unit_test(test_long_window_is_copied),
                 cmocka_unit_test(test_long_window_ends),
         };

@@ -244,6 +244,41 @@ static void test_session_window(void **state)
         tiers_end(&w);
 }
 
+/* Ranges are kept wherever their pages are, in the head and in the window, and again. */
+static void test_session_keeps(void **state)
+{
+        struct token_range ranges[3];
+        struct tiers w;
+        uint64_t n_left, page;
+        uint32_t s;
+
+        start(&w);
+        page = w.ns->layout.page_tokens;
+        s = open_session(&w, false);
+        publish(&w, (struct what){.session = s}, 0, 8);
+        send_down(&w, 5, 3);
+        ranges[0] = (struct token_range){0, 3 * page};
+        ranges[1] = (struct token_range){4 * page, 6 * page};
+        ranges[2] = (struct token_range){7 * page, TOKEN_RANGE_END};
+        assert_int_equal(session_keep(session_of(w.attach, s, NULL), ranges, 3, &n_left, &w.d), 0);
+        assert_int_equal(n_left, 2);
+        assert_pages(&w, s, 6, "ddddhh");
+        assert_int_equal(tier_find(&w, 6), PAGE_NONE);
+        send_down(&w, 1, 2);
+        assert_pages(&w, s, 6, "dhhdhh");
+        /* Of the head one page below stays, in the window, and one of the window. */
+        ranges[0] = (struct token_range){0, page};
+        ranges[1] = (struct token_range){2 * page, 3 * page};
+        ranges[2] = (struct token_range){7 * page, 8 * page};
+        assert_int_equal(session_keep(session_of(w.attach, s, NULL), ranges, 3, &n_left, &w.d), 0);
+        assert_int_equal(n_left, 3);
+        assert_pages(&w, s, 3, "dhh");
+        assert_int_equal(session_close(w.attach, s, true, w.now_nsec, &w.d), 0);
+        assert_nothing_below(&w);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
+        tiers_end(&w);
+}
+
 /* The session goes after its time, and its pages, which are cached as any, after theirs. */
 static void test_expiry(void **state)
 {
@@ -419,6 +454,7 @@ int main(void)
                 TEST(test_session),
                 TEST(test_session_loses),
                 TEST(test_session_window),
+                TEST(test_session_keeps),
                 TEST(test_expiry),
                 TEST(test_tag),
                 TEST(test_key),
