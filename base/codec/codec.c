@@ -349,3 +349,35 @@ int codec_decode(
 {
         return codec_decode_by(best_kernels(), codec, shape, encoded, plain);
 }
+
+/* ---- errors -----------------------------------------------------------------------------------
+ */
+
+static double number_of(enum codec_number number, uint32_t bits)
+{
+        switch (number) {
+        case CODEC_F16:
+                return (double)f16_value((uint16_t)bits);
+        case CODEC_BF16:
+                return (double)bf16_value((uint16_t)bits);
+        default:
+                return (double)f32_of(bits);
+        }
+}
+
+void codec_error_add(struct codec_error *e, const struct codec_shape *shape, const void *plain,
+        const void *decoded)
+{
+        enum codec_number number = shape->number;
+        size_t n = shape->n_matrices * n_values(shape), bytes = formats[number].bytes;
+
+        for (size_t i = 0; i < n; i++) {
+                uint32_t bits = load_bits(number, (const uint8_t *)plain + i * bytes);
+                uint32_t back = load_bits(number, (const uint8_t *)decoded + i * bytes);
+                double x = number_of(number, bits), error = number_of(number, back) - x;
+
+                e->errors += error * error;
+                e->squares += x * x;
+        }
+        e->n += n;
+}

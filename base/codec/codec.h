@@ -72,4 +72,16 @@ int codec_encode(
 int codec_decode(
         enum codec codec, const struct codec_shape *shape, const void *encoded, void *plain);
 
+/* How far numbers that were decoded are off, in sums over `n` numbers: the relative error (root of
+ * the mean square) is sqrt(errors / squares). */
+struct codec_error {
+        uint64_t n;
+        double errors;  /* (decoded - plain)^2 */
+        double squares; /* plain^2 */
+};
+
+/* Adds all numbers of the shape, which are finite; no alignment is needed. */
+void codec_error_add(struct codec_error *e, const struct codec_shape *shape, const void *plain,
+        const void *decoded);
+
 #endif

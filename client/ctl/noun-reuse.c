@@ -121,6 +121,51 @@ static const struct column sets_columns[] = {
 
 NOUN(sets, AdminSetsReply, MSG_ADMIN_SETS);
 
+/* ---- codecs ---------------------------------------------------------------------------------- */
+
+#define CODEC(field, title, what, ...)                             \
+        {                                                          \
+                FIELD(AdminCodec, field, title, what), __VA_ARGS__ \
+        }
+
+/* "8-23" */
+static void codec_layers(const void *row, const struct show_format *f, struct value *ret)
+{
+        const Kvlease__V1__AdminCodec *c = row;
+
+        if (c->first_layer == c->last_layer)
+                derive_text(ret, "%" PRIu32, c->first_layer);
+        else
+                derive_text(ret, "%" PRIu32 "-%" PRIu32, c->first_layer, c->last_layer);
+}
+
+/* "0.41 %": nothing where nothing was sampled. */
+static void codec_error(const void *row, const struct show_format *f, struct value *ret)
+{
+        const Kvlease__V1__AdminCodec *c = row;
+
+        if (c->pages_sampled > 0)
+                derive_text(ret, "%.2f %%", (double)c->error_ppm / 1e4);
+}
+
+static const struct column codecs_columns[] = {
+        CODEC(tenant, "TENANT", TEXT),
+        CODEC(ns, "NAMESPACE", TEXT),
+        CODEC(tier, "TIER", TEXT),
+        {.heading = "LAYERS", .kind = COLUMN_TEXT, .derive = codec_layers},
+        CODEC(first_layer, NULL, COUNT),
+        CODEC(last_layer, NULL, COUNT),
+        CODEC(codec, "CODEC", TEXT),
+        CODEC(page_bytes, "PAGE", BYTES, .spare = 1),
+        CODEC(stored_bytes, "STORED", BYTES),
+        CODEC(pages_encoded, "ENCODED", COUNT, .spare = 3),
+        CODEC(pages_sampled, "SAMPLED", COUNT, .spare = 2),
+        {.heading = "ERROR", .kind = COLUMN_TEXT, .derive = codec_error},
+        CODEC(error_ppm, NULL, COUNT),
+};
+
+NOUN(codecs, AdminCodecsReply, MSG_ADMIN_CODECS);
+
 /* ---- explanations ---------------------------------------------------------------------------- */
 
 static const char *state_name(uint32_t state)

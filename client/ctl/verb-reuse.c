@@ -1,4 +1,4 @@
-/* Sessions, namespace sets, why keys miss, and recording of traffic. */
+/* Sessions, namespace sets, codecs, why keys miss, and recording of traffic. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,6 +12,11 @@
 int verb_sets(const struct ctl *ctl)
 {
         return print_noun(ctl, &noun_sets);
+}
+
+int verb_codecs(const struct ctl *ctl)
+{
+        return print_noun(ctl, &noun_codecs);
 }
 
 /* ---- sessions -------------------------------------------------------------------------------- */

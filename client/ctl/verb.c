@@ -142,6 +142,19 @@ const struct verb verbs[] = {
                 "incomplete are\n"
                 "dropped.\n",
                 0, 0, O(TENANT), false, NULL, verb_sets},
+        {"codecs", "", "how pages are encoded below devices, and how far numbers are off",
+                "A line for each namespace, tier and range of layers that has a codec of its own, "
+                "where anything\n"
+                "of a page is encoded. PAGE is what the layers take of a page on the device, "
+                "STORED "
+                "in the tier.\n"
+                "One in 64 pages that are encoded is decoded again: ERROR is the root of the mean "
+                "square of what\n"
+                "its numbers are off by, as a part of theirs, since the start. Codecs are chosen "
+                "by "
+                "who opens a\n"
+                "namespace first.\n",
+                0, 0, O(TENANT), false, NULL, verb_codecs},
         {"explain", "TENANT NAMESPACE KEY...", "why keys hit or miss",
                 "A key is 64 hexadecimal digits. AGE is the time since it was published, or since "
                 "it went.\n"

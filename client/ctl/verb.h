@@ -83,6 +83,7 @@ int verb_doctor(const struct ctl *ctl);
 int verb_version(const struct ctl *ctl);
 
 int verb_sets(const struct ctl *ctl);
+int verb_codecs(const struct ctl *ctl);
 int verb_sessions_list(const struct ctl *ctl);
 int verb_sessions_purge(const struct ctl *ctl);
 int verb_explain(const struct ctl *ctl);

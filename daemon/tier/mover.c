@@ -104,7 +104,18 @@ struct piece {
         struct codec_shape shape;
         uint8_t *plain, *stored;
         size_t plain_bytes, stored_bytes;
+        struct codec_error *error; /* of move_plane, for its first piece */
 };
+
+/* The matrix was encoded: it is decoded again. Without memory for that nothing is measured. */
+static void measure_error(const struct piece *x)
+{
+        void *decoded = x->plain_bytes <= MOVER_ERROR_BYTES ? malloc(x->plain_bytes) : NULL;
+
+        if (decoded && codec_decode(x->codec, &x->shape, x->stored, decoded) == 0)
+                codec_error_add(x->error, &x->shape, x->plain, decoded);
+        free(decoded);
+}
 
 /* 0 or -errno. */
 typedef int (*piece_fn)(const struct piece *x, struct sum *sum);
@@ -120,6 +131,8 @@ static int piece_down(const struct piece *x, struct sum *sum)
         r = codec_encode(x->codec, &x->shape, x->plain, x->stored);
         if (r == 0)
                 sum_add(sum, x->stored, x->stored_bytes);
+        if (r == 0 && x->error)
+                measure_error(x);
         return r;
 }
 
@@ -154,6 +167,7 @@ static struct piece first_piece(enum move_direction direction, const struct move
                 x.shape.n_matrices = 1;
                 x.plain_bytes = codec_plain_bytes(&x.shape);
                 x.stored_bytes = codec_encoded_bytes(x.codec, &x.shape);
+                x.error = plane->error;
         }
         return x;
 }
@@ -174,6 +188,7 @@ static int each_piece_of(
                 FAULT_POINT("mover-after-piece");
                 x.plain += x.plain_bytes;
                 x.stored += x.stored_bytes;
+                x.error = NULL;
         }
         return r;
 }

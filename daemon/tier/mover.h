@@ -55,6 +55,10 @@ struct move_plane {
         /* Borrowed: of a matrix, of which plain_bytes are a multiple; n_matrices doesn't count.
          * CODEC_NONE: may be NULL. */
         const struct codec_shape *shape;
+        /* DOWN with a codec: how far the first matrix is off when it is decoded again is added
+         * there, for as long as a matrix is one of MOVER_ERROR_BYTES at most. Borrowed until the
+         * callback; NULL: it isn't measured. */
+        struct codec_error *error;
 };
 
 struct move_page {
@@ -134,6 +138,9 @@ void mover_hurry(struct mover *m, struct move *move);
 /* Plain bytes between two looks at whether it is cancelled; with a codec a matrix, where that is
  * more. Some 20 us of a copy. Not tuned. */
 #define MOVER_PIECE_BYTES ((size_t)256 << 10)
+
+/* Of a matrix whose error is measured: some ms of a mover's thread. Not tuned. */
+#define MOVER_ERROR_BYTES ((size_t)1 << 20)
 
 /* Runs callbacks of moves that are done by now; they may submit and cancel. Returns their number.
  */

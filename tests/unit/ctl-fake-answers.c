@@ -404,47 +404,7 @@ static void answer_events(
         m->lost = q->wait_msec > 0 ? 6 : 0;
 }
 
-static M(AdminEviction) evictions[] = {
-        {.victim = "chat", .by = "search", .pages = 12, .sets = 1},
-        {.victim = "chat", .by = "", .pages = 3},
-};
-
-static M(AdminSession) sessions[] = {
-        {.tenant = "search",
-                .ns = "llama",
-                .id = {.len = 7, .data = (uint8_t *)"chat-17"},
-                .n_pages = 12,
-                .n_tokens = 800,
-                .lost_tokens = 64,
-                .bytes = 12 << 20,
-                .n_open = 1,
-                .idle_sec = 75,
-                .expires_in_sec = 86325,
-                .hint = "continues"},
-        {.tenant = "chat",
-                .ns = "llama",
-                .id = {.len = 4, .data = (uint8_t *)"\x01\x02 \xff"},
-                .hint = "unknown",
-                .truncated = true},
-};
-
-static M(AdminSet) sets[] = {
-        {.tenant = "search",
-                .name = "llama-tp4",
-                .size = 4,
-                .n_namespaces = 3,
-                .keys_incomplete = 40,
-                .dropped = 2,
-                .charged_bytes = GIB},
-        {.tenant = "chat", .name = "hybrid", .size = 2, .n_namespaces = 2, .keys_complete = 9},
-};
-
-static M(Explanation) explanations[] = {
-        {.state = 1, .page = 7, .age_sec = 90, .unused_sec = 5, .client_id = 3},
-        {.state = 3, .age_sec = 3600, .by = "search"},
-        {.state = 0},
-        {.state = 99},
-};
+#include "tests/unit/ctl-fake-reuse.h"
 
 static M(AdminStatusReply) status = {
         .host = &host_tier,
@@ -744,6 +704,10 @@ static void answer(
         case MSG_ADMIN_SETS:
                 LIST_ROW(f, (M(AdminSetsReply) *)m, (const M(AdminListRequest) *)q, sets, sets,
                         admin_set);
+                return;
+        case MSG_ADMIN_CODECS:
+                LIST_ROW(f, (M(AdminCodecsReply) *)m, (const M(AdminListRequest) *)q, codecs,
+                        codecs, admin_codec);
                 return;
         case MSG_ADMIN_EXPLAIN:
                 answer_explain(f, (M(ExplainReply) *)m, (const M(AdminExplainRequest) *)q);

@@ -477,6 +477,28 @@ static void test_int4_groups(void **state)
         }
 }
 
+static void test_error_add(void **state)
+{
+        static const float plain[] = {3, -4, 0, 1}, decoded[] = {3.5f, -4, 0, 2};
+
+        for (unsigned number = 0; number < N_CODEC_NUMBERS; number++) {
+                struct codec_shape shape = {number, false, 1, 2, 2};
+                struct codec_error e = {.n = 10, .errors = 1, .squares = 2};
+                struct matrix m;
+
+                matrix_init(&m, CODEC_NONE, shape);
+                for (size_t i = 0; i < 4; i++)
+                        set_value(&m, i, decoded[i]);
+                memcpy(m.decoded, m.plain, m.n_plain);
+                for (size_t i = 0; i < 4; i++)
+                        set_value(&m, i, plain[i]);
+                codec_error_add(&e, &shape, m.plain, m.decoded);
+                assert_int_equal(e.n, 14);
+                assert_true(e.errors == 1 + 0.25 + 1 && e.squares == 2 + 9 + 16 + 1);
+                matrix_deinit(&m);
+        }
+}
+
 /* A page of 64 tokens shrinks to 0.52 of its bytes at most; without a codec nothing changes. */
 static void test_sizes(void **state)
 {
@@ -512,6 +534,7 @@ int main(void)
                 TEST(test_damaged),
                 TEST(test_int4_bytes),
                 TEST(test_int4_groups),
+                TEST(test_error_add),
                 TEST(test_sizes),
         };
 

@@ -1,6 +1,8 @@
 /* Pages between the device and memory of the host below it (daemon/core/moves/transfer.h, sink.h,
  * fetch.h), on real memory: down, up, copied, and as codecs store them. What happens meanwhile is
  * in test_transfer_meanwhile.c. */
+#include <math.h>
+
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/lifetimes/tenant.h"
 #include "tests/unit/transfer-fixture.h"
@@ -493,6 +495,42 @@ static uint32_t send_down_and_up(struct tiers *w, unsigned n_layers)
         return told.page;
 }
 
+/* Numbers of one matrix for each part of a page that has this range. */
+static uint64_t sampled_numbers(const struct tiers *w, uint32_t range)
+{
+        const struct codec_shape *s = &w->ns->codecs.shape;
+        struct page_part part = {0};
+        uint64_t n = 0;
+
+        while (page_part_next(&w->ns->codecs, &w->ns->layout, TIER_HOST, &part))
+                n += part.range == range ? (uint64_t)s->n_tokens * s->n_channels : 0;
+        return n;
+}
+
+/* A page was decoded again to see how far its numbers are off: those of each codec by themselves.
+ */
+static void check_sampled(const struct tiers *w)
+{
+        const struct codec_layers *l = &w->ns->codecs.tiers[TIER_HOST];
+        const struct ns_coding *coding = &w->ns->coding[TIER_HOST];
+
+        assert_true(coding->n_pages >= coding->n_sampled && coding->n_sampled >= 1);
+        for (unsigned i = 0; i < CODEC_RANGES_MAX; i++) {
+                const struct codec_error *e = &coding->errors[i];
+                double part = e->squares > 0 ? sqrt(e->errors / e->squares) : 0;
+
+                if (i >= l->n || l->at[i].codec == CODEC_NONE) {
+                        assert_true(e->n == 0);
+                        continue;
+                }
+                assert_int_equal(e->n, coding->n_sampled * sampled_numbers(w, i));
+                if (l->at[i].codec == CODEC_INT4)
+                        assert_in_range(1e6 * part, 20000, 120000);
+                else
+                        assert_in_range(1e6 * part, 1000, 7000);
+        }
+}
+
 /* Each layer with its codec: in one plane, where a range begins within a plane and ends within the
  * next one, and a plane each. */
 static void test_layers(void **state)
@@ -524,6 +562,7 @@ static void test_layers(void **state)
                 assert_true(w.ns->geometry.tiers[TIER_HOST].stored_bytes <
                             w.n_planes * TIER_PAGE_BYTES);
                 page = send_down_and_up(&w, cases[i].n_layers);
+                check_sampled(&w);
                 for (unsigned layer = 0; layer < cases[i].n_layers; layer++) {
                         enum codec codec = cases[i].codecs[layer];
                         double error = layer_error(&w, page, layer, cases[i].n_layers);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +101,12 @@ class Daemon:
             [*program, str(self.directory / "run/admin.sock"), *arguments],
             stdout=subprocess.DEVNULL,
         )
+
+    def ctl_json(self, *arguments: str) -> Any:
+        """What kvleasectl --json prints."""
+        program = [str(BUILD / "client/ctl/kvleasectl"), "--json", "--socket"]
+        socket_path = str(self.directory / "run/admin.sock")
+        return json.loads(subprocess.check_output([*program, socket_path, *arguments]))
 
     def stop(self) -> None:
         """Ends it, whatever state it is in."""

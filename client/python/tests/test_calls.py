@@ -292,6 +292,14 @@ def test_codecs_by_layer(make_daemon: MakeDaemon) -> None:
         assert ns.info.tiers[1].page_bytes < 4096 * 0.75
         keys = text(600)
         publish_numbered(ns, keys, page_of_layers)
+        first, second = daemon.ctl_json("codecs")["codecs"]
+        assert (first["codec"], first["first_layer"], first["last_layer"]) == ("none", 0, 0)
+        assert (second["codec"], second["first_layer"], second["last_layer"]) == ("int4", 1, 1)
+        assert (first["page_bytes"], first["stored_bytes"]) == (2048, 2048)
+        assert (second["page_bytes"], second["stored_bytes"]) == (2048, 64 * 2 + 64 * 16 // 2)
+        assert second["pages_encoded"] >= second["pages_sampled"] > 0
+        assert first["error_ppm"] == 0
+        assert 10_000 < second["error_ppm"] < 100_000
         daemon.kill()
         with ns.find(keys) as found:
             numbers = found.detach()

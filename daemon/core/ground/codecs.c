@@ -204,6 +204,11 @@ static uint32_t range_end(const struct codec_layers *l, uint32_t i, uint32_t n_l
         return i + 1 < l->n ? l->at[i + 1].first_layer : n_layers;
 }
 
+uint32_t codec_range_last(const struct codec_layers *l, uint32_t range, uint32_t n_layers)
+{
+        return range_end(l, range, n_layers) - 1;
+}
+
 char *codec_layers_format(
         const struct codec_layers *l, uint32_t n_layers, char buf[CODEC_LAYERS_TEXT_MAX])
 {
@@ -215,7 +220,7 @@ char *codec_layers_format(
                 return buf;
         }
         for (uint32_t i = 0; i < l->n; i++) {
-                uint32_t first = l->at[i].first_layer, last = range_end(l, i, n_layers) - 1;
+                uint32_t first = l->at[i].first_layer, last = codec_range_last(l, i, n_layers);
                 const char *name = codec_name((enum codec)l->at[i].codec);
                 const char *comma = i > 0 ? "," : "";
                 int n = first == last ? snprintf(buf + at, CODEC_LAYERS_TEXT_MAX - at, "%s%u:%s",
@@ -317,6 +322,7 @@ static void measure_part(const struct page_codecs *c, const struct ns_layout *la
         uint64_t bytes, at, end, rest;
         uint32_t layer_matrices, range;
 
+        part->range = 0;
         part->codec = l->n > 0 ? (enum codec)l->at[0].codec : CODEC_NONE;
         part->plain_bytes = layout->plane_page_bytes;
         if (l->n <= 1)
@@ -327,6 +333,7 @@ static void measure_part(const struct page_codecs *c, const struct ns_layout *la
         range = find_range(l, at / layer_matrices);
         end = (uint64_t)range_end(l, range, layout->n_layers) * layer_matrices;
         rest = c->shape.n_matrices - part->plain_at / bytes;
+        part->range = range;
         part->codec = (enum codec)l->at[range].codec;
         part->plain_bytes = MIN(end - at, rest) * bytes;
 }
@@ -361,5 +368,19 @@ uint32_t page_parts_count(
 
         while (page_part_next(c, layout, kind, &part))
                 n++;
+        return n;
+}
+
+struct range_bytes page_range_bytes(const struct page_codecs *c, const struct ns_layout *layout,
+        enum tier_kind kind, uint32_t range)
+{
+        struct page_part part = {0};
+        struct range_bytes n = {0};
+
+        while (page_part_next(c, layout, kind, &part))
+                if (part.range == range) {
+                        n.plain += part.plain_bytes;
+                        n.stored += part.stored_bytes;
+                }
         return n;
 }

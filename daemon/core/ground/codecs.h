@@ -76,7 +76,7 @@ int page_codecs_init(struct page_codecs *c, const struct ns_layout *layout,
 
 /* Contiguous bytes of one plane, which lie stored behind those of the part before. */
 struct page_part {
-        uint32_t plane;
+        uint32_t plane, range; /* range: of struct codec_layers */
         enum codec codec;
         uint64_t plain_at, plain_bytes;   /* in the plane */
         uint64_t stored_at, stored_bytes; /* in what is stored of the page */
@@ -85,6 +85,17 @@ struct page_part {
 /* The part after this one; after one of zeros the first. False: there is none. */
 bool page_part_next(const struct page_codecs *c, const struct ns_layout *layout,
         enum tier_kind kind, struct page_part *part);
+
+/* What a page has in the range's layers: plain, and stored in the tier. */
+struct range_bytes {
+        uint64_t plain, stored;
+};
+
+struct range_bytes page_range_bytes(const struct page_codecs *c, const struct ns_layout *layout,
+        enum tier_kind kind, uint32_t range);
+
+/* The last layer of a range below `n`, or with n 0 or 1 of all. */
+uint32_t codec_range_last(const struct codec_layers *l, uint32_t range, uint32_t n_layers);
 
 /* At most NS_MAX_PLANES + CODEC_RANGES_MAX - 1. */
 uint32_t page_parts_count(

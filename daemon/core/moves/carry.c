@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,7 @@ static struct carry *carry_new(
                 .is_copy = is_copy,
                 .is_urgent = is_urgent,
                 .is_open = true,
+                .sampled = CARRY_NONE_SAMPLED,
                 .n_max = n_max};
         list_init(&c->link);
         list_append(&c->store->moving.carries, &c->link);
@@ -217,6 +219,24 @@ static void end_step(struct carry *c)
         go_on(c);
 }
 
+/* It was encoded: what the mover found counts. Whoever wrote to the page meanwhile, which nobody
+ * may, has no sums that are none to show for it. */
+static void count_errors(struct carry *c)
+{
+        struct ns_coding *coding = &c->ns->coding[c->to];
+
+        coding->n_sampled++;
+        for (unsigned i = 0; i < CODEC_RANGES_MAX; i++) {
+                const struct codec_error *e = &c->errors[i];
+
+                if (!isfinite(e->errors) || !isfinite(e->squares))
+                        continue;
+                coding->errors[i].n += e->n;
+                coding->errors[i].errors += e->errors;
+                coding->errors[i].squares += e->squares;
+        }
+}
+
 static void on_moved(struct move *move, int result, void *data)
 {
         struct carry *c = data;
@@ -229,8 +249,11 @@ static void on_moved(struct move *move, int result, void *data)
                 if (!was_sent(p))
                         continue;
                 p->result = move->pages[k].result;
-                if (p->result == 0 && move->direction == MOVE_DOWN)
+                if (p->result == 0 && move->direction == MOVE_DOWN) {
                         p->content = p->disk.sum = move->pages[k].sum;
+                        if (i == c->sampled && c->ns)
+                                count_errors(c);
+                }
                 k++;
         }
         assert(k == move->n_pages);
@@ -271,7 +294,7 @@ static enum tier_kind coded_tier(const struct carry *c)
 }
 
 /* The planes of page i; false: there is no memory at one of its ends. */
-static bool fill_planes(const struct carry *c, uint32_t i, struct move_plane *planes, size_t n)
+static bool fill_planes(struct carry *c, uint32_t i, struct move_plane *planes, size_t n)
 {
         struct page_part part = {0};
         bool is_there = true;
@@ -282,6 +305,9 @@ static bool fill_planes(const struct carry *c, uint32_t i, struct move_plane *pl
                 } else {
                         (void)page_part_next(&c->ns->codecs, &c->ns->layout, coded_tier(c), &part);
                         planes[k] = plane_of(c, i, &part);
+                        if (i == c->sampled && c->steps[c->at] == STEP_PACK &&
+                                part.codec != CODEC_NONE)
+                                planes[k].error = &c->errors[part.range];
                 }
                 is_there &= planes[k].from && planes[k].to;
         }
@@ -289,7 +315,7 @@ static bool fill_planes(const struct carry *c, uint32_t i, struct move_plane *pl
 }
 
 /* False: there is no memory at one of its ends. */
-static bool fill_move(const struct carry *c, struct move *m)
+static bool fill_move(struct carry *c, struct move *m)
 {
         size_t k = 0;
 
@@ -520,11 +546,24 @@ static bool is_busy(const struct carry *c)
         return c->move || c->io || c->queue;
 }
 
+/* Of a batch one page at most. */
+static void choose_sample(struct carry *c)
+{
+        struct ns_coding *coding = &c->ns->coding[c->to];
+
+        if (c->to == TIER_DEVICE || goes_as_it_is(c) || c->ns->codecs.tiers[c->to].n == 0)
+                return;
+        for (uint32_t i = 0; i < c->n; i++)
+                if (coding->n_pages++ % CARRY_SAMPLES_ONE_IN == 0)
+                        c->sampled = i;
+}
+
 static void start_batch(struct carry *c)
 {
         if (c->is_open) {
                 c->is_open = false;
                 plan_steps(c);
+                choose_sample(c);
                 if (make_buffers(c) < 0)
                         fail_rest(c, -ENOMEM);
         }

@@ -23,6 +23,7 @@
 #include <sys/uio.h>
 
 #include "base/list.h"
+#include "daemon/core/ground/codecs.h"
 #include "daemon/tier/disk.h"
 #include "policy/tier.h"
 
@@ -46,6 +47,12 @@ struct carry_page {
 
 #define CARRY_STEPS_MAX 5
 
+/* One in so many pages that a codec encodes is decoded again, of each range of layers in each plane
+ * one matrix, and so struct ns_coding knows how far numbers are off: about 1 % of the encoder's
+ * work. Not tuned. */
+#define CARRY_SAMPLES_ONE_IN 64
+#define CARRY_NONE_SAMPLED   UINT32_MAX
+
 struct carry {
         struct list_link link; /* store.moving.carries */
         struct store *store;   /* borrowed */
@@ -63,6 +70,9 @@ struct carry {
         struct disk_file *disk;  /* whose that is */
         struct queue *queue;     /* whose job reads or writes a buffer; borrowed; NULL: none's */
         bool is_late;            /* its driver may do so for as long as it is stuck */
+        /* Of the page that is sampled, by range of codecs; the mover's while it has the move. */
+        uint32_t sampled; /* its number; CARRY_NONE_SAMPLED */
+        struct codec_error errors[CODEC_RANGES_MAX];
         uint32_t n, n_max;
         struct carry_page pages[];
 };

@@ -14,6 +14,7 @@
 #include "base/map.h"
 #include "base/segment.h"
 #include "daemon/core/ground/chore.h"
+#include "daemon/core/ground/codecs.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/ground/page.h"
 #include "policy/ahead.h"
@@ -104,6 +105,13 @@ static inline bool space_is_sorting(const struct ns_space *s)
 {
         return s->entries && !s->is_ready;
 }
+
+/* What codecs did to pages that went to a tier, since the start: moves/carry.h. */
+struct ns_coding {
+        uint64_t n_pages;                            /* that were sent to the encoder */
+        uint64_t n_sampled;                          /* of which the errors were measured */
+        struct codec_error errors[CODEC_RANGES_MAX]; /* by range of the tier's codecs */
+};
 
 /* Which extent sets the namespace has: memory/sets.h. */
 struct ns_sets {

@@ -1,0 +1,77 @@
+/* Of what there is in the fake daemon, what is said of reuse: a part of ctl-fake-answers.c, after
+ * its M() and GIB. */
+#ifndef KVL_TESTS_CTL_FAKE_REUSE_H
+#define KVL_TESTS_CTL_FAKE_REUSE_H
+
+static M(AdminEviction) evictions[] = {
+        {.victim = "chat", .by = "search", .pages = 12, .sets = 1},
+        {.victim = "chat", .by = "", .pages = 3},
+};
+
+static M(AdminSession) sessions[] = {
+        {.tenant = "search",
+                .ns = "llama",
+                .id = {.len = 7, .data = (uint8_t *)"chat-17"},
+                .n_pages = 12,
+                .n_tokens = 800,
+                .lost_tokens = 64,
+                .bytes = 12 << 20,
+                .n_open = 1,
+                .idle_sec = 75,
+                .expires_in_sec = 86325,
+                .hint = "continues"},
+        {.tenant = "chat",
+                .ns = "llama",
+                .id = {.len = 4, .data = (uint8_t *)"\x01\x02 \xff"},
+                .hint = "unknown",
+                .truncated = true},
+};
+
+static M(AdminCodec) codecs[] = {
+        {.tenant = "search",
+                .ns = "llama",
+                .tier = "host",
+                .last_layer = 7,
+                .codec = "none",
+                .page_bytes = 512 << 10,
+                .stored_bytes = 512 << 10,
+                .pages_encoded = 9000,
+                .pages_sampled = 141},
+        {.tenant = "search",
+                .ns = "llama",
+                .tier = "host",
+                .first_layer = 8,
+                .last_layer = 31,
+                .codec = "int4",
+                .page_bytes = 1536 << 10,
+                .stored_bytes = 432 << 10,
+                .pages_encoded = 9000,
+                .pages_sampled = 141,
+                .error_ppm = 81234},
+        {.tenant = "chat",
+                .ns = "bare",
+                .tier = "disk",
+                .codec = "int8",
+                .page_bytes = 2 << 20,
+                .stored_bytes = 1040 << 10},
+};
+
+static M(AdminSet) sets[] = {
+        {.tenant = "search",
+                .name = "llama-tp4",
+                .size = 4,
+                .n_namespaces = 3,
+                .keys_incomplete = 40,
+                .dropped = 2,
+                .charged_bytes = GIB},
+        {.tenant = "chat", .name = "hybrid", .size = 2, .n_namespaces = 2, .keys_complete = 9},
+};
+
+static M(Explanation) explanations[] = {
+        {.state = 1, .page = 7, .age_sec = 90, .unused_sec = 5, .client_id = 3},
+        {.state = 3, .age_sec = 3600, .by = "search"},
+        {.state = 0},
+        {.state = 99},
+};
+
+#endif
