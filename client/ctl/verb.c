@@ -15,7 +15,7 @@
         "             lend_idle_reserve\n"                                                 \
         "  overload   when_full, max_wait, max_connects, max_requests, max_pins\n"         \
         "  cache      evict, expire, expire_unused, free_ahead, prefetch_steps,\n"         \
-        "             session_expire, warm_tags\n"                                         \
+        "             session_expire, warm_tags, host_codec, disk_codec\n"                 \
         "  devices    placement, exclusive\n"                                              \
         "  access     uids, gids, group, max_clients, share_group, publish_uids,\n"        \
         "             publish_gids\n"                                                      \

@@ -438,8 +438,9 @@ struct kvl_ns_options {
          * the tenant is configured. */
         uint32_t expire_sec;
         /* In which fewer bytes pages lie below the device: fixed by the first who opens it, another
-         * one is KVL_LAYOUT then, NONE takes what there is. Of dtype F32, F16 and BF16 alone
-         * (-EINVAL). disk_codec: on a disk below that. */
+         * one is KVL_LAYOUT then. NONE takes what there is; a namespace that is made then has what
+         * the tenant is configured for. Of dtype F32, F16 and BF16 alone (-EINVAL). disk_codec: on
+         * a disk below that. */
         enum kvl_codec host_codec, disk_codec;
         /*
          * kvl_ns_info.stride_bytes as it must be: plane_page_bytes (pages one right behind the
@@ -454,9 +455,10 @@ struct kvl_ns_options {
          * "0-7:none,8-23:int8,24-:int4". Ranges begin at layer 0, follow each other without a gap
          * and end at the last layer, whose number the last one may leave out; there are 16 at
          * most. All layers' pages must be equally large, and lie in order of layers, in planes and
-         * within a plane (kvl_layout). NULL: host_codec, disk_codec. -EINVAL: with one of these
-         * other than KVL_CODEC_NONE, or what is wrong with the text, in the sentence. Borrowed for
-         * the call. A kvleased that knows no such codecs refuses it.
+         * within a plane (kvl_layout). A codec's name alone is for all layers, and "none" keeps
+         * them as they are, whatever the tenant is configured for. NULL: host_codec, disk_codec.
+         * -EINVAL: with one of these other than KVL_CODEC_NONE, or what is wrong with the text, in
+         * the sentence. Borrowed for the call. A kvleased that knows no such codecs refuses it.
          */
         const char *host_layer_codecs, *disk_layer_codecs;
 };

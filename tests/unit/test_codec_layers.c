@@ -8,6 +8,7 @@
 
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/records/records.h"
+#include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 #include "tests/unit/toy-layout.h"
 
@@ -95,6 +96,45 @@ static void test_refused(void **state)
                         i % 2 > 0 ? "int8" : "none");
         }
         check_refused(many, CODEC_RANGES_MAX + 1, "change more than 15 times");
+}
+
+/* As an option, before there is a layout: any end will do. */
+static void test_checked(void **state)
+{
+        struct detail d;
+
+        assert_int_equal(codec_layers_check("none", &d), 0);
+        assert_int_equal(codec_layers_check("0-7:none,8-:int8", &d), 0);
+        assert_int_equal(codec_layers_check("0-7:none,8-23:int8,24-31:int4", &d), 0);
+        assert_int_equal(codec_layers_check("0-7:none,9-:int8", &d), -EINVAL);
+        assert_int_equal(codec_layers_check("int5", &d), -EINVAL);
+        assert_int_equal(codec_layers_check("", &d), -EINVAL);
+}
+
+/* What a stranger writes is codecs of the layout's layers, or refused. */
+static void test_any_text(void **state)
+{
+        static const char of[] = "0123456789-:,nonefp8int4", good[] = "0-3:none,4-6:int8,7-:int4";
+        const struct ns_layout l = toy_layout(65536);
+        unsigned n_read = 0;
+
+        for (unsigned i = 0; i < 200000; i++) {
+                struct codec_layers tiers[TIER_COUNT] = {{0}};
+                struct ns_layout layout = l;
+                char text[sizeof(good)];
+                struct page_codecs c;
+
+                layout.n_layers = 8;
+                memcpy(text, good, sizeof(text));
+                for (unsigned k = random_below(4); k > 0; k--)
+                        text[random_below(sizeof(text))] = of[random_below(sizeof(of))];
+                if (text[sizeof(text) - 1] != '\0' ||
+                        codec_layers_parse(text, 8, &tiers[TIER_HOST], NULL) < 0)
+                        continue;
+                assert_int_equal(page_codecs_init(&c, &layout, tiers, NULL), 0);
+                n_read++;
+        }
+        assert_true(n_read > 100);
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */
@@ -274,11 +314,14 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_read),
                 TEST(test_refused),
+                TEST(test_checked),
+                TEST(test_any_text),
                 TEST(test_parts),
                 TEST(test_layers_that_cannot_be_told),
                 TEST(test_records_before),
                 TEST(test_records),
         };
 
+        random_start("test_codec_layers");
         return RUN_TESTS(tests);
 }

@@ -444,6 +444,8 @@ static void test_tenants_that_contradict_themselves(void **state)
                 {"placement=anywhere", "placement: 'anywhere' is unknown, allowed are pack"},
                 {"warm_tags=7 x", "warm_tags: '7 x' isn't up to 8 numbers"},
                 {"warm_tags=0", "warm_tags: '0' isn't up to 8 numbers"},
+                {"host_codec=int5", "host_codec: codec 'int5' isn't known"},
+                {"disk_codec=0-7:none,9-:int4", "disk_codec: codecs by layer: '9-:int4' begins"},
                 {"warm_tags=1,2,3 4 5 6 7 8 9",
                         "warm_tags: '1,2,3 4 5 6 7 8 9' isn't up to 8 numbers"},
                 {"warm_tags=18446744073709551616",

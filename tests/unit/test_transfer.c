@@ -607,6 +607,37 @@ static void test_not_finite(void **state)
         tiers_end(&w);
 }
 
+/* The tenant's attributes say what there is where nobody names any: for a layout that can have it.
+ */
+static void test_codecs_of_tenant(void **state)
+{
+        struct attach_options named = {.names_host_codecs = true};
+        struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
+        struct attach *a;
+        struct member *m;
+        struct tiers w;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        strcpy(w.a->attrs.host_codec, "0:none,1-:int4");
+        m = join(w.a);
+        assert_int_equal(attach_open(m, "new", &l, "", false, &a, &w.d), 0);
+        assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_BY_LAYER);
+        assert_int_equal(attach_open_with(m, "none", &l, &named, &a, &w.d), 0);
+        assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_NONE);
+        named.host_codecs = codec_layers_all(CODEC_FP8);
+        assert_int_equal(attach_open_with(m, "fp8", &l, &named, &a, &w.d), 0);
+        assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_FP8);
+        l.n_layers = 1;
+        assert_int_equal(attach_open(m, "one", &l, "", false, &a, &w.d), 0);
+        assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_NONE);
+        l.n_layers = 2;
+        l.dtype = 6; /* i8 */
+        assert_int_equal(attach_open(m, "bytes", &l, "", false, &a, &w.d), 0);
+        assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_NONE);
+        member_free(m);
+        tiers_end(&w);
+}
+
 static void test_codec_refused(void **state)
 {
         const struct attach_options int8 = {.host_codecs = codec_layers_all(CODEC_INT8)};
@@ -657,6 +688,7 @@ int main(void)
                 cmocka_unit_test(test_int8),
                 cmocka_unit_test(test_layers),
                 cmocka_unit_test(test_not_finite),
+                cmocka_unit_test(test_codecs_of_tenant),
                 cmocka_unit_test(test_codec_refused),
         };
 

@@ -277,17 +277,18 @@ def page_of_layers(number: int) -> bytes:
     return first + struct.pack("<1024e", *((i * 37 % 101 - 50) / 100 for i in range(1024)))
 
 
-def test_codecs_by_layer(make_daemon: MakeDaemon) -> None:
+@pytest.mark.parametrize("by_tenant", [False, True])
+def test_codecs_by_layer(make_daemon: MakeDaemon, by_tenant: bool) -> None:
     """What is exact comes back as it was, the rest nearly; a daemon that takes over knows."""
     codecs = "0:none,1-:int4"
     daemon = make_daemon(
         keep=True,
         device="memory = 2MiB\nextent = 2MiB\nhost_memory = 16MiB",
-        tenant="limit = 2MiB",
+        tenant="limit = 2MiB" + (f"\nhost_codec = {codecs}" if by_tenant else ""),
     )
     with (
         kvlease.connect(daemon.socket) as conn,
-        conn.namespace("n", LAYERS, host_codec=codecs) as ns,
+        conn.namespace("n", LAYERS, host_codec=0 if by_tenant else codecs) as ns,
     ):
         assert ns.info.tiers[1].page_bytes < 4096 * 0.75
         keys = text(600)

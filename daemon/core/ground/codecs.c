@@ -146,7 +146,7 @@ static int add_range(struct codec_layers *l, const struct range_text *r, struct 
 static int read_ranges(
         const char *text, uint32_t n_layers, struct codec_layers *l, struct detail *d)
 {
-        struct range_text range = {.n_layers = n_layers};
+        struct range_text range = {.n_layers = n_layers > 0 ? n_layers : UINT32_MAX};
         uint32_t next = 0;
         int r = 0;
 
@@ -168,7 +168,7 @@ static int read_ranges(
                         break;
                 text++;
         }
-        if (r == 0 && next != n_layers)
+        if (r == 0 && n_layers > 0 && next != n_layers)
                 return detail_set(d, -EINVAL,
                         "codecs by layer end at layer %u of the layout's %u: the last range may "
                         "leave its end out, as in 24-:int4",
@@ -176,7 +176,8 @@ static int read_ranges(
         return r;
 }
 
-int codec_layers_parse(
+/* n_layers 0: of any layout. */
+static int read_layers(
         const char *text, uint32_t n_layers, struct codec_layers *ret_layers, struct detail *d)
 {
         struct codec_layers l = {0};
@@ -189,13 +190,26 @@ int codec_layers_parse(
         }
         if (!strchr(text, ':'))
                 return refuse_name(text, d);
-        if (n_layers == 0)
-                return detail_set(d, -EINVAL, "codecs by layer need a layout with n_layers");
         r = read_ranges(text, n_layers, &l, d);
         if (r < 0)
                 return r;
         *ret_layers = l.n == 1 ? codec_layers_all((enum codec)l.at[0].codec) : l;
         return 0;
+}
+
+int codec_layers_parse(
+        const char *text, uint32_t n_layers, struct codec_layers *ret_layers, struct detail *d)
+{
+        if (n_layers == 0)
+                return detail_set(d, -EINVAL, "codecs need a layout with n_layers");
+        return read_layers(text, n_layers, ret_layers, d);
+}
+
+int codec_layers_check(const char *text, struct detail *d)
+{
+        struct codec_layers l;
+
+        return read_layers(text, 0, &l, d);
 }
 
 /* The first layer that isn't of the range any more. */

@@ -50,8 +50,14 @@ struct codec_layers codec_layers_all(enum codec codec);
 int codec_layers_parse(
         const char *text, uint32_t n_layers, struct codec_layers *ret_layers, struct detail *d);
 
+#define CODEC_OPTION_MAX 255 /* bytes of such a text as an option of a tenant; not tuned */
+
+/* The same for any layout: 0, or -EINVAL with the sentence, where no number of layers makes it
+ * right. */
+int codec_layers_check(const char *text, struct detail *d);
+
 /* As codec_layers_parse() reads it, with the last layer's number. Returns buf. */
-#define CODEC_LAYERS_TEXT_MAX (CODEC_RANGES_MAX * 28)
+#define CODEC_LAYERS_TEXT_MAX (CODEC_RANGES_MAX * 28 + 1)
 char *codec_layers_format(
         const struct codec_layers *l, uint32_t n_layers, char buf[CODEC_LAYERS_TEXT_MAX]);
 

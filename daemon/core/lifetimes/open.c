@@ -128,17 +128,43 @@ static int check_same_version(const struct ns *ns, const struct ns_layout *layou
                 ns->name, ns->layout.version, layout->version);
 }
 
+/* What the tenant's attributes say of a tier. None for a layout that can't have them. */
+static struct codec_layers default_codecs(
+        const char *text, enum tier_kind kind, const struct ns_layout *layout)
+{
+        struct codec_layers tiers[TIER_COUNT] = {{0}};
+        struct page_codecs codecs;
+
+        if (codec_layers_parse(text, layout->n_layers, &tiers[kind], NULL) < 0 ||
+                page_codecs_init(&codecs, layout, tiers, NULL) < 0)
+                return codec_layers_all(CODEC_NONE);
+        return tiers[kind];
+}
+
+static void choose_codecs(const struct tenant *t, const struct ns_layout *layout,
+        const struct attach_options *o, struct codec_layers ret_codecs[TIER_COUNT])
+{
+        const struct tenant_attrs *a = &t->attrs;
+
+        ret_codecs[TIER_HOST] = o->host_codecs;
+        ret_codecs[TIER_DISK] = o->disk_codecs;
+        if (o->host_codecs.n == 0 && !o->names_host_codecs)
+                ret_codecs[TIER_HOST] = default_codecs(a->host_codec, TIER_HOST, layout);
+        if (o->disk_codecs.n == 0 && !o->names_disk_codecs)
+                ret_codecs[TIER_DISK] = default_codecs(a->disk_codec, TIER_DISK, layout);
+}
+
 /* With its set, or not at all. */
 static int make_ns(struct tenant *t, const char *name, const struct ns_layout *layout,
         const struct attach_options *o, struct ns **ret_ns, struct detail *d)
 {
-        const struct ns_options options = {.keep_page_zero = o->keep_page_zero,
-                .stride_bytes = o->stride_bytes,
-                .codecs = {[TIER_HOST] = o->host_codecs, [TIER_DISK] = o->disk_codecs}};
+        struct ns_options options = {
+                .keep_page_zero = o->keep_page_zero, .stride_bytes = o->stride_bytes};
         struct pool *pool;
         struct ns *ns;
         int r = placing_choose(t, layout, o->stride_bytes, o->device, &pool, d);
 
+        choose_codecs(t, layout, o, options.codecs);
         if (r == 0)
                 r = ns_new(t, pool, name, layout, &options, &ns, d);
         if (r != 0)

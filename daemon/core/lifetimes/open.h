@@ -18,6 +18,8 @@ struct attach_options {
         uint64_t frame;       /* number of the request; 0: none */
         /* Fixed by the first who opens it; who asks for none takes what there is. */
         struct codec_layers host_codecs, disk_codecs;
+        /* They are meant, be they none: else the tenant's attributes say which there are. */
+        bool names_host_codecs, names_disk_codecs;
         uint64_t stride_bytes; /* likewise; 0: any */
 };
 

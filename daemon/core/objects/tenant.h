@@ -11,6 +11,7 @@
 
 #include "base/list.h"
 #include "base/parse.h"
+#include "daemon/core/ground/codecs.h"
 #include "daemon/core/objects/sizing.h"
 #include "daemon/core/objects/stake.h"
 #include "gpu/device.h"
@@ -52,6 +53,9 @@ struct tenant_attrs {
         uint64_t session_expire_nsec; /* idle time of sessions that say none; 0: never */
         uint32_t free_ahead;          /* percent of what it holds in a namespace; 0..50 (stock.h) */
         uint32_t prefetch_steps;      /* pages of a stream; 0: nothing is guessed (prefetch.h) */
+        /* Of namespaces made from then on whose first opener says none: codec_layers_parse(); "" is
+         * none. */
+        char host_codec[CODEC_OPTION_MAX + 1], disk_codec[CODEC_OPTION_MAX + 1];
 };
 
 struct tenant_counters {

@@ -156,6 +156,8 @@ int handle_NS_OPEN(struct request *rq)
         if (r == 0)
                 r = take_codecs(rq, "disk", m->disk_codec, m->disk_layer_codecs, layout.n_layers,
                         &o.disk_codecs);
+        o.names_host_codecs = m->host_codec != CODEC_NONE;
+        o.names_disk_codecs = m->disk_codec != CODEC_NONE;
         reply->tiers = make_tiers(rq);
         if (r == 0 && !reply->tiers)
                 r = -ENOMEM;

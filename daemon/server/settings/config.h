@@ -15,6 +15,7 @@
 
 #include "base/conf-files.h"
 #include "base/parse.h"
+#include "daemon/core/ground/codecs.h"
 #include "daemon/server/settings/options.h"
 #include "gpu/device.h"
 
@@ -130,6 +131,7 @@ struct tenant_config {
         uint32_t free_ahead;                      /* percent */
         uint32_t prefetch_steps;                  /* pages; 0: nothing is guessed */
         char warm_tags[TENANT_WARM_TAGS_MAX + 1];
+        char host_codec[CODEC_OPTION_MAX + 1], disk_codec[CODEC_OPTION_MAX + 1];
         char placement[TENANT_PLACEMENT_MAX + 1];
         bool exclusive;
         struct access_config access;

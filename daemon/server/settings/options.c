@@ -269,6 +269,16 @@ const struct option options[] = {
                 .help = "Tags, as numbers separated by spaces or commas: when kvleased starts, "
                         "pages that were published with them, and what comes before these, are "
                         "brought up from below the device, as 'kvleasectl warm' does. At most 8."},
+        {SECTION_TENANT, "host_codec", OPTION_TEXT, AT(tenant_config, host_codec), 1,
+                CODEC_OPTION_MAX, .default_text = "none", .reloadable = true,
+                .help = "In which fewer bytes cached pages lie in the host's memory below a "
+                        "device: 'none' (as they are), 'int8', 'fp8' or 'int4', or one for each "
+                        "range of layers, from layer 0 on: '0-7:none,8-23:int8,24-:int4'. For "
+                        "namespaces made from then on whose client names none; a layout that it "
+                        "isn't for (another number format, or number of layers) has none."},
+        {SECTION_TENANT, "disk_codec", OPTION_TEXT, AT(tenant_config, disk_codec), 1,
+                CODEC_OPTION_MAX, .default_text = "none", .reloadable = true,
+                .help = "The same on a disk."},
         {SECTION_TENANT, "placement", OPTION_TEXT, AT(tenant_config, placement), 1,
                 TENANT_PLACEMENT_MAX, .default_text = "pack", .reloadable = true,
                 .help = "Where namespaces of clients that name no device go, and reservations: "

@@ -5,6 +5,7 @@
 
 #include "base/macros.h"
 #include "base/parse.h"
+#include "daemon/core/ground/codecs.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/tiers/warm.h"
 
@@ -135,6 +136,15 @@ static int check_warm_tags(const struct tenant_config *c, struct detail *d)
                 c->warm_tags, WARM_MAX_TAGS);
 }
 
+static int check_codec(const char *key, const char *text, struct detail *d)
+{
+        struct detail why;
+
+        if (codec_layers_check(text, &why) == 0)
+                return 0;
+        return detail_set(d, -EINVAL, "%s: %s", key, why.text);
+}
+
 static int check_schedule(const struct tenant_config *c, struct detail *d)
 {
         struct schedule schedule;
@@ -166,6 +176,10 @@ int tenant_config_check(const struct tenant_config *c, struct detail *d)
                 r = check_schedule(c, d);
         if (r == 0)
                 r = check_warm_tags(c, d);
+        if (r == 0)
+                r = check_codec("host_codec", c->host_codec, d);
+        if (r == 0)
+                r = check_codec("disk_codec", c->disk_codec, d);
         if (r == 0 && placement_parse(c->placement, &policy, &device) < 0)
                 r = detail_set(d, -EINVAL,
                         "placement: '%s' is unknown, allowed are pack, spread, device=UUID",
@@ -227,6 +241,8 @@ int tenant_attrs_of(struct store *s, uint64_t budget_bytes, const struct tenant_
                 c->reservation.schedule, &ret_sizing->schedule, d->text, sizeof(d->text));
         (void)placement_parse(c->placement, &ret_attrs->placement, &device);
         strcpy(ret_attrs->device, device);
+        strcpy(ret_attrs->host_codec, c->host_codec);
+        strcpy(ret_attrs->disk_codec, c->disk_codec);
         if (*device && !store_find_pool(s, device))
                 return detail_set(d, -ENODEV,
                         "placement names device %s, which kvleased doesn't own: kvleasectl devices "
