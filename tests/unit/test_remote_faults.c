@@ -4,7 +4,11 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -266,6 +270,63 @@ static void test_unreachable(void **state)
         fd_close(fd);
 }
 
+/* The loopback device of this thread's network, and of the threads that it starts. */
+static void loopback_set(bool is_up)
+{
+        struct ifreq request = {.ifr_name = "lo"};
+        int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+        assert_int_equal(ioctl(fd, SIOCGIFFLAGS, &request), 0);
+        request.ifr_flags =
+                (short)(is_up ? request.ifr_flags | IFF_UP : request.ifr_flags & ~IFF_UP);
+        assert_int_equal(ioctl(fd, SIOCSIFFLAGS, &request), 0);
+        fd_close(fd);
+}
+
+/* The link goes down, and nobody says so: what was sent isn't acknowledged. It is found out long
+ * before the deadline, also by what is asked for slots. */
+static void test_cut_off(void **state)
+{
+        int old_net = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+        const char *address;
+        struct remote_options options = {.addresses = &address, .n_addresses = 1};
+        uint8_t value[5];
+        struct iovec iov = {value, sizeof(value)};
+        struct remote_store *s;
+        struct fake_redis e;
+        uint64_t started;
+        struct one o;
+
+        assert_true(old_net >= 0);
+        if (unshare(CLONE_NEWNET) < 0) {
+                fd_close(old_net);
+                print_message("skipped: no network of our own (%s)\n", strerror(errno));
+                skip();
+        }
+        loopback_set(true);
+        fake_redis_start(&e, 0, answer_by_key, NULL);
+        address = e.address;
+        s = store_open(&options);
+        store_await_known(s);
+        assert_int_equal(one_call(s, REMOTE_READ, "key", value, sizeof(value), &o), 0);
+        loopback_set(false);
+        started = clock_now_nsec();
+        one_submit(s, REMOTE_READ, "key", &iov, 1, in_msec(30000), &o);
+        one_await(s, &o);
+        assert_int_equal(o.result, -ETIMEDOUT);
+        assert_true(o.done_nsec - started < 5 * NSEC_PER_SEC);
+        assert_int_equal(store_node(s, NULL).n_timeouts, 0); /* of deadlines */
+        loopback_set(true);
+        do
+                one_call(s, REMOTE_READ, "key", value, sizeof(value), &o);
+        while (o.result != 0 && clock_now_nsec() < started + PATIENCE_NSEC);
+        assert_int_equal(o.result, 0);
+        remote_close(s);
+        fake_redis_stop(&e);
+        assert_int_equal(setns(old_net, CLONE_NEWNET), 0);
+        fd_close(old_net);
+}
+
 /* ---- AUTH -------------------------------------------------------------------------------------
  */
 
@@ -483,6 +544,7 @@ int main(void)
                 TEST(test_breaker),
                 TEST(test_stopped),
                 TEST(test_unreachable),
+                TEST(test_cut_off),
                 TEST(test_wrong_secret),
                 TEST(test_cancel),
                 TEST(test_cancel_write),

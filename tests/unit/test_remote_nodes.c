@@ -2,9 +2,11 @@
 /* Before cmocka, whose fail() is a macro. */
 #include "daemon/remote/remote-impl.h"
 
-#include "tests/unit/test-support.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/remote-fixture.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -127,12 +129,66 @@ static void test_no_place(void **state)
         store_end(s);
 }
 
+/* Without memory nothing is begun, and nothing is left behind. */
+static void test_no_memory(void **state)
+{
+        const char *const addresses[] = {"127.0.0.1:1", "[::1]:1"};
+        const struct remote_options options = {.addresses = addresses,
+                .n_addresses = 2,
+                .user = "joe",
+                .secret = "s3cret",
+                .is_tls = true,
+                .tls_ca = NULL,
+                .tls_host = "redis.example"};
+        char why[REMOTE_WHY_BYTES];
+        struct remote_store *s;
+
+        alloc_fail_each(n)
+        {
+                int r = remote_open(&options, &s, why);
+
+                assert_true(r == 0 || alloc_fail_happened());
+                assert_true((r == 0) == (why[0] == '\0'));
+                if (r == 0)
+                        remote_close(s);
+        }
+}
+
+static void test_no_memory_for_a_batch(void **state)
+{
+        struct remote_store *s = store_open_at("127.0.0.1:1");
+        struct iovec key = PIECE("key");
+
+        alloc_fail_each(n)
+        {
+                struct remote_io *io = remote_io_new(2);
+                struct one o = {.is_done = false};
+                int r = -ENOMEM;
+
+                if (io) {
+                        io->deadline_nsec = in_msec(5000);
+                        io->done = one_done;
+                        io->data = &o;
+                        io->ops[0] = io->ops[1] = (struct remote_op){.keys = &key, .n_keys = 1};
+                        r = remote_submit(s, io);
+                }
+                assert_true(r == 0 || (r == -ENOMEM && alloc_fail_happened()));
+                if (r == 0)
+                        one_await(s, &o);
+                else
+                        remote_io_free(io);
+        }
+        remote_close(s);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_addresses),
                 TEST(test_many_seeds),
                 TEST(test_no_place),
+                TEST(test_no_memory),
+                TEST(test_no_memory_for_a_batch),
         };
 
         return RUN_TESTS(tests);
