@@ -63,9 +63,9 @@ struct evict_params {
 };
 
 /*
- * A touch goes up so many pages at most: clients choose how deep a text is, and 150 ns a page
- * (kvlease-bench policy) make this 2.5 ms. It is a context of 1 M tokens in pages of 64; what lies
- * further up counts as used when what is below was. Not tuned.
+ * An event goes up so many pages of a text at most: clients choose how deep it is, and some 175 ns
+ * a page (kvlease-bench policy) make this 2.9 ms. It is a context of 1 M tokens in pages of 64;
+ * what lies further up counts as used when what is below was. Not tuned.
  */
 #define EVICT_WALK_PAGES UINT32_C(16384)
 
@@ -120,7 +120,8 @@ struct evict_ops {
         void (*prefetch_id)(const void *policy, uint64_t id);
 
         /* A lookup found it, held or idle, as the deepest of its request: it and all its ancestors
-         * were used. Whoever needs these walks up, EVICT_WALK_PAGES at most. */
+         * were used. Whoever needs these walks up, EVICT_WALK_PAGES at most; where there is a
+         * request that can wait for request_end(), or until another request takes its place. */
         void (*touch)(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec);
 
         /* Somebody says what becomes of the text that ends at the page. after_nsec counts for
@@ -156,7 +157,8 @@ struct evict_ops {
          */
         void (*move)(void *policy, uint32_t node, uint32_t to);
 
-        /* The request is over: lookups and publishes with this id come no more. */
+        /* The request is over: lookups and publishes with this id come no more. Goes up
+         * EVICT_WALK_PAGES at most. */
         void (*request_end)(void *policy, uint64_t request, uint64_t now_nsec);
 
         /*

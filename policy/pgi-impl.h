@@ -2,9 +2,11 @@
 #ifndef KVL_POLICY_PGI_IMPL_H
 #define KVL_POLICY_PGI_IMPL_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "policy/pgi-class.h"
 #include "policy/pgi-clock.h"
 #include "policy/pgi-ghost.h"
 #include "policy/pgi-list.h"
@@ -54,10 +56,42 @@ static inline bool is_made(const struct pgi *p)
         return p->runs;
 }
 
+/* Of a page used `touched`; 0 for what is later than now. */
+static inline uint32_t pgi_age_of(uint32_t touched, uint32_t now)
+{
+        return touched < now ? now - touched : 0;
+}
+
+static inline struct pgi_page *pgi_page_of(const struct pgi *p, uint32_t node)
+{
+        assert(node < p->n_pages && p->pages[node].tag != 0);
+        return &p->pages[node];
+}
+
+/* Its class, where that is another for pages in the body of a text. */
+static inline uint32_t pgi_class_with_body(const struct pgi_page *page, uint32_t body)
+{
+        if (page->class == PGI_PARTIAL)
+                return PGI_PARTIAL;
+        return page->kid == PGI_KIDS ? pgi_shared_class(page->accesses) : body;
+}
+
+static inline void pgi_count_use(struct pgi *p, struct pgi_page *page)
+{
+        pgi_clock_used(&p->clock);
+        if (page->accesses < PGI_MAX_ACCESSES)
+                page->accesses++;
+}
+
 /* When a cached page was used last, for pgi-lru.h. */
 static inline uint32_t stamp_of(const struct pgi *p, const struct pgi_page *page)
 {
         return pgi_lru_stamp(&p->lru, page->stamp);
+}
+
+static inline void pgi_set_stamp(struct pgi_page *page, uint32_t stamp)
+{
+        page->stamp = stamp & PGI_STAMP_MASK;
 }
 
 /* Where a page belongs that is a tip, or a leaf even. The last tier has one shelf. */

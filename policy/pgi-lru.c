@@ -69,7 +69,13 @@ static void add_to_epoch(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capaci
 
 void pgi_lru_used(struct pgi_lru *l, uint32_t *stamp, bool ours, uint32_t capacity)
 {
-        bool theirs = pgi_lru_has(l, *stamp);
+        pgi_lru_used_then(l, l->base, stamp, ours, capacity);
+}
+
+void pgi_lru_used_then(
+        struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, uint32_t capacity)
+{
+        bool theirs = (int32_t)(*stamp - base) >= 0;
 
         l->hits += theirs;
         l->request += ours - theirs;

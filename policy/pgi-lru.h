@@ -39,6 +39,12 @@ struct pgi_lru {
  * becomes this one's. capacity: pages cached. Amortised O(1). */
 void pgi_lru_used(struct pgi_lru *l, uint32_t *stamp, bool ours, uint32_t capacity);
 
+/* What LRU had dropped at some moment: told by its `base` of then. A use that is noted later than
+ * it was made says by that whether LRU had the page when it was made; what was used meanwhile may
+ * have pushed it out. pgi_lru_used() is the same with the base of now. */
+void pgi_lru_used_then(
+        struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, uint32_t capacity);
+
 /* The first use of a page. */
 void pgi_lru_first(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capacity);
 

@@ -20,25 +20,28 @@ struct pgi_run *pgi_run_find(struct pgi_run runs[PGI_RUNS], uint64_t request)
 }
 
 struct pgi_run *pgi_run_begin(
-        struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now, bool *ret_dropped)
+        struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now, struct pgi_run *ret_dropped)
 {
         struct pgi_run *set = set_of(runs, request), *place = set;
         struct pgi_run *found = pgi_run_find(runs, request);
 
-        *ret_dropped = false;
+        *ret_dropped = (struct pgi_run){0};
         if (found)
                 return found;
         for (uint32_t i = 0; i < PGI_RUN_WAYS; i++)
                 if (place->request != 0 && (set[i].request == 0 || set[i].began < place->began))
                         place = &set[i];
-        *ret_dropped = place->request != 0;
+        *ret_dropped = *place;
         *place = (struct pgi_run){.request = request, .began = now, .turn = 1};
         return place;
 }
 
 void pgi_run_moved(struct pgi_run runs[PGI_RUNS], uint32_t tag, uint32_t page, uint32_t to)
 {
-        for (uint32_t i = 0; i < PGI_RUNS; i++)
+        for (uint32_t i = 0; i < PGI_RUNS; i++) {
                 if (runs[i].page == page && runs[i].tag == tag)
                         runs[i].page = to;
+                if (runs[i].found_1 == page + 1 && runs[i].found_tag == tag)
+                        runs[i].found_1 = to + 1;
+        }
 }

@@ -20,10 +20,13 @@
  * first, and the index decides among those of about the same age.
  *
  * Memory: 24 bytes a page, 16 a ghost (as many as were met, at most max_ghosts; sets of eight
- * forget the one used longest ago; half as much again while they become more), 432 KB an instance,
+ * forget the one used longest ago; half as much again while they become more), 448 KB an instance,
  * and 168 KB more for each tier below the first.
- * Nothing is allocated in an event. touch(), request_end() and hint() walk the text's pages once
- * each.
+ * Nothing is allocated in an event. request_end() and hint() walk the text's pages once each. A
+ * touch() of a request notes its page, whatever the length of the text, and the pages above are
+ * used in the walk of request_end(): as nothing goes before what continues it, no victim is chosen
+ * by what isn't known of them meanwhile. One that is of no request, or not the first of its
+ * request, walks.
  */
 #include "policy/pgi.h"
 
@@ -43,6 +46,7 @@
 #include "policy/pgi-run.h"
 #include "policy/pgi-shelf.h"
 #include "policy/pgi-table.h"
+#include "policy/pgi-text.h"
 
 /* Tables are made again after so many requests, the first times sooner. Not tuned: from 25 to 256
  * the results differ by less than 0.1 points of hits. */
@@ -59,10 +63,6 @@
 /* Pages and ghosts counted in one work(): some 10 us. */
 #define COUNT_AT_ONCE UINT32_C(4096)
 
-/* Pages that a walk looks ahead: what is waited for is the way up alone, and pages are used
- * meanwhile. Not tuned: from 2 to 16 the cost of a touch differs by less than it does by chance. */
-#define AHEAD 4
-
 #define TICKS_A_SECOND (1e9 / (UINT32_C(1) << PGI_TICK_SHIFT))
 
 /* The time of an event, in ticks. */
@@ -75,26 +75,6 @@ static uint32_t tick(struct pgi *p, uint64_t now_nsec)
         for (uint32_t shelf = 0; shelf < p->n_shelves; shelf++)
                 p->choices[shelf].bins[p->lists.n - 1] = 0;
         return now;
-}
-
-/* Of a page used `touched`; 0 for what is later than now. */
-static uint32_t age_of(uint32_t touched, uint32_t now)
-{
-        return touched < now ? now - touched : 0;
-}
-
-static struct pgi_page *page_of(const struct pgi *p, uint32_t node)
-{
-        assert(node < p->n_pages && p->pages[node].tag != 0);
-        return &p->pages[node];
-}
-
-/* Its class, where that is another for pages in the body of a text. */
-static uint32_t class_with_body(const struct pgi_page *page, uint32_t body)
-{
-        if (page->class == PGI_PARTIAL)
-                return PGI_PARTIAL;
-        return page->kid == PGI_KIDS ? pgi_shared_class(page->accesses) : body;
 }
 
 static void free_tables(struct pgi *p)
@@ -198,13 +178,6 @@ static int pgi_reset(void *policy)
         return 0;
 }
 
-static void count_use(struct pgi *p, struct pgi_page *page)
-{
-        pgi_clock_used(&p->clock);
-        if (page->accesses < PGI_MAX_ACCESSES)
-                page->accesses++;
-}
-
 /* One that has an end, or an event outside of any. */
 static void request_over(struct pgi *p)
 {
@@ -216,17 +189,13 @@ static void request_over(struct pgi *p)
  * say so. */
 static struct pgi_run *run_of(struct pgi *p, uint64_t request, uint32_t now)
 {
-        bool dropped;
-        struct pgi_run *run = pgi_run_begin(p->runs, request, now, &dropped);
+        struct pgi_run dropped, *run = pgi_run_begin(p->runs, request, now, &dropped);
 
-        if (dropped)
+        if (dropped.request) {
+                pgi_text_use_found(p, &dropped);
                 request_over(p);
+        }
         return run;
-}
-
-static void set_stamp(struct pgi_page *page, uint32_t stamp)
-{
-        page->stamp = stamp & PGI_STAMP_MASK;
 }
 
 /* What is known of a page that wasn't cached. True: something. */
@@ -236,19 +205,19 @@ static bool recall(struct pgi *p, struct pgi_page *page, uint32_t now)
 
         if (!pgi_ghosts_take(&p->ghosts, page->tag, &ghost))
                 return false;
-        pgi_table_used(&p->table, ghost.class, age_of(ghost.touched, now));
+        pgi_table_used(&p->table, ghost.class, pgi_age_of(ghost.touched, now));
         page->accesses = ghost.accesses;
         page->turn = ghost.turn;
         page->kid = ghost.kid;
         pgi_lru_used(&p->lru, &ghost.stamp, false, p->n_cached);
-        set_stamp(page, ghost.stamp);
+        pgi_set_stamp(page, ghost.stamp);
         return true;
 }
 
 /* A parent is a leaf no more (nor a tip, as a rule), and may have a continuation more. */
 static void update_parent(struct pgi *p, uint32_t node, uint32_t child_tag)
 {
-        struct pgi_page *parent = page_of(p, node);
+        struct pgi_page *parent = pgi_page_of(p, node);
 
         pgi_shelf_update(p, node);
         parent->kid = pgi_kid_with(parent->kid, child_tag) & 31;
@@ -266,8 +235,8 @@ static void run_goes_to(
 static uint32_t class_at_insert(
         const struct pgi_page *page, const struct pgi_run *run, uint64_t tokens)
 {
-        return class_with_body(
-                page, pgi_body_class(PGI_HINT_NONE, run ? run->turn : 1, page->length,
+        return pgi_class_with_body(
+                page, pgi_body_class(PGI_HINT_NONE, run ? MAX(run->turn, 1) : 1, page->length,
                               pgi_size_bin(run ? run->fresh_tokens : tokens, PGI_FRESHES)));
 }
 
@@ -311,9 +280,9 @@ static void pgi_insert(
         known = recall(p, page, now);
         if (!known) {
                 pgi_lru_first(&p->lru, &stamp, p->n_cached);
-                set_stamp(page, stamp);
+                pgi_set_stamp(page, stamp);
         }
-        count_use(p, page);
+        pgi_count_use(p, page);
         if (parent != NODE_NONE)
                 update_parent(p, parent, page->tag);
         if (run) {
@@ -326,113 +295,55 @@ static void pgi_insert(
         page->class = (uint8_t)class_at_insert(page, run, text_tokens);
 }
 
-/* One page of a text that was looked up. */
-static void use(struct pgi *p, uint32_t node, uint32_t now)
+/* The request's first lookup found the page: what is above it can wait for the end of the request,
+ * which goes up there in any case. */
+static void find_first(struct pgi *p, uint32_t node, uint64_t request, uint32_t now)
 {
-        struct pgi_page *page = page_of(p, node);
-        uint32_t stamp = stamp_of(p, page);
-        bool linked = page->shelf_1;
+        const struct pgi_page *page = pgi_page_of(p, node);
+        struct pgi_run *run = run_of(p, request, now);
 
-        pgi_shelf_leave(p, node);
-        pgi_table_used(&p->table, page->class, age_of(page->touched, now));
-        pgi_lru_used(&p->lru, &stamp, true, p->n_cached);
-        set_stamp(page, stamp);
-        count_use(p, page);
-        page->class = (uint8_t)class_with_body(page, page->class);
-        page->touched = MAX(page->touched, now);
-        page->hint = PGI_HINT_NONE;
-        if (linked)
-                pgi_shelf_enter(p, node);
-}
-
-/* The next page up, after the memory of this one was asked for. */
-static uint32_t look_ahead(const struct pgi *p, uint32_t node)
-{
-        if (node == NODE_NONE)
-                return NODE_NONE;
-        __builtin_prefetch(&p->pages[node].touched, 1);
-        return tree_parent(p->tree, node);
-}
-
-/* Uses each page of the text, once in a request, however often that touches it; the turn that the
- * request is. */
-static uint32_t use_text(struct pgi *p, uint32_t node, const struct pgi_run *run, uint32_t now)
-{
-        uint32_t ahead = node, turn = 0;
-
-        for (int i = 0; i < AHEAD; i++)
-                ahead = look_ahead(p, ahead);
-        for (uint32_t n = 0; node != NODE_NONE && n < EVICT_WALK_PAGES;
-                n++, node = tree_parent(p->tree, node)) {
-                const struct pgi_page *page = page_of(p, node);
-
-                ahead = look_ahead(p, ahead);
-                if (turn == 0)
-                        turn = page->turn;
-                if (!run || page->touched < run->began)
-                        use(p, node, now);
-        }
-        return MIN(turn + 1, PGI_TURNS);
+        run_goes_to(run, page, node, page->turn ? MIN(page->turn + 1U, PGI_TURNS) : 0);
+        run->found_1 = node + 1;
+        run->found_tag = page->tag;
+        run->found_at = now;
+        run->found_base = p->lru.base;
+        pgi_use_page(p, node, now);
 }
 
 static void pgi_touch(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec)
 {
         struct pgi *p = policy;
-        const struct pgi_page *page = page_of(p, node);
-        uint32_t now = tick(p, now_nsec), turn;
+        uint32_t now = tick(p, now_nsec);
+        struct pgi_run *run = pgi_run_find(p->runs, request);
 
-        turn = use_text(p, node, pgi_run_find(p->runs, request), now);
-        if (request)
-                run_goes_to(run_of(p, request, now), page, node, turn);
-        else
+        if (request && !run) {
+                find_first(p, node, request, now);
+        } else if (!run) {
+                (void)pgi_text_use(p, node, NULL, now);
                 request_over(p);
-}
-
-/* The last whole page of a text. */
-static uint32_t whole_end(const struct pgi *p, uint32_t node)
-{
-        uint32_t parent = tree_parent(p->tree, node);
-
-        return page_of(p, node)->class == PGI_PARTIAL && parent != NODE_NONE ? parent : node;
-}
-
-static void set_class(struct pgi *p, uint32_t node, uint32_t class, uint32_t touched)
-{
-        struct pgi_page *page = &p->pages[node];
-        bool linked = page->shelf_1;
-
-        if (linked && (class != page->class || touched != page->touched))
-                pgi_shelf_leave(p, node);
-        page->class = (uint8_t) class;
-        page->touched = touched;
-        if (linked && !page->shelf_1)
-                pgi_shelf_enter(p, node);
+        } else if (run->found_1 != node + 1) {
+                pgi_text_use_found(p, run);
+                run_goes_to(run, pgi_page_of(p, node), node, pgi_text_use(p, node, run, now));
+        }
 }
 
 static void pgi_request_end(void *policy, uint64_t request, uint64_t now_nsec)
 {
         struct pgi *p = policy;
-        uint32_t now, node, body;
         struct pgi_run *run;
-        struct pgi_page *page;
+        uint32_t now;
 
         if (!is_made(p))
                 return;
         now = tick(p, now_nsec);
         run = pgi_run_find(p->runs, request);
-        request_over(p);
-        if (!run)
-                return;
-        node = run->page;
-        page = &p->pages[node];
-        if (page->tag != 0 && page->tag == run->tag) {
-                page_of(p, whole_end(p, node))->turn = run->turn & 7;
-                body = pgi_body_class(page->hint, run->turn, page->length,
-                        pgi_size_bin(run->fresh_tokens, PGI_FRESHES));
-                for (; node != NODE_NONE; node = tree_parent(p->tree, node))
-                        set_class(p, node, class_with_body(&p->pages[node], body), now);
+        if (run && p->pages[run->page].tag != 0 && p->pages[run->page].tag == run->tag)
+                pgi_text_end(p, run, now);
+        if (run) {
+                pgi_text_use_found(p, run); /* of another text */
+                *run = (struct pgi_run){0};
         }
-        *run = (struct pgi_run){0};
+        request_over(p);
 }
 
 /* Before the end of its request, which then does the same, or after it: of the pages that were used
@@ -441,26 +352,27 @@ static void pgi_hint(
         void *policy, uint32_t node, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec)
 {
         struct pgi *p = policy;
-        struct pgi_page *page = page_of(p, node);
+        struct pgi_page *page = pgi_page_of(p, node);
         uint32_t code = pgi_hint_code(hint, after_nsec), touched = page->touched, turn, body;
 
         tick(p, now_nsec);
         if (page->hint == code)
                 return;
         page->hint = code & 15;
-        turn = MAX((uint32_t)page_of(p, whole_end(p, node))->turn, 1U);
-        for (; node != NODE_NONE && p->pages[node].touched == touched;
-                node = tree_parent(p->tree, node)) {
+        turn = MAX((uint32_t)pgi_page_of(p, pgi_text_end_page(p, node))->turn, 1U);
+        for (uint32_t n = 0;
+                node != NODE_NONE && p->pages[node].touched == touched && n < EVICT_WALK_PAGES;
+                n++, node = tree_parent(p->tree, node)) {
                 body = pgi_body_class(
                         code, turn, page->length, pgi_fresh_bin_of(p->pages[node].class));
-                set_class(p, node, class_with_body(&p->pages[node], body), touched);
+                pgi_set_class(p, node, pgi_class_with_body(&p->pages[node], body), touched);
         }
 }
 
 static void pgi_hold(void *policy, uint32_t node)
 {
         struct pgi *p = policy;
-        struct pgi_page *page = page_of(p, node);
+        struct pgi_page *page = pgi_page_of(p, node);
 
         assert(!page->held);
 
@@ -472,7 +384,7 @@ static void pgi_hold(void *policy, uint32_t node)
 static void pgi_idle(void *policy, uint32_t node, uint64_t now_nsec)
 {
         struct pgi *p = policy;
-        struct pgi_page *page = page_of(p, node);
+        struct pgi_page *page = pgi_page_of(p, node);
 
         assert(page->held);
 
@@ -485,7 +397,7 @@ static void pgi_lock(void *policy, uint32_t node)
 {
         struct pgi *p = policy;
 
-        assert(!page_of(p, node)->locked);
+        assert(!pgi_page_of(p, node)->locked);
 
         pgi_shelf_leave(p, node);
         p->pages[node].locked = 1;
@@ -495,7 +407,7 @@ static void pgi_unlock(void *policy, uint32_t node)
 {
         struct pgi *p = policy;
 
-        assert(page_of(p, node)->locked);
+        assert(pgi_page_of(p, node)->locked);
 
         p->pages[node].locked = 0;
         pgi_shelf_update(p, node);
@@ -505,7 +417,7 @@ static void forgotten(void *policy, const struct pgi_ghost *ghost)
 {
         struct pgi *p = policy;
 
-        pgi_table_lost(&p->table, ghost->class, age_of(ghost->touched, p->clock.now));
+        pgi_table_lost(&p->table, ghost->class, pgi_age_of(ghost->touched, p->clock.now));
         pgi_lru_forget(&p->lru, ghost->stamp);
 }
 
@@ -531,8 +443,8 @@ static void make_ghost(struct pgi *p, const struct pgi_page *page, enum evict_re
 static void pgi_remove(void *policy, uint32_t node, enum evict_reason why)
 {
         struct pgi *p = policy;
-        struct pgi_page *page = page_of(p, node);
-        uint32_t parent = tree_parent(p->tree, node);
+        struct pgi_page *page = pgi_page_of(p, node);
+        uint32_t parent = tree_parent(p->tree, node), touched = page->touched;
         bool only;
 
         assert(tree_has(p->tree, node) && tree_is_leaf(p->tree, node));
@@ -543,12 +455,14 @@ static void pgi_remove(void *policy, uint32_t node, enum evict_reason why)
         p->n_cached--;
         if (parent == NODE_NONE)
                 return;
+        if (!p->pages[parent].shelf_1)
+                p->pages[parent].touched = MAX(p->pages[parent].touched, touched);
         only = tree_is_only_child(p->tree, node);
         pgi_shelf_put(
                 p, parent, tree_is_tip(p->tree, parent) || tree_hides_tip(p->tree, node), only);
         /* Used by the same requests: the next victim, as a rule. */
         if (only)
-                pgi_ghosts_expect(&p->ghosts, page_of(p, parent)->tag);
+                pgi_ghosts_expect(&p->ghosts, pgi_page_of(p, parent)->tag);
 }
 
 static void change_tier(struct pgi *p, uint32_t node, uint32_t to)
@@ -569,7 +483,7 @@ static void pgi_move(void *policy, uint32_t node, uint32_t to)
 
         assert(to < p->n_pages && p->pages[to].tag == 0 && tree_has(p->tree, to));
 
-        pgi_run_moved(p->runs, page_of(p, node)->tag, node, to);
+        pgi_run_moved(p->runs, pgi_page_of(p, node)->tag, node, to);
         if (tree_tier(p->tree, node) != tree_tier(p->tree, to)) {
                 change_tier(p, node, to);
         } else {
@@ -593,7 +507,7 @@ static uint32_t pgi_victim(void *policy, uint32_t tier, enum evict_how how, uint
 static double pgi_worth(void *policy, uint32_t node, uint64_t now_nsec)
 {
         struct pgi *p = policy;
-        const struct pgi_page *page = page_of(p, node);
+        const struct pgi_page *page = pgi_page_of(p, node);
         uint32_t now = tick(p, now_nsec);
         uint32_t age = now - p->lists.start[pgi_interval_of(&p->lists, page->touched)];
         double a_tick = 1.0 / (1.0 + age);
@@ -608,8 +522,8 @@ static double pgi_worth(void *policy, uint32_t node, uint64_t now_nsec)
 static double pgi_chance(void *policy, uint32_t node, uint64_t within_nsec, uint64_t now_nsec)
 {
         struct pgi *p = policy;
-        const struct pgi_page *page = page_of(p, node);
-        uint32_t age = age_of(page->touched, tick(p, now_nsec));
+        const struct pgi_page *page = pgi_page_of(p, node);
+        uint32_t age = pgi_age_of(page->touched, tick(p, now_nsec));
         uint64_t within = within_nsec >> PGI_TICK_SHIFT;
 
         return pgi_table_chance(
@@ -626,13 +540,13 @@ static void count_one(struct pgi *p, uint32_t i, uint32_t now)
                 page = &p->pages[i];
                 if (page->tag == 0)
                         return;
-                set_stamp(page, pgi_lru_renewed(&p->lru, stamp_of(p, page)));
-                pgi_table_count(&p->table, page->class, age_of(page->touched, now));
+                pgi_set_stamp(page, pgi_lru_renewed(&p->lru, stamp_of(p, page)));
+                pgi_table_count(&p->table, page->class, pgi_age_of(page->touched, now));
                 return;
         }
         ghost = pgi_ghosts_at(&p->ghosts, i - p->n_pages);
         if (ghost->tag != 0)
-                pgi_table_count(&p->table, ghost->class, age_of(ghost->touched, now));
+                pgi_table_count(&p->table, ghost->class, pgi_age_of(ghost->touched, now));
 }
 
 /* Of the numbers of count_one(). */
@@ -724,7 +638,7 @@ static uint64_t pgi_memory_bytes(const void *policy)
 void pgi_look(const void *policy, uint32_t node, struct pgi_view *ret)
 {
         const struct pgi *p = policy;
-        const struct pgi_page *page = page_of(p, node);
+        const struct pgi_page *page = pgi_page_of(p, node);
 
         *ret = (struct pgi_view){
                 .class = page->class,

@@ -9,138 +9,8 @@
 #include "policy/pgi.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/fresh-tree.h"
+#include "tests/unit/pgi-fixture.h"
 #include "tests/unit/test-support.h"
-
-#define N_NODES     4096
-#define N_IDS       200000
-#define PAGE_TOKENS 512
-#define SECOND      UINT64_C(1000000000)
-
-static const struct evict_ops *const ops = &evict_pgi;
-
-/* Texts are lists of ids; an id stands for all before it, too. */
-struct cache {
-        uint32_t n_sessions, first_session, last_id; /* run_sessions() */
-        uint64_t used_at[N_NODES];
-        struct tree tree;
-        void *pgi;
-        uint32_t *node_1; /* by id */
-        uint32_t id_of[N_NODES];
-        uint32_t free[N_NODES], n_free;
-        uint64_t now, request;
-};
-
-static void cache_init(struct cache *c, uint32_t max_ghosts)
-{
-        struct evict_params params = {
-                .tree = &c->tree, .page_tokens = PAGE_TOKENS, .max_ghosts = max_ghosts};
-
-        *c = (struct cache){.now = 1000 * SECOND, .n_free = N_NODES};
-        c->node_1 = calloc(N_IDS, sizeof(*c->node_1));
-        assert_non_null(c->node_1);
-        for (uint32_t i = 0; i < N_NODES; i++)
-                c->free[i] = N_NODES - 1 - i;
-        tree_init(&c->tree);
-        assert_int_equal(tree_reserve(&c->tree, N_NODES), 0);
-        assert_int_equal(ops->new (&params, &c->pgi), 0);
-        assert_int_equal(ops->reserve(c->pgi, N_NODES), 0);
-}
-
-static void cache_deinit(struct cache *c)
-{
-        assert_null(ops->check(c->pgi));
-        ops->free(c->pgi);
-        tree_deinit(&c->tree);
-        free(c->node_1);
-}
-
-static uint32_t node_of(const struct cache *c, uint32_t id)
-{
-        assert_true(c->node_1[id] > 0);
-        return c->node_1[id] - 1;
-}
-
-static struct pgi_view look(const struct cache *c, uint32_t id)
-{
-        struct pgi_view view;
-
-        pgi_look(c->pgi, node_of(c, id), &view);
-        return view;
-}
-
-static void evict(struct cache *c, uint32_t node)
-{
-        assert_int_not_equal(node, NODE_NONE);
-        ops->remove(c->pgi, node, EVICT_PRESSURE);
-        tree_remove(&c->tree, node);
-        c->node_1[c->id_of[node]] = 0;
-        c->free[c->n_free++] = node;
-}
-
-static void evict_all(struct cache *c)
-{
-        while (c->n_free < N_NODES)
-                evict(c, ops->victim(c->pgi, 0, EVICT_DROP, c->now));
-        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), NODE_NONE);
-        c->first_session = c->n_sessions;
-}
-
-static uint32_t depth_of(const struct cache *c, uint32_t node)
-{
-        return node == NODE_NONE ? 0 : depth_of(c, tree_parent(&c->tree, node)) + 1;
-}
-
-static void publish(struct cache *c, uint32_t id, uint32_t parent, uint32_t tokens)
-{
-        uint32_t node = c->free[--c->n_free];
-
-        c->id_of[node] = id;
-        c->node_1[id] = node + 1;
-        tree_insert(&c->tree, node, parent);
-        ops->insert(c->pgi, node,
-                &(struct evict_insert){.id = id,
-                        .tokens = tokens,
-                        .depth = depth_of(c, parent) + 1,
-                        .request = c->request},
-                c->now);
-}
-
-/* Looks the text up, publishes what isn't cached, leaves the request running. The number of pages
- * found. The last page has tail_tokens. */
-static uint32_t start(struct cache *c, const uint32_t *ids, uint32_t n, uint32_t tail_tokens)
-{
-        uint32_t n_hit = 0;
-
-        c->request++;
-        while (n_hit < n && c->node_1[ids[n_hit]])
-                n_hit++;
-        if (n_hit > 0)
-                ops->touch(c->pgi, node_of(c, ids[n_hit - 1]), c->request, c->now);
-        for (uint32_t i = n_hit; i < n; i++)
-                publish(c, ids[i], i > 0 ? node_of(c, ids[i - 1]) : NODE_NONE,
-                        i + 1 == n ? tail_tokens : PAGE_TOKENS);
-        for (uint32_t i = n; i-- > n_hit;)
-                ops->idle(c->pgi, node_of(c, ids[i]), c->now);
-        for (uint32_t i = 0; i < n; i++)
-                c->used_at[node_of(c, ids[i])] = c->now;
-        return n_hit;
-}
-
-static void end(struct cache *c)
-{
-        ops->request_end(c->pgi, c->request, c->now);
-        ops->work(c->pgi, c->now);
-}
-
-static uint32_t ask(struct cache *c, const uint32_t *ids, uint32_t n, uint32_t tail_tokens)
-{
-        uint32_t n_hit = start(c, ids, n, tail_tokens);
-
-        end(c);
-        return n_hit;
-}
-
-#define IDS(...) (const uint32_t[]){__VA_ARGS__}, ARRAY_SIZE(((const uint32_t[]){__VA_ARGS__}))
 
 static void test_default(void **state)
 {
@@ -321,11 +191,111 @@ static void test_a_request_uses_a_page_once(void **state)
                 ops->touch(c.pgi, node_of(&c, 2), c.request, c.now);
         assert_int_equal(look(&c, 1).n_events, before);
         ops->touch(c.pgi, node_of(&c, 3), c.request, c.now); /* and what it finds further on */
-        assert_int_equal(look(&c, 1).n_events, before + 1);
+        assert_int_equal(look(&c, 1).n_events, before + 2);  /* 3, and 1, which was left */
         end(&c);
+        assert_int_equal(look(&c, 1).n_events, before + 2);
         ops->touch(c.pgi, node_of(&c, 2), 0, c.now); /* of no request: each is one */
         ops->touch(c.pgi, node_of(&c, 2), 0, c.now);
-        assert_int_equal(look(&c, 1).n_events, before + 5);
+        assert_int_equal(look(&c, 1).n_events, before + 6);
+        cache_deinit(&c);
+}
+
+/* A touch uses its page; those above are used when the request ends, once, and as of the touch. */
+static void test_what_is_above_is_used_at_the_end(void **state)
+{
+        struct cache c;
+        uint64_t before;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1, 2, 3, 4), PAGE_TOKENS);
+        c.now += 20 * SECOND;
+        before = look(&c, 1).n_events;
+        start(&c, IDS(1, 2, 3, 5), PAGE_TOKENS);
+        assert_int_equal(look(&c, 1).n_events, before + 1);
+        assert_int_equal(look(&c, 5).turn, 0);
+        c.now += 20 * SECOND;
+        end(&c);
+        assert_int_equal(look(&c, 1).n_events, before + 3);
+        assert_int_equal(look(&c, 1).class, look(&c, 5).class);
+        assert_int_equal(look(&c, 5).turn, 1); /* it continues no text to its end */
+        end(&c);                               /* no such request any more */
+        assert_int_equal(look(&c, 1).n_events, before + 3);
+        cache_deinit(&c);
+}
+
+/* A text comes again after 20 s, and its request runs for 1,000 s: what is learnt is the 20. */
+static void test_what_is_above_is_used_when_it_was_found(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1, 2, 3, 4, 5, 6, 7, 8), PAGE_TOKENS);
+        for (int i = 0; i < 300; i++) {
+                c.now += 20 * SECOND;
+                ops->touch(c.pgi, node_of(&c, 8), ++c.request, c.now);
+                c.now += 1000 * SECOND;
+                end(&c);
+        }
+        assert_true(ops->chance(c.pgi, node_of(&c, 1), 30 * SECOND, c.now) > 0.75);
+        cache_deinit(&c);
+}
+
+/* Of a page that has moved meanwhile; of another text than the one that is published. */
+static void test_what_is_above_is_found_again(void **state)
+{
+        struct cache c;
+        uint64_t before;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1, 2, 3), PAGE_TOKENS);
+        c.now += 20 * SECOND;
+        before = look(&c, 1).n_events;
+        c.request++;
+        ops->touch(c.pgi, node_of(&c, 3), c.request, c.now);
+        tree_move(&c.tree, node_of(&c, 3), N_NODES - 1);
+        ops->move(c.pgi, node_of(&c, 3), N_NODES - 1);
+        c.node_1[3] = N_NODES;
+        publish(&c, 9, NODE_NONE, PAGE_TOKENS);
+        end(&c);
+        assert_int_equal(look(&c, 1).n_events, before + 3);
+        assert_int_equal(look(&c, 9).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
+        cache_deinit(&c);
+}
+
+/* Requests that never end have to go for others, and then what is above is used. */
+static void test_what_is_above_is_used_without_an_end(void **state)
+{
+        enum { REQUESTS = 3000, AT_MOST_RUNNING = 1024 };
+        struct cache c;
+        uint64_t before;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1, 2), PAGE_TOKENS);
+        before = look(&c, 1).n_events;
+        for (int i = 0; i < REQUESTS; i++) {
+                c.now += SECOND;
+                ops->touch(c.pgi, node_of(&c, 2), ++c.request, c.now);
+        }
+        assert_in_range(look(&c, 1).n_events, before + 2 * REQUESTS - AT_MOST_RUNNING,
+                before + 2 * REQUESTS - 1);
+        assert_null(ops->check(c.pgi));
+        cache_deinit(&c);
+}
+
+/* However far behind what is known of a page is: once it is the next to go, it was used when what
+ * continued it was. */
+static void test_a_page_is_no_older_than_what_continued_it(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1, 2), PAGE_TOKENS);
+        c.now += 20 * SECOND;
+        ask(&c, IDS(7), PAGE_TOKENS);
+        c.now += 20 * SECOND;
+        ops->touch(c.pgi, node_of(&c, 2), ++c.request, c.now);
+        evict(&c, node_of(&c, 2));
+        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), node_of(&c, 7));
         cache_deinit(&c);
 }
 
@@ -709,6 +679,11 @@ int main(void)
                 TEST(test_hints),
                 TEST(test_hints_end_with_the_next_use),
                 TEST(test_a_request_uses_a_page_once),
+                TEST(test_what_is_above_is_used_at_the_end),
+                TEST(test_what_is_above_is_used_when_it_was_found),
+                TEST(test_what_is_above_is_found_again),
+                TEST(test_what_is_above_is_used_without_an_end),
+                TEST(test_a_page_is_no_older_than_what_continued_it),
                 TEST(test_oldest_first_before_anything_is_learnt),
                 TEST(test_age_of_what_was_held),
                 TEST(test_learns_what_is_worth_least),

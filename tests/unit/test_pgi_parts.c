@@ -468,20 +468,45 @@ static void test_not_behind_by_chance_or_trifles(void **state)
         }
 }
 
+/* A use that is noted late: LRU had the page when it was made, and has dropped it for others since.
+ */
+static void test_a_use_that_is_noted_late(void **state)
+{
+        struct pgi_lru l = {0};
+        uint32_t stamp, other, base;
+
+        pgi_lru_first(&l, &stamp, 4);
+        base = l.base;
+        for (int i = 0; i < 8; i++)
+                pgi_lru_first(&l, &other, 4);
+        assert_false(pgi_lru_has(&l, stamp));
+        pgi_lru_used_then(&l, base, &stamp, true, 4);
+        assert_int_equal(l.hits, 1);
+        assert_int_equal(l.request, 0); /* both had it */
+        assert_true(pgi_lru_has(&l, stamp));
+        assert_in_range(l.n, 4, 5);
+        for (int i = 0; i < 8; i++)
+                pgi_lru_first(&l, &other, 4);
+        pgi_lru_used(&l, &stamp, true, 4);
+        assert_int_equal(l.request, 1); /* ours alone */
+}
+
 static void test_requests_that_never_end(void **state)
 {
         static struct pgi_run runs[PGI_RUNS];
         uint32_t n = 0, n_dropped = 0;
-        bool dropped;
+        struct pgi_run dropped;
 
         for (uint32_t i = 1; i <= 100000; i++) {
                 struct pgi_run *run = pgi_run_begin(runs, i, i, &dropped);
 
                 assert_int_equal(run->turn, 1);
                 run->turn = 3;
-                n_dropped += dropped;
+                n_dropped += dropped.request != 0;
+                if (dropped.request)
+                        assert_int_equal(dropped.turn, 3);
                 assert_ptr_equal(pgi_run_begin(runs, i, i + 5, &dropped), run);
-                assert_false(dropped);
+                assert_int_equal(dropped.request, 0);
                 assert_ptr_equal(pgi_run_find(runs, i), run);
                 assert_int_equal(run->began, i);
         }
@@ -700,6 +725,7 @@ int main(void)
                 TEST(test_bits_of_stamps),
                 TEST(test_behind_when_it_surely_loses),
                 TEST(test_not_behind_by_chance_or_trifles),
+                TEST(test_a_use_that_is_noted_late),
                 TEST(test_requests_that_never_end),
                 TEST(test_classes),
                 TEST(test_continuations_by_number),

@@ -1,0 +1,132 @@
+#include "policy/pgi-text.h"
+
+#include "base/macros.h"
+#include "policy/pgi-shelf.h"
+
+/* Pages that a walk looks ahead: what is waited for is the way up alone, and pages are used
+ * meanwhile. Not tuned: from 2 to 16 the cost of a touch differs by less than it does by chance. */
+#define AHEAD 4
+
+/* A page is used, by a request that found it at that time, when LRU had dropped what lru_base says.
+ */
+static void use_then(struct pgi *p, uint32_t node, uint32_t now, uint32_t lru_base)
+{
+        struct pgi_page *page = pgi_page_of(p, node);
+        uint32_t stamp = stamp_of(p, page);
+        bool linked = page->shelf_1;
+
+        pgi_shelf_leave(p, node);
+        pgi_table_used(&p->table, page->class, pgi_age_of(page->touched, now));
+        pgi_lru_used_then(&p->lru, lru_base, &stamp, true, p->n_cached);
+        pgi_set_stamp(page, stamp);
+        pgi_count_use(p, page);
+        page->class = (uint8_t)pgi_class_with_body(page, page->class);
+        page->touched = MAX(page->touched, now);
+        page->hint = PGI_HINT_NONE;
+        if (linked)
+                pgi_shelf_enter(p, node);
+}
+
+void pgi_use_page(struct pgi *p, uint32_t node, uint32_t now)
+{
+        use_then(p, node, now, p->lru.base);
+}
+
+/* The next page up, after the memory of this one was asked for. */
+static uint32_t look_ahead(const struct pgi *p, uint32_t node)
+{
+        if (node == NODE_NONE)
+                return NODE_NONE;
+        __builtin_prefetch(&p->pages[node].touched, 1);
+        return tree_parent(p->tree, node);
+}
+
+void pgi_text_use_found(struct pgi *p, struct pgi_run *run)
+{
+        uint32_t node = run->found_1 - 1, ahead;
+
+        run->found_1 = 0;
+        if (node == NODE_NONE || p->pages[node].tag != run->found_tag)
+                return;
+        ahead = node = tree_parent(p->tree, node);
+        for (int i = 0; i < AHEAD; i++)
+                ahead = look_ahead(p, ahead);
+        for (uint32_t n = 0; node != NODE_NONE && n < EVICT_WALK_PAGES;
+                n++, node = tree_parent(p->tree, node)) {
+                ahead = look_ahead(p, ahead);
+                use_then(p, node, run->found_at, run->found_base);
+        }
+}
+
+uint32_t pgi_text_use(struct pgi *p, uint32_t node, const struct pgi_run *run, uint32_t now)
+{
+        uint32_t ahead = node, turn = 0;
+
+        for (int i = 0; i < AHEAD; i++)
+                ahead = look_ahead(p, ahead);
+        for (uint32_t n = 0; node != NODE_NONE && n < EVICT_WALK_PAGES;
+                n++, node = tree_parent(p->tree, node)) {
+                const struct pgi_page *page = pgi_page_of(p, node);
+
+                ahead = look_ahead(p, ahead);
+                if (turn == 0)
+                        turn = page->turn;
+                if (!run || page->touched < run->began)
+                        pgi_use_page(p, node, now);
+        }
+        return MIN(turn + 1, PGI_TURNS);
+}
+
+uint32_t pgi_text_end_page(const struct pgi *p, uint32_t node)
+{
+        uint32_t parent = tree_parent(p->tree, node);
+
+        return pgi_page_of(p, node)->class == PGI_PARTIAL && parent != NODE_NONE ? parent : node;
+}
+
+void pgi_set_class(struct pgi *p, uint32_t node, uint32_t class, uint32_t touched)
+{
+        struct pgi_page *page = &p->pages[node];
+        bool linked = page->shelf_1;
+
+        if (linked && (class != page->class || touched != page->touched))
+                pgi_shelf_leave(p, node);
+        page->class = (uint8_t) class;
+        page->touched = touched;
+        if (linked && !page->shelf_1)
+                pgi_shelf_enter(p, node);
+}
+
+/* Which turn the request is: the one after the last that ended on its text. */
+static uint32_t turn_of(const struct pgi *p, const struct pgi_run *run)
+{
+        uint32_t node = run->page, turn = run->turn;
+
+        for (uint32_t n = 0; turn == 0 && node != NODE_NONE && n < EVICT_WALK_PAGES;
+                n++, node = tree_parent(p->tree, node))
+                if (pgi_page_of(p, node)->turn)
+                        turn = MIN(pgi_page_of(p, node)->turn + 1U, PGI_TURNS);
+        return MAX(turn, 1U);
+}
+
+void pgi_text_end(struct pgi *p, struct pgi_run *run, uint32_t now)
+{
+        uint32_t node = run->page, ahead = node, turn = turn_of(p, run);
+        uint32_t body = pgi_body_class(p->pages[node].hint, turn, p->pages[node].length,
+                pgi_size_bin(run->fresh_tokens, PGI_FRESHES));
+        bool is_above = false;
+
+        pgi_page_of(p, pgi_text_end_page(p, node))->turn = turn & 7;
+        for (int i = 0; i < AHEAD; i++)
+                ahead = look_ahead(p, ahead);
+        for (uint32_t n = 0; node != NODE_NONE && n < EVICT_WALK_PAGES;
+                n++, node = tree_parent(p->tree, node)) {
+                ahead = look_ahead(p, ahead);
+                if (is_above)
+                        use_then(p, node, run->found_at, run->found_base);
+                is_above |= run->found_1 == node + 1 && run->found_tag == p->pages[node].tag;
+                pgi_set_class(p, node, pgi_class_with_body(&p->pages[node], body), now);
+        }
+        if (is_above)
+                run->found_1 = 0;
+}
