@@ -31,7 +31,7 @@ struct codec_range {
 };
 
 /* The first range begins at layer 0; neighbours have different codecs. n 0: all layers are as they
- * are, which one range never says. Lies in records as it is here. */
+ * are; a single range of CODEC_NONE is never there. Lies in records as it is here. */
 struct codec_layers {
         uint32_t n;
         struct codec_range at[CODEC_RANGES_MAX];
@@ -100,7 +100,7 @@ struct range_bytes {
 struct range_bytes page_range_bytes(const struct page_codecs *c, const struct ns_layout *layout,
         enum tier_kind kind, uint32_t range);
 
-/* The last layer of a range below `n`, or with n 0 or 1 of all. */
+/* The last layer of a range, by its number; where there is none (n 0), of all layers. */
 uint32_t codec_range_last(const struct codec_layers *l, uint32_t range, uint32_t n_layers);
 
 /* At most NS_MAX_PLANES + CODEC_RANGES_MAX - 1. */

@@ -219,8 +219,8 @@ static void end_step(struct carry *c)
         go_on(c);
 }
 
-/* It was encoded: what the mover found counts. Whoever wrote to the page meanwhile, which nobody
- * may, has no sums that are none to show for it. */
+/* The sampled page was encoded. Sums that aren't finite are left out: somebody wrote to the page
+ * meanwhile, which nobody may. */
 static void count_errors(struct carry *c)
 {
         struct ns_coding *coding = &c->ns->coding[c->to];

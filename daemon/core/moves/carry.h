@@ -47,9 +47,8 @@ struct carry_page {
 
 #define CARRY_STEPS_MAX 5
 
-/* One in so many pages that a codec encodes is decoded again, of each range of layers in each plane
- * one matrix, and so struct ns_coding knows how far numbers are off: about 1 % of the encoder's
- * work. Not tuned. */
+/* Of so many pages that are encoded one is sampled: of each of its parts one matrix is decoded
+ * again, and its errors are counted in struct ns_coding. Not tuned. */
 #define CARRY_SAMPLES_ONE_IN 64
 #define CARRY_NONE_SAMPLED   UINT32_MAX
 
@@ -70,8 +69,8 @@ struct carry {
         struct disk_file *disk;  /* whose that is */
         struct queue *queue;     /* whose job reads or writes a buffer; borrowed; NULL: none's */
         bool is_late;            /* its driver may do so for as long as it is stuck */
-        /* Of the page that is sampled, by range of codecs; the mover's while it has the move. */
-        uint32_t sampled; /* its number; CARRY_NONE_SAMPLED */
+        uint32_t sampled; /* number of the page whose errors are measured; CARRY_NONE_SAMPLED */
+        /* Of that page, by range of codecs; the mover's while it has the move. */
         struct codec_error errors[CODEC_RANGES_MAX];
         uint32_t n, n_max;
         struct carry_page pages[];
