@@ -88,6 +88,9 @@ enum evict_reason {
         EVICT_INVALIDATE, /* dropped for another reason: not the policy's doing */
 };
 
+/* Of one page at a time: lock(). */
+#define EVICT_MAX_LOCKS 2
+
 enum evict_how {
         EVICT_DROP,   /* a leaf: nothing depends on it, in any tier */
         EVICT_DEMOTE, /* a tip: what continues it is further down already */
@@ -137,8 +140,9 @@ struct evict_ops {
          * It is no victim until unlock(), or until remove() or move() to another tier: its bytes
          * are on their way there, or it was brought up ahead of its use. That is no use of it, and
          * unlock() gives it its place in the order back (where a policy keeps no more than an
-         * order: among the next victims, unless it was used meanwhile). Held or idle; both may
-         * change meanwhile. Not twice.
+         * order: among the next victims, where its turn came meanwhile). Held or idle; both may
+         * change meanwhile. Twice at most: by who moves it, and because it is expected
+         * (policy/expect.h); each unlock() takes one of the two back.
          * NULL, both, in the simulator alone: it knows one tier, and no tree with more may be given
          * to it.
          */

@@ -2,12 +2,12 @@
  * Least recently used, leaf-first: for each tier a queue of the idle nodes in the order in which
  * they became idle, 9 bytes a node, no allocation per event.
  *
- *   nowhere  held (inserted, or hold() since the last idle()) or locked
- *   listed   idle, in its tier's queue, the most recently idle as the newest
- *   aside    idle, but victim() met it as the oldest while it had children below, and was asked for
- *            a leaf: in a queue of its own, as old as any in the list
- *   parked   idle, but victim() met it as the oldest while it was no tip: in no queue until the
- *            last child in the way leaves, whose place it then takes
+ *   nowhere  held (inserted, or hold() since the last idle()); or locked, and victim() met it as
+ * the oldest: as old as any in the list listed   idle, in its tier's queue, the most recently idle
+ * as the newest aside    idle, but victim() met it as the oldest while it had children below, and
+ * was asked for a leaf: in a queue of its own, as old as any in the list parked   idle, but
+ * victim() met it as the oldest while it was no tip: in no queue until the last child in the way
+ * leaves, whose place it then takes
  *
  * Callers drop the deepest page of a chain first, which puts ancestors after descendants: the
  * oldest is normally a leaf and nothing is parked. It is not where a client lets go of an ancestor
@@ -33,8 +33,7 @@ enum place { NOWHERE, LISTED, ASIDE, PARKED };
 struct state {
         uint8_t place : 2;
         uint8_t is_idle : 1;
-        uint8_t is_locked : 1;
-        uint8_t is_fresh : 1; /* used while it was locked */
+        uint8_t n_locks : 2;
 };
 
 struct lru {
@@ -144,8 +143,7 @@ static void lru_touch(void *policy, uint32_t node, uint64_t request, uint64_t no
         struct lru *lru = policy;
         struct state *s = state_of(lru, node);
 
-        s->is_fresh = s->is_locked;
-        if (s->place == NOWHERE)
+        if (!s->is_idle)
                 return;
         leave_queue(lru, node);
         enter_queue(lru, node, LISTED, false);
@@ -170,9 +168,7 @@ static void lru_idle(void *policy, uint32_t node, uint64_t now_nsec)
         assert(tree_has(lru->tree, node) && !s->is_idle);
 
         s->is_idle = 1;
-        s->is_fresh = s->is_locked;
-        if (!s->is_locked)
-                enter_queue(lru, node, LISTED, false);
+        enter_queue(lru, node, LISTED, false);
 }
 
 static void lru_lock(void *policy, uint32_t node)
@@ -180,10 +176,9 @@ static void lru_lock(void *policy, uint32_t node)
         struct lru *lru = policy;
         struct state *s = state_of(lru, node);
 
-        assert(tree_has(lru->tree, node) && !s->is_locked);
+        assert(tree_has(lru->tree, node) && s->n_locks < EVICT_MAX_LOCKS);
 
-        leave_queue(lru, node);
-        s->is_locked = 1;
+        s->n_locks++;
 }
 
 static void lru_unlock(void *policy, uint32_t node)
@@ -191,12 +186,10 @@ static void lru_unlock(void *policy, uint32_t node)
         struct lru *lru = policy;
         struct state *s = state_of(lru, node);
 
-        assert(s->is_locked);
+        assert(s->n_locks > 0);
 
-        if (s->is_idle)
-                enter_queue(lru, node, LISTED, !s->is_fresh);
-        s->is_locked = 0;
-        s->is_fresh = 0;
+        if (--s->n_locks == 0 && s->is_idle && s->place == NOWHERE)
+                enter_queue(lru, node, LISTED, true);
 }
 
 /*
@@ -209,7 +202,7 @@ static void come_back(struct lru *lru, uint32_t parent, uint32_t child, uint32_t
         struct state *s = state_of(lru, child);
 
         if (s->place != LISTED || tree_tier(lru->tree, parent) != child_tier) {
-                enter_queue(lru, parent, LISTED, s->is_locked || s->place == ASIDE);
+                enter_queue(lru, parent, LISTED, s->n_locks > 0 || s->place == ASIDE);
                 return;
         }
         queue_move(&lru->list[child_tier], lru->links, child, parent);
@@ -275,11 +268,13 @@ static void lru_request_end(void *policy, uint64_t request, uint64_t now_nsec)
 static bool take_oldest(struct lru *lru, const struct queue *q, enum evict_how how)
 {
         uint32_t node = queue_oldest(q);
-        bool is_tip = tree_is_tip(lru->tree, node);
+        bool is_tip = tree_is_tip(lru->tree, node), is_locked = state_of(lru, node)->n_locks > 0;
 
-        if (is_tip && (how == EVICT_DEMOTE || tree_is_leaf(lru->tree, node)))
+        if (is_tip && !is_locked && (how == EVICT_DEMOTE || tree_is_leaf(lru->tree, node)))
                 return true;
         leave_queue(lru, node);
+        if (is_locked)
+                return false;
         if (is_tip)
                 enter_queue(lru, node, ASIDE, false);
         else
@@ -318,10 +313,10 @@ static const char *check_node(const struct lru *lru, uint32_t node)
         const struct state *s = &lru->states[node];
 
         if (!tree_has(lru->tree, node))
-                return s->place != NOWHERE || s->is_idle || s->is_locked
+                return s->place != NOWHERE || s->is_idle || s->n_locks > 0
                                ? "a node outside the tree has a place"
                                : NULL;
-        if ((s->place != NOWHERE) != (s->is_idle && !s->is_locked))
+        if (s->place != NOWHERE ? !s->is_idle : s->is_idle && s->n_locks == 0)
                 return "those that have a place aren't the idle nodes";
         if (s->place == ASIDE && tree_is_leaf(lru->tree, node))
                 return "a leaf is set aside";

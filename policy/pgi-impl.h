@@ -103,7 +103,7 @@ static inline uint32_t shelf_for(const struct pgi *p, uint32_t node, bool is_lea
 /* A shelf takes a tip that nobody holds or has locked. */
 static inline bool is_candidate(const struct pgi *p, uint32_t node)
 {
-        return !p->pages[node].held && !p->pages[node].locked && tree_is_tip(p->tree, node);
+        return !p->pages[node].held && p->pages[node].n_locks == 0 && tree_is_tip(p->tree, node);
 }
 
 /* evict_pgi.check(). */

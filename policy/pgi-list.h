@@ -41,12 +41,12 @@ struct pgi_page {
         uint32_t length : 2;                 /* of its text up to its end: bin of PGI_LENGTHS */
         uint32_t hint : 4;                   /* of the text that ends here; pgi.c */
         uint32_t shelf_1 : 3;                /* that it lies on, plus one; 0: on none */
+        uint32_t held : 1;                   /* on no shelf, nor where it has locks */
         uint32_t accesses : PGI_ACCESS_BITS; /* saturates */
         uint32_t class : 8;
         uint32_t turn : 3; /* of the last request that ended here; 0: none did */
         uint32_t kid : 5;  /* what continues it; pgi-class.h */
-        uint32_t held : 1; /* on no shelf, nor if it is locked */
-        uint32_t locked : 1;
+        uint32_t n_locks : 2;
 };
 static_assert(sizeof(struct pgi_page) == 24, "docs/PERFORMANCE.md has the bytes of a page");
 static_assert(PGI_LENGTHS <= 4 && PGI_SHELVES <= 7, "bits");

@@ -56,17 +56,17 @@ static inline bool pgi_lru_has(const struct pgi_lru *l, uint32_t stamp)
 }
 
 /* The lower bits of a stamp, as cached pages have them: enough for stamps that are renewed
- * (pgi_lru_renewed()) once in 2^22 epochs, in which 16,384 times as much is used as is cached. */
-#define PGI_STAMP_BITS 23
+ * (pgi_lru_renewed()) once in 2^21 epochs, in which 8,192 times as much is used as is cached. */
+#define PGI_STAMP_BITS 22
 #define PGI_STAMP_MASK ((UINT32_C(1) << PGI_STAMP_BITS) - 1)
 
-/* The stamp that has these bits: of one of the last 2^23 epochs. */
+/* The stamp that has these bits: of one of the last 2^22 epochs. */
 static inline uint32_t pgi_lru_stamp(const struct pgi_lru *l, uint32_t bits)
 {
         return l->current - ((l->current - bits) & PGI_STAMP_MASK);
 }
 
-/* One that means the same, and whose bits do so for at least 2^22 epochs more: LRU never has a page
+/* One that means the same, and whose bits do so for at least 2^21 epochs more: LRU never has a page
  * again that it doesn't have, whenever that was used. */
 static inline uint32_t pgi_lru_renewed(const struct pgi_lru *l, uint32_t stamp)
 {

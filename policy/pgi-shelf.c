@@ -53,7 +53,7 @@ void pgi_shelf_enter(struct pgi *p, uint32_t node)
 void pgi_shelf_put(struct pgi *p, uint32_t node, bool is_tip, bool is_leaf)
 {
         const struct pgi_page *page = &p->pages[node];
-        bool belongs = !page->held && !page->locked && is_tip;
+        bool belongs = !page->held && page->n_locks == 0 && is_tip;
         uint32_t shelf = shelf_for(p, node, is_leaf), interval;
 
         if (page->shelf_1 == (belongs ? shelf + 1 : 0))

@@ -397,19 +397,19 @@ static void pgi_lock(void *policy, uint32_t node)
 {
         struct pgi *p = policy;
 
-        assert(!pgi_page_of(p, node)->locked);
+        assert(pgi_page_of(p, node)->n_locks < EVICT_MAX_LOCKS);
 
         pgi_shelf_leave(p, node);
-        p->pages[node].locked = 1;
+        p->pages[node].n_locks++;
 }
 
 static void pgi_unlock(void *policy, uint32_t node)
 {
         struct pgi *p = policy;
 
-        assert(pgi_page_of(p, node)->locked);
+        assert(pgi_page_of(p, node)->n_locks > 0);
 
-        p->pages[node].locked = 0;
+        p->pages[node].n_locks--;
         pgi_shelf_update(p, node);
 }
 
@@ -471,7 +471,7 @@ static void change_tier(struct pgi *p, uint32_t node, uint32_t to)
 
         pgi_shelf_leave(p, node);
         p->pages[to] = p->pages[node];
-        p->pages[to].locked = 0;
+        p->pages[to].n_locks = 0;
         pgi_shelf_update(p, to);
         if (parent != NODE_NONE)
                 pgi_shelf_update(p, parent);

@@ -26,6 +26,17 @@ static inline uint32_t queue_oldest(const struct queue *q)
         return q->oldest_1 - 1;
 }
 
+static inline uint32_t queue_newest(const struct queue *q)
+{
+        return q->newest_1 - 1;
+}
+
+/* NODE_NONE: it is the oldest. */
+static inline uint32_t queue_older(const struct queue_link *links, uint32_t node)
+{
+        return links[node].older_1 - 1;
+}
+
 /* NODE_NONE: it is the newest. */
 static inline uint32_t queue_newer(const struct queue_link *links, uint32_t node)
 {

@@ -45,7 +45,8 @@ struct node {
         uint8_t queue; /* that it belongs to, in it or not */
         uint8_t uses;  /* since it was inserted or promoted, less those spent */
         uint8_t place; /* enum place */
-        bool is_cached, is_held, is_locked;
+        uint8_t n_locks;
+        bool is_cached, is_held;
 };
 
 /*
@@ -286,7 +287,7 @@ static void s3fifo_idle(void *policy, uint32_t node, uint64_t now_nsec)
         assert(n->is_cached && n->is_held);
 
         n->is_held = false;
-        if (n->place == NOWHERE || (n->place == PASSED && !n->is_locked))
+        if (n->place == NOWHERE || (n->place == PASSED && n->n_locks == 0))
                 enter_queue(s, node, QUEUED, n->place == PASSED);
 }
 
@@ -296,8 +297,8 @@ static void s3fifo_lock(void *policy, uint32_t node)
         struct s3fifo *s = policy;
         struct node *n = node_of(s, node);
 
-        assert(n->is_cached && !n->is_locked);
-        n->is_locked = true;
+        assert(n->is_cached && n->n_locks < EVICT_MAX_LOCKS);
+        n->n_locks++;
 }
 
 static void s3fifo_unlock(void *policy, uint32_t node)
@@ -305,10 +306,10 @@ static void s3fifo_unlock(void *policy, uint32_t node)
         struct s3fifo *s = policy;
         struct node *n = node_of(s, node);
 
-        assert(n->is_cached && n->is_locked);
+        assert(n->is_cached && n->n_locks > 0);
 
-        n->is_locked = false;
-        if (n->place == PASSED && !n->is_held)
+        n->n_locks--;
+        if (n->place == PASSED && !n->is_held && n->n_locks == 0)
                 enter_queue(s, node, QUEUED, true);
 }
 
@@ -341,7 +342,7 @@ static void change_tier(struct s3fifo *s, uint32_t node, uint32_t to)
         leave_queue(s, node);
         tier_of(s, node)->n_of[n->queue]--;
         s->nodes[to] = *n;
-        s->nodes[to].is_locked = false;
+        s->nodes[to].n_locks = 0;
         tier_of(s, to)->n_of[n->queue]++;
         if (!n->is_held)
                 enter_queue(s, to, QUEUED, false);
@@ -409,7 +410,7 @@ static bool goes_on(struct s3fifo *s, uint32_t node)
 static bool may_go(struct s3fifo *s, uint32_t node, enum evict_how how)
 {
         struct node *n = &s->nodes[node];
-        bool may_go_down = !n->is_held && !n->is_locked && tree_is_tip(s->tree, node);
+        bool may_go_down = !n->is_held && n->n_locks == 0 && tree_is_tip(s->tree, node);
 
         if (may_go_down && (how == EVICT_DEMOTE || tree_is_leaf(s->tree, node)))
                 return true;
@@ -453,7 +454,7 @@ static const char *check_node(const struct s3fifo *s, uint32_t node)
                 return n->place != NOWHERE ? "a node outside the tree has a place" : NULL;
         if (!n->is_held && n->place == NOWHERE)
                 return "an idle node is in no queue and was not passed";
-        if (n->place == PASSED && !n->is_held && !n->is_locked && tree_is_tip(s->tree, node))
+        if (n->place == PASSED && !n->is_held && n->n_locks == 0 && tree_is_tip(s->tree, node))
                 return "an idle tip is passed";
         if (n->place == ASIDE && tree_is_leaf(s->tree, node))
                 return "a leaf is set aside";

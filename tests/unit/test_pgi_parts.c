@@ -407,7 +407,7 @@ static void test_line_is_lru(void **state)
         }
 }
 
-/* A page that isn't used any more, for 100 times 2^22 epochs, and one that was just used: LRU has
+/* A page that isn't used any more, for 100 times 2^21 epochs, and one that was just used: LRU has
  * the second alone, however often the bits of the first come around. */
 static void test_bits_of_stamps(void **state)
 {
