@@ -77,6 +77,9 @@ enum ctl_exit {
         X(TIME_PER_OUTPUT_TOKEN, "time-per-output-token", "TIME", false,                        \
                 "in which a request decodes a token (\"30ms\"), and holds its pages")           \
         X(MAX_RUNNING, "max-running", "N", false, "requests that run at the same time")         \
+        X(EXPECT, "expect", "N", false, "the next N requests wait in a queue that is known")    \
+        X(EXPECT_WRONG, "expect-wrong", "PERCENT", false,                                       \
+                "so many of these are told wrong, as texts that nobody asks for again")         \
         X(HOLD, "hold", "TIME", false, "how long a request keeps its pages in use (\"60s\")")   \
         X(HTML, "html", "FILE", false, "also write a report with plots to this file")           \
         X(TOKEN_BYTES, "token-bytes", "SIZE", false, "bytes of K/V of one token (\"128KiB\")")  \

@@ -14,8 +14,9 @@
 #include "policy/sim/policies.h"
 
 #define REPLAY_POLICIES "daemon,optimum"
-#define BELOW_POLICIES  "daemon" /* the others know one tier */
+#define LOCK_POLICIES   "daemon" /* the others know one tier, and lock no pages */
 #define BELOW_MAX       1000000
+#define EXPECT_MAX      1000000
 #define ENGINE_POLICIES "daemon" /* the optimum knows no requests that take time */
 
 /* Far beyond any engine. */
@@ -31,18 +32,40 @@ static const char *option_or(const struct ctl *ctl, enum ctl_option o, const cha
 
 /* ---- replay ---------------------------------------------------------------------------------- */
 
+/* A policy without lock() has no use for the option. */
+static int check_policies(const struct curves *c, const char *option, const char *why)
+{
+        for (unsigned p = 0; p < c->n_policies; p++)
+                if (!c->policies[p]->lock)
+                        return fail(CTL_USAGE, "--%s: %s %s; --policies daemon names those that do",
+                                option, c->policies[p]->name, why);
+        return CTL_OK;
+}
+
 static int set_below(const struct ctl *ctl, struct curves *c)
 {
         uint64_t below = 0;
         int r = trace_number(ctl, CTL_OPTION_BELOW, BELOW_MAX, &below);
 
-        for (unsigned p = 0; r == CTL_OK && below > 0 && p < c->n_policies; p++)
-                if (!c->policies[p]->lock)
-                        r = fail(CTL_USAGE,
-                                "--below: %s knows one tier only; --policies daemon "
-                                "names those that know more",
-                                c->policies[p]->name);
+        if (r == CTL_OK && below > 0)
+                r = check_policies(c, "below", "doesn't know more than one tier");
         c->below = (uint32_t)below;
+        return r;
+}
+
+static int set_expect(const struct ctl *ctl, struct curves *c)
+{
+        uint64_t expect = 0, wrong = 0;
+        int r = trace_number(ctl, CTL_OPTION_EXPECT, EXPECT_MAX, &expect);
+
+        if (r == CTL_OK)
+                r = trace_number(ctl, CTL_OPTION_EXPECT_WRONG, 100, &wrong);
+        if (r == CTL_OK && wrong > 0 && expect == 0)
+                r = fail(CTL_USAGE, "--expect-wrong says how many of --expect N are wrong");
+        if (r == CTL_OK && expect > 0)
+                r = check_policies(c, "expect", "can't protect single pages");
+        c->expect = (uint32_t)expect;
+        c->wrong_percent = (uint32_t)wrong;
         return r;
 }
 
@@ -71,6 +94,11 @@ static int refuse_engine(const struct curves *c)
                 return fail(CTL_USAGE,
                         "--below: moves between tiers take no time here, so it doesn't go with "
                         "--prefill-rate, --time-per-output-token and --max-running");
+        if (c->expect > 0)
+                return fail(CTL_USAGE,
+                        "--expect: requests are expected in the order in which they begin, so it "
+                        "doesn't go with --prefill-rate, --time-per-output-token and "
+                        "--max-running");
         for (unsigned p = 0; p < c->n_policies; p++)
                 if (c->policies[p] == &evict_optimum)
                         return fail(CTL_USAGE,
@@ -104,8 +132,8 @@ static int set_seeds(const struct ctl *ctl, struct curves *c)
 
 static const char *default_policies(const struct ctl *ctl)
 {
-        if (ctl->options[CTL_OPTION_BELOW])
-                return BELOW_POLICIES;
+        if (ctl->options[CTL_OPTION_BELOW] || ctl->options[CTL_OPTION_EXPECT])
+                return LOCK_POLICIES;
         return says_engine(ctl) ? ENGINE_POLICIES : REPLAY_POLICIES;
 }
 
@@ -128,6 +156,8 @@ static int replay_curves(const struct ctl *ctl, const struct trace *t, struct cu
         if (r < 0)
                 return trace_fail(r, err);
         r = set_below(ctl, c);
+        if (r == CTL_OK)
+                r = set_expect(ctl, c);
         if (r == CTL_OK)
                 r = set_seeds(ctl, c);
         if (r == CTL_OK)
@@ -162,6 +192,9 @@ static void print_replay(const struct ctl *ctl, const struct trace *t, const str
         if (sim_takes_time(&c->engine))
                 puts("held: %, the part of the cache that requests held while they ran; wait: "
                      "until a request began");
+        if (c->expect > 0)
+                printf("The next %" PRIu32 " requests are expected, %" PRIu32 " %% wrongly\n",
+                        c->expect, c->wrong_percent);
         report_curves(c, stdout);
 }
 

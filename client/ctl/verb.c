@@ -164,7 +164,8 @@ const struct verb verbs[] = {
                 "Token hit % of each policy and capacity; one cache for all tenants, or --split.\n"
                 "--below adds a tier that takes what the cache has no room for, and a column for "
                 "the "
-                "hits in both.\n"
+                "hits in both.\n--expect shows what kvl_expect() is worth to an engine that tells "
+                "its waiting requests.\n"
                 "--seeds shows by how much results differ with the ids of pages: the standard "
                 "deviation of one run.\n"
                 "With --prefill-rate, --time-per-output-token or --max-running requests take time, "
@@ -174,8 +175,9 @@ const struct verb verbs[] = {
                 "the cache that is held in the mean, and for how long a request waits in the mean. "
                 "Policies are\n" TRACE_POLICIES TRACE_FILES,
                 1, UINT_MAX,
-                TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW) | O(SEEDS) |
-                        O(PREFILL_RATE) | O(TIME_PER_OUTPUT_TOKEN) | O(MAX_RUNNING),
+                TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW) | O(EXPECT) |
+                        O(EXPECT_WRONG) | O(SEEDS) | O(PREFILL_RATE) | O(TIME_PER_OUTPUT_TOKEN) |
+                        O(MAX_RUNNING),
                 true, NULL, verb_trace_replay},
         {"trace analyze", "FILE...", "lengths, repeats, sessions, hit ratios, page size, demand",
                 "A tenant's demand is the pages that its requests use, each for as long as --hold "

@@ -154,6 +154,8 @@ static void prepare_job(struct curves *c, const struct place *at, struct replay_
                 .policy = c->policies[at->policy],
                 .capacity_pages = pages,
                 .below_pages = (uint32_t)MIN((uint64_t)pages * c->below, NODE_NONE - 1),
+                .expect = c->expect,
+                .wrong_percent = c->wrong_percent,
                 .tenant = at->n_parts > 1 ? at->part : SIM_ALL_TENANTS,
                 .may_bypass = c->policies[at->policy] == &evict_optimum,
                 .engine = c->engine,
@@ -182,6 +184,10 @@ static void add_result(struct sim_result *sum, const struct sim_result *r, bool 
         sum->below_tokens += r->below_tokens;
         sum->demotions += r->demotions;
         sum->promotions += r->promotions;
+        sum->expected.received += r->expected.received;
+        sum->expected.fulfilled += r->expected.fulfilled;
+        sum->expected.expired += r->expected.expired;
+        sum->expected.dropped += r->expected.dropped;
         sum->inserts += r->inserts;
         sum->evictions += r->evictions;
         sum->policy_bytes += first_seed ? r->policy_bytes : 0;

@@ -29,8 +29,9 @@ struct curves {
         bool split;
         uint32_t below; /* a tier below has so many times the pages; 0: none. Policies must know it
                          */
-        struct sim_engine engine; /* the time that requests take */
-        unsigned n_seeds;         /* 0 is 1: of the ids of pages, 0..n_seeds-1 */
+        uint32_t expect, wrong_percent; /* sim_options; policies must have lock() */
+        struct sim_engine engine;       /* the time that requests take */
+        unsigned n_seeds;               /* 0 is 1: of the ids of pages, 0..n_seeds-1 */
         /* Of policy p at capacity c, summed over tenants and seeds; policy_bytes of one seed. */
         struct sim_result results[CURVES_POLICIES_MAX][CURVES_CAPACITIES_MAX];
         struct hit_spread spreads[CURVES_POLICIES_MAX][CURVES_CAPACITIES_MAX];

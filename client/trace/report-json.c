@@ -59,6 +59,15 @@ static void put_below(json_t *curve, const struct sim_result *r)
         put_value(&curve, "promotions", number(r->promotions));
 }
 
+/* Where the requests that come next are expected. */
+static void put_expected(json_t *curve, const struct expect_counters *e)
+{
+        put_value(&curve, "expected",
+                json_pack("{s:o, s:o, s:o, s:o}", "received", number(e->received), "fulfilled",
+                        number(e->fulfilled), "expired", number(e->expired), "dropped",
+                        number(e->dropped)));
+}
+
 /* With several seeds; token_hit_ratio is the mean. */
 static void put_spread(json_t *curve, const struct hit_spread *s)
 {
@@ -87,6 +96,8 @@ static void put_more(json_t *curve, const struct curves *c, unsigned policy, uns
                 put_spread(curve, &c->spreads[policy][capacity]);
         if (c->below > 0)
                 put_below(curve, &c->results[policy][capacity]);
+        if (c->expect > 0)
+                put_expected(curve, &c->results[policy][capacity].expected);
         if (sim_takes_time(&c->engine))
                 put_flight(curve, c, policy, capacity);
 }

@@ -2,6 +2,7 @@
 #ifndef KVL_POLICY_SIM_IMPL_H
 #define KVL_POLICY_SIM_IMPL_H
 
+#include "policy/expect.h"
 #include "policy/sim/flight.h"
 #include "policy/sim/sim.h"
 
@@ -25,6 +26,10 @@ struct sim {
         uint32_t n_slots;
         uint32_t next; /* request */
         struct flight flight;
+        struct expect *expect;  /* owned; NULL: nothing is expected */
+        uint32_t n_queued;      /* requests that have been in the queue, or are */
+        uint32_t *last_request; /* that has a block; where something is expected wrongly */
+        uint64_t draws;         /* random numbers so far */
         struct sim_result result;
 };
 

@@ -128,6 +128,22 @@ static int make_policy(struct sim *s)
                          : -EINVAL;
 }
 
+static int make_queue(struct sim *s)
+{
+        s->expect =
+                expect_new(s->options.policy, s->policy, &s->tree, s->n_slots, &s->result.expected);
+        s->last_request = calloc((size_t)s->trace.n_unique + 1, sizeof(*s->last_request));
+        if (!s->expect || !s->last_request)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < s->trace.n_requests; i++) {
+                const struct sim_request *r = &s->trace.requests[i];
+
+                for (uint64_t at = r->first; is_ours(s, r) && at < r->first + r->n_blocks; at++)
+                        s->last_request[s->trace.blocks[at]] = i;
+        }
+        return 0;
+}
+
 int sim_new(const struct sim_trace *trace, const struct sim_options *options, struct sim **ret_sim)
 {
         bool looks_ahead = options->policy == &evict_optimum;
@@ -136,9 +152,11 @@ int sim_new(const struct sim_trace *trace, const struct sim_options *options, st
 
         if (options->capacity_pages == 0 || (looks_ahead && !options->may_bypass))
                 return -EINVAL;
-        if (options->below_pages > 0 && (options->may_bypass || !options->policy->lock))
+        if ((options->below_pages > 0 || options->expect > 0) &&
+                (options->may_bypass || !options->policy->lock))
                 return -EINVAL;
-        if (sim_takes_time(&options->engine) && (options->may_bypass || options->below_pages > 0))
+        if (sim_takes_time(&options->engine) &&
+                (options->may_bypass || options->below_pages > 0 || options->expect > 0))
                 return -EINVAL;
         s = calloc(1, sizeof(*s));
         if (!s)
@@ -153,6 +171,8 @@ int sim_new(const struct sim_trace *trace, const struct sim_options *options, st
                 r = look_ahead(s);
         if (r == 0)
                 r = make_policy(s);
+        if (r == 0 && options->expect > 0)
+                r = make_queue(s);
         if (r < 0) {
                 sim_free(s);
                 return r;
@@ -175,19 +195,16 @@ void sim_free(struct sim *s)
         free(s->next_same);
         free(s->next_use);
         flight_deinit(&s->flight);
+        free(s->last_request);
+        expect_free(s->expect);
         free(s);
-}
-
-static uint32_t slot_of(const struct sim *s, uint32_t block)
-{
-        return sim_slot(s, block);
 }
 
 uint32_t sim_longest_hit(const struct sim *s, const uint32_t *path, uint32_t n)
 {
         uint32_t i = 0;
 
-        while (i < n && slot_of(s, path[i]) != NODE_NONE)
+        while (i < n && sim_slot(s, path[i]) != NODE_NONE)
                 i++;
         return i;
 }
@@ -218,6 +235,7 @@ static bool is_full(const struct slots *t)
 
 static void drop_block(struct sim *s, uint32_t slot)
 {
+        expect_leaves(s->expect, slot);
         s->options.policy->remove(s->policy, slot, EVICT_PRESSURE);
         tree_remove(&s->tree, slot);
         s->slot_1[s->block_of[slot]] = 0;
@@ -231,6 +249,7 @@ static void move(struct sim *s, uint32_t slot, uint32_t tier)
 
         tree_move(&s->tree, slot, to);
         s->options.policy->move(s->policy, slot, to);
+        expect_moved(s->expect, slot, to);
         s->slot_1[block] = to + 1;
         s->block_of[to] = block;
         give_slot(s, slot);
@@ -242,6 +261,7 @@ static void move(struct sim *s, uint32_t slot, uint32_t tier)
 
 static uint32_t victim(const struct sim *s, uint32_t tier, enum evict_how how, uint64_t now)
 {
+        expect_settle(s->expect, now);
         return s->options.policy->victim(s->policy, tier, how, now);
 }
 
@@ -262,7 +282,7 @@ static uint32_t goes_at_once(const struct sim *s, uint32_t below, uint64_t now)
                        : here;
 }
 
-bool sim_evict_one(struct sim *s, uint64_t now)
+static bool evict_unexpected(struct sim *s, uint64_t now)
 {
         bool is_below_full = is_full(&s->tiers[1]);
         uint32_t below = NODE_NONE, here;
@@ -282,6 +302,16 @@ bool sim_evict_one(struct sim *s, uint64_t now)
         if (here != NODE_NONE)
                 move(s, here, 1);
         return here != NODE_NONE;
+}
+
+bool sim_evict_one(struct sim *s, uint64_t now)
+{
+        enum evict_how how = s->tiers[1].capacity > 0 ? EVICT_DEMOTE : EVICT_DROP;
+
+        while (!evict_unexpected(s, now))
+                if (!expect_yield(s->expect, 0, how) && !expect_yield(s->expect, 1, EVICT_DROP))
+                        return false;
+        return true;
 }
 
 /* What a request found below comes up, where there is something that may make place for it. Its
@@ -326,7 +356,7 @@ void sim_insert(struct sim *s, uint32_t request, uint32_t i, uint64_t now_nsec)
 
         s->slot_1[path[i]] = slot + 1;
         s->block_of[slot] = path[i];
-        tree_insert(&s->tree, slot, i > 0 ? slot_of(s, path[i - 1]) : NODE_NONE);
+        tree_insert(&s->tree, slot, i > 0 ? sim_slot(s, path[i - 1]) : NODE_NONE);
         s->options.policy->insert(s->policy, slot, &what, now_nsec);
         s->result.inserts++;
 }
@@ -352,25 +382,31 @@ static uint32_t insert_or_bypass(struct sim *s, const struct sim_request *r, uin
 
         for (; i < r->n_blocks; i++) {
                 sim_insert(s, s->next, i, r->time_nsec);
-                s->options.policy->idle(s->policy, slot_of(s, path[i]), r->time_nsec);
+                s->options.policy->idle(s->policy, sim_slot(s, path[i]), r->time_nsec);
                 if (s->tiers[0].n_free == 0)
                         sim_evict_one(s, r->time_nsec);
-                if (slot_of(s, path[i]) == NODE_NONE)
+                if (sim_slot(s, path[i]) == NODE_NONE)
                         break;
         }
         return i;
 }
 
+static void touch(struct sim *s, uint32_t slot, uint64_t request, uint64_t now)
+{
+        s->options.policy->touch(s->policy, slot, request, now);
+        expect_touched(s->expect, slot);
+}
+
 static void hold_path(struct sim *s, const uint32_t *path, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)
-                s->options.policy->hold(s->policy, slot_of(s, path[i]));
+                s->options.policy->hold(s->policy, sim_slot(s, path[i]));
 }
 
 static void let_go_of_path(struct sim *s, const uint32_t *path, uint32_t n, uint64_t now)
 {
         while (n-- > 0)
-                s->options.policy->idle(s->policy, slot_of(s, path[n]), now);
+                s->options.policy->idle(s->policy, sim_slot(s, path[n]), now);
 }
 
 void sim_count_request(struct sim *s, const struct sim_request *r, uint32_t n_hit)
@@ -378,7 +414,7 @@ void sim_count_request(struct sim *s, const struct sim_request *r, uint32_t n_hi
         const uint32_t *path = s->trace.blocks + r->first;
 
         for (uint32_t i = 0; i < n_hit; i++)
-                if (tree_tier(&s->tree, slot_of(s, path[i])) > 0)
+                if (tree_tier(&s->tree, sim_slot(s, path[i])) > 0)
                         s->result.below_tokens += tokens_of(s, r, i);
         s->result.requests++;
         s->result.input_tokens += r->input_tokens;
@@ -401,11 +437,11 @@ static void run_request(struct sim *s, const struct sim_request *r)
         if (holds)
                 hold_path(s, path, n_hit);
         if (n_hit > 0)
-                ops->touch(s->policy, slot_of(s, path[n_hit - 1]), id, r->time_nsec);
+                touch(s, sim_slot(s, path[n_hit - 1]), id, r->time_nsec);
         bring_up(s, path, n_hit, r->time_nsec);
         n_cached = holds ? insert_rest(s, r, n_hit) : insert_or_bypass(s, r, n_hit);
         if (ops->hint && r->hint != EVICT_HINT_UNKNOWN && n_cached == r->n_blocks && n_cached > 0)
-                ops->hint(s->policy, slot_of(s, path[n_cached - 1]), r->hint, 0, r->time_nsec);
+                ops->hint(s->policy, sim_slot(s, path[n_cached - 1]), r->hint, 0, r->time_nsec);
         ops->request_end(s->policy, id, r->time_nsec);
         if (holds)
                 let_go_of_path(s, path, n_cached, r->time_nsec);
@@ -413,11 +449,75 @@ static void run_request(struct sim *s, const struct sim_request *r)
                 ops->work(s->policy, r->time_nsec);
 }
 
+/* ---- the queue that is known ------------------------------------------------------------------
+ */
+
+/* Texts that are tried for one that nobody asks for again. */
+#define WRONG_TRIES 16
+
+/* Requests that such a text is taken from: the last ones, of which the cache has most. */
+#define WRONG_REQUESTS 1024
+
+static uint32_t random_below(struct sim *s, uint32_t n)
+{
+        return (uint32_t)(mix(mix(s->options.seed + 1) + ++s->draws) % n);
+}
+
+/* The request expects that what is cached of its text is still there when it comes. */
+static void expect_text(struct sim *s, const struct sim_request *r, uint64_t now)
+{
+        const uint32_t *path = s->trace.blocks + r->first;
+        uint32_t n_hit = sim_longest_hit(s, path, r->n_blocks);
+        uint64_t n_pages[TREE_TIERS] = {0};
+
+        for (unsigned t = 0; t < SIM_TIERS; t++)
+                n_pages[t] = s->tiers[t].n_used;
+        if (n_hit > 0)
+                expect_add(s->expect, sim_slot(s, path[n_hit - 1]),
+                        now + EXPECT_TTL_MSEC * UINT64_C(1000000), n_pages, now);
+}
+
+/* A text of the last requests that isn't asked for again. */
+static void expect_wrongly(struct sim *s, uint64_t now)
+{
+        uint32_t n = MIN(s->next, (uint32_t)WRONG_REQUESTS);
+
+        for (unsigned i = 0; i < WRONG_TRIES && n > 0; i++) {
+                uint32_t request = s->next - 1 - random_below(s, n);
+                const struct sim_request *r = &s->trace.requests[request];
+
+                if (!is_ours(s, r) || r->n_blocks == 0 ||
+                        s->last_request[s->trace.blocks[r->first + r->n_blocks - 1]] != request)
+                        continue;
+                expect_text(s, r, now);
+                return;
+        }
+}
+
+/* Fills the queue up with the requests that come next. */
+static void fill_queue(struct sim *s)
+{
+        uint64_t now = s->trace.requests[s->next].time_nsec;
+        uint32_t end =
+                (uint32_t)MIN((uint64_t)s->next + s->options.expect, (uint64_t)s->trace.n_requests);
+
+        for (; s->n_queued < end; s->n_queued++) {
+                if (!is_ours(s, &s->trace.requests[s->n_queued]))
+                        continue;
+                if (random_below(s, 100) < s->options.wrong_percent)
+                        expect_wrongly(s, now);
+                else
+                        expect_text(s, &s->trace.requests[s->n_queued], now);
+        }
+}
+
 uint32_t sim_run(struct sim *s, uint32_t n)
 {
         for (; n > 0 && s->next < s->trace.n_requests; n--, s->next++) {
                 const struct sim_request *r = &s->trace.requests[s->next];
 
+                if (s->expect)
+                        fill_queue(s);
                 if (!is_ours(s, r))
                         continue;
                 if (s->flight.running)
@@ -448,12 +548,12 @@ static const char *check_slot(const struct sim *s, uint32_t slot)
         if (!tree_has(&s->tree, slot))
                 return NULL;
         block = s->block_of[slot];
-        if (slot_of(s, block) != slot)
+        if (sim_slot(s, block) != slot)
                 return "a slot in use is not where its block is";
         parent = s->trace.parents[block];
-        if (parent != NODE_NONE && slot_of(s, parent) == NODE_NONE)
+        if (parent != NODE_NONE && sim_slot(s, parent) == NODE_NONE)
                 return "a block is cached and its parent is not";
-        if (tree_parent(&s->tree, slot) != (parent == NODE_NONE ? NODE_NONE : slot_of(s, parent)))
+        if (tree_parent(&s->tree, slot) != (parent == NODE_NONE ? NODE_NONE : sim_slot(s, parent)))
                 return "the tree of slots is not that of the blocks";
         return NULL;
 }
@@ -483,5 +583,7 @@ const char *sim_check(const struct sim *s)
         wrong = tree_check(&s->tree);
         if (!wrong && s->flight.running)
                 wrong = flight_check(s);
+        if (!wrong && s->expect)
+                wrong = expect_verify(s->expect);
         return wrong ? wrong : s->options.policy->check(s->policy);
 }

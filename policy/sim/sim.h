@@ -13,6 +13,9 @@
  * prefilled and its output is decoded, and holds its pages until then (docs/POLICY.md, "Requests
  * that run"). Without, it is over in the moment in which it begins.
  *
+ * With expectations: the requests that come next are a queue that is known. Each is expected
+ * (policy/expect.h) when it enters the queue, as an engine would say of a request that waits.
+ *
  * With a tier below: what has no room on the device goes down, unless the tier below would drop it
  * next; what a request finds there comes up, before it inserts. A page is in one of both. Moves
  * take no time.
@@ -24,6 +27,7 @@
 #include <stdint.h>
 
 #include "policy/evict.h"
+#include "policy/expect.h"
 
 struct sim_request {
         uint64_t time_nsec; /* not before the request's predecessor */
@@ -68,6 +72,9 @@ struct sim_options {
         uint32_t capacity_pages; /* > 0 */
         uint32_t below_pages;    /* of the tier below; 0: none */
         uint32_t max_ghosts;     /* evict_params */
+        uint32_t expect;         /* requests of the queue that is known; 0: nothing is expected */
+        uint32_t wrong_percent;  /* so many of them are told wrong: a text that nobody asks for
+                                    again is expected instead of theirs */
         uint32_t tenant;         /* only its requests; SIM_ALL_TENANTS */
         /* The optimum's rules: nothing is held, what was just inserted may be the victim. */
         bool may_bypass;
@@ -95,6 +102,7 @@ struct sim_result {
         uint64_t hit_tokens, hit_blocks; /* in both tiers */
         uint64_t below_tokens;           /* of these: in pages that weren't on the device */
         uint64_t demotions, promotions;
+        struct expect_counters expected;
         uint64_t policy_bytes; /* metadata at the end */
         struct sim_flight_result flight;
 };
@@ -102,9 +110,9 @@ struct sim_result {
 struct sim;
 
 /* 0: *ret_sim, owned. -EINVAL: the policy is "optimum" without may_bypass, or capacity 0, or there
- * is a tier below for a policy that knows one alone, or with may_bypass; or an engine that
- * takes time with either of both; or what was learnt is not
- * what the policy's load() takes; -ENOMEM. Borrows the trace; options are copied. */
+ * is a tier below, or something is expected, for a policy that has no lock(), or with may_bypass;
+ * or an engine that takes time with any of these; or what was learnt is not what the policy's
+ * load() takes; -ENOMEM. Borrows the trace; options are copied. */
 int sim_new(const struct sim_trace *trace, const struct sim_options *options, struct sim **ret_sim);
 void sim_free(struct sim *s);
 

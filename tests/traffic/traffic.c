@@ -380,9 +380,17 @@ void traffic_free(struct traffic *t)
 double traffic_hit_percent(
         const struct traffic *t, const struct evict_ops *policy, double percent, uint64_t seed)
 {
+        return traffic_hit_percent_expecting(t, policy, percent, seed, 0, 0);
+}
+
+double traffic_hit_percent_expecting(const struct traffic *t, const struct evict_ops *policy,
+        double percent, uint64_t seed, uint32_t expect, uint32_t wrong_percent)
+{
         struct sim_options options = {
                 .policy = policy,
                 .capacity_pages = (uint32_t)MAX(t->trace.n_unique * percent / 100, 1.0),
+                .expect = expect,
+                .wrong_percent = wrong_percent,
                 .tenant = SIM_ALL_TENANTS,
                 .seed = seed,
         };

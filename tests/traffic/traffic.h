@@ -43,4 +43,8 @@ void traffic_free(struct traffic *t);
 double traffic_hit_percent(
         const struct traffic *t, const struct evict_ops *policy, double percent, uint64_t seed);
 
+/* The same with the next `expect` requests known, of which so many percent are told wrong. */
+double traffic_hit_percent_expecting(const struct traffic *t, const struct evict_ops *policy,
+        double percent, uint64_t seed, uint32_t expect, uint32_t wrong_percent);
+
 #endif
