@@ -27,6 +27,7 @@
 enum prefetch_kind {
         PREFETCH_STREAM, /* the next pages of a lookup that is being streamed: prefetch_steps() */
         PREFETCH_TURN,   /* the next turn of a session: prefetch_expects() */
+        PREFETCH_EXPECT, /* what a client said it will ask for: policy/expect.h */
         PREFETCH_WARM,   /* what an administrator named */
         PREFETCH_KINDS
 };

@@ -198,6 +198,9 @@ enum shm_op {
         SHM_OP_WITH =
                 8, /* of the PUBLISHes that follow, up to anything that isn't PARENT or PUBLISH of
                       the same namespace: page: session handle, 0: none; with.tag. No completion */
+        SHM_OP_EXPECT = 9, /* page: deepest cached page of a text that a request will continue soon;
+                              aux: its generation, low 32 bits; expect.*. Lossy, no completion */
+        SHM_OP_LAST = SHM_OP_EXPECT,
 };
 
 enum shm_op_flags {
@@ -240,6 +243,10 @@ struct shm_submission {
                         uint32_t to; /* page; 0 without COPY */
                         uint32_t reserved[7];
                 } copy;
+                struct {
+                        uint32_t ttl_msec; /* how long it stands, at most; 0: 30 s */
+                        uint32_t reserved[7];
+                } expect;
         };
 };
 static_assert(sizeof(struct shm_submission) == 64, "a cache line");
@@ -272,7 +279,9 @@ struct shm_client {
         struct shm_header header;
         uint32_t sub_entries, comp_entries;
         uint64_t sub_offset, comp_offset;
-        uint8_t reserved[40];
+        _Atomic uint32_t last_op; /* D: highest enum shm_op that it knows; 0: WITH. Another is a
+                                     violation */
+        uint8_t reserved[36];
         /* 128: a cache line each */
         _Atomic uint64_t sub_tail; /* C */
         uint8_t reserved2[56];
@@ -291,6 +300,7 @@ struct shm_client {
 };
 static_assert(offsetof(struct shm_client, sub_entries) == 64, "layout");
 static_assert(offsetof(struct shm_client, sub_offset) == 72, "layout");
+static_assert(offsetof(struct shm_client, last_op) == 88, "layout");
 static_assert(offsetof(struct shm_client, sub_tail) == 128, "layout");
 static_assert(offsetof(struct shm_client, sub_head) == 192, "layout");
 static_assert(offsetof(struct shm_client, comp_tail) == 256, "layout");

@@ -227,6 +227,14 @@ static void status_fragmentation(const void *row, const struct show_format *f, s
         derive_ratio(ret, ((const status_row *)row)->fragmentation, 1000);
 }
 
+static void status_expected(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+
+        derive_text(ret, "%" PRIu64 ", %" PRIu64 " came in time; %" PRIu64 " pages kept now",
+                s->expected, s->expected_fulfilled, s->pages_expected);
+}
+
 static void status_waiting(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -403,6 +411,14 @@ static const struct column status_columns[] = {
         STATUS(announced, NULL, COUNT, "keys that a client said it computes, since the start"),
         STATUS(announces_pending, NULL, COUNT,
                 "keys that another one was computing already, so that they were waited for"),
+        ROW("EXPECTED REQUESTS", status_expected),
+        STATUS(expected, NULL, COUNT,
+                "requests of which clients said that they will come, since the start"),
+        STATUS(expected_fulfilled, NULL, COUNT, "of them those that came in time"),
+        STATUS(expected_expired, NULL, COUNT, "those that didn't"),
+        STATUS(expected_dropped, NULL, COUNT,
+                "those whose texts were given up before, as the place was needed"),
+        STATUS(pages_expected, NULL, COUNT, "cached pages that are kept for them now"),
         ROW("NAMESPACE SETS", status_sets),
         STATUS(n_ns_sets, NULL, COUNT, "namespace sets (kvleasectl sets)"),
         STATUS(set_keys_complete, NULL, COUNT, "keys that every namespace of their set has"),

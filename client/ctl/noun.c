@@ -57,6 +57,7 @@ static const struct column devices_columns[] = {
         DEVICE(registered_bytes, NULL, BYTES),
         DEVICE_PREFETCH(stream),
         DEVICE_PREFETCH(turn),
+        DEVICE_PREFETCH(expect),
         DEVICE_PREFETCH(warm),
         DEVICE(why, "WHY", TEXT, .wraps = true),
 };
@@ -336,7 +337,7 @@ static void ns_prefetched(const void *row, const struct show_format *f, struct v
 {
         const Kvlease__V1__AdminNamespace *n = row;
         const Kvlease__V1__AdminPrefetch *const kinds[] = {
-                n->prefetch_stream, n->prefetch_turn, n->prefetch_warm};
+                n->prefetch_stream, n->prefetch_turn, n->prefetch_expect, n->prefetch_warm};
         uint64_t begun = 0, useful = 0, wasted = 0;
 
         for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -448,6 +449,7 @@ static const struct column namespaces_columns[] = {
         {.heading = "PREFETCHED", .kind = COLUMN_TEXT, .derive = ns_prefetched, .spare = 8},
         NS_PREFETCH(stream),
         NS_PREFETCH(turn),
+        NS_PREFETCH(expect),
         NS_PREFETCH(warm),
         NS(set, "SET", TEXT, .spare = 8),
         NS(set_size, NULL, COUNT),
@@ -459,6 +461,7 @@ static const struct column namespaces_columns[] = {
         NS(n_sessions, "SESSIONS", COUNT, .spare = 5),
         NS(evictions, NULL, COUNT),
         NS(pages_expired, NULL, COUNT),
+        NS(pages_expected, NULL, COUNT),
         NS(capacity_pages, NULL, COUNT),
         NS(set_pages, NULL, COUNT),
         NS(n_clients, "CLIENTS", COUNT, .spare = 2),

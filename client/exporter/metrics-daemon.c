@@ -116,6 +116,16 @@ static const struct metric status_metrics[] = {
                 "computes the page) or pending (another client does).",
                 "result", "reserved", announced),
         MORE("result", "pending", announces_pending),
+        COUNTER("expected_requests",
+                "Requests for cached text that clients said were about to come.", expected),
+        COUNTER_BY("expected_requests_ended",
+                "Expected requests that are over, by result: fulfilled (came in time), expired "
+                "(came too late or never) or dropped (the pages were needed for others).",
+                "result", "fulfilled", expected_fulfilled),
+        MORE("result", "expired", expected_expired),
+        MORE("result", "dropped", expected_dropped),
+        GAUGE("expected_pages", "Cached pages that are kept for requests that are expected.",
+                pages_expected),
         GAUGE_BY("set_keys",
                 "Keys in namespace sets: complete (cached in all namespaces of the set) or "
                 "incomplete (cached in some).",

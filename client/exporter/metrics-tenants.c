@@ -144,10 +144,12 @@ DERIVE(ns_miss_tokens, page_tokens(r) * counter_difference(r->keys, r->hits))
         PREFETCHED(kind, at_stake)
 PREFETCHED_KIND(stream)
 PREFETCHED_KIND(turn)
+PREFETCHED_KIND(expect)
 PREFETCHED_KIND(warm)
 #define PREFETCHED_FAMILY(name, type, text, field)                         \
         DERIVED_BY(name, type, text, "kind", "stream", ns_stream_##field), \
                 MORE_DERIVED("kind", "turn", ns_turn_##field),             \
+                MORE_DERIVED("kind", "expect", ns_expect_##field),         \
                 MORE_DERIVED("kind", "warm", ns_warm_##field)
 
 DERIVE(ns_page_tokens, page_tokens(r))
@@ -214,7 +216,8 @@ static const struct metric namespace_metrics[] = {
                 damaged),
         PREFETCHED_FAMILY("namespace_prefetched_pages", TEXT_COUNTER,
                 "Pages of a namespace brought up to the device before anybody asked, by kind: "
-                "stream (of a text being read), turn (of a session), warm (named).",
+                "stream (of a text being read), turn (of a session), expect (of a request that a "
+                "client said will come), warm (named).",
                 begun),
         PREFETCHED_FAMILY("namespace_prefetched_useful_pages", TEXT_COUNTER,
                 "Pages of a namespace brought up to the device ahead of demand that were then used "

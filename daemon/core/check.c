@@ -30,6 +30,7 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/tiers/prefetch.h"
 #include "daemon/tier/disk.h"
+#include "policy/expect.h"
 
 int check_expect(
         struct checker *c, const char *what, const char *name, uint64_t is, uint64_t should_be)
@@ -448,12 +449,14 @@ static int check_structures(struct checker *c)
                 why = ancestors_check(&c->ns->catalog.ancestors, &c->ns->tree);
         if (!why)
                 why = c->ns->evict->check(c->ns->policy);
+        if (!why && c->ns->expect)
+                why = expect_verify(c->ns->expect);
         for (size_t i = 0; i < ARRAY_SIZE(parts) && !why; i++)
                 why = parts[i](c->ns);
         if (why)
                 return BROKEN(c->d,
-                        "records, announcements, sessions, tags, drops, prefetch, prefix tree or "
-                        "eviction policy of namespace %s/%s: %s",
+                        "records, announcements, sessions, tags, drops, prefetch, prefix tree, "
+                        "expectations or eviction policy of namespace %s/%s: %s",
                         c->ns->tenant->name, c->ns->name, why);
         return 0;
 }

@@ -112,7 +112,7 @@ static void op_zero(struct raw_shm *s)
 
 static void op_unknown(struct raw_shm *s)
 {
-        send_entry(s, (struct shm_submission){.op = 9});
+        send_entry(s, (struct shm_submission){.op = SHM_OP_LAST + 1});
 }
 
 static void op_largest(struct raw_shm *s)
@@ -209,6 +209,10 @@ static void pages_out_of_range(struct raw_shm *s)
                 send_entry(s, (struct shm_submission){.op = SHM_OP_TOUCH,
                                       .page = pages[i],
                                       .touch = {.n_keys = UINT32_MAX, .n_hits = UINT32_MAX}});
+                send_entry(s, (struct shm_submission){.op = SHM_OP_EXPECT,
+                                      .ns_id = s->ns_id,
+                                      .page = pages[i],
+                                      .expect = {.ttl_msec = UINT32_MAX}});
         }
         assert_true(raw_ping(s, PING_MSEC));
 }
@@ -611,7 +615,7 @@ static void scribble_entries(struct raw_shm *s, uint64_t *random)
 
         for (unsigned i = 0; i < sizeof(e) / 8; ++i)
                 ((uint64_t *)(void *)&e)[i] = pattern_next(random);
-        e.op = (uint8_t)(1 + n % 8);
+        e.op = (uint8_t)(1 + n % SHM_OP_LAST);
         e.flags = e.op == SHM_OP_PUBLISH ? (uint8_t)(1 + (n >> 8) % 2) : 0;
         if (e.op == SHM_OP_FETCH)
                 e.flags = (uint8_t)((n >> 8) % 2);

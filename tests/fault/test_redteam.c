@@ -391,6 +391,7 @@ static void ask_about(struct raw *r, uint32_t ns_id)
         Kvlease__V1__NsCloseRequest end = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
         Kvlease__V1__SessionOpenRequest session = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
         Kvlease__V1__ExplainRequest explain = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
+        Kvlease__V1__ExpectRequest expect = KVLEASE__V1__EXPECT_REQUEST__INIT;
         const struct {
                 uint16_t type;
                 ProtobufCMessage *m;
@@ -407,13 +408,14 @@ static void ask_about(struct raw *r, uint32_t ns_id)
                 {MSG_NS_SHARE, &share.base},
                 {MSG_SESSION_OPEN, &session.base},
                 {MSG_EXPLAIN, &explain.base},
+                {MSG_EXPECT, &expect.base},
                 {MSG_NS_CLOSE, &end.base},
         };
 
         lookup.ns_id = lease.ns_id = map.ns_id = give.ns_id = release.ns_id = pin.ns_id = ns_id;
-        held.ns_id = leasable.ns_id = ns_id;
+        held.ns_id = leasable.ns_id = expect.ns_id = ns_id;
         invalidate.ns_id = share.ns_id = end.ns_id = session.ns_id = explain.ns_id = ns_id;
-        lookup.keys = explain.keys = (ProtobufCBinaryData){sizeof(any_key), any_key};
+        lookup.keys = explain.keys = expect.keys = (ProtobufCBinaryData){sizeof(any_key), any_key};
         lease.n_pages = 1;
         give.pages = release.pages = pin.pages = held.pages = any_page;
         give.n_pages = release.n_pages = pin.n_pages = held.n_pages = 1;

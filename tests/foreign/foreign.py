@@ -217,6 +217,17 @@ def pages_over_the_socket(daemon: Daemon) -> None:
     expect(connection.tell("LEASABLE", ns_id=space.id).count == before > 3, before)
     other.connection.tell("HELD", ns_id=other.id, pages=pages)
 
+    # Two requests wait that will continue the text, one of which has one page of it in common.
+    admin = daemon.admin()
+    before = admin.tell("ADMIN_STATUS").expected
+    connection.tell("EXPECT", ns_id=space.id, keys=b"".join(keys), ttl_msec=60000)
+    connection.tell("EXPECT", ns_id=space.id, keys=keys[0] + bytes(32))
+    connection.tell("EXPECT", ns_id=space.id, keys=bytes(64))  # nothing of it is cached
+    expect(admin.tell("ADMIN_STATUS").expected == before + 2, before)
+    expect(connection.ask("EXPECT", ns_id=space.id, keys=keys[0], ttl_msec=600001).status == kv.INVALID, "too long")
+    expect(connection.ask("EXPECT", ns_id=space.id, keys=keys[0][:31]).status == kv.INVALID, "half a key")
+    expect(connection.ask("EXPECT", ns_id=space.id + 1, keys=keys[0]).status == kv.NOT_FOUND, "no namespace")
+
     # A pin more, of what is pinned.
     connection.tell("PIN", ns_id=space.id, pages=[pages[0], pages[0]])
     space.release([pages[0], pages[0]])
@@ -429,6 +440,10 @@ def in_shared_memory(daemon: Daemon) -> None:
                 body=struct.pack("<II", 6, 5))
     for page in found:
         index.unpin(page)
+    before = daemon.admin().tell("ADMIN_STATUS").expected
+    ring.submit("EXPECT", space.id, page=found[-1], aux=index.state(found[-1])[0] & shared.NO_PAGE, body=struct.pack("<I", 5000))
+    ring.submit("EXPECT", space.id, page=found[-1], aux=0)  # another generation
+    expect(daemon.admin().tell("ADMIN_STATUS").expected == before + 1, "expected")
     reply = connection.tell("SESSION_PAGES", ns_id=space.id, session=session, max=10)
     expect(list(reply.pages) == pages[:5] and index.count(pages[0]) == 2, "pinned in the segment")
     for page in reply.pages:

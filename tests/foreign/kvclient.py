@@ -74,6 +74,7 @@ MESSAGES = {
     "PIN": Message(49, pb.PinRequest, pb.SimpleReply),
     "HELD": Message(50, pb.HeldRequest, pb.SimpleReply),
     "LEASABLE": Message(51, pb.LeasableRequest, pb.CountReply),
+    "EXPECT": Message(53, pb.ExpectRequest, pb.SimpleReply),
     "ADMIN_STATUS": Message(64, pb.AdminStatusRequest, pb.AdminStatusReply),
     "ADMIN_DEVICES": Message(65, pb.AdminListRequest, pb.AdminDevicesReply),
     "ADMIN_TENANTS": Message(66, pb.AdminListRequest, pb.AdminTenantsReply),

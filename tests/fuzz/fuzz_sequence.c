@@ -473,14 +473,21 @@ static void op_small(struct client *c, const struct step *s)
         Kvlease__V1__NsCloseRequest end = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
         Kvlease__V1__RequestEndRequest over = KVLEASE__V1__REQUEST_END_REQUEST__INIT;
         Kvlease__V1__ExplainRequest explain = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
+        Kvlease__V1__ExpectRequest expect = KVLEASE__V1__EXPECT_REQUEST__INIT;
         Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
         uint8_t keys[N_KEYS * KEY_BYTES];
         struct space *space = space_of(c, s);
 
-        end.ns_id = over.ns_id = explain.ns_id = space->ns_id;
+        end.ns_id = over.ns_id = explain.ns_id = expect.ns_id = space->ns_id;
         over.request_id = s->c % 4;
         keys_of(0, N_KEYS, keys);
-        explain.keys = (ProtobufCBinaryData){sizeof(keys), keys};
+        explain.keys = expect.keys = (ProtobufCBinaryData){sizeof(keys), keys};
+        expect.keys.len = (size_t)(1 + s->c % N_KEYS) * KEY_BYTES;
+        expect.ttl_msec = s->c & 0x80 ? s->c * UINT32_C(10000) : s->c;
+        if (s->b >= 0xf0) {
+                say(c, MSG_EXPECT, &expect.base);
+                return;
+        }
         switch (s->b % 4) {
         case 0:
                 say(c, MSG_NS_CLOSE, &end.base);

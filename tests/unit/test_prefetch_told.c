@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "daemon/core/core.h"
+#include "daemon/core/requests/expected.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/tiers/warm.h"
 #include "tests/unit/prefetch-fixture.h"
@@ -134,6 +135,61 @@ static void test_turn_stays_below(void **state)
         tiers_end(&w);
 }
 
+/* ---- what is expected ------------------------------------------------------------------------ */
+
+static void expect_text(struct tiers *w, unsigned first, unsigned n)
+{
+        uint8_t keys[TEXT * KEY_BYTES];
+
+        make_keys(keys, first, n);
+        assert_int_equal(expected_by_keys(w->attach, keys, n, 0, w->now_nsec, NULL), 0);
+}
+
+/* Of two texts below the device the expected one comes up, on a full device in the place of what is
+ * expected by nobody, with a policy that knows an order only, too. */
+static void test_expected(void **state)
+{
+        const struct evict_ops *const all[] = {&evict_lru, &evict_pgi};
+
+        for (unsigned i = 0; i < 4; i++) {
+                struct tiers w;
+
+                start(&w, all[i / 2]);
+                append(&w, 0, ROOT, 0, 12, 0);
+                append(&w, 0, ROOT, 100, 12, 0);
+                push_down(&w, 0, 12);
+                push_down(&w, 100, 12);
+                if (i % 2)
+                        fill_up(&w);
+                expect_text(&w, 0, 12);
+                expect_text(&w, 0, 12);
+                settle(&w);
+                assert_tier(&w, 0, 12, TIER_DEVICE);
+                assert_tier(&w, 100, 12, TIER_HOST);
+                assert_int_equal(account(&w, PREFETCH_EXPECT)->n_begun, 12);
+                assert_int_equal(w.store.counters.evictions, 0);
+                assert_int_equal(read_text(&w, 0, 12), 0);
+                assert_int_equal(account(&w, PREFETCH_EXPECT)->n_useful, 12);
+                assert_int_equal(w.store.counters.expected.fulfilled, 1);
+                tiers_end(&w);
+        }
+}
+
+/* Of a tenant that wants no guesses nothing comes up; it is kept where it is. */
+static void test_expected_stays_below(void **state)
+{
+        struct tiers w;
+
+        start(&w, &evict_lru);
+        w.a->attrs.prefetch_steps = 0;
+        append(&w, 0, ROOT, 0, 12, 0);
+        push_down(&w, 0, 12);
+        expect_text(&w, 0, 12);
+        settle(&w);
+        assert_tier(&w, 0, 12, TIER_HOST);
+        tiers_end(&w);
+}
+
 /* ---- what is named --------------------------------------------------------------------------- */
 
 static struct warm_figures warm(struct tiers *w, const struct warm_request *rq)
@@ -251,6 +307,8 @@ int main(void)
                 TEST(test_turn),
                 TEST(test_turn_by_chance),
                 TEST(test_turn_stays_below),
+                TEST(test_expected),
+                TEST(test_expected_stays_below),
                 TEST(test_warm_keys),
                 TEST(test_warm_tags),
                 TEST(test_warm_all),

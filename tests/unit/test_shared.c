@@ -323,12 +323,13 @@ static void test_rubbish_is_a_violation(void **state)
 {
         static const struct shm_submission rubbish[] = {
                 {.op = 0},
-                {.op = 9},
+                {.op = SHM_OP_LAST + 1},
                 {.op = 255},
                 {.op = SHM_OP_PUBLISH},
                 {.op = SHM_OP_PUBLISH, .flags = 3},
                 {.op = SHM_OP_PUBLISH, .flags = 4},
                 {.op = SHM_OP_TOUCH, .flags = 1},
+                {.op = SHM_OP_EXPECT, .flags = 1},
                 {.op = SHM_OP_FREE, .tokens = 0},
                 {.op = SHM_OP_FREE, .tokens = SHM_FREE_PAGES + 1},
         };

@@ -18,6 +18,7 @@
 #include "daemon/core/quota/chores.h"
 #include "daemon/core/records/page-state.h"
 #include "daemon/core/records/shared.h"
+#include "policy/expect.h"
 
 /* ---- leaves --------------------------------------------------------------------------------- */
 
@@ -53,6 +54,7 @@ static void drop_leaf(struct ns *ns, uint32_t page, struct drop_reason reason, b
         PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, reason.cause, reason.by);
         hand_up(ns, page);
         ns_store(ns)->listeners->page_goes(ns, page, reason);
+        expect_leaves(ns->expect, page);
         ns->evict->remove(ns->policy, page, reason.why);
         ns_leave_tree(ns, page);
         if (page_pins(p) > 0)

@@ -3,6 +3,7 @@
 #include "daemon/core/clients/request.h"
 #include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/store.h"
+#include "policy/expect.h"
 
 /* A lookup has found it as its deepest page: that speaks for its ancestors, too (drop_leaf()). */
 void found_note(struct attach *a, uint32_t page, uint64_t request)
@@ -12,6 +13,7 @@ void found_note(struct attach *a, uint32_t page, uint64_t request)
         ns_note_use(ns, page);
         ns_note(ns, page)->was_found = 1;
         ns->evict->touch(ns->policy, page, request_id(a, request), ns_store(ns)->now_nsec);
+        expect_touched(ns->expect, page);
         ns_store(ns)->listeners->page_found(a, page);
         request_tell(ns, request_id(a, request), REQUEST_FOUND, page);
 }
@@ -32,11 +34,14 @@ uint32_t touch_page(
 {
         struct ns *ns = a->ns;
         const struct page *p = ns_page(ns, page);
+        uint32_t n_walked;
 
         store_set_now(ns_store(ns), now_nsec);
         if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p) ||
                 (uint32_t)p->generation != generation)
                 return 0;
         found_note(a, page, request);
-        return MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
+        n_walked = MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
+        /* By the policy, and by whoever looks for what was expected. */
+        return ns->expect ? 2 * n_walked : n_walked;
 }

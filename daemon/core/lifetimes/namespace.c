@@ -33,6 +33,7 @@
 #include "daemon/core/tiers/prefetch.h"
 #include "daemon/core/upkeep/leasable.h"
 #include "daemon/tier/disk.h"
+#include "policy/expect.h"
 #include "proto/status.h"
 
 /* As many as have pages: a policy that knows one tier gets no more. */
@@ -97,6 +98,7 @@ static int ns_alloc(const struct ns_layout *layout, const struct ns_geometry *ge
 
 static void ns_discard(struct ns *ns)
 {
+        expect_free(ns->expect);
         if (ns->policy)
                 ns->evict->free(ns->policy);
         tree_deinit(&ns->tree);
@@ -327,6 +329,8 @@ int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
                 tree_deinit(&tree);
                 return r;
         }
+        expect_free(ns->expect);
+        ns->expect = NULL;
         tree_deinit(&ns->tree);
         ns->tree = tree;
         ancestors_deinit(&ns->catalog.ancestors);

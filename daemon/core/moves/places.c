@@ -12,6 +12,7 @@
 #include "daemon/core/records/page-state.h"
 #include "daemon/core/records/records.h"
 #include "daemon/core/records/shared.h"
+#include "policy/expect.h"
 
 bool places_is_idle(const struct ns *ns, uint32_t page)
 {
@@ -78,6 +79,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         FAULT_POINT("move-before-free");
         ns_store(ns)->listeners->page_moved(ns, from, to);
         ns->evict->move(ns->policy, from, to);
+        expect_moved(ns->expect, from, to);
 }
 
 void places_change(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)

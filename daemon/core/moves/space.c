@@ -9,6 +9,7 @@
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/catalog/tag.h"
+#include "daemon/core/catalog/victim.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/moves/space-impl.h"
@@ -538,9 +539,10 @@ static bool drop_victims(struct ns *ns, uint32_t n)
         uint32_t n_gone = 0;
 
         while (n_gone < n) {
-                uint32_t page = ns->evict->victim(
-                        ns->policy, TIER_DISK, EVICT_DROP, ns_store(ns)->now_nsec);
+                uint32_t page = ns_victim(ns, TIER_DISK, EVICT_DROP);
 
+                if (page == NODE_NONE && ns_yield_expected(ns, TIER_DISK, EVICT_DROP))
+                        continue;
                 if (page == NODE_NONE)
                         break;
                 n_gone += ns_evict_leaf(ns, page, NULL);

@@ -27,6 +27,7 @@
 struct member;
 struct attach;
 struct sessions;
+struct expect;
 struct prefetching;
 
 struct ns_counters {
@@ -74,7 +75,8 @@ struct ns {
         struct shared shared;
         struct tree tree; /* the prefixes that are cached */
         const struct evict_ops *evict;
-        void *policy; /* of evict; owned */
+        void *policy;          /* of evict; owned */
+        struct expect *expect; /* of the policy's pages; owned; NULL: nothing was expected yet */
         struct ns_counters counters;
         struct ns_waits waits;
         struct ns_catalog catalog;

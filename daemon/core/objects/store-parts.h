@@ -11,6 +11,7 @@
 #include "base/list.h"
 #include "daemon/core/ground/page.h"
 #include "daemon/core/objects/discard.h"
+#include "policy/expect.h"
 #include "policy/tier.h"
 
 struct attach;
@@ -36,6 +37,7 @@ struct store_counters {
         uint64_t pages_expired;                 /* expire.h */
         uint64_t demoted_pages, promoted_pages; /* transfer.h */
         uint64_t pages_damaged;                 /* below the device, of another sum than they had */
+        struct expect_counters expected;        /* requests */
 };
 
 /* What a request (requests/lease.h) does in a namespace. */

@@ -8,6 +8,7 @@
 #include "daemon/core/catalog/lines.h"
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/pages.h"
+#include "daemon/core/catalog/victim.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
@@ -65,7 +66,7 @@ static bool evict_leaves(
         struct lines_ahead ahead = {0};
 
         while (ns_n_room(ns) < n) {
-                uint32_t victim = ns->evict->victim(ns->policy, TIER_DEVICE, EVICT_DROP, now_nsec);
+                uint32_t victim = ns_victim(ns, TIER_DEVICE, EVICT_DROP);
 
                 if (victim == NODE_NONE || (spares && is_fresh(ns, victim)))
                         return false;
@@ -97,7 +98,7 @@ static void evict_tips(struct ns *ns, uint32_t n, uint64_t now_nsec, uint64_t *n
         uint32_t blocked[MAX_BLOCKED], n_blocked = 0;
 
         while (ns_n_room(ns) < n && n_blocked < MAX_BLOCKED) {
-                uint32_t tip = ns->evict->victim(ns->policy, TIER_DEVICE, EVICT_DEMOTE, now_nsec);
+                uint32_t tip = ns_victim(ns, TIER_DEVICE, EVICT_DEMOTE);
 
                 if (tip == NODE_NONE)
                         break;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "daemon/core/catalog/pages.h"
+#include "daemon/core/catalog/victim.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/memory/sets.h"
@@ -82,7 +83,11 @@ static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
         if (reclaim_pages(ns, n, now_nsec))
                 return true;
         ns_look_again(ns, n_look);
-        return reclaim_pages(ns, n, now_nsec);
+        while (!reclaim_pages(ns, n, now_nsec))
+                if (!ns_yield_expected(ns, TIER_DEVICE, EVICT_DROP) &&
+                        !ns_yield_expected(ns, TIER_DEVICE, EVICT_DEMOTE))
+                        return false;
+        return true;
 }
 
 /* Pages of the namespace that may give way: at most so many are idle. */

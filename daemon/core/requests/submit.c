@@ -7,6 +7,7 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/request.h"
 #include "daemon/core/memory/settle.h"
+#include "daemon/core/requests/expected.h"
 #include "daemon/core/requests/publish.h"
 #include "daemon/core/requests/refill.h"
 #include "daemon/core/sessions/session.h"
@@ -94,7 +95,7 @@ static const char *broken_rule(const struct shm_submission *s)
                 flags = SHM_PUBLISH_ROOT | SHM_PUBLISH_CHAIN;
         else if (s->op == SHM_OP_FETCH)
                 flags = SHM_FETCH_COPY | SHM_FETCH_DOWN;
-        if (s->op < SHM_OP_PARENT || s->op > SHM_OP_WITH)
+        if (s->op < SHM_OP_PARENT || s->op > SHM_OP_LAST)
                 return "ring-op";
         if (s->flags & ~flags)
                 return "ring-flags";
@@ -129,6 +130,9 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
                 return do_free(a, s);
         case SHM_OP_TOUCH:
                 ret->n_walked = touch_page(a, s->page, s->aux, s->request_id, now_nsec);
+                return 0;
+        case SHM_OP_EXPECT:
+                ret->n_walked = expected_by_page(a, s->page, s->aux, s->expect.ttl_msec, now_nsec);
                 return 0;
         case SHM_OP_REFILL:
                 if (!magazine_refill(a, s->aux, now_nsec))

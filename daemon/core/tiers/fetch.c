@@ -6,6 +6,7 @@
 #include "base/probe.h"
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/pages.h"
+#include "daemon/core/catalog/victim.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
@@ -134,7 +135,9 @@ static int take_place_below(struct ns *ns, uint32_t *ret_page)
                         *ret_page = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
                         return 0;
                 }
-                victim = ns->evict->victim(ns->policy, kind, EVICT_DROP, ns_store(ns)->now_nsec);
+                victim = ns_victim(ns, kind, EVICT_DROP);
+                if (victim == NODE_NONE && ns_yield_expected(ns, kind, EVICT_DROP))
+                        continue;
                 if (victim == NODE_NONE)
                         break;
                 (void)ns_evict_leaf(ns, victim, NULL);

@@ -257,10 +257,11 @@ static bool is_expected(const struct ns *ns, const struct session *s, uint32_t t
                prefetch_expects(ns->evict->chance(ns->policy, tail, PREFETCH_TURN_NSEC, now_nsec));
 }
 
-static bool is_listed(const struct prefetching *p, const uint8_t key[KEY_BYTES])
+static bool is_listed(
+        const uint8_t (*keys)[KEY_BYTES], uint32_t n_keys, const uint8_t key[KEY_BYTES])
 {
-        for (uint32_t i = 0; i < p->n_turns; i++)
-                if (memcmp(p->turns[i], key, KEY_BYTES) == 0)
+        for (uint32_t i = 0; i < n_keys; i++)
+                if (memcmp(keys[i], key, KEY_BYTES) == 0)
                         return true;
         return false;
 }
@@ -275,7 +276,8 @@ static bool look_at(struct ns *ns, const struct session *s)
                 !is_expected(ns, s, tail))
                 return false;
         p = prefetch_get(ns);
-        if (!p || p->n_turns == PREFETCH_TURNS || is_listed(p, ns_page(ns, tail)->key))
+        if (!p || p->n_turns == PREFETCH_TURNS ||
+                is_listed(p->turns, p->n_turns, ns_page(ns, tail)->key))
                 return false;
         memcpy(p->turns[p->n_turns++], ns_page(ns, tail)->key, KEY_BYTES);
         return true;
@@ -344,26 +346,52 @@ uint64_t prefetch_look(struct store *s, uint64_t now_nsec)
         return next_nsec;
 }
 
-static bool turns(struct ns *ns)
+/* ---- what is expected ------------------------------------------------------------------------ */
+
+void prefetch_note_expected(struct ns *ns, uint32_t page)
 {
-        struct prefetching *p = ns->prefetching;
+        struct store *s = ns_store(ns);
+        struct prefetching *p;
+
+        if (tier_of_page(&ns->geometry, page) == TIER_DEVICE || steps_of(ns) == 0 ||
+                !prefetch_is_possible(ns))
+                return;
+        p = prefetch_get(ns);
+        if (!p || p->n_expected == PREFETCH_EXPECTED ||
+                is_listed(p->expected, p->n_expected, ns_page(ns, page)->key))
+                return;
+        memcpy(p->expected[p->n_expected++], ns_page(ns, page)->key, KEY_BYTES);
+        if (s->owner.on_transfer_work)
+                s->owner.on_transfer_work(s->owner.data);
+}
+
+/* ---- texts that come up as a whole ------------------------------------------------------------
+ */
+
+/* Of the texts that end at these keys. Those of which more is to be begun stay in the list. */
+static bool bring_texts(
+        struct ns *ns, enum prefetch_kind kind, uint8_t (*keys)[KEY_BYTES], uint32_t *n_keys)
+{
         uint32_t n = 0;
 
-        for (uint32_t i = 0; i < p->n_turns; i++) {
-                uint32_t page = ns_find_page(ns, p->turns[i]);
+        for (uint32_t i = 0; i < *n_keys; i++) {
+                uint32_t page = ns_find_page(ns, keys[i]);
 
-                if (page == PAGE_NONE ||
-                        prefetch_bring(ns, PREFETCH_TURN, page, PAGE_NONE) != BRING_MORE)
+                if (page == PAGE_NONE || prefetch_bring(ns, kind, page, PAGE_NONE) != BRING_MORE)
                         continue;
-                memmove(p->turns[n++], p->turns[i], KEY_BYTES);
+                memmove(keys[n++], keys[i], KEY_BYTES);
         }
-        p->n_turns = n;
+        *n_keys = n;
         return n > 0;
 }
 
+/* What is surest comes first. */
 bool prefetch_guess(struct ns *ns)
 {
+        struct prefetching *p = ns->prefetching;
         bool more = stream_all(ns);
 
-        return turns(ns) || more;
+        more |= bring_texts(ns, PREFETCH_EXPECT, p->expected, &p->n_expected);
+        more |= bring_texts(ns, PREFETCH_TURN, p->turns, &p->n_turns);
+        return more;
 }

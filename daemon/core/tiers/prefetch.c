@@ -155,7 +155,7 @@ void prefetch_reset(struct ns *ns)
                 return;
         for (size_t iter = 0; map_next(&p->pages, &iter, &slot); iter = 0)
                 prefetch_note_failed(ns, (uint32_t)slot.key);
-        p->n_turns = 0;
+        p->n_turns = p->n_expected = 0;
 }
 
 void prefetch_free(struct ns *ns)
@@ -199,7 +199,9 @@ bool prefetch_end_old(struct ns *ns)
                 (void)take_stake(ns, page, &s);
                 prefetch_wasted(&p->kinds[s.kind], ns_store(ns)->now_nsec);
         }
-        return p->kinds[PREFETCH_STREAM].n_stake + p->kinds[PREFETCH_TURN].n_stake > 0;
+        return p->kinds[PREFETCH_STREAM].n_stake + p->kinds[PREFETCH_TURN].n_stake +
+                       p->kinds[PREFETCH_EXPECT].n_stake >
+               0;
 }
 
 /* ---- a place --------------------------------------------------------------------------------- */
@@ -215,6 +217,13 @@ static bool has_spare(const struct ns *ns)
         return ns_n_room(ns) > kept_free(ns);
 }
 
+static enum sink_for sink_reason(enum prefetch_kind kind)
+{
+        if (kind == PREFETCH_EXPECT)
+                return SINK_FOR_EXPECTED;
+        return kind == PREFETCH_STREAM ? SINK_FOR_READER : SINK_FOR_GUESS;
+}
+
 /* What is worth less than the text that ends at `end` goes down, for n pages of it. -EAGAIN:
  * something does; -ENOSPC. */
 static int make_room(struct ns *ns, enum prefetch_kind kind, uint32_t end, uint32_t n)
@@ -222,7 +231,7 @@ static int make_room(struct ns *ns, enum prefetch_kind kind, uint32_t end, uint3
         uint64_t kept = kept_free(ns);
         uint64_t coming = ns_n_room(ns) + transfer_count(ns, TRANSFER_DOWN);
 
-        while (coming < kept + n && sink_swaps(ns, end, kind == PREFETCH_STREAM))
+        while (coming < kept + n && sink_swaps(ns, end, sink_reason(kind)))
                 coming = ns_n_room(ns) + transfer_count(ns, TRANSFER_DOWN);
         return coming > kept ? -EAGAIN : -ENOSPC;
 }

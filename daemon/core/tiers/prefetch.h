@@ -4,6 +4,7 @@
  *   stream  a client reads a text piece by piece, each lookup going on where the one before it
  *           ended, and has asked for pages of it that lay below: the next ones of that text
  *   turn    a session whose next turn is likely soon: its pages
+ *   expect  a text that a client said a request will continue soon (requests/expected.h)
  *   warm    what an administrator named (warm.h)
  *
  * Nobody waits for any of it: a page comes up only into a FREE one that the next leases leave over,
@@ -58,6 +59,10 @@ struct warm;
 #define PREFETCH_TURNS  32
 #define PREFETCH_LOOKED 1024
 
+/* Expected texts whose pages come up at a time, of a namespace; of more the pages stay where they
+ * are. Not tuned. */
+#define PREFETCH_EXPECTED 64
+
 /* Where a client is in a text. */
 struct reader {
         uint8_t key[KEY_BYTES]; /* of the deepest page that it looked up */
@@ -80,6 +85,8 @@ struct prefetching {
         uint32_t n_due;                           /* readers */
         uint8_t turns[PREFETCH_TURNS][KEY_BYTES]; /* where sessions end that are expected */
         uint32_t n_turns;
+        uint8_t expected[PREFETCH_EXPECTED][KEY_BYTES]; /* the deepest cached page of each text */
+        uint32_t n_expected;
         uint64_t session;  /* number of the one that was looked at last */
         struct warm *warm; /* owned; NULL: nothing was named */
 };
@@ -95,6 +102,9 @@ void prefetch_note_fetch(struct attach *a, uint32_t page, bool copies);
 
 /* Somebody waits for the page's transfer, or found it there. */
 void prefetch_note_used(struct ns *ns, uint32_t page);
+
+/* A client will ask for the text that ends at this page, which is cached. */
+void prefetch_note_expected(struct ns *ns, uint32_t page);
 
 /* The page has another number, `to`, of whatever tier. */
 void prefetch_note_moved(struct ns *ns, uint32_t page, uint32_t to);

@@ -4,6 +4,7 @@
 
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/pages.h"
+#include "daemon/core/catalog/victim.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
@@ -169,8 +170,9 @@ static int take_place(struct ns *ns, uint32_t page, enum tier_kind kind, uint32_
                         *ret_page = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
                         return 0;
                 }
-                other = ns->evict->victim(ns->policy, kind, EVICT_DROP, ns_store(ns)->now_nsec);
-                if (other == NODE_NONE && bind_for_own(ns, kind))
+                other = ns_victim(ns, kind, EVICT_DROP);
+                if (other == NODE_NONE &&
+                        (bind_for_own(ns, kind) || ns_yield_expected(ns, kind, EVICT_DROP)))
                         continue;
                 if (other == NODE_NONE)
                         return -ENOSPC;
@@ -187,8 +189,7 @@ static int take_place(struct ns *ns, uint32_t page, enum tier_kind kind, uint32_
 static uint32_t next_victim(struct ns *ns, enum tier_kind kind)
 {
         for (;;) {
-                uint32_t page =
-                        ns->evict->victim(ns->policy, kind, EVICT_DEMOTE, ns_store(ns)->now_nsec);
+                uint32_t page = ns_victim(ns, kind, EVICT_DEMOTE);
 
                 if (page == NODE_NONE)
                         return page;
@@ -299,8 +300,10 @@ static uint32_t sink_some(struct ns *ns, enum tier_kind from, uint32_t most)
 
 bool sink_makes_room(struct ns *ns)
 {
-        if (tier_may_sink(ns, TIER_DEVICE) && ns_n_room(ns) == 0)
-                (void)sink_some(ns, TIER_DEVICE, 1);
+        while (tier_may_sink(ns, TIER_DEVICE) && ns_n_room(ns) == 0 &&
+                sink_some(ns, TIER_DEVICE, 1) == 0 && transfer_count(ns, TRANSFER_DOWN) == 0 &&
+                ns_yield_expected(ns, TIER_DEVICE, EVICT_DEMOTE))
+                ;
         return ns_n_room(ns) > 0 || transfer_count(ns, TRANSFER_DOWN) > 0;
 }
 
@@ -334,16 +337,17 @@ static uint32_t find_other_victim(struct ns *ns, uint32_t page)
         return victim;
 }
 
-bool sink_swaps(struct ns *ns, uint32_t page, bool is_wanted)
+bool sink_swaps(struct ns *ns, uint32_t page, enum sink_for why)
 {
         uint64_t now_nsec = ns_store(ns)->now_nsec;
         uint32_t victim = tier_may_sink(ns, TIER_DEVICE) ? find_other_victim(ns, page) : NODE_NONE;
 
         if (victim == NODE_NONE)
                 return false;
-        if (ns->evict->worth ? ns->evict->worth(ns->policy, page, now_nsec) <=
-                                       ns->evict->worth(ns->policy, victim, now_nsec)
-                             : !is_wanted)
+        if (why != SINK_FOR_EXPECTED &&
+                (ns->evict->worth ? ns->evict->worth(ns->policy, page, now_nsec) <=
+                                            ns->evict->worth(ns->policy, victim, now_nsec)
+                                  : why != SINK_FOR_READER))
                 return false;
         return sink_text(ns, TIER_DEVICE, victim, 1) > 0;
 }

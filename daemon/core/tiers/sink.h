@@ -28,10 +28,17 @@ bool sink_turn(struct store *s, uint64_t now_nsec);
  * way down, or is FREE by now. */
 bool sink_makes_room(struct ns *ns);
 
+/* For whom a page goes down. */
+enum sink_for {
+        SINK_FOR_GUESS,    /* for a text of which the policy thinks that it is used soon */
+        SINK_FOR_READER,   /* for one that somebody reads */
+        SINK_FOR_EXPECTED, /* for one that a client said it will ask for */
+};
+
 /* The same as sink_makes_room() for a text that ends at `page`, lies below and is to come up ahead
- * of its use: what goes down for it is worth less. A policy that knows no worth lets nothing go but
- * for what is wanted now. */
-bool sink_swaps(struct ns *ns, uint32_t page, bool is_wanted);
+ * of its use: what goes down for it is worth less, or not expected. A policy that knows no worth
+ * lets nothing go for a guess. */
+bool sink_swaps(struct ns *ns, uint32_t page, enum sink_for why);
 
 /* FREE pages of the device that are for leases, where no other set can be bound. */
 uint32_t sink_n_kept(const struct ns *ns);

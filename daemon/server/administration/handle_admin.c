@@ -35,6 +35,7 @@
 #include "daemon/server/waits/followers.h"
 #include "daemon/server/waits/parked.h"
 #include "kvlease-version.h"
+#include "policy/expect.h"
 #include "proto/kvlease.pb-c.h"
 
 static void count_peers(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
@@ -92,6 +93,7 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
                         reply->pages_sealed += ns->device.n_pages[PAGE_SEALED];
                         reply->pages_detached += ns->device.n_pages[PAGE_DETACHED];
                         reply->pages_pinned += ns_find_pinned(ns, NULL, NULL);
+                        reply->pages_expected += expect_count_pages(ns->expect);
                         reply->pages_promoted += ns->device.n_arrived;
                         count_policy(ns, reply);
                 }
@@ -215,6 +217,10 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->compacted_sets = c->compacted_sets;
         reply->announced = c->announced;
         reply->announces_pending = c->announces_pending;
+        reply->expected = c->expected.received;
+        reply->expected_fulfilled = c->expected.fulfilled;
+        reply->expected_expired = c->expected.expired;
+        reply->expected_dropped = c->expected.dropped;
         count_sets(s, reply);
         reply->pages_ahead = stock_figure(&s->store);
         reply->pages_expired = c->pages_expired;

@@ -27,6 +27,7 @@
 #include "daemon/server/sockets/descriptors.h"
 #include "daemon/server/sockets/listener.h"
 #include "daemon/server/waits/parked.h"
+#include "policy/expect.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 
@@ -57,6 +58,7 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
         kvlease__v1__admin_device__init(row);
         row->prefetch_stream = ahead[PREFETCH_STREAM];
         row->prefetch_turn = ahead[PREFETCH_TURN];
+        row->prefetch_expect = ahead[PREFETCH_EXPECT];
         row->prefetch_warm = ahead[PREFETCH_WARM];
         if (tier_figures_of_disk(&rq->server->scratch.arena, pool, &row->disk) < 0)
                 return NULL;
@@ -316,6 +318,7 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         kvlease__v1__admin_namespace__init(row);
         row->prefetch_stream = ahead[PREFETCH_STREAM];
         row->prefetch_turn = ahead[PREFETCH_TURN];
+        row->prefetch_expect = ahead[PREFETCH_EXPECT];
         row->prefetch_warm = ahead[PREFETCH_WARM];
         if (tier_figures_of_ns(arena, ns, TIER_HOST, &row->host) < 0 ||
                 tier_figures_of_ns(arena, ns, TIER_DISK, &row->disk) < 0)
@@ -351,6 +354,7 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->pages_expired = ns->counters.expired;
         row->pages_promoted = ns->device.n_arrived;
         row->n_sessions = sessions_count(ns);
+        row->pages_expected = expect_count_pages(ns->expect);
         return &row->base;
 }
 

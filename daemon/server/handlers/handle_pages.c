@@ -1,5 +1,5 @@
-/* LEASE, LEASABLE, PUBLISH, LOOKUP, PIN, HELD, RELEASE, FREE, REPORT, REQUEST_END: what workers do
- * all day.
+/* LEASE, LEASABLE, PUBLISH, LOOKUP, EXPECT, PIN, HELD, RELEASE, FREE, REPORT, REQUEST_END: what
+ * workers do all day.
  */
 #include <errno.h>
 
@@ -8,6 +8,7 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/clients/request.h"
+#include "daemon/core/requests/expected.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
@@ -15,6 +16,7 @@
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer.h"
+#include "policy/expect.h"
 #include "proto/kvlease.pb-c.h"
 
 static int refuse_count(struct request *rq, const char *what, size_t n, size_t max)
@@ -160,6 +162,14 @@ static void tell_page_tokens(struct request *rq, const struct ns *ns, uint32_t n
         reply->n_page_tokens = n;
 }
 
+static int check_keys(struct request *rq, const ProtobufCBinaryData *keys)
+{
+        if (keys->len % KEY_BYTES != 0)
+                return detail_set(&rq->detail, -EINVAL, "keys has %zu bytes, no multiple of %d",
+                        keys->len, KEY_BYTES);
+        return check_count(rq, "keys", keys->len / KEY_BYTES, MAX_LOOKUP_KEYS);
+}
+
 int handle_LOOKUP(struct request *rq)
 {
         const Kvlease__V1__LookupRequest *m = rq->message;
@@ -171,10 +181,7 @@ int handle_LOOKUP(struct request *rq)
 
         if (!a)
                 return -ENOENT;
-        if (m->keys.len % KEY_BYTES != 0)
-                return detail_set(&rq->detail, -EINVAL, "keys has %zu bytes, no multiple of %d",
-                        m->keys.len, KEY_BYTES);
-        r = check_count(rq, "keys", n_keys, MAX_LOOKUP_KEYS);
+        r = check_keys(rq, &m->keys);
         if (r == 0)
                 r = lookup_pages(a, m->keys.data, n_keys, m->request_id, server_now(rq->server),
                         rq->server->scratch.pages, &n, &tokens, &rq->detail);
@@ -230,6 +237,25 @@ int handle_LEASABLE(struct request *rq)
         (void)leasable_look(a->ns, &budget);
         reply->count = a->version_epoch == a->ns->version_epoch ? leasable_pages(a->ns) : 0;
         return 0;
+}
+
+int handle_EXPECT(struct request *rq)
+{
+        const Kvlease__V1__ExpectRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        if (m->ttl_msec > EXPECT_TTL_MOST_MSEC)
+                return detail_set(&rq->detail, -EINVAL,
+                        "ttl_msec is %u: an expectation stands for %u ms at most", m->ttl_msec,
+                        EXPECT_TTL_MOST_MSEC);
+        r = check_keys(rq, &m->keys);
+        if (r < 0)
+                return r;
+        return expected_by_keys(a, m->keys.data, (uint32_t)(m->keys.len / KEY_BYTES), m->ttl_msec,
+                server_now(rq->server), &rq->detail);
 }
 
 int handle_FREE(struct request *rq)

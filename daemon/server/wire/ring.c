@@ -22,6 +22,7 @@ static void fill_header(struct shm_client *shm, uint64_t client_id, uint64_t boo
         shm->comp_entries = SHM_COMP_ENTRIES;
         shm->sub_offset = SHM_HEADER_BYTES;
         shm->comp_offset = SHM_HEADER_BYTES + SHM_SUB_ENTRIES * sizeof(struct shm_submission);
+        atomic_init(&shm->last_op, SHM_OP_LAST);
         atomic_init(&shm->daemon_sleeps, 1);
 }
 
@@ -81,6 +82,7 @@ int ring_adopt(struct ring *r, int fd, struct client_cursors *kept)
         r->comp_tail = cursor.comp_tail;
         r->comp_head = cursor.comp_tail - SHM_COMP_ENTRIES; /* as low as it can be */
         r->chain = cursor.chain;
+        atomic_store_explicit(&r->shm->last_op, SHM_OP_LAST, memory_order_relaxed);
         FAULT_POINT("ring-adopt-before");
         atomic_store_explicit(&r->shm->sub_head, r->sub_head, memory_order_release);
         FAULT_POINT("ring-adopt-between");
@@ -167,6 +169,11 @@ static void begin_fetch(struct ring *r, const struct shm_submission *s, struct s
         r->n_fetches += r->fetch(ret->fetching, &ret->fetch, s->user_data, ret);
 }
 
+static bool is_for_living(uint8_t op)
+{
+        return op == SHM_OP_TOUCH || op == SHM_OP_EXPECT || op == SHM_OP_REFILL;
+}
+
 /* One of the submissions, as copied. */
 static void execute_submission(struct ring *r, struct member *m, const struct shm_submission *s,
         uint64_t now_nsec, struct submit_result *ret)
@@ -174,9 +181,9 @@ static void execute_submission(struct ring *r, struct member *m, const struct sh
         *ret = (struct submit_result){0};
         if (m)
                 m->repeats = r->repeats;
-        /* Where the client is gone its TOUCHes are dropped, as any may be, and a REFILL would be
-         * for nobody: many connections can end at once. */
-        if (!r->ended || (s->op != SHM_OP_TOUCH && s->op != SHM_OP_REFILL))
+        /* Where the client is gone its TOUCHes and EXPECTs are dropped, as any may be, and a REFILL
+         * would be for nobody: many connections can end at once. */
+        if (!r->ended || !is_for_living(s->op))
                 submit_one(m, &r->chain, s, now_nsec, ret);
         if (ret->fetching)
                 begin_fetch(r, s, ret);
@@ -191,7 +198,8 @@ static void execute_submission(struct ring *r, struct member *m, const struct sh
  * a twentieth of that. Not tuned. */
 #define CHEAP_PER_LOOK 8
 
-/* The clock is looked at after so many pages that TOUCHes went through: 0.1 us each. Not tuned. */
+/* The clock is looked at after so many pages that TOUCHes and EXPECTs went through: 0.1 us each.
+ * Not tuned. */
 #define WALK_PER_LOOK 64
 
 /* The submission was the turn's last. */
@@ -199,11 +207,11 @@ static bool is_over(
         const struct ring_turn *turn, const struct shm_submission *s, uint64_t ends_nsec)
 {
         bool is_cheap = s->op == SHM_OP_PUBLISH || s->op == SHM_OP_PARENT || s->op == SHM_OP_WITH ||
-                        s->op == SHM_OP_TOUCH;
+                        s->op == SHM_OP_TOUCH || s->op == SHM_OP_EXPECT;
 
         if (turn->violation || turn->n_walked >= RING_WALK_PAGES)
                 return true;
-        /* What a TOUCH walks is counted. */
+        /* What a TOUCH or an EXPECT walks is counted. */
         if (is_cheap && turn->n % CHEAP_PER_LOOK != 0 && turn->n_walked < WALK_PER_LOOK)
                 return false;
         return ends_nsec != UINT64_MAX && clock_now_nsec() >= ends_nsec;
