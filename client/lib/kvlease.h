@@ -97,6 +97,8 @@ extern "C" {
 #define KVL_PAGE_NONE         UINT32_MAX
 /* Started calls of one connection that may be under way at the same time: see kvl_done_fn. */
 #define KVL_MAX_STARTED 2048
+/* How long a request may be expected: see kvl_expect(). */
+#define KVL_MAX_EXPECT_MSEC 600000
 
 /* Conditions: not errors, listed at the functions that return them. */
 enum kvl_condition {
@@ -595,6 +597,21 @@ int kvl_find(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t 
  */
 int kvl_probe(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *ret_tiers,
         uint32_t *ret_n_keys);
+
+/*
+ * Says that a request will ask for this text soon: keys[0..n_keys-1] (any number, in order of the
+ * text), as an engine knows of the requests that wait in its queue. For ttl_msec (0: 30,000; at
+ * most KVL_MAX_EXPECT_MSEC), or until a lookup finds the text, what is cached of it is passed over
+ * when pages are evicted, and what of it lies below the device is brought up. A hint, and no
+ * promise: at most a quarter of a namespace's pages is kept so, those that were said first, and
+ * they go where nothing else can. To be said once for each request, when it begins to wait; a
+ * request that is called off needs no word. What is published later than that isn't kept. Doesn't
+ * wait for an answer. Where memory is shared it finds the text itself, and rings the daemon if that
+ * sleeps. 0, also where nothing of the text is cached; KVL_STALE; -EINVAL; -EAGAIN: as
+ * kvl_request_end(); -ENOTCONN; -ENOMEM; -EPROTO; -ECHILD. Of a daemon that is too old nothing is
+ * heard, and nothing is kept.
+ */
+int kvl_expect(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint32_t ttl_msec);
 
 /* Tier that the page's number belongs to (enum kvl_tier). -EINVAL: no such page. Doesn't block. */
 int kvl_page_tier(const struct kvl_ns *ns, uint32_t page);

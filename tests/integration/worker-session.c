@@ -377,6 +377,14 @@ static void do_probe(struct worker_state *w, char **args, unsigned n_args)
                 printf("0 %u %u\n", n, n_below);
 }
 
+/* expect TTL KEYS... */
+static void do_expect(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint32_t n_keys = worker_parse_keys(args + 1, n_args - 1, keys, 256);
+
+        worker_answer(kvl_expect(w->ns, keys, n_keys, (uint32_t)strtoul(args[0], NULL, 10)));
+}
+
 const struct worker_command worker_session_commands[] = {
         {"session-open", do_open},
         {"session-pages", do_pages},
@@ -397,6 +405,7 @@ const struct worker_command worker_session_commands[] = {
         {"explain", do_explain},
         {"tiers", do_tiers},
         {"probe", do_probe},
+        {"expect", do_expect},
         {"leasable", do_leasable},
         {NULL, NULL},
 };

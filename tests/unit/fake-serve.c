@@ -420,7 +420,8 @@ static void serve_rings(struct fake_peer *p)
                 else if (s.op == SHM_OP_TOUCH)
                         p->n_touches++;
                 else
-                        FAKE_CHECK(s.op == SHM_OP_WITH || s.op == SHM_OP_REQUEST_END);
+                        FAKE_CHECK(s.op == SHM_OP_WITH || s.op == SHM_OP_REQUEST_END ||
+                                   s.op == SHM_OP_EXPECT);
         }
 }
 
@@ -544,6 +545,7 @@ bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
                 break;
         case MSG_REQUEST_END:
         case MSG_SESSION_HINT:
+        case MSG_EXPECT:
         case MSG_DOORBELL:
                 if (!(p->flags & FRAME_NO_REPLY))
                         fake_reply_simple(p, WIRE_OK, "");

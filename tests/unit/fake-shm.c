@@ -89,6 +89,7 @@ void fake_rings_open(struct fake_rings *r, uint64_t client_id)
         r->header->comp_entries = SHM_COMP_ENTRIES;
         r->header->sub_offset = SHM_HEADER_BYTES;
         r->header->comp_offset = comp_offset;
+        r->header->last_op = SHM_OP_LAST;
         r->submissions = (void *)((uint8_t *)r->header + SHM_HEADER_BYTES);
         r->completions = (void *)((uint8_t *)r->header + comp_offset);
         r->head = r->tail = 0;

@@ -63,6 +63,7 @@ static const struct {
         /* Hints, and the end. */
         {MSG_REQUEST_END, CONN_AGAIN_LATE},
         {MSG_SESSION_HINT, CONN_AGAIN_LATE},
+        {MSG_EXPECT, CONN_AGAIN_LATE},
         {MSG_BYE, CONN_AGAIN_LATE},
 };
 

@@ -631,6 +631,27 @@ void flight_refill(struct kvl_ns *ns, uint32_t n_pages)
         conn_unlock(ns->conn->conn);
 }
 
+int flight_expect(struct kvl_ns *ns, uint32_t page, uint64_t generation, uint32_t ttl_msec)
+{
+        const struct shm_submission s = {
+                .op = SHM_OP_EXPECT,
+                .ns_id = ns->id,
+                .page = page,
+                .aux = (uint32_t)generation,
+                .expect = {.ttl_msec = ttl_msec},
+        };
+        struct ring *ring = &ns->conn->flights.ring;
+
+        if (ns->conn->conn->broken)
+                return -ENOTCONN;
+        if (atomic_load_explicit(&ring->header->last_op, memory_order_relaxed) < SHM_OP_EXPECT)
+                return -EOPNOTSUPP;
+        if (!ring_try_submit(ring, &s, RING_LOSSY_ENTRIES))
+                return -EAGAIN;
+        ring_unlocked(ns->conn);
+        return 0;
+}
+
 int flight_request_end(struct kvl_ns *ns, uint64_t request)
 {
         struct ring *ring = &ns->conn->flights.ring;

@@ -87,6 +87,10 @@ bool flight_touch(struct kvl_ns *ns, uint64_t request, uint32_t n_keys, uint32_t
 /* Submits a REFILL by `n_pages` more than the magazine has, or up to its level. */
 void flight_refill(struct kvl_ns *ns, uint32_t n_pages);
 
+/* Submits an EXPECT of a page with this generation, and rings. 0; -EAGAIN: the daemon doesn't read,
+ * or another thread is submitting; -ENOTCONN; -EOPNOTSUPP: the daemon is too old for it. */
+int flight_expect(struct kvl_ns *ns, uint32_t page, uint64_t generation, uint32_t ttl_msec);
+
 /* Submits a REQUEST_END. 0; -EAGAIN: the daemon doesn't read; -ENOTCONN; -EPROTO. */
 int flight_request_end(struct kvl_ns *ns, uint64_t request);
 

@@ -1,0 +1,185 @@
+/*
+ * What an engine says of the requests that wait in its queue (kvl_expect()): the texts that they
+ * continue outlive a flood that takes others of the same age, until their time is over, and within
+ * their share; and nobody's reservation pays for it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/integration/harness.h"
+
+#define N_DEVICE    1024 /* pages of 4 KiB */
+#define CHAIN_PAGES 64
+#define N_CHAINS    12  /* three quarters of the device: a magazine has at most an eighth */
+#define FLOOD       16  /* chains: all of it */
+#define FIRST       100 /* chain of the first flood; of the next ones 200, 300 */
+
+static const struct private_tenant both[] = {
+        {"a", "evict = lru\n"}, {"b", "evict = pgi\n"}, {NULL, NULL}};
+static const struct private_options options = {
+        .tenants = both, .device_lines = "memory = 4MiB\nextent = 2MiB\n"};
+
+static const struct private_tenant one_pinned[] = {
+        {"a", "evict = lru\n"}, {"r", "class = pinned\nreserve = 2MiB\n"}, {NULL, NULL}};
+static const struct private_options reserved = {
+        .tenants = one_pinned, .device_lines = "memory = 6MiB\nextent = 2MiB\n"};
+
+static void publish(struct worker *w, unsigned chain)
+{
+        uint32_t pages[CHAIN_PAGES];
+        char line[4096] = "release";
+        size_t at = strlen(line);
+
+        worker_publish_chain(w, chain, CHAIN_PAGES, pages);
+        for (unsigned i = 0; i < CHAIN_PAGES; i++)
+                at += (size_t)snprintf(line + at, sizeof(line) - at, " %u", pages[i]);
+        worker_tell(w, "%s", line);
+}
+
+/* Chains 0.., in that order of age. */
+static void publish_texts(struct worker *w)
+{
+        for (unsigned i = 0; i < N_CHAINS; i++)
+                publish(w, i);
+}
+
+/* As many pages as the device has, which nobody has seen. */
+static void flood(struct worker *w, unsigned first)
+{
+        for (unsigned i = 0; i < FLOOD; i++)
+                publish(w, first + i);
+}
+
+static void expect_chain(struct worker *w, unsigned chain, unsigned ttl_msec)
+{
+        worker_tell(w, "expect %u %u:0-%u", ttl_msec, chain, CHAIN_PAGES - 1);
+}
+
+/* How many pages of the chain are cached, from the first on. */
+static unsigned n_cached(struct worker *w, unsigned chain)
+{
+        uint32_t n[2];
+
+        if (worker_ask(w, "probe %u:0-%u", chain, CHAIN_PAGES - 1) != 0)
+                return 0;
+        assert_int_equal(worker_numbers(w, n, 2), 2);
+        return n[0];
+}
+
+static void end(struct harness *h, struct worker *w, const char *tenant)
+{
+        char words[64];
+
+        worker_stop(w);
+        snprintf(words, sizeof(words), "purge %s --remove", tenant);
+        ctl(h, words);
+}
+
+/* Of two texts of the same age the expected one stays, of a worker that does nothing else. */
+static void test_outlives_a_flood(void **state)
+{
+        const char *const tenants[] = {"a", "b"};
+        struct harness *h = *state;
+
+        for (unsigned i = 0; i < 2; i++) {
+                struct worker *w = worker_start(h, tenants[i], "cache", 1);
+                struct worker *other = worker_start(h, tenants[i], "cache", 1);
+                uint64_t expected = ctl_status(h, "expected");
+                uint64_t fulfilled = ctl_status(h, "expected_fulfilled");
+
+                publish_texts(other);
+                expect_chain(w, 0, 60000);
+                ctl_wait_status(h, "expected", expected + 1);
+                ctl_wait_status(h, "pages_expected", CHAIN_PAGES);
+                flood(other, FIRST);
+                assert_int_equal(n_cached(w, 0), CHAIN_PAGES);
+                if (i == 0)
+                        assert_int_equal(n_cached(w, 1), 0);
+                assert_int_equal(ctl_status(h, "expected_fulfilled"), fulfilled);
+                /* It comes. */
+                worker_tell(w, "hits 1 0:0-%u", CHAIN_PAGES - 1);
+                ctl_wait_status(h, "expected_fulfilled", fulfilled + 1);
+                ctl_wait_status(h, "pages_expected", 0);
+                flood(other, 2 * FIRST);
+                if (i == 0)
+                        assert_int_equal(n_cached(w, 0), 0);
+                worker_stop(other);
+                end(h, w, tenants[i]);
+        }
+}
+
+static void test_expires(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "cache", 1);
+
+        publish_texts(w);
+        expect_chain(w, 0, 300);
+        ctl_wait_status(h, "pages_expected", CHAIN_PAGES);
+        sleep_msec(400);
+        flood(w, FIRST);
+        assert_int_equal(n_cached(w, 0), 0);
+        assert_int_equal(ctl_status(h, "expected_expired"), 1);
+        assert_int_equal(ctl_status(h, "pages_expected"), 0);
+        end(h, w, "a");
+}
+
+/* All that is cached is expected: a quarter is kept, what was said first, and leases get the rest;
+ * and then that, too, where the text that is written takes all of the device. */
+static void test_share(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "cache", 1);
+        uint32_t pages[N_DEVICE];
+        unsigned n_kept = 0;
+
+        publish_texts(w);
+        for (unsigned i = 0; i < N_CHAINS; i++)
+                expect_chain(w, i, 0);
+        ctl_wait_status(h, "expected", N_CHAINS);
+        assert_int_equal(ctl_status(h, "pages_expected"), N_CHAINS / 4 * CHAIN_PAGES);
+        flood(w, FIRST);
+        for (unsigned i = 0; i < N_CHAINS; i++)
+                n_kept += n_cached(w, i);
+        assert_int_equal(n_kept, N_CHAINS / 4 * CHAIN_PAGES);
+        assert_int_equal(n_cached(w, 0), CHAIN_PAGES);
+        worker_tell(w, "lease %u", N_DEVICE - CHAIN_PAGES);
+        assert_int_equal(worker_numbers(w, pages, N_DEVICE), N_DEVICE - CHAIN_PAGES);
+        assert_true(ctl_status(h, "pages_expected") <= CHAIN_PAGES);
+        end(h, w, "a");
+}
+
+/* A tenant's reservation is there for it, and what it has cached there stays, whatever another one
+ * expects. */
+static void test_reservations(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "cache", 1);
+        struct worker *r = worker_start(h, "r", "cache", 1);
+        uint32_t pages[4 * CHAIN_PAGES];
+
+        publish_texts(w);
+        for (unsigned i = 0; i < N_CHAINS; i++)
+                expect_chain(w, i, 0);
+        publish(r, 0);
+        worker_tell(r, "lease %u", 3 * CHAIN_PAGES);
+        assert_int_equal(worker_numbers(r, pages, 4 * CHAIN_PAGES), 3 * CHAIN_PAGES);
+        flood(w, FIRST);
+        assert_int_equal(n_cached(r, 0), CHAIN_PAGES);
+        worker_stop(r);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+        ctl(h, "purge r --remove");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_outlives_a_flood, (void *)&options),
+                harness_test(test_expires, (void *)&options),
+                harness_test(test_share, (void *)&options),
+                harness_test(test_reservations, (void *)&reserved),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,166 @@
+/* kvl_expect(): over the socket, by the ring, and with a daemon that knows no such submission. */
+#include <unistd.h>
+
+#include "tests/unit/client-session.h"
+
+#define MANY (3 * KVL_MAX_LOOKUP_KEYS + 1)
+
+static const Kvlease__V1__ExpectRequest *receive_expect(struct fake_peer *p)
+{
+        const Kvlease__V1__ExpectRequest *m =
+                (const Kvlease__V1__ExpectRequest *)receive(p, MSG_EXPECT);
+
+        FAKE_CHECK(p->flags & FRAME_NO_REPLY && m->ns_id == FAKE_NS_ID);
+        return m;
+}
+
+static bool is_key(const Kvlease__V1__ExpectRequest *m, uint32_t at, uint32_t number)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        test_key(key, number);
+        return memcmp(m->keys.data + (size_t)at * KVL_KEY_BYTES, key, KVL_KEY_BYTES) == 0;
+}
+
+/* Of a text whose keys don't fit a message every fourth goes, the last one among them. */
+static void script_socket(struct fake_peer *p)
+{
+        const Kvlease__V1__ExpectRequest *m;
+        uint32_t n;
+
+        fake_welcome_ns(p);
+        m = receive_expect(p);
+        FAKE_CHECK(m->keys.len == 3 * (size_t)KVL_KEY_BYTES && m->ttl_msec == 1500);
+        for (uint32_t i = 0; i < 3; i++)
+                FAKE_CHECK(is_key(m, i, i));
+        m = receive_expect(p);
+        n = (uint32_t)(m->keys.len / KVL_KEY_BYTES);
+        FAKE_CHECK(n == MANY / 4 && m->ttl_msec == 0);
+        for (uint32_t i = 0; i < n; i++)
+                FAKE_CHECK(is_key(m, i, MANY - 1 - (n - 1 - i) * 4));
+        fake_expect_end(p);
+}
+
+static void test_over_the_socket(void **state)
+{
+        static uint8_t keys[MANY * KVL_KEY_BYTES];
+        struct client c;
+
+        for (uint32_t i = 0; i < MANY; i++)
+                test_key(keys + (size_t)i * KVL_KEY_BYTES, i);
+        open_client(&c, script_socket, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_expect(c.ns, keys, 3, 1500), 0);
+        assert_int_equal(kvl_expect(c.ns, keys, MANY, 0), 0);
+        close_client(&c);
+}
+
+static void script_refused(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        fake_expect_end(p);
+}
+
+static void test_refused(void **state)
+{
+        uint8_t key[KVL_KEY_BYTES];
+        struct client c;
+
+        test_key(key, 0);
+        open_client(&c, script_refused, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_expect(NULL, key, 1, 0), -EINVAL);
+        assert_int_equal(kvl_expect(c.ns, NULL, 1, 0), -EINVAL);
+        assert_int_equal(kvl_expect(c.ns, key, 0, 0), -EINVAL);
+        assert_int_equal(kvl_expect(c.ns, key, 1, KVL_MAX_EXPECT_MSEC + 1), -EINVAL);
+        assert_non_null(strstr(kvl_last_error(), "600000"));
+        close_client(&c);
+}
+
+#define N_CACHED 5
+
+static void put_text(struct fake_peer *p)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        for (uint32_t i = 0; i < N_CACHED; i++) {
+                test_key(key, i);
+                fake_put(p, 10 + i, key, 16);
+        }
+}
+
+static struct shm_submission take_entry(struct fake_peer *p)
+{
+        struct shm_submission s;
+
+        while (!fake_rings_take(&p->rings, &s))
+                usleep(100);
+        return s;
+}
+
+/* The deepest page that is cached, once for each call that finds one. */
+static void script_shared(struct fake_peer *p)
+{
+        p->fill = put_text;
+        welcome_shared(p);
+        for (uint32_t n = 1; n <= N_CACHED + 2; n++) {
+                struct shm_submission s = take_entry(p);
+
+                FAKE_CHECK(s.op == SHM_OP_EXPECT && s.flags == 0 && s.ns_id == FAKE_NS_ID);
+                FAKE_CHECK(s.page == 10 + (n < N_CACHED ? n : N_CACHED) - 1);
+                FAKE_CHECK(s.aux == (uint32_t)(p->index.lines[s.page].state >> 8));
+                FAKE_CHECK(s.expect.ttl_msec == n);
+        }
+        fake_expect_end(p);
+}
+
+/* What is asked for ends before, at and after the last page that is cached. */
+static void test_by_the_ring(void **state)
+{
+        uint8_t keys[(N_CACHED + 2) * KVL_KEY_BYTES];
+        struct client c;
+
+        for (uint32_t i = 0; i < N_CACHED + 2; i++)
+                test_key(keys + (size_t)i * KVL_KEY_BYTES, i);
+        open_client(&c, script_shared, LONG_MSEC, 0);
+        assert_true(kvl_uses_shm(c.ns));
+        for (uint32_t n = 1; n <= N_CACHED + 2; n++)
+                assert_int_equal(kvl_expect(c.ns, keys, n, n), 0);
+        /* Nothing of it is cached: there is nothing to be told. */
+        assert_int_equal(kvl_expect(c.ns, keys + (size_t)N_CACHED * KVL_KEY_BYTES, 2, 0), 0);
+        close_client(&c);
+}
+
+/* Its segment says that it knows no submission beyond WITH: another would be a violation. */
+static void script_older(struct fake_peer *p)
+{
+        fake_welcome(p);
+        fake_share(p);
+        atomic_store(&p->rings.header->last_op, 0);
+        fake_serve_one(p, fake_receive(p, MSG_NS_OPEN));
+        p->fill = put_text;
+        fake_share_ns(p);
+        FAKE_CHECK(receive_expect(p)->ttl_msec == 7);
+        fake_expect_end(p);
+}
+
+static void test_an_older_daemon(void **state)
+{
+        uint8_t key[KVL_KEY_BYTES];
+        struct client c;
+
+        test_key(key, 0);
+        open_client(&c, script_older, LONG_MSEC, 0);
+        assert_int_equal(kvl_expect(c.ns, key, 1, 7), 0);
+        close_client(&c);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_over_the_socket),
+                TEST(test_refused),
+                TEST(test_by_the_ring),
+                TEST(test_an_older_daemon),
+        };
+
+        return RUN_TESTS(tests);
+}
