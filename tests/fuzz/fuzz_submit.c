@@ -226,6 +226,8 @@ static void submit_record(struct client *c, const struct attach *a, const uint8_
                 s.touch.n_hits = r[6];
         } else if (s.op == SHM_OP_WITH) {
                 s.with.tag = r[6];
+        } else if (s.op == SHM_OP_EXPECT) {
+                s.expect.ttl_msec = r[6] * UINT32_C(256);
         }
         submit(c, &s);
 }

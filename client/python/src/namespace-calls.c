@@ -144,6 +144,31 @@ static PyObject *ns_probe(struct ns_object *self, PyObject *object)
         return ret;
 }
 
+/* True: the daemon was told; False: it had no time for hints. */
+static PyObject *ns_expect(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"expect", {"keys", "ttl"}, 1, 2};
+        struct keys keys;
+        PyObject *a[2];
+        int r, msec = 0;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_msec(a[1], "ttl", 0, &msec) ||
+                !keys_get(a[0], &keys))
+                return NULL;
+        if (!ns_enter(self)) {
+                keys_free(&keys);
+                return NULL;
+        }
+        if (keys.n == 0)
+                r = 0;
+        else
+                UNLOCKED(r = kvl_expect(self->ns, keys.bytes, keys.n, (uint32_t)msec));
+        ns_leave(self);
+        keys_free(&keys);
+        return r == 0 || r == -EAGAIN ? PyBool_FromLong(r == 0) : raise_code(r);
+}
+
 static PyObject *ns_leasable_pages(struct ns_object *self, PyObject *unused)
 {
         int r;
@@ -596,6 +621,12 @@ PyMethodDef ns_call_methods[] = {
                 "As lookup(), but waits for keys that somebody else is computing, timeout seconds "
                 "in all "
                 "(None: 600).\nPages.is_pending: the key after the last found still is."),
+        METHOD("expect", ns_expect,
+                "expect($self, keys, ttl=None)\n--\n\n"
+                "Says that a request will look up this text soon, as one that waits in an "
+                "engine's queue: what is cached\nof it is kept for ttl seconds (None: 30; at most "
+                "600), or until a lookup finds it, and comes up to the\ndevice. A hint, which "
+                "waits for nothing. True: kvleased was told; False: it has no time for hints."),
         {"leasable_pages", (PyCFunction)ns_leasable_pages, METH_NOARGS,
                 "leasable_pages($self)\n--\n\n"
                 "How many pages leases would get now without waiting, where nobody else gives "

@@ -108,6 +108,10 @@ class Daemon:
         socket_path = str(self.directory / "run/admin.sock")
         return json.loads(subprocess.check_output([*program, socket_path, *arguments]))
 
+    def figure(self, name: str) -> int:
+        """One of those of kvleasectl status."""
+        return int(self.ctl_json("status")[name])
+
     def stop(self) -> None:
         """Ends it, whatever state it is in."""
         process, self._process = self._process, None

@@ -211,6 +211,25 @@ def test_leasable_pages(shared_daemon: Daemon, namespace: kvlease.Namespace) -> 
         namespace.leasable_pages()
 
 
+def test_expect(shared_daemon: Daemon, namespace: kvlease.Namespace) -> None:
+    keys = text(3)
+    n_before = shared_daemon.figure("expected")
+    assert namespace.expect(keys)  # nothing of it is cached
+    assert namespace.expect(b"")
+    with namespace.lease(3) as pages, namespace.publish(pages, keys):
+        pass
+    assert namespace.expect(keys, 5)
+    assert namespace.expect(keys, ttl=None)
+    wait_until(lambda: shared_daemon.figure("expected") == n_before + 2)
+    with pytest.raises(ValueError, match="seconds"):
+        namespace.expect(keys, ttl=-1)
+    with pytest.raises(ValueError, match="600000"):
+        namespace.expect(keys, ttl=601)
+    namespace.close()
+    with pytest.raises(kvlease.Closed):
+        namespace.expect(keys)
+
+
 def test_bad_tokens() -> None:
     for bad in ([-1], [1 << 32], np.array([-1]), np.array([1 << 40]), np.array([-3], np.int32)):
         with pytest.raises(ValueError, match="2\\*\\*32"):
