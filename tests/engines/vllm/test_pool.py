@@ -385,6 +385,35 @@ def test_the_end_of_a_text_goes_first(daemon: package.Daemon, engines: Engines) 
     assert n_found > n_first
 
 
+def test_what_waits_is_expected(daemon: package.Daemon, engines: Engines) -> None:
+    """The prompt of a request that is in the queue outlives a younger one that nobody waits for."""
+    engine = engines()
+    n_waiting, n_other = 40, 200
+    texts = [
+        make_prompts(seed, 0, n_pages * PAGE + 1)[0]
+        for seed, n_pages in ((4, n_waiting), (5, n_other))
+    ]
+    for text in texts:
+        request = engine.request(text)
+        assert engine.schedule(request)
+        engine.results(request)
+        engine.end(request)
+    waiting = engine.request(texts[0])
+    engine.pool.expect(waiting)
+    package.wait_until(lambda: daemon.figure("pages_expected") == n_waiting)
+    n_found = n_other
+    with kvlease.connect(daemon.socket) as holder, contextlib.ExitStack() as leased:
+        namespace = leased.enter_context(holder.namespace("ns", LAYOUT, keep_page_zero=True))
+        while n_found == n_other:
+            leased.enter_context(namespace.lease(1))
+            reader = engine.request(texts[1])
+            n_found = engine.manager.get_computed_blocks(reader)[1] // PAGE
+            engine.end(reader)
+        assert engine.manager.get_computed_blocks(waiting)[1] == n_waiting * PAGE
+        package.wait_until(lambda: daemon.figure("expected_fulfilled") == 1)
+        engine.end(waiting)
+
+
 @pytest.mark.parametrize(("n_tokens", "does_fit"), [(8 * PAGE, True), (8 * PAGE + 1, False)])
 def test_the_longest_prompt(
     daemon: package.Daemon, engines: Engines, n_tokens: int, does_fit: bool

@@ -34,6 +34,8 @@ def test_a_second_process_finds_what_the_first_computed(
     # As vLLM counts them without kvlease: requests of one engine share, too.
     assert computed["found"] == expected["found"]
     assert found["found"] == findable(PROMPTS, PAGE)
+    # Each request of the second was said to wait, for what the first had published.
+    assert daemon.figure("expected") >= sum(n > 0 for n in found["found"]) > 0
     texts = [p + t[0][:-1] for p, t in zip(PROMPTS, expected["tokens"], strict=True)]
     pages = {
         tuple(text[: end + PAGE]) for text in texts for end in range(0, len(text) - PAGE + 1, PAGE)

@@ -113,6 +113,11 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         self._pool = pool
         self._events = _engine.Events(self._connection)
 
+    def on_new_request(self, request: Any) -> None:
+        """It enters the queue of those that wait."""
+        if self._pool is not None:
+            self._pool.expect(request)
+
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:

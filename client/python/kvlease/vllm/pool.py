@@ -225,6 +225,17 @@ class Pool(BlockPool):
         blocks = (self._by_page.get(page) for page in dict.fromkeys(fresh))
         return [block.block_id for block in blocks if block and block.ref_cnt > 0]
 
+    def expect(self, request: Any) -> None:
+        """The request waits from now on: what kvleased has of its prompt is to be there when its
+        turn comes. Told once, as vLLM asks for it only when it can be scheduled."""
+        n_pages = (request.num_tokens - 1) // self.hash_block_size
+        if self._loss.happened or not self._manager.prefix_cache_lookup_enabled(request):
+            return
+        try:
+            self.namespace.expect(b"".join(request.block_hashes[:n_pages]))
+        except kvlease.Error as error:
+            _logger.debug("expected nothing: %s", error)
+
     def end(self, request: Any) -> None:
         """The request is over, and its blocks aren't freed yet."""
         text = self._texts.get(request.request_id)
