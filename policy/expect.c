@@ -9,6 +9,9 @@
 /* Pages beyond the share that one settling gives up: some 10 us. Not tuned. */
 #define TRIM_AT_ONCE 64
 
+/* Of one expectation: far more than wait anywhere. */
+#define MAX_REQUESTS (UINT32_C(1) << 24)
+
 /* A text that has more pages takes longer than a lease does to end, some 0.1 us a page. Not tuned.
  */
 #define LONG_TEXT_PAGES     1024
@@ -126,10 +129,22 @@ static uint32_t end_entry(struct expect *e, uint32_t i, uint64_t *counter)
         return n;
 }
 
+/* The requests of `from`, which ends, are expected to continue the text of entry i. */
+static void join_entry(struct expect *e, uint32_t i, const struct expect_entry *from)
+{
+        struct expect_entry *entry = &e->entries[i];
+        uint32_t n = MIN(from->n_requests, MAX_REQUESTS - entry->n_requests);
+
+        entry->n_requests += n;
+        e->n_waiting += n;
+        e->counters->dropped += from->n_requests - n;
+        entry->until_nsec = MAX(entry->until_nsec, from->until_nsec);
+}
+
 /* Gives up the deepest page: the text is expected up to the one before it from now on. */
 static void give_up_page(struct expect *e, uint32_t i)
 {
-        struct expect_entry *entry = &e->entries[i], *other;
+        struct expect_entry *entry = &e->entries[i];
         uint32_t node = entry->node, parent = tree_parent(e->tree, node);
 
         leave_node(e, i);
@@ -143,11 +158,8 @@ static void give_up_page(struct expect *e, uint32_t i)
                 e->counters->dropped += entry->n_requests;
                 free_entry(e, i);
         } else if (e->marks[parent].entry_1 > 0) {
-                other = &e->entries[e->marks[parent].entry_1 - 1];
-                other->n_requests += entry->n_requests;
-                e->n_waiting += entry->n_requests;
-                other->until_nsec = MAX(other->until_nsec, entry->until_nsec);
                 e->marks[parent].n_paths--;
+                join_entry(e, e->marks[parent].entry_1 - 1U, entry);
                 free_entry(e, i);
         } else {
                 stand_at(e, i, parent);
@@ -198,9 +210,11 @@ static void expect_again(struct expect *e, uint32_t i, uint64_t until_nsec)
 {
         struct expect_entry *entry = &e->entries[i];
 
-        if (entry->n_requests < UINT32_MAX / EXPECT_MOST) {
+        if (entry->n_requests < MAX_REQUESTS) {
                 entry->n_requests++;
                 e->n_waiting++;
+        } else {
+                e->counters->dropped++;
         }
         entry->until_nsec = MAX(entry->until_nsec, until_nsec);
         if (entry->has_yielded)

@@ -607,9 +607,10 @@ int kvl_probe(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *
  * they go where nothing else can. To be said once for each request, when it begins to wait; a
  * request that is called off needs no word. What is published later than that isn't kept. Doesn't
  * wait for an answer. Where memory is shared it finds the text itself, and rings the daemon if that
- * sleeps. 0, also where nothing of the text is cached; KVL_STALE; -EINVAL; -EAGAIN: as
- * kvl_request_end(); -ENOTCONN; -ENOMEM; -EPROTO; -ECHILD. Of a daemon that is too old nothing is
- * heard, and nothing is kept.
+ * sleeps. 0, also where nothing of the text is cached; KVL_STALE; -EINVAL; -EAGAIN: the daemon
+ * isn't told, as it doesn't read, many submissions wait for it, or another thread is submitting;
+ * -ENOTCONN; -ENOMEM; -EPROTO; -ECHILD. Of a daemon that is too old nothing is heard, and nothing
+ * is kept.
  */
 int kvl_expect(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint32_t ttl_msec);
 

@@ -22,9 +22,8 @@ struct submit_result {
          * by the caller. */
         struct attach *fetching;
         struct fetch_request fetch;
-        uint32_t n_walked; /* pages that had to be gone through, which is what it costs (TOUCH,
-                            * EXPECT)
-                            */
+        /* Pages that had to be gone through, which is what it costs: TOUCH, EXPECT. */
+        uint32_t n_walked;
 };
 
 /* *s is the daemon's own copy. now_nsec: CLOCK_MONOTONIC. */
