@@ -127,10 +127,16 @@ void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
         for (unsigned i = 0; i < c->n_flight; i++)
                 if (flight_at(c, i)->request)
                         lost[n++] = flight_at(c, i)->request;
-        /* One that a server closes while nothing is asked of it says nothing about the node. */
-        if (loss == LOSS_PEER && was_ready && c->n_flight == 0)
+        /* One that a server closes while nothing is asked of it says nothing about the node; one
+         * that we close for nonsense does. */
+        if (loss == LOSS_PEER && was_ready && c->n_flight == 0 && why != -EPROTO)
                 counts = false;
         conn_close(c);
+        /* Before anything ends: whoever asks for more then finds the breaker as it is by now. */
+        if (counts)
+                remote_node_failed(c->worker->store, c->node, why, why == -EACCES);
+        else
+                remote_refresh_want(c->worker->store);
         while (n-- > 0) {
                 struct remote_request *q = lost[n];
 
@@ -142,10 +148,6 @@ void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
                 q->was_retried = true;
                 list_prepend(&c->waiting, &q->link);
         }
-        if (counts)
-                remote_node_failed(c->worker->store, c->node, why, why == -EACCES);
-        else
-                remote_refresh_want(c->worker->store);
         if (!was_ready && loss == LOSS_PEER)
                 waiting_end(c, why);
         else if (node_is_open(c))

@@ -140,9 +140,8 @@ struct remote_worker {
         bool is_stopping;       /* under store.lock */
         struct list_link live, dirty;
         uint64_t deadline_nsec; /* no live request has an earlier one; UINT64_MAX: there is none */
-        uint64_t
-                map_version; /* remote_store.map_version that connections were looked through for */
-        unsigned n_conns;    /* that are allocated */
+        uint64_t map_version;   /* of the slots that its connections are there for */
+        unsigned n_conns;       /* that are allocated */
         struct remote_conn *conns[REMOTE_NODES_MAX]; /* owned; NULL: none */
 };
 
@@ -256,6 +255,8 @@ struct remote_note {
         uint64_t rtt_nsec; /* 0: doesn't count */
         uint64_t bytes_in, bytes_out;
         bool is_error;
+        bool is_refresh; /* that slots are told says little of what becomes of values: it closes a
+                            breaker that is half open, and is no success else */
 };
 void remote_node_answered(struct remote_store *s, unsigned node, const struct remote_note *note);
 void remote_node_failed(struct remote_store *s, unsigned node, int why, bool trips);

@@ -226,9 +226,11 @@ uint16_t remote_node_to_ask(
 void remote_node_answered(struct remote_store *s, unsigned node, const struct remote_note *note)
 {
         struct remote_node_stats *stats = &s->nodes[node].stats;
+        struct breaker *breaker = &s->nodes[node].breaker;
 
         pthread_mutex_lock(&s->lock);
-        breaker_success(&s->nodes[node].breaker);
+        if (!note->is_refresh || breaker->state != BREAKER_CLOSED)
+                breaker_success(breaker);
         stats->n_ops++;
         stats->n_errors += note->is_error;
         stats->bytes_in += note->bytes_in;

@@ -183,21 +183,24 @@ static int good_result(struct remote_request *q, const struct remote_answer *a)
         return count_result(q->op, a);
 }
 
-/* 0; -EPROTO: the connection isn't to be trusted any more. The request is over, or goes on. */
-static int good_answer(
-        struct remote_conn *c, struct remote_request *q, const struct remote_answer *a)
+/* 0; -EPROTO: no server answers so, and the connection isn't to be trusted any more. The request is
+ * over, or goes on. */
+static int good_answer(struct remote_conn *c, struct remote_request *q,
+        const struct remote_answer *a, const struct remote_note *note)
 {
+        bool is_absent = q->step == STEP_ASK && a->kind == RESP_INTEGER && a->number == 0;
         int result;
 
-        if (q->step == STEP_ASK) {
-                if (a->kind == RESP_INTEGER && a->number == 0) {
-                        q->step = STEP_ONLY;
-                        list_prepend(&c->waiting, &q->link);
-                        return 0;
-                }
+        if (q->step == STEP_ASK)
                 result = a->kind == RESP_INTEGER && a->number == 1 ? -EEXIST : -EPROTO;
-        } else {
+        else
                 result = good_result(q, a);
+        if (is_absent || result != -EPROTO)
+                remote_node_answered(c->worker->store, c->node, note);
+        if (is_absent) {
+                q->step = STEP_ONLY;
+                list_prepend(&c->waiting, &q->link);
+                return 0;
         }
         remote_request_end(q, result);
         return result == -EPROTO ? -EPROTO : 0;
@@ -206,11 +209,11 @@ static int good_answer(
 /* ---- answers, as a whole ----------------------------------------------------------------------
  */
 
-static void answer_note(struct remote_conn *c, const struct remote_flight *f,
-        const struct remote_answer *a, uint64_t now_nsec)
+static struct remote_note answer_note(
+        const struct remote_flight *f, const struct remote_answer *a, uint64_t now_nsec)
 {
-        struct remote_note note = {.is_error = a->kind == RESP_ERROR};
         const struct remote_request *q = f->request;
+        struct remote_note note = {.is_error = a->kind == RESP_ERROR, .is_refresh = q && !q->task};
 
         if (q && q->task && q->task->io.of_class == REMOTE_SMALL)
                 note.rtt_nsec = MAX(minus_u64(now_nsec, f->since_nsec), (uint64_t)1);
@@ -218,7 +221,22 @@ static void answer_note(struct remote_conn *c, const struct remote_flight *f,
                 note.bytes_in = a->n_taken;
         if (q && q->task && q->task->io.kind == REMOTE_WRITE && q->step == STEP_ONLY)
                 note.bytes_out = q->value_bytes;
-        remote_node_answered(c->worker->store, c->node, &note);
+        return note;
+}
+
+/* The answer to a request (NULL: nobody wants it) has landed. It is noted before the request is
+ * over, so that who asked sees it. 0 or -EPROTO. */
+static int request_answered(struct remote_conn *c, struct remote_request *q,
+        const struct remote_answer *a, const struct remote_note *note)
+{
+        if (q)
+                q->is_sent = false;
+        if (q && a->kind != RESP_ERROR)
+                return good_answer(c, q, a, note);
+        remote_node_answered(c->worker->store, c->node, note);
+        if (q)
+                error_answer(c, q, a);
+        return 0;
 }
 
 /* AUTH's. 0 or -errno: the connection is of no use. */
@@ -240,6 +258,7 @@ static int answer_end(struct remote_conn *c, uint64_t now_nsec)
         struct remote_flight *f = remote_conn_flight(c);
         struct remote_request *q = f->request;
         struct remote_answer *a = c->answer;
+        struct remote_note note;
         int r = 0;
 
         if (f->n_skip > 0) {
@@ -248,14 +267,9 @@ static int answer_end(struct remote_conn *c, uint64_t now_nsec)
         } else if (f->is_auth) {
                 r = auth_end(c, a);
         } else {
-                answer_note(c, f, a, now_nsec);
+                note = answer_note(f, a, now_nsec);
                 remote_conn_landed(c);
-                if (q)
-                        q->is_sent = false;
-                if (q && a->kind == RESP_ERROR)
-                        error_answer(c, q, a);
-                else if (q)
-                        r = good_answer(c, q, a);
+                r = request_answered(c, q, a, &note);
         }
         remote_answer_reset(a);
         return r;

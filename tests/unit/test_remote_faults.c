@@ -28,7 +28,7 @@ static bool answer_common(struct fake_conn *c, const struct fake_arg *args)
 }
 
 /* By the key: nothing is answered any more from "hang" on; "half" is answered by half, "odd" by
- * nonsense; "half" and "gone" close the connection. */
+ * nonsense, "wrong" by what isn't an answer to it; "half" and "gone" close the connection. */
 static bool answer_by_key(
         struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
 {
@@ -37,6 +37,8 @@ static bool answer_by_key(
                 return true;
         if (fake_arg_is(&args[1], "odd"))
                 fake_say(c, "HTTP/1.1 400 Bad Request\r\n\r\n");
+        else if (fake_arg_is(&args[1], "wrong"))
+                fake_say(c, ":7\r\n");
         else if (fake_arg_is(&args[1], "half"))
                 fake_say(c, "$100\r\nabc");
         else if (fake_arg_is(&args[0], "GET"))
@@ -144,6 +146,7 @@ static void test_losses(void **state)
         struct remote_store *s;
         struct fake_redis e;
         struct one o;
+        unsigned n;
 
         s = known_store(&e);
         for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
@@ -168,6 +171,11 @@ static void test_losses(void **state)
                         store_wait(s, 1);
         }
         assert_int_equal(store_node(s, NULL).n_losses, 10);
+        /* An answer isn't a good one because it is one, nor because slots are told all the time.
+         * Its result is there a moment before the breaker knows of it. */
+        for (n = 0; one_call(s, REMOTE_READ, "wrong", value, sizeof(value), &o) == -EPROTO; n++)
+                assert_true(n <= BREAKER_FAILURES);
+        assert_int_equal(o.result, -EHOSTDOWN);
         remote_close(s);
         fake_redis_stop(&e);
 }
