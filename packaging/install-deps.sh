@@ -24,6 +24,10 @@ test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck 
 protobuf-compiler libatomic1 python3-pyte strace
 util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus
 abigail-tools bpftrace redis-tools openssl libhiredis-dev'
+# openssh-server: an sshd of a test's own, for kvleasectl --host.
+full='openssh-server'
+# Debian starts these at once and at every boot; here they are installed, and neither started nor enabled.
+services='prometheus:prometheus.service openssh-server:ssh.service openssh-server:ssh.socket'
 package='build-essential dpkg-dev debhelper dh-python lintian python3 python3-dev python3-venv systemd debootstrap'
 
 usage() {
@@ -34,7 +38,7 @@ case "${1-}" in
 build) wanted=$build ;;
 test) wanted="$build $test" ;;
 package) wanted="$build $package" ;;
-full) wanted="$build $test $package" ;;
+full) wanted="$build $test $package $full" ;;
 -h | --help)
         usage
         exit 0
@@ -70,7 +74,44 @@ else
         exit 1
 fi
 
+# Units of packages that are installed now. policy-rc.d is what Debian asks before it starts one; where there is
+# one already, that decides.
+off=
+for service in $services; do
+        case " $missing " in
+        *" ${service%%:*} "*) off="$off ${service#*:}" ;;
+        esac
+done
+policy=/usr/sbin/policy-rc.d
+is_ours=0
+
+keep_off() {
+        if [ -n "$off" ] && [ ! -e "$policy" ]; then
+                is_ours=1
+                # shellcheck disable=SC2016
+                printf '#!/bin/sh\ncase "%s " in *" $1 "* | *" $1.service "*) exit 101 ;; esac\n' "$off" |
+                        $as_root tee "$policy" >/dev/null
+                $as_root chmod 755 "$policy"
+        fi
+}
+
+# They don't start at the next boot either: systemctl enable --now UNIT is for who wants one.
+disable() {
+        [ "$is_ours" = 0 ] || $as_root rm -f "$policy"
+        is_ours=0
+        for unit in $off; do
+                if [ -e "/lib/systemd/system/$unit" ] && command -v systemctl >/dev/null; then
+                        $as_root systemctl --quiet disable "$unit"
+                        [ ! -d /run/systemd/system ] || $as_root systemctl stop "$unit"
+                fi
+        done
+        off=
+}
+
 echo "install-deps: installing$missing"
+trap disable EXIT
+trap 'exit 130' INT TERM
+keep_off
 # Package lists may be missing (containers) or stale; $as_root and $missing are lists of words.
 # shellcheck disable=SC2086
 $as_root apt-get update -qq

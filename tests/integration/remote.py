@@ -7,8 +7,8 @@
 The stand-in does with its words what ssh does: options, "--", the host, and the rest joined by
 blanks for a shell there. It writes down what it was started with.
 
-Without sshd the second exits with 77 (skipped). install-deps.sh doesn't install openssh-server, as
-Debian starts it at once, on port 22: whoever wants this test installs it.
+Without sshd the second exits with 77 (skipped): packaging/install-deps.sh full installs it, and lets
+none run on port 22.
 """
 import json
 import os
@@ -247,7 +247,7 @@ def make_scene(folder):
         return Scene(folder), (test_answers, test_hostile_words, test_failures, test_input, test_interrupt)
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if not sshd or not shutil.which("ssh"):
-        print("skipped: there is no sshd; Debian's openssh-server has it")
+        print("skipped: there is no sshd (sh packaging/install-deps.sh full)")
         sys.exit(77)
     return SshScene(folder, sshd), (test_ssh, test_ssh_refuses, test_interrupt)
 

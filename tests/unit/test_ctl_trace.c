@@ -107,7 +107,8 @@ static void test_tier_below(void **state)
                 "replay good.jsonl --capacities 2 --below 1", 0, "pgi   +below      lru   +below");
         check_has("replay good.jsonl --policies lru --capacities 2 --below 1 --json", 0,
                 "\"below_hit_tokens\": 16");
-        check_has("replay good.jsonl --policies pgi,arc --below 1", 2, "arc doesn't know more than one tier");
+        check_has("replay good.jsonl --policies pgi,arc --below 1", 2,
+                "arc doesn't know more than one tier");
         check_has("replay good.jsonl --below 0", 2, "--below: '0' is no number");
         check_has("analyze good.jsonl --below 2", 2, "--below does not go with trace analyze");
 }
