@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what kvlease needs on Debian 12 from Debian's own repositories, and nothing else.
+# Installs what kvlease needs on Debian 12 (for build and package: 13, too) from its own repositories, and nothing else.
 #
 #   sh packaging/install-deps.sh build    to build it and run the demo
 #   sh packaging/install-deps.sh test     to run its tests as well

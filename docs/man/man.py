@@ -6,6 +6,7 @@
     man.py library KVLEASE.H PAGE           a page of kvlease.h's functions
     man.py functions KVLEASE.H              lines "PAGE FUNCTION..."
     man.py document SOURCE.MD PAGE SECTION TITLE    a page of a document
+    man.py roff SCDOC                       the page in roff, of its text on the standard input, by scdoc
 
 Parts: options (of kvleased's configuration), arguments (of kvleased), verbs, flags, exit and
 environment (of kvleasectl); COMMAND is the program that has them. What can't be read, or has no text, ends it with
@@ -362,9 +363,16 @@ def fill(template, *sources):
     return re.sub(r"^@(\w+)@$", part, open(template, encoding="utf-8").read(), flags=re.M)
 
 
+def roff(scdoc):
+    """Of a page with tables the first line says that tbl is to read it, which scdoc leaves out; and their columns are
+    too narrow for lines that are to end at the same place."""
+    page = subprocess.run([scdoc], stdin=sys.stdin, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return "'\\\" t\n" + page.replace("T{\n", "T{\n.na\n") if "\n.TS\n" in page else page
+
+
 def main(words):
     commands = {"fill": fill, "noun": noun, "library": library, "functions": functions,
-                "document": document}
+                "document": document, "roff": roff}
     if len(words) < 2 or words[0] not in commands:
         sys.exit(__doc__.strip())
     print(commands[words[0]](*words[1:]).rstrip("\n"))

@@ -22,13 +22,14 @@ def introspect(what):
 
 
 def as_packaged(path):
-    """With Debian's prefix, and where its systemd looks (debhelper moves nothing)."""
-    path = re.sub(r"^/usr/local/", "/usr/", path)
-    return re.sub(r"^/(usr/)?lib/systemd/system/", "/lib/systemd/system/", path).lstrip("/")
+    """With Debian's prefix."""
+    return re.sub(r"^/usr/local/", "/usr/", path).lstrip("/")
 
 
 def matches(pattern, path):
-    return fnmatch.fnmatch(path, pattern) or fnmatch.fnmatch(path, pattern + "/*")
+    """{usr/,}lib: where systemd's units are, in one Debian or another."""
+    either = [pattern.replace("{usr/,}", prefix, 1) for prefix in ("usr/", "")]
+    return any(fnmatch.fnmatch(path, p) or fnmatch.fnmatch(path, p + "/*") for p in either)
 
 
 installed = {as_packaged(path) for path in introspect("--installed").values()}

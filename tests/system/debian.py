@@ -1,0 +1,81 @@
+"""Fresh Debians in directories, for tests of packages: made by debootstrap from Debian's mirror, entered with
+mounts and processes of their own, and gone with the test.
+"""
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+SKIP = 77
+TAIL = 4000  # characters of what a program said that failed
+
+
+class Missing(Exception):
+    """What a test needs and can't have here."""
+
+
+class Failed(Exception):
+    """What goes wrong where all is there."""
+
+
+@contextlib.contextmanager
+def workspace(name):
+    """A directory that is gone afterwards, whatever ends the test."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with tempfile.TemporaryDirectory(prefix=f"kvl-{name}-", ignore_cleanup_errors=True) as path:
+        os.chmod(path, 0o755)  # roots lie in it
+        yield pathlib.Path(path)
+
+
+def need(*tools, by="package"):
+    """by: whose list of install-deps.sh has them."""
+    for tool in tools:
+        if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
+            raise Missing(f"{tool} isn't installed (sh packaging/install-deps.sh {by})")
+
+
+def run(*command, trouble=Failed, **more):
+    """What it says, both ways; another exit status than 0 is `trouble`, with the end of that."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                          text=True, errors="replace", check=False, **more)
+    if done.returncode != 0:
+        raise trouble(f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout[-TAIL:]}")
+    return done.stdout
+
+
+def inside(root, source, *command):
+    """The words that run a command there, with the source as /source."""
+    enter = 'mkdir -p "$1/source"; mount --bind "$2" "$1/source"; ' \
+            'mount -o remount,bind,ro "$1/source"; root=$1; shift 2; exec chroot "$root" "$@"'
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={root}/proc", "sh", "-ec", enter,
+            "-", root, source, *command]
+
+
+def make(root, suite, *packages):
+    """A minimal one, with these packages. Missing where that can't be had."""
+    need("debootstrap", "unshare", "chroot")
+    if os.geteuid() != 0:
+        raise Missing("a fresh Debian can't be made without root")
+    run("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite, root, trouble=Missing)
+    return root
+
+
+def build(source, folder):
+    """The packages of the source, built by this machine and clean for lintian, in the folder."""
+    need("dpkg-buildpackage", "dh", "lintian")
+    run("sh", source / "packaging/deb.sh", "--lintian", folder)
+
+
+def end(test):
+    """Runs it and ends the process as meson wants it."""
+    try:
+        sys.exit(test())
+    except Missing as e:
+        print(f"skipped: {e}")
+        sys.exit(SKIP)
+    except Failed as e:
+        sys.exit(str(e))
