@@ -26,7 +26,8 @@ struct notify_message {
         unsigned n_fds;
 };
 
-/* In a directory of its own that nobody else may enter. 0 or -errno. */
+/* In a directory of its own that nobody else may enter. 0 or -errno; -EACCES: there is room for one
+ * in none of $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR, /run and /tmp. */
 int notify_open(struct notify *n);
 void notify_close(struct notify *n);
 

@@ -503,6 +503,15 @@ bool parent_is_there(void)
         return is_there;
 }
 
+static const char *why_unprepared(int error)
+{
+        if (error != -EACCES)
+                return strerror(-error);
+        return "it can make no directory for its socket in $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR, "
+               "/run or /tmp: let it write to one of them (where the root of a container is "
+               "read-only: a tmpfs as /tmp)";
+}
+
 int parent_run(const struct parent_options *o)
 {
         struct parent p = {.options = o, .signal_fd = -1, .notify.fd = -1};
@@ -511,7 +520,7 @@ int parent_run(const struct parent_options *o)
         if (r == 0)
                 serve_until_over(&p);
         else
-                fprintf(stderr, "kvleased --keep: cannot start: %s\n", strerror(-r));
+                fprintf(stderr, "kvleased --keep: cannot start: %s\n", why_unprepared(r));
         notify_close(&p.notify);
         fdstore_deinit(&p.store);
         fd_close(p.signal_fd);
