@@ -247,7 +247,7 @@ static int open_window(struct extent *e, uint64_t offset, uint64_t len, struct w
 
 static int host_extent_write(struct extent *e, uint64_t offset, const void *src, uint64_t len)
 {
-        struct window w;
+        struct window w = {0};
         int r;
 
         assert(is_within(e, offset, len));
@@ -265,7 +265,7 @@ static int host_extent_write(struct extent *e, uint64_t offset, const void *src,
 static int host_extent_copy(struct extent *dst, uint64_t dst_offset, struct extent *src,
         uint64_t src_offset, uint64_t len)
 {
-        struct window w;
+        struct window w = {0};
         int r;
 
         assert(is_within(dst, dst_offset, len) && is_within(src, src_offset, len));
@@ -314,7 +314,7 @@ static int reserve_addresses(void *at, size_t bytes, int prot, void **ret_at)
 static int reserve_aligned(size_t bytes, uint8_t **ret_base)
 {
         size_t slack = HOST_GRANULARITY_BYTES - PAGE_BYTES_MIN, head;
-        void *p;
+        void *p = NULL;
         int r;
 
         r = reserve_addresses(NULL, bytes + slack, PROT_NONE, &p);

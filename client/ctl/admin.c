@@ -269,7 +269,7 @@ int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, u
 int admin_call(struct admin *a, uint16_t type, const ProtobufCMessage *request,
         const ProtobufCMessage **ret_reply)
 {
-        const ProtobufCMessage *reply;
+        const ProtobufCMessage *reply = NULL;
         uint32_t status;
         int r = admin_ask(a, type, request, &status, &reply);
 
@@ -288,7 +288,7 @@ static int list_page(struct admin *a, const struct noun *noun, const char *tenan
         struct rows *ret)
 {
         Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
-        const ProtobufCMessage *reply;
+        const ProtobufCMessage *reply = NULL;
         const char *base;
         int r;
 

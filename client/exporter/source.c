@@ -138,7 +138,7 @@ static const Kvlease__V1__SimpleReply *outcome(const ProtobufCMessage *reply)
 static int ask_one(struct source *s, enum source_list list, uint16_t type,
         const ProtobufCMessage *m, struct facts *f, uint64_t until)
 {
-        const ProtobufCMessage *reply;
+        const ProtobufCMessage *reply = NULL;
         const void *row;
         int r = call(s, type, m, f, until, &reply);
 
@@ -171,7 +171,7 @@ static int ask_page(
 {
         Kvlease__V1__AdminListRequest m = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
         const struct list *l = &lists[which];
-        const ProtobufCMessage *reply;
+        const ProtobufCMessage *reply = NULL;
         const char *base;
         uint64_t next;
         int r;

@@ -304,7 +304,7 @@ int attach_open_with(struct member *m, const char *name, const struct ns_layout 
 {
         SETTLE_AT_END(m->group->tenant->store);
         struct attach *a;
-        struct ns *ns;
+        struct ns *ns = NULL;
         int r;
 
         list_for_each (other, &m->attachments, struct attach, member_link)

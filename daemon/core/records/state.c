@@ -95,7 +95,7 @@ static int check_root(const struct state_root *state, struct detail *d)
 static int adopt_root(int taken_fd, struct state_root **ret_state, struct detail *d)
 {
         _cleanup_fd_ int fd = taken_fd;
-        struct state_root *state;
+        struct state_root *state = NULL;
         struct stat st;
         int r;
 

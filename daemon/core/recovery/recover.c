@@ -372,8 +372,8 @@ static int fill_ns(struct recoverer *v, struct ns *ns, struct detail *d)
 static int open_ns(const struct recoverer *v, struct ns_kept *k, uint32_t number,
         struct ns **ret_ns, struct detail *d)
 {
-        struct tenant *t;
-        struct pool *pool;
+        struct tenant *t = NULL;
+        struct pool *pool = NULL;
         int r;
 
         k->options = records_options(&k->records);
