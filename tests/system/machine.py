@@ -160,10 +160,10 @@ def metrics():
 class Worker:
     """tests/integration/worker.c, driven by lines."""
 
-    def __init__(self, socket="/run/kvlease/t/a/sock", group=None):
-        """group: of a worker of another user (nobody), its only one."""
+    def __init__(self, socket="/run/kvlease/t/a/sock", group=None, through=()):
+        """group: of a worker of another user (nobody), its only one. through: words that run it elsewhere."""
         other = {} if group is None else {"user": 65534, "group": group, "extra_groups": []}
-        self.process = subprocess.Popen([BUILD / "tests/integration/kvl-worker"], bufsize=0,
+        self.process = subprocess.Popen([*through, BUILD / "tests/integration/kvl-worker"], bufsize=0,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, **other)
         self.tell(f"connect {socket}")
         self.tell("open ns 1")
