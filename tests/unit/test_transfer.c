@@ -498,11 +498,11 @@ static uint32_t send_down_and_up(struct tiers *w, unsigned n_layers)
 /* Numbers of one matrix for each part of a page that has this range. */
 static uint64_t sampled_numbers(const struct tiers *w, uint32_t range)
 {
-        const struct codec_shape *s = &w->ns->codecs.shape;
+        const struct codec_shape *s = &w->ns->codecs.of_pages.shape;
         struct page_part part = {0};
         uint64_t n = 0;
 
-        while (page_part_next(&w->ns->codecs, &w->ns->layout, TIER_HOST, &part))
+        while (page_part_next(&w->ns->codecs.of_pages, &w->ns->layout, TIER_HOST, &part))
                 n += part.range == range ? (uint64_t)s->n_tokens * s->n_channels : 0;
         return n;
 }
@@ -511,8 +511,8 @@ static uint64_t sampled_numbers(const struct tiers *w, uint32_t range)
  */
 static void check_sampled(const struct tiers *w)
 {
-        const struct codec_layers *l = &w->ns->codecs.tiers[TIER_HOST];
-        const struct ns_coding *coding = &w->ns->coding[TIER_HOST];
+        const struct codec_layers *l = &w->ns->codecs.of_pages.tiers[TIER_HOST];
+        const struct ns_coding *coding = &w->ns->codecs.done[TIER_HOST];
 
         assert_true(coding->n_pages >= coding->n_sampled && coding->n_sampled >= 1);
         for (unsigned i = 0; i < CODEC_RANGES_MAX; i++) {

@@ -70,7 +70,7 @@ static int ns_alloc(const struct ns_layout *layout, const struct ns_geometry *ge
         ns->layout = *layout;
         ns->geometry = *geometry;
         ns->sets.factor = divide_factor(geometry->set_pages);
-        ns->codecs = *codecs;
+        ns->codecs.of_pages = *codecs;
         ns->records.fd = ns->shared.segment.fd = ns->shared.segment.reader_fd = -1;
         ns->catalog.watched.first = ns->catalog.watched.last = PAGE_NONE;
         for (unsigned i = 0; i < TIER_COUNT; i++) {

@@ -71,7 +71,7 @@ static int check_same_set(const struct ns *ns, const struct attach_options *o, s
 static int check_same_codecs(const struct ns *ns, enum tier_kind kind,
         const struct codec_layers *asked, struct detail *d)
 {
-        const struct codec_layers *has = &ns->codecs.tiers[kind];
+        const struct codec_layers *has = &ns->codecs.of_pages.tiers[kind];
         char has_text[CODEC_LAYERS_TEXT_MAX], asked_text[CODEC_LAYERS_TEXT_MAX];
 
         if (ns->geometry.tiers[kind].n_sets == 0 || asked->n == 0 || codec_layers_equal(asked, has))

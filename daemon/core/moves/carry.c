@@ -32,7 +32,8 @@ static bool is_behind_queue(const struct ns *ns, enum tier_kind kind)
 static bool goes_as_it_is(const struct carry *c)
 {
         return c->from != TIER_DEVICE && c->to != TIER_DEVICE &&
-               codec_layers_equal(&c->ns->codecs.tiers[c->from], &c->ns->codecs.tiers[c->to]);
+               codec_layers_equal(&c->ns->codecs.of_pages.tiers[c->from],
+                       &c->ns->codecs.of_pages.tiers[c->to]);
 }
 
 static void plan_steps(struct carry *c)
@@ -129,7 +130,7 @@ static struct disk_page describe_page(const struct ns *ns, uint32_t page)
                 .end_token = p->end_token,
                 .tokens = p->tokens,
                 .depth = note->depth,
-                .length = (uint32_t)ns->codecs.stored_bytes[TIER_DISK],
+                .length = (uint32_t)ns->codecs.of_pages.stored_bytes[TIER_DISK],
                 .codec = (uint16_t)ns->geometry.tiers[TIER_DISK].codec};
 
         memcpy(d.key, p->key, KEY_BYTES);
@@ -223,7 +224,7 @@ static void end_step(struct carry *c)
  * meanwhile, which nobody may. */
 static void count_errors(struct carry *c)
 {
-        struct ns_coding *coding = &c->ns->coding[c->to];
+        struct ns_coding *coding = &c->ns->codecs.done[c->to];
 
         coding->n_sampled++;
         for (unsigned i = 0; i < CODEC_RANGES_MAX; i++) {
@@ -274,7 +275,7 @@ static struct move_plane plane_of(const struct carry *c, uint32_t i, const struc
                 .to = opens ? plain : stored,
                 .plain_bytes = part->plain_bytes,
                 .codec = part->codec,
-                .shape = &c->ns->codecs.shape};
+                .shape = &c->ns->codecs.of_pages.shape};
 }
 
 /* All of page i, as it is stored. */
@@ -284,7 +285,7 @@ static struct move_plane plane_as_it_is(const struct carry *c, uint32_t i)
 
         return (struct move_plane){.from = stored_at(c, i, 0, &all),
                 .to = stored_at(c, i, 1, &all),
-                .plain_bytes = c->ns->codecs.stored_bytes[c->from]};
+                .plain_bytes = c->ns->codecs.of_pages.stored_bytes[c->from]};
 }
 
 /* The tier whose parts the step's moves consist of. */
@@ -303,7 +304,8 @@ static bool fill_planes(struct carry *c, uint32_t i, struct move_plane *planes, 
                 if (c->steps[c->at] == STEP_OPEN && goes_as_it_is(c)) {
                         planes[k] = plane_as_it_is(c, i);
                 } else {
-                        (void)page_part_next(&c->ns->codecs, &c->ns->layout, coded_tier(c), &part);
+                        (void)page_part_next(
+                                &c->ns->codecs.of_pages, &c->ns->layout, coded_tier(c), &part);
                         planes[k] = plane_of(c, i, &part);
                         if (i == c->sampled && c->steps[c->at] == STEP_PACK &&
                                 part.codec != CODEC_NONE)
@@ -341,9 +343,9 @@ static uint32_t count_sent(const struct carry *c)
 static int move_bytes(struct carry *c)
 {
         bool opens = c->steps[c->at] == STEP_OPEN;
-        size_t n_planes = opens && goes_as_it_is(c)
-                                  ? 1
-                                  : page_parts_count(&c->ns->codecs, &c->ns->layout, coded_tier(c));
+        size_t n_planes = opens && goes_as_it_is(c) ? 1
+                                                    : page_parts_count(&c->ns->codecs.of_pages,
+                                                              &c->ns->layout, coded_tier(c));
         struct move *m = move_new(opens ? MOVE_UP : MOVE_DOWN, count_sent(c), n_planes);
         int r;
 
@@ -549,9 +551,9 @@ static bool is_busy(const struct carry *c)
 /* Of a batch one page at most. */
 static void choose_sample(struct carry *c)
 {
-        struct ns_coding *coding = &c->ns->coding[c->to];
+        struct ns_coding *coding = &c->ns->codecs.done[c->to];
 
-        if (c->to == TIER_DEVICE || goes_as_it_is(c) || c->ns->codecs.tiers[c->to].n == 0)
+        if (c->to == TIER_DEVICE || goes_as_it_is(c) || c->ns->codecs.of_pages.tiers[c->to].n == 0)
                 return;
         for (uint32_t i = 0; i < c->n; i++)
                 if (coding->n_pages++ % CARRY_SAMPLES_ONE_IN == 0)

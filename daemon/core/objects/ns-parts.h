@@ -113,6 +113,12 @@ struct ns_coding {
         struct codec_error errors[CODEC_RANGES_MAX]; /* by range of the tier's codecs */
 };
 
+/* How the namespace's pages are stored below its device, and what that did to them. */
+struct ns_codecs {
+        struct page_codecs of_pages;
+        struct ns_coding done[TIER_COUNT]; /* by enum tier_kind */
+};
+
 /* Which extent sets the namespace has: memory/sets.h. */
 struct ns_sets {
         struct extent_set **at; /* owned; by index, n_set_slots; NULL where none is bound */

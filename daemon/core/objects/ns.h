@@ -81,8 +81,7 @@ struct ns {
         struct ns_waits waits;
         struct ns_catalog catalog;
         struct ns_clients clients;
-        struct page_codecs codecs;
-        struct ns_coding coding[TIER_COUNT]; /* by enum tier_kind */
+        struct ns_codecs codecs;
         struct ns_space space;
         struct sessions *sessions; /* owned; NULL: none yet; objects/session.h */
         struct ns_reclaim reclaim;

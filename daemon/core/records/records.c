@@ -280,7 +280,7 @@ static void fill_identity(const struct ns *ns, struct records_header *h)
         memcpy(h->format.bytes, layout.format, sizeof(h->format.bytes));
         for (unsigned kind = 0; kind < TIER_COUNT; kind++)
                 if (ns->geometry.tiers[kind].codec == CODEC_BY_LAYER)
-                        h->codecs[kind] = ns->codecs.tiers[kind];
+                        h->codecs[kind] = ns->codecs.of_pages.tiers[kind];
         memcpy(i->tenant, ns->tenant->name, strlen(ns->tenant->name));
         memcpy(i->device, ns->device.pool->props->name, strlen(ns->device.pool->props->name));
         memcpy(i->name, ns->name, sizeof(i->name));

@@ -23,11 +23,11 @@ static ProtobufCMessage *make_codec(struct request *rq, void *object)
 {
         Kvlease__V1__AdminCodec *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
         const struct coded_range *c = object;
-        const struct codec_layers *l = &c->ns->codecs.tiers[c->kind];
-        const struct ns_coding *coding = &c->ns->coding[c->kind];
+        const struct codec_layers *l = &c->ns->codecs.of_pages.tiers[c->kind];
+        const struct ns_coding *coding = &c->ns->codecs.done[c->kind];
         const struct codec_error *error = &coding->errors[c->range];
         struct range_bytes bytes =
-                page_range_bytes(&c->ns->codecs, &c->ns->layout, c->kind, c->range);
+                page_range_bytes(&c->ns->codecs.of_pages, &c->ns->layout, c->kind, c->range);
 
         if (!row)
                 return NULL;
@@ -56,7 +56,7 @@ static uint64_t row_id(const struct coded_range *c)
 
 static uint32_t count_ranges(const struct ns *ns, enum tier_kind kind)
 {
-        return ns->tiers[kind].pool ? ns->codecs.tiers[kind].n : 0;
+        return ns->tiers[kind].pool ? ns->codecs.of_pages.tiers[kind].n : 0;
 }
 
 /* Of all namespaces that the request wants: what follows its cursor; with `ranges` NULL their
