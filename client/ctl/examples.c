@@ -37,6 +37,8 @@ const struct example examples[] = {
         {"sessions purge", "kvleasectl sessions purge chat --idle 24h",
                 "those that nobody has used for a day"},
         {"sets", "kvleasectl sets", "how complete the keys of ranks and layer groups are"},
+        {"codecs", "kvleasectl codecs --tenant chat",
+                "how cold pages are stored, and how far their numbers are off"},
         {"explain", "kvleasectl explain chat llama " KEY, "whether it is cached, or why not"},
         {"trace replay", "kvleasectl trace replay day.jsonl.gz --policies all --capacities 5%",
                 "what each eviction policy would have hit"},

@@ -45,7 +45,8 @@ static int add_identity(EVP_MD_CTX *md, const struct ns *ns)
                 r = add_bytes(md, l->format, l->format_len);
         /* With one codec for all layers it is what it was before there were several. */
         if (r == 0 && ns->geometry.tiers[TIER_DISK].codec == CODEC_BY_LAYER)
-                r = add_bytes(md, &ns->codecs.of_pages.tiers[TIER_DISK], sizeof(struct codec_layers));
+                r = add_bytes(
+                        md, &ns->codecs.of_pages.tiers[TIER_DISK], sizeof(struct codec_layers));
         return r;
 }
 
