@@ -1,4 +1,4 @@
-/* Windows (<kvlease.h>), for those who close namespaces. */
+/* What becomes of a namespace's windows (kvl_window_open(), <kvlease.h>) when it is closed. */
 #ifndef KVL_LIB_WINDOW_H
 #define KVL_LIB_WINDOW_H
 

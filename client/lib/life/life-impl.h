@@ -1,4 +1,5 @@
-/* Between client.c, events.c, ns.c, restart.c, share.c and wiring.c. */
+/* What the files of this room tell each other: client.c, events.c, ns.c, restart.c, share.c and
+ * wiring.c. Nobody else includes it. [L]: with the connection's lock. */
 #ifndef KVL_LIB_LIFE_IMPL_H
 #define KVL_LIB_LIFE_IMPL_H
 

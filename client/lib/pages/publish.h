@@ -1,4 +1,5 @@
-/* Publishing, and giving pages back unpublished: what streams share with publish.c. */
+/* Pages are published, or given back unpublished, by calls that a stream of a GPU begins: what
+ * ahead/stream.c uses of publish.c. */
 #ifndef KVL_LIB_PUBLISH_H
 #define KVL_LIB_PUBLISH_H
 

@@ -1,4 +1,5 @@
-/* Letting pages go: what streams share with release.c. */
+/* Pins are released by calls that a stream of a GPU begins: what ahead/stream.c uses of release.c.
+ */
 #ifndef KVL_LIB_RELEASE_H
 #define KVL_LIB_RELEASE_H
 

@@ -90,7 +90,7 @@ uint32_t session_shed(struct session *s, uint32_t most);
 uint32_t session_shed_window(struct session *s, uint32_t most);
 
 /* Of n pages that are held, those in the set are let go of, and are PAGE_NONE from then on. The set
- * may be gone then. */
+ * stays bound until the call that is under way settles (memory/settle.h). */
 void session_pages_leave_set(uint32_t *pages, uint32_t n, struct extent_set *set);
 
 /* The log may have more of a window than there is of it now: the first n pages left the window, or
