@@ -278,7 +278,7 @@ const struct option options[] = {
                         "isn't for (another number format, or number of layers) has none."},
         {SECTION_TENANT, "disk_codec", OPTION_TEXT, AT(tenant_config, disk_codec), 1,
                 CODEC_OPTION_MAX, .default_text = "none", .reloadable = true,
-                .help = "The same on a disk."},
+                .help = "In which fewer bytes cached pages lie on a disk: as host_codec."},
         {SECTION_TENANT, "placement", OPTION_TEXT, AT(tenant_config, placement), 1,
                 TENANT_PLACEMENT_MAX, .default_text = "pack", .reloadable = true,
                 .help = "Where namespaces of clients that name no device go, and reservations: "
