@@ -348,7 +348,7 @@ static bool answer_sink(
 
 static void test_large_writes(void **state)
 {
-        enum { BYTES = 9 << 20, PIECES = REMOTE_IOV_MAX, N = 6 };
+        enum { BYTES = 3 << 20, PIECES = REMOTE_IOV_MAX, N = 6 }; /* each beyond a window */
         uint8_t *values[N];
         struct iovec iov[N][PIECES];
         struct sink sink = {0};
@@ -367,13 +367,13 @@ static void test_large_writes(void **state)
                 assert_non_null(values[i]);
                 value_make(values[i], BYTES, i);
                 for (unsigned k = 0; k < PIECES; k++) {
-                        size_t len = k + 1 < PIECES ? 1 + k * 200 : BYTES - at;
+                        size_t len = k + 1 < PIECES ? 1 + k * 50 : BYTES - at;
 
                         iov[i][k] = (struct iovec){values[i] + at, len};
                         at += len;
                 }
                 snprintf(key, sizeof(key), "%u", i);
-                one_submit(s, REMOTE_WRITE, key, iov[i], PIECES, in_msec(15000), &ones[i]);
+                one_submit(s, REMOTE_WRITE, key, iov[i], PIECES, in_msec(60000), &ones[i]);
         }
         for (unsigned i = 0; i < N; i++) {
                 one_await(s, &ones[i]);
