@@ -2,12 +2,13 @@
  * Least recently used, leaf-first: for each tier a queue of the idle nodes in the order in which
  * they became idle, 9 bytes a node, no allocation per event.
  *
- *   nowhere  held (inserted, or hold() since the last idle()); or locked, and victim() met it as
- * the oldest: as old as any in the list listed   idle, in its tier's queue, the most recently idle
- * as the newest aside    idle, but victim() met it as the oldest while it had children below, and
- * was asked for a leaf: in a queue of its own, as old as any in the list parked   idle, but
- * victim() met it as the oldest while it was no tip: in no queue until the last child in the way
- * leaves, whose place it then takes
+ *   nowhere  held: inserted, or hold() since the last idle(). Or idle and locked, and victim() met
+ *            it as the oldest: unlock() puts it back, as old as any in the list
+ *   listed   idle, in its tier's queue, the most recently idle as the newest
+ *   aside    idle, but victim() met it as the oldest while it had children below, and was asked for
+ *            a leaf: in a queue of its own, as old as any in the list
+ *   parked   idle, but victim() met it as the oldest while it was no tip: in no queue until the
+ *            last child in the way leaves, whose place it then takes
  *
  * Callers drop the deepest page of a chain first, which puts ancestors after descendants: the
  * oldest is normally a leaf and nothing is parked. It is not where a client lets go of an ancestor

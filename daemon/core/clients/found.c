@@ -42,6 +42,6 @@ uint32_t touch_page(
                 return 0;
         found_note(a, page, request);
         n_walked = MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
-        /* By the policy, and by whoever looks for what was expected. */
+        /* The policy walks now, or when the request ends; what is expected is looked for now. */
         return ns->expect ? 2 * n_walked : n_walked;
 }
