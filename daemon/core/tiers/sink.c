@@ -298,13 +298,19 @@ static uint32_t sink_some(struct ns *ns, enum tier_kind from, uint32_t most)
         return page == NODE_NONE ? 0 : sink_text(ns, from, page, most);
 }
 
+static bool has_room_soon(const struct ns *ns)
+{
+        return ns_n_room(ns) > 0 || transfer_count(ns, TRANSFER_DOWN) > 0;
+}
+
 bool sink_makes_room(struct ns *ns)
 {
-        while (tier_may_sink(ns, TIER_DEVICE) && ns_n_room(ns) == 0 &&
-                sink_some(ns, TIER_DEVICE, 1) == 0 && transfer_count(ns, TRANSFER_DOWN) == 0 &&
-                ns_yield_expected(ns, TIER_DEVICE, EVICT_DEMOTE))
-                ;
-        return ns_n_room(ns) > 0 || transfer_count(ns, TRANSFER_DOWN) > 0;
+        if (!tier_may_sink(ns, TIER_DEVICE) || ns_n_room(ns) > 0)
+                return has_room_soon(ns);
+        while (sink_some(ns, TIER_DEVICE, 1) == 0 && !has_room_soon(ns))
+                if (!ns_yield_expected(ns, TIER_DEVICE, EVICT_DEMOTE))
+                        return false;
+        return has_room_soon(ns);
 }
 
 /* Does `page` continue a text that begins with `up`? */
