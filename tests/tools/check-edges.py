@@ -24,16 +24,19 @@ EDGES = {
     # So is the package for Python: it builds on the public header alone.
     "client/python": {"client/python", "client/lib"},
     # The state of the daemon knows nothing of sockets, the loop or the configuration file.
-    "daemon/core": {"daemon/core", "daemon/tier", "policy", "gpu", "proto", "base"},
+    "daemon/core": {"daemon/core", "daemon/tier", "daemon/exchange", "policy", "gpu", "proto", "base"},
     # Where cold pages lie knows nothing of the daemon's state.
     "daemon/tier": {"daemon/tier", "gpu", "base"},
     # The client of a Redis or Valkey cluster that several hosts share knows nothing of pages and tenants.
     "daemon/remote": {"daemon/remote", "base"},
+    # What hosts exchange, as it lies there, knows nothing of who carries it, nor of the daemon's state.
+    "daemon/exchange": {"daemon/exchange", "policy", "base"},
     # The small parent of kvleased --keep knows nothing of what it keeps.
     "daemon/keep": {"daemon/keep", "base"},
     # The process that does what others could hold up knows nothing of what it closes.
     "daemon/reap": {"daemon/reap", "base"},
-    "daemon/server": {"daemon/server", "daemon/keep", "daemon/reap", "daemon/core", "daemon/tier", "policy", "gpu", "proto", "base"},
+    "daemon/server": {"daemon/server", "daemon/keep", "daemon/reap", "daemon/core", "daemon/tier", "daemon/exchange", "policy", "gpu", "proto",
+                      "base"},
     "tests": None,  # anything
 }
 # policy/ is pure, daemon/core has no loop, base/ is libc only.
@@ -43,6 +46,7 @@ FORBIDDEN_SYSTEM = {
     "daemon/core": re.compile(r"<(uv|systemd/|sys/socket)"),
     "daemon/tier": re.compile(r"<(uv|systemd/|sys/socket)"),
     "daemon/remote": re.compile(r"<(uv|systemd/|protobuf-c)"),
+    "daemon/exchange": re.compile(r"<(uv|systemd/|protobuf-c|time|sys/(?!uio)|fcntl|unistd|pthread)"),
     "gpu": re.compile(r"<(uv|systemd/|protobuf-c)"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')

@@ -1,0 +1,129 @@
+/*
+ * Under which names things of a tenant lie where other hosts find them (daemon/remote), and the
+ * keys that seal what lies there (envelope.h). PURE: nothing here asks a host, a file or a clock.
+ *
+ *   page            kvl:1:TENANT:{PLACE}:RANK      RANK in decimal, or "all"
+ *   epoch           kvl:1:TENANT:{PLACE}:epoch
+ *   epoch of a tag  kvl:1:TENANT:{PLACE}:tag
+ *   session         kvl:1:TENANT:{PLACE}:session
+ *
+ * PLACE is a *place*: 64 lower-case hexadecimal digits of HMAC-SHA256 (RFC 2104) with the tenant's
+ * secret, over what the thing is: for a page the model's identity, the epoch and the page's key.
+ * Braces make it the tag by which a cluster chooses the slot. So the parts that ranks have of one
+ * page lie in one slot, and one EXISTS with a key for each rank says whether the page is complete;
+ * pages of one text are spread over all nodes. Who has no secret learns of a name neither model nor
+ * page, and can't make a name for a text that he guesses. A tenant without a secret has names
+ * anybody can make: HMAC with the empty secret. A server's ACL can hold tenants apart by the
+ * pattern "kvl:1:TENANT:*" in any case.
+ *
+ * An *epoch* is a number of 64 bits that all hosts of a tenant have for a model, kept under the
+ * epoch's name; it is part of every page's place, so pages of another epoch aren't even found. It
+ * should be a random number rather than a count: servers evict what they hold, and a count that
+ * begins anew would bring pages back that were invalidated under the same number.
+ *
+ * Any thread. Functions that return an int return 0, or -ENOMEM where OpenSSL has no memory, with
+ * nothing written that counts.
+ */
+#ifndef KVL_EXCHANGE_KEYS_H
+#define KVL_EXCHANGE_KEYS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/parse.h"
+
+#define EXCHANGE_ID_BYTES    32 /* of an identity: SHA-256 */
+#define EXCHANGE_PLACE_BYTES 32 /* of a place: HMAC-SHA256 */
+#define EXCHANGE_KEY_BYTES   32 /* of a page's key: KEY_BYTES of the daemon's core */
+
+/* The texts of a model together with its salt and format; NS_TEXT_MAX, NS_SALT_MAX, NS_FORMAT_MAX
+ * and CODEC_LAYERS_TEXT_MAX of the daemon's core fit with room to spare. */
+#define EXCHANGE_TEXTS_MAX 1536
+
+/* Bytes of a tenant's secret. The least is what makes guessing hopeless where the bytes are random:
+ * 128 bits. The most isn't tuned. */
+#define EXCHANGE_SECRET_MIN 16
+#define EXCHANGE_SECRET_MAX 256
+
+/* "kvl:1:" TENANT ":{" PLACE "}:" and "4294967294" or "session", terminated. */
+#define EXCHANGE_NAME_MAX \
+        (sizeof("kvl:1:") - 1 + TENANT_NAME_MAX + 2 + 2 * EXCHANGE_PLACE_BYTES + 2 + 10 + 1)
+
+/* The rank of pages that all ranks have alike (replicated layouts, as those of MLA): they are
+ * stored once. */
+#define EXCHANGE_RANK_ALL UINT32_MAX
+
+#define EXCHANGE_SESSION_MAX 64 /* bytes of what names a session: SESSION_ID_MAX of the core */
+
+/* Whose things they are, as all hosts that exchange pages have it. */
+struct exchange_tenant {
+        char name[TENANT_NAME_MAX + 1];
+        size_t secret_len; /* 0: it has none; else EXCHANGE_SECRET_MIN .. EXCHANGE_SECRET_MAX */
+        uint8_t secret[EXCHANGE_SECRET_MAX];
+};
+
+/*
+ * What the bytes of pages are: all of it is in the identity, and what differs in anything is never
+ * found in the other's place. All borrowed; texts are terminated, NULL is "".
+ *
+ * The rank isn't there: it is at the end of a page's name, and in its envelope. Where all ranks
+ * have the same bytes tp_size is 0, so that engines with other numbers of ranks share them.
+ */
+struct exchange_model {
+        /* The name of the namespace set that it belongs to, else of the namespace: keys of two
+         * namespaces never meet, and ranks have one name together. */
+        const char *scope;
+        const char *model, *version;
+        uint32_t dtype, n_layers, n_kv_heads, head_size, page_tokens, n_planes;
+        uint64_t plane_page_bytes;
+        uint32_t tp_size, layer_group;
+        const char *codecs; /* of payloads: "none", or as codec_layers_format() writes them */
+        const void *salt, *format;
+        size_t salt_len, format_len;
+};
+
+/* The tenant's name and all of the model. -ENAMETOOLONG: its texts have more than
+ * EXCHANGE_TEXTS_MAX bytes together. */
+int exchange_identify(const struct exchange_tenant *t, const struct exchange_model *m,
+        uint8_t ret_id[EXCHANGE_ID_BYTES]);
+
+/* ---- places and names ------------------------------------------------------------------------ */
+
+/* Of a page, for all ranks. */
+int exchange_page_place(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        uint64_t epoch, const uint8_t key[EXCHANGE_KEY_BYTES],
+        uint8_t ret_place[EXCHANGE_PLACE_BYTES]);
+
+/* The name of what one rank has of the page at a place. Costs no HMAC. Returns its length, below
+ * EXCHANGE_NAME_MAX; buf is terminated. */
+size_t exchange_page_name(const struct exchange_tenant *t,
+        const uint8_t place[EXCHANGE_PLACE_BYTES], uint32_t rank, char buf[EXCHANGE_NAME_MAX]);
+
+/* The names of the other things; buf is terminated. */
+int exchange_epoch_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        char buf[EXCHANGE_NAME_MAX]);
+int exchange_tag_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        uint64_t tag, char buf[EXCHANGE_NAME_MAX]);
+
+/* -EINVAL: the session's name has no byte, or more than EXCHANGE_SESSION_MAX. */
+int exchange_session_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        const void *session, size_t session_len, char buf[EXCHANGE_NAME_MAX]);
+
+/* ---- keys that seal -------------------------------------------------------------------------- */
+
+/* From it each page's own key is made, so how often one key is used doesn't depend on how many
+ * pages there are: a random nonce of 96 bits allows 2^32 uses of a key (NIST SP 800-38D, 8.3),
+ * which a thousand hosts would reach in a day. */
+struct seal_key {
+        uint8_t bytes[32];
+};
+
+/* Of a tenant at an epoch, by HKDF-SHA256 (RFC 5869) from its secret. To be kept as long as the
+ * epoch holds. -EINVAL: the tenant has no secret, so its pages are summed, not sealed. */
+int exchange_seal_key(const struct exchange_tenant *t, uint64_t epoch, struct seal_key *ret_key);
+
+/* The key of one page for AES-256, by HMAC-SHA256 from the tenant's. */
+int exchange_page_key(const struct seal_key *k, const uint8_t id[EXCHANGE_ID_BYTES], uint32_t rank,
+        const uint8_t key[EXCHANGE_KEY_BYTES], uint8_t ret_key[32]);
+
+#endif

@@ -1,0 +1,182 @@
+/* Names and keys of what hosts exchange: against vectors that Python's hmac and hashlib made of the
+ * same fields, and that whatever differs in anything has another name. */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+
+#include "tests/unit/exchange-fixture.h"
+
+#define ID      "7306a8a885429cd0bc4dd8f91423472a91e243523aa3ce618be1b230b7248ad9"
+#define PAGE    "78b56d0cd34613e121fab120829dcae064e39e53be556481cb4cbac84b9ac5cb"
+#define OPEN    "d66e84c4caf484552fbb511f8c4bb434a78f74c8536c6efff3e4b237cdbb358e"
+#define EPOCH   "7a16470fffd6ec75dede774d3dda4f8d90baa696892c6187d35e954f477ab06d"
+#define TAG     "92c7e5e72cc9a29ffe11805bb937a6826dfac866118e128cb78a3e1870b2b765"
+#define SESSION "bed2746abe864a2f2f9b3fbaf6802bf37e70ea824cbb2048ffc67898a5886318"
+#define SEAL    "34730d74ef4506bd87d23b5e09a48f7d5b388dd8eca8b4757aa978a0ed8e31fc"
+#define SECRET  "caceca86d6d9dd78f714117d0e598e50460155932ab4522b1e68b48cdc7a8868"
+
+static const uint8_t page[EXCHANGE_KEY_BYTES] = {0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11,
+        0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11,
+        0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11};
+
+static void is_hex(const uint8_t bytes[32], const char *hex)
+{
+        char text[65];
+
+        assert_string_equal(format_hex(bytes, 32, text), hex);
+}
+
+static void test_places(void **state)
+{
+        struct exchange_tenant t = fixture_tenant();
+        uint8_t id[EXCHANGE_ID_BYTES], place[EXCHANGE_PLACE_BYTES];
+        char name[EXCHANGE_NAME_MAX];
+
+        assert_int_equal(exchange_identify(&t, &fixture_model, id), 0);
+        is_hex(id, ID);
+        assert_int_equal(exchange_page_place(&t, id, FIXTURE_EPOCH, page, place), 0);
+        is_hex(place, PAGE);
+        assert_int_equal(
+                exchange_page_name(&t, place, 0, name), sizeof("kvl:1:acme:{" PAGE "}:0") - 1);
+        assert_string_equal(name, "kvl:1:acme:{" PAGE "}:0");
+        exchange_page_name(&t, place, EXCHANGE_RANK_ALL, name);
+        assert_string_equal(name, "kvl:1:acme:{" PAGE "}:all");
+        assert_int_equal(exchange_epoch_name(&t, id, name), 0);
+        assert_string_equal(name, "kvl:1:acme:{" EPOCH "}:epoch");
+        assert_int_equal(exchange_tag_name(&t, id, 7, name), 0);
+        assert_string_equal(name, "kvl:1:acme:{" TAG "}:tag");
+        assert_int_equal(exchange_session_name(&t, id, "chat-1", 6, name), 0);
+        assert_string_equal(name, "kvl:1:acme:{" SESSION "}:session");
+
+        t.secret_len = 0;
+        assert_int_equal(exchange_page_place(&t, id, FIXTURE_EPOCH, page, place), 0);
+        is_hex(place, OPEN);
+}
+
+static void test_seal_keys(void **state)
+{
+        struct exchange_tenant t = fixture_tenant();
+        uint8_t id[EXCHANGE_ID_BYTES], key[32];
+        struct seal_key seal;
+
+        assert_int_equal(exchange_identify(&t, &fixture_model, id), 0);
+        assert_int_equal(exchange_seal_key(&t, FIXTURE_EPOCH, &seal), 0);
+        is_hex(seal.bytes, SEAL);
+        assert_int_equal(exchange_page_key(&seal, id, 1, page, key), 0);
+        is_hex(key, SECRET);
+        t.secret_len = 0;
+        assert_int_equal(exchange_seal_key(&t, FIXTURE_EPOCH, &seal), -EINVAL);
+}
+
+/* The longest names that there are fit. */
+static void test_longest(void **state)
+{
+        struct exchange_tenant t = fixture_tenant();
+        const uint8_t place[EXCHANGE_PLACE_BYTES] = {0xff};
+        char name[EXCHANGE_NAME_MAX], session[EXCHANGE_SESSION_MAX + 1] = "";
+        uint8_t id[EXCHANGE_ID_BYTES] = {0};
+
+        memset(t.name, 't', TENANT_NAME_MAX);
+        assert_int_equal(
+                exchange_page_name(&t, place, EXCHANGE_RANK_ALL - 1, name), EXCHANGE_NAME_MAX - 1);
+        assert_int_equal(strlen(name), EXCHANGE_NAME_MAX - 1);
+        assert_string_equal(name + strlen(name) - 12, "}:4294967294");
+        assert_int_equal(exchange_session_name(&t, id, session, EXCHANGE_SESSION_MAX, name), 0);
+        assert_int_equal(
+                exchange_session_name(&t, id, session, EXCHANGE_SESSION_MAX + 1, name), -EINVAL);
+        assert_int_equal(exchange_session_name(&t, id, session, 0, name), -EINVAL);
+}
+
+static void test_texts_too_long(void **state)
+{
+        static char text[EXCHANGE_TEXTS_MAX + 1];
+        struct exchange_tenant t = fixture_tenant();
+        struct exchange_model m = {.model = text};
+        uint8_t id[EXCHANGE_ID_BYTES];
+
+        memset(text, 'm', EXCHANGE_TEXTS_MAX);
+        memset(t.name, 't', TENANT_NAME_MAX);
+        assert_int_equal(exchange_identify(&t, &m, id), 0);
+        m.salt = "s";
+        m.salt_len = 1;
+        assert_int_equal(exchange_identify(&t, &m, id), -ENAMETOOLONG);
+        m = (struct exchange_model){.model = text, .format = "f", .format_len = 1};
+        assert_int_equal(exchange_identify(&t, &m, id), -ENAMETOOLONG);
+        m = (struct exchange_model){.model = text, .scope = "f"};
+        assert_int_equal(exchange_identify(&t, &m, id), -ENAMETOOLONG);
+        m = (struct exchange_model){.salt = text, .salt_len = SIZE_MAX};
+        assert_int_equal(exchange_identify(&t, &m, id), -ENAMETOOLONG);
+}
+
+/* Whatever differs in one field has another identity; text that goes from one field to the next
+ * one, too. */
+static void test_identities_differ(void **state)
+{
+        struct exchange_tenant t = fixture_tenant(), others = fixture_tenant();
+        struct exchange_model models[16];
+        uint8_t ids[ARRAY_SIZE(models) + 1][EXCHANGE_ID_BYTES];
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(models); i++)
+                models[i] = fixture_model;
+        n++; /* as it is */
+        models[n++].scope = "llama";
+        models[n++].model = "llama-3-70b";
+        models[n++].version = NULL;
+        models[n++].dtype++;
+        models[n++].n_layers++;
+        models[n++].n_kv_heads++;
+        models[n++].head_size++;
+        models[n++].page_tokens++;
+        models[n++].n_planes++;
+        models[n++].plane_page_bytes++;
+        models[n++].tp_size++;
+        models[n++].layer_group++;
+        models[n++].codecs = "none";
+        models[n++].salt_len--;
+        models[n].model = "llama-3-8b2";
+        models[n++].version = "024-07";
+        assert_int_equal(n, ARRAY_SIZE(models));
+        for (unsigned i = 0; i < n; i++)
+                assert_int_equal(exchange_identify(&t, &models[i], ids[i]), 0);
+        strcpy(others.name, "acme2");
+        assert_int_equal(exchange_identify(&others, &fixture_model, ids[n++]), 0);
+        for (unsigned i = 0; i < n; i++)
+                for (unsigned j = 0; j < i; j++)
+                        assert_memory_not_equal(ids[i], ids[j], EXCHANGE_ID_BYTES);
+}
+
+static void test_places_differ(void **state)
+{
+        struct exchange_tenant t = fixture_tenant(), others = fixture_tenant();
+        uint8_t id[EXCHANGE_ID_BYTES] = {0}, key[EXCHANGE_KEY_BYTES] = {0};
+        uint8_t places[5][EXCHANGE_PLACE_BYTES];
+        unsigned n = 0;
+
+        others.secret[0] ^= 1;
+        assert_int_equal(exchange_page_place(&t, id, 1, key, places[n++]), 0);
+        assert_int_equal(exchange_page_place(&others, id, 1, key, places[n++]), 0);
+        assert_int_equal(exchange_page_place(&t, id, 2, key, places[n++]), 0);
+        key[31] = 1;
+        assert_int_equal(exchange_page_place(&t, id, 1, key, places[n++]), 0);
+        key[31] = 0;
+        id[31] = 1;
+        assert_int_equal(exchange_page_place(&t, id, 1, key, places[n++]), 0);
+        for (unsigned i = 0; i < n; i++)
+                for (unsigned j = 0; j < i; j++)
+                        assert_memory_not_equal(places[i], places[j], EXCHANGE_PLACE_BYTES);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_places),
+                TEST(test_seal_keys),
+                TEST(test_longest),
+                TEST(test_texts_too_long),
+                TEST(test_identities_differ),
+                TEST(test_places_differ),
+        };
+
+        return RUN_TESTS(tests);
+}
