@@ -1,0 +1,39 @@
+#include "daemon/exchange/worth-text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+
+#define TIME_MAX 32
+
+/* Rounded to a tenth below 10 ms, where that is a difference. */
+static char *format_time(uint64_t nsec, char buf[TIME_MAX])
+{
+        if (nsec < 10 * NSEC_PER_MSEC)
+                snprintf(buf, TIME_MAX, "%.1f ms", (double)nsec / NSEC_PER_MSEC);
+        else if (nsec < 10 * NSEC_PER_SEC)
+                snprintf(buf, TIME_MAX, "%.0f ms", (double)nsec / NSEC_PER_MSEC);
+        else
+                snprintf(buf, TIME_MAX, "%.0f s", (double)nsec / NSEC_PER_SEC);
+        return buf;
+}
+
+char *worth_text(
+        const struct worth_answer *a, uint64_t n_pages, uint64_t tokens, char buf[WORTH_TEXT_MAX])
+{
+        const char *pages = n_pages == 1 ? "page" : "pages";
+        char load[TIME_MAX], compute[TIME_MAX];
+
+        if (a->verdict == WORTH_TOO_SHORT)
+                snprintf(buf, WORTH_TEXT_MAX,
+                        "remote: %" PRIu64 " %s, %" PRIu64 " %s, fewer than %d: not loaded",
+                        n_pages, pages, tokens, tokens == 1 ? "token" : "tokens", WORTH_TOKENS_MIN);
+        else
+                snprintf(buf, WORTH_TEXT_MAX,
+                        "remote: %" PRIu64 " %s, %s to load against %s to compute: %s", n_pages,
+                        pages, format_time(a->load_nsec, load),
+                        format_time(a->compute_nsec, compute),
+                        a->verdict == WORTH_LOADED ? "loaded" : "not loaded");
+        return buf;
+}

@@ -1,0 +1,89 @@
+/*
+ * Whether cached pages that lie on other hosts are worth loading: whether they are here sooner than
+ * they would be computed again. PURE: no clock; times are parameters.
+ *
+ *   n >= WORTH_TOKENS_MIN, and  rtt + (queued + bytes) / bandwidth * 5/4  <  tokens * token time
+ *
+ * The left side is that of the node which takes longest, as a run of pages is spread over nodes.
+ * rtt is measured by who asks a node (daemon/remote). Bandwidth and the time a token takes are
+ * *ratios* over what was seen lately; before anything was seen, what an administrator says. A
+ * quarter is added to transfers, as a load that comes late costs more than one that wasn't tried
+ * gains. The least number of tokens and the quarter are of the design for several hosts; both
+ * aren't tuned.
+ *
+ * All functions take any numbers: what is too large for the result counts as its largest value.
+ */
+#ifndef KVL_POLICY_WORTH_H
+#define KVL_POLICY_WORTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WORTH_TOKENS_MIN 256
+
+/* Bytes a second that are assumed of a node at first, where nothing is configured: 1 GB/s, near to
+ * what one connection of one server gives on a network of 10 Gbit/s. */
+#define WORTH_BANDWIDTH_DEFAULT UINT64_C(1000000000)
+
+/* Likewise of a token's time: 100 us, 10,000 tokens a second of prefill. */
+#define WORTH_TOKEN_NSEC_DEFAULT UINT64_C(100000)
+
+/* Loads below it say more of a round trip than of bandwidth, and aren't noted. Not tuned. */
+#define WORTH_SAMPLE_BYTES (UINT64_C(64) << 10)
+
+/* A sample that is more times what is known, or more times less, counts as so many times. Of
+ * samples of one size one then changes the ratio by 3/8 at most, as where an engine was stopped
+ * between announcing and publishing. Not tuned. */
+#define WORTH_SAMPLE_SPREAD 4
+
+/*
+ * An amount and the time it took, of which older samples count less and less: each one takes an
+ * eighth off what was there before (as the average of a node's round trips does). So a ratio weighs
+ * samples by how large they are. All zeros: nothing was seen.
+ */
+struct worth_ratio {
+        double amount, nsec;
+};
+
+/* The ratio to begin with: bytes_per_sec, or WORTH_BANDWIDTH_DEFAULT where it is 0; token_nsec, or
+ * WORTH_TOKEN_NSEC_DEFAULT where it is 0. */
+struct worth_ratio worth_bandwidth(uint64_t bytes_per_sec);
+struct worth_ratio worth_token_time(uint64_t token_nsec);
+
+/* How long the amount takes: as what was seen, or where nothing was, as `start` has it. */
+uint64_t worth_nsec(const struct worth_ratio *seen, struct worth_ratio start, uint64_t amount);
+
+/* That amount took so long: tokens from announced to published. A 0 isn't noted. */
+void worth_note(struct worth_ratio *seen, uint64_t amount, uint64_t nsec);
+
+/* So many bytes came from a node in that time: from when it was asked less a round trip, or from
+ * when what it sent before was there. Less than WORTH_SAMPLE_BYTES isn't noted. */
+void worth_note_load(struct worth_ratio *seen, uint64_t bytes, uint64_t nsec);
+
+/* What one node is asked for. */
+struct worth_part {
+        uint64_t rtt_nsec;
+        uint64_t queued_bytes; /* that it is to send before */
+        uint64_t bytes;
+        const struct worth_ratio *seen; /* of its bytes; borrowed */
+        struct worth_ratio start;       /* worth_bandwidth() */
+};
+
+enum worth_verdict {
+        WORTH_LOADED,
+        WORTH_TOO_SHORT, /* fewer tokens than WORTH_TOKENS_MIN */
+        WORTH_TOO_SLOW,  /* computing is as fast, or faster */
+};
+
+struct worth_answer {
+        enum worth_verdict verdict;
+        uint64_t load_nsec;    /* the left side */
+        uint64_t compute_nsec; /* the right side */
+};
+
+/* parts: of the nodes that have some of the pages. seen, start: of the namespace's tokens
+ * (worth_token_time()). */
+struct worth_answer worth_loading(const struct worth_part *parts, unsigned n, uint64_t tokens,
+        const struct worth_ratio *seen, struct worth_ratio start);
+
+#endif

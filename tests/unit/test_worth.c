@@ -1,0 +1,183 @@
+/* Whether pages of other hosts are worth loading, and how that is said. */
+#include "tests/unit/test-support.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "daemon/exchange/worth-text.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static const struct worth_ratio none;
+
+static bool is_near(uint64_t a, uint64_t b)
+{
+        return a <= b + b / 1000 + 1 && b <= a + a / 1000 + 1;
+}
+
+static void test_starts(void **state)
+{
+        assert_int_equal(worth_nsec(&none, worth_bandwidth(0), 1000), 1000);
+        assert_int_equal(worth_nsec(&none, worth_bandwidth(2000), 1000), NSEC_PER_SEC / 2);
+        assert_int_equal(worth_nsec(&none, worth_token_time(0), 10), 10 * WORTH_TOKEN_NSEC_DEFAULT);
+        assert_int_equal(worth_nsec(&none, worth_token_time(7), 10), 70);
+        assert_int_equal(worth_nsec(&none, worth_token_time(7), 0), 0);
+}
+
+/* What was seen counts, not where it began. */
+static void test_learns(void **state)
+{
+        struct worth_ratio r = {0};
+
+        worth_note(&r, 0, 5);
+        worth_note(&r, 5, 0);
+        assert_memory_equal(&r, &none, sizeof(r));
+        worth_note(&r, 16, 160);
+        assert_int_equal(worth_nsec(&r, worth_token_time(1), 100), 1000);
+        for (unsigned i = 0; i < 64; i++)
+                worth_note(&r, 16, 320);
+        assert_true(is_near(worth_nsec(&r, worth_token_time(1), 100), 2000));
+        /* Samples weigh by their size: one of 800 at 10 against eight of 16 at 20. */
+        worth_note(&r, 800, 8000);
+        assert_in_range(worth_nsec(&r, worth_token_time(1), 100), 1000, 1200);
+}
+
+static void test_outliers(void **state)
+{
+        struct worth_ratio r = {0};
+
+        for (unsigned i = 0; i < 100; i++)
+                worth_note(&r, 16, 1600);
+        worth_note(&r, 16, 3600 * NSEC_PER_SEC);
+        assert_in_range(worth_nsec(&r, worth_token_time(1), 1000), 130000, 138000);
+        for (unsigned i = 0; i < 100; i++)
+                worth_note(&r, 16, 1600);
+        worth_note(&r, 16, 1);
+        assert_in_range(worth_nsec(&r, worth_token_time(1), 1000), 90000, 95000);
+        /* What has really changed is learnt all the same. */
+        for (unsigned i = 0; i < 100; i++)
+                worth_note(&r, 16, 160000);
+        assert_true(is_near(worth_nsec(&r, worth_token_time(1), 16), 160000));
+}
+
+static void test_small_loads(void **state)
+{
+        struct worth_ratio r = {0};
+
+        worth_note_load(&r, WORTH_SAMPLE_BYTES - 1, 1);
+        assert_memory_equal(&r, &none, sizeof(r));
+        worth_note_load(&r, WORTH_SAMPLE_BYTES, WORTH_SAMPLE_BYTES);
+        assert_int_equal(worth_nsec(&r, worth_bandwidth(1), 1000), 1000);
+}
+
+static struct worth_part part(uint64_t rtt_nsec, uint64_t queued_bytes, uint64_t bytes)
+{
+        return (struct worth_part){.rtt_nsec = rtt_nsec,
+                .queued_bytes = queued_bytes,
+                .bytes = bytes,
+                .seen = &none,
+                .start = worth_bandwidth(1000000000)};
+}
+
+/* 1,000 tokens at 100 us are 100 ms. */
+static enum worth_verdict verdict_of(struct worth_part p)
+{
+        return worth_loading(&p, 1, 1000, &none, worth_token_time(100000)).verdict;
+}
+
+static void test_rule(void **state)
+{
+        /* 79 MB at 1 GB/s and a quarter are 98.75 ms, 80 MB 100 ms: not sooner. */
+        assert_int_equal(verdict_of(part(0, 0, 79000000)), WORTH_LOADED);
+        assert_int_equal(verdict_of(part(0, 0, 80000000)), WORTH_TOO_SLOW);
+        assert_int_equal(verdict_of(part(0, 40000000, 39000000)), WORTH_LOADED);
+        assert_int_equal(verdict_of(part(0, 41000000, 39000000)), WORTH_TOO_SLOW);
+        assert_int_equal(verdict_of(part(NSEC_PER_MSEC, 0, 79000000)), WORTH_LOADED);
+        assert_int_equal(verdict_of(part(2 * NSEC_PER_MSEC, 0, 79000000)), WORTH_TOO_SLOW);
+}
+
+static void test_nodes(void **state)
+{
+        struct worth_part parts[] = {part(0, 0, MIB), part(0, 0, 2 * MIB), part(100, 0, MIB)};
+        struct worth_ratio slow = {0};
+        struct worth_answer a;
+
+        a = worth_loading(parts, 3, 1000, &none, worth_token_time(0));
+        assert_int_equal(a.load_nsec, 2 * MIB + MIB / 2);
+        assert_int_equal(a.compute_nsec, 1000 * WORTH_TOKEN_NSEC_DEFAULT);
+        worth_note_load(&slow, MIB, 100 * MIB);
+        parts[2].seen = &slow;
+        a = worth_loading(parts, 3, 1000, &none, worth_token_time(0));
+        assert_int_equal(a.load_nsec, 100 + 125 * MIB);
+        assert_int_equal(a.verdict, WORTH_TOO_SLOW);
+}
+
+static void test_short(void **state)
+{
+        struct worth_part p = part(0, 0, 1);
+        struct worth_ratio start = worth_token_time(NSEC_PER_SEC);
+
+        assert_int_equal(
+                worth_loading(&p, 1, WORTH_TOKENS_MIN - 1, &none, start).verdict, WORTH_TOO_SHORT);
+        assert_int_equal(
+                worth_loading(&p, 1, WORTH_TOKENS_MIN, &none, start).verdict, WORTH_LOADED);
+}
+
+/* Numbers of enemies, and of nothing. */
+static void test_extremes(void **state)
+{
+        struct worth_part p = part(UINT64_MAX, UINT64_MAX, UINT64_MAX);
+        struct worth_ratio r = {0};
+        struct worth_answer a;
+
+        a = worth_loading(&p, 1, UINT64_MAX, &none, worth_token_time(UINT64_MAX));
+        assert_int_equal(a.load_nsec, UINT64_MAX);
+        assert_int_equal(a.compute_nsec, UINT64_MAX);
+        assert_int_equal(a.verdict, WORTH_TOO_SLOW);
+        for (unsigned i = 0; i < 1000; i++)
+                worth_note(&r, UINT64_MAX, UINT64_MAX);
+        assert_true(is_near(worth_nsec(&r, worth_token_time(1), 1000), 1000));
+        for (unsigned i = 0; i < 1000; i++)
+                worth_note(&r, 1, UINT64_MAX);
+        assert_int_equal(worth_nsec(&r, worth_token_time(1), 1000), UINT64_MAX);
+        a = worth_loading(&p, 0, 1000, &none, worth_token_time(1));
+        assert_int_equal(a.load_nsec, 0);
+}
+
+static const char *text_of(
+        enum worth_verdict v, uint64_t load_nsec, uint64_t compute_nsec, uint64_t n)
+{
+        static char buf[WORTH_TEXT_MAX];
+        const struct worth_answer a = {v, load_nsec, compute_nsec};
+
+        return worth_text(&a, n, n * 16, buf);
+}
+
+static void test_texts(void **state)
+{
+        assert_string_equal(text_of(WORTH_LOADED, 41 * NSEC_PER_MSEC, 120 * NSEC_PER_MSEC, 96),
+                "remote: 96 pages, 41 ms to load against 120 ms to compute: loaded");
+        assert_string_equal(text_of(WORTH_TOO_SLOW, 40 * NSEC_PER_SEC, 1234567, 1),
+                "remote: 1 page, 40 s to load against 1.2 ms to compute: not loaded");
+        assert_string_equal(text_of(WORTH_TOO_SHORT, 1, 2, 3),
+                "remote: 3 pages, 48 tokens, fewer than 256: not loaded");
+        assert_true(strlen(text_of(WORTH_LOADED, UINT64_MAX, UINT64_MAX, UINT64_MAX)) <
+                    WORTH_TEXT_MAX - 1);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_starts),
+                TEST(test_learns),
+                TEST(test_outliers),
+                TEST(test_small_loads),
+                TEST(test_rule),
+                TEST(test_nodes),
+                TEST(test_short),
+                TEST(test_extremes),
+                TEST(test_texts),
+        };
+
+        return RUN_TESTS(tests);
+}
