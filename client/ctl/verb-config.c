@@ -39,7 +39,7 @@ static void option_configured(const void *row, const struct show_format *f, stru
 
 static const struct column options_columns[] = {
         {.heading = "SECTION", .kind = COLUMN_TEXT, .derive = option_section_text, .shortest = 12},
-        OPTION(section, NULL, TEXT, .what = "daemon, device or tenant"),
+        OPTION(section, NULL, TEXT, .what = "daemon, device, remote or tenant"),
         OPTION(name, NULL, TEXT, .what = "of the device or the tenant; empty: [daemon]"),
         OPTION(key, "OPTION", TEXT, .what = "its name"),
         OPTION(value, "VALUE", TEXT, .shortest = 12,

@@ -17,6 +17,7 @@
         "  cache      evict, expire, expire_unused, free_ahead, prefetch_steps,\n"         \
         "             session_expire, warm_tags, host_codec, disk_codec\n"                 \
         "  devices    placement, exclusive\n"                                              \
+        "  exchange   remote, remote_write, remote_secret, remote_prefill\n"               \
         "  access     uids, gids, group, max_clients, share_group, publish_uids,\n"        \
         "             publish_gids\n"                                                      \
         "kvleased checks the values.\n"

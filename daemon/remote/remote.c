@@ -199,7 +199,7 @@ unsigned remote_reap(struct remote_store *s)
 /* ---- the store --------------------------------------------------------------------------------
  */
 
-static int options_check(const struct remote_options *o, char why[REMOTE_WHY_BYTES])
+int remote_options_check(const struct remote_options *o, char why[REMOTE_WHY_BYTES])
 {
         char host[256];
         uint16_t port;
@@ -363,7 +363,7 @@ int remote_open(const struct remote_options *options, struct remote_store **ret_
         int r;
 
         why[0] = '\0';
-        r = options_check(options, why);
+        r = remote_options_check(options, why);
         if (r < 0)
                 return r;
         s = calloc(1, sizeof(*s));

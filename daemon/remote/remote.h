@@ -110,6 +110,10 @@ struct remote_options {
                                            (Redis does by default); NULL: none */
 };
 
+/* Can they be used? Looks at no file, and resolves no name. 0; -EINVAL with the sentence in `why`.
+ */
+int remote_options_check(const struct remote_options *options, char why[REMOTE_WHY_BYTES]);
+
 /*
  * Starts the threads. Doesn't wait for the cluster: until it is found, everything is a miss. Blocks
  * for reading the files of TLS. 0; -EINVAL: an address, a number or a file isn't usable; other

@@ -53,7 +53,7 @@ def printed(*command):
 
 
 def options(kvleased):
-    heads = {"daemon": "[daemon]", "device": "[device NAME]", "tenant": "[tenant NAME]"}
+    heads = {"daemon": "[daemon]", "device": "[device NAME]", "remote": "[remote NAME]", "tenant": "[tenant NAME]"}
     out, section = [], None
     for o in json.loads(printed(kvleased, "--help-config=json")):
         if o["section"] != section:

@@ -399,6 +399,67 @@ static void test_config_show(void **state)
         reload_to(h, &options, NULL);
 }
 
+#define REMOTE "\n[remote r]\naddresses = 127.0.0.1:1\n"
+
+static const struct private_options with_remote = {.daemon_lines = REMOTE, .tenants = before};
+
+/* What a reload changes of [remote NAME], what waits, and what a tenant may name. */
+static void test_remotes(void **state)
+{
+        static const struct private_tenant named[] = {
+                {"a", "limit = 4MiB\nremote = r\nremote_write = 0\n"}, {"b", "limit = 8MiB\n"},
+                {NULL, NULL}};
+        static const struct private_options
+                next = {.daemon_lines = "[remote r]\naddresses = 127.0.0.1:2\nbandwidth = 2GiB\n"
+                                        "[remote s]\naddresses = 127.0.0.1:1\n",
+                        .tenants = named},
+                wrong = {.daemon_lines = "\n[remote r]\n", .tenants = named};
+        struct harness *h = *state;
+        struct proc_output out;
+
+        expect_config(h, "config show", "[remote r] addresses ", " 127.0.0.1:1 ", "conf:", NULL);
+        expect_config(h, "config show", "[remote r] bandwidth ", " 1GiB ", " default", NULL);
+        assert_int_equal(private_daemon_configure(&h->daemon, &next), 0);
+        assert_int_equal(ctl_run(h, "reload", &out), 0);
+        assert_non_null(strstr(out.out, "changed: [remote r] bandwidth = 2 GiB, was 1 GiB\n"));
+        assert_non_null(strstr(out.out, "changed: [tenant a] remote = r, was \n"));
+        assert_non_null(strstr(out.out, "pending: [remote r] addresses stays '127.0.0.1:1': "
+                                        "'127.0.0.1:2' needs a restart of kvleased\n"));
+        assert_non_null(
+                strstr(out.out, "pending: [remote s] is new: it needs a restart of kvleased\n"));
+        proc_output_free(&out);
+        expect_config(h, "config show", "[remote r] addresses ", " 127.0.0.1:1 ",
+                " 127.0.0.1:2 (restart) ", NULL);
+        expect_config(h, "config show", "[remote r] bandwidth ", " 2GiB ", "conf:", NULL);
+        expect_config(h, "config show", "[tenant a] remote ", " r ", "conf:", NULL);
+
+        assert_int_equal(ctl_run(h, "tenants set b remote=s", &out), 1);
+        assert_non_null(strstr(out.err, "kvleased was started without a section [remote s]"));
+        proc_output_free(&out);
+        assert_int_equal(ctl_run(h, "tenants set b remote=r remote_secret=/none", &out), 1);
+        assert_non_null(strstr(out.err, "remote_secret = /none can't be read"));
+        proc_output_free(&out);
+        ctl(h, "tenants set b remote=r");
+
+        assert_int_equal(private_daemon_configure(&h->daemon, &wrong), 0);
+        assert_int_equal(ctl_run(h, "reload --json", &out), 1);
+        assert_non_null(strstr(out.out, "[remote r] there are no addresses"));
+        proc_output_free(&out);
+
+        /* A section that is gone costs nobody his tenant; nor does one that is new. */
+        assert_int_equal(private_daemon_configure(&h->daemon, &options), 0);
+        assert_int_equal(ctl_run(h, "reload", &out), 0);
+        assert_non_null(strstr(out.out, "pending: [remote r] addresses stays '127.0.0.1:1': '' "));
+        proc_output_free(&out);
+        harness_restart(h);
+        expect_config(h, "config show", "[tenant b] remote ", " r ", " kvleasectl", NULL);
+        ctl(h, "tenants set b weight=7");
+        assert_int_equal(private_daemon_configure(&h->daemon, &next), 0);
+        harness_restart(h);
+        expect_config(h, "config show", "[remote s] addresses ", " 127.0.0.1:1 ", "conf:", NULL);
+        ctl(h, "tenants set b remote=s");
+}
+
 static char *tenants_text(struct harness *h)
 {
         struct proc_output o;
@@ -444,6 +505,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 harness_test(test_tenants, (void *)&options),
                 harness_test(test_verb, (void *)&options),
+                harness_test(test_remotes, (void *)&with_remote),
                 harness_test(test_removed_in_use, (void *)&options),
                 harness_test(test_set_over_file, (void *)&options),
                 harness_test(test_reservations_in_any_order, (void *)&options),

@@ -35,8 +35,8 @@ EDGES = {
     "daemon/keep": {"daemon/keep", "base"},
     # The process that does what others could hold up knows nothing of what it closes.
     "daemon/reap": {"daemon/reap", "base"},
-    "daemon/server": {"daemon/server", "daemon/keep", "daemon/reap", "daemon/core", "daemon/tier", "daemon/exchange", "policy", "gpu", "proto",
-                      "base"},
+    "daemon/server": {"daemon/server", "daemon/keep", "daemon/reap", "daemon/core", "daemon/tier", "daemon/exchange", "daemon/remote", "policy",
+                      "gpu", "proto", "base"},
     "tests": None,  # anything
 }
 # policy/ is pure, daemon/core has no loop, base/ is libc only.

@@ -73,8 +73,8 @@ static void test_all_errors_are_reported(void **state)
                 "k.conf:7: [tenant a] no option 'bogus'",
                 "k.conf:9: [tenant a] priority is given twice",
                 "k.conf:10: [tenant a] is there twice",
-                "k.conf:12: [foo]: no such section, allowed are [daemon], [device NAME] and "
-                "[tenant NAME]",
+                "k.conf:12: [foo]: no such section, allowed are [daemon], [device NAME], [remote "
+                "NAME] and [tenant NAME]",
                 "k.conf:14: [tenant NAME] needs a name",
                 "k.conf:15: [daemon] is there twice",
                 "k.conf:16: [device NAME] needs the name",

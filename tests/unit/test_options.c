@@ -100,8 +100,9 @@ static void test_defaults_round_trip(void **state)
 {
         struct daemon_config d = {0};
         struct device_config v = {0};
+        struct remote_config m = {0};
         struct tenant_config t = {0};
-        void *bases[N_SECTIONS] = {&d, &v, &t};
+        void *bases[N_SECTIONS] = {&d, &v, &m, &t};
 
         for (unsigned s = 0; s < N_SECTIONS; s++)
                 options_set_defaults(s, bases[s]);
@@ -129,6 +130,8 @@ static void test_defaults_round_trip(void **state)
         assert_true(t.reservation.bytes == 0 && t.reservation.max_bytes == TENANT_RESERVE_AUTO);
         assert_string_equal(t.placement, "pack");
         assert_true(v.memory_ratio == DEVICE_RATIO_AUTO && d.compact);
+        assert_string_equal(t.remote.name, "");
+        assert_true(m.connections == 2 && !m.tls && m.probe_timeout_nsec == 5 * NSEC_PER_MSEC);
 }
 
 /* Tries a value that must be refused: nothing changes, the message has all of `parts`. */
@@ -137,18 +140,22 @@ static void refused(enum option_section s, const char *key, const char *value, c
         static struct tenant_config t, t_before;
         static struct daemon_config d, d_before;
         static struct device_config v, v_before;
-        void *const bases[N_SECTIONS] = {&d, &v, &t};
+        static struct remote_config m, m_before;
+        void *const bases[N_SECTIONS] = {&d, &v, &m, &t};
 
         options_set_defaults(SECTION_DAEMON, &d);
         options_set_defaults(SECTION_DEVICE, &v);
+        options_set_defaults(SECTION_REMOTE, &m);
         options_set_defaults(SECTION_TENANT, &t);
         d_before = d;
         v_before = v;
+        m_before = m;
         t_before = t;
         err[0] = '\0';
         assert_int_equal(option_set(get(s, key), bases[s], value, err, sizeof(err)), -EINVAL);
         assert_memory_equal(&d, &d_before, sizeof(d));
         assert_memory_equal(&v, &v_before, sizeof(v));
+        assert_memory_equal(&m, &m_before, sizeof(m));
         assert_memory_equal(&t, &t_before, sizeof(t));
         if (!strstr(err, part))
                 fail_msg("'%s' lacks '%s'", err, part);
@@ -175,6 +182,14 @@ static void test_refusals(void **state)
         refused(SECTION_DAEMON, "runtime_dir", "run", "not an absolute path");
         refused(SECTION_DAEMON, "runtime_dir", "", "not an absolute path");
         refused(SECTION_DEVICE, "disk", "disk", "not an absolute path");
+        refused(SECTION_REMOTE, "connections", "5", "'5' is out of range, allowed are 1 to 4");
+        refused(SECTION_REMOTE, "probe_timeout", "0", "allowed are 1ms to 1s");
+        refused(SECTION_REMOTE, "expiry", "0", "allowed are 1s to 365d");
+        refused(SECTION_REMOTE, "bandwidth", "1KiB", "allowed are 1 MiB to 1 TiB");
+        refused(SECTION_REMOTE, "secret_file", "secret", "not an absolute path");
+        refused(SECTION_TENANT, "remote_prefill", "0", "allowed are 1 to 10000000");
+        refused(SECTION_TENANT, "remote_write", "17GiB", "allowed are 0 B to 16 GiB");
+        refused(SECTION_TENANT, "remote_secret", "secret", "not an absolute path");
         refused(SECTION_DAEMON, "stop_timeout", "2 weeks", "not a time");
         refused(SECTION_DAEMON, "stop_timeout", "2h", "out of range");
         refused(SECTION_TENANT, "limit", "4Q", "not a size");

@@ -16,20 +16,23 @@
 
 /*
  * Ids of rows: those of a section follow each other, behind its number. [daemon] is the first
- * section, devices come next in their order, and tenants by their own numbers.
+ * section, devices come next in their order, then remotes in theirs, and tenants by their own
+ * numbers.
  */
 #define SECTION_ROWS 64
 static_assert(SECTION_OPTIONS_MAX <= SECTION_ROWS, "an id for each option");
 #define FIRST_DEVICE 1
-#define FIRST_TENANT (FIRST_DEVICE + CONFIG_DEVICES_MAX)
+#define FIRST_REMOTE (FIRST_DEVICE + CONFIG_DEVICES_MAX)
+#define FIRST_TENANT (FIRST_REMOTE + CONFIG_REMOTES_MAX)
 
 /* More than one page of a list holds: the rest is asked for by the next request. */
 #define ROWS_MAX 2048
 
 struct option_row {
         const struct option *option;
-        struct pool *pool;       /* NULL: of no device */
-        struct tenancy *tenancy; /* NULL: of no tenant */
+        struct pool *pool;                  /* NULL: of no device */
+        const struct remote_config *remote; /* in force; NULL: of no remote */
+        struct tenancy *tenancy;            /* NULL: of no tenant */
 };
 
 struct finder {
@@ -39,9 +42,9 @@ struct finder {
         int result;
 };
 
-/* Adds a section's options that the request hasn't got yet. */
+/* Adds a section's options that the request hasn't got yet. `of`: the section, without option. */
 static void find_options(struct finder *f, uint64_t section_number, enum option_section section,
-        struct pool *pool, struct tenancy *tenancy)
+        struct option_row of)
 {
         const uint64_t first_id = section_number * SECTION_ROWS + 1;
 
@@ -54,7 +57,8 @@ static void find_options(struct finder *f, uint64_t section_number, enum option_
 
                 if (o->section != section || id <= f->request->after || f->rows.n == ROWS_MAX)
                         continue;
-                *row = (struct option_row){o, pool, tenancy};
+                *row = of;
+                row->option = o;
                 f->result = rows_add(&f->rows, id, row);
         }
 }
@@ -64,13 +68,18 @@ static void find_rows(struct finder *f, struct server *s)
         uint64_t number = FIRST_DEVICE;
 
         if (!*f->request->tenant) {
-                find_options(f, 0, SECTION_DAEMON, NULL, NULL);
+                find_options(f, 0, SECTION_DAEMON, (struct option_row){0});
                 list_for_each (pool, &s->store.pools, struct pool, link)
-                        find_options(f, number++, SECTION_DEVICE, pool, NULL);
+                        find_options(
+                                f, number++, SECTION_DEVICE, (struct option_row){.pool = pool});
+                for (size_t i = 0; i < s->config.n_remotes; i++)
+                        find_options(f, FIRST_REMOTE + i, SECTION_REMOTE,
+                                (struct option_row){.remote = &s->config.remotes[i]});
         }
         list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 if (list_wants(f->request, t->config.name))
-                        find_options(f, FIRST_TENANT + t->id, SECTION_TENANT, NULL, t);
+                        find_options(f, FIRST_TENANT + t->id, SECTION_TENANT,
+                                (struct option_row){.tenancy = t});
 }
 
 /* A copy in the arena. NULL: no room. */
@@ -87,6 +96,7 @@ struct section_values {
         const void *now, *configured;
         const struct origins *from;
         struct device_config device_now, device_next;
+        struct remote_config remote_next;
         struct tenant_config tenant;
 };
 
@@ -95,6 +105,17 @@ static void look_at_device(struct server *s, const char *name, struct section_va
         const struct device_config *next = next_config_device(&s->next, name, &ret->device_next);
 
         ret->now = next_config_device(&s->config, name, &ret->device_now);
+        ret->configured = next;
+        ret->from = &next->from;
+}
+
+static void look_at_remote(
+        struct server *s, const struct remote_config *now, struct section_values *ret)
+{
+        const struct remote_config *next =
+                next_config_remote(&s->next, now->name, &ret->remote_next);
+
+        ret->now = now;
         ret->configured = next;
         ret->from = &next->from;
 }
@@ -118,6 +139,8 @@ static void look_at_section(
                 look_at_tenant(s, row->tenancy, ret);
         } else if (row->pool) {
                 look_at_device(s, row->pool->props->name, ret);
+        } else if (row->remote) {
+                look_at_remote(s, row->remote, ret);
         } else {
                 ret->now = &s->config.daemon;
                 ret->configured = &s->next.daemon;
@@ -155,6 +178,8 @@ static ProtobufCMessage *make_option(struct request *rq, void *object)
                 row->name = of->tenancy->config.name;
         else if (of->pool)
                 row->name = (char *)of->pool->props->name;
+        else if (of->remote)
+                row->name = (char *)of->remote->name;
         row->key = (char *)o->key;
         row->default_value = (char *)o->default_text;
         row->reloadable = o->reloadable;

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/ini.h"
 #include "base/macros.h"
+#include "daemon/server/settings/remote-config.h"
 #include "daemon/server/settings/tenant-attrs.h"
 
 #define SENTENCE_MAX 1024
@@ -128,6 +129,14 @@ const struct device_config *config_find_device(const struct config *c, const cha
         return NULL;
 }
 
+const struct remote_config *config_find_remote(const struct config *c, const char *name)
+{
+        for (size_t i = 0; i < c->n_remotes; i++)
+                if (strcmp(c->remotes[i].name, name) == 0)
+                        return &c->remotes[i];
+        return NULL;
+}
+
 static void config_init(struct config *c)
 {
         memset(c, 0, sizeof(*c));
@@ -233,6 +242,34 @@ static bool open_device(struct reader *r, const char *name, char *err, size_t er
         return true;
 }
 
+static bool open_remote(struct reader *r, const char *name, char *err, size_t err_len)
+{
+        struct config *c = r->config;
+        struct remote_config *m = (struct remote_config *)config_find_remote(c, name);
+
+        if (!name_is_valid(name, TENANT_NAME_MAX)) {
+                snprintf(err, err_len, "[remote NAME] needs a name, as tenants have");
+                return false;
+        }
+        if (m && is_twice(r, m->from.section)) {
+                snprintf(
+                        err, err_len, "[remote %s] is there twice: put its options together", name);
+                return false;
+        }
+        if (!m && c->n_remotes == CONFIG_REMOTES_MAX) {
+                snprintf(err, err_len, "[remote %s]: at most %d remotes", name, CONFIG_REMOTES_MAX);
+                return false;
+        }
+        if (!m) {
+                m = &c->remotes[c->n_remotes++];
+                strcpy(m->name, name);
+                options_set_defaults(SECTION_REMOTE, m);
+        }
+        r->base = m;
+        r->from = &m->from;
+        return true;
+}
+
 static bool open_daemon(struct reader *r, const char *name, char *err, size_t err_len)
 {
         struct daemon_config *d = &r->config->daemon;
@@ -264,7 +301,8 @@ static bool open_section(
                 snprintf(err, err_len, "[%s]: no such section, allowed are %s",
                         format_excerpt(word, strlen(word), shown),
                         r->tenants_only ? "[tenant NAME]"
-                                        : "[daemon], [device NAME] and [tenant NAME]");
+                                        : "[daemon], [device NAME], [remote NAME] and [tenant "
+                                          "NAME]");
                 return false;
         }
         snprintf(r->name, sizeof(r->name), "%s", name);
@@ -272,6 +310,8 @@ static bool open_section(
                 is_open = open_daemon(r, name, err, err_len);
         else if (r->section == SECTION_DEVICE)
                 is_open = open_device(r, name, err, err_len);
+        else if (r->section == SECTION_REMOTE)
+                is_open = open_remote(r, name, err, err_len);
         else
                 is_open = open_tenant(r, name, err, err_len);
         /* The command line only adds to a section that files have. */
@@ -461,6 +501,40 @@ static void check_host_memory(struct reader *r, const struct device_config *d)
                 format_bytes(d->extent_bytes, extent));
 }
 
+/* What they need is there, and can be read. */
+static void check_remotes(struct reader *r)
+{
+        const struct config *c = r->config;
+
+        for (size_t i = 0; i < c->n_remotes; i++) {
+                const struct remote_config *m = &c->remotes[i];
+                struct remote_settings settings;
+                struct detail d = {""};
+                const char *key;
+
+                if (remote_settings_read(m, &settings, &key, &d) < 0)
+                        report_at(r,
+                                key ? m->from.of[option_index(option_find(SECTION_REMOTE, key))]
+                                    : m->from.section,
+                                "[remote %s] %.600s", m->name, d.text);
+                remote_settings_wipe(&settings);
+        }
+}
+
+static void check_tenant_remote(struct reader *r, const struct tenant_config *t)
+{
+        struct exchange_tenant secret;
+        struct detail d = {""};
+
+        if (t->remote.name[0] && !config_find_remote(r->config, t->remote.name))
+                report_at(r, t->from.section,
+                        "[tenant %s] remote = %s: there is no section [remote %s]", t->name,
+                        t->remote.name, t->remote.name);
+        if (tenant_secret_read(t, &secret, &d) < 0)
+                report_at(r, t->from.section, "[tenant %s] %.600s", t->name, d.text);
+        tenant_secret_wipe(&secret);
+}
+
 /* What no single option can tell. */
 static void check_whole(struct reader *r)
 {
@@ -471,6 +545,7 @@ static void check_whole(struct reader *r)
                 check_host_memory(r, &c->devices[i]);
                 check_disk(r, &c->devices[i]);
         }
+        check_remotes(r);
         for (size_t i = 0; i < c->tenants.n; i++) {
                 const struct tenant_config *t = &c->tenants.rows[i];
                 struct detail d = {""};
@@ -479,6 +554,8 @@ static void check_whole(struct reader *r)
                         report_at(r, t->from.section, "%s", err);
                 if (tenant_config_check(t, &d) < 0)
                         report_at(r, t->from.section, "[tenant %s] %.600s", t->name, d.text);
+                else
+                        check_tenant_remote(r, t);
         }
 }
 

@@ -29,6 +29,10 @@
 #define CONFIG_TENANTS_MAX     4096 /* not tuned */
 #define CONFIG_DEVICES_MAX     16   /* not tuned */
 #define CONFIG_DEVICES_TEXT    511
+#define CONFIG_REMOTES_MAX     8 /* each has threads and connections; not tuned */
+#define CONFIG_ADDRESSES_TEXT  511
+#define CONFIG_USER_MAX        128
+#define CONFIG_HOST_MAX        253 /* bytes of a DNS name as text (RFC 1035, 2.3.4) */
 
 /* Where a value comes from. */
 struct origin {
@@ -90,6 +94,31 @@ struct device_config {
         uint64_t disk_bytes;            /* > 0 where there is one */
 };
 
+/* A cluster, or one server, through which hosts exchange pages (daemon/remote/remote.h). Nothing
+ * but what remote-config.h checks; in words as the file has it. */
+struct remote_config {
+        struct origins from;
+        char name[TENANT_NAME_MAX + 1];
+        char addresses[CONFIG_ADDRESSES_TEXT + 1];
+        char user[CONFIG_USER_MAX + 1];
+        char secret_file[CONFIG_PATH_MAX + 1]; /* "": no secret */
+        bool tls;
+        char tls_ca[CONFIG_PATH_MAX + 1], tls_host[CONFIG_HOST_MAX + 1];
+        char tls_cert[CONFIG_PATH_MAX + 1], tls_key[CONFIG_PATH_MAX + 1];
+        uint32_t connections; /* for large values, to each node */
+        uint64_t connect_timeout_nsec, silence_timeout_nsec, probe_timeout_nsec;
+        uint64_t bandwidth_bytes; /* a second, of one node, until it was measured */
+        uint64_t expiry_nsec;     /* of what is written there */
+};
+
+/* What of a tenant's is exchanged with other hosts. */
+struct tenant_remote_config {
+        char name[TENANT_NAME_MAX + 1];        /* of [remote NAME]; "": nothing is exchanged */
+        uint64_t write_bytes;                  /* a second; 0: nothing is written */
+        char secret_file[CONFIG_PATH_MAX + 1]; /* "": pages aren't encrypted */
+        uint32_t prefill;                      /* tokens a second, until it was measured */
+};
+
 #define TENANT_LIMIT_NONE    UINT64_MAX
 #define TENANT_RESERVE_AUTO  UINT64_MAX
 #define TENANT_SCHEDULE_MAX  511
@@ -134,6 +163,7 @@ struct tenant_config {
         char host_codec[CODEC_OPTION_MAX + 1], disk_codec[CODEC_OPTION_MAX + 1];
         char placement[TENANT_PLACEMENT_MAX + 1];
         bool exclusive;
+        struct tenant_remote_config remote;
         struct access_config access;
 };
 
@@ -147,6 +177,8 @@ struct config {
         struct daemon_config daemon;
         struct device_config devices[CONFIG_DEVICES_MAX];
         size_t n_devices;
+        struct remote_config remotes[CONFIG_REMOTES_MAX];
+        size_t n_remotes;
         struct tenant_table tenants;
         struct conf_files files; /* that were read, by their numbers; owned */
         bool has_file;           /* the first of them was there */
@@ -195,6 +227,9 @@ extern const char *const config_burst_names[], *const config_sizer_names[];
 uint64_t config_disk_budget(uint64_t file_bytes);
 
 const struct device_config *config_find_device(const struct config *c, const char *name);
+
+/* Borrowed from the configuration; NULL. */
+const struct remote_config *config_find_remote(const struct config *c, const char *name);
 
 void tenant_config_init(struct tenant_config *t, const char *name);
 

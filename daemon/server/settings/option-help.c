@@ -29,7 +29,8 @@ static const char *unit_name(enum option_type t)
 
 static const char *section_head(enum option_section s)
 {
-        static const char *const heads[N_SECTIONS] = {"[daemon]", "[device NAME]", "[tenant NAME]"};
+        static const char *const heads[N_SECTIONS] = {
+                "[daemon]", "[device NAME]", "[remote NAME]", "[tenant NAME]"};
 
         return heads[s];
 }

@@ -162,6 +162,59 @@ const struct option options[] = {
                 1024 * 1024 * GIB, .default_text = "0",
                 .help = "Size of that file, all of it allocated at once."},
 
+        {SECTION_REMOTE, "addresses", OPTION_TEXT, AT(remote_config, addresses), 0,
+                CONFIG_ADDRESSES_TEXT, .default_text = "",
+                .help = "Where the servers (Redis or Valkey, a cluster or one) are found through "
+                        "which hosts exchange pages: host:port or [address]:port, up to 16, "
+                        "separated by spaces or commas. Any node leads to the others of its "
+                        "cluster."},
+        {SECTION_REMOTE, "user", OPTION_TEXT, AT(remote_config, user), 0, CONFIG_USER_MAX,
+                .default_text = "", .help = "User of the servers' ACL. Empty: 'default'."},
+        {SECTION_REMOTE, "secret_file", OPTION_PATH, AT(remote_config, secret_file), 0,
+                CONFIG_PATH_MAX, .default_text = "",
+                .help = "File with that user's password, which only its owner (root, or the "
+                        "daemon's user) may write and others can't read. Empty: no AUTH is sent."},
+        {SECTION_REMOTE, "tls", OPTION_BOOL, AT(remote_config, tls), .default_text = "off",
+                .help = "Connections are TLS, and servers' certificates are verified."},
+        {SECTION_REMOTE, "tls_ca", OPTION_PATH, AT(remote_config, tls_ca), 0, CONFIG_PATH_MAX,
+                .default_text = "",
+                .help = "PEM file with the certificates of whom to believe. Empty: the system's."},
+        {SECTION_REMOTE, "tls_host", OPTION_TEXT, AT(remote_config, tls_host), 0, CONFIG_HOST_MAX,
+                .default_text = "",
+                .help = "Name that servers' certificates must have. Empty: the address that is "
+                        "connected to."},
+        {SECTION_REMOTE, "tls_cert", OPTION_PATH, AT(remote_config, tls_cert), 0, CONFIG_PATH_MAX,
+                .default_text = "",
+                .help = "PEM file with the certificate by which servers know this host. Empty: "
+                        "none; Redis wants one unless it has 'tls-auth-clients no'."},
+        {SECTION_REMOTE, "tls_key", OPTION_PATH, AT(remote_config, tls_key), 0, CONFIG_PATH_MAX,
+                .default_text = "", .help = "PEM file with the key of tls_cert."},
+        {SECTION_REMOTE, "connections", OPTION_UINT, AT(remote_config, connections), 1, 4,
+                .default_text = "2",
+                .help = "Connections to each node for pages, with a thread each; one more is for "
+                        "questions."},
+        {SECTION_REMOTE, "connect_timeout", OPTION_DURATION,
+                AT(remote_config, connect_timeout_nsec), NSEC_PER_MSEC, 60 * NSEC_PER_SEC,
+                .default_text = "250ms",
+                .help = "How long a connection may take to stand, TLS and AUTH included."},
+        {SECTION_REMOTE, "silence_timeout", OPTION_DURATION,
+                AT(remote_config, silence_timeout_nsec), NSEC_PER_MSEC, 60 * NSEC_PER_SEC,
+                .default_text = "500ms",
+                .help = "How long what was sent may stay without acknowledgement of the other "
+                        "host's kernel before the connection counts as lost."},
+        {SECTION_REMOTE, "probe_timeout", OPTION_DURATION, AT(remote_config, probe_timeout_nsec),
+                NSEC_PER_MSEC, NSEC_PER_SEC, .default_text = "5ms", .reloadable = true,
+                .help = "How long the question whether pages are there may take: later answers "
+                        "count as misses."},
+        {SECTION_REMOTE, "bandwidth", OPTION_BYTES, AT(remote_config, bandwidth_bytes), MIB,
+                1024 * GIB, .default_text = "1GiB", .reloadable = true,
+                .help = "Bytes a second that are expected of a node until it was measured: pages "
+                        "are loaded where that is sooner than computing them."},
+        {SECTION_REMOTE, "expiry", OPTION_DURATION, AT(remote_config, expiry_nsec), NSEC_PER_SEC,
+                365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "24h", .reloadable = true,
+                .help = "How long what this host writes stays there at most. With remote_write "
+                        "of a tenant it bounds the bytes that the tenant has there."},
+
         {SECTION_TENANT, "limit", OPTION_BYTES, AT(tenant_config, limit_bytes), MIB,
                 1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,
                 .default_text = "none", .reloadable = true,
@@ -283,6 +336,25 @@ const struct option options[] = {
         {SECTION_TENANT, "exclusive", OPTION_BOOL, AT(tenant_config, exclusive),
                 .default_text = "off", .reloadable = true,
                 .help = "No other tenant on the devices this one is on."},
+        {SECTION_TENANT, "remote", OPTION_TEXT, AT(tenant_config, remote.name), 0, TENANT_NAME_MAX,
+                .default_text = "", .reloadable = true,
+                .help = "Name of the section [remote NAME] through which the tenant's pages are "
+                        "exchanged with other hosts that have a tenant of this name. Empty: they "
+                        "aren't."},
+        {SECTION_TENANT, "remote_write", OPTION_BYTES, AT(tenant_config, remote.write_bytes), 0,
+                16 * GIB, .default_text = "64MiB", .reloadable = true,
+                .help = "Bytes a second of the tenant's pages that this host writes there at most. "
+                        "0: it only reads."},
+        {SECTION_TENANT, "remote_secret", OPTION_PATH, AT(tenant_config, remote.secret_file), 0,
+                CONFIG_PATH_MAX, .default_text = "", .reloadable = true,
+                .help = "File with a secret of 16 to 256 random bytes, the same on all hosts, "
+                        "which only its owner (root, or the daemon's user) may write and others "
+                        "can't read. The tenant's pages are encrypted there, and their names "
+                        "can't be guessed. Empty: neither; they only have sums."},
+        {SECTION_TENANT, "remote_prefill", OPTION_UINT, AT(tenant_config, remote.prefill), 1,
+                10000000, .default_text = "10000", .reloadable = true,
+                .help = "Tokens a second that an engine of the tenant is expected to compute until "
+                        "it was measured: pages are loaded where that is sooner."},
         {SECTION_TENANT, "share_group", OPTION_BOOL, AT(tenant_config, access.share_group),
                 .default_text = "off", .reloadable = true,
                 .help = "The tenant is shared by clients of several others: they find it by its "
@@ -336,7 +408,7 @@ const size_t n_options = ARRAY_SIZE(options);
 
 const char *option_section_name(enum option_section s)
 {
-        static const char *const names[N_SECTIONS] = {"daemon", "device", "tenant"};
+        static const char *const names[N_SECTIONS] = {"daemon", "device", "remote", "tenant"};
 
         return names[s];
 }

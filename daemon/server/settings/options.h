@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum option_section { SECTION_DAEMON, SECTION_DEVICE, SECTION_TENANT, N_SECTIONS };
+enum option_section { SECTION_DAEMON, SECTION_DEVICE, SECTION_REMOTE, SECTION_TENANT, N_SECTIONS };
 
 enum option_type {
         OPTION_BYTES,    /* uint64_t */

@@ -180,6 +180,9 @@ int tenant_config_check(const struct tenant_config *c, struct detail *d)
                 r = check_codec("host_codec", c->host_codec, d);
         if (r == 0)
                 r = check_codec("disk_codec", c->disk_codec, d);
+        if (r == 0 && c->remote.name[0] && !name_is_valid(c->remote.name, TENANT_NAME_MAX))
+                r = detail_set(d, -EINVAL, "remote: '%s' isn't the name of a section [remote NAME]",
+                        c->remote.name);
         if (r == 0 && placement_parse(c->placement, &policy, &device) < 0)
                 r = detail_set(d, -EINVAL,
                         "placement: '%s' is unknown, allowed are pack, spread, device=UUID",

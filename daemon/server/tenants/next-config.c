@@ -27,6 +27,18 @@ const struct device_config *next_config_device(
         return buf;
 }
 
+const struct remote_config *next_config_remote(
+        const struct config *c, const char *name, struct remote_config *buf)
+{
+        const struct remote_config *found = config_find_remote(c, name);
+
+        if (found)
+                return found;
+        *buf = (struct remote_config){0};
+        options_set_defaults(SECTION_REMOTE, buf);
+        return buf;
+}
+
 /* ---- options that wait ----------------------------------------------------------------------- */
 
 struct asker {
@@ -48,6 +60,31 @@ static void say_if_pending(
         a->say(a->data, sentence);
 }
 
+/* Those that are there, or are gone: what differs. New ones as a whole. */
+static void remotes_pending(const struct config *now, const struct config *next, struct asker *a)
+{
+        char where[TENANT_NAME_MAX + 16], sentence[TENANT_NAME_MAX + 64];
+        struct remote_config buf;
+
+        a->where = where;
+        for (size_t i = 0; i < now->n_remotes; i++) {
+                const struct remote_config *m = &now->remotes[i];
+
+                snprintf(where, sizeof(where), "[remote %s]", m->name);
+                options_diff(SECTION_REMOTE, m, next_config_remote(next, m->name, &buf),
+                        say_if_pending, a);
+        }
+        for (size_t i = 0; i < next->n_remotes; i++) {
+                if (config_find_remote(now, next->remotes[i].name))
+                        continue;
+                snprintf(sentence, sizeof(sentence),
+                        "[remote %s] is new: it needs a restart of "
+                        "kvleased",
+                        next->remotes[i].name);
+                a->say(a->data, sentence);
+        }
+}
+
 void next_config_pending(
         const struct server *s, const struct config *next, next_config_say say, void *data)
 {
@@ -64,6 +101,7 @@ void next_config_pending(
                 options_diff(SECTION_DEVICE, next_config_device(&s->config, name, &now_buf),
                         next_config_device(next, name, &next_buf), say_if_pending, &a);
         }
+        remotes_pending(&s->config, next, &a);
 }
 
 /* ---- what that would cost -------------------------------------------------------------------- */

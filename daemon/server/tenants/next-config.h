@@ -7,6 +7,7 @@
 
 struct config;
 struct device_config;
+struct remote_config;
 struct sentences;
 struct server;
 
@@ -15,10 +16,14 @@ struct server;
 const struct device_config *next_config_device(
         const struct config *c, const char *name, struct device_config *buf);
 
+/* The same of [remote NAME]. */
+const struct remote_config *next_config_remote(
+        const struct config *c, const char *name, struct remote_config *buf);
+
 /* Told one sentence without newline. */
 typedef void (*next_config_say)(void *data, const char *sentence);
 
-/* Each option whose value differs in `next` and takes a restart. */
+/* Each option whose value differs in `next` and takes a restart; each [remote NAME] that is new. */
 void next_config_pending(
         const struct server *s, const struct config *next, next_config_say say, void *data);
 

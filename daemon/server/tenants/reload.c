@@ -47,26 +47,57 @@ static void tell_tenant(void *data, bool is_refused, const char *sentence)
         tell_asker(data, is_refused ? RELOAD_REFUSED : RELOAD_CHANGED, sentence);
 }
 
+/* Of a section in which options are put in force. */
+struct option_teller {
+        struct reloader *reloader;
+        const char *where; /* "[daemon]" */
+};
+
 static void tell_option(void *data, const struct option *o, const char *before, const char *after)
 {
-        char sentence[2 * OPTION_VALUE_MAX + 64];
+        const struct option_teller *t = data;
+        char sentence[2 * OPTION_VALUE_MAX + TENANT_NAME_MAX + 64];
 
         if (!o->reloadable)
                 return;
-        snprintf(sentence, sizeof(sentence), "[daemon] %s = %s, was %s", o->key, after, before);
+        snprintf(sentence, sizeof(sentence), "%s %s = %s, was %s", t->where, o->key, after, before);
         log_info("reload: %s", sentence);
-        tell_asker(data, RELOAD_CHANGED, sentence);
+        tell_asker(t->reloader, RELOAD_CHANGED, sentence);
+}
+
+/* Tells of the section's options that a reload can change, and changes them. */
+static void apply_options(struct reloader *r, enum option_section section, const char *where,
+        void *now, const void *next)
+{
+        struct option_teller t = {r, where};
+
+        options_diff(section, now, next, tell_option, &t);
+        for (size_t i = 0; i < n_options; i++)
+                if (options[i].section == section && options[i].reloadable)
+                        options_copy(section, option_bit(&options[i]), now, next);
+}
+
+/* One that is gone stays as it is until the restart. */
+static void apply_remotes(struct reloader *r, const struct config *next)
+{
+        struct config *now = &r->server->config;
+        char where[TENANT_NAME_MAX + 16];
+
+        for (size_t i = 0; i < now->n_remotes; i++) {
+                struct remote_config *m = &now->remotes[i];
+                const struct remote_config *wanted = config_find_remote(next, m->name);
+
+                snprintf(where, sizeof(where), "[remote %s]", m->name);
+                if (wanted)
+                        apply_options(r, SECTION_REMOTE, where, m, wanted);
+        }
 }
 
 static void apply_daemon(struct reloader *r, const struct daemon_config *next)
 {
         struct server *s = r->server;
 
-        options_diff(SECTION_DAEMON, &s->config.daemon, next, tell_option, r);
-        for (size_t i = 0; i < n_options; i++)
-                if (options[i].section == SECTION_DAEMON && options[i].reloadable)
-                        options_copy(
-                                SECTION_DAEMON, option_bit(&options[i]), &s->config.daemon, next);
+        apply_options(r, SECTION_DAEMON, "[daemon]", &s->config.daemon, next);
         log_init(s->config.daemon.log_level, s->config.daemon.log_target);
         if (!list_is_empty(&s->peers.hellos))
                 peers_await_hello(s);
@@ -79,6 +110,7 @@ static void apply_config(struct reloader *r, struct config *next)
         next_config_pending(s, next, tell_pending, r);
         s->n_options_pending = r->n_pending;
         apply_daemon(r, &next->daemon);
+        apply_remotes(r, next);
         tenants_reload(s, next, tell_tenant, r);
         tenant_table_deinit(&s->config.tenants);
         s->config.tenants = next->tenants;

@@ -20,6 +20,7 @@
 #include "daemon/server/services/sizing-timer.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/settings/access.h"
+#include "daemon/server/settings/remote-config.h"
 #include "daemon/server/settings/tenant-attrs.h"
 #include "daemon/server/sockets/listener.h"
 #include "daemon/server/system/log.h"
@@ -116,12 +117,35 @@ static int make_tenancy(struct server *s, const struct tenant_config *config, bo
         return 0;
 }
 
+/* Is what its exchange needs there? Looked at where an administrator changes that: a tenant that
+ * lacks it since is served, without an exchange. */
+static int check_exchange(struct server *s, const struct tenant_config *config, struct detail *d)
+{
+        const struct tenancy *t = tenancy_find(s, config->name);
+        struct exchange_tenant secret;
+        int r;
+
+        if (t && strcmp(t->config.remote.name, config->remote.name) == 0 &&
+                strcmp(t->config.remote.secret_file, config->remote.secret_file) == 0)
+                return 0;
+        if (config->remote.name[0] && !config_find_remote(&s->config, config->remote.name))
+                return detail_set(d, -EINVAL,
+                        "remote = %s: kvleased was started without a section [remote %s]: name "
+                        "another, or add it and restart",
+                        config->remote.name, config->remote.name);
+        r = tenant_secret_read(config, &secret, d);
+        tenant_secret_wipe(&secret);
+        return r < 0 ? -EINVAL : 0;
+}
+
 int tenancy_check(struct server *s, const struct tenant_config *config, struct detail *d)
 {
         struct sizing_attrs sizing;
         struct tenant_attrs attrs;
         int r = check_config(s, config, &attrs, &sizing, d);
 
+        if (r == 0)
+                r = check_exchange(s, config, d);
         return r == -ENODEV ? -EINVAL : r;
 }
 

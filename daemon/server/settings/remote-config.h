@@ -1,0 +1,39 @@
+/*
+ * From the options of [remote NAME], and of a tenant that exchanges pages, to what daemon/remote
+ * and daemon/exchange take: checks that no single option can make, and the secrets from their
+ * files. Reads files, and nothing else of the machine. Any thread.
+ */
+#ifndef KVL_SERVER_REMOTE_CONFIG_H
+#define KVL_SERVER_REMOTE_CONFIG_H
+
+#include "daemon/core/ground/detail.h"
+#include "daemon/exchange/keys.h"
+#include "daemon/remote/remote.h"
+#include "daemon/server/settings/config.h"
+#include "daemon/server/settings/secret-file.h"
+
+/* What remote_open() takes. It holds a password, and points into itself: it isn't copied, and is
+ * wiped where remote_open() has returned. */
+struct remote_settings {
+        struct remote_options options;
+        const char *addresses[REMOTE_ADDRESSES_MAX + 1];
+        char text[CONFIG_ADDRESSES_TEXT + 1]; /* of addresses, a NUL behind each */
+        struct secret secret;
+};
+
+/*
+ * Fills *ret; *c is borrowed as long as it is used. 0; -EINVAL, or -errno where the secret can't be
+ * read (secret-file.h), with the sentence, and in *ret_key the option that it is about (static;
+ * NULL: the section as a whole). To be wiped in any case.
+ */
+int remote_settings_read(const struct remote_config *c, struct remote_settings *ret,
+        const char **ret_key, struct detail *d);
+void remote_settings_wipe(struct remote_settings *s);
+
+/* The tenant as hosts that exchange its pages have it, with its secret where it names one. 0, or
+ * -errno as secret_read() with the sentence. To be wiped in any case. */
+int tenant_secret_read(
+        const struct tenant_config *c, struct exchange_tenant *ret, struct detail *d);
+void tenant_secret_wipe(struct exchange_tenant *t);
+
+#endif
