@@ -265,6 +265,11 @@ void remote_node_give_back(struct remote_store *s, unsigned node);
 /* Slots may have moved. Takes the lock, and wakes who asks. */
 void remote_refresh_want(struct remote_store *s);
 
+/* ---- remote.c ------------------------------------------------------------------------------- */
+
+/* A command of words, which end with NULL; owned. NULL: no memory. */
+char *remote_command_new(const char *const *words, uint32_t *ret_len);
+
 /* ---- remote-resolve.c ------------------------------------------------------------------------ */
 
 /* For the names among the addresses. 0, with *ret NULL where there are none; -errno. */

@@ -240,8 +240,7 @@ int remote_options_check(const struct remote_options *o, char why[REMOTE_WHY_BYT
         return 0;
 }
 
-/* Writes a command of words down: NULL ends them. NULL: no memory. */
-static char *command_new(const char *const *words, uint32_t *ret_len)
+char *remote_command_new(const char *const *words, uint32_t *ret_len)
 {
         struct resp_writer w = {0};
         unsigned n = 0;
@@ -266,9 +265,9 @@ static int commands_init(struct remote_store *s, const struct remote_options *o)
         const char *const named[] = {"AUTH", o->user, o->secret, NULL};
         const char *const unnamed[] = {"AUTH", o->secret, NULL};
 
-        s->slots_text = command_new(slots, &s->slots_len);
+        s->slots_text = remote_command_new(slots, &s->slots_len);
         if (s->slots_text && o->secret)
-                s->auth = command_new(o->user ? named : unnamed, &s->auth_len);
+                s->auth = remote_command_new(o->user ? named : unnamed, &s->auth_len);
         return s->slots_text && (s->auth || !o->secret) ? 0 : -ENOMEM;
 }
 

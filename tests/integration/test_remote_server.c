@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "daemon/remote/ask.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/integration/redis-cluster.h"
 
@@ -228,6 +229,28 @@ static int tls_try(const struct remote_options *with)
         return r;
 }
 
+/* The same of who asks by himself: 0 where PING is answered. */
+static int tls_ask(const struct remote_options *with)
+{
+        static const char *const words[] = {"PING", NULL};
+        struct remote_options options = *with;
+        char why[REMOTE_WHY_BYTES], *text = NULL;
+        struct remote_asker *a = NULL;
+        int r;
+
+        options.connect_msec = 5000;
+        r = remote_ask_open(&options, server.servers[0].address, &a, why);
+        if (r == 0)
+                r = remote_ask(a, words, &text, why);
+        if (r == 0)
+                assert_string_equal(text, "PONG\n");
+        else
+                assert_true(why[0]);
+        free(text);
+        remote_ask_close(a);
+        return r;
+}
+
 static void tls_values(const struct remote_options *with)
 {
         enum { BYTES = 9 << 20, PIECES = 200 };
@@ -300,17 +323,22 @@ static void test_tls(void **state)
         assert_int_equal(redis_cluster_add(&server, words, true), 0);
 
         tls_values(&good);
+        assert_int_equal(tls_ask(&good), 0);
         with = good;
         with.tls_host = "server.example";
         tls_values(&with);
 
         with.tls_host = "elsewhere.example";
         assert_int_equal(tls_try(&with), -EACCES);
+        assert_int_equal(tls_ask(&with), -EACCES);
         with.tls_host = "127.0.0.2";
         assert_int_equal(tls_try(&with), -EACCES);
         with = good;
         with.tls_ca = other;
         assert_int_equal(tls_try(&with), -EACCES);
+        assert_int_equal(tls_ask(&with), -EACCES);
+        with.tls_ca = "/none";
+        assert_int_equal(tls_ask(&with), -EINVAL);
         /* The system believes others. */
         with.tls_ca = NULL;
         assert_int_equal(tls_try(&with), -EACCES);
@@ -318,8 +346,10 @@ static void test_tls(void **state)
         with = good;
         with.tls_cert = with.tls_key = NULL;
         assert_true(tls_try(&with) < 0);
+        assert_true(tls_ask(&with) < 0);
         /* Without TLS. */
         assert_true(tls_try(&(struct remote_options){.is_tls = false}) < 0);
+        assert_true(tls_ask(&(struct remote_options){.is_tls = false}) < 0);
         redis_cluster_deinit(&server);
 }
 
