@@ -57,6 +57,8 @@ const struct doctor_check doctor_checks[] = {
                 doctor_check_state_dir},
         {"disk", "without its file there is no disk tier", doctor_check_disk},
         {"io-uring", "the disk tier is slower with threads", doctor_check_io_uring},
+        {"remote", "pages for other hosts lie there, and are lost, or late, as it is set up",
+                doctor_check_remote},
 };
 const size_t n_doctor_checks = ARRAY_SIZE(doctor_checks);
 

@@ -85,7 +85,8 @@ struct doctor_check {
         void (*run)(struct doctor *d);
 };
 
-/* By rooms: doctor-gpu.c, doctor-memory.c, doctor-daemon.c, doctor-disk.c, doctor-config.c. */
+/* By rooms: doctor-gpu.c, doctor-memory.c, doctor-daemon.c, doctor-disk.c, doctor-config.c,
+ * doctor-remote.c. */
 extern const struct doctor_check doctor_checks[];
 extern const size_t n_doctor_checks;
 
@@ -116,6 +117,7 @@ void doctor_check_tenant_sockets(struct doctor *d);
 void doctor_check_state_dir(struct doctor *d);
 void doctor_check_disk(struct doctor *d);
 void doctor_check_io_uring(struct doctor *d);
+void doctor_check_remote(struct doctor *d);
 
 /* Adds a finding to the check that runs. */
 KVL_PRINTF(3, 4)

@@ -275,13 +275,15 @@ const struct verb verbs[] = {
         {"doctor", "", "what of this host keeps kvleased from its work, and what to do about it",
                 "Looks at the GPU's driver, memory, limits, sockets, disk, configuration and "
                 "unit, with and\n"
-                "without a kvleased that runs. Each finding says what was found, why it matters "
-                "and what to\n"
-                "do; what can't be read is said to be not checked: root sees most. Changes "
-                "nothing. --all\n"
-                "also shows what is in order. --root looks below a directory, as in a container "
-                "that has\n"
-                "its host's files there; sockets and files are named without it.\n"
+                "without a kvleased that runs, and asks the servers of each [remote] how they are "
+                "set up. Each\n"
+                "finding says what was found, why it matters and what to do; what can't be read is "
+                "said to be\n"
+                "not checked: root sees most. Changes nothing. --all also shows what is in order. "
+                "--root\n"
+                "looks below a directory, as in a container that has its host's files there; "
+                "sockets and\n"
+                "files are named without it.\n"
                 "Exits with 0 where nothing is to be done, 7 with warnings alone, 8 with errors.\n",
                 0, 0, O(ALL) | O(BINARY) | O(ROOT), true, NULL, verb_doctor},
         {"version", "", "versions of kvleasectl and of the daemon", "Works without the daemon.\n",
