@@ -230,7 +230,7 @@ static enum envelope_fault check_clear(const struct cleartext *c, const struct e
         if (!is_sealed && !(is_zero(c->nonce, sizeof(c->nonce)) && is_zero(c->tag, sizeof(c->tag))))
                 return ENVELOPE_FORMAT_BAD;
         if (c->payload_bytes != value_bytes - ENVELOPE_BYTES ||
-                c->payload_bytes != want->payload_bytes)
+                c->payload_bytes != want->payload_bytes || c->payload_bytes > ENVELOPE_PAYLOAD_MAX)
                 return ENVELOPE_LENGTH;
         return ENVELOPE_GOOD;
 }

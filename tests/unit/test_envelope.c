@@ -204,6 +204,34 @@ static void test_lengths(void **state)
                 ENVELOPE_LENGTH);
 }
 
+/* Sums what an enemy wrote, as he can. */
+static void mend_sum(struct value *v)
+{
+        const uint64_t sum = sum_of(v->header, ENVELOPE_BYTES - sizeof(sum));
+
+        memcpy(v->header + ENVELOPE_BYTES - sizeof(sum), &sum, sizeof(sum));
+}
+
+/* More than was ever sealed, from who sums it and who asks for it alike. */
+static void test_too_long(void **state)
+{
+        struct scene s = scene_new();
+        struct value summed = seal(&s, NULL);
+        static uint8_t piece[1 << 20];
+        const uint64_t n = ENVELOPE_PAYLOAD_MAX + 1;
+        struct iovec iov[64];
+        struct envelope says;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(iov); i++)
+                iov[i] = (struct iovec){piece, sizeof(piece)};
+        s.envelope.payload_bytes = n;
+        memcpy(summed.header + 24, &n, sizeof(n));
+        mend_sum(&summed);
+        assert_int_equal(envelope_open(&s.envelope, NULL, ENVELOPE_BYTES + n, summed.header, iov,
+                                 ARRAY_SIZE(iov), &says),
+                ENVELOPE_LENGTH);
+}
+
 static void test_not_sealed_if_wrong(void **state)
 {
         struct scene s = scene_new();
@@ -222,14 +250,6 @@ static void test_not_sealed_if_wrong(void **state)
                 assert_int_equal(
                         envelope_seal(&bad[i], NULL, &iov, 1, NULL, header, NULL), -EINVAL);
         assert_int_equal(envelope_seal(&good, NULL, &iov, 1, NULL, header, NULL), 0);
-}
-
-/* Sums what an enemy wrote, as he can. */
-static void mend_sum(struct value *v)
-{
-        const uint64_t sum = sum_of(v->header, ENVELOPE_BYTES - sizeof(sum));
-
-        memcpy(v->header + ENVELOPE_BYTES - sizeof(sum), &sum, sizeof(sum));
 }
 
 /* What a header says that this version never writes, or of something else; its sum is right. */
@@ -436,6 +456,7 @@ int main(void)
                 TEST(test_nonces_differ),
                 TEST(test_swapped),
                 TEST(test_lengths),
+                TEST(test_too_long),
                 TEST(test_not_sealed_if_wrong),
                 TEST(test_summed_by_enemy),
                 TEST(test_format),
