@@ -94,8 +94,8 @@ struct device_config {
         uint64_t disk_bytes;            /* > 0 where there is one */
 };
 
-/* A cluster, or one server, through which hosts exchange pages (daemon/remote/remote.h). Nothing
- * but what remote-config.h checks; in words as the file has it. */
+/* A cluster, or one server, through which hosts exchange pages, as the file has it. What
+ * daemon/remote takes is made of it by remote-config.h, which checks the whole. */
 struct remote_config {
         struct origins from;
         char name[TENANT_NAME_MAX + 1];
