@@ -11,6 +11,7 @@
 #include "daemon/core/catalog/history.h"
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/clients/client-record.h"
+#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/lifetimes/idle.h"
 #include "daemon/core/lifetimes/namespace.h"
@@ -324,6 +325,7 @@ static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_k
                 r = space_erase(ns);
                 if (r < 0)
                         return r;
+                exchange_note_invalidated(ns);
                 ns_free(ns);
         } else {
                 r = ns_invalidate(ns, CAUSE_PURGE, &n);

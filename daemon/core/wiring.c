@@ -8,6 +8,7 @@
 #include "daemon/core/catalog/history.h"
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/tag.h"
+#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/sessions/session.h"
@@ -36,13 +37,21 @@ static void page_moved(struct ns *ns, uint32_t from, uint32_t to)
         prefetch_note_moved(ns, from, to);
 }
 
+static void page_found(struct attach *a, uint32_t page)
+{
+        prefetch_note_found(a, page);
+        exchange_note_found(a, page);
+}
+
 const struct core_listeners core_listeners = {
         .page_leaves_disk = space_forget,
         .page_goes = page_goes,
         .page_swept = page_swept,
         .page_moves = sessions_page_moved,
         .page_moved = page_moved,
-        .page_found = prefetch_note_found,
+        .page_found = page_found,
+        .page_published = exchange_note_published,
+        .key_invalidated = exchange_note_invalidated,
         .copy_unwanted = transfer_stop_wanting,
         .transfer_ended = fetch_ended,
 };

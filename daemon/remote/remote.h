@@ -2,8 +2,8 @@
  * A client of Redis or Valkey: of a cluster, or of one server, that several hosts share. It keeps
  * values under keys there, and knows nothing of pages, tenants or what values hold. It is an
  * interface like the disk's (daemon/tier/disk.h): the loop submits batches, and reaps them through
- * a descriptor. Nothing in kvleased uses it yet: what is to be imported and exported, under which
- * keys, and whether to believe what comes back, is decided by what will stand above it.
+ * a descriptor. What is imported and exported, under which keys, and whether to believe what comes
+ * back, is decided above it (daemon/core/exchange).
  *
  *   batch:       new -> submitted -> done (its callback runs in remote_reap() or remote_close())
  *   operation:   waits -> is sent -> answered | redirected once | ended by deadline, cancel, loss

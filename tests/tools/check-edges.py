@@ -25,7 +25,7 @@ EDGES = {
     # So is the package for Python: it builds on the public header alone.
     "client/python": {"client/python", "client/lib"},
     # The state of the daemon knows nothing of sockets, the loop or the configuration file.
-    "daemon/core": {"daemon/core", "daemon/tier", "daemon/exchange", "policy", "gpu", "proto", "base"},
+    "daemon/core": {"daemon/core", "daemon/tier", "daemon/exchange", "daemon/remote", "policy", "gpu", "proto", "base"},
     # Where cold pages lie knows nothing of the daemon's state.
     "daemon/tier": {"daemon/tier", "gpu", "base"},
     # The client of a Redis or Valkey cluster that several hosts share knows nothing of pages and tenants.

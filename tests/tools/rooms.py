@@ -12,7 +12,7 @@ import pathlib
 ROOMS: dict[str, list[str]] = {
     "daemon/core": [
         "ground", "objects", "quota", "records", "memory", "catalog", "clients", "moves", "journal", "sessions", "reclaim", "tiers",
-        "upkeep", "requests", "lifetimes", "recovery",
+        "upkeep", "requests", "exchange", "lifetimes", "recovery",
     ],
     "daemon/server": [
         "system", "settings", "wire", "objects", "keeping", "sockets", "peers", "waits", "services", "tenants", "handlers",
@@ -38,7 +38,7 @@ OWNERS: dict[str, dict[str, str]] = {
     "daemon/server": {
         "keeping": "keeping", "sockets": "sockets", "kept_sockets": "sockets", "reaping": "sockets",
         "peers": "peers", "tenants_turns": "peers", "turns": "peers", "leases": "waits", "key_waits": "waits", "followers": "waits",
-        "services": "services", "movement": "services", "recorder": "services", "peer_links": "peers", "peer_conn": "peers",
+        "services": "services", "movement": "services", "remotes": "services", "recorder": "services", "peer_links": "peers", "peer_conn": "peers",
         "peer_input": "peers", "peer_refusal": "peers", "peer_comeback": "peers", "peer_challenge": "peers",
         "peer_counts": "peers", "peer_times": "peers", "peer_recall": "waits", "closing": "waits",
     },

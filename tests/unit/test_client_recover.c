@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "daemon/core/clients/announce.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
@@ -22,8 +23,10 @@
 #include "daemon/core/records/shared.h"
 #include "daemon/core/records/state.h"
 #include "daemon/core/recovery/resume.h"
+#include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
+#include "proto/status.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/client-recover-fixture.h"
 
@@ -243,6 +246,41 @@ static void test_stale_pins(void **state)
         while (store_work(&dm.store, 4))
                 ;
         assert_int_equal(a->ns->catalog.n_stale, 0);
+        daemon_end(&dm);
+        fake_keep_deinit(k);
+        free(k);
+}
+
+/* Two pages of other hosts are on their way, for a client that goes on living. */
+static void import_half(struct daemon *dm, struct attach *a, struct attach *b)
+{
+        uint8_t keys[2 * KEY_BYTES];
+        uint32_t pages[2], n, page;
+
+        assert_int_equal(lease_make_ready(a, 2, 2, NOW), 2);
+        for (unsigned i = 0; i < 2; i++)
+                pages[i] = grants_take_page(a, PAGE_SEQ_IMPORT);
+        make_keys(keys, 900, 2);
+        need(announce_pages(a, pages, keys, 2, &n, &page, &dm->d));
+}
+
+static void test_half_import(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        uint8_t key[KEY_BYTES];
+        struct daemon dm;
+        struct attach *a;
+
+        fake_keep_init(k);
+        assert_int_equal(fake_keep_fork(k, NULL, 0, live, import_half), 0);
+        daemon_start(&dm, &k->keep);
+        daemon_check(&dm);
+        a = attach_find(find(&dm, facts->one), 1);
+        /* What clients leased is theirs, and nothing else. */
+        assert_int_equal(a->ns->device.n_pages[PAGE_GRANTED], 8 + 1 + facts->n_ready);
+        assert_int_equal(dm.recovery.n_unclaimed, 2);
+        make_keys(key, 900, 1);
+        assert_int_equal(announce_state(a, key, NULL), KVL_STATUS_MISS);
         daemon_end(&dm);
         fake_keep_deinit(k);
         free(k);
@@ -507,6 +545,7 @@ int main(void)
                 TEST(test_repeats),
                 TEST(test_half_report),
                 TEST(test_stale_pins),
+                TEST(test_half_import),
                 TEST(test_hostile_segment),
                 TEST(test_other_segment),
                 TEST(test_lost_pins),

@@ -127,7 +127,8 @@ union page_place {
         };
 };
 
-#define PAGE_SEQ_NONE UINT32_MAX
+#define PAGE_SEQ_NONE   UINT32_MAX
+#define PAGE_SEQ_IMPORT (UINT32_MAX - 1)
 
 /*
  * What else is known of a page: not needed to find, grant or evict one. Times in whole seconds of
@@ -141,7 +142,8 @@ struct page_note {
                 uint32_t used_sec;
                 /* GRANTED: by which of the client's LEASE frames, low 32 bits of its number; 0:
                  * put into its magazine; PAGE_SEQ_NONE: about to be published, no LEASE gives it
-                 * back. */
+                 * back; PAGE_SEQ_IMPORT: the daemon fills it (exchange/import.h), and the client
+                 * knows nothing of it. */
                 uint32_t seq;
         };
         uint32_t was_found : 1; /* since it was published */

@@ -11,6 +11,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/clients/pin.h"
+#include "daemon/core/exchange/import.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/store.h"
@@ -163,6 +164,7 @@ static void begin_closing(struct attach *a)
         attach_unrecord(a);
         lease_call_off(a);
         fetch_end_all(a);
+        import_end_all(a);
         prefetch_forget(a);
         (void)announce_withdraw_all(a);
         chore_remove(&a->withdrawal, ns->tenant); /* its part from now on */

@@ -14,6 +14,7 @@
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/tag.h"
 #include "daemon/core/clients/magazine.h"
+#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/lifetimes/idle.h"
 #include "daemon/core/memory/address.h"
@@ -154,6 +155,7 @@ static void enter_tenant(struct ns *ns)
         list_append(&ns->tenant->namespaces, &ns->link);
         ns->tenant->n_namespaces++;
         leasable_begin(ns);
+        exchange_enter_ns(ns);
         if (s->owner.on_ns)
                 s->owner.on_ns(ns, false, s->owner.data);
 }
@@ -281,6 +283,7 @@ void ns_free(struct ns *ns)
 
         if (store->owner.on_ns)
                 store->owner.on_ns(ns, true, store->owner.data);
+        exchange_leave_ns(ns);
         drops_end(ns);
         chore_remove(&ns->catalog.announced.withdrawal, ns->tenant);
         records_end(ns);
@@ -345,6 +348,7 @@ int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
         announce_withdraw_ns(ns);
         magazine_drain_ns(ns); /* of pages that could only be published as stale */
         ns->catalog.n_stale = ns_n_pages(ns, PAGE_SEALED);
+        exchange_note_invalidated(ns);
         history_note_all(ns, HISTORY_INVALIDATED, cause);
         happened_emptied(ns, n_findable, cause);
         PROBE(kvleased, invalidate, ns->tenant, ns, n_findable, cause);

@@ -8,6 +8,7 @@
 #include "daemon/core/catalog/history.h"
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/clients/client-record.h"
+#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/lifetimes/placing.h"
 #include "daemon/core/memory/settle.h"
@@ -231,15 +232,20 @@ static int retire_version(struct ns *ns, const char *version)
 
         if (strcmp(ns->layout.version, version) == 0)
                 return 0;
+        /* Other hosts may go on with the old ones: nothing is invalidated there. */
+        exchange_leave_ns(ns);
         r = ns_invalidate(ns, CAUSE_NAMESPACE, &n_pages);
-        if (r < 0)
+        if (r < 0) {
+                exchange_enter_ns(ns);
                 return r;
+        }
         ns->version_epoch++;
         history_note_all(ns, HISTORY_OTHER_VERSION, CAUSE_NAMESPACE);
         memcpy(ns->layout.version, version, strlen(version) + 1);
         records_commit_options(ns);
         shared_show_epochs(ns);
         space_renew(ns);
+        exchange_enter_ns(ns);
         return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/lifetimes/namespace.h"
@@ -278,6 +279,7 @@ void tenant_free(struct tenant *t)
 
         session_purges_end(t);
         leave_finish(t);
+        exchange_close(t);
         list_for_each_safe (ns, &t->namespaces, struct ns, link)
                 ns_free(ns);
         discards_leave_tenant(&t->store->memory.discards, t);
@@ -319,6 +321,7 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
 
                 if (r < 0)
                         return detail_set(d, r, "no memory to erase namespace %s", ns->name);
+                exchange_note_invalidated(ns);
                 ns_free(ns);
         }
         space_erase_unopened(t);

@@ -29,6 +29,10 @@ struct core_listeners {
         void (*page_moved)(struct ns *ns, uint32_t from, uint32_t to);
         /* A lookup of this client has found the page as its deepest. */
         void (*page_found)(struct attach *a, uint32_t page);
+        /* A page was published, and can be found. */
+        void (*page_published)(struct ns *ns, uint32_t page);
+        /* A client invalidates a key, or a tag, which may be of pages that aren't here. */
+        void (*key_invalidated)(struct ns *ns);
         /* The page that a transfer copies to was given back: the copy is for nobody. */
         void (*copy_unwanted)(struct transfer *t);
         /* A transfer that isn't one of TRANSFER_DOWN is over: 0, or why it failed. */

@@ -71,6 +71,8 @@ struct store_owner {
         void (*on_recall_work)(void *data);
         /* transfer_work() and sink_turn() are to be called soon. */
         void (*on_transfer_work)(void *data);
+        /* exchange_work() is to be called soon. */
+        void (*on_exchange_work)(void *data);
         /* stock_work() is to be called soon. */
         void (*on_stock)(void *data);
         /* A namespace was made, empty; or (`goes`) is about to go, with what it has learnt. */

@@ -21,6 +21,7 @@
 struct store;
 struct detail;
 struct evict_ops;
+struct exchange;
 
 /* Of max_clients; a page's pins are counted by it (group.h). */
 #define TENANT_MAX_CLIENTS 65535
@@ -96,6 +97,7 @@ struct tenant {
                 uint64_t bytes;
         } held; /* let go of, and their memory is held up (discard.h) */
         struct tenant_counters counters;
+        struct exchange *exchange; /* owned; exchange/exchange.h; NULL: no pages of other hosts */
         void *server_data; /* the server's object for this tenant; borrowed, not touched here */
 };
 static_assert(offsetof(struct tenant, name) == 0, "probes");

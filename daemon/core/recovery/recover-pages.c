@@ -530,7 +530,8 @@ static void recover_claim(
         if (p->state != PAGE_GRANTED)
                 return;
         owner = map_find(owners, p->owner);
-        if (owner) {
+        /* What was being imported is nobody's: no client was told of it. */
+        if (owner && ns_note(ns, page)->seq != PAGE_SEQ_IMPORT) {
                 grants_add((struct grants *)(uintptr_t)*owner, page);
                 return;
         }

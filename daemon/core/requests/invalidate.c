@@ -6,6 +6,7 @@
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/group.h"
+#include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 
@@ -31,6 +32,7 @@ int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], str
         if (r != 0)
                 return r;
         space_drop_unclaimed(a->ns);
+        ns_store(a->ns)->listeners->key_invalidated(a->ns);
         d->kind = DROP_SUBTREE;
         d->reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_KEY};
         d->top = d->at = ns_find_page(a->ns, key);
@@ -48,6 +50,7 @@ int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *deta
         if (r != 0)
                 return r;
         space_drop_unclaimed(a->ns);
+        ns_store(a->ns)->listeners->key_invalidated(a->ns);
         d->kind = DROP_TAG;
         d->reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_TAG};
         d->tag = tag;

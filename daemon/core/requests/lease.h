@@ -75,7 +75,7 @@ static inline uint32_t lease_seq(uint64_t frame)
 {
         uint32_t seq = (uint32_t)frame;
 
-        return seq == 0 || seq == PAGE_SEQ_NONE ? 1 : seq;
+        return seq == 0 || seq >= PAGE_SEQ_IMPORT ? 1 : seq;
 }
 
 #endif

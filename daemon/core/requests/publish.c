@@ -18,6 +18,7 @@
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
+#include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/records/page-state.h"
@@ -140,6 +141,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, o->page);
         nsset_sealed(ns, o->page);
         space_note_sealed(ns, o->page);
+        ns_store(ns)->listeners->page_published(ns, o->page);
         PROBE_PUBLISH(a, o, o->page, PUBLISHED_SEALED);
         return true;
 }

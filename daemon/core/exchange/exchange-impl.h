@@ -1,0 +1,171 @@
+/* The insides of the room exchange, shared by exchange.c, exchange-io.c, exchange-epoch.c, import.c
+ * and export.c. */
+#ifndef KVL_CORE_EXCHANGE_IMPL_H
+#define KVL_CORE_EXCHANGE_IMPL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/map.h"
+#include "daemon/core/exchange/exchange.h"
+#include "daemon/core/ground/page.h"
+#include "daemon/exchange/envelope.h"
+#include "daemon/exchange/keys.h"
+#include "daemon/remote/remote.h"
+#include "policy/bucket.h"
+#include "policy/worth.h"
+
+/* Of one tenant: requests, and bytes of buffers that are under way or not looked at yet. They are
+ * the daemon's, and charged to nobody. Not tuned. */
+#define IMPORTS_MAX          64
+#define IMPORT_BYTES_MAX     (UINT64_C(64) << 20)
+#define IMPORT_WINDOW_BYTES  (UINT64_C(8) << 20) /* of one request */
+#define EXPORT_BYTES_MAX     (UINT64_C(16) << 20)
+#define EXPORT_TEXTS_MAX     256
+#define EXPORT_BATCH         16
+#define EXPORT_DEADLINE_NSEC (5 * NSEC_PER_SEC)
+
+/* Small operations that no client waits for. Not tuned. */
+#define EXCHANGE_SMALL_NSEC (NSEC_PER_SEC)
+
+/* An epoch that couldn't be had is asked for again; one that an exporter knows for so long is read
+ * again. Not tuned. */
+#define EPOCH_AGAIN_NSEC (NSEC_PER_SEC)
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+struct exchange_result {
+        int result;
+        uint32_t n_found;
+        uint64_t n_bytes;
+};
+
+/* A batch of operations. */
+struct exchange_io {
+        struct exchange *x;   /* borrowed; NULL: nobody wants it any more */
+        struct remote_io *io; /* the store's; NULL: it is over, and `results` are there */
+        uint8_t *buffer;      /* owned */
+        uint64_t buffer_bytes;
+        bool is_import; /* the buffer counts as one */
+        uint32_t n;
+        struct iovec *keys; /* n, of `names` */
+        struct iovec piece; /* `buffer` */
+        char (*names)[EXCHANGE_NAME_MAX];
+        struct exchange_result results[];
+};
+
+/* Nothing is in it but the kind, and room for n names; with a buffer of so many bytes. NULL: no
+ * memory. */
+struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
+        enum remote_class of_class, uint32_t n, uint64_t buffer_bytes, bool is_import);
+
+/* Operation i is of this name, terminated; and, where there is a buffer, of the first n_bytes of
+ * it. */
+void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint64_t n_bytes);
+
+/* Begins. 0; else it is as it was, with why: -EBUSY, -ENOMEM, -EINVAL, -ESHUTDOWN. */
+int exchange_io_begin(struct exchange_io *io, uint64_t deadline_nsec);
+
+static inline bool exchange_io_is_over(const struct exchange_io *io)
+{
+        return !io->io;
+}
+
+/* Nobody wants it any more: what is under way ends as soon as it can. NULL: nothing. */
+void exchange_io_end(struct exchange_io *io);
+
+/* One that has begun goes on, and nobody wants to know how it ends. */
+void exchange_io_let_go(struct exchange_io *io);
+
+/* What an operation's result, which isn't 0, is counted as. */
+enum exchange_drop exchange_drop_of(int result);
+
+/* ---- a tenant's, and its namespaces' --------------------------------------------------------- */
+
+struct exchange {
+        struct tenant *tenant;           /* borrowed */
+        struct exchange_options options; /* but for the secret */
+        struct exchange_tenant whose;
+        struct list_link namespaces; /* struct exchange_ns.link */
+        struct map by_id;            /* id of a namespace -> struct exchange_ns */
+        struct list_link imports;    /* struct import.link */
+        uint32_t n_imports;
+        uint64_t import_bytes, export_bytes; /* of buffers */
+        struct list_link texts;              /* struct export_text.link: what is to be exported */
+        uint32_t n_texts;
+        struct export_batch *batch;   /* under way; owned; NULL: none */
+        struct bucket bucket;         /* of exported KiB */
+        struct worth_ratio bandwidth; /* of imports */
+        struct exchange_counters counters;
+};
+
+struct exchange_ns {
+        struct list_link link; /* exchange.namespaces */
+        struct exchange *x;    /* borrowed */
+        struct ns *ns;         /* borrowed */
+        uint8_t id[EXCHANGE_ID_BYTES];
+        uint32_t rank;
+        uint64_t epoch;             /* 0: not known */
+        struct seal_key seal;       /* of the epoch, where the tenant has a secret */
+        bool must_change;           /* something was invalidated, and the store doesn't know */
+        bool changes_again;         /* and again since new_epoch was sent */
+        struct exchange_io *asking; /* reads the epoch, or writes one; NULL */
+        bool is_writing;            /* it writes new_epoch */
+        uint64_t new_epoch;
+        uint64_t asked_nsec; /* when it last was asked for, or written */
+        bool was_known;      /* some epoch was */
+        uint32_t known_sec;  /* when it was learnt; pages of before aren't exported */
+        /* Generation (low 32 bits) that each page had when it was exported, or was to be; 0: it
+         * wasn't. Owned; NULL: none was. */
+        uint32_t *exported;
+};
+
+/* NULL: the namespace takes no part. */
+struct exchange_ns *exchange_find_ns(const struct ns *ns);
+
+const struct seal_key *exchange_ns_key(const struct exchange_ns *e);
+
+/* exchange_work() is to be called soon. */
+void exchange_wake(struct exchange *x);
+
+/* What a page with this key has as its name. 0 or -ENOMEM. */
+int exchange_name_page(
+        const struct exchange_ns *e, const uint8_t key[KEY_BYTES], char name[EXCHANGE_NAME_MAX]);
+
+/* What a page's envelope says, but for its tokens and tag. parent_key NULL: it begins a text. */
+struct envelope exchange_envelope(
+        const struct exchange_ns *e, const uint8_t key[KEY_BYTES], const uint8_t *parent_key);
+
+/* ---- epochs: exchange-epoch.c ---------------------------------------------------------------- */
+
+/* An operation that reads the namespace's epoch. NULL: no memory. */
+struct exchange_io *epoch_read_new(struct exchange_ns *e);
+
+/* What it has read; 0: nothing that counts. */
+uint64_t epoch_of(const struct exchange_io *io);
+
+/* This is what the store has. True: it is another one than was known here. */
+bool epoch_learn(struct exchange_ns *e, uint64_t epoch);
+
+/* Something of the namespace was invalidated: nothing is imported or exported before the store has
+ * another epoch, which is written at once, and again until it was. */
+void epoch_change(struct exchange_ns *e);
+
+/* Goes on; when it is to be called again, or UINT64_MAX. */
+uint64_t epoch_work(struct exchange_ns *e);
+
+/* ---- imports, exports ------------------------------------------------------------------------ */
+
+/* As exchange_work(). */
+uint64_t imports_work(struct exchange *x);
+uint64_t exports_work(struct exchange *x);
+
+/* The namespace goes, or its epoch changes; NULL: all of them. */
+void imports_end(struct exchange *x, const struct exchange_ns *e, enum exchange_drop why);
+void exports_end(struct exchange *x, const struct exchange_ns *e);
+
+/* The page, just imported, is there. */
+void export_note_there(struct exchange_ns *e, uint32_t page);
+
+#endif

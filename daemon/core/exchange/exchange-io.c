@@ -1,0 +1,134 @@
+/* Batches of operations on the store that hosts share: begun here, over when the server has reaped
+ * them, looked at in exchange_work(). */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/objects/tenant.h"
+
+static uint64_t *bytes_of(const struct exchange_io *io)
+{
+        return io->is_import ? &io->x->import_bytes : &io->x->export_bytes;
+}
+
+static void free_io(struct exchange_io *io)
+{
+        remote_io_free(io->io);
+        free(io->buffer);
+        free(io->names);
+        free(io->keys);
+        free(io);
+}
+
+struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
+        enum remote_class of_class, uint32_t n, uint64_t buffer_bytes, bool is_import)
+{
+        struct exchange_io *io = calloc(1, sizeof(*io) + n * sizeof(io->results[0]));
+
+        if (!io)
+                return NULL;
+        io->n = n;
+        io->is_import = is_import;
+        io->keys = calloc(n, sizeof(*io->keys));
+        io->names = calloc(n, sizeof(*io->names));
+        io->io = remote_io_new(n);
+        if (buffer_bytes > 0)
+                io->buffer = malloc(buffer_bytes);
+        if (!io->keys || !io->names || !io->io || (buffer_bytes > 0 && !io->buffer)) {
+                free_io(io);
+                return NULL;
+        }
+        io->io->kind = kind;
+        io->io->of_class = of_class;
+        io->x = x;
+        io->buffer_bytes = buffer_bytes;
+        *bytes_of(io) += buffer_bytes;
+        return io;
+}
+
+void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint64_t n_bytes)
+{
+        size_t len = strlen(name);
+
+        memcpy(io->names[i], name, len + 1);
+        io->keys[i] = (struct iovec){.iov_base = io->names[i], .iov_len = len};
+        io->io->ops[i].keys = &io->keys[i];
+        io->io->ops[i].n_keys = 1;
+        if (!io->buffer)
+                return;
+        io->piece = (struct iovec){.iov_base = io->buffer, .iov_len = n_bytes};
+        io->io->ops[i].iov = &io->piece;
+        io->io->ops[i].n_iov = 1;
+}
+
+static void on_done(struct remote_io *of, void *data)
+{
+        struct exchange_io *io = data;
+
+        for (uint32_t i = 0; i < io->n; i++)
+                io->results[i] = (struct exchange_result){.result = of->ops[i].result,
+                        .n_found = of->ops[i].n_found,
+                        .n_bytes = of->ops[i].n_bytes};
+        io->io = NULL; /* the store frees it */
+        if (io->x)
+                exchange_wake(io->x);
+        else
+                free_io(io);
+}
+
+int exchange_io_begin(struct exchange_io *io, uint64_t deadline_nsec)
+{
+        int r;
+
+        io->io->done = on_done;
+        io->io->data = io;
+        io->io->deadline_nsec = deadline_nsec;
+        r = remote_submit(io->x->options.remote, io->io);
+        if (r != 0)
+                io->io->done = NULL;
+        return r == REMOTE_BUSY ? -EBUSY : r;
+}
+
+void exchange_io_let_go(struct exchange_io *io)
+{
+        *bytes_of(io) -= io->buffer_bytes;
+        io->x = NULL;
+}
+
+void exchange_io_end(struct exchange_io *io)
+{
+        if (!io)
+                return;
+        *bytes_of(io) -= io->buffer_bytes;
+        /* Only what was begun has a callback. */
+        if (io->io && io->io->done) {
+                remote_cancel(io->x->options.remote, io->io);
+                io->x = NULL;
+                return;
+        }
+        free_io(io);
+}
+
+enum exchange_drop exchange_drop_of(int result)
+{
+        switch (result) {
+        case -ENOENT:
+                return EXCHANGE_GONE;
+        case -EMSGSIZE:
+                return EXCHANGE_DAMAGED;
+        case -ETIMEDOUT:
+                return EXCHANGE_LATE;
+        case -EBUSY:
+        case -ENOMEM:
+                return EXCHANGE_BUSY;
+        case -ECANCELED:
+                return EXCHANGE_CALLED_OFF;
+        case -EACCES:
+        case -ENOSPC:
+        case -EREMOTEIO:
+                return EXCHANGE_REFUSED;
+        default:
+                return EXCHANGE_UNREACHED;
+        }
+}

@@ -1,0 +1,291 @@
+#include "daemon/core/exchange/exchange.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/nsset.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+
+#define EXPIRY_MAX_MSEC (UINT64_C(365) * 24 * 3600 * 1000) /* remote.h */
+
+const char *exchange_drop_name(enum exchange_drop drop)
+{
+        static const char *const names[] = {
+#define X(name, text) text,
+                EXCHANGE_DROPS(X)
+#undef X
+        };
+
+        return names[drop];
+}
+
+void exchange_wake(struct exchange *x)
+{
+        struct store *s = x->tenant->store;
+
+        if (s->owner.on_exchange_work)
+                s->owner.on_exchange_work(s->owner.data);
+}
+
+/* ---- namespaces ------------------------------------------------------------------------------ */
+
+static const char *why_not(const struct ns *ns)
+{
+        if (!ns->tenant->exchange)
+                return "its tenant has no remote";
+        if (ns->device.pool->queue)
+                return "its pages lie on a GPU, from which nothing is exchanged yet";
+        if (ns->catalog.set)
+                return "it belongs to a set of namespaces, which isn't exchanged yet";
+        if (layout_page_bytes(&ns->layout) > EXCHANGE_PAGE_MAX)
+                return "its pages have more than 16 MiB";
+        return NULL;
+}
+
+struct exchange_ns *exchange_find_ns(const struct ns *ns)
+{
+        const struct exchange *x = ns->tenant->exchange;
+        const uint64_t *found = x ? map_find(&x->by_id, ns->id) : NULL;
+
+        return found && !why_not(ns) ? (struct exchange_ns *)(uintptr_t)*found : NULL;
+}
+
+bool exchange_has_ns(const struct ns *ns, const char **ret_why)
+{
+        const char *why = why_not(ns);
+
+        if (!why && !exchange_find_ns(ns))
+                why = "there was no memory for it";
+        if (ret_why)
+                *ret_why = why;
+        return !why;
+}
+
+/* What the bytes of its pages are. */
+static int identify_ns(struct exchange_ns *e)
+{
+        const struct ns *ns = e->ns;
+        const struct ns_layout *l = &ns->layout;
+        const struct exchange_model m = {
+                .scope = ns->name,
+                .model = l->model,
+                .version = l->version,
+                .dtype = l->dtype,
+                .n_layers = l->n_layers,
+                .n_kv_heads = l->n_kv_heads,
+                .head_size = l->head_size,
+                .page_tokens = l->page_tokens,
+                .n_planes = l->n_planes,
+                .plane_page_bytes = l->plane_page_bytes,
+                .tp_size = l->tp_size,
+                .layer_group = l->layer_group,
+                .codecs = "none",
+                .salt = l->salt,
+                .salt_len = l->salt_len,
+                .format = l->format,
+                .format_len = l->format_len,
+        };
+
+        e->rank = l->tp_rank;
+        return exchange_identify(&e->x->whose, &m, e->id);
+}
+
+void exchange_enter_ns(struct ns *ns)
+{
+        struct exchange *x = ns->tenant->exchange;
+        struct exchange_ns *e = x ? calloc(1, sizeof(*e)) : NULL;
+
+        if (!e)
+                return;
+        e->x = x;
+        e->ns = ns;
+        list_init(&e->link);
+        if (identify_ns(e) < 0 || map_put(&x->by_id, ns->id, (uintptr_t)e) < 0) {
+                free(e);
+                return;
+        }
+        list_append(&x->namespaces, &e->link);
+        exchange_wake(x);
+}
+
+static void free_ns(struct exchange_ns *e)
+{
+        struct exchange *x = e->x;
+
+        imports_end(x, e, EXCHANGE_CALLED_OFF);
+        exports_end(x, e);
+        if (e->asking && e->is_writing && !exchange_io_is_over(e->asking))
+                exchange_io_let_go(e->asking); /* who purged it wants that */
+        else
+                exchange_io_end(e->asking);
+        (void)map_remove(&x->by_id, e->ns->id);
+        list_remove(&e->link);
+        free(e->exported);
+        free(e);
+}
+
+void exchange_leave_ns(struct ns *ns)
+{
+        struct exchange *x = ns->tenant->exchange;
+        const uint64_t *found = x ? map_find(&x->by_id, ns->id) : NULL;
+
+        if (found)
+                free_ns((struct exchange_ns *)(uintptr_t)*found);
+}
+
+void exchange_note_invalidated(struct ns *ns)
+{
+        struct exchange *x = ns->tenant->exchange;
+        const uint64_t *found = x ? map_find(&x->by_id, ns->id) : NULL;
+        struct exchange_ns *e = found ? (struct exchange_ns *)(uintptr_t)*found : NULL;
+
+        if (!e)
+                return;
+        epoch_change(e);
+        exchange_wake(x);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+const struct seal_key *exchange_ns_key(const struct exchange_ns *e)
+{
+        return e->x->whose.secret_len > 0 ? &e->seal : NULL;
+}
+
+int exchange_name_page(
+        const struct exchange_ns *e, const uint8_t key[KEY_BYTES], char name[EXCHANGE_NAME_MAX])
+{
+        uint8_t place[EXCHANGE_PLACE_BYTES];
+        int r = exchange_page_place(&e->x->whose, e->id, e->epoch, key, place);
+
+        if (r == 0)
+                (void)exchange_page_name(&e->x->whose, place, e->rank, name);
+        return r;
+}
+
+struct envelope exchange_envelope(
+        const struct exchange_ns *e, const uint8_t key[KEY_BYTES], const uint8_t *parent_key)
+{
+        struct envelope v = {.epoch = e->epoch,
+                .rank = e->rank,
+                .codec = CODEC_NONE,
+                .payload_bytes = layout_page_bytes(&e->ns->layout),
+                .tokens = e->ns->layout.page_tokens};
+
+        static_assert(KEY_BYTES == EXCHANGE_KEY_BYTES, "a page's key");
+        memcpy(v.id, e->id, sizeof(v.id));
+        memcpy(v.key, key, KEY_BYTES);
+        if (parent_key)
+                memcpy(v.parent, parent_key, KEY_BYTES);
+        return v;
+}
+
+/* ---- a tenant's ------------------------------------------------------------------------------ */
+
+static int check_options(const struct tenant *t, const struct exchange_options *o, struct detail *d)
+{
+        if (o->secret_len > 0 &&
+                (o->secret_len < EXCHANGE_SECRET_MIN || o->secret_len > EXCHANGE_SECRET_MAX))
+                return detail_set(d, -EINVAL, "tenant %s: a secret has %d to %d bytes, not %zu",
+                        t->name, EXCHANGE_SECRET_MIN, EXCHANGE_SECRET_MAX, o->secret_len);
+        if (o->expiry_msec == 0 || o->expiry_msec > EXPIRY_MAX_MSEC)
+                return detail_set(d, -EINVAL,
+                        "tenant %s: what is exported expires after 1 ms to a year", t->name);
+        if (o->write_bytes_per_sec == 0 || o->bytes_per_sec == 0)
+                return detail_set(d, -EINVAL, "tenant %s: a rate of 0 bytes a second", t->name);
+        return 0;
+}
+
+int exchange_open(struct tenant *t, const struct exchange_options *options, struct detail *d)
+{
+        int r = check_options(t, options, d);
+        struct exchange *x;
+
+        if (r < 0)
+                return r;
+        exchange_close(t);
+        x = calloc(1, sizeof(*x));
+        if (!x)
+                return detail_set(d, -ENOMEM, "no memory for what tenant %s exchanges", t->name);
+        x->tenant = t;
+        x->options = *options;
+        x->options.secret = NULL;
+        memcpy(x->whose.name, t->name, sizeof(t->name));
+        x->whose.secret_len = options->secret_len;
+        if (options->secret_len > 0)
+                memcpy(x->whose.secret, options->secret, options->secret_len);
+        list_init(&x->namespaces);
+        list_init(&x->imports);
+        list_init(&x->texts);
+        map_init(&x->by_id);
+        t->exchange = x;
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                exchange_enter_ns(ns);
+        return 0;
+}
+
+void exchange_close(struct tenant *t)
+{
+        SETTLE_AT_END(t->store);
+        struct exchange *x = t->exchange;
+
+        if (!x)
+                return;
+        imports_end(x, NULL, EXCHANGE_CALLED_OFF);
+        list_for_each_safe (e, &x->namespaces, struct exchange_ns, link)
+                free_ns(e);
+        t->exchange = NULL;
+        map_deinit(&x->by_id);
+        explicit_bzero(&x->whose, sizeof(x->whose));
+        free(x);
+}
+
+bool exchange_figures(const struct tenant *t, struct exchange_figures *ret)
+{
+        const struct exchange *x = t->exchange;
+
+        *ret = (struct exchange_figures){0};
+        if (!x)
+                return false;
+        *ret = (struct exchange_figures){.counters = x->counters,
+                .may_write = x->options.may_write,
+                .is_sealed = x->whose.secret_len > 0,
+                .n_imports = x->n_imports,
+                .n_texts = x->n_texts,
+                .bytes_under_way = x->import_bytes + x->export_bytes};
+        list_for_each (e, &x->namespaces, struct exchange_ns, link) {
+                ret->n_namespaces += exchange_has_ns(e->ns, NULL);
+                ret->n_ready += e->epoch != 0;
+        }
+        return true;
+}
+
+static uint64_t work_of_tenant(struct exchange *x)
+{
+        uint64_t next = UINT64_MAX;
+
+        list_for_each (e, &x->namespaces, struct exchange_ns, link)
+                next = MIN(next, epoch_work(e));
+        next = MIN(next, imports_work(x));
+        return MIN(next, exports_work(x));
+}
+
+uint64_t exchange_work(struct store *s, uint64_t now_nsec)
+{
+        SETTLE_AT_END(s);
+        uint64_t next = UINT64_MAX;
+
+        store_set_now(s, now_nsec);
+        list_for_each (t, &s->tenants, struct tenant, link)
+                if (t->exchange)
+                        next = MIN(next, work_of_tenant(t->exchange));
+        return next;
+}

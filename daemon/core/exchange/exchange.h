@@ -1,0 +1,150 @@
+/*
+ * Pages of other hosts. A tenant may have an *exchange*: a store that several hosts share
+ * (daemon/remote), to which this daemon gives copies of what is cached (*exports*), and from which
+ * it takes what a lookup lacks (*imports*, import.h). A page there has a name, and no number: it is
+ * in no tier, and nothing here changes what a page of this host is, or when it goes.
+ *
+ *   namespace:  unknown -> asked -> known -> changing -> known ...      (its epoch)
+ *
+ * The *epoch* is a random number that all hosts have for a namespace. It lies in the store, and is
+ * part of every page's name (daemon/exchange/keys.h). Whoever invalidates anything of a namespace
+ * writes another one, so that nothing that was exported before is found again, by any host; and it
+ * is read again with each import. Nothing is imported or exported while it isn't known. Where the
+ * store has lost it, the next exporter makes another one.
+ *
+ * What was cached here before the epoch was learnt, or changed, isn't exported: it may be what
+ * another host has invalidated. What another host has cached by itself stays there: an
+ * invalidation keeps hosts from importing, and takes nothing from their devices.
+ *
+ * Exported is what a disk would take (policy/tier.h): what was found after it was published, with
+ * all that comes before it in its text, and texts of EXCHANGE_LONG_TOKENS. One EXISTS first; what
+ * isn't there is copied, summed or sealed by the loop, and written, at most so many bytes a second.
+ *
+ * Nothing here blocks: the store's threads have the sockets, its answers are reaped by the server,
+ * and exchange_work() draws the consequences. Nothing outlives the process: after a restart nothing
+ * is under way, and pages that were being imported are withdrawn, as all announcements are. Loop
+ * thread only.
+ */
+#ifndef KVL_CORE_EXCHANGE_H
+#define KVL_CORE_EXCHANGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct attach;
+struct detail;
+struct ns;
+struct remote_store;
+struct store;
+struct tenant;
+
+/* As disk_filter of tiers/sink.c: what is computed once and never asked for again is most of what
+ * there is. Not tuned. */
+#define EXCHANGE_MIN_USES    2
+#define EXCHANGE_LONG_TOKENS 16384
+
+/* Larger pages aren't exchanged: the loop copies a page, and sums or seals it, in one turn, and
+ * everybody waits meanwhile. Not tuned. */
+#define EXCHANGE_PAGE_MAX (UINT64_C(16) << 20)
+
+struct exchange_options {
+        struct remote_store *remote; /* borrowed until exchange_close() */
+        bool may_write;              /* else nothing is exported */
+        const uint8_t *secret;       /* copied; keys.h says how long it may be */
+        size_t secret_len;           /* 0: none, pages are summed and not sealed */
+        uint64_t expiry_msec;        /* of what is written: 1 .. a year */
+        uint64_t write_bytes_per_sec;
+        uint64_t probe_nsec;    /* that asking what is there may take, of an import's time */
+        uint64_t bytes_per_sec; /* the store's bandwidth, until it has been measured */
+        uint64_t token_nsec;    /* that computing a token takes, until it has been measured */
+};
+
+/* Why something was not imported or exported. */
+#define EXCHANGE_DROPS(X)                                                                   \
+        X(BUSY, "busy")             /* as much is under way as may be */                    \
+        X(NOT_WORTH, "not-worth")   /* to compute it takes less time */                     \
+        X(NO_ROOM, "no-room")       /* no FREE page, or somebody else announced the key */  \
+        X(LATE, "late")             /* the caller's deadline passed */                      \
+        X(GONE, "gone")             /* the store, or this host, hadn't it any more */       \
+        X(DAMAGED, "damaged")       /* it wasn't what was asked for: envelope.h */          \
+        X(UNREACHED, "unreached")   /* a node, or the network */                            \
+        X(REFUSED, "refused")       /* the server: its memory is full, or by its ACL */     \
+        X(EPOCH, "epoch")           /* the namespace's epoch isn't known, or has changed */ \
+        X(CALLED_OFF, "called-off") /* whoever wanted it has gone, or called it off */
+
+enum exchange_drop {
+#define X(name, text) EXCHANGE_##name,
+        EXCHANGE_DROPS(X)
+#undef X
+                N_EXCHANGE_DROPS
+};
+
+/* "not-worth"; static. */
+const char *exchange_drop_name(enum exchange_drop drop);
+
+/* Since the exchange was opened. */
+struct exchange_counters {
+        uint64_t probes;         /* requests that asked the store */
+        uint64_t probed_pages;   /* keys that it was asked for */
+        uint64_t found_pages;    /* of these, there and next to each other from the first on */
+        uint64_t imported_pages; /* published here */
+        uint64_t imported_bytes;
+        uint64_t exported_pages; /* written */
+        uint64_t exported_bytes;
+        uint64_t there_pages; /* that were to be exported, and were there already */
+        uint64_t epochs;      /* times a namespace's epoch was changed by this daemon */
+        uint64_t not_imported[N_EXCHANGE_DROPS]; /* pages; of a probe that failed: its keys */
+        uint64_t not_exported[N_EXCHANGE_DROPS]; /* pages */
+};
+
+struct exchange_figures {
+        struct exchange_counters counters;
+        bool may_write, is_sealed;
+        uint32_t n_namespaces;    /* that take part */
+        uint32_t n_ready;         /* of these, with a known epoch */
+        uint32_t n_imports;       /* requests under way */
+        uint32_t n_texts;         /* that wait to be exported */
+        uint64_t bytes_under_way; /* of buffers */
+};
+
+/*
+ * The tenant's namespaces take part from now on. One that is open already is closed first. 0;
+ * -EINVAL: a number is out of its range; -ENOMEM; both with the sentence, and nothing is open.
+ */
+int exchange_open(struct tenant *t, const struct exchange_options *options, struct detail *d);
+
+/* Nothing is imported or exported any more; who waits for an import is told that it is over. The
+ * store isn't used after this but for what it still has to end. Safe to repeat. */
+void exchange_close(struct tenant *t);
+
+/* False: it has none, *ret is all zero. */
+bool exchange_figures(const struct tenant *t, struct exchange_figures *ret);
+
+/* Whether the namespace takes part; *ret_why (NULL: isn't wanted) is else a static phrase that says
+ * why not. */
+bool exchange_has_ns(const struct ns *ns, const char **ret_why);
+
+/*
+ * Goes on with all that is under way. To be called when store.owner.on_exchange_work says so, and
+ * when the time comes that it returns: CLOCK_MONOTONIC, UINT64_MAX where there is nothing to wait
+ * for. At most a page is copied each way, for each tenant: now_nsec is returned where there are
+ * more.
+ */
+uint64_t exchange_work(struct store *s, uint64_t now_nsec);
+
+/* ---- for the rest of the core ---------------------------------------------------------------- */
+
+/* The namespace was made, or goes; or what its pages are has changed (it leaves, and enters anew).
+ */
+void exchange_enter_ns(struct ns *ns);
+void exchange_leave_ns(struct ns *ns);
+
+/* Something of the namespace was invalidated. Cheap to repeat. */
+void exchange_note_invalidated(struct ns *ns);
+
+/* A lookup has found the page as its deepest; it was published. */
+void exchange_note_found(struct attach *a, uint32_t page);
+void exchange_note_published(struct ns *ns, uint32_t page);
+
+#endif

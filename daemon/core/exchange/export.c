@@ -1,0 +1,455 @@
+/*
+ * Exports: copies of cached pages for other hosts (exchange.h). *Texts* wait, each by its last
+ * page; a *batch* of pages of one namespace, from the beginnings of texts on, is asked for and
+ * written:
+ *
+ *   batch:  asks (one EXISTS for each page) -> writes (one page after another) -> over
+ *
+ * What a page had as its generation is noted when it comes into a batch, so that it does so once;
+ * where it wasn't written that is taken back, and it comes again when it is found again.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "policy/tier.h"
+
+static const struct tier_filter export_filter = {
+        .min_uses = EXCHANGE_MIN_USES, .long_tokens = EXCHANGE_LONG_TOKENS};
+
+/* The rate is counted in these: policy/bucket.h has at most a million a second. */
+#define UNIT_BYTES 4096
+
+struct export_text {
+        struct list_link link; /* exchange.texts */
+        struct exchange_ns *e; /* borrowed: it goes after its texts */
+        uint32_t page;         /* its last one */
+        uint64_t generation;
+        uint32_t depth; /* pages of it that were looked at, from its beginning */
+};
+
+struct export_page {
+        uint32_t page;
+        uint64_t generation;
+        bool is_there, is_over;
+        struct exchange_io *write; /* NULL: not begun, or over */
+};
+
+struct export_batch {
+        struct exchange_ns *e; /* borrowed: it goes after its batch */
+        uint64_t epoch;
+        struct exchange_io *probe; /* NULL: it is over */
+        uint32_t n, n_begun, n_over;
+        struct export_page pages[EXPORT_BATCH];
+};
+
+/* ---- what is exported already ---------------------------------------------------------------- */
+
+static bool is_exported(const struct exchange_ns *e, uint32_t page)
+{
+        return e->exported && e->exported[page] == (uint32_t)ns_page(e->ns, page)->generation;
+}
+
+static void note_exported(struct exchange_ns *e, uint32_t page, uint32_t generation)
+{
+        /* Sparse: pages that were never exported cost nothing. */
+        if (!e->exported)
+                e->exported = calloc(e->ns->geometry.capacity_pages, sizeof(*e->exported));
+        if (e->exported)
+                e->exported[page] = generation;
+}
+
+void export_note_there(struct exchange_ns *e, uint32_t page)
+{
+        note_exported(e, page, (uint32_t)ns_page(e->ns, page)->generation);
+}
+
+/* Of this generation, where its bytes are, and not of before the epoch. */
+static bool may_go(const struct exchange_ns *e, uint32_t page, uint64_t generation)
+{
+        const struct page *p = ns_page(e->ns, page);
+
+        return p && p->state == PAGE_SEALED && p->generation == generation &&
+               !ns_page_is_stale(e->ns, p) && p->published_sec >= e->known_sec &&
+               tier_of_page(&e->ns->geometry, page) == TIER_DEVICE;
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+static void text_free(struct export_text *t)
+{
+        t->e->x->n_texts--;
+        list_remove(&t->link);
+        free(t);
+}
+
+static bool text_waits(const struct exchange_ns *e, uint32_t page)
+{
+        list_for_each (t, &e->x->texts, struct export_text, link)
+                if (t->e == e && t->page == page)
+                        return true;
+        return false;
+}
+
+static void add_text(struct exchange_ns *e, uint32_t page)
+{
+        struct exchange *x = e->x;
+        struct export_text *t;
+
+        if (is_exported(e, page) || text_waits(e, page))
+                return;
+        t = x->n_texts < EXPORT_TEXTS_MAX ? malloc(sizeof(*t)) : NULL;
+        if (!t) {
+                x->counters.not_exported[EXCHANGE_BUSY]++;
+                return;
+        }
+        *t = (struct export_text){
+                .e = e, .page = page, .generation = ns_page(e->ns, page)->generation};
+        list_init(&t->link);
+        list_append(&x->texts, &t->link);
+        x->n_texts++;
+        exchange_wake(x);
+}
+
+static void look_at_page(struct ns *ns, uint32_t page)
+{
+        struct exchange_ns *e = exchange_find_ns(ns);
+
+        if (e && e->x->options.may_write &&
+                tier_admits(&export_filter, 1 + ns_note(ns, page)->was_found,
+                        ns_page(ns, page)->end_token))
+                add_text(e, page);
+}
+
+void exchange_note_found(struct attach *a, uint32_t page)
+{
+        if (a->ns->tenant->exchange)
+                look_at_page(a->ns, page);
+}
+
+void exchange_note_published(struct ns *ns, uint32_t page)
+{
+        if (ns->tenant->exchange)
+                look_at_page(ns, page);
+}
+
+/* ---- a batch --------------------------------------------------------------------------------- */
+
+/* Puts the text's next pages into the batch. */
+static void take_from_text(struct export_batch *b, struct export_text *t)
+{
+        struct exchange_ns *e = t->e;
+        uint32_t depth = ns_note(e->ns, t->page)->depth;
+
+        for (; t->depth < depth && b->n < EXPORT_BATCH; t->depth++) {
+                uint32_t page = ns_page_of_text(e->ns, t->page, t->depth + 1);
+                uint64_t generation = ns_page(e->ns, page)->generation;
+
+                if (is_exported(e, page))
+                        continue;
+                if (!may_go(e, page, generation)) { /* nobody gets to what continues it */
+                        e->x->counters.not_exported[EXCHANGE_GONE] += depth - t->depth;
+                        t->depth = depth;
+                        break;
+                }
+                note_exported(e, page, (uint32_t)generation);
+                b->pages[b->n++] = (struct export_page){.page = page, .generation = generation};
+        }
+        if (t->depth == depth)
+                text_free(t);
+}
+
+/* Is the text's last page still in the tree, and the namespace's epoch known? */
+static bool text_is_good(const struct export_text *t)
+{
+        return t->e->epoch != 0 && may_go(t->e, t->page, t->generation);
+}
+
+/* Its epoch will be known soon, perhaps. */
+static bool text_may_wait(const struct export_text *t)
+{
+        const struct page *p = ns_page(t->e->ns, t->page);
+
+        return t->e->epoch == 0 && !t->e->must_change && p && p->state == PAGE_SEALED &&
+               p->generation == t->generation;
+}
+
+/* The next page can't go on: of the batch, `why` says why. */
+static void leave_page(struct export_batch *b, struct export_page *p, int why)
+{
+        struct exchange_ns *e = b->e;
+
+        e->x->counters.not_exported[exchange_drop_of(why)]++;
+        if (b->epoch == e->epoch && e->exported && e->exported[p->page] == (uint32_t)p->generation)
+                e->exported[p->page] = 0;
+        p->is_over = true;
+        b->n_over++;
+}
+
+/* Ends it; what isn't over yet is left. */
+static void end_batch(struct exchange *x, int why)
+{
+        struct export_batch *b = x->batch;
+
+        x->batch = NULL;
+        exchange_io_end(b->probe);
+        for (uint32_t i = 0; i < b->n; i++) {
+                exchange_io_end(b->pages[i].write);
+                if (!b->pages[i].is_over)
+                        leave_page(b, &b->pages[i], why);
+        }
+        free(b);
+}
+
+void exports_end(struct exchange *x, const struct exchange_ns *e)
+{
+        if (x->batch && x->batch->e == e)
+                end_batch(x, -ECANCELED);
+        list_for_each_safe (t, &x->texts, struct export_text, link)
+                if (t->e == e)
+                        text_free(t);
+}
+
+static int begin_probe(struct export_batch *b)
+{
+        struct exchange *x = b->e->x;
+        struct exchange_io *io = exchange_io_new(x, REMOTE_PROBE, REMOTE_SMALL, b->n, 0, false);
+        int r = io ? 0 : -ENOMEM;
+
+        for (uint32_t i = 0; i < b->n && r == 0; i++) {
+                char name[EXCHANGE_NAME_MAX];
+
+                r = exchange_name_page(b->e, ns_page(b->e->ns, b->pages[i].page)->key, name);
+                if (r == 0)
+                        exchange_io_name(io, i, name, 0);
+        }
+        if (r == 0)
+                r = exchange_io_begin(io, x->tenant->store->now_nsec + EXCHANGE_SMALL_NSEC);
+        if (r < 0) {
+                exchange_io_end(io);
+                return r;
+        }
+        b->probe = io;
+        return 0;
+}
+
+/* Of the first text whose turn it is, and of others of its namespace. */
+static void begin_batch(struct exchange *x)
+{
+        struct export_batch *b = calloc(1, sizeof(*b));
+        int r;
+
+        if (!b)
+                return;
+        list_for_each_safe (t, &x->texts, struct export_text, link) {
+                if (text_may_wait(t) || (b->n > 0 && t->e != b->e))
+                        continue;
+                if (!text_is_good(t)) {
+                        x->counters.not_exported[EXCHANGE_EPOCH] += t->e->epoch == 0;
+                        x->counters.not_exported[EXCHANGE_GONE] += t->e->epoch != 0;
+                        text_free(t);
+                        continue;
+                }
+                b->e = t->e;
+                take_from_text(b, t);
+                if (b->n == EXPORT_BATCH)
+                        break;
+        }
+        if (b->n == 0) {
+                free(b);
+                return;
+        }
+        b->epoch = b->e->epoch;
+        x->batch = b;
+        r = begin_probe(b);
+        if (r < 0)
+                end_batch(x, r);
+}
+
+/* What is there needn't be sent. */
+static void take_probe(struct export_batch *b)
+{
+        for (uint32_t i = 0; i < b->n; i++) {
+                const struct exchange_result *r = &b->probe->results[i];
+
+                if (r->result != 0) {
+                        leave_page(b, &b->pages[i], r->result);
+                } else if (r->n_found > 0) {
+                        b->e->x->counters.there_pages++;
+                        b->pages[i].is_over = true;
+                        b->n_over++;
+                }
+        }
+        exchange_io_end(b->probe);
+        b->probe = NULL;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* What a page's envelope says of its tokens, its tag, and what comes before it. */
+static struct envelope describe_page(const struct exchange_ns *e, uint32_t page)
+{
+        const struct page *p = ns_page(e->ns, page);
+        uint32_t parent = ns_note(e->ns, page)->place.parent;
+        struct envelope v = exchange_envelope(
+                e, p->key, parent == PAGE_NONE ? NULL : ns_page(e->ns, parent)->key);
+
+        v.tokens = p->tokens;
+        v.tag = ns_extra(e->ns, page)->tag;
+        return v;
+}
+
+/* Where the page's bytes lie, by plane. NULL: its set can't be mapped, or no memory. Owned. */
+static struct iovec *planes_of(const struct exchange_ns *e, uint32_t page)
+{
+        const struct ns_layout *l = &e->ns->layout;
+        struct extent_set *set = ns_set_of(e->ns, page);
+        struct iovec *iov = calloc(l->n_planes, sizeof(*iov));
+
+        for (uint32_t i = 0; iov && i < l->n_planes; i++) {
+                iov[i] = (struct iovec){
+                        .iov_base = set_address(set, page, i), .iov_len = l->plane_page_bytes};
+                if (!iov[i].iov_base) {
+                        free(iov);
+                        return NULL;
+                }
+        }
+        return iov;
+}
+
+/* The page's value: a copy, as the page may go before it is sent. 0 or -errno. */
+static int make_value(const struct exchange_ns *e, uint32_t page, uint8_t *buffer)
+{
+        struct envelope v = describe_page(e, page);
+        const struct seal_key *key = exchange_ns_key(e);
+        _cleanup_free_ struct iovec *planes = planes_of(e, page);
+        uint8_t *payload = buffer + ENVELOPE_BYTES, *at = payload;
+        struct iovec copy = {.iov_base = payload, .iov_len = v.payload_bytes};
+
+        if (!planes)
+                return -ENOMEM;
+        if (key)
+                return envelope_seal(
+                        &v, key, planes, e->ns->layout.n_planes, NULL, buffer, payload);
+        for (uint32_t i = 0; i < e->ns->layout.n_planes; at += planes[i++].iov_len)
+                memcpy(at, planes[i].iov_base, planes[i].iov_len);
+        return envelope_seal(&v, NULL, &copy, 1, NULL, buffer, NULL);
+}
+
+static int write_page(struct export_batch *b, struct export_page *p)
+{
+        struct exchange *x = b->e->x;
+        uint64_t bytes = ENVELOPE_BYTES + layout_page_bytes(&b->e->ns->layout);
+        struct exchange_io *io;
+        char name[EXCHANGE_NAME_MAX];
+        int r;
+
+        if (!may_go(b->e, p->page, p->generation))
+                return -ENOENT;
+        io = exchange_io_new(x, REMOTE_WRITE, REMOTE_LARGE, 1, bytes, false);
+        r = io ? make_value(b->e, p->page, io->buffer) : -ENOMEM;
+        if (r == 0)
+                r = exchange_name_page(b->e, ns_page(b->e->ns, p->page)->key, name);
+        if (r == 0) {
+                exchange_io_name(io, 0, name, bytes);
+                io->io->ops[0].expiry_msec = x->options.expiry_msec;
+                r = exchange_io_begin(io, x->tenant->store->now_nsec + EXPORT_DEADLINE_NSEC);
+        }
+        if (r < 0)
+                exchange_io_end(io);
+        else
+                p->write = io;
+        return r;
+}
+
+static void take_written(struct export_batch *b)
+{
+        struct exchange_counters *c = &b->e->x->counters;
+
+        for (uint32_t i = 0; i < b->n_begun; i++) {
+                struct export_page *p = &b->pages[i];
+                int r;
+
+                if (!p->write || !exchange_io_is_over(p->write))
+                        continue;
+                r = p->write->results[0].result;
+                exchange_io_end(p->write);
+                p->write = NULL;
+                if (r != 0) {
+                        leave_page(b, p, r);
+                        continue;
+                }
+                c->exported_pages++;
+                c->exported_bytes += layout_page_bytes(&b->e->ns->layout);
+                p->is_over = true;
+                b->n_over++;
+        }
+}
+
+static struct bucket_limit limit_of(const struct exchange *x)
+{
+        uint64_t rate = x->options.write_bytes_per_sec / UNIT_BYTES;
+
+        rate = MAX(UINT64_C(1), MIN(rate, (uint64_t)BUCKET_MAX_RATE));
+        return (struct bucket_limit){.rate = (uint32_t)rate, .burst = (uint32_t)rate};
+}
+
+/* Copies and sends the next page that isn't there. When it is to be called again. */
+static uint64_t write_next(struct export_batch *b)
+{
+        struct exchange *x = b->e->x;
+        uint64_t now_nsec = x->tenant->store->now_nsec, wait_nsec;
+        uint64_t bytes = layout_page_bytes(&b->e->ns->layout);
+        struct bucket_limit limit = limit_of(x);
+        int r;
+
+        while (b->n_begun < b->n && b->pages[b->n_begun].is_over)
+                b->n_begun++;
+        if (b->n_begun == b->n ||
+                (x->export_bytes > 0 && x->export_bytes + bytes > EXPORT_BYTES_MAX))
+                return UINT64_MAX;
+        wait_nsec = bucket_wait_nsec(&x->bucket, limit, now_nsec);
+        if (wait_nsec > 0)
+                return now_nsec + wait_nsec;
+        bucket_take(&x->bucket, limit, (uint32_t)(1 + bytes / UNIT_BYTES), now_nsec);
+        r = write_page(b, &b->pages[b->n_begun]);
+        if (r < 0)
+                leave_page(b, &b->pages[b->n_begun], r);
+        b->n_begun++;
+        return now_nsec;
+}
+
+uint64_t exports_work(struct exchange *x)
+{
+        struct export_batch *b = x->batch;
+        uint64_t next = UINT64_MAX;
+
+        if (!b) {
+                if (!list_is_empty(&x->texts))
+                        begin_batch(x);
+                return UINT64_MAX;
+        }
+        if (b->epoch != b->e->epoch) {
+                end_batch(x, -ECANCELED);
+                return x->tenant->store->now_nsec;
+        }
+        if (b->probe && !exchange_io_is_over(b->probe))
+                return UINT64_MAX;
+        if (b->probe)
+                take_probe(b);
+        take_written(b);
+        if (b->n_over < b->n)
+                next = write_next(b);
+        if (b->n_over < b->n)
+                return next;
+        end_batch(x, 0);
+        return x->tenant->store->now_nsec;
+}

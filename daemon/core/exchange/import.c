@@ -1,0 +1,628 @@
+#include "daemon/core/exchange/import.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/clients/pin.h"
+#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/publish.h"
+#include "proto/status.h"
+
+/* Of a caller's time the probe may take a part: a node that doesn't answer leaves it the rest to
+ * compute what it lacks. Not tuned. */
+#define PROBE_SHARE 4
+
+struct import_page {
+        uint32_t page;
+        uint32_t carrier; /* once it is published: what has the key, pinned for the client */
+        struct exchange_io *read; /* NULL: not asked for yet, or looked at already */
+};
+
+struct import {
+        struct list_link link; /* exchange.imports */
+        struct exchange_ns *e; /* borrowed: it goes after its imports */
+        struct attach *a;      /* likewise */
+        import_fn done;        /* NULL: nobody is told */
+        void *data;            /* borrowed */
+        uint64_t deadline_nsec, probe_deadline_nsec;
+        uint64_t began_nsec; /* the last probe */
+        uint64_t came_nsec;  /* when the last value had come, or loading began */
+        uint64_t epoch;      /* under which it was probed; 0: it wasn't yet */
+        struct exchange_io *reads_epoch, *probe;
+        bool is_loading;
+        bool is_looked_at; /* scratch of imports_work() */
+        bool has_parent;
+        uint8_t parent[KEY_BYTES];
+        uint32_t n_keys;
+        uint32_t n_wanted; /* there; of these have a page: */
+        uint32_t n_granted;
+        uint32_t n_asked, n_published;
+        uint64_t bytes_under_way;
+        struct import_page *pages; /* owned; n_keys */
+        uint8_t keys[];
+};
+
+static const uint8_t *key_at(const struct import *i, uint32_t n)
+{
+        return i->keys + (size_t)n * KEY_BYTES;
+}
+
+/* Of what comes before key n; NULL: nothing. */
+static const uint8_t *parent_of(const struct import *i, uint32_t n)
+{
+        if (n > 0)
+                return key_at(i, n - 1);
+        return i->has_parent ? i->parent : NULL;
+}
+
+static uint64_t value_bytes(const struct import *i)
+{
+        return ENVELOPE_BYTES + layout_page_bytes(&i->a->ns->layout);
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+/* Whoever frees pages of the group, or publishes them, may have come first. A LEASE's page has
+ * another seq, and a magazine's, too. */
+static void give_page_back(const struct import *i, uint32_t page)
+{
+        const struct ns *ns = i->a->ns;
+        const struct page *p = ns_page(ns, page);
+
+        if (p && p->state == PAGE_GRANTED && p->owner == i->a->grants->group->id && !p->ready &&
+                !p->given_back && ns_note(ns, page)->seq == PAGE_SEQ_IMPORT &&
+                ns_note(ns, page)->client == i->a->member->id)
+                grants_give_back(i->a->grants, page);
+}
+
+/* Frees it with all that it holds. */
+static void import_free(struct import *i)
+{
+        for (uint32_t n = 0; n < i->n_published; n++)
+                (void)pin_release(i->a, &i->pages[n].carrier, 1, NULL);
+        for (uint32_t n = i->n_published; n < i->n_granted; n++) {
+                exchange_io_end(i->pages[n].read);
+                give_page_back(i, i->pages[n].page);
+        }
+        exchange_io_end(i->reads_epoch);
+        exchange_io_end(i->probe);
+        list_remove(&i->link);
+        i->e->x->n_imports--;
+        free(i->pages);
+        free(i);
+}
+
+/* `n_lost` pages weren't imported, for this reason. */
+static void end_import(struct import *i, enum exchange_drop why, uint32_t n_lost)
+{
+        import_fn done = i->done;
+        void *data = i->data;
+        uint32_t n = i->n_published;
+
+        i->e->x->counters.not_imported[why] += n_lost;
+        import_free(i);
+        if (done)
+                done(n, data);
+}
+
+/* What was found and isn't published yet is left there. */
+static void end_loading(struct import *i, enum exchange_drop why)
+{
+        end_import(i, why, i->n_wanted - i->n_published);
+}
+
+void import_cancel(struct import *i)
+{
+        SETTLE_AT_END(ns_store(i->a->ns));
+
+        i->done = NULL;
+        end_import(i, EXCHANGE_CALLED_OFF, i->n_wanted - i->n_published);
+}
+
+static struct import *find_import(
+        const struct exchange *x, const struct exchange_ns *e, const struct attach *a)
+{
+        list_for_each (i, &x->imports, struct import, link)
+                if ((!e || i->e == e) && (!a || i->a == a))
+                        return i;
+        return NULL;
+}
+
+void imports_end(struct exchange *x, const struct exchange_ns *e, enum exchange_drop why)
+{
+        struct import *i;
+
+        while ((i = find_import(x, e, NULL)))
+                end_loading(i, why);
+}
+
+void import_end_all(struct attach *a)
+{
+        struct exchange *x = a->ns->tenant->exchange;
+        struct import *i;
+
+        while (x && (i = find_import(x, NULL, a)))
+                end_loading(i, EXCHANGE_CALLED_OFF);
+}
+
+/* ---- its beginning --------------------------------------------------------------------------- */
+
+static int check_import(struct attach *a, const struct import_request *rq, struct detail *d)
+{
+        const struct exchange *x = a->ns->tenant->exchange;
+        const char *why;
+        int r;
+
+        if (rq->n_keys == 0 || rq->n_keys > IMPORT_KEYS_MAX)
+                return detail_set(d, -EINVAL, "an import of %u pages: 1 to %d are allowed",
+                        rq->n_keys, IMPORT_KEYS_MAX);
+        if (a->member->read_only)
+                return detail_set(d, -EACCES, "the client may only read, and so import nothing");
+        r = announce_state(a, rq->keys, d);
+        if (r == 0)
+                return KVL_STATUS_DUPLICATE;
+        if (r != KVL_STATUS_MISS)
+                return r;
+        if (!exchange_has_ns(a->ns, &why))
+                return detail_set(d, KVL_STATUS_MISS,
+                        "namespace %s isn't shared with other hosts: "
+                        "%s",
+                        a->ns->name, why);
+        if (rq->parent_key && ns_find_page(a->ns, rq->parent_key) == PAGE_NONE)
+                return detail_set(d, KVL_STATUS_NO_PARENT,
+                        "the page before the first isn't cached in namespace %s", a->ns->name);
+        if (x->n_imports >= IMPORTS_MAX)
+                return detail_set(d, KVL_STATUS_MISS,
+                        "%d imports of tenant %s are under way, the "
+                        "most there may be",
+                        IMPORTS_MAX, a->ns->tenant->name);
+        return 0;
+}
+
+/* The first keys that are neither cached nor announced. */
+static uint32_t count_missing(const struct attach *a, const struct import_request *rq)
+{
+        uint32_t n = 1;
+
+        while (n < rq->n_keys &&
+                announce_state(a, rq->keys + (size_t)n * KEY_BYTES, NULL) == KVL_STATUS_MISS)
+                n++;
+        return n;
+}
+
+static struct import *import_new(
+        struct attach *a, const struct import_request *rq, struct exchange_ns *e)
+{
+        uint32_t n = count_missing(a, rq);
+        struct import *i = calloc(1, sizeof(*i) + (size_t)n * KEY_BYTES);
+
+        if (!i)
+                return NULL;
+        i->pages = calloc(n, sizeof(*i->pages));
+        if (!i->pages) {
+                free(i);
+                return NULL;
+        }
+        i->e = e;
+        i->a = a;
+        i->n_keys = n;
+        i->has_parent = rq->parent_key;
+        if (rq->parent_key)
+                memcpy(i->parent, rq->parent_key, KEY_BYTES);
+        memcpy(i->keys, rq->keys, (size_t)n * KEY_BYTES);
+        i->deadline_nsec = rq->deadline_nsec;
+        list_init(&i->link);
+        list_append(&e->x->imports, &i->link);
+        e->x->n_imports++;
+        return i;
+}
+
+/* 0 or -errno: there is no probe. */
+static int begin_probe(struct import *i)
+{
+        struct exchange_io *io =
+                exchange_io_new(i->e->x, REMOTE_PROBE, REMOTE_SMALL, i->n_keys, 0, true);
+        int r = io ? 0 : -ENOMEM;
+
+        for (uint32_t n = 0; n < i->n_keys && r == 0; n++) {
+                char name[EXCHANGE_NAME_MAX];
+
+                r = exchange_name_page(i->e, key_at(i, n), name);
+                if (r == 0)
+                        exchange_io_name(io, n, name, 0);
+        }
+        if (r == 0)
+                r = exchange_io_begin(io, i->probe_deadline_nsec);
+        if (r < 0) {
+                exchange_io_end(io);
+                return r;
+        }
+        i->probe = io;
+        i->began_nsec = i->a->ns->tenant->store->now_nsec;
+        i->epoch = i->e->epoch;
+        i->e->x->counters.probes++;
+        i->e->x->counters.probed_pages += i->n_keys;
+        return 0;
+}
+
+static int begin_import(struct import *i)
+{
+        int r;
+
+        i->reads_epoch = epoch_read_new(i->e);
+        r = i->reads_epoch ? exchange_io_begin(i->reads_epoch, i->probe_deadline_nsec) : -ENOMEM;
+        return r == 0 && i->e->epoch != 0 ? begin_probe(i) : r;
+}
+
+int import_begin(struct attach *a, const struct import_request *rq, uint64_t now_nsec,
+        import_fn done, void *data, struct import **ret_import, struct detail *d)
+{
+        SETTLE_AT_END(ns_store(a->ns));
+        struct import *i;
+        int r;
+
+        store_set_now(ns_store(a->ns), now_nsec);
+        r = check_import(a, rq, d);
+        if (r != 0)
+                return r;
+        i = import_new(a, rq, exchange_find_ns(a->ns));
+        if (!i)
+                return detail_set(d, -ENOMEM, "no memory to import %u pages", rq->n_keys);
+        i->probe_deadline_nsec =
+                now_nsec + MIN(minus_u64(rq->deadline_nsec, now_nsec) / PROBE_SHARE,
+                                   i->e->x->options.probe_nsec);
+        r = begin_import(i);
+        if (r < 0) {
+                end_import(i, exchange_drop_of(r), i->n_keys);
+                return detail_set(d, KVL_STATUS_MISS,
+                        "what other hosts share takes no more requests now: %s", strerror(-r));
+        }
+        i->done = done;
+        i->data = data;
+        *ret_import = i;
+        return 0;
+}
+
+/* ---- probing --------------------------------------------------------------------------------- */
+
+/* The epoch has been read. False: the import is over. */
+static bool take_epoch(struct import *i)
+{
+        struct exchange_ns *e = i->e;
+        uint64_t epoch = epoch_of(i->reads_epoch);
+        int r = i->reads_epoch->results[0].result;
+
+        exchange_io_end(i->reads_epoch);
+        i->reads_epoch = NULL;
+        if (r == 0 && epoch == 0)
+                r = -EMSGSIZE; /* what is there is no epoch */
+        if (e->must_change || epoch == 0) {
+                /* Where there is no epoch there is no page. */
+                end_import(i, e->must_change ? EXCHANGE_EPOCH : exchange_drop_of(r),
+                        r == -ENOENT ? 0 : i->n_keys);
+                return false;
+        }
+        (void)epoch_learn(e, epoch);
+        if (e->epoch != epoch)
+                r = -ENOMEM;
+        if (r == 0 && i->epoch != epoch) { /* it was probed under another one, or not yet */
+                exchange_io_end(i->probe);
+                i->probe = NULL;
+                r = begin_probe(i);
+        }
+        if (r == 0)
+                return true;
+        end_import(i, exchange_drop_of(r), i->n_keys);
+        return false;
+}
+
+/* As policy/worth.h has it, of the store as if it were one node: what it is asked for is spread
+ * over its nodes, and all of them together are what was measured. */
+static bool is_worth_it(const struct import *i, uint64_t now_nsec)
+{
+        const struct exchange *x = i->e->x;
+        const struct worth_part part = {
+                .rtt_nsec = now_nsec - i->began_nsec,
+                .queued_bytes = x->import_bytes,
+                .bytes = i->n_wanted * value_bytes(i),
+                .seen = &x->bandwidth,
+                .start = worth_bandwidth(x->options.bytes_per_sec),
+        };
+        const struct worth_ratio none = {0};
+        struct worth_answer answer =
+                worth_loading(&part, 1, (uint64_t)i->n_wanted * i->a->ns->layout.page_tokens, &none,
+                        worth_token_time(x->options.token_nsec));
+
+        return answer.verdict == WORTH_LOADED;
+}
+
+/* Pages for what is there, announced: as many as can be had. */
+static void take_pages(struct import *i, uint64_t now_nsec)
+{
+        _cleanup_free_ uint32_t *pages = calloc(i->n_wanted, sizeof(*pages));
+        uint32_t n = pages ? lease_make_ready(i->a, i->n_wanted, i->n_wanted, now_nsec) : 0;
+        uint32_t other;
+        struct detail d;
+
+        for (uint32_t k = 0; k < n; k++)
+                pages[k] = i->pages[k].page = grants_take_page(i->a, PAGE_SEQ_IMPORT);
+        if (n > 0)
+                (void)announce_pages(i->a, pages, i->keys, n, &i->n_granted, &other, &d);
+        for (uint32_t k = i->n_granted; k < n; k++)
+                give_page_back(i, pages[k]);
+}
+
+/* All keys have been asked for. False: the import is over. */
+static bool take_probe(struct import *i, uint64_t now_nsec)
+{
+        const struct exchange_result *r = i->probe->results;
+        int why = 0;
+
+        while (i->n_wanted < i->n_keys && r[i->n_wanted].result == 0 && r[i->n_wanted].n_found > 0)
+                i->n_wanted++;
+        if (i->n_wanted < i->n_keys)
+                why = r[i->n_wanted].result;
+        exchange_io_end(i->probe);
+        i->probe = NULL;
+        i->e->x->counters.found_pages += i->n_wanted;
+        if (i->n_wanted == 0) {
+                end_import(i, exchange_drop_of(why), why == 0 ? 0 : i->n_keys);
+                return false;
+        }
+        if (!is_worth_it(i, now_nsec)) {
+                end_loading(i, EXCHANGE_NOT_WORTH);
+                return false;
+        }
+        take_pages(i, now_nsec);
+        if (i->n_granted == 0) {
+                end_loading(i, EXCHANGE_NO_ROOM);
+                return false;
+        }
+        i->is_loading = true;
+        i->came_nsec = now_nsec;
+        return true;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static int ask_for_page(struct import *i, uint32_t n)
+{
+        struct exchange_io *io =
+                exchange_io_new(i->e->x, REMOTE_READ, REMOTE_LARGE, 1, value_bytes(i), true);
+        char name[EXCHANGE_NAME_MAX];
+        int r = io ? exchange_name_page(i->e, key_at(i, n), name) : -ENOMEM;
+
+        if (r == 0) {
+                exchange_io_name(io, 0, name, value_bytes(i));
+                r = exchange_io_begin(io, i->deadline_nsec);
+        }
+        if (r < 0) {
+                exchange_io_end(io);
+                return r;
+        }
+        i->pages[n].read = io;
+        i->bytes_under_way += value_bytes(i);
+        return 0;
+}
+
+/* As many as may be under way. 0, or -errno: the next one can't be asked for, and none is under
+ * way. */
+static int ask_for_pages(struct import *i)
+{
+        const struct exchange *x = i->e->x;
+        uint64_t bytes = value_bytes(i);
+        int r = 0;
+
+        while (r == 0 && i->n_asked < i->n_granted &&
+                (i->bytes_under_way == 0 || i->bytes_under_way + bytes <= IMPORT_WINDOW_BYTES) &&
+                (x->import_bytes == 0 || x->import_bytes + bytes <= IMPORT_BYTES_MAX)) {
+                r = ask_for_page(i, i->n_asked);
+                i->n_asked += r == 0;
+        }
+        return i->bytes_under_way > 0 ? 0 : r;
+}
+
+/* Nobody else asks for what is damaged. */
+static void remove_damaged(struct import *i, uint32_t n)
+{
+        struct exchange_io *io;
+        char name[EXCHANGE_NAME_MAX];
+
+        if (!i->e->x->options.may_write || exchange_name_page(i->e, key_at(i, n), name) < 0)
+                return;
+        io = exchange_io_new(i->e->x, REMOTE_REMOVE, REMOTE_SMALL, 1, 0, true);
+        if (!io)
+                return;
+        exchange_io_name(io, 0, name, 0);
+        if (exchange_io_begin(io, ns_store(i->a->ns)->now_nsec + EXCHANGE_SMALL_NSEC) < 0)
+                exchange_io_end(io);
+        else
+                exchange_io_let_go(io);
+}
+
+/* Checks the value where it lies. */
+static enum envelope_fault open_value(struct import *i, uint32_t n, struct envelope *ret)
+{
+        struct exchange_io *io = i->pages[n].read;
+        struct envelope want = exchange_envelope(i->e, key_at(i, n), parent_of(i, n));
+        struct iovec payload = {
+                .iov_base = io->buffer + ENVELOPE_BYTES, .iov_len = want.payload_bytes};
+
+        return envelope_open(
+                &want, exchange_ns_key(i->e), io->results[0].n_bytes, io->buffer, &payload, 1, ret);
+}
+
+/* False: its set can't be mapped. */
+static bool fill_page(const struct import *i, uint32_t page, const uint8_t *payload)
+{
+        const struct ns_layout *l = &i->a->ns->layout;
+        struct extent_set *set = ns_set_of(i->a->ns, page);
+
+        for (uint32_t plane = 0; plane < l->n_planes; plane++) {
+                uint8_t *to = set_address(set, page, plane);
+
+                if (!to)
+                        return false;
+                memcpy(to, payload + plane * l->plane_page_bytes, l->plane_page_bytes);
+        }
+        return true;
+}
+
+/* Is it what was taken for this key, and not withdrawn since? */
+static bool is_still_ours(const struct import *i, uint32_t n)
+{
+        const struct ns *ns = i->a->ns;
+        uint32_t page = i->pages[n].page;
+        const struct page *p = ns_page(ns, page);
+
+        return p && p->state == PAGE_GRANTED && p->owner == i->a->grants->group->id &&
+               p->announced && memcmp(p->key, key_at(i, n), KEY_BYTES) == 0;
+}
+
+static bool publish_value(struct import *i, uint32_t n, const struct envelope *v)
+{
+        struct import_page *p = &i->pages[n];
+        const struct publish publish = {
+                .pages = &p->page,
+                .keys = key_at(i, n),
+                .n = 1,
+                .parent_key = parent_of(i, n),
+                .last_tokens = v->tokens,
+                .tag = v->tag,
+        };
+        struct exchange *x = i->e->x;
+        struct detail d;
+        uint32_t n_done;
+        int r;
+
+        i->a->member->repeats = false;
+        r = publish_pages(i->a, &publish, ns_store(i->a->ns)->now_nsec, &p->carrier, &n_done, &d);
+        if (r != 0 && r != KVL_STATUS_DUPLICATE)
+                return false;
+        i->n_published++;
+        if (r == KVL_STATUS_DUPLICATE) { /* somebody else computed it meanwhile */
+                give_page_back(i, p->page);
+                return true;
+        }
+        x->counters.imported_pages++;
+        x->counters.imported_bytes += v->payload_bytes;
+        export_note_there(i->e, p->page);
+        return true;
+}
+
+/* The next page's value has arrived, or won't. False: the import is over. */
+static bool take_value(struct import *i)
+{
+        uint32_t n = i->n_published;
+        struct exchange_io *io = i->pages[n].read;
+        enum exchange_drop why = exchange_drop_of(io->results[0].result);
+        uint64_t now_nsec = ns_store(i->a->ns)->now_nsec;
+        bool is_published = false;
+        struct envelope v;
+
+        if (io->results[0].result == 0 && !is_still_ours(i, n)) {
+                why = EXCHANGE_CALLED_OFF;
+        } else if (io->results[0].result == 0) {
+                enum envelope_fault fault = open_value(i, n, &v);
+
+                why = fault == ENVELOPE_NO_MEMORY ? EXCHANGE_BUSY : EXCHANGE_DAMAGED;
+                if (why == EXCHANGE_DAMAGED && fault != ENVELOPE_GOOD)
+                        remove_damaged(i, n);
+                if (fault == ENVELOPE_GOOD) {
+                        why = EXCHANGE_NO_ROOM;
+                        is_published =
+                                fill_page(i, i->pages[n].page, io->buffer + ENVELOPE_BYTES) &&
+                                publish_value(i, n, &v);
+                }
+        }
+        if (io->results[0].result == 0)
+                worth_note_load(
+                        &i->e->x->bandwidth, io->results[0].n_bytes, now_nsec - i->came_nsec);
+        i->came_nsec = now_nsec;
+        exchange_io_end(io);
+        i->pages[n].read = NULL;
+        i->bytes_under_way -= value_bytes(i);
+        if (is_published && i->n_published < i->n_granted)
+                return true;
+        end_loading(i, is_published ? EXCHANGE_NO_ROOM : why);
+        return false;
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* Goes on with one. True: a page was copied. */
+static bool go_on_loading(struct import *i, uint64_t now_nsec)
+{
+        const struct exchange_io *next;
+        int r;
+
+        if (i->epoch != i->e->epoch) {
+                end_loading(i, EXCHANGE_EPOCH);
+                return false;
+        }
+        if (now_nsec >= i->deadline_nsec) {
+                end_loading(i, EXCHANGE_LATE);
+                return false;
+        }
+        r = ask_for_pages(i);
+        if (r < 0) {
+                end_loading(i, exchange_drop_of(r));
+                return false;
+        }
+        next = i->pages[i->n_published].read;
+        if (!next || !exchange_io_is_over(next))
+                return false;
+        (void)take_value(i);
+        return true;
+}
+
+static bool go_on(struct import *i, uint64_t now_nsec)
+{
+        if (i->is_loading)
+                return go_on_loading(i, now_nsec);
+        if (i->reads_epoch && (!exchange_io_is_over(i->reads_epoch) || !take_epoch(i)))
+                return false;
+        if (i->probe && exchange_io_is_over(i->probe) && take_probe(i, now_nsec))
+                return go_on_loading(i, now_nsec);
+        return false;
+}
+
+static struct import *next_to_look_at(const struct exchange *x)
+{
+        list_for_each (i, &x->imports, struct import, link)
+                if (!i->is_looked_at)
+                        return i;
+        return NULL;
+}
+
+uint64_t imports_work(struct exchange *x)
+{
+        uint64_t now_nsec = x->tenant->store->now_nsec, next = UINT64_MAX;
+        struct import *i;
+
+        list_for_each (each, &x->imports, struct import, link)
+                each->is_looked_at = false;
+        while ((i = next_to_look_at(x))) {
+                i->is_looked_at = true;
+                list_remove(&i->link); /* the others come first in the next turn */
+                list_append(&x->imports, &i->link);
+                if (go_on(i, now_nsec))
+                        return now_nsec;
+        }
+        /* One that waits for others' buffers has nothing under way that ends at its deadline. */
+        list_for_each (each, &x->imports, struct import, link)
+                next = MIN(next, each->deadline_nsec);
+        return next;
+}

@@ -1,0 +1,58 @@
+/*
+ * Imports: pages that continue what a lookup has found here, and that the exchange has
+ * (exchange.h). Loop thread only.
+ *
+ *   import:  probing -> loading -> over (told once)
+ *                 \-> over: nothing is there, or it isn't worth it
+ *
+ * *Probing*: the namespace's epoch is read, and one EXISTS for each key says how far what is there
+ * goes on without a gap. *Loading*: FREE pages are granted to the client's group, announced under
+ * the client's name, filled, checked and published in the order of the text. So who else wants one
+ * of the keys meanwhile waits for it as for any that is computed, and nobody on this host asks
+ * for it again; where the client goes, its pages and announcements go as they always do.
+ *
+ * A value is received into a buffer, is checked there, and is copied into its page by the loop: no
+ * thread ever writes to a page, so a page can be taken back at any time.
+ *
+ * At the deadline what has arrived in order is published, and the rest is given back.
+ */
+#ifndef KVL_CORE_IMPORT_H
+#define KVL_CORE_IMPORT_H
+
+#include <stdint.h>
+
+struct attach;
+struct detail;
+struct import;
+
+/* Of one request. Not tuned. */
+#define IMPORT_KEYS_MAX 256
+
+struct import_request {
+        const uint8_t *parent_key; /* of what comes before the first; NULL: it begins a text */
+        const uint8_t *keys;       /* n_keys * KEY_BYTES, copied */
+        uint32_t n_keys;           /* 1 .. IMPORT_KEYS_MAX */
+        uint64_t deadline_nsec;    /* CLOCK_MONOTONIC */
+};
+
+/* n_pages were imported, from the first key on: they are cached, and nobody has pinned them; the
+ * import is gone. Called from exchange_work(), exchange_close() and attach_close(), never from
+ * within import_begin(); may call that, and import_cancel() of others. */
+typedef void (*import_fn)(uint32_t n_pages, void *data);
+
+/*
+ * 0: *ret_import is under way, and ends at its deadline at the latest. KVL_STATUS_DUPLICATE: the
+ * first key is cached; KVL_STATUS_PENDING: somebody computes or imports it; KVL_STATUS_MISS with
+ * the sentence: nothing will be imported; KVL_STATUS_NO_PARENT: what comes before isn't cached;
+ * KVL_STATUS_STALE; -EACCES: the client may only read; -EINVAL; -ENOMEM.
+ */
+int import_begin(struct attach *a, const struct import_request *rq, uint64_t now_nsec,
+        import_fn done, void *data, struct import **ret_import, struct detail *d);
+
+/* Nothing is told any more; what is published stays. */
+void import_cancel(struct import *i);
+
+/* The attachment closes: each of its imports is told to be over. */
+void import_end_all(struct attach *a);
+
+#endif

@@ -1,0 +1,517 @@
+/*
+ * Pages that go from one host to another: two stores of daemon/core, each with a client of its own
+ * of one real redis-server. What processes make of it is in exchange.py.
+ */
+/* Before cmocka, whose fail() is a macro. */
+#include "tests/unit/remote-fixture.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/exchange/exchange.h"
+#include "daemon/core/exchange/import.h"
+#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/requests/invalidate.h"
+#include "tests/integration/redis-cluster.h"
+#include "tests/unit/tier-fixture.h"
+
+/* 256 tokens, which a text must have to be loaded, are 16 pages. */
+#define N_PAGES 20
+
+/* So long an import may take where nothing is in its way; and where something is. */
+#define LONG_MSEC  20000
+#define SHORT_MSEC 400
+
+struct host {
+        struct tiers w;
+        struct remote_store *remote;
+        bool is_over;
+        uint32_t n_imported;
+};
+
+static struct redis_cluster server;
+
+static void server_start(void)
+{
+        static const char *const words[] = {NULL};
+        int r = redis_cluster_init(&server);
+
+        if (r == -ENOENT) {
+                redis_cluster_deinit(&server);
+                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
+                skip();
+        }
+        assert_int_equal(r, 0);
+        assert_int_equal(redis_cluster_add(&server, words, false), 0);
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+static void host_turn(struct host *h)
+{
+        (void)remote_reap(h->remote);
+        (void)exchange_work(&h->w.store, clock_now_nsec());
+}
+
+/* So that pages that are published from now on are of after the epoch. */
+static void host_await_epoch(struct host *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        char *found = NULL;
+
+        do {
+                host_turn(h);
+                free(found);
+                found = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:epoch");
+                assert_true(clock_now_nsec() < until);
+        } while (!found || !strstr(found, "epoch"));
+        free(found);
+        for (unsigned i = 0; i < 50; i++) {
+                host_turn(h);
+                poll(NULL, 0, 1);
+        }
+}
+
+static void host_start_with(struct host *h, bool may_write, const char *secret)
+{
+        struct exchange_options o = {
+                .may_write = may_write,
+                .secret = (const uint8_t *)secret,
+                .secret_len = secret ? strlen(secret) : 0,
+                .expiry_msec = 600000,
+                .write_bytes_per_sec = UINT64_C(1) << 30,
+                .probe_nsec = PATIENCE_NSEC,
+                .bytes_per_sec = UINT64_C(1) << 30,
+                .token_nsec = NSEC_PER_SEC, /* whatever it takes to load them */
+        };
+
+        *h = (struct host){.is_over = false};
+        tiers_start(&h->w, &evict_lru, 4, 0, 2, CODEC_NONE);
+        h->remote = store_open_at(server.servers[0].address);
+        store_await_known(h->remote);
+        o.remote = h->remote;
+        assert_int_equal(exchange_open(h->w.a, &o, &h->w.d), 0);
+        if (may_write)
+                host_await_epoch(h);
+}
+
+static void host_start(struct host *h, bool may_write)
+{
+        host_start_with(h, may_write, NULL);
+}
+
+static void host_end(struct host *h)
+{
+        tiers_check(&h->w);
+        exchange_close(h->w.a);
+        tiers_check(&h->w);
+        remote_close(h->remote);
+        tiers_end(&h->w);
+}
+
+static struct exchange_counters counters_of(const struct host *h)
+{
+        struct exchange_figures f;
+
+        assert_true(exchange_figures(h->w.a, &f));
+        return f.counters;
+}
+
+/* A text with bytes of its own, which nobody holds. */
+static void host_compute(struct host *h, unsigned n)
+{
+        uint8_t keys[N_PAGES * KEY_BYTES];
+        uint32_t pages[N_PAGES], got[N_PAGES], n_got;
+        struct publish p = {.pages = pages, .keys = keys, .n = n, .last_tokens = PAGE_TOKENS};
+
+        make_keys(keys, 0, n);
+        assert_int_equal(lease_pages(h->w.attach, n, 1, pages, NULL), 0);
+        for (unsigned i = 0; i < n; i++)
+                tier_fill(&h->w, pages[i], i);
+        assert_int_equal(publish_pages(h->w.attach, &p, 1, got, &n_got, NULL), 0);
+        assert_int_equal(release_pages(h->w.attach, pages, n, 1, NULL), 0);
+}
+
+static void host_await_exported(struct host *h, uint64_t n)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (counters_of(h).exported_pages < n) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(h);
+                poll(NULL, 0, 1);
+        }
+}
+
+/* Computed, found by somebody, and with the server. */
+static void host_share_text(struct host *h)
+{
+        host_compute(h, N_PAGES);
+        assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), N_PAGES);
+        host_await_exported(h, N_PAGES);
+}
+
+/* ---- imports --------------------------------------------------------------------------------- */
+
+static void on_over(uint32_t n_pages, void *data)
+{
+        struct host *h = data;
+
+        assert_false(h->is_over);
+        h->is_over = true;
+        h->n_imported = n_pages;
+}
+
+/* Of keys first.., n of them, behind `first` ones that are cached. */
+static int import_ask(struct host *h, struct attach *a, unsigned first, unsigned n, unsigned msec,
+        struct import **ret)
+{
+        uint8_t keys[(N_PAGES + 1) * KEY_BYTES];
+        struct import_request rq = {
+                .keys = keys + KEY_BYTES, .n_keys = n, .deadline_nsec = in_msec(msec)};
+
+        if (first > 0) {
+                make_keys(keys, first - 1, n + 1);
+                rq.parent_key = keys;
+        } else {
+                make_keys(keys + KEY_BYTES, 0, n);
+        }
+        h->is_over = false;
+        return import_begin(a, &rq, clock_now_nsec(), on_over, h, ret, &h->w.d);
+}
+
+static void import_await(struct host *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (!h->is_over) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(h);
+                tiers_check(&h->w);
+                poll(NULL, 0, 1);
+        }
+}
+
+static uint32_t import(struct host *h, unsigned first, unsigned n, unsigned msec)
+{
+        struct import *i;
+
+        assert_int_equal(import_ask(h, h->w.attach, first, n, msec, &i), 0);
+        import_await(h);
+        return h->n_imported;
+}
+
+/* What is cached has the bytes that were computed; nothing else is there or granted. */
+static void assert_cached(struct host *h, unsigned n)
+{
+        assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), n);
+        for (unsigned i = 0; i < n; i++)
+                assert_true(tier_is_filled(&h->w, tier_find(&h->w, i), i));
+        assert_int_equal(h->w.ns->device.n_pages[PAGE_GRANTED], 0);
+        assert_int_equal(h->w.ns->device.n_pages[PAGE_SEALED], n);
+        assert_int_equal(h->w.ns->catalog.announced.n, 0);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_text_of_another_host(void **state)
+{
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
+        host_share_text(&a);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&b, N_PAGES);
+        assert_int_equal(counters_of(&b).imported_pages, N_PAGES);
+        assert_int_equal(counters_of(&b).exported_pages, 0);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+static void test_sealed_with_a_secret(void **state)
+{
+        struct host a, b, other;
+
+        server_start();
+        host_start_with(&a, true, "0123456789abcdef");
+        host_start_with(&b, false, "0123456789abcdef");
+        host_start_with(&other, false, "fedcba9876543210");
+        host_share_text(&a);
+        assert_int_equal(import(&other, 0, N_PAGES, LONG_MSEC), 0);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&b, N_PAGES);
+        host_end(&other);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+static void test_continues_what_is_here(void **state)
+{
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        host_compute(&b, 3);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, 3, LONG_MSEC, &i), KVL_STATUS_DUPLICATE);
+        assert_int_equal(import(&b, 3, N_PAGES - 3, LONG_MSEC), N_PAGES - 3);
+        assert_cached(&b, N_PAGES);
+        /* Nobody gets to what lies behind a gap. */
+        assert_int_equal(
+                import_ask(&b, b.w.attach, N_PAGES + 1, 1, LONG_MSEC, &i), KVL_STATUS_NO_PARENT);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+static void test_what_nobody_finds_stays(void **state)
+{
+        struct host a;
+
+        server_start();
+        host_start(&a, true);
+        host_compute(&a, N_PAGES);
+        for (unsigned i = 0; i < 50; i++) {
+                host_turn(&a);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(counters_of(&a).exported_pages, 0);
+        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
+        host_await_exported(&a, N_PAGES);
+        /* Once, however often it is found. */
+        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
+        for (unsigned i = 0; i < 50; i++) {
+                host_turn(&a);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
+        assert_int_equal(counters_of(&a).there_pages, 0);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* Each value gets other bytes, from `at` on. */
+static void damage_values(unsigned at)
+{
+        char *keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0"), *save = NULL;
+        unsigned n = 0;
+
+        assert_non_null(keys);
+        for (char *k = strtok_r(keys, "\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save)) {
+                free(redis_cluster_call(&server, 0, "setrange %s %u damaged", k, at));
+                n++;
+        }
+        free(keys);
+        assert_int_equal(n, N_PAGES);
+}
+
+static void test_damaged_is_not_served(void **state)
+{
+        static const unsigned places[] = {0, 40, 200, 256, 1000, 131072};
+        struct host a, b;
+
+        for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+                server_start();
+                host_start(&a, true);
+                host_start(&b, true);
+                host_share_text(&a);
+                damage_values(places[i]);
+                assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
+                assert_cached(&b, 0);
+                assert_int_equal(counters_of(&b).not_imported[EXCHANGE_DAMAGED], N_PAGES);
+                /* The first one is gone there: nobody asks for it again. */
+                for (unsigned t = 0; t < 50; t++) {
+                        host_turn(&b);
+                        poll(NULL, 0, 1);
+                }
+                assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
+                assert_int_equal(counters_of(&b).found_pages, N_PAGES);
+                host_end(&b);
+                host_end(&a);
+                redis_cluster_deinit(&server);
+        }
+}
+
+static void test_invalidated_is_not_found(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        struct drop d;
+        struct host a, b;
+        uint64_t until;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        make_keys(key, 1, 1);
+        assert_int_equal(drop_key(&d, a.w.attach, key, NULL), 0);
+        assert_true(drop_is_over(&d));
+        until = clock_now_nsec() + PATIENCE_NSEC;
+        while (counters_of(&a).epochs == 0) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(&a);
+        }
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
+        assert_cached(&b, 0);
+        /* Nor by the host itself. */
+        assert_int_equal(import(&a, 1, N_PAGES - 1, LONG_MSEC), 0);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* Pages of other weights are never found, and those who have the old ones go on. */
+static void test_another_version(void **state)
+{
+        struct host a, b, c;
+        struct import *i;
+        struct attach *newer;
+        struct ns_layout l;
+        struct member *m;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, true);
+        host_start(&c, false);
+        host_share_text(&a);
+        m = join(b.w.a);
+        l = b.w.ns->layout;
+        strcpy(l.version, "v2");
+        assert_int_equal(attach_open(m, "n", &l, "", false, &newer, NULL), 0);
+        assert_int_equal(import_ask(&b, newer, 0, N_PAGES, LONG_MSEC, &i), 0);
+        import_await(&b);
+        assert_int_equal(b.n_imported, 0);
+        assert_int_equal(counters_of(&b).found_pages, 0);
+        assert_int_equal(import(&c, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&c, N_PAGES);
+        member_free(m);
+        host_end(&c);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* As if there were none, in time. */
+static void test_server_is_gone_or_stopped(void **state)
+{
+        for (int sig = SIGSTOP;; sig = SIGKILL) {
+                struct host a, b;
+                uint64_t began;
+
+                server_start();
+                host_start(&a, true);
+                host_start(&b, false);
+                host_share_text(&a);
+                assert_int_equal(kill(server.servers[0].pid, sig), 0);
+                began = clock_now_nsec();
+                assert_int_equal(import(&b, 0, N_PAGES, SHORT_MSEC), 0);
+                assert_true(clock_now_nsec() - began < 5 * NSEC_PER_SEC);
+                assert_cached(&b, 0);
+                if (sig == SIGSTOP)
+                        kill(server.servers[0].pid, SIGCONT);
+                host_end(&b);
+                host_end(&a);
+                redis_cluster_deinit(&server);
+                if (sig == SIGKILL)
+                        break;
+        }
+}
+
+/* Until pages are granted, and values under way. */
+static void turn_until_loading(struct host *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (h->w.ns->device.n_pages[PAGE_GRANTED] == 0) {
+                assert_true(clock_now_nsec() < until);
+                assert_false(h->is_over);
+                host_turn(h);
+        }
+}
+
+static void test_single_flight_and_its_end(void **state)
+{
+        struct import *i, *second;
+        struct attach *other;
+        struct member *m;
+        struct ns_layout l;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        m = join(b.w.a);
+        l = b.w.ns->layout;
+        assert_int_equal(attach_open(m, "n", &l, "", false, &other, NULL), 0);
+        assert_int_equal(import_ask(&b, other, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        assert_int_equal(
+                import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &second), KVL_STATUS_PENDING);
+        /* Whoever asked for it goes, and with him what isn't published yet. */
+        member_free(m);
+        assert_true(b.is_over);
+        tiers_check(&b.w);
+        assert_cached(&b, 0);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&b, N_PAGES);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* What is under way ends with the exchange, and with the namespace's invalidation. */
+static void test_called_off(void **state)
+{
+        struct import *i;
+        struct host a, b;
+        uint64_t n;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, true);
+        host_share_text(&a);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        import_cancel(i);
+        tiers_check(&b.w);
+        assert_int_equal(b.w.ns->device.n_pages[PAGE_GRANTED], 0);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        assert_int_equal(ns_invalidate(b.w.ns, CAUSE_NAMESPACE, &n), 0);
+        import_await(&b);
+        tiers_check(&b.w);
+        assert_int_equal(b.w.ns->device.n_pages[PAGE_GRANTED], 0);
+        assert_int_equal(count_hits(b.w.attach, 0, N_PAGES), 0);
+        assert_true(counters_of(&b).not_imported[EXCHANGE_EPOCH] > 0);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_text_of_another_host),
+                TEST(test_sealed_with_a_secret),
+                TEST(test_continues_what_is_here),
+                TEST(test_what_nobody_finds_stays),
+                TEST(test_damaged_is_not_served),
+                TEST(test_invalidated_is_not_found),
+                TEST(test_another_version),
+                TEST(test_server_is_gone_or_stopped),
+                TEST(test_single_flight_and_its_end),
+                TEST(test_called_off),
+        };
+
+        return RUN_TESTS(tests);
+}
