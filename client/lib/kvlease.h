@@ -808,10 +808,11 @@ int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
         void (*done)(struct kvl_ns *ns, int code, void *data), void *data);
 
 /*
- * kvl_lookup() that waits for keys somebody else is computing, page by page, up to timeout_msec in
- * all. Returns with the longest run there is once a key is neither cached nor being computed, or
- * the time is over. Returns as kvl_lookup(); *ret_is_pending (may be NULL; set with KVL_MISS, too):
- * 1 where the key after the last found is still being computed.
+ * kvl_lookup() that waits for keys somebody else is computing, page by page, and for pages that the
+ * daemon brings from other hosts (tenant option `remote`), up to timeout_msec in all. Returns with
+ * the longest run there is once a key is neither cached nor being computed, or the time is over.
+ * Returns as kvl_lookup(); *ret_is_pending (may be NULL; set with KVL_MISS, too): 1 where the key
+ * after the last found is still being computed.
  */
 int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         int timeout_msec, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens,

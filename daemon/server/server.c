@@ -32,6 +32,7 @@
 #include "daemon/server/services/learnt.h"
 #include "daemon/server/services/leasables.h"
 #include "daemon/server/services/movement.h"
+#include "daemon/server/services/remotes.h"
 #include "daemon/server/services/queues.h"
 #include "daemon/server/services/recorder.h"
 #include "daemon/server/services/sizing-timer.h"
@@ -124,6 +125,7 @@ static int init_base(struct server *s, struct config *config)
         recalls_init(s);
         compact_timer_init(s);
         movement_init(s);
+        remotes_init(s);
         upkeep_timer_init(s);
         leasables_init(s);
         disk_init(&s->disk, &s->loop.uv);
@@ -228,6 +230,8 @@ enum exit_code server_init(
         else if (tenantdb_open(&s->db, s->config.daemon.state_dir, &s->disk, log_report, NULL) < 0)
                 code = EXIT_STATE;
         s->life.keeps_state = code == EXIT_OK;
+        if (code == EXIT_OK)
+                remotes_start(s);
         if (code == EXIT_OK && tenants_load(s) < 0)
                 code = EXIT_CONFIG;
         if (code == EXIT_OK)
@@ -439,6 +443,7 @@ static void close_loop(struct server *s)
 
         queues_stop(s);
         movement_stop(s);
+        remotes_stop(s);
         reaping_leave_loop(s);
         turn_watch_stop(&s->turn_watch);
         leave_signals(s);

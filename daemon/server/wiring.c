@@ -11,6 +11,7 @@
 #include "daemon/server/services/leasables.h"
 #include "daemon/server/services/movement.h"
 #include "daemon/server/services/queues.h"
+#include "daemon/server/services/remotes.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/tenants/welcome.h"
 #include "daemon/server/waits/fetches.h"
@@ -47,6 +48,7 @@ void wiring_turn(struct loop *l)
         more |= key_waits_work(s);
         compact_timer_turn(s);
         movement_turn(s);
+        remotes_turn(s);
         if (more || !list_is_empty(&s->peers.backlog) || turns_are_due(s))
                 loop_kick(&s->loop);
 }

@@ -346,6 +346,9 @@ def announcements(daemon: Daemon) -> None:
     expect(reply.status == kv.PENDING and reply.page == pages[0] and reply.n_announced == 0, reply)
     expect(two.connection.ask("WAIT", ns_id=two.id, key=bytes(32), timeout_msec=1).status == kv.MISS, "nobody's")
     expect(two.connection.ask("WAIT", ns_id=two.id, key=keys[0], timeout_msec=1).status == kv.TIMEOUT, "timeout")
+    for key, status in (keys[0], kv.PENDING), (bytes(32), kv.MISS):  # no other host is known here
+        reply = two.connection.ask("IMPORT", ns_id=two.id, keys=key, timeout_msec=1000)
+        expect(reply.status == status and reply.n_pages == 0, reply)
     waits = [two.connection.send("WAIT", ns_id=two.id, key=k, timeout_msec=60000) for k in keys]
     expect(two.lookup(keys) == [], "an announced page is found")  # and answers come as they may
     one.fill(pages, keys)

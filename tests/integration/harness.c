@@ -183,6 +183,8 @@ static bool has_its_fds(struct harness *h, int *ret_n, int *ret_least, int *ret_
         *ret_most = least + (int)usage.n_extents * (private_on_gpu() ? DRIVER_FDS : 1);
         if (!private_on_gpu() || strcmp(private_transport(), "vmm") == 0)
                 least += (int)usage.n_extents;
+        *ret_most += h->n_connections;
+        least -= h->n_connections; /* some may have been there at the start */
         *ret_least = least;
         *ret_n = proc_count_fds(h->daemon.pid);
         return *ret_n >= least && (*ret_n <= *ret_most || h->driver_keeps || private_on_real_gpu());

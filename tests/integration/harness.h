@@ -38,6 +38,7 @@ struct harness {
         unsigned n_tenants;   /* then */
         uint64_t violations;  /* of peers that the test expects */
         uint64_t stolen_msec; /* proc_stolen_msec() then */
+        int n_connections;    /* the most that the daemon makes to others, which come and go */
         bool driver_keeps;    /* its context is broken, so that the driver gives nothing back */
 };
 

@@ -116,6 +116,7 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         ns->address = m->address;
         ns->null.has_set = m->null_set;
         ns->huge_pages = m->huge_pages;
+        ns->imports = m->imports;
         info->epoch = m->epoch;
         info->is_cpu_memory = m->transport == TRANSPORT_MEMFD;
         info->is_contiguous = m->transport != TRANSPORT_CUDAIPC;

@@ -81,6 +81,7 @@ struct kvl_ns {
         uint64_t extent_bytes;       /* set_pages * stride_bytes */
         uint32_t transport;          /* enum device_transport, as the daemon says */
         bool huge_pages;             /* likewise: extents are mapped in them, where it can be */
+        bool imports;                /* what isn't cached may come from other hosts: import.c */
         uint32_t n_sets;             /* that capacity_pages make */
         uint32_t n_device_sets;      /* the first of them; the others are below the device */
         uint32_t first_lower;        /* page: those from here on are */

@@ -31,6 +31,15 @@ struct lookup {
  * KVL_MISS: none. KVL_STALE or -errno: as kvl_lookup(); what was found before stays. */
 int lookup_extend(struct lookup *l, uint32_t n_keys);
 
+/*
+ * Asks the daemon for the keys after what was found, which it may have from other hosts, and waits
+ * until it has brought what it can, or the time is over. 0: there may be more to be found now, of
+ * the next *ret_n_keys, which else stay as they are; KVL_PENDING: somebody else computes the next
+ * one, or brings it; KVL_MISS: there is no more; KVL_STALE or -errno: as kvl_lookup(). Only where
+ * ns->imports.
+ */
+int lookup_import(struct lookup *l, uint64_t deadline_nsec, uint32_t *ret_n_keys);
+
 /* Lets all but the first n_pages go; n_tokens isn't known any more where that is fewer than there
  * were. */
 void lookup_cut(struct lookup *l, uint32_t n_pages);

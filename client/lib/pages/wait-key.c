@@ -184,18 +184,42 @@ static uint32_t n_next(const struct lookup *l, bool has_waited)
         return has_waited && !fast_is_open(&l->ns->fast) ? 1 : n_left;
 }
 
+/* Nobody on this host computes the next key: other hosts may have it, unless they were asked for it
+ * (*asks_from: from there on they weren't). *ret_n_next: to be looked up then. Returns as
+ * lookup_import(). */
+static int look_elsewhere(
+        struct lookup *l, uint64_t deadline_nsec, uint32_t *asks_from, uint32_t *ret_n_next)
+{
+        uint32_t n = 1;
+        int r;
+
+        if (!l->ns->imports || l->n_pages < *asks_from)
+                return KVL_MISS;
+        r = lookup_import(l, deadline_nsec, &n);
+        if (r == 0 || r == KVL_PENDING)
+                *asks_from = l->n_pages + n;
+        *ret_n_next = n;
+        return r;
+}
+
 /* 0, or why there is no more: KVL_MISS, KVL_TIMEOUT; KVL_STALE, -errno. A key that was there when
  * waited for, and isn't when looked up, ends it, too: it is on its way out. */
 static int follow_keys(struct lookup *l, uint64_t deadline_nsec)
 {
+        uint32_t asks_from = 0, n;
         int r = lookup_extend(l, n_next(l, false));
 
         if (r == KVL_MISS)
                 r = 0;
         while (r == 0 && l->n_pages < l->n_keys) {
+                n = n_next(l, true);
                 r = wait_key(l->ns, l->keys + (size_t)l->n_pages * KVL_KEY_BYTES, deadline_nsec);
-                if (r == 0)
-                        r = lookup_extend(l, n_next(l, true));
+                if (r == KVL_MISS)
+                        r = look_elsewhere(l, deadline_nsec, &asks_from, &n);
+                if (r == KVL_PENDING) /* by now: it is waited for */
+                        r = 0;
+                else if (r == 0)
+                        r = lookup_extend(l, n);
         }
         return r;
 }

@@ -430,8 +430,8 @@ static void show_peer(struct peer *p, Kvlease__V1__AdminClient *row)
         row->late = p->recall.late || p->recall.condemned;
         row->killed = p->recall.condemned;
         row->pending_bytes = p->counts.pending_bytes;
-        row->waiting =
-                p->waits[PENDING_LEASE].n + p->waits[PENDING_KEY].n + p->waits[PENDING_FETCH].n;
+        row->waiting = p->waits[PENDING_LEASE].n + p->waits[PENDING_KEY].n +
+                       p->waits[PENDING_FETCH].n + p->waits[PENDING_IMPORT].n;
 }
 
 static ProtobufCMessage *make_client(struct request *rq, void *object)

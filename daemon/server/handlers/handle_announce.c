@@ -1,12 +1,14 @@
-/* ANNOUNCE, WAIT. */
+/* ANNOUNCE, WAIT, IMPORT. */
 #include <errno.h>
 
 #include "daemon/core/clients/announce.h"
+#include "daemon/core/exchange/import.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
+#include "daemon/server/waits/imports.h"
 #include "daemon/server/waits/key-waits.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
@@ -55,6 +57,14 @@ static int wait_for(struct request *rq, struct attach *a, const Kvlease__V1__Wai
         return r;
 }
 
+static int check_timeout(struct request *rq, uint32_t timeout_msec)
+{
+        if (timeout_msec > 0 && timeout_msec <= WAIT_MAX_MSEC)
+                return 0;
+        return detail_set(&rq->detail, -EINVAL, "timeout_msec is %u: 1 to %d are allowed",
+                timeout_msec, WAIT_MAX_MSEC);
+}
+
 int handle_WAIT(struct request *rq)
 {
         const Kvlease__V1__WaitRequest *m = rq->message;
@@ -66,9 +76,34 @@ int handle_WAIT(struct request *rq)
         if (m->key.len != KEY_BYTES)
                 return detail_set(
                         &rq->detail, -EINVAL, "key has %zu bytes, not %d", m->key.len, KEY_BYTES);
-        if (m->timeout_msec == 0 || m->timeout_msec > WAIT_MAX_MSEC)
-                return detail_set(&rq->detail, -EINVAL, "timeout_msec is %u: 1 to %d are allowed",
-                        m->timeout_msec, WAIT_MAX_MSEC);
+        r = check_timeout(rq, m->timeout_msec);
+        if (r < 0)
+                return r;
         r = announce_state(a, m->key.data, &rq->detail);
         return r == KVL_STATUS_PENDING ? wait_for(rq, a, m) : r;
+}
+
+static int check_import(struct request *rq, const Kvlease__V1__ImportRequest *m)
+{
+        if (m->keys.len == 0 || m->keys.len % KEY_BYTES != 0 ||
+                m->keys.len / KEY_BYTES > IMPORT_KEYS_MAX)
+                return detail_set(&rq->detail, -EINVAL,
+                        "keys has %zu bytes: %d for each of 1 to %d keys are allowed", m->keys.len,
+                        KEY_BYTES, IMPORT_KEYS_MAX);
+        if (m->parent_key.len != 0 && m->parent_key.len != KEY_BYTES)
+                return detail_set(&rq->detail, -EINVAL, "parent_key has %zu bytes, not %d or none",
+                        m->parent_key.len, KEY_BYTES);
+        return check_timeout(rq, m->timeout_msec);
+}
+
+int handle_IMPORT(struct request *rq)
+{
+        const Kvlease__V1__ImportRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_import(rq, m);
+        return r < 0 ? r : imports_ask(rq, a);
 }

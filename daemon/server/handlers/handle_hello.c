@@ -18,6 +18,7 @@
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/fetches.h"
+#include "daemon/server/waits/imports.h"
 #include "daemon/server/waits/key-waits.h"
 #include "daemon/server/waits/parked.h"
 #include "kvlease-version.h"
@@ -262,6 +263,7 @@ int handle_BYE(struct request *rq)
         parked_cancel(p, 0);
         key_waits_cancel(p, 0);
         fetches_cancel(p, 0);
+        imports_cancel(p, 0);
         p->member = NULL;
         peer_note_end(p, "said goodbye");
         events_member_left(m);

@@ -6,6 +6,7 @@
 #include "base/macros.h"
 #include "daemon/core/catalog/drop.h"
 #include "daemon/core/clients/attach.h"
+#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/lifetimes/open.h"
 #include "daemon/core/objects/group.h"
@@ -19,6 +20,7 @@
 #include "daemon/server/waits/drops.h"
 #include "daemon/server/waits/durable.h"
 #include "daemon/server/waits/fetches.h"
+#include "daemon/server/waits/imports.h"
 #include "daemon/server/waits/key-waits.h"
 #include "daemon/server/waits/parked.h"
 #include "proto/arena.h"
@@ -179,6 +181,7 @@ int handle_NS_OPEN(struct request *rq)
         reply->stride_bytes = geometry_stride(&a->ns->geometry);
         reply->huge_pages = a->ns->device.pool->props->huge_pages;
         reply->null_set = geometry_has_null_set(&a->ns->geometry);
+        reply->imports = exchange_has_ns(a->ns, NULL);
         fill_tiers(reply, &a->ns->geometry);
         /* Another version may have retired the old contents. */
         loop_kick(&rq->server->loop);
@@ -195,6 +198,7 @@ int handle_NS_CLOSE(struct request *rq)
         parked_cancel(rq->peer, m->ns_id);
         key_waits_cancel(rq->peer, m->ns_id);
         fetches_cancel(rq->peer, m->ns_id);
+        imports_cancel(rq->peer, m->ns_id);
         loop_kick(&rq->server->loop);
         return drops_close(rq, a);
 }

@@ -18,10 +18,11 @@ struct pending;
 
 /* In the order in which they are dropped. */
 enum pending_kind {
-        PENDING_LEASE, /* parked.c: waits for room, or behind one that does */
-        PENDING_KEY,   /* key-waits.c: for a key that somebody computes */
-        PENDING_FETCH, /* fetches.c: for a page from below the device */
-        PENDING_DISK,  /* durable.c: until a disk has forgotten what was taken out */
+        PENDING_LEASE,  /* parked.c: waits for room, or behind one that does */
+        PENDING_KEY,    /* key-waits.c: for a key that somebody computes */
+        PENDING_FETCH,  /* fetches.c: for a page from below the device */
+        PENDING_IMPORT, /* imports.c: for pages of other hosts */
+        PENDING_DISK,   /* durable.c: until a disk has forgotten what was taken out */
         /* Nothing that the peer sent after these is handled before they are over: */
         PENDING_DROP,   /* drops.c: until all of something is gone */
         PENDING_TENANT, /* tenant-changes.c: until a tenant's change is written and in force */

@@ -41,8 +41,16 @@ struct movement {
         bool is_due;      /* a look in the next turn */
 };
 
+/* What other hosts share (remotes.h). */
+struct remotes {
+        struct list_link list; /* struct remote_service.link */
+        uv_timer_t timer;      /* runs while something is to be done at a time */
+        bool is_due;           /* a look in the next turn */
+};
+
 struct services {
         struct movement movement;
+        struct remotes remotes;
         struct list_link disk_tiers; /* struct disk_tier.link */
         struct list_link queues;     /* struct queue_watch.link */
         uv_prepare_t queue_prepare;  /* active where there are queues */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer-timers.h"
+#include "daemon/server/services/remotes.h"
 #include "daemon/server/services/sizing-timer.h"
 #include "daemon/server/services/status.h"
 #include "daemon/server/system/log.h"
@@ -77,19 +78,31 @@ static void apply_options(struct reloader *r, enum option_section section, const
                         options_copy(section, option_bit(&options[i]), now, next);
 }
 
+/* In what a reload can change. */
+static bool is_alike(const struct remote_config *a, const struct remote_config *b)
+{
+        return a->bandwidth_bytes == b->bandwidth_bytes && a->expiry_nsec == b->expiry_nsec &&
+               a->probe_timeout_nsec == b->probe_timeout_nsec;
+}
+
 /* One that is gone stays as it is until the restart. */
 static void apply_remotes(struct reloader *r, const struct config *next)
 {
         struct config *now = &r->server->config;
         char where[TENANT_NAME_MAX + 16];
+        struct remote_config before;
 
         for (size_t i = 0; i < now->n_remotes; i++) {
                 struct remote_config *m = &now->remotes[i];
                 const struct remote_config *wanted = config_find_remote(next, m->name);
 
                 snprintf(where, sizeof(where), "[remote %s]", m->name);
-                if (wanted)
-                        apply_options(r, SECTION_REMOTE, where, m, wanted);
+                if (!wanted)
+                        continue;
+                before = *m;
+                apply_options(r, SECTION_REMOTE, where, m, wanted);
+                if (!is_alike(&before, m))
+                        remotes_changed(r->server, m->name);
         }
 }
 

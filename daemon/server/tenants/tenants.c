@@ -17,6 +17,7 @@
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/services/learnt.h"
+#include "daemon/server/services/remotes.h"
 #include "daemon/server/services/sizing-timer.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/settings/access.h"
@@ -112,6 +113,7 @@ static int make_tenancy(struct server *s, const struct tenant_config *config, bo
         }
         t->id = ++s->tenancies.last_id;
         list_append(&s->tenancies.list, &t->link);
+        remotes_apply(s, t->tenant, config);
         sizing_timer_update(s);
         *ret_tenancy = t;
         return 0;
@@ -321,11 +323,14 @@ int tenancy_change(
         struct tenancy *t, const struct tenant_config *config, bool asked, struct detail *d)
 {
         bool new_group = strcmp(t->config.access.group, config->access.group) != 0;
+        bool new_remote = memcmp(&t->config.remote, &config->remote, sizeof(config->remote)) != 0;
         int r = put_in_force(t, config, asked, d);
 
         if (r < 0)
                 return r;
         t->config = *config;
+        if (new_remote)
+                remotes_apply(t->server, t->tenant, config);
         turns_renew(t);
         sizing_timer_update(t->server);
         upkeep_timer_expect(t->server);

@@ -1,0 +1,209 @@
+#include "daemon/server/services/remotes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/core/exchange/exchange.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/remote/remote.h"
+#include "daemon/server/objects/server.h"
+#include "daemon/server/objects/tenancy.h"
+#include "daemon/server/settings/remote-config.h"
+#include "daemon/server/system/log.h"
+
+struct remote_service {
+        struct list_link link;              /* server.services.remotes.list */
+        struct server *server;              /* borrowed */
+        const struct remote_config *config; /* borrowed of server.config */
+        struct remote_store *store;         /* owned */
+        uv_poll_t poll;
+};
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static void on_work_wanted(void *data)
+{
+        struct server *s = data;
+
+        s->services.remotes.is_due = true;
+        loop_kick(&s->loop);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+        struct remote_service *r = container_of(poll, struct remote_service, poll);
+
+        (void)status;
+        (void)events;
+        (void)remote_reap(r->store);
+        on_work_wanted(r->server);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+        on_work_wanted(container_of(timer, struct server, services.remotes.timer));
+}
+
+void remotes_turn(struct server *s)
+{
+        struct remotes *r = &s->services.remotes;
+        uint64_t now, next;
+
+        if (!r->is_due || list_is_empty(&r->list))
+                return;
+        r->is_due = false;
+        now = server_now(s);
+        next = exchange_work(&s->store, now);
+        if (next <= now)
+                on_work_wanted(s);
+        else if (next != UINT64_MAX)
+                uv_timer_start(&r->timer, on_timer, (next - now) / NSEC_PER_MSEC + 1, 0);
+}
+
+/* ---- stores ---------------------------------------------------------------------------------- */
+
+static struct remote_service *find_service(const struct server *s, const char *name)
+{
+        list_for_each (r, &s->services.remotes.list, struct remote_service, link)
+                if (strcmp(r->config->name, name) == 0)
+                        return r;
+        return NULL;
+}
+
+struct remote_store *remotes_find(const struct server *s, const char *name)
+{
+        const struct remote_service *r = find_service(s, name);
+
+        return r ? r->store : NULL;
+}
+
+static int open_store(const struct remote_config *c, struct remote_store **ret, struct detail *d)
+{
+        char why[REMOTE_WHY_BYTES] = "";
+        struct remote_settings settings;
+        const char *key;
+        int r = remote_settings_read(c, &settings, &key, d);
+
+        if (r == 0) {
+                r = remote_open(&settings.options, ret, why);
+                if (r < 0)
+                        detail_set(d, r, "%s", why);
+        }
+        remote_settings_wipe(&settings);
+        return r;
+}
+
+/* 0; -errno, which is logged, and the remote isn't there. */
+static int add_service(struct server *s, const struct remote_config *c)
+{
+        struct remote_service *r = calloc(1, sizeof(*r));
+        struct detail d = {""};
+        int e = r ? open_store(c, &r->store, &d) : -ENOMEM;
+
+        if (e == 0) {
+                e = uv_poll_init(&s->loop.uv, &r->poll, remote_fd(r->store));
+                if (e < 0)
+                        remote_close(r->store);
+        }
+        if (e < 0) {
+                log_error("[remote %s] can't be used: %s; kvleased goes on without it, and "
+                          "exchanges no pages there",
+                        c->name, d.text[0] ? d.text : strerror(-e));
+                free(r);
+                return e;
+        }
+        r->server = s;
+        r->config = c;
+        list_init(&r->link);
+        list_append(&s->services.remotes.list, &r->link);
+        uv_poll_start(&r->poll, UV_READABLE, on_readable);
+        return 0;
+}
+
+void remotes_init(struct server *s)
+{
+        list_init(&s->services.remotes.list);
+        uv_timer_init(&s->loop.uv, &s->services.remotes.timer);
+        s->store.owner.on_exchange_work = on_work_wanted;
+}
+
+void remotes_start(struct server *s)
+{
+        for (size_t i = 0; i < s->config.n_remotes; i++)
+                (void)add_service(s, &s->config.remotes[i]);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+        free(container_of((uv_poll_t *)handle, struct remote_service, poll));
+}
+
+void remotes_stop(struct server *s)
+{
+        s->store.owner.on_exchange_work = NULL;
+        list_for_each (t, &s->store.tenants, struct tenant, link)
+                exchange_close(t);
+        list_for_each_safe (r, &s->services.remotes.list, struct remote_service, link) {
+                list_remove(&r->link);
+                remote_close(r->store);
+                uv_close((uv_handle_t *)&r->poll, on_poll_closed);
+        }
+        if (!uv_is_closing((uv_handle_t *)&s->services.remotes.timer))
+                uv_close((uv_handle_t *)&s->services.remotes.timer, NULL);
+}
+
+/* ---- tenants --------------------------------------------------------------------------------- */
+
+static int open_exchange(struct tenant *t, const struct tenant_config *config,
+        const struct remote_service *r, struct detail *d)
+{
+        const struct tenant_remote_config *c = &config->remote;
+        struct exchange_tenant whose;
+        int e = tenant_secret_read(config, &whose, d);
+
+        if (e == 0) {
+                const struct exchange_options o = {
+                        .remote = r->store,
+                        .may_write = c->write_bytes > 0,
+                        .secret = whose.secret,
+                        .secret_len = whose.secret_len,
+                        .expiry_msec = r->config->expiry_nsec / NSEC_PER_MSEC,
+                        .write_bytes_per_sec = MAX(c->write_bytes, UINT64_C(1)),
+                        .probe_nsec = r->config->probe_timeout_nsec,
+                        .bytes_per_sec = r->config->bandwidth_bytes,
+                        .token_nsec = NSEC_PER_SEC / MAX(c->prefill, 1u),
+                };
+
+                e = exchange_open(t, &o, d);
+        }
+        tenant_secret_wipe(&whose);
+        return e;
+}
+
+void remotes_apply(struct server *s, struct tenant *t, const struct tenant_config *config)
+{
+        const char *name = config->remote.name;
+        const struct remote_service *r = name[0] ? find_service(s, name) : NULL;
+        struct detail d = {""};
+
+        exchange_close(t);
+        if (!name[0])
+                return;
+        if (!r)
+                log_error("tenant %s exchanges no pages with other hosts: remote %s isn't open%s",
+                        t->name, name,
+                        config_find_remote(&s->config, name) ? "" : ", restart kvleased for it");
+        else if (open_exchange(t, config, r, &d) < 0)
+                log_error("tenant %s exchanges no pages with other hosts: %s", t->name, d.text);
+}
+
+void remotes_changed(struct server *s, const char *name)
+{
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
+                if (strcmp(t->config.remote.name, name) == 0)
+                        remotes_apply(s, t->tenant, &t->config);
+}

@@ -1,0 +1,280 @@
+/*
+ * Two hosts: two kvleased with clients of their own, and a real redis-server that both know. What
+ * was computed on the one is found on the other; where the server is gone, stopped or lies, the
+ * other one answers as if there were none, and in time.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+#include "tests/integration/redis-cluster.h"
+
+#define N_PAGES 20 /* 320 tokens: from 256 on they are loaded */
+#define CHAIN   7
+
+#define N_CONNECTIONS 3 /* to one node: option `connections`, and one for small operations */
+
+#define MSEC          UINT64_C(1000000)
+#define PATIENCE_MSEC 60000
+#define LONG_MSEC     10000 /* of a lookup that finds something */
+#define SHORT_MSEC    1000  /* of one that doesn't */
+/* So much later than asked for a lookup may end on a busy machine. */
+#define LATE_OK_NSEC (10000 * MSEC)
+
+static struct redis_cluster server;
+static struct harness *here, there;
+static char tenant_lines[512];
+static const struct private_tenant tenants[] = {{"a", tenant_lines}, {NULL, NULL}};
+static const struct private_options options = {.tenants = tenants};
+
+/* ---- the two of them ------------------------------------------------------------------------- */
+
+static void hosts_start(void **state)
+{
+        static const char *const words[] = {NULL};
+        int r = redis_cluster_init(&server);
+
+        if (r == -ENOENT) {
+                redis_cluster_deinit(&server);
+                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
+                skip();
+        }
+        assert_int_equal(r, 0);
+        assert_int_equal(redis_cluster_add(&server, words, false), 0);
+        /* A token a second: whatever it takes to load them. */
+        (void)snprintf(tenant_lines, sizeof(tenant_lines),
+                "limit = 64MiB\nremote = x\nremote_prefill = 1\n\n[remote x]\naddresses = %s\n"
+                "probe_timeout = 1s\n",
+                server.servers[0].address);
+        *state = (void *)&options;
+        assert_int_equal(harness_setup(state), 0);
+        here = *state;
+        assert_int_equal(private_daemon_init(&there.daemon, &options), 0);
+        harness_start(&there);
+        here->n_connections = there.n_connections = N_CONNECTIONS;
+}
+
+static void hosts_end(void **state)
+{
+        int status;
+
+        harness_assert_settled(&there);
+        assert_int_equal(private_daemon_stop(&there.daemon, &status), 0);
+        assert_int_equal(status, 0);
+        private_daemon_deinit(&there.daemon);
+        redis_cluster_deinit(&server);
+        *state = here;
+        assert_int_equal(harness_teardown(state), 0);
+}
+
+/* As redis-cli shows it: the number, in quotes. NULL: there is none. Owned. */
+static char *read_epoch(void)
+{
+        char *name = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:epoch");
+        char *epoch = NULL;
+
+        if (name && strstr(name, "epoch")) {
+                name[strcspn(name, "\r\n")] = '\0';
+                epoch = redis_cluster_call(&server, 0, "--no-raw get %s", name);
+        }
+        free(name);
+        return epoch;
+}
+
+/* The other host has an epoch: what is published there is for all hosts from now on. */
+static void await_epoch(void)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
+        char *epoch;
+
+        while (!(epoch = read_epoch())) {
+                assert_true(clock_now_nsec() < until);
+                sleep_msec(20);
+        }
+        free(epoch);
+}
+
+static void await_other_epoch(const char *before)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
+        char *now;
+
+        for (bool is_same = true; is_same; sleep_msec(20)) {
+                now = read_epoch();
+                is_same = now && strcmp(now, before) == 0;
+                free(now);
+                assert_true(clock_now_nsec() < until);
+        }
+}
+
+static unsigned count_exported(void)
+{
+        char *keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0"), *save = NULL;
+        unsigned n = 0;
+
+        assert_non_null(keys);
+        for (char *k = strtok_r(keys, "\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save))
+                n++;
+        free(keys);
+        return n;
+}
+
+/* The other host computes a text, and somebody there finds it. */
+static void share_text(void)
+{
+        struct worker *w = worker_start(&there, "a", "ns", 2);
+        uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
+        uint32_t pages[N_PAGES];
+
+        await_epoch();
+        worker_publish_chain(w, CHAIN, N_PAGES, pages);
+        worker_tell(w, "hits 1 %u:0-%u", CHAIN, N_PAGES - 1);
+        while (count_exported() < N_PAGES) {
+                /* Whoever asks for figures has the daemon look at what lies in rings. */
+                (void)ctl_status(&there, "publishes");
+                assert_true(clock_now_nsec() < until);
+                sleep_msec(20);
+        }
+        worker_stop(w);
+}
+
+/* How many pages a client here finds that may wait so long; each has what was computed. */
+static unsigned find_text(struct worker *w, unsigned msec)
+{
+        uint32_t numbers[1 + N_PAGES];
+        unsigned n;
+
+        if (worker_ask(w, "lookup-wait %u %u:0-%u", msec, CHAIN, N_PAGES - 1) != 0)
+                return 0;
+        n = worker_numbers(w, numbers, ARRAY_SIZE(numbers));
+        assert_true(n > 1);
+        for (unsigned i = 1; i < n; i++) {
+                worker_tell(w, "verify %u %u", numbers[i], 1000 * CHAIN + i - 1);
+                worker_tell(w, "release %u", numbers[i]);
+        }
+        return n - 1;
+}
+
+/* In time, and nothing is left behind. */
+static void assert_finds_nothing(struct worker *w)
+{
+        uint64_t began = clock_now_nsec();
+
+        assert_int_equal(find_text(w, SHORT_MSEC), 0);
+        assert_true(clock_now_nsec() - began < SHORT_MSEC * MSEC + LATE_OK_NSEC);
+        assert_int_equal(ctl_status(here, "pages_sealed"), 0);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_found_on_the_other_host(void **state)
+{
+        struct worker *w;
+
+        hosts_start(state);
+        w = worker_start(here, "a", "ns", 2);
+        assert_finds_nothing(w);
+        share_text();
+        assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
+        /* From here on it is this host's own. */
+        assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
+        assert_int_equal(find_text(w, SHORT_MSEC), N_PAGES);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* What it is asked, and what it is sent, stays without an answer. */
+static void test_server_is_stopped(void **state)
+{
+        struct worker *w;
+
+        hosts_start(state);
+        share_text();
+        w = worker_start(here, "a", "ns", 2);
+        assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
+        for (unsigned i = 0; i < 3; i++)
+                assert_finds_nothing(w);
+        /* It goes on, and so do they. */
+        assert_int_equal(kill(server.servers[0].pid, SIGCONT), 0);
+        for (uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
+                find_text(w, LONG_MSEC) < N_PAGES;)
+                assert_true(clock_now_nsec() < until);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+static void test_server_is_killed(void **state)
+{
+        struct worker *w;
+
+        hosts_start(state);
+        share_text();
+        w = worker_start(here, "a", "ns", 2);
+        assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
+        for (unsigned i = 0; i < 3; i++)
+                assert_finds_nothing(w);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* Each value has other bytes where its page's are, or in its header. */
+static void test_server_lies(void **state)
+{
+        char *keys, *save = NULL;
+        unsigned n = 0;
+        struct worker *w;
+
+        hosts_start(state);
+        share_text();
+        keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0");
+        assert_non_null(keys);
+        for (char *k = strtok_r(keys, "\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save))
+                free(redis_cluster_call(
+                        &server, 0, "setrange %s %u damaged", k, n++ % 2 == 0 ? 1000 : 100));
+        free(keys);
+        assert_int_equal(n, N_PAGES);
+        w = worker_start(here, "a", "ns", 2);
+        for (unsigned i = 0; i < 3; i++)
+                assert_finds_nothing(w);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* Where it was computed it isn't found any more, nor elsewhere by who hadn't it yet. */
+static void test_invalidated_on_the_other_host(void **state)
+{
+        struct worker *w, *other;
+        char *before;
+
+        hosts_start(state);
+        share_text();
+        before = read_epoch();
+        assert_non_null(before);
+        other = worker_start(&there, "a", "ns", 2);
+        worker_tell(other, "invalidate %u:3", CHAIN);
+        await_other_epoch(before);
+        free(before);
+        w = worker_start(here, "a", "ns", 2);
+        assert_finds_nothing(w);
+        worker_stop(other);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_found_on_the_other_host),
+                cmocka_unit_test(test_server_is_stopped),
+                cmocka_unit_test(test_server_is_killed),
+                cmocka_unit_test(test_server_lies),
+                cmocka_unit_test(test_invalidated_on_the_other_host),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
