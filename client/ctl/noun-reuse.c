@@ -166,6 +166,59 @@ static const struct column codecs_columns[] = {
 
 NOUN(codecs, AdminCodecsReply, MSG_ADMIN_CODECS);
 
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+#define EXCHANGE(field, title, what, ...)                             \
+        {                                                             \
+                FIELD(AdminExchange, field, title, what), __VA_ARGS__ \
+        }
+
+/* "late 3, damaged 20": pages that weren't imported, or exported. */
+static void exchange_dropped(const void *row, const struct show_format *f, struct value *ret)
+{
+        const Kvlease__V1__AdminExchange *x = row;
+        char text[256] = "";
+        size_t len = 0;
+
+        for (size_t i = 0; i < x->n_drops && len < sizeof(text); i++) {
+                uint64_t n = x->drops[i]->not_imported + x->drops[i]->not_exported;
+
+                if (n > 0)
+                        len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s %" PRIu64,
+                                len > 0 ? ", " : "", x->drops[i]->reason, n);
+        }
+        if (len > 0)
+                derive_text(ret, "%s", text);
+}
+
+static const struct column exchanges_columns[] = {
+        EXCHANGE(tenant, "TENANT", TEXT),
+        EXCHANGE(remote, "REMOTE", TEXT),
+        EXCHANGE(may_write, NULL, BOOL),
+        EXCHANGE(is_sealed, "SEALED", BOOL, .spare = 1),
+        EXCHANGE(is_known, NULL, BOOL),
+        EXCHANGE(n_nodes, "NODES", COUNT),
+        EXCHANGE(n_nodes_open, "FAILED", COUNT),
+        EXCHANGE(rtt_usec, NULL, COUNT),
+        EXCHANGE(n_namespaces, NULL, COUNT),
+        EXCHANGE(n_namespaces_ready, NULL, COUNT),
+        EXCHANGE(probes, "PROBES", COUNT),
+        EXCHANGE(probed_pages, NULL, COUNT),
+        EXCHANGE(found_pages, "FOUND", COUNT),
+        EXCHANGE(imported_pages, "IMPORTED", COUNT),
+        EXCHANGE(imported_bytes, NULL, BYTES),
+        EXCHANGE(exported_pages, "EXPORTED", COUNT),
+        EXCHANGE(exported_bytes, NULL, BYTES),
+        EXCHANGE(there_pages, NULL, COUNT),
+        EXCHANGE(epochs, NULL, COUNT),
+        EXCHANGE(n_imports, NULL, COUNT),
+        EXCHANGE(n_texts, NULL, COUNT),
+        EXCHANGE(bytes_under_way, NULL, BYTES),
+        {.heading = "NOT BROUGHT", .kind = COLUMN_TEXT, .derive = exchange_dropped},
+};
+
+NOUN(exchanges, AdminExchangesReply, MSG_ADMIN_EXCHANGES);
+
 /* ---- explanations ---------------------------------------------------------------------------- */
 
 static const char *state_name(uint32_t state)

@@ -1,4 +1,4 @@
-/* Sessions, namespace sets, codecs, why keys miss, and recording of traffic. */
+/* Sessions, namespace sets, codecs, exchanges, why keys miss, and recording of traffic. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -17,6 +17,11 @@ int verb_sets(const struct ctl *ctl)
 int verb_codecs(const struct ctl *ctl)
 {
         return print_noun(ctl, &noun_codecs);
+}
+
+int verb_exchanges(const struct ctl *ctl)
+{
+        return print_noun(ctl, &noun_exchanges);
 }
 
 /* ---- sessions -------------------------------------------------------------------------------- */

@@ -156,6 +156,17 @@ const struct verb verbs[] = {
                 "who opens a\n"
                 "namespace first.\n",
                 0, 0, O(TENANT), false, NULL, verb_codecs},
+        {"exchanges", "", "what tenants exchange with other hosts",
+                "A line for each tenant that has a remote, with pages since it has it. FOUND: of "
+                "what lookups lacked,\n"
+                "pages that were there; IMPORTED: that were loaded, checked and cached here. "
+                "FAILED: nodes that are\n"
+                "left alone for now. NOT BROUGHT: why pages weren't imported, or exported: late "
+                "(the lookup's\n"
+                "deadline), not-worth (computing is faster), no-room, damaged, gone, unreached, "
+                "refused, busy, epoch\n"
+                "(something was invalidated, or the server doesn't answer), called-off.\n",
+                0, 0, O(TENANT), false, NULL, verb_exchanges},
         {"explain", "TENANT NAMESPACE KEY...", "why keys hit or miss",
                 "A key is 64 hexadecimal digits. AGE is the time since it was published, or since "
                 "it went.\n"

@@ -49,6 +49,7 @@ static const struct {
         {MSG_ADMIN_CONFIG, READS},
         {MSG_ADMIN_COUNTERS, READS},
         {MSG_ADMIN_CODECS, READS},
+        {MSG_ADMIN_EXCHANGES, READS},
 };
 
 static enum class class_of(uint16_t type) {

@@ -709,6 +709,12 @@ static void answer(
                 LIST_ROW(f, (M(AdminCodecsReply) *)m, (const M(AdminListRequest) *)q, codecs,
                         codecs, admin_codec);
                 return;
+        case MSG_ADMIN_EXCHANGES:
+                for (size_t i = 0; i < ARRAY_SIZE(drops); i++)
+                        COMPLETE(f, &drops[i], admin_exchange_drop);
+                LIST_ROW(f, (M(AdminExchangesReply) *)m, (const M(AdminListRequest) *)q, exchanges,
+                        exchanges, admin_exchange);
+                return;
         case MSG_ADMIN_EXPLAIN:
                 answer_explain(f, (M(ExplainReply) *)m, (const M(AdminExplainRequest) *)q);
                 return;

@@ -56,6 +56,42 @@ static M(AdminCodec) codecs[] = {
                 .stored_bytes = 1040 << 10},
 };
 
+static M(AdminExchangeDrop) drops[] = {
+        {.reason = "busy"},
+        {.reason = "late", .not_imported = 12, .not_exported = 1},
+        {.reason = "damaged", .not_imported = 3},
+};
+
+static M(AdminExchangeDrop) * drop_rows[] = {&drops[0], &drops[1], &drops[2]};
+
+static M(AdminExchange) exchanges[] = {
+        {.tenant = "search",
+                .remote = "rack",
+                .may_write = true,
+                .is_sealed = true,
+                .is_known = true,
+                .n_nodes = 3,
+                .n_nodes_open = 1,
+                .rtt_usec = 310,
+                .n_namespaces = 2,
+                .n_namespaces_ready = 2,
+                .probes = 500,
+                .probed_pages = 32000,
+                .found_pages = 9000,
+                .imported_pages = 8985,
+                .imported_bytes = UINT64_C(8985) << 21,
+                .exported_pages = 1200,
+                .exported_bytes = UINT64_C(1200) << 21,
+                .there_pages = 40,
+                .epochs = 1,
+                .n_imports = 2,
+                .n_texts = 1,
+                .bytes_under_way = 16 << 20,
+                .n_drops = 3,
+                .drops = drop_rows},
+        {.tenant = "chat", .remote = "rack"},
+};
+
 static M(AdminSet) sets[] = {
         {.tenant = "search",
                 .name = "llama-tp4",

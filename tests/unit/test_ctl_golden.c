@@ -134,6 +134,8 @@ static const struct golden goldens[] = {
         {"sets", FAKE_NORMAL, 0, {"sets"}},
         {"sets-json", FAKE_NORMAL, 0, {"sets", "--json"}},
         {"codecs", FAKE_NORMAL, 0, {"codecs"}},
+        {"exchanges", FAKE_NORMAL, 0, {"exchanges"}},
+        {"exchanges-json", FAKE_NORMAL, 0, {"exchanges", "--tenant=search", "--json"}},
         {"codecs-json", FAKE_NORMAL, 0, {"codecs", "--tenant=search", "--json"}},
         {"explain", FAKE_NORMAL, 0,
                 {"explain", "search", "llama", KEY("01"), KEY("02"), KEY("03"), KEY("04")}},
