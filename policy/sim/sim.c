@@ -233,8 +233,15 @@ static bool is_full(const struct slots *t)
         return t->n_used >= t->capacity;
 }
 
+static void tell_of_leaving(const struct sim *s, uint32_t slot)
+{
+        if (s->options.leaves && tree_tier(&s->tree, slot) == 0)
+                s->options.leaves(s->options.leaves_data, s->block_of[slot]);
+}
+
 static void drop_block(struct sim *s, uint32_t slot)
 {
+        tell_of_leaving(s, slot);
         expect_leaves(s->expect, slot);
         s->options.policy->remove(s->policy, slot, EVICT_PRESSURE);
         tree_remove(&s->tree, slot);
@@ -247,6 +254,7 @@ static void move(struct sim *s, uint32_t slot, uint32_t tier)
 {
         uint32_t to = take_slot(&s->tiers[tier]), block = s->block_of[slot];
 
+        tell_of_leaving(s, slot);
         tree_move(&s->tree, slot, to);
         s->options.policy->move(s->policy, slot, to);
         expect_moved(s->expect, slot, to);
@@ -528,6 +536,22 @@ uint32_t sim_run(struct sim *s, uint32_t n)
         if (s->flight.running && s->next == s->trace.n_requests)
                 flight_finish(s);
         return s->trace.n_requests - s->next;
+}
+
+void sim_run_one(struct sim *s, uint32_t request)
+{
+        assert(!s->expect && !s->flight.running && !s->options.may_bypass);
+        assert(request >= s->next && request < s->trace.n_requests);
+        s->next = request;
+        run_request(s, &s->trace.requests[request]);
+        s->next++;
+}
+
+uint32_t sim_would_hit(const struct sim *s, uint32_t request)
+{
+        const struct sim_request *r = &s->trace.requests[request];
+
+        return sim_longest_hit(s, s->trace.blocks + r->first, r->n_blocks);
 }
 
 void sim_result(const struct sim *s, struct sim_result *ret)

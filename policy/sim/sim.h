@@ -82,6 +82,10 @@ struct sim_options {
         uint64_t seed;      /* of the ids of pages, which stand for the hashes of their keys */
         const void *learnt; /* load()ed before the first request; may be NULL */
         size_t learnt_bytes;
+        /* A block leaves the device for others: it goes down, or is dropped. It may be looked at,
+         * and nothing else. NULL: nobody asks. */
+        void (*leaves)(void *data, uint32_t block);
+        void *leaves_data; /* borrowed */
 };
 
 #define SIM_ALL_TENANTS UINT32_MAX
@@ -118,6 +122,16 @@ void sim_free(struct sim *s);
 
 /* Runs up to `n` more requests. Number of those that are left; 0: done. */
 uint32_t sim_run(struct sim *s, uint32_t n);
+
+/*
+ * For who divides the requests of a trace among several caches, instead of sim_run(): runs this one
+ * alone. Requests come in the order of the trace; which ones don't come is the caller's choice.
+ * Nothing is expected, requests take no time, and the policy isn't the optimum.
+ */
+void sim_run_one(struct sim *s, uint32_t request);
+
+/* Blocks that this request of the trace would find, from its start on, if it ran now. */
+uint32_t sim_would_hit(const struct sim *s, uint32_t request);
 
 void sim_result(const struct sim *s, struct sim_result *ret);
 

@@ -1,0 +1,551 @@
+/* Hosts over one store: traces that are checked by hand, and what must hold for any. */
+#include <errno.h>
+#include <string.h>
+
+#include "policy/hosts/hosts.h"
+#include "policy/sim/policies.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/random-trace.h"
+#include "tests/unit/test-support.h"
+
+#define A_SECOND UINT64_C(1000000000)
+#define TOKENS   16
+#define RATE     1600 /* tokens a second: 10 ms a block */
+
+static struct random_trace random_trace;
+
+/* Texts 0 1 2, 0 1 3 and 4, all of whole blocks: two conversations and a question. The fourth
+ * request asks for the first text again, the fifth for the second one. */
+static const uint32_t few_blocks[] = {0, 1, 2, 0, 1, 3, 4, 0, 1, 2, 0, 1, 3};
+static const uint32_t few_parents[] = {NODE_NONE, 0, 1, 1, NODE_NONE};
+static const struct sim_request few_requests[] = {
+        {.time_nsec = 0 * A_SECOND, .first = 0, .n_blocks = 3, .input_tokens = 48},
+        {.time_nsec = 1 * A_SECOND, .first = 3, .n_blocks = 3, .input_tokens = 48},
+        {.time_nsec = 2 * A_SECOND, .first = 6, .n_blocks = 1, .input_tokens = 16},
+        {.time_nsec = 3 * A_SECOND, .first = 7, .n_blocks = 3, .input_tokens = 48},
+        {.time_nsec = 4 * A_SECOND, .first = 10, .n_blocks = 3, .input_tokens = 48},
+};
+static const uint32_t few_continued[] = {UINT32_MAX, UINT32_MAX, UINT32_MAX, 0, 1};
+static const struct sim_trace few = {
+        .requests = few_requests,
+        .blocks = few_blocks,
+        .parents = few_parents,
+        .n_blocks = ARRAY_SIZE(few_blocks),
+        .n_requests = ARRAY_SIZE(few_requests),
+        .n_unique = ARRAY_SIZE(few_parents),
+        .n_tenants = 1,
+        .block_tokens = TOKENS,
+};
+
+/* A store that takes all that leaves a device, costs nothing and forgets nothing. */
+static struct hosts_options options_of(
+        const struct evict_ops *policy, uint32_t pages, uint32_t n_hosts)
+{
+        return (struct hosts_options){
+                .cache = {.policy = policy, .capacity_pages = pages, .tenant = SIM_ALL_TENANTS},
+                .n_hosts = n_hosts,
+                .group = n_hosts,
+                .prefill_tokens_per_sec = RATE,
+                .store = {.values = {.capacity = UINT32_MAX},
+                        .block_bytes = 1000,
+                        .keys_per_block = 1},
+        };
+}
+
+static struct hosts_result run(const struct sim_trace *trace, const struct hosts_options *options)
+{
+        struct hosts_result result;
+        struct hosts *h = NULL;
+        int64_t left;
+
+        assert_int_equal(hosts_new(trace, options, &h), 0);
+        left = (int64_t)hosts_n_requests(h);
+        while (left > 0) {
+                assert_int_equal(hosts_run(h, 1), --left);
+                assert_null(hosts_check(h));
+        }
+        assert_int_equal(hosts_run(h, 1), 0);
+        hosts_result(h, &result);
+        hosts_free(h);
+        return result;
+}
+
+static struct sim_result run_one_cache(
+        const struct sim_trace *trace, const struct evict_ops *policy, uint32_t pages)
+{
+        const struct sim_options options = {
+                .policy = policy, .capacity_pages = pages, .tenant = SIM_ALL_TENANTS};
+        struct sim_result result;
+        struct sim *s = NULL;
+
+        assert_int_equal(sim_new(trace, &options, &s), 0);
+        assert_int_equal(sim_run(s, trace->n_requests), 0);
+        sim_result(s, &result);
+        sim_free(s);
+        return result;
+}
+
+/* ---- by hand ----------------------------------------------------------------------------------
+ */
+
+/* Room for all: each host finds what it has seen. Requests 0, 2 and 4 go to one host, 1 and 3 to
+ * the other: of 4 the first has 0 1, of 3 the second. Nothing leaves a device, so nothing is
+ * exported. */
+static void test_round_robin(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 2);
+        struct hosts_result r = run(&few, &options);
+
+        assert_int_equal(r.requests, 5);
+        assert_int_equal(r.input_tokens, 4 * 48 + 16);
+        assert_int_equal(r.local_tokens, 2 * 32);
+        assert_int_equal(r.remote_tokens, 0);
+        assert_int_equal(r.writes, 0);
+        /* Each time for what the host didn't have, up to HOSTS_PROBE_KEYS at once. */
+        assert_int_equal(r.probes, 3 + 3 + 1 + 1 + 1);
+        assert_int_equal(r.duration_nsec, 4 * A_SECOND);
+        assert_int_equal(r.most_tokens, 48 + 16 + 16);
+}
+
+/* With exports on publication the second host finds what the first has computed. */
+static void test_on_publication(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 2);
+        struct hosts_result r;
+
+        options.store.is_on_publish = true;
+        r = run(&few, &options);
+        assert_int_equal(r.local_tokens, 2 * 32);
+        assert_int_equal(r.remote_tokens, 32 + 16 + 16); /* 0 1; 2; 3 */
+        assert_int_equal(r.loads, 3);
+        assert_int_equal(r.load_bytes, 4 * 1000);
+        assert_int_equal(r.writes, 5);
+        assert_int_equal(r.write_bytes, 5 * 1000);
+        assert_int_equal(r.values.most, 5);
+        assert_int_equal(r.known_writes, 0);
+        assert_int_equal(r.peak_bytes, 9 * 1000);
+        /* With the second use: 0 1 are used twice by a host for the first time in request 3 (by
+         * the second one) and 4, which is when it finds them there. */
+        options.store.filter.min_uses = 2;
+        r = run(&few, &options);
+        assert_int_equal(r.remote_tokens, 0);
+        assert_int_equal(r.writes, 2);
+        assert_int_equal(r.known_writes, 2);
+        /* All texts are long. */
+        options.store.filter.long_tokens = 16;
+        r = run(&few, &options);
+        assert_int_equal(r.writes, 5);
+        options.store.filter.long_tokens = 48;
+        assert_int_equal(run(&few, &options).writes, 4);
+}
+
+/* One host with room for 3: 2 leaves for 3, 3 for 4, 4 for 2, and 2 for 3. Request 3 loads 2, and
+ * request 4 loads 3. */
+static void test_on_demotion(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 3, 1);
+        struct hosts_result r = run(&few, &options);
+
+        assert_int_equal(r.local_tokens, 3 * 32);
+        assert_int_equal(r.remote_tokens, 16 + 16);
+        assert_int_equal(r.writes, 3);
+        assert_int_equal(r.known_writes, 1);
+        assert_int_equal(r.refused_writes, 0);
+        assert_int_equal(r.probes, 3 + 1 + 1 + 1 + 1 + 4); /* and each write asks first */
+        /* What was used once isn't worth a write. */
+        options.store.filter.min_uses = 2;
+        r = run(&few, &options);
+        assert_int_equal(r.remote_tokens, 0);
+        assert_int_equal(r.refused_writes, 4);
+        /* A tier below is the host's own: what goes down there is exported nevertheless. */
+        options.store.filter.min_uses = 1;
+        options.cache.below_pages = 2;
+        r = run(&few, &options);
+        assert_int_equal(r.local_tokens, 3 * 32 + 2 * 16);
+        assert_int_equal(r.remote_tokens, 0);
+        assert_true(r.writes > 0);
+}
+
+/* What precedes what is asked for is used, but not more than once a minute. One host that has room
+ * for all asks for what it lacks alone: for 3, and for 4. */
+static void test_touches(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 1);
+        struct sim_request requests[ARRAY_SIZE(few_requests)];
+        struct sim_trace slow = few;
+        struct hosts_result r;
+
+        memcpy(requests, few_requests, sizeof(requests));
+        for (size_t i = 0; i < ARRAY_SIZE(requests); i++)
+                requests[i].time_nsec *= 100;
+        slow.requests = requests;
+        options.store.is_on_publish = true;
+        options.store.values.capacity = 3;
+        r = run(&slow, &options);
+        assert_int_equal(r.touches, 2); /* by request 1, 100 s after 0 */
+        assert_int_equal(r.values.evictions, 2);
+        assert_int_equal(run(&few, &options).touches, 0);
+        options.store.keys_per_block = 2;
+        assert_int_equal(run(&slow, &options).touches, 4);
+}
+
+/* A block that is several pages is as many keys, of as many bytes together. */
+static void test_pages_of_a_block(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 3, 1);
+        struct hosts_result r;
+
+        options.store.keys_per_block = 4;
+        r = run(&few, &options);
+        assert_int_equal(r.remote_tokens, 16 + 16);
+        assert_int_equal(r.load_bytes, 2 * 1000);
+        assert_int_equal(r.writes, 4 * 3);
+        assert_int_equal(r.write_bytes, 3 * 1000);
+        assert_int_equal(r.probes, 4 * 11);
+}
+
+/* Loads are for what is worth it: not a block where two are the least. */
+static void test_least_tokens(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 2);
+        struct hosts_result r;
+
+        options.store.is_on_publish = true;
+        options.store.min_tokens = 17;
+        r = run(&few, &options);
+        assert_int_equal(r.remote_tokens, 32);
+        /* Computed again, and there already: 2 and 3. */
+        assert_int_equal(r.known_writes, 2);
+        assert_int_equal(r.probes, 3 + 3 + 5 + 2);
+        /* 0 1 are there of the three blocks that are asked for, and too few. */
+        options.store.min_tokens = 33;
+        r = run(&few, &options);
+        assert_int_equal(r.remote_tokens, 0);
+        assert_int_equal(r.lost_loads, 0);
+}
+
+/* 10 ms a block to compute; a round trip and 1.25 times the bytes to load. */
+static void test_what_loses(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 2);
+        struct hosts_result r;
+
+        options.store.is_on_publish = true;
+        /* One node: 8 ms for the bytes of a block are 10 with the margin; so a block takes as long
+         * as to compute it, and computing is chosen. */
+        options.store.lanes = (struct lanes_options){.n_nodes = 1, .node_bytes_per_sec = 125000};
+        r = run(&few, &options);
+        assert_int_equal(r.remote_tokens, 0);
+        assert_int_equal(r.lost_loads, 3);
+        assert_int_equal(r.lost_tokens, 32 + 16 + 16);
+        options.store.lanes.node_bytes_per_sec = 126000;
+        r = run(&few, &options);
+        assert_int_equal(r.loads, 3);
+        assert_in_range(r.load_nsec, 39 * A_SECOND / 1000, 40 * A_SECOND / 1000);
+        /* A round trip of 10 ms is too much for one block, and not for two. */
+        options.store.lanes = (struct lanes_options){.rtt_nsec = A_SECOND / 100};
+        r = run(&few, &options);
+        assert_int_equal(r.remote_tokens, 32);
+        assert_int_equal(r.lost_tokens, 16 + 16);
+        assert_int_equal(r.load_nsec, A_SECOND / 100);
+        /* The host's own link. */
+        options.store.lanes = (struct lanes_options){.host_bytes_per_sec = 125000};
+        assert_int_equal(run(&few, &options).lost_loads, 3);
+}
+
+static void test_lanes(void **state)
+{
+        const struct lanes_options options = {.n_nodes = 2,
+                .n_hosts = 2,
+                .node_bytes_per_sec = 1000,
+                .host_bytes_per_sec = 4000,
+                .rtt_nsec = 7};
+        struct lanes *l = NULL;
+
+        assert_int_equal(lanes_new(&options, &l), 0);
+        lanes_begin(l, 0);
+        lanes_add(l, 0, 100);
+        lanes_add(l, 3, 300);
+        lanes_add(l, 2, 100);
+        /* The second node takes 300 ms, the first 200, the link 125. */
+        assert_int_equal(lanes_estimate(l, 0), 7 + A_SECOND * 3 / 8);
+        lanes_load(l, 0);
+        lanes_write(l, 5, 100, 0);
+        /* Then it has 300 ms to send, of which 100 are over; what is to be written waits. */
+        lanes_begin(l, 1);
+        lanes_add(l, 1, 100);
+        assert_int_equal(lanes_estimate(l, A_SECOND / 10), 7 + A_SECOND * 3 / 8);
+        lanes_load(l, A_SECOND / 10);
+        lanes_begin(l, 1);
+        lanes_add(l, 0, 100);
+        assert_int_equal(lanes_estimate(l, A_SECOND), 7 + A_SECOND / 8);
+        /* 400 ms to send, and 100 to write; 600 more are a second and 100 ms. */
+        lanes_write(l, 1, 600, 0);
+        assert_false(lanes_takes_write(l, 1, A_SECOND / 10 - 1));
+        assert_true(lanes_takes_write(l, 1, A_SECOND / 10));
+        assert_true(lanes_takes_write(l, 0, 0));
+        lanes_free(l);
+}
+
+/* All at the same time: the second host's link takes 10 ms for 0 1, so that 2 has to wait for
+ * longer than it takes to compute; that of the first one is free for 3. */
+static void test_queues(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 2);
+        struct sim_request requests[ARRAY_SIZE(few_requests)];
+        struct sim_trace quick = few;
+        struct hosts_result r;
+
+        memcpy(requests, few_requests, sizeof(requests));
+        for (size_t i = 0; i < ARRAY_SIZE(requests); i++)
+                requests[i].time_nsec = 0;
+        quick.requests = requests;
+        options.store.is_on_publish = true;
+        options.store.lanes = (struct lanes_options){.host_bytes_per_sec = 200000};
+        r = run(&quick, &options);
+        assert_int_equal(r.loads, 2);
+        assert_int_equal(r.lost_loads, 1);
+        assert_int_equal(r.remote_tokens, 32 + 16);
+        assert_int_equal(run(&few, &options).loads, 3);
+}
+
+/* One node that takes 2 s for a block: behind 0 the others are dropped, 3 is begun a second later.
+ */
+static void test_dropped_writes(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 1);
+        struct hosts_result r;
+
+        options.store.is_on_publish = true;
+        options.store.lanes = (struct lanes_options){.n_nodes = 1, .node_bytes_per_sec = 500};
+        r = run(&few, &options);
+        assert_int_equal(r.writes, 2);
+        assert_int_equal(r.dropped_writes, 3);
+}
+
+/* Who goes on goes on where it was; who begins goes where least is to do. */
+static void test_sessions(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 2);
+        struct hosts_result r;
+
+        options.store.values.capacity = 0;
+        options.affinity = HOSTS_SESSION;
+        options.continued = few_continued;
+        r = run(&few, &options);
+        assert_int_equal(r.local_tokens, 48 + 48);
+        assert_int_equal(r.probes, 0);
+}
+
+/* 0 1 are two of three blocks: the host that has them is chosen, always the same. A text of which
+ * nobody has anything goes to the one that is next. */
+static void test_prefixes(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 2);
+        struct hosts_result r;
+
+        options.store.values.capacity = 0;
+        options.affinity = HOSTS_PREFIX;
+        r = run(&few, &options);
+        assert_int_equal(r.local_tokens, 32 + 48 + 48);
+        assert_int_equal(r.most_tokens, 48 + 16);
+}
+
+/* Two hosts with a copy of the trace each find what one would, twice, and nothing of each other. */
+static void test_copies(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 3, 1);
+        struct hosts_result one = run(&few, &options), two;
+
+        options.n_hosts = 2;
+        two = run(&few, &options);
+        assert_int_equal(two.requests, 2 * one.requests);
+        assert_int_equal(two.local_tokens, 2 * one.local_tokens);
+        assert_int_equal(two.remote_tokens, 2 * one.remote_tokens);
+        assert_int_equal(two.writes, 2 * one.writes);
+        assert_int_equal(two.duration_nsec, one.duration_nsec + HOSTS_SPREAD_NSEC / 2);
+}
+
+/* ---- for any trace ----------------------------------------------------------------------------
+ */
+
+/* One host without a store is the simulator. */
+static void test_one_host_is_the_simulator(void **state)
+{
+        random_start(__func__);
+        for (int i = 0; i < 20; i++) {
+                uint32_t pages = 1 + random_below(200);
+
+                random_trace_make(&random_trace, 200, 12, 400);
+                for (const struct evict_ops *const *p = sim_policies; *p; p++) {
+                        struct hosts_options options = options_of(*p, pages, 1);
+                        struct sim_result one;
+                        struct hosts_result r;
+
+                        if (*p == &evict_optimum)
+                                continue;
+                        options.affinity = random_below(2) ? HOSTS_PREFIX : HOSTS_RANDOM;
+                        if (random_below(2))
+                                options.store.values.capacity = 0;
+                        r = run(&random_trace.trace, &options);
+                        one = run_one_cache(&random_trace.trace, *p, pages);
+                        assert_int_equal(r.requests, one.requests);
+                        assert_int_equal(r.input_tokens, one.input_tokens);
+                        assert_int_equal(r.local_tokens, one.hit_tokens);
+                }
+        }
+}
+
+/* A store that has all, at once and for nothing, makes one cache that has all of any hosts. */
+static void test_free_store_is_one_cache(void **state)
+{
+        random_start(__func__);
+        for (int i = 0; i < 40; i++) {
+                struct hosts_options options = options_of(random_below(2) ? &evict_lru : &evict_pgi,
+                        1 + random_below(60), 1 + random_below(5));
+                struct sim_result one;
+                struct hosts_result r;
+
+                random_trace_make(&random_trace, 200, 12, 400);
+                one = run_one_cache(&random_trace.trace, &evict_lru, random_trace.trace.n_unique);
+                options.affinity = i % 2 ? HOSTS_ROUND_ROBIN : i % 4 ? HOSTS_RANDOM : HOSTS_PREFIX;
+                options.store.is_on_publish = true;
+                r = run(&random_trace.trace, &options);
+                assert_int_equal(r.local_tokens + r.remote_tokens, one.hit_tokens);
+                assert_int_equal(r.writes, random_trace.trace.n_unique);
+                /* One host: what left its device is there, so that it is the same again. */
+                options.store.is_on_publish = false;
+                options.n_hosts = options.group = 1;
+                r = run(&random_trace.trace, &options);
+                if (options.cache.capacity_pages >= 12) /* all of a path is cached */
+                        assert_int_equal(r.local_tokens + r.remote_tokens, one.hit_tokens);
+        }
+}
+
+/* Whatever the store is: no more than one cache with all, no fewer local hits than without. */
+static void test_any_store(void **state)
+{
+        random_start(__func__);
+        for (int i = 0; i < 100; i++) {
+                struct hosts_options options =
+                        options_of(&evict_pgi, 12 + random_below(60), 1 + random_below(4));
+                struct sim_result one;
+                struct hosts_result r, without;
+
+                random_trace_make(&random_trace, 200, 12, 400);
+                one = run_one_cache(&random_trace.trace, &evict_lru, random_trace.trace.n_unique);
+                options.affinity = random_below(2) ? HOSTS_ROUND_ROBIN : HOSTS_PREFIX;
+                options.store.is_on_publish = random_below(2);
+                options.store.values.capacity = random_below(200);
+                options.store.values.evict = random_below(2) ? VALUES_LRU : VALUES_LFU;
+                options.store.values.expiry_nsec = random_below(60) * A_SECOND;
+                options.store.filter.min_uses = random_below(3);
+                options.store.min_tokens = random_below(40);
+                options.store.keys_per_block = 1 + random_below(3);
+                options.store.lanes = (struct lanes_options){.n_nodes = random_below(3),
+                        .node_bytes_per_sec = random_below(2) * 1000 * (1 + random_below(1000)),
+                        .rtt_nsec = random_below(20) * A_SECOND / 1000};
+                r = run(&random_trace.trace, &options);
+                options.store.values.capacity = 0;
+                options.affinity =
+                        options.affinity == HOSTS_PREFIX ? HOSTS_PREFIX : HOSTS_ROUND_ROBIN;
+                without = run(&random_trace.trace, &options);
+                assert_true(r.local_tokens + r.remote_tokens <= one.hit_tokens);
+                assert_int_equal(without.remote_tokens, 0);
+                if (options.affinity == HOSTS_ROUND_ROBIN) /* the same requests come to each */
+                        assert_int_equal(r.local_tokens, without.local_tokens);
+        }
+}
+
+/* ---- refused ----------------------------------------------------------------------------------
+ */
+
+static void check_refused(struct hosts_options options)
+{
+        struct hosts *h = NULL;
+
+        assert_int_equal(hosts_new(&few, &options, &h), -EINVAL);
+        assert_null(h);
+}
+
+static void test_refused(void **state)
+{
+        const struct hosts_options good = options_of(&evict_lru, 3, 4);
+        struct hosts_options options = good;
+
+        options.n_hosts = 0;
+        check_refused(options);
+        options.n_hosts = HOSTS_MAX + 1;
+        options.group = 1;
+        check_refused(options);
+        options = good;
+        options.group = 3;
+        check_refused(options);
+        options = good;
+        options.cache.policy = &evict_optimum;
+        check_refused(options);
+        options.cache.may_bypass = true;
+        check_refused(options);
+        options = good;
+        options.cache.engine.max_running = 1;
+        check_refused(options);
+        options = good;
+        options.cache.tenant = 0;
+        check_refused(options);
+        options = good;
+        options.affinity = HOSTS_SESSION; /* and nobody says which are */
+        check_refused(options);
+        options = good;
+        options.prefill_tokens_per_sec = 0;
+        check_refused(options);
+        options = good;
+        options.store.keys_per_block = HOSTS_PROBE_KEYS + 1;
+        check_refused(options);
+        options.store.values.capacity = 0; /* nobody looks */
+        assert_int_equal(run(&few, &options).requests, 5);
+}
+
+static void test_out_of_memory(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 3, 2);
+
+        options.affinity = HOSTS_SESSION;
+        options.continued = few_continued;
+        options.store.is_on_publish = true;
+        alloc_fail_each(n)
+        {
+                struct hosts *h = NULL;
+                int64_t r = hosts_new(&few, &options, &h);
+
+                if (r == 0)
+                        r = hosts_run(h, UINT64_MAX);
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                hosts_free(h);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_round_robin),
+                TEST(test_on_publication),
+                TEST(test_on_demotion),
+                TEST(test_touches),
+                TEST(test_pages_of_a_block),
+                TEST(test_least_tokens),
+                TEST(test_what_loses),
+                TEST(test_lanes),
+                TEST(test_queues),
+                TEST(test_dropped_writes),
+                TEST(test_sessions),
+                TEST(test_prefixes),
+                TEST(test_copies),
+                TEST(test_one_host_is_the_simulator),
+                TEST(test_free_store_is_one_cache),
+                TEST(test_any_store),
+                TEST(test_refused),
+                TEST(test_out_of_memory),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,206 @@
+/* What a simulated Redis keeps, and what it lets go. */
+#include <errno.h>
+
+#include "policy/hosts/values.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/test-random.h"
+#include "tests/unit/test-support.h"
+
+#define A_SECOND UINT64_C(1000000000)
+#define A_MINUTE (60 * A_SECOND)
+
+static struct values *new_values(
+        enum values_evict evict, uint32_t n_keys, uint32_t capacity, uint64_t expiry_nsec)
+{
+        const struct values_options options = {
+                .evict = evict, .n_keys = n_keys, .capacity = capacity, .expiry_nsec = expiry_nsec};
+        struct values *v = NULL;
+
+        assert_int_equal(values_new(&options, &v), 0);
+        return v;
+}
+
+static void put(struct values *v, uint32_t key, uint64_t now)
+{
+        assert_int_equal(values_put(v, key, now), 0);
+        assert_null(values_check(v));
+}
+
+/* EXISTS is no use, GET and TOUCH are. */
+static void test_least_recently_used_goes(void **state)
+{
+        struct values *v = new_values(VALUES_LRU, 4, 2, 0);
+        struct values_stats stats;
+
+        put(v, 0, 1);
+        put(v, 1, 2);
+        assert_true(values_has(v, 0, 3));
+        put(v, 2, 3);
+        assert_false(values_has(v, 0, 3));
+        assert_true(values_use(v, 1, 4));
+        put(v, 3, 5);
+        assert_true(values_has(v, 1, 5));
+        assert_false(values_use(v, 2, 5));
+        values_stats(v, &stats);
+        assert_int_equal(stats.n, 2);
+        assert_int_equal(stats.most, 2);
+        assert_int_equal(stats.puts, 4);
+        assert_int_equal(stats.evictions, 2);
+        assert_int_equal(stats.expirations, 0);
+        values_free(v);
+}
+
+static void test_use_once_in_a_while(void **state)
+{
+        struct values *v = new_values(VALUES_LRU, 2, 2, 0);
+
+        put(v, 0, 0);
+        assert_false(values_use_again(v, 0, A_MINUTE, A_MINUTE - 1));
+        assert_true(values_use_again(v, 0, A_MINUTE, A_MINUTE));
+        assert_false(values_use_again(v, 0, A_MINUTE, 2 * A_MINUTE - 1));
+        assert_false(values_use_again(v, 1, A_MINUTE, 2 * A_MINUTE));
+        values_free(v);
+}
+
+/* A use doesn't put it off: SET with PX says when. */
+static void test_expiry(void **state)
+{
+        struct values *v = new_values(VALUES_LRU, 3, 3, 10);
+        struct values_stats stats;
+
+        put(v, 0, 0);
+        put(v, 1, 5);
+        assert_true(values_use(v, 0, 9));
+        assert_false(values_use(v, 0, 10));
+        assert_true(values_has(v, 1, 14));
+        put(v, 0, 14);
+        assert_false(values_has(v, 1, 15));
+        assert_true(values_has(v, 0, 23));
+        assert_false(values_has(v, 0, 24));
+        values_stats(v, &stats);
+        assert_int_equal(stats.expirations, 3);
+        assert_int_equal(stats.n, 0);
+        values_free(v);
+}
+
+/* The first use after a put() counts for certain; what isn't used loses one a minute. */
+static void test_least_frequently_used_goes(void **state)
+{
+        struct values *v = new_values(VALUES_LFU, 5, 2, 0);
+
+        put(v, 0, 0);
+        put(v, 1, 1);
+        assert_true(values_use(v, 0, 2)); /* 6, and 1 has 5 */
+        put(v, 2, 3);
+        assert_true(values_has(v, 0, 3));
+        assert_false(values_has(v, 1, 3));
+        /* A value that is new has as much as one that was used once and then left alone for a
+         * minute, which is older; two minutes, and it has less. */
+        assert_true(values_use(v, 2, A_MINUTE + 3));
+        put(v, 3, A_MINUTE + 4);
+        assert_false(values_has(v, 0, A_MINUTE + 4));
+        assert_true(values_has(v, 2, A_MINUTE + 4));
+        values_free(v);
+}
+
+/* Against a list that is searched. */
+#define N_KEYS 40
+
+static void test_random(void **state)
+{
+        random_start(__func__);
+        for (int round = 0; round < 50; round++) {
+                uint32_t capacity = 1 + random_below(N_KEYS);
+                uint64_t expiry = random_below(3) == 0 ? 1 + random_below(100) : 0;
+                struct values *v = new_values(VALUES_LRU, N_KEYS, capacity, expiry);
+                uint64_t used[N_KEYS] = {0}, put_at[N_KEYS] = {0}, now = 1;
+                bool is_there[N_KEYS] = {0};
+
+                for (int i = 0; i < 400; i++, now++) {
+                        uint32_t key = random_below(N_KEYS), n = 0, oldest = UINT32_MAX;
+
+                        for (uint32_t k = 0; k < N_KEYS; k++) {
+                                if (expiry > 0 && now - put_at[k] >= expiry)
+                                        is_there[k] = false;
+                                assert_int_equal(values_has(v, k, now), is_there[k]);
+                                n += is_there[k];
+                                if (is_there[k] && (oldest == UINT32_MAX || used[k] < used[oldest]))
+                                        oldest = k;
+                        }
+                        if (is_there[key]) {
+                                assert_true(values_use(v, key, now));
+                        } else {
+                                if (n == capacity)
+                                        is_there[oldest] = false;
+                                put(v, key, now);
+                                is_there[key] = true;
+                                put_at[key] = now;
+                        }
+                        used[key] = now;
+                }
+                values_free(v);
+        }
+}
+
+/* Whatever is used, and however often. */
+static void test_random_frequencies(void **state)
+{
+        random_start(__func__);
+        for (int round = 0; round < 20; round++) {
+                struct values *v = new_values(VALUES_LFU, N_KEYS, 1 + random_below(N_KEYS), 0);
+                uint64_t now = 0;
+
+                for (int i = 0; i < 1000; i++) {
+                        uint32_t key = random_below(1 + random_below(N_KEYS));
+
+                        now += random_below(20) * A_SECOND;
+                        if (!values_use(v, key, now))
+                                put(v, key, now);
+                }
+                assert_null(values_check(v));
+                values_free(v);
+        }
+}
+
+static void test_no_room_at_all(void **state)
+{
+        struct values *v = new_values(VALUES_LRU, 1, 0, 0);
+
+        put(v, 0, 0);
+        assert_false(values_has(v, 0, 0));
+        values_free(v);
+}
+
+static void test_out_of_memory(void **state)
+{
+        const struct values_options options = {.n_keys = 2, .capacity = 2};
+
+        alloc_fail_each(n)
+        {
+                struct values *v = NULL;
+                int r = values_new(&options, &v);
+
+                if (r == 0)
+                        r = values_put(v, 1, 0);
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                if (v)
+                        assert_null(values_check(v));
+                values_free(v);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_least_recently_used_goes),
+                TEST(test_use_once_in_a_while),
+                TEST(test_expiry),
+                TEST(test_least_frequently_used_goes),
+                TEST(test_random),
+                TEST(test_random_frequencies),
+                TEST(test_no_room_at_all),
+                TEST(test_out_of_memory),
+        };
+
+        return RUN_TESTS(tests);
+}
