@@ -1,8 +1,4 @@
-/*
- * Many simulations of one trace in several processes: a job each, the next free process takes the
- * next. Processes rather than threads: they share the trace by copy-on-write, and one that dies
- * takes nothing with it.
- */
+/* Many simulations of one trace in several processes (jobs.h): a job each. */
 #ifndef KVL_TRACE_REPLAY_H
 #define KVL_TRACE_REPLAY_H
 

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/trace/analysis.h"
+#include "client/trace/jobs.h"
 #include "client/trace/report.h"
 #include "policy/sim/policies.h"
 
@@ -439,6 +441,42 @@ static void test_seeds(void **state)
         free(c);
 }
 
+/* A job adds up to its number; one in `dies` ends its process, one in `fails` says so. */
+struct job_plan {
+        size_t dies, fails;
+};
+
+static int run_planned(void *data, size_t i, void *result, _Atomic uint64_t *n_done)
+{
+        const struct job_plan *plan = data;
+
+        if (i == plan->dies)
+                _exit(1);
+        if (i == plan->fails)
+                return -EDOM;
+        *(uint32_t *)result += (uint32_t)i + 7;
+        atomic_fetch_add(n_done, 1);
+        return 0;
+}
+
+static void test_jobs(void **state)
+{
+        struct job_plan plan = {SIZE_MAX, SIZE_MAX};
+        const struct jobs jobs = {
+                .n = 5, .result_bytes = 4, .run = run_planned, .data = &plan, .total = 5};
+        uint32_t results[5] = {0};
+
+        for (unsigned n = 1; n <= 8; n += 7) {
+                assert_int_equal(jobs_run(&jobs, results, n, NULL, NULL), 0);
+                for (uint32_t i = 0; i < 5; i++)
+                        assert_int_equal(results[i], i + 7);
+        }
+        plan.fails = 4;
+        assert_int_equal(jobs_run(&jobs, results, 2, NULL, NULL), -EDOM);
+        plan.dies = 1;
+        assert_int_equal(jobs_run(&jobs, results, 2, NULL, NULL), -ECHILD);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -456,6 +494,7 @@ int main(void)
                 TEST(test_cancel),
                 TEST(test_analyze),
                 TEST(test_words),
+                TEST(test_jobs),
         };
 
         return RUN_TESTS(tests);
