@@ -83,6 +83,10 @@ enum ctl_exit {
         X(HOLD, "hold", "TIME", false, "how long a request keeps its pages in use (\"60s\")")   \
         X(HTML, "html", "FILE", false, "also write a report with plots to this file")           \
         X(TOKEN_BYTES, "token-bytes", "SIZE", false, "bytes of K/V of one token (\"128KiB\")")  \
+        X(HOSTS, "hosts", "LIST", false, "so many hosts (\"10,100,1000\")")                     \
+        X(GROUP, "group", "N", false, "hosts that one copy of the trace is for; else 10")       \
+        X(AFFINITY, "affinity", "LIST", false, "how requests find their host (\"prefix\")")     \
+        X(STORE, "store", "LIST", false, "what the store is like (\"size=1TiB,evict=lfu\")")    \
         X(ROOT, "root", "DIR", false, "the host whose files are below this directory")          \
         X(VIEW, "view", "NAME", false, "tenants, namespaces, clients or regions")               \
         X(SORT, "sort", "COLUMN", false, "by this column of the view")                          \

@@ -311,7 +311,7 @@ static int print_recommendation(const struct ctl *ctl, const struct analysis *a)
 /* Far beyond any model. */
 #define TOKEN_BYTES_MAX (UINT64_C(1) << 30)
 
-int check_trace_recommend(const struct ctl *ctl)
+int check_trace_token_bytes(const struct ctl *ctl)
 {
         const char *text = ctl->options[CTL_OPTION_TOKEN_BYTES];
         uint64_t bytes;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/ctl/noun.h"
+#include "client/trace/store-model.h"
 #include "proto/event-kind.h"
 
 #define O(name) CTL_OPTION_BIT(CTL_OPTION_##name)
@@ -52,7 +53,9 @@
         "\nFiles are JSON lines, plain or gzip: timestamp (ms), input_length, output_length,\n" \
         "hash_ids, and tenant where several are in one file. Several files are a tenant each.\n"
 #define KIND_LINE(id, name, together, what) "  " name ": " what "\n"
-#define TRACE_OPTIONS                       (O(JOBS) | O(CHAIN) | O(SKIP_BAD) | O(BLOCK_TOKENS))
+#define STORE_LINE(key, kind, field, otherwise, least, most, meaning) \
+        "  " key "=" otherwise ": " meaning "\n"
+#define TRACE_OPTIONS (O(JOBS) | O(CHAIN) | O(SKIP_BAD) | O(BLOCK_TOKENS))
 
 const struct verb verbs[] = {
         {"status", "", "whether all is well, and what the daemon is doing",
@@ -204,8 +207,30 @@ const struct verb verbs[] = {
                 "limits, the eviction policy and the page size. A trace that names no tenant is of "
                 "one that\n"
                 "has the file's name.\n" TRACE_FILES,
-                1, UINT_MAX, TRACE_OPTIONS | O(HOLD) | O(TOKEN_BYTES), true, check_trace_recommend,
-                verb_trace_recommend},
+                1, UINT_MAX, TRACE_OPTIONS | O(HOLD) | O(TOKEN_BYTES), true,
+                check_trace_token_bytes, verb_trace_recommend},
+        {"trace hosts", "FILE...", "what hosts that share a store would find, load and compute",
+                "Each host has a cache of --size; what leaves it is written to a store like a "
+                "cluster of Redis,\n"
+                "and loaded from there by whoever needs it, where that is faster than to compute "
+                "it. The trace\n"
+                "is for --group hosts; more hosts are several groups, each with a copy of it that "
+                "begins a\n"
+                "little later and has texts of its own. NODES is how many the store needs: for its "
+                "memory, for\n"
+                "what is read and written and for what is asked in the busiest ten seconds; with "
+                "so many (or\n"
+                "nodes=) the figures before it are. docs/REMOTE.md has the model. Ways of "
+                "--affinity are\n"
+                "  round-robin: the next host, whatever is asked for\n"
+                "  random: any host\n"
+                "  session: the host that had the turn before; else the one with least to do\n"
+                "  prefix: the host that has most of the text, at least half of it; else the same\n"
+                "--store KEY=VALUE,... takes\n" STORE_MODEL_TABLE(STORE_LINE) TRACE_FILES,
+                1, UINT_MAX,
+                TRACE_OPTIONS | O(HOSTS) | O(GROUP) | O(AFFINITY) | O(STORE) | O(SIZE) |
+                        O(TOKEN_BYTES) | O(PREFILL_RATE) | O(POLICIES) | O(BELOW),
+                true, check_trace_hosts, verb_trace_hosts},
         {"trace record", "on|off|status", "have the daemon write its traffic as a trace",
                 "One JSON line a request, in STATE_DIR/traces: times, lengths, and keys hashed "
                 "with a secret\n"

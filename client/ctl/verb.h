@@ -96,8 +96,10 @@ int check_trace_record(const struct ctl *ctl);
 int verb_trace_replay(const struct ctl *ctl);
 int verb_trace_analyze(const struct ctl *ctl);
 int verb_trace_recommend(const struct ctl *ctl);
+int verb_trace_hosts(const struct ctl *ctl);
 
-int check_trace_recommend(const struct ctl *ctl);
+int check_trace_token_bytes(const struct ctl *ctl);
+int check_trace_hosts(const struct ctl *ctl);
 int check_events(const struct ctl *ctl);
 int check_tenant(const struct ctl *ctl);
 int check_top(const struct ctl *ctl);

@@ -145,6 +145,7 @@ static const struct golden goldens[] = {
         {"trace-replay-help", FAKE_ABSENT, 0, {"trace", "replay", "--help"}},
         {"trace-analyze-help", FAKE_ABSENT, 0, {"trace", "analyze", "--help"}},
         {"trace-recommend-help", FAKE_ABSENT, 0, {"trace", "recommend", "--help"}},
+        {"trace-hosts-help", FAKE_ABSENT, 0, {"trace", "hosts", "--help"}},
         {"trace-record-on", FAKE_NORMAL, 0, {"trace", "record", "on", "--size=64MiB"}},
         {"trace-record-off", FAKE_NORMAL, 0, {"trace", "record", "off", "--json"}},
         {"trace-record-status", FAKE_EMPTY, 0, {"trace", "record", "status"}},

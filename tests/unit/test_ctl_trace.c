@@ -36,8 +36,14 @@ static void write_file(const char *dir, const char *name, const char *text)
         free(path);
 }
 
-/* stdout and stderr of `kvleasectl trace ARGS` in a folder with good.jsonl, bad.jsonl, empty.jsonl
- * and mixed.jsonl. */
+/* Blocks of 512 tokens. */
+static const char large[] =
+        "{\"timestamp\":0,\"input_length\":1024,\"output_length\":1,\"hash_ids\":[1,2]}\n"
+        "{\"timestamp\":1000,\"input_length\":1024,\"output_length\":1,\"hash_ids\":[1,3]}\n"
+        "{\"timestamp\":5000,\"input_length\":1536,\"output_length\":1,\"hash_ids\":[1,2,4]}\n";
+
+/* stdout and stderr of `kvleasectl trace ARGS` in a folder with good.jsonl, bad.jsonl, empty.jsonl,
+ * mixed.jsonl and large.jsonl. */
 static char *run(const char *args, int *ret_code)
 {
         const char *dir = test_dir_make();
@@ -51,6 +57,7 @@ static char *run(const char *args, int *ret_code)
         write_file(dir, "bad.jsonl", "{\"timestamp\":0}\n");
         write_file(dir, "empty.jsonl", "");
         write_file(dir, "mixed.jsonl", mixed);
+        write_file(dir, "large.jsonl", large);
         assert_true(asprintf(&command, "cd %s && " KVLEASECTL " trace %s 2>&1", dir, args) > 0);
         f = popen(command, "re");
         assert_non_null(f);
@@ -265,6 +272,62 @@ static void test_recommend(void **state)
                 "128KiB\n");
 }
 
+#define HOSTS \
+        "hosts large.jsonl --block-tokens 512 --size 8MiB --token-bytes 1KiB --prefill-rate 1000 "
+
+/* As in test_host_runs.c: of two hosts the second loads block 1; or one has all. */
+static void test_hosts(void **state)
+{
+        check(HOSTS "--hosts 2 --group 2 --store export=publish,uses=1", 0,
+                "3 requests for 2 hosts, blocks of 512 tokens (512 KiB); a cache of 16 blocks (8 "
+                "MiB, "
+                "pgi) on each host\n"
+                "Store: 256 GiB for each host, lru, values expire after 1h, exports on "
+                "publication\n"
+                "Input tokens in %: found on the host, loaded, computed; lost: of those in the "
+                "store, "
+                "that were faster to compute\n"
+                "   hosts affinity       local  remote  computed   lost      load/s     write/s   "
+                "asked/s  nodes memory bandwidth  keys\n"
+                "       2 round-robin    28.57   14.29     57.14   0.00  102.39 KiB  409.59 KiB   "
+                " "
+                "   "
+                "  1      1      1         1     1\n"
+                "       2 prefix         42.86    0.00     57.14   0.00         0 B  409.59 KiB    "
+                "   "
+                "  1      1      1         1     1\n");
+        check(HOSTS
+                "--hosts 2,4 --group 2 --policies lru --affinity session --store size=0 --jobs 1",
+                0,
+                "3 requests for 2 hosts, blocks of 512 tokens (512 KiB); a cache of 16 blocks (8 "
+                "MiB, "
+                "lru) on each host\n"
+                "No store\n"
+                "Input tokens in %: found on the host, loaded, computed; lost: of those in the "
+                "store, "
+                "that were faster to compute\n"
+                "   hosts affinity       local  computed\n"
+                "       2 session        28.57     71.43\n"
+                "       4 session        28.57     71.43\n");
+        check_has(HOSTS "--hosts 2 --group 2 --store export=publish,uses=1 --json", 0,
+                "\"remote_tokens\": 512");
+        check_has(HOSTS "--hosts 15", 2, "15 hosts: a copy of the trace is for 10");
+        check_has(HOSTS "--group 0", 2, "--group: '0' is no number of 1 to 10000");
+        check_has(HOSTS "--affinity some", 2, "there is no affinity 'some'");
+        check_has(HOSTS "--store colour=red", 2, "a store has no 'colour': it has size=, ");
+        check_has(
+                HOSTS "--store page=100", 2, "pages of 100 tokens: blocks of this trace have 512");
+        check_has(HOSTS "--policies optimum", 2, "--policies: 'optimum' is not one of");
+        check_has(HOSTS "--policies arc --below 2", 2,
+                "--below: arc doesn't know more than one tier");
+        check_has("hosts good.jsonl --token-bytes 1KiB --prefill-rate 1", 2, "--size is missing");
+        check_has("hosts good.jsonl --size 1KiB --token-bytes 1KiB --prefill-rate 1", 2,
+                "1 KiB on each host are no blocks of 16 tokens of this trace: one takes 16 KiB");
+        check_has("hosts good.jsonl --size 1MiB --prefill-rate 1", 2, "--token-bytes is missing");
+        check_has("hosts good.jsonl --size 1MiB --token-bytes 1", 2, "--prefill-rate is missing");
+        check_has("hosts good.jsonl --size 0 --token-bytes 1", 2, "--size: '0' is not a size");
+}
+
 static void test_refuses(void **state)
 {
         check("replay nowhere.jsonl", 1,
@@ -307,6 +370,7 @@ int main(void)
                 TEST(test_json),
                 TEST(test_analyze),
                 TEST(test_recommend),
+                TEST(test_hosts),
                 TEST(test_refuses),
         };
 

@@ -1,0 +1,171 @@
+#include <inttypes.h>
+
+#include "base/macros.h"
+#include "base/parse.h"
+#include "client/trace/report-hosts.h"
+#include "client/trace/report.h"
+
+#define NSEC_A_MSEC 1000000
+
+static double percent_of(uint64_t n, uint64_t of)
+{
+        return of > 0 ? 100 * (double)n / (double)of : 0;
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+static void print_store(const struct host_runs *h, FILE *to)
+{
+        const struct store_model *m = &h->store;
+        char one[FORMAT_BYTES_MAX], time[FORMAT_DURATION_MAX];
+
+        if (m->host_size == 0) {
+                fputs("No store\n", to);
+                return;
+        }
+        fprintf(to, "Store: %s for each host, %s, ", format_bytes(m->host_size, one),
+                m->evict == VALUES_LFU ? "lfu" : "lru");
+        if (m->expiry_nsec > 0)
+                fprintf(to, "values expire after %s", format_duration(m->expiry_nsec, time));
+        else
+                fputs("values never expire", to);
+        fprintf(to, ", exports on %s\n", m->is_on_publish ? "publication" : "demotion");
+}
+
+static char *rate_text(const struct host_run *run, uint64_t bytes, char buf[FORMAT_BYTES_MAX])
+{
+        return format_bytes((uint64_t)host_run_rate(run, bytes), buf);
+}
+
+static void print_run(const struct host_runs *h, unsigned count, enum hosts_affinity a,
+        const struct host_run *run, FILE *to)
+{
+        const struct hosts_result *r = &run->result;
+        char load[FORMAT_BYTES_MAX], write[FORMAT_BYTES_MAX], asked[32];
+
+        fprintf(to, "  %6" PRIu32 " %-12s %7.2f", h->counts[count], hosts_affinity_name(a),
+                percent_of(r->local_tokens, r->input_tokens));
+        if (h->store.host_size > 0)
+                fprintf(to, " %7.2f", percent_of(r->remote_tokens, r->input_tokens));
+        fprintf(to, " %9.2f",
+                percent_of(r->input_tokens - r->local_tokens - r->remote_tokens, r->input_tokens));
+        if (h->store.host_size > 0)
+                fprintf(to, " %6.2f %11s %11s %9s %6" PRIu64 " %6" PRIu64 " %9" PRIu64 " %5" PRIu64,
+                        percent_of(r->lost_tokens, r->lost_tokens + r->remote_tokens),
+                        rate_text(run, r->load_bytes, load), rate_text(run, r->write_bytes, write),
+                        report_count((uint64_t)host_run_rate(run, r->probes + r->touches), asked),
+                        run->n_nodes, run->needed.by_memory, run->needed.by_bandwidth,
+                        run->needed.by_keys);
+        putc('\n', to);
+}
+
+void report_hosts_text(const struct host_runs *h, const struct sim_trace *t, FILE *to)
+{
+        char requests[32], group[32], pages[32], cache[FORMAT_BYTES_MAX], block[FORMAT_BYTES_MAX];
+
+        fprintf(to,
+                "%s requests for %s host%s, blocks of %" PRIu32
+                " tokens (%s); a cache of %s blocks "
+                "(%s, %s) on each host",
+                report_count(t->n_requests, requests), report_count(h->group, group),
+                h->group == 1 ? "" : "s", t->block_tokens, format_bytes(h->block_bytes, block),
+                report_count(h->cache_pages, pages), format_bytes(h->cache_bytes, cache),
+                h->policy->name);
+        if (h->below > 0)
+                fprintf(to, ", %" PRIu32 " times as many below", h->below);
+        putc('\n', to);
+        print_store(h, to);
+        fputs("Input tokens in %: found on the host, loaded, computed; lost: of those in the "
+              "store, "
+              "that were faster to compute\n",
+                to);
+        fprintf(to, "  %6s %-12s %7s", "hosts", "affinity", "local");
+        if (h->store.host_size > 0)
+                fprintf(to, " %7s", "remote");
+        fprintf(to, " %9s", "computed");
+        if (h->store.host_size > 0)
+                fprintf(to, " %6s %11s %11s %9s %6s %6s %9s %5s", "lost", "load/s", "write/s",
+                        "asked/s", "nodes", "memory", "bandwidth", "keys");
+        putc('\n', to);
+        for (unsigned i = 0; i < h->n_counts; i++)
+                for (unsigned a = 0; a < h->n_affinities; a++)
+                        print_run(h, i, h->affinities[a], &h->runs[i][a], to);
+}
+
+/* ---- for programs ---------------------------------------------------------------------------- */
+
+static json_t *json_count(uint64_t n)
+{
+        return json_integer((json_int_t)MIN(n, (uint64_t)INT64_MAX));
+}
+
+static json_t *store_json(const struct store_model *m)
+{
+        return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                "bytes_per_host", json_count(m->host_size), "evict",
+                m->evict == VALUES_LFU ? "lfu" : "lru", "export",
+                m->is_on_publish ? "publish" : "demotion", "expire_ms",
+                json_count(m->expiry_nsec / NSEC_A_MSEC), "uses", json_count(m->min_uses),
+                "node_bytes_per_second", json_count(m->node_bandwidth), "node_memory_bytes",
+                json_count(m->node_memory), "node_keys_per_second", json_count(m->node_keys),
+                "host_bytes_per_second", json_count(m->host_bandwidth), "rtt_ms",
+                json_count(m->rtt_nsec / NSEC_A_MSEC), "page_tokens", json_count(m->page_tokens));
+}
+
+static json_t *traffic_json(const struct host_run *run)
+{
+        const struct hosts_result *r = &run->result;
+
+        return json_pack(
+                "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                "loads", json_count(r->loads), "load_bytes", json_count(r->load_bytes), "load_ms",
+                json_count(r->load_nsec / NSEC_A_MSEC), "lost_loads", json_count(r->lost_loads),
+                "lost_tokens", json_count(r->lost_tokens), "writes", json_count(r->writes),
+                "write_bytes", json_count(r->write_bytes), "writes_refused",
+                json_count(r->refused_writes), "writes_known", json_count(r->known_writes),
+                "writes_dropped", json_count(r->dropped_writes), "probes", json_count(r->probes),
+                "touches", json_count(r->touches), "peak_bytes_per_second",
+                json_count(r->peak_bytes / (HOSTS_PEAK_NSEC / UINT64_C(1000000000))),
+                "peak_keys_per_second",
+                json_count(r->peak_keys / (HOSTS_PEAK_NSEC / UINT64_C(1000000000))), "most_blocks",
+                json_count(r->values.most));
+}
+
+static json_t *run_json(const struct host_runs *h, unsigned count, enum hosts_affinity a,
+        const struct host_run *run)
+{
+        const struct hosts_result *r = &run->result;
+
+        return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                "hosts", json_count(h->counts[count]), "affinity", hosts_affinity_name(a),
+                "requests", json_count(r->requests), "duration_ms",
+                json_count(r->duration_nsec / NSEC_A_MSEC), "input_tokens",
+                json_count(r->input_tokens), "local_tokens", json_count(r->local_tokens),
+                "remote_tokens", json_count(r->remote_tokens), "computed_tokens",
+                json_count(r->input_tokens - r->local_tokens - r->remote_tokens),
+                "most_computed_tokens", json_count(r->most_tokens), "store", traffic_json(run),
+                "nodes", json_count(run->n_nodes), "nodes_by_memory",
+                json_count(run->needed.by_memory), "nodes_by_bandwidth",
+                json_count(run->needed.by_bandwidth), "nodes_by_keys",
+                json_count(run->needed.by_keys));
+}
+
+json_t *report_hosts_json(const struct host_runs *h, const struct sim_trace *t)
+{
+        json_t *runs = json_array();
+
+        for (unsigned i = 0; i < h->n_counts; i++)
+                for (unsigned a = 0; a < h->n_affinities; a++)
+                        if (runs && json_array_append_new(runs,
+                                            run_json(h, i, h->affinities[a], &h->runs[i][a])) < 0) {
+                                json_decref(runs);
+                                runs = NULL;
+                        }
+        return json_pack("{s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "requests",
+                json_count(t->n_requests), "unique_blocks", json_count(t->n_unique), "block_tokens",
+                json_count(t->block_tokens), "group", json_count(h->group), "policy",
+                h->policy->name, "cache_blocks", json_count(h->cache_pages), "below",
+                json_count(h->below), "block_bytes", json_count(h->block_bytes),
+                "prefill_tokens_per_second", json_count(h->prefill_tokens_per_sec), "store",
+                store_json(&h->store), "runs", runs);
+}
