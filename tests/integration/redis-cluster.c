@@ -18,12 +18,13 @@
 #include "daemon/remote/slots.h"
 #include "tests/integration/private-daemon.h"
 
-#define START_MSEC 20000
-#define AGREE_MSEC 60000
-#define WORDS_MAX  64
-#define BUS_OFFSET 10000 /* of a node's port for the others, as Redis has it */
-#define PORT_FIRST 20000
-#define PORTS      25000
+#define START_MSEC    20000
+#define AGREE_MSEC    60000
+#define WORDS_MAX     64
+#define NSENTER_WORDS 4     /* before a program */
+#define BUS_OFFSET    10000 /* of a node's port for the others, as Redis has it */
+#define PORT_FIRST    20000
+#define PORTS         25000
 
 /* ---- programs ---------------------------------------------------------------------------------
  */
@@ -117,14 +118,20 @@ static uint16_t port_find(const struct redis_cluster *c)
         return 0;
 }
 
+static const char *server_host(const struct redis_server *s)
+{
+        return s->place ? s->place->host : "127.0.0.1";
+}
+
 static int server_start(struct redis_cluster *c, unsigned i, const char *const *words, bool is_tls)
 {
         struct redis_server *s = &c->servers[i];
-        char port[8], nodes[32], log[96];
-        const char *argv[WORDS_MAX] = {c->program, "--bind", "127.0.0.1", "--port",
-                is_tls ? "0" : port, "--tls-port", is_tls ? port : "0", "--save", "",
-                "--appendonly", "no", "--dir", c->dir, "--logfile", log, "--cluster-config-file",
-                nodes, "--protected-mode", "no"};
+        char port[8], nodes[32], log[96], net_pid[16];
+        /* nsenter becomes what it starts. */
+        const char *argv[WORDS_MAX] = {"nsenter", "-t", net_pid, "-n", c->program, "--bind",
+                server_host(s), "--port", is_tls ? "0" : port, "--tls-port", is_tls ? port : "0",
+                "--save", "", "--appendonly", "no", "--dir", c->dir, "--logfile", log,
+                "--cluster-config-file", nodes, "--protected-mode", "no"};
         unsigned n = 0;
         pid_t pid;
 
@@ -138,7 +145,9 @@ static int server_start(struct redis_cluster *c, unsigned i, const char *const *
                         return -E2BIG;
                 argv[n++] = *words;
         }
-        pid = proc_spawn(argv, NULL, (struct proc_files){-1, -1, -1});
+        snprintf(net_pid, sizeof(net_pid), "%d", s->place ? (int)s->place->net_pid : 0);
+        pid = proc_spawn(
+                s->place ? argv : argv + NSENTER_WORDS, NULL, (struct proc_files){-1, -1, -1});
         if (pid < 0)
                 return pid;
         s->pid = pid;
@@ -167,7 +176,8 @@ int redis_cluster_add(struct redis_cluster *c, const char *const *words, bool is
         s->port = port_find(c);
         if (s->port == 0)
                 return -EADDRINUSE;
-        snprintf(s->address, sizeof(s->address), "127.0.0.1:%u", s->port);
+        s->place = c->places ? &c->places[c->n] : NULL;
+        snprintf(s->address, sizeof(s->address), "%s:%u", server_host(s), s->port);
         return server_start(c, c->n++, words, is_tls);
 }
 
@@ -180,7 +190,7 @@ int redis_cluster_restart(
 char *redis_cluster_call(struct redis_cluster *c, unsigned i, const char *format, ...)
 {
         char port[8], command[1024], *at = command, *word;
-        const char *argv[WORDS_MAX] = {"redis-cli", "-h", "127.0.0.1", "-p", port};
+        const char *argv[WORDS_MAX] = {"redis-cli", "-h", server_host(&c->servers[i]), "-p", port};
         struct proc_output output;
         unsigned n = 5;
         va_list args;
@@ -270,7 +280,8 @@ int redis_cluster_create(struct redis_cluster *c, unsigned n_masters, bool has_r
                 free(redis_cluster_call(c, i, "CLUSTER ADDSLOTSRANGE %u %u",
                         i * N_SLOTS / n_masters, (i + 1) * N_SLOTS / n_masters - 1));
         for (unsigned i = 1; i < n && r == 0; i++)
-                free(redis_cluster_call(c, 0, "CLUSTER MEET 127.0.0.1 %u", c->servers[i].port));
+                free(redis_cluster_call(c, 0, "CLUSTER MEET %s %u", server_host(&c->servers[i]),
+                        c->servers[i].port));
         if (r == 0)
                 r = agreement_await(c);
         for (unsigned i = n_masters; i < n && r == 0; i++)
@@ -278,7 +289,15 @@ int redis_cluster_create(struct redis_cluster *c, unsigned n_masters, bool has_r
         return r == 0 ? agreement_await(c) : r;
 }
 
-/* "127.0.0.1" was read, and what comes next is its port. */
+static bool is_host(const struct redis_cluster *c, const char *line)
+{
+        for (unsigned k = 0; k < c->n; k++)
+                if (strcmp(line, server_host(&c->servers[k])) == 0)
+                        return true;
+        return false;
+}
+
+/* A host was read, and what comes next is its port. No two of our servers have the same. */
 static int server_of(const struct redis_cluster *c, const char *port)
 {
         for (unsigned k = 0; port && k < c->n; k++)
@@ -309,7 +328,7 @@ int redis_cluster_owners(struct redis_cluster *c, unsigned i, int ret_owners[RED
                         n_numbers++;
                         continue;
                 }
-                if (strcmp(line, "127.0.0.1") != 0)
+                if (!is_host(c, line))
                         continue;
                 line = strsep(&at, "\n");
                 for (unsigned long slot = numbers[0];

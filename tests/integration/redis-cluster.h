@@ -1,7 +1,7 @@
 /*
- * Servers that a test starts itself: redis-server processes on 127.0.0.1, in a directory of their
- * own, without persistence; alone, or as a cluster. They end with the test. Nothing here asserts;
- * everything returns 0 or -errno.
+ * Servers that a test starts itself: redis-server processes on 127.0.0.1, or where it says
+ * (redis_cluster.places), in a directory of their own, without persistence; alone, or as a cluster.
+ * They end with the test. Nothing here asserts; everything returns 0 or -errno.
  */
 #ifndef KVL_TEST_REDIS_CLUSTER_H
 #define KVL_TEST_REDIS_CLUSTER_H
@@ -13,8 +13,15 @@
 
 #define REDIS_MAX 8
 
+/* An address, in the network of a process (host-net.h). */
+struct redis_place {
+        const char *host;
+        pid_t net_pid;
+};
+
 struct redis_server {
-        pid_t pid; /* 0: none */
+        pid_t pid;                       /* 0: none */
+        const struct redis_place *place; /* borrowed; NULL: here, on 127.0.0.1 */
         uint16_t port;
         char address[32];
 };
@@ -24,7 +31,9 @@ struct redis_cluster {
         char program[128];
         unsigned n;
         struct redis_server servers[REDIS_MAX];
-        const char *const *cli_words; /* more of redis-cli: "--tls"...; NULL: none */
+        const struct redis_place *places; /* borrowed, REDIS_MAX of them, for each server by its
+                                             number; NULL: all are here */
+        const char *const *cli_words;     /* more of redis-cli: "--tls"...; NULL: none */
 };
 
 /*

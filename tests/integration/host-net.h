@@ -1,0 +1,40 @@
+/*
+ * Hosts for a test: network namespaces, each with a link to that of the test, through which they
+ * reach each other as well. They end with the test. Needs the right to make namespaces, and the
+ * programs ip, tc and nsenter (Debian: iproute2, util-linux). Nothing here asserts.
+ */
+#ifndef KVL_TEST_HOST_NET_H
+#define KVL_TEST_HOST_NET_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define HOST_NET_MAX 4
+
+struct host_net {
+        unsigned n;
+        pid_t pids[HOST_NET_MAX]; /* of a process in each; 0: none */
+        char addresses[HOST_NET_MAX][16];
+        int old_net; /* descriptor of the namespace that the test came from; -1: none */
+};
+
+/*
+ * Moves the calling thread, and threads and processes that it starts from now on, into a namespace
+ * of its own, with links to n_hosts others. 0; -EPERM: it isn't permitted; -ENOENT: a program is
+ * missing, or refused something. Then, whatever it returned, host_net_deinit(), by the same thread.
+ */
+int host_net_init(struct host_net *net, unsigned n_hosts);
+void host_net_deinit(struct host_net *net);
+
+/* What becomes of a link. Each is undone by HOST_NET_WELL. */
+enum host_net_state {
+        HOST_NET_WELL,
+        HOST_NET_DOWN, /* nothing comes through, and nobody says so */
+        HOST_NET_MUTE, /* what is sent to the host arrives, and nothing comes back */
+        HOST_NET_SLOW, /* the host sends 8 Mbit/s */
+};
+
+/* 0; -EIO: it couldn't be done. */
+int host_net_set(struct host_net *net, unsigned i, enum host_net_state state);
+
+#endif
