@@ -30,6 +30,7 @@
 #ifndef KVL_POLICY_EVICT_H
 #define KVL_POLICY_EVICT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -56,6 +57,10 @@ struct evict_params {
         const struct tree *tree;
         uint32_t page_tokens;
         uint32_t max_ghosts; /* 0: EVICT_MAX_GHOSTS */
+        /* What a miss costs: 0, as much for each page; else what it takes to compute the page
+         * again, which grows with its position (policy/recompute.h has what this means, in tokens).
+         * Policies without goes_by_cost ignore it. */
+        uint32_t crossover_tokens;
         /* When the text with this id is asked for next (UINT64_MAX: never). Only the simulator
          * knows, only "optimum" asks. May be NULL elsewhere. */
         uint64_t (*next_use)(void *data, uint64_t id);
@@ -74,13 +79,15 @@ struct evict_params {
  * tuned. */
 #define EVICT_MAX_GHOSTS (UINT32_C(1) << 20)
 
-/* What the metadata of an instance takes, and the pages that went which it remembers. */
+/* What the metadata of an instance takes, the pages that went which it remembers, and what it goes
+ * by. */
 struct evict_usage {
         uint64_t page_bytes;        /* of cached pages, and of room for more */
         uint64_t ghost_bytes;       /* of ghosts, and of room for more */
         uint64_t table_bytes;       /* the rest: what was learnt, orders */
         uint64_t ghosts;            /* of ghost_bytes: in use */
         uint64_t ghost_limit_bytes; /* ghost_bytes is never more */
+        uint32_t crossover_tokens;  /* evict_params; 0 where the policy ignores it */
 };
 
 enum evict_reason {
@@ -97,7 +104,8 @@ enum evict_how {
 };
 
 struct evict_ops {
-        const char *name; /* as in the configuration: "lru" */
+        const char *name;  /* as in the configuration: "lru" */
+        bool goes_by_cost; /* evict_params.crossover_tokens makes a difference */
 
         /* params are copied. 0 or -ENOMEM; -EINVAL: it needs next_use. */
         int (*new)(const struct evict_params *params, void **ret_policy);

@@ -25,7 +25,7 @@ struct rank {
 /* The list of a shelf that victims are taken from, while it isn't empty. */
 struct choice {
         bool made, by_age;
-        uint32_t class;
+        uint32_t row; /* of pgi_row() */
         struct rank rank;
         uint32_t at;                  /* ticks */
         uint32_t bins[PGI_INTERVALS]; /* of the ages of intervals, then */
@@ -34,6 +34,7 @@ struct choice {
 struct pgi {
         const struct tree *tree; /* borrowed */
         uint32_t page_tokens;
+        uint32_t crossover;     /* tokens; 0: all pages cost the same */
         struct pgi_page *pages; /* owned */
         uint32_t n_pages, n_cached;
         struct pgi_ghosts ghosts;

@@ -5,11 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/macros.h"
 
-int pgi_lists_init(struct pgi_lists *l, uint32_t n_shelves)
+int pgi_lists_init(struct pgi_lists *l, uint32_t n_shelves, uint32_t n_costs)
 {
-        *l = (struct pgi_lists){.n_rows = pgi_row(n_shelves, 0)};
+        assert(n_costs == 1 || n_costs == RECOMPUTE_BINS);
+
+        *l = (struct pgi_lists){.n_rows = n_shelves * n_costs * PGI_CLASSES, .n_costs = n_costs};
         l->heads = calloc((size_t)l->n_rows * PGI_INTERVALS, sizeof(*l->heads));
         l->used = calloc(l->n_rows, sizeof(*l->used));
         if (l->heads && l->used)
@@ -22,7 +25,20 @@ void pgi_lists_deinit(struct pgi_lists *l)
 {
         free(l->heads);
         free(l->used);
+        array_free(l->costs, l->costs_len, sizeof(*l->costs));
         *l = (struct pgi_lists){0};
+}
+
+int pgi_lists_reserve(struct pgi_lists *l, uint32_t n)
+{
+        void *costs = l->costs;
+        int r;
+
+        if (l->n_costs == 1)
+                return 0;
+        r = array_reserve(&costs, &l->costs_len, n, NODE_NONE - 1, sizeof(*l->costs));
+        l->costs = costs;
+        return r;
 }
 
 uint64_t pgi_lists_bytes(const struct pgi_lists *l)
@@ -56,17 +72,20 @@ uint32_t pgi_interval_of(const struct pgi_lists *l, uint32_t touched)
         return from;
 }
 
-static uint32_t row_of(const struct pgi_page *p)
+static uint32_t row_of(const struct pgi_lists *l, const struct pgi_page *pages, uint32_t page)
 {
-        return pgi_row(p->shelf_1 - 1U, p->class);
+        const struct pgi_page *p = &pages[page];
+
+        return pgi_row(l, p->shelf_1 - 1U, pgi_cost_bin(l, page), p->class);
 }
 
 /* Of a page on a shelf. */
-static struct pgi_heads *list_of(
-        struct pgi_lists *l, const struct pgi_page *p, uint32_t *ret_interval)
+static struct pgi_heads *list_of(struct pgi_lists *l, const struct pgi_page *pages, uint32_t page,
+        uint32_t *ret_row, uint32_t *ret_interval)
 {
-        *ret_interval = pgi_interval_of(l, p->touched);
-        return &l->heads[row_of(p) * PGI_INTERVALS + *ret_interval];
+        *ret_row = row_of(l, pages, page);
+        *ret_interval = pgi_interval_of(l, pages[page].touched);
+        return &l->heads[*ret_row * PGI_INTERVALS + *ret_interval];
 }
 
 /* The second list follows the first one's end. */
@@ -156,12 +175,12 @@ static void link_last(struct pgi_heads *h, struct pgi_page *pages, uint32_t page
 uint32_t pgi_link_used(struct pgi_lists *l, struct pgi_page *pages, uint32_t page, uint32_t shelf)
 {
         struct pgi_page *p = &pages[page];
-        uint32_t interval;
+        uint32_t row, interval;
 
         assert(p->shelf_1 == 0);
         p->shelf_1 = (shelf + 1) & 7;
-        link_last(list_of(l, p, &interval), pages, page);
-        l->used[row_of(p)] |= UINT64_C(1) << interval;
+        link_last(list_of(l, pages, page, &row, &interval), pages, page);
+        l->used[row] |= UINT64_C(1) << interval;
         return interval;
 }
 
@@ -169,44 +188,44 @@ uint32_t pgi_link_exposed(
         struct pgi_lists *l, struct pgi_page *pages, uint32_t page, uint32_t shelf)
 {
         struct pgi_page *p = &pages[page];
-        uint32_t interval;
+        uint32_t row, interval;
         struct pgi_heads *h;
 
         assert(p->shelf_1 == 0);
         p->shelf_1 = (shelf + 1) & 7;
-        h = list_of(l, p, &interval);
+        h = list_of(l, pages, page, &row, &interval);
         if (h->first_1 == 0 || pages[h->first_1 - 1].touched < p->touched)
                 link_last(h, pages, page);
         else
                 link_first(h, pages, page);
-        l->used[row_of(p)] |= UINT64_C(1) << interval;
+        l->used[row] |= UINT64_C(1) << interval;
         return interval;
 }
 
 void pgi_unlink(struct pgi_lists *l, struct pgi_page *pages, uint32_t page)
 {
         struct pgi_page *p = &pages[page];
-        uint32_t interval;
+        uint32_t row, interval;
         struct pgi_heads *h;
 
         assert(p->shelf_1 != 0);
-        h = list_of(l, p, &interval);
+        h = list_of(l, pages, page, &row, &interval);
         *(p->prev_1 ? &pages[p->prev_1 - 1].next_1 : &h->first_1) = p->next_1;
         *(p->next_1 ? &pages[p->next_1 - 1].prev_1 : &h->last_1) = p->prev_1;
         p->prev_1 = p->next_1 = 0;
         if (h->first_1 == 0)
-                l->used[row_of(p)] &= ~(UINT64_C(1) << interval);
+                l->used[row] &= ~(UINT64_C(1) << interval);
         p->shelf_1 = 0;
 }
 
 void pgi_relink_as(struct pgi_lists *l, struct pgi_page *pages, uint32_t page, uint32_t to)
 {
         struct pgi_page *p = &pages[to];
-        uint32_t interval;
+        uint32_t row, interval;
         struct pgi_heads *h;
 
         assert(p->shelf_1 != 0 && pages[page].shelf_1 == p->shelf_1);
-        h = list_of(l, p, &interval);
+        h = list_of(l, pages, to, &row, &interval);
         *(p->prev_1 ? &pages[p->prev_1 - 1].next_1 : &h->first_1) = to + 1;
         *(p->next_1 ? &pages[p->next_1 - 1].prev_1 : &h->last_1) = to + 1;
 }
@@ -220,7 +239,7 @@ static uint32_t list_length(const struct pgi_lists *l, const struct pgi_page *pa
 
         for (uint32_t at_1 = h->first_1; at_1 != 0; at_1 = pages[at_1 - 1].next_1) {
                 if (at_1 > n_pages || n++ > n_pages || pages[at_1 - 1].prev_1 != last_1 ||
-                        pages[at_1 - 1].shelf_1 == 0 || row_of(&pages[at_1 - 1]) != row ||
+                        pages[at_1 - 1].shelf_1 == 0 || row_of(l, pages, at_1 - 1) != row ||
                         pgi_interval_of(l, pages[at_1 - 1].touched) != interval)
                         return UINT32_MAX;
                 last_1 = at_1;

@@ -3,7 +3,7 @@
  * victims are chosen from. PURE. Not thread-safe.
  *
  * They lie on *shelves*: those that are chosen from together are on one. Each shelf has a list for
- * each class and interval of time.
+ * each class, cost and interval of time.
  *
  * Time is cut into at most PGI_INTERVALS intervals, of PGI_FIRST_TICKS or more each. For the next
  * one, the two neighbours become one whose joint age is told apart least by that: intervals grow
@@ -21,6 +21,7 @@
 #include "policy/pgi-ghost.h"
 #include "policy/pgi-lru.h"
 #include "policy/pgi-table.h"
+#include "policy/recompute.h"
 #include "policy/tree.h"
 
 /* Intervals of age: as many as a word has bits. In a cache that goes back an hour these are about
@@ -56,21 +57,47 @@ struct pgi_heads {
 };
 
 struct pgi_lists {
-        struct pgi_heads *heads; /* owned; of each row PGI_INTERVALS; 84 KiB a shelf */
+        struct pgi_heads *heads; /* owned; of each row PGI_INTERVALS; 84 KiB a shelf and cost */
         uint64_t *used;          /* owned; of each row a bit an interval: its list has something */
-        uint32_t n_rows;         /* shelves * PGI_CLASSES: pgi_row() */
+        uint32_t n_rows;         /* shelves * n_costs * PGI_CLASSES: pgi_row() */
+        uint32_t n_costs;        /* RECOMPUTE_BINS; 1: all pages cost the same */
+        uint8_t *costs;          /* owned; of each page its bin of cost. NULL where n_costs is 1 */
+        uint32_t costs_len;
         uint32_t start[PGI_INTERVALS]; /* ticks, ascending */
         uint32_t n;
 };
 
-static inline uint32_t pgi_row(uint32_t shelf, uint32_t class)
+static inline uint32_t pgi_row(
+        const struct pgi_lists *l, uint32_t shelf, uint32_t cost, uint32_t class)
 {
-        return shelf * PGI_CLASSES + class;
+        return (shelf * l->n_costs + cost) * PGI_CLASSES + class;
 }
 
-int pgi_lists_init(struct pgi_lists *l, uint32_t n_shelves); /* 0 or -ENOMEM */
-void pgi_lists_deinit(struct pgi_lists *l);                  /* safe on a zeroed struct */
+/* n_costs: 1 or RECOMPUTE_BINS. 0 or -ENOMEM. */
+int pgi_lists_init(struct pgi_lists *l, uint32_t n_shelves, uint32_t n_costs);
+void pgi_lists_deinit(struct pgi_lists *l); /* safe on a zeroed struct */
 uint64_t pgi_lists_bytes(const struct pgi_lists *l);
+/* Pages 0..n-1 may have costs from now on. 0 or -ENOMEM (unchanged). */
+int pgi_lists_reserve(struct pgi_lists *l, uint32_t n);
+
+/* A page that lies on no shelf has this bin of cost. Ignored where all pages cost the same. */
+static inline void pgi_set_cost(struct pgi_lists *l, uint32_t page, uint32_t bin)
+{
+        if (l->costs)
+                l->costs[page] = (uint8_t)bin;
+}
+
+static inline uint32_t pgi_cost_bin(const struct pgi_lists *l, uint32_t page)
+{
+        return l->costs ? l->costs[page] : 0;
+}
+
+/* What missing the page costs: 1 where all cost the same. */
+static inline double pgi_cost(const struct pgi_lists *l, uint32_t page)
+{
+        return l->costs ? recompute_bin_cost(l->costs[page]) : 1;
+}
+
 /* Empty again. Can't fail. */
 void pgi_lists_clear(struct pgi_lists *l);
 

@@ -67,18 +67,18 @@ static void add_to_epoch(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capaci
                 drop_oldest(l);
 }
 
-void pgi_lru_used(struct pgi_lru *l, uint32_t *stamp, bool ours, uint32_t capacity)
+void pgi_lru_used(struct pgi_lru *l, uint32_t *stamp, bool ours, double cost, uint32_t capacity)
 {
-        pgi_lru_used_then(l, l->base, stamp, ours, capacity);
+        pgi_lru_used_then(l, l->base, stamp, ours, cost, capacity);
 }
 
-void pgi_lru_used_then(
-        struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, uint32_t capacity)
+void pgi_lru_used_then(struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, double cost,
+        uint32_t capacity)
 {
         bool theirs = (int32_t)(*stamp - base) >= 0;
 
         l->hits += theirs;
-        l->request += ours - theirs;
+        l->request += cost * (ours - theirs);
         pgi_lru_forget(l, *stamp);
         add_to_epoch(l, stamp, capacity);
 }
@@ -91,7 +91,7 @@ void pgi_lru_first(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capacity)
 /* Squares are compared: no square root. What was gained pays for no more losses than chance. */
 void pgi_lru_judge(struct pgi_lru *l, uint32_t capacity)
 {
-        double d = (double)l->request, chance;
+        double d = l->request, chance;
 
         chance = SURELY * SURELY * l->variance;
         if (d < 0 || l->lead < 0 || l->lead * l->lead < chance)

@@ -9,7 +9,8 @@
  * its *stamp*. This counts pages by epoch from the line on, and moves the line (never back: what
  * LRU has dropped is gone) when they become more than are cached.
  *
- * Each use of a page that is known is a hit of LRU's, of ours, of both or of neither. PGI is
+ * Each use of a page that is known is a hit of LRU's, of ours, of both or of neither, and counts
+ * for what a miss of the page costs. PGI is
  * *behind* while the requests lately say that it loses, by more than chance would have it and by
  * more than is worth the trouble. Chance: requests' differences add up like a random walk, whose
  * variance is the sum of their squares.
@@ -28,22 +29,23 @@ struct pgi_lru {
         uint32_t base;               /* stamps from here to the line count as the line's */
         uint64_t n;                  /* sum of counts: what LRU has cached */
         uint64_t hits;               /* LRU's, lately */
-        int64_t request;             /* our hits less LRU's, since the last judgement */
-        double lead, variance;       /* of the requests before */
+        double request;        /* cost of our hits less that of LRU's, since the last judgement */
+        double lead, variance; /* of the requests before */
         bool behind;
 };
 
 /* All zero is the initial state. */
 
 /* A page was used, by a request that found it cached or not (`ours`); *stamp is its last use's and
- * becomes this one's. capacity: pages cached. Amortised O(1). */
-void pgi_lru_used(struct pgi_lru *l, uint32_t *stamp, bool ours, uint32_t capacity);
+ * becomes this one's. cost: of missing it; 1 where all pages cost the same. capacity: pages
+ * cached. Amortised O(1). */
+void pgi_lru_used(struct pgi_lru *l, uint32_t *stamp, bool ours, double cost, uint32_t capacity);
 
 /* What LRU had dropped at some moment: told by its `base` of then. A use that is noted later than
  * it was made says by that whether LRU had the page when it was made; what was used meanwhile may
  * have pushed it out. pgi_lru_used() is the same with the base of now. */
-void pgi_lru_used_then(
-        struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, uint32_t capacity);
+void pgi_lru_used_then(struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, double cost,
+        uint32_t capacity);
 
 /* The first use of a page. */
 void pgi_lru_first(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capacity);

@@ -20,16 +20,26 @@ static bool goes_before(struct rank a, struct rank b, bool by_age)
 }
 
 /* A list that isn't empty. */
-static void consider(struct pgi *p, uint32_t shelf, uint32_t class, uint32_t interval)
+static void consider(
+        struct pgi *p, uint32_t shelf, uint32_t cost, uint32_t class, uint32_t interval)
 {
         struct choice *c = &p->choices[shelf];
         struct rank rank = {interval, pgi_table_index(&p->table, class, c->bins[interval])};
 
+        if (p->crossover > 0)
+                rank.index *= (float)recompute_bin_cost(cost);
         if (c->made && !goes_before(rank, c->rank, c->by_age))
                 return;
         c->made = true;
-        c->class = class;
+        c->row = pgi_row(&p->lists, shelf, cost, class);
         c->rank = rank;
+}
+
+/* The list that the page was linked in. */
+static void consider_page(struct pgi *p, uint32_t shelf, uint32_t node, uint32_t interval)
+{
+        if (p->choices[shelf].made)
+                consider(p, shelf, pgi_cost_bin(&p->lists, node), p->pages[node].class, interval);
 }
 
 void pgi_shelf_leave(struct pgi *p, uint32_t node)
@@ -46,8 +56,7 @@ void pgi_shelf_enter(struct pgi *p, uint32_t node)
                 return;
         shelf = shelf_for(p, node, tree_is_leaf(p->tree, node));
         interval = pgi_link_used(&p->lists, p->pages, node, shelf);
-        if (p->choices[shelf].made)
-                consider(p, shelf, p->pages[node].class, interval);
+        consider_page(p, shelf, node, interval);
 }
 
 void pgi_shelf_put(struct pgi *p, uint32_t node, bool is_tip, bool is_leaf)
@@ -62,13 +71,26 @@ void pgi_shelf_put(struct pgi *p, uint32_t node, bool is_tip, bool is_leaf)
         if (!belongs)
                 return;
         interval = pgi_link_exposed(&p->lists, p->pages, node, shelf);
-        if (p->choices[shelf].made)
-                consider(p, shelf, page->class, interval);
+        consider_page(p, shelf, node, interval);
 }
 
 void pgi_shelf_update(struct pgi *p, uint32_t node)
 {
         pgi_shelf_put(p, node, tree_is_tip(p->tree, node), tree_is_leaf(p->tree, node));
+}
+
+/* All lists of a shelf whose pages cost the same. */
+static void consider_cost(struct pgi *p, uint32_t shelf, uint32_t cost)
+{
+        for (uint32_t class = 0; class < PGI_CLASSES; class ++) {
+                uint64_t used = p->lists.used[pgi_row(&p->lists, shelf, cost, class)];
+
+                if (used == 0)
+                        continue;
+                consider(p, shelf, cost, class, (uint32_t)__builtin_ctzll(used));
+                if (!p->choices[shelf].by_age)
+                        consider(p, shelf, cost, class, 63 - (uint32_t)__builtin_clzll(used));
+        }
 }
 
 static void choose_order(struct pgi *p, uint32_t shelf, uint32_t now)
@@ -80,15 +102,8 @@ static void choose_order(struct pgi *p, uint32_t shelf, uint32_t now)
         c->at = now;
         for (uint32_t i = 0; i < p->lists.n; i++)
                 c->bins[i] = pgi_age_bin(now - p->lists.start[i]);
-        for (uint32_t class = 0; class < PGI_CLASSES; class ++) {
-                uint64_t used = p->lists.used[pgi_row(shelf, class)];
-
-                if (used == 0)
-                        continue;
-                consider(p, shelf, class, (uint32_t)__builtin_ctzll(used));
-                if (!c->by_age)
-                        consider(p, shelf, class, 63 - (uint32_t)__builtin_clzll(used));
-        }
+        for (uint32_t cost = 0; cost < p->lists.n_costs; cost++)
+                consider_cost(p, shelf, cost);
 }
 
 /* The index of a class has its low end where it is youngest or oldest: it rises while a reuse comes
@@ -98,7 +113,7 @@ static const struct choice *choice_of(struct pgi *p, uint32_t shelf, uint32_t no
         const struct choice *c = &p->choices[shelf];
 
         if (!c->made || now - c->at >= CHOICE_TICKS || c->by_age != p->lru.behind ||
-                !(p->lists.used[pgi_row(shelf, c->class)] >> c->rank.interval & 1))
+                !(p->lists.used[c->row] >> c->rank.interval & 1))
                 choose_order(p, shelf, now);
         return c;
 }
@@ -116,6 +131,5 @@ uint32_t pgi_choices_victim(struct pgi *p, uint32_t tier, enum evict_how how, ui
                         shelf++;
                 }
         }
-        return c->made ? pgi_first(&p->lists, pgi_row(shelf, c->class), c->rank.interval)
-                       : NODE_NONE;
+        return c->made ? pgi_first(&p->lists, c->row, c->rank.interval) : NODE_NONE;
 }

@@ -14,6 +14,12 @@
  * that text's partial tail: the last whole page of each request's text has the number of its turn.
  * What is known doesn't depend on what is cached.
  *
+ * Where a miss costs more the deeper in a text it is (evict_params.crossover_tokens), a page is
+ * worth that chance times what a token of its text up to there costs in the mean (recompute.h). The
+ * mean, and not the page's own cost, because what comes before the page costs less and is given up
+ * next. Pages of a class lie in lists by bins of that cost, and uses count by it where PGI and LRU
+ * are compared. Classes tell lengths of texts apart where costs do.
+ *
  * Hints are believed as far as they came true: pages with a hint are classes of their own.
  *
  * Where plain LRU would hit more (pgi-lru.h), and before anything is learnt, the oldest pages go
@@ -21,7 +27,8 @@
  *
  * Memory: 24 bytes a page, 16 a ghost (as many as were met, at most max_ghosts; sets of eight
  * forget the one used longest ago; half as much again while they become more), 448 KB an instance,
- * and 168 KB more for each tier below the first.
+ * and 168 KB more for each tier below the first. With costs, a byte more a page, and 84 KB for each
+ * of RECOMPUTE_BINS and shelf, of which is in use what lists are.
  * Nothing is allocated in an event. request_end() and hint() walk the text's pages once each. A
  * touch() of a request notes its page, whatever the length of the text, and the pages above are
  * used in the walk of request_end(): as nothing goes before what continues it, no victim is chosen
@@ -92,7 +99,9 @@ static int make_tables(struct pgi *p)
                 return 0;
         p->runs = calloc(PGI_RUNS, sizeof(*p->runs));
         if (p->runs && pgi_ghosts_init(&p->ghosts, p->max_ghosts) == 0 &&
-                pgi_lists_init(&p->lists, p->n_shelves) == 0 && pgi_table_init(&p->table) == 0)
+                pgi_lists_init(&p->lists, p->n_shelves, p->crossover > 0 ? RECOMPUTE_BINS : 1) ==
+                        0 &&
+                pgi_table_init(&p->table) == 0)
                 return 0;
         free_tables(p);
         return -ENOMEM;
@@ -107,6 +116,8 @@ static int pgi_reserve(void *policy, uint32_t n)
         assert(n < NODE_NONE);
 
         r = n > 0 ? make_tables(p) : 0;
+        if (r == 0 && n > 0)
+                r = pgi_lists_reserve(&p->lists, n);
         if (r < 0)
                 return r;
         r = array_reserve(&pages, &p->n_pages, n, NODE_NONE - 1, sizeof(*p->pages));
@@ -134,6 +145,7 @@ static int pgi_new(const struct evict_params *params, void **ret_policy)
         p->tree = params->tree;
         p->n_shelves = 2 * p->tree->n_tiers - 1;
         p->page_tokens = params->page_tokens;
+        p->crossover = params->crossover_tokens;
         p->rebuild_after = FIRST_REBUILD;
         p->max_ghosts = params->max_ghosts ? params->max_ghosts : EVICT_MAX_GHOSTS;
         *ret_policy = p;
@@ -199,8 +211,9 @@ static struct pgi_run *run_of(struct pgi *p, uint64_t request, uint32_t now)
 }
 
 /* What is known of a page that wasn't cached. True: something. */
-static bool recall(struct pgi *p, struct pgi_page *page, uint32_t now)
+static bool recall(struct pgi *p, uint32_t node, uint32_t now)
 {
+        struct pgi_page *page = &p->pages[node];
         struct pgi_ghost ghost;
 
         if (!pgi_ghosts_take(&p->ghosts, page->tag, &ghost))
@@ -209,7 +222,7 @@ static bool recall(struct pgi *p, struct pgi_page *page, uint32_t now)
         page->accesses = ghost.accesses;
         page->turn = ghost.turn;
         page->kid = ghost.kid;
-        pgi_lru_used(&p->lru, &ghost.stamp, false, p->n_cached);
+        pgi_lru_used(&p->lru, &ghost.stamp, false, pgi_cost(&p->lists, node), p->n_cached);
         pgi_set_stamp(page, ghost.stamp);
         return true;
 }
@@ -238,6 +251,13 @@ static uint32_t class_at_insert(
         return pgi_class_with_body(
                 page, pgi_body_class(PGI_HINT_NONE, run ? MAX(run->turn, 1) : 1, page->length,
                               pgi_size_bin(run ? run->fresh_tokens : tokens, PGI_FRESHES)));
+}
+
+static uint32_t length_bin(const struct pgi *p, uint64_t text_tokens)
+{
+        static_assert(RECOMPUTE_LENGTHS == PGI_LENGTHS, "bins of pgi_page.length");
+        return p->crossover > 0 ? recompute_length(text_tokens, p->crossover)
+                                : pgi_size_bin(text_tokens, PGI_LENGTHS);
 }
 
 static void pgi_prefetch(const void *policy, uint32_t node)
@@ -273,11 +293,13 @@ static void pgi_insert(
         *page = (struct pgi_page){
                 .tag = pgi_ghost_tag(what->id),
                 .touched = now,
-                .length = pgi_size_bin(text_tokens, PGI_LENGTHS) & 3,
+                .length = length_bin(p, text_tokens) & 3,
                 .class = partial ? PGI_PARTIAL : PGI_BODY,
                 .held = 1,
         };
-        known = recall(p, page, now);
+        if (p->crossover > 0)
+                pgi_set_cost(&p->lists, node, recompute_bin(text_tokens, p->crossover));
+        known = recall(p, node, now);
         if (!known) {
                 pgi_lru_first(&p->lru, &stamp, p->n_cached);
                 pgi_set_stamp(page, stamp);
@@ -484,6 +506,7 @@ static void pgi_move(void *policy, uint32_t node, uint32_t to)
         assert(to < p->n_pages && p->pages[to].tag == 0 && tree_has(p->tree, to));
 
         pgi_run_moved(p->runs, pgi_page_of(p, node)->tag, node, to);
+        pgi_set_cost(&p->lists, to, pgi_cost_bin(&p->lists, node));
         if (tree_tier(p->tree, node) != tree_tier(p->tree, to)) {
                 change_tier(p, node, to);
         } else {
@@ -513,7 +536,8 @@ static double pgi_worth(void *policy, uint32_t node, uint64_t now_nsec)
         double a_tick = 1.0 / (1.0 + age);
 
         if (p->table.ready && !p->lru.behind)
-                a_tick = (double)pgi_table_index(&p->table, page->class, pgi_age_bin(age));
+                a_tick = (double)pgi_table_index(&p->table, page->class, pgi_age_bin(age)) *
+                         pgi_cost(&p->lists, node);
         return a_tick * TICKS_A_SECOND;
 }
 
@@ -617,10 +641,11 @@ static void pgi_usage(const void *policy, struct evict_usage *ret)
         const struct pgi *p = policy;
 
         *ret = (struct evict_usage){.table_bytes = sizeof(*p),
-                .ghost_limit_bytes = pgi_ghosts_limit_bytes(p->max_ghosts)};
+                .ghost_limit_bytes = pgi_ghosts_limit_bytes(p->max_ghosts),
+                .crossover_tokens = p->crossover};
         if (!is_made(p))
                 return;
-        ret->page_bytes = (uint64_t)p->n_pages * sizeof(*p->pages);
+        ret->page_bytes = (uint64_t)p->n_pages * sizeof(*p->pages) + p->lists.costs_len;
         ret->ghost_bytes = pgi_ghosts_bytes(&p->ghosts);
         ret->table_bytes +=
                 PGI_RUNS * sizeof(*p->runs) + pgi_lists_bytes(&p->lists) + pgi_table_bytes();
@@ -653,6 +678,7 @@ void pgi_look(const void *policy, uint32_t node, struct pgi_view *ret)
 
 const struct evict_ops evict_pgi = {
         .name = "pgi",
+        .goes_by_cost = true,
         .new = pgi_new,
         .free = pgi_free,
         .reserve = pgi_reserve,

@@ -28,10 +28,12 @@ struct cache {
         uint64_t now, request;
 };
 
-static inline void cache_init(struct cache *c, uint32_t max_ghosts)
+static inline void cache_init_with(struct cache *c, uint32_t max_ghosts, uint32_t crossover)
 {
-        struct evict_params params = {
-                .tree = &c->tree, .page_tokens = PAGE_TOKENS, .max_ghosts = max_ghosts};
+        struct evict_params params = {.tree = &c->tree,
+                .page_tokens = PAGE_TOKENS,
+                .max_ghosts = max_ghosts,
+                .crossover_tokens = crossover};
 
         *c = (struct cache){.now = 1000 * SECOND, .n_free = N_NODES};
         c->node_1 = calloc(N_IDS, sizeof(*c->node_1));
@@ -42,6 +44,11 @@ static inline void cache_init(struct cache *c, uint32_t max_ghosts)
         assert_int_equal(tree_reserve(&c->tree, N_NODES), 0);
         assert_int_equal(ops->new (&params, &c->pgi), 0);
         assert_int_equal(ops->reserve(c->pgi, N_NODES), 0);
+}
+
+static inline void cache_init(struct cache *c, uint32_t max_ghosts)
+{
+        cache_init_with(c, max_ghosts, 0);
 }
 
 static inline void cache_deinit(struct cache *c)

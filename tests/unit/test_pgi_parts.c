@@ -398,7 +398,7 @@ static void test_line_is_lru(void **state)
                 bool hit = plain_use(&plain, page);
 
                 if (known[page])
-                        pgi_lru_used(&l, &stamps[page], false, plain.n);
+                        pgi_lru_used(&l, &stamps[page], false, 1, plain.n);
                 else
                         pgi_lru_first(&l, &stamps[page], plain.n);
                 known[page] = true;
@@ -480,14 +480,14 @@ static void test_a_use_that_is_noted_late(void **state)
         for (int i = 0; i < 8; i++)
                 pgi_lru_first(&l, &other, 4);
         assert_false(pgi_lru_has(&l, stamp));
-        pgi_lru_used_then(&l, base, &stamp, true, 4);
+        pgi_lru_used_then(&l, base, &stamp, true, 1, 4);
         assert_int_equal(l.hits, 1);
         assert_int_equal(l.request, 0); /* both had it */
         assert_true(pgi_lru_has(&l, stamp));
         assert_in_range(l.n, 4, 5);
         for (int i = 0; i < 8; i++)
                 pgi_lru_first(&l, &other, 4);
-        pgi_lru_used(&l, &stamp, true, 4);
+        pgi_lru_used(&l, &stamp, true, 1, 4);
         assert_int_equal(l.request, 1); /* ours alone */
 }
 
@@ -583,7 +583,7 @@ static void test_intervals_widen_with_age(void **state)
 
         random_start(__func__);
         memset(pages, 0, sizeof(pages));
-        assert_int_equal(pgi_lists_init(&l, 1), 0);
+        assert_int_equal(pgi_lists_init(&l, 1, 1), 0);
         for (uint32_t i = 0; i < ARRAY_SIZE(pages); i++) {
                 now += random_below(100);
                 pgi_lists_advance(&l, pages, now);
@@ -612,7 +612,7 @@ static void test_order_within_a_list(void **state)
         struct pgi_page pages[5] = {0};
         struct pgi_lists l;
 
-        assert_int_equal(pgi_lists_init(&l, 1), 0);
+        assert_int_equal(pgi_lists_init(&l, 1, 1), 0);
         pgi_lists_advance(&l, pages, 0);
         for (uint32_t i = 0; i < 4; i++)
                 pages[i].touched = i;

@@ -1,0 +1,87 @@
+/* What computing tokens again takes (policy/recompute.h). */
+#include <math.h>
+
+#include "policy/recompute.h"
+#include "tests/unit/test-support.h"
+
+#define CROSSOVER 1000
+
+/* Token by token, as the header has it. */
+static void test_prefix_is_the_sum_of_its_tokens(void **state)
+{
+        double sum = 0;
+
+        for (uint32_t n = 0; n < 10000; n++) {
+                /* a token lies between two positions */
+                assert_true(fabs(recompute_prefix(n, CROSSOVER) - sum) < 1e-6 * (1 + sum));
+                sum += 1 + (n + 0.5) / CROSSOVER;
+        }
+        assert_true(recompute_prefix(2 * CROSSOVER, CROSSOVER) == 4 * CROSSOVER);
+}
+
+static void test_without_attention(void **state)
+{
+        assert_true(recompute_prefix(123456789, 0) == 123456789);
+        assert_true(recompute_prefix(0, 0) == 0);
+        assert_true(recompute_prefix(0, CROSSOVER) == 0);
+}
+
+/* Parameters, layers, query heads and elements of a head of Llama 3 8B. */
+static void test_default_crossover(void **state)
+{
+        assert_int_equal(RECOMPUTE_CROSSOVER, (uint32_t)(8.03e9 / (2.0 * 32 * 32 * 128)));
+}
+
+static double mean_of(uint64_t n, uint32_t crossover)
+{
+        return recompute_prefix(n, crossover) / (double)n;
+}
+
+static void expect_in_bin(uint64_t n, uint32_t crossover)
+{
+        uint32_t bin = recompute_bin(n, crossover);
+        double half = pow(2, 0.25);
+
+        assert_true(bin < RECOMPUTE_BINS);
+        assert_true(mean_of(n, crossover) >= recompute_bin_cost(bin) / half - 1e-9);
+        if (bin + 1 < RECOMPUTE_BINS)
+                assert_true(mean_of(n, crossover) <= recompute_bin_cost(bin) * half + 1e-9);
+}
+
+static void test_bins(void **state)
+{
+        for (uint64_t n = 1; n < 100000; n += 7)
+                expect_in_bin(n, CROSSOVER);
+        for (uint32_t crossover = 1; crossover < RECOMPUTE_CROSSOVER_MOST; crossover *= 3)
+                for (uint64_t n = 1; n < UINT64_C(1) << 40; n *= 2)
+                        expect_in_bin(n, crossover);
+        for (uint32_t bin = 0; bin < RECOMPUTE_BINS; bin++)
+                assert_true(fabs(recompute_bin_cost(bin) - pow(2, (bin + 0.5) / 2)) < 1e-12);
+        assert_int_equal(recompute_bin(0, CROSSOVER), 0);
+        assert_int_equal(recompute_bin(UINT64_MAX, 1), RECOMPUTE_BINS - 1);
+}
+
+static void test_lengths(void **state)
+{
+        assert_int_equal(recompute_length(0, CROSSOVER), 0);
+        assert_int_equal(recompute_length(250, CROSSOVER), 0);
+        assert_int_equal(recompute_length(251, CROSSOVER), 1);
+        assert_int_equal(recompute_length(1000, CROSSOVER), 1);
+        assert_int_equal(recompute_length(1001, CROSSOVER), 2);
+        assert_int_equal(recompute_length(2000, CROSSOVER), 2);
+        assert_int_equal(recompute_length(2001, CROSSOVER), 3);
+        assert_int_equal(recompute_length(UINT64_MAX, RECOMPUTE_CROSSOVER_MOST), 3);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_prefix_is_the_sum_of_its_tokens),
+                TEST(test_without_attention),
+                TEST(test_default_crossover),
+                TEST(test_bins),
+                TEST(test_lengths),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
