@@ -77,6 +77,8 @@ enum ctl_exit {
         X(TIME_PER_OUTPUT_TOKEN, "time-per-output-token", "TIME", false,                        \
                 "in which a request decodes a token (\"30ms\"), and holds its pages")           \
         X(MAX_RUNNING, "max-running", "N", false, "requests that run at the same time")         \
+        X(ATTENTION_CROSSOVER, "attention-crossover", "TOKENS", false,                          \
+                "also what hits save of computation, and policies that go by it")               \
         X(EXPECT, "expect", "N", false, "the next N requests wait in a queue that is known")    \
         X(EXPECT_WRONG, "expect-wrong", "PERCENT", false,                                       \
                 "so many of these are told wrong, as texts that nobody asks for again")         \

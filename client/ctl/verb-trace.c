@@ -11,6 +11,7 @@
 #include "client/ctl/verb.h"
 #include "client/trace/recommend.h"
 #include "client/trace/report.h"
+#include "policy/recompute.h"
 #include "policy/sim/policies.h"
 
 #define REPLAY_POLICIES "daemon,optimum"
@@ -121,6 +122,19 @@ static int set_engine(const struct ctl *ctl, struct curves *c)
         return r == CTL_OK && says_engine(ctl) ? refuse_engine(c) : r;
 }
 
+static int set_crossover(const struct ctl *ctl, struct curves *c)
+{
+        uint64_t crossover = 0;
+        char err[256];
+        int r = trace_number(
+                ctl, CTL_OPTION_ATTENTION_CROSSOVER, RECOMPUTE_CROSSOVER_MOST, &crossover);
+
+        if (r != CTL_OK || crossover == 0)
+                return r;
+        r = curves_set_crossover(c, (uint32_t)crossover, err, sizeof(err));
+        return r < 0 ? trace_fail(r, err) : CTL_OK;
+}
+
 static int set_seeds(const struct ctl *ctl, struct curves *c)
 {
         uint64_t n = 1;
@@ -159,6 +173,8 @@ static int replay_curves(const struct ctl *ctl, const struct trace *t, struct cu
         if (r == CTL_OK)
                 r = set_expect(ctl, c);
         if (r == CTL_OK)
+                r = set_crossover(ctl, c);
+        if (r == CTL_OK)
                 r = set_seeds(ctl, c);
         if (r == CTL_OK)
                 r = set_engine(ctl, c);
@@ -187,6 +203,10 @@ static void print_replay(const struct ctl *ctl, const struct trace *t, const str
         if (c->below > 0)
                 printf("A tier below has %" PRIu32 " times the pages; +below: hits in both\n",
                         c->below);
+        if (c->crossover > 0)
+                printf("saved: %%, the part of the computation of all input that hits save, with a "
+                       "crossover of %" PRIu32 " tokens; +cost: miss_cost = compute\n",
+                        c->crossover);
         if (c->n_seeds > 1)
                 printf("The mean of %u seeds; +-: their standard deviation\n", c->n_seeds);
         if (sim_takes_time(&c->engine))

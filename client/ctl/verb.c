@@ -181,6 +181,9 @@ const struct verb verbs[] = {
                 "the "
                 "hits in both.\n--expect shows what kvl_expect() is worth to an engine that tells "
                 "its waiting requests.\n"
+                "--attention-crossover adds the part of the computation that hits save, and "
+                "policies "
+                "that go by it.\n"
                 "--seeds shows by how much results differ with the ids of pages: the standard "
                 "deviation of one run.\n"
                 "With --prefill-rate, --time-per-output-token or --max-running requests take time, "
@@ -191,8 +194,8 @@ const struct verb verbs[] = {
                 "Policies are\n" TRACE_POLICIES TRACE_FILES,
                 1, UINT_MAX,
                 TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW) | O(EXPECT) |
-                        O(EXPECT_WRONG) | O(SEEDS) | O(PREFILL_RATE) | O(TIME_PER_OUTPUT_TOKEN) |
-                        O(MAX_RUNNING),
+                        O(EXPECT_WRONG) | O(ATTENTION_CROSSOVER) | O(SEEDS) | O(PREFILL_RATE) |
+                        O(TIME_PER_OUTPUT_TOKEN) | O(MAX_RUNNING),
                 true, NULL, verb_trace_replay},
         {"trace analyze", "FILE...", "lengths, repeats, sessions, hit ratios, page size, demand",
                 "A tenant's demand is the pages that its requests use, each for as long as --hold "

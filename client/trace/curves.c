@@ -80,6 +80,35 @@ int curves_set_policies(struct curves *c, const char *list, char *err, size_t er
         return r;
 }
 
+int curves_set_crossover(struct curves *c, uint32_t crossover, char *err, size_t err_len)
+{
+        const struct evict_ops *policies[CURVES_POLICIES_MAX];
+        unsigned n = c->n_policies, to = 0;
+
+        memcpy(policies, c->policies, sizeof(policies));
+        for (unsigned i = 0; i < n; i++)
+                for (unsigned by_cost = 0; by_cost <= policies[i]->goes_by_cost; by_cost++) {
+                        if (to == CURVES_POLICIES_MAX) {
+                                snprintf(err, err_len,
+                                        "more than %d policies, with and without costs",
+                                        CURVES_POLICIES_MAX);
+                                return -EINVAL;
+                        }
+                        c->policies[to] = policies[i];
+                        c->goes_by_cost[to++] = by_cost > 0;
+                }
+        c->n_policies = to;
+        c->crossover = crossover;
+        return 0;
+}
+
+char *curves_policy_name(const struct curves *c, unsigned policy, char buf[CURVES_NAME_MAX])
+{
+        snprintf(buf, CURVES_NAME_MAX, "%s%s", c->policies[policy]->name,
+                c->goes_by_cost[policy] ? "+cost" : "");
+        return buf;
+}
+
 /* "12.5%" or "1000" */
 static int parse_capacity(const char *text, uint32_t n_unique, struct capacity *ret)
 {
@@ -154,6 +183,8 @@ static void prepare_job(struct curves *c, const struct place *at, struct replay_
                 .policy = c->policies[at->policy],
                 .capacity_pages = pages,
                 .below_pages = (uint32_t)MIN((uint64_t)pages * c->below, NODE_NONE - 1),
+                .crossover = c->crossover,
+                .goes_by_cost = c->goes_by_cost[at->policy],
                 .expect = c->expect,
                 .wrong_percent = c->wrong_percent,
                 .tenant = at->n_parts > 1 ? at->part : SIM_ALL_TENANTS,
@@ -179,6 +210,8 @@ static void add_result(struct sim_result *sum, const struct sim_result *r, bool 
         sum->requests += r->requests;
         sum->input_tokens += r->input_tokens;
         sum->hit_tokens += r->hit_tokens;
+        sum->input_cost += r->input_cost;
+        sum->hit_cost += r->hit_cost;
         sum->blocks += r->blocks;
         sum->hit_blocks += r->hit_blocks;
         sum->below_tokens += r->below_tokens;
@@ -294,6 +327,13 @@ double curves_above(const struct curves *c, unsigned policy, unsigned capacity)
 
         above.hit_tokens -= above.below_tokens;
         return replay_hit_ratio(&above);
+}
+
+double curves_saved(const struct curves *c, unsigned policy, unsigned capacity)
+{
+        const struct sim_result *r = &c->results[policy][capacity];
+
+        return r->input_cost > 0 ? r->hit_cost / r->input_cost : 0;
 }
 
 double curves_held(const struct curves *c, unsigned policy, unsigned capacity)

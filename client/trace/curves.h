@@ -24,8 +24,10 @@ struct hit_spread {
 
 struct curves {
         const struct evict_ops *policies[CURVES_POLICIES_MAX]; /* borrowed */
+        bool goes_by_cost[CURVES_POLICIES_MAX];                /* sim_options: of that policy */
         struct capacity capacities[CURVES_CAPACITIES_MAX];     /* as given */
         unsigned n_policies, n_capacities;
+        uint32_t crossover; /* tokens, of sim_options; 0: computation is no matter */
         bool split;
         uint32_t below; /* a tier below has so many times the pages; 0: none. Policies must know it
                          */
@@ -41,6 +43,12 @@ struct curves {
  */
 int curves_set_policies(struct curves *c, const char *list, char *err, size_t err_len);
 
+/*
+ * What a miss costs matters: results say what computation hits save, and behind each policy that
+ * can go by it comes the same policy once more, which does. 0, or -EINVAL with a sentence in err.
+ */
+int curves_set_crossover(struct curves *c, uint32_t crossover, char *err, size_t err_len);
+
 /* "1%,2.5%,1000" of a trace with n_unique blocks: rounded down, at least a page. 0, -EINVAL with
  * a sentence in err, or -ENOMEM. */
 int curves_set_capacities(
@@ -54,11 +62,18 @@ int curves_run(struct curves *c, const struct sim_trace *trace, unsigned n_proce
 double curves_at(const struct curves *c, unsigned policy, unsigned capacity);
 double curves_above(const struct curves *c, unsigned policy, unsigned capacity);
 
+/* The part of the computation of all input that hits in both tiers save. */
+double curves_saved(const struct curves *c, unsigned policy, unsigned capacity);
+
 /* Of requests that take time: the part of the cache that those that ran held, in the mean over
  * time; and how long a request waited before it began, in the mean over all. 0 where none took any.
  */
 double curves_held(const struct curves *c, unsigned policy, unsigned capacity);
 uint64_t curves_wait_msec(const struct curves *c, unsigned policy, unsigned capacity);
+
+/* "pgi", or "pgi+cost" where it goes by what a miss costs. */
+#define CURVES_NAME_MAX 32
+char *curves_policy_name(const struct curves *c, unsigned policy, char buf[CURVES_NAME_MAX]);
 
 /* "5 %" or "1000 pages" */
 char *capacity_text(const struct capacity *c, char buf[32]);

@@ -89,9 +89,19 @@ static void put_flight(json_t *curve, const struct curves *c, unsigned policy, u
         put_value(&curve, "duplicate_blocks", number(f->duplicate_blocks));
 }
 
+/* Where it matters what a miss costs. */
+static void put_cost(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
+{
+        put_value(&curve, "miss_cost", json_string(c->goes_by_cost[policy] ? "compute" : "tokens"));
+        put_value(&curve, "attention_crossover", number(c->crossover));
+        put_value(&curve, "compute_saved_ratio", json_real(curves_saved(c, policy, capacity)));
+}
+
 /* What not every replay has. */
 static void put_more(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
 {
+        if (c->crossover > 0)
+                put_cost(curve, c, policy, capacity);
         if (c->n_seeds > 1)
                 put_spread(curve, &c->spreads[policy][capacity]);
         if (c->below > 0)

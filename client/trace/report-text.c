@@ -135,7 +135,11 @@ static void print_overview(const struct analysis *a, FILE *to)
 /* The columns of a policy: hits, and beside them what was asked for. */
 static void print_curve_heads(const struct curves *c, unsigned policy, FILE *to)
 {
-        fprintf(to, " %8s", c->policies[policy]->name);
+        char name[CURVES_NAME_MAX];
+
+        fprintf(to, " %8s", curves_policy_name(c, policy, name));
+        if (c->crossover > 0)
+                fprintf(to, " %6s", "saved");
         if (c->n_seeds > 1)
                 fprintf(to, " %6s", "+-");
         if (c->below > 0)
@@ -151,6 +155,8 @@ static void print_curve_point(const struct curves *c, unsigned policy, unsigned 
         fprintf(to, " %8.2f",
                 100 * (c->below > 0 ? curves_above(c, policy, capacity)
                                     : curves_at(c, policy, capacity)));
+        if (c->crossover > 0)
+                fprintf(to, " %6.2f", 100 * curves_saved(c, policy, capacity));
         if (c->n_seeds > 1)
                 fprintf(to, " %6.2f", 100 * c->spreads[policy][capacity].stddev);
         if (c->below > 0)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
+#include "policy/recompute.h"
 #include "policy/sim/policies.h"
 #include "policy/sim/sim-impl.h"
 #include "policy/tier.h"
@@ -114,6 +115,7 @@ static int make_policy(struct sim *s)
                 .tree = &s->tree,
                 .page_tokens = s->trace.block_tokens,
                 .max_ghosts = s->options.max_ghosts,
+                .crossover_tokens = s->options.goes_by_cost ? s->options.crossover : 0,
                 .next_use = s->next_use ? next_use : NULL,
                 .next_use_data = s,
         };
@@ -420,13 +422,16 @@ static void let_go_of_path(struct sim *s, const uint32_t *path, uint32_t n, uint
 void sim_count_request(struct sim *s, const struct sim_request *r, uint32_t n_hit)
 {
         const uint32_t *path = s->trace.blocks + r->first;
+        uint64_t hit_tokens = MIN((uint64_t)n_hit * s->trace.block_tokens, r->input_tokens);
 
         for (uint32_t i = 0; i < n_hit; i++)
                 if (tree_tier(&s->tree, sim_slot(s, path[i])) > 0)
                         s->result.below_tokens += tokens_of(s, r, i);
         s->result.requests++;
         s->result.input_tokens += r->input_tokens;
-        s->result.hit_tokens += MIN((uint64_t)n_hit * s->trace.block_tokens, r->input_tokens);
+        s->result.hit_tokens += hit_tokens;
+        s->result.input_cost += recompute_prefix(r->input_tokens, s->options.crossover);
+        s->result.hit_cost += recompute_prefix(hit_tokens, s->options.crossover);
         s->result.blocks += r->n_blocks;
         s->result.hit_blocks += n_hit;
 }

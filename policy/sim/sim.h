@@ -72,6 +72,9 @@ struct sim_options {
         uint32_t capacity_pages; /* > 0 */
         uint32_t below_pages;    /* of the tier below; 0: none */
         uint32_t max_ghosts;     /* evict_params */
+        uint32_t crossover;      /* tokens, of policy/recompute.h, for what the result says of
+                                    computation */
+        bool goes_by_cost;       /* the policy is told the crossover, too (evict_params) */
         uint32_t expect;         /* requests of the queue that is known; 0: nothing is expected */
         uint32_t wrong_percent;  /* so many of them are told wrong: a text that nobody asks for
                                     again is expected instead of theirs */
@@ -104,7 +107,10 @@ struct sim_flight_result {
 struct sim_result {
         uint64_t requests, input_tokens, blocks, inserts, evictions;
         uint64_t hit_tokens, hit_blocks; /* in both tiers */
-        uint64_t below_tokens;           /* of these: in pages that weren't on the device */
+        /* What computing these tokens takes, in units of a token at the beginning of a text
+         * (policy/recompute.h); without a crossover the tokens. */
+        double input_cost, hit_cost;
+        uint64_t below_tokens; /* of these: in pages that weren't on the device */
         uint64_t demotions, promotions;
         struct expect_counters expected;
         uint64_t policy_bytes; /* metadata at the end */

@@ -120,6 +120,23 @@ static void test_tier_below(void **state)
         check_has("analyze good.jsonl --below 2", 2, "--below does not go with trace analyze");
 }
 
+/* Of all policies what hits save of computation, and of those that can go by that once more. */
+static void test_crossover(void **state)
+{
+        check("replay good.jsonl --policies lru --capacities 2 --attention-crossover 1", 0,
+                "Token hit %, one cache for all, pages of 16 tokens\n"
+                "saved: %, the part of the computation of all input that hits save, with a "
+                "crossover of 1 tokens; +cost: miss_cost = compute\n"
+                "  capacity          pages      lru  saved\n"
+                "  2 pages               2    30.77  14.94\n");
+        check_has("replay good.jsonl --policies daemon --capacities 2 --attention-crossover 30632",
+                0, "pgi  saved pgi+cost  saved      lru  saved");
+        check_has("replay good.jsonl --policies pgi --capacities 2 --attention-crossover 7 --json",
+                0, "\"miss_cost\": \"compute\"");
+        check_has("replay good.jsonl --policies pgi --attention-crossover 0", 2,
+                "--attention-crossover");
+}
+
 static void test_seeds(void **state)
 {
         /* LRU doesn't look at ids. */
@@ -364,6 +381,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_replay),
                 TEST(test_tier_below),
+                TEST(test_crossover),
                 TEST(test_seeds),
                 TEST(test_requests_that_take_time),
                 TEST(test_block_size_that_is_not_told),

@@ -375,6 +375,42 @@ static void test_random_traces(void **state)
         }
 }
 
+static void expect_same_result(const struct sim_result *a, const struct sim_result *b)
+{
+        assert_int_equal(a->hit_tokens, b->hit_tokens);
+        assert_int_equal(a->hit_blocks, b->hit_blocks);
+        assert_int_equal(a->inserts, b->inserts);
+        assert_int_equal(a->evictions, b->evictions);
+        assert_int_equal(a->policy_bytes, b->policy_bytes);
+}
+
+/* A crossover that the policy isn't told measures, and changes nothing else; and policies that
+ * don't go by costs ignore it. With one, the tree and the policy stay sound. */
+static void test_costs(void **state)
+{
+        random_start(__func__);
+        for (int i = 0; i < 20; i++) {
+                uint32_t capacity = 1 + random_below(200);
+
+                random_trace_make(&random_trace, 200, 12, 400);
+                for (const struct evict_ops *const *p = sim_policies; *p; p++) {
+                        struct sim_options options = options_of(*p, capacity);
+                        struct sim_result plain = run(&random_trace.trace, &options), r;
+
+                        assert_true(plain.hit_cost == (double)plain.hit_tokens);
+                        assert_true(plain.input_cost == (double)plain.input_tokens);
+                        options.crossover = 1 + random_below(1000);
+                        r = run(&random_trace.trace, &options);
+                        expect_same_result(&r, &plain);
+                        assert_true(r.hit_cost >= plain.hit_cost && r.hit_cost <= r.input_cost);
+                        options.goes_by_cost = true;
+                        r = run(&random_trace.trace, &options);
+                        if (!(*p)->goes_by_cost)
+                                expect_same_result(&r, &plain);
+                }
+        }
+}
+
 /*
  * The optimum by trying everything: for each set of blocks that can be cached before a request, the
  * most hits so far. After a request any part of what was cached and what it brought may stay, if it
@@ -464,6 +500,7 @@ int main(void)
                 TEST(test_tier_below),
                 TEST(test_two_tiers_of_lru_are_one),
                 TEST(test_random_traces),
+                TEST(test_costs),
                 TEST(test_optimum_against_brute_force),
         };
 
