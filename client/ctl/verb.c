@@ -9,18 +9,19 @@
 
 #define O(name) CTL_OPTION_BIT(CTL_OPTION_##name)
 
-#define TENANT_KEYS                                                                        \
-        "KEY=VALUE is a line of a [tenant NAME] section of kvleased's configuration:\n"    \
-        "  memory     limit, host_limit, disk_limit, weight, priority\n"                   \
-        "  guarantee  class, reserve, reserve_min, reserve_max, sizer, schedule, burst,\n" \
-        "             lend_idle_reserve\n"                                                 \
-        "  overload   when_full, max_wait, max_connects, max_requests, max_pins\n"         \
-        "  cache      evict, expire, expire_unused, free_ahead, prefetch_steps,\n"         \
-        "             session_expire, warm_tags, host_codec, disk_codec\n"                 \
-        "  devices    placement, exclusive\n"                                              \
-        "  exchange   remote, remote_write, remote_secret, remote_prefill\n"               \
-        "  access     uids, gids, group, max_clients, share_group, publish_uids,\n"        \
-        "             publish_gids\n"                                                      \
+#define TENANT_KEYS                                                                         \
+        "KEY=VALUE is a line of a [tenant NAME] section of kvleased's configuration:\n"     \
+        "  memory     limit, host_limit, disk_limit, weight, priority\n"                    \
+        "  guarantee  class, reserve, reserve_min, reserve_max, sizer, schedule, burst,\n"  \
+        "             lend_idle_reserve\n"                                                  \
+        "  overload   when_full, max_wait, max_connects, max_requests, max_pins\n"          \
+        "  cache      evict, miss_cost, attention_crossover, expire, expire_unused,\n"      \
+        "             free_ahead, prefetch_steps, session_expire, warm_tags, host_codec,\n" \
+        "             disk_codec\n"                                                         \
+        "  devices    placement, exclusive\n"                                               \
+        "  exchange   remote, remote_write, remote_secret, remote_prefill\n"                \
+        "  access     uids, gids, group, max_clients, share_group, publish_uids,\n"         \
+        "             publish_gids\n"                                                       \
         "kvleased checks the values.\n"
 
 #define TOP_COLUMNS                                                                        \

@@ -326,6 +326,55 @@ static void test_reservations(void **state)
         ctl(h, "tenants set b reserve=0 class=dynamic limit=8MiB");
 }
 
+/* The crossover that the policy of a namespace of tenant a goes by. */
+static uint64_t crossover_of(struct harness *h, const char *ns)
+{
+        json_t *reply = ctl_json(h, "namespaces --tenant a"), *row;
+        uint64_t crossover = UINT64_MAX;
+        size_t i;
+
+        json_array_foreach(ctl_list(reply, "namespaces"), i, row)
+        {
+                if (strcmp(json_string_value(json_object_get(row, "name")), ns) == 0)
+                        crossover = (uint64_t)json_integer_value(
+                                json_object_get(row, "attention_crossover"));
+        }
+        json_decref(reply);
+        return crossover;
+}
+
+/* What a miss costs is told to the policies of namespaces made from then on, and of all namespaces
+ * after a restart. Where the policy is lru it is refused. */
+static void test_miss_cost(void **state)
+{
+        struct harness *h = *state;
+        struct worker *before, *after;
+
+        before = worker_start(h, "a", "before", 1);
+        assert_int_equal(crossover_of(h, "before"), 0);
+        refused(h, "tenants set a evict=lru miss_cost=compute", "is for evict = pgi",
+                "evict is lru");
+        refused(h, "tenants set a attention_crossover=0", "attention_crossover", "1 to 16777216");
+        ctl(h, "tenants set a miss_cost=compute attention_crossover=20000");
+        refused(h, "tenants set a evict=lru", "is for evict = pgi", "evict is lru");
+        after = worker_start(h, "a", "after", 1);
+        assert_int_equal(crossover_of(h, "before"), 0);
+        assert_int_equal(crossover_of(h, "after"), 20000);
+        worker_publish_chain(after, 1, 8, (uint32_t[8]){0});
+        worker_stop(before);
+        worker_stop(after);
+        harness_restart(h);
+        assert_int_equal(ctl_tenant(h, "a", "attention_crossover"), 20000);
+        before = worker_start(h, "a", "before", 1);
+        after = worker_start(h, "a", "after", 1);
+        assert_int_equal(crossover_of(h, "before"), 20000);
+        assert_int_equal(crossover_of(h, "after"), 20000);
+        worker_publish_chain(after, 2, 8, (uint32_t[8]){0});
+        worker_stop(before);
+        worker_stop(after);
+        ctl(h, "tenants set a miss_cost=tokens evict=lru");
+}
+
 /* A tenant is removed: its reservation is anybody's. With clients it stays, and so does that. */
 static void test_removed_with_reservation(void **state)
 {
@@ -444,6 +493,7 @@ int main(void)
                 harness_test(test_bad_reload, (void *)&two_tenants),
                 harness_test(test_access, (void *)&two_tenants),
                 harness_test(test_reservations, (void *)&two_tenants),
+                harness_test(test_miss_cost, (void *)&two_tenants),
                 harness_test(test_removed_with_reservation, (void *)&two_tenants),
                 harness_test(test_promises_that_fit_no_more, (void *)&two_tenants),
                 harness_test(test_changes_that_fit_no_more, (void *)&two_tenants),

@@ -444,6 +444,10 @@ static void test_tenants_that_contradict_themselves(void **state)
                 {"placement=anywhere", "placement: 'anywhere' is unknown, allowed are pack"},
                 {"warm_tags=7 x", "warm_tags: '7 x' isn't up to 8 numbers"},
                 {"warm_tags=0", "warm_tags: '0' isn't up to 8 numbers"},
+                {"evict=lru\nmiss_cost=compute",
+                        "miss_cost = compute is for evict = pgi, and evict is lru: change evict"},
+                {"miss_cost=compute\n[daemon]\nevict=lru",
+                        "miss_cost = compute is for evict = pgi, and evict is lru, as [daemon]"},
                 {"host_codec=int5", "host_codec: codec 'int5' isn't known"},
                 {"disk_codec=0-7:none,9-:int4", "disk_codec: codecs by layer: '9-:int4' begins"},
                 {"warm_tags=1,2,3 4 5 6 7 8 9",
@@ -475,6 +479,9 @@ static void test_tenants_that_fit_together(void **state)
                 "schedule=08:00-20:00 1GiB-3GiB",
                 "when_full=queue\nmax_wait=0\nplacement=device=GPU-1\nexclusive=on",
                 "placement=spread\nshare_group=on\npublish_uids=0",
+                "miss_cost=compute\nattention_crossover=20000",
+                "evict=pgi\nmiss_cost=compute\n[daemon]\nevict=lru",
+                "evict=lru\nmiss_cost=tokens\nattention_crossover=1",
         };
         char text[512];
         struct config c;

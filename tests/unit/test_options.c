@@ -9,6 +9,7 @@
 #include "daemon/server/settings/options.h"
 #include "daemon/server/settings/tenant-attrs.h"
 #include "policy/evict.h"
+#include "policy/recompute.h"
 
 static char err[1024];
 
@@ -49,6 +50,18 @@ static void test_evict_names_are_policies(void **state)
         assert_null(evict_find("default"));
         assert_string_equal(
                 option_find(SECTION_DAEMON, "evict")->default_text, config_evict_names[0]);
+}
+
+static void test_crossover(void **state)
+{
+        struct tenant_config t;
+
+        tenant_config_init(&t, "t");
+        assert_int_equal(t.eviction.attention_crossover, RECOMPUTE_CROSSOVER);
+        assert_int_equal(t.eviction.miss_cost, MISS_COST_TOKENS);
+        assert_string_equal(config_miss_cost_names[MISS_COST_TOKENS], "tokens");
+        assert_string_equal(config_miss_cost_names[MISS_COST_COMPUTE], "compute");
+        assert_null(config_miss_cost_names[MISS_COST_COMPUTE + 1]);
 }
 
 static unsigned index_of(const char *const *names, const char *name)
@@ -176,6 +189,9 @@ static void test_refusals(void **state)
         refused(SECTION_TENANT, "evict", "fifo", "allowed are default, pgi, lru");
         refused(SECTION_TENANT, "prefetch_steps", "257",
                 "'257' is out of range, allowed are 0 to 256");
+        refused(SECTION_TENANT, "attention_crossover", "0",
+                "'0' is out of range, allowed are 1 to 16777216");
+        refused(SECTION_TENANT, "miss_cost", "joules", "allowed are tokens, compute");
         refused(SECTION_TENANT, "free_ahead", "51", "'51' is out of range, allowed are 0 to 50");
         refused(SECTION_TENANT, "expire", "-1s", "not a time");
         refused(SECTION_DAEMON, "default_socket", "maybe", "neither yes nor no");
@@ -308,6 +324,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_rows_are_sound),
                 TEST(test_evict_names_are_policies),
+                TEST(test_crossover),
                 TEST(test_names_are_the_cores),
                 TEST(test_placement_text),
                 TEST(test_defaults_round_trip),

@@ -52,7 +52,9 @@ static void set_tiers(struct ns *ns)
 
 static int init_policy(struct ns *ns, const struct tenant *t)
 {
-        struct evict_params params = {.tree = &ns->tree, .page_tokens = ns->layout.page_tokens};
+        struct evict_params params = {.tree = &ns->tree,
+                .page_tokens = ns->layout.page_tokens,
+                .crossover_tokens = t->attrs.crossover_tokens};
 
         tree_init(&ns->tree);
         set_tiers(ns);

@@ -50,6 +50,7 @@ struct tenant_attrs {
         char device[DEVICE_NAME_MAX + 1]; /* PLACE_DEVICE */
         bool exclusive;                   /* no other tenant on the devices it is on */
         const struct evict_ops *evict;    /* of namespaces made from then on; NULL: the store's */
+        uint32_t crossover_tokens;        /* of them, too: evict_params; 0: misses cost the same */
         uint64_t expire_nsec, expire_unused_nsec; /* expire.h; 0: never */
         uint64_t session_expire_nsec; /* idle time of sessions that say none; 0: never */
         uint32_t free_ahead;          /* percent of what it holds in a namespace; 0..50 (stock.h) */

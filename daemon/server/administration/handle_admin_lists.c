@@ -157,6 +157,8 @@ static void show_options(const struct tenant_config *c, Kvlease__V1__AdminTenant
         row->session_expire_sec = c->session_expire_nsec / NSEC_PER_SEC;
         row->max_connects = c->max_connects;
         row->max_requests = c->max_requests;
+        row->miss_cost = (char *)config_miss_cost_names[c->eviction.miss_cost];
+        row->attention_crossover = c->eviction.attention_crossover;
 }
 
 static void show_load(const struct tenancy *t, Kvlease__V1__AdminTenant *row)
@@ -347,6 +349,7 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->evict = (char *)ns->evict->name;
         evict_usage(ns->evict, ns->policy, &usage);
         row->policy_bytes = usage.page_bytes + usage.ghost_bytes + usage.table_bytes;
+        row->attention_crossover = usage.crossover_tokens;
         row->policy_ghosts = usage.ghosts;
         row->policy_ghost_bytes = usage.ghost_bytes;
         row->policy_ghost_limit_bytes = usage.ghost_limit_bytes;

@@ -552,7 +552,7 @@ static void check_whole(struct reader *r)
 
                 if (config_check_socket_path(c->daemon.runtime_dir, t->name, err, sizeof(err)) < 0)
                         report_at(r, t->from.section, "%s", err);
-                if (tenant_config_check(t, &d) < 0)
+                if (tenant_config_check(t, &c->daemon, &d) < 0)
                         report_at(r, t->from.section, "[tenant %s] %.600s", t->name, d.text);
                 else
                         check_tenant_remote(r, t);

@@ -143,6 +143,16 @@ struct access_config {
         char group[CONFIG_GROUP_MAX + 1];
 };
 
+/* Which pages of a tenant give way first. */
+struct eviction_config {
+        unsigned policy;              /* index into config_tenant_evict_names */
+        unsigned miss_cost;           /* enum miss_cost */
+        uint32_t attention_crossover; /* tokens */
+};
+
+/* What a page costs that is missed: as much as any other, or what computing it again takes. */
+enum miss_cost { MISS_COST_TOKENS, MISS_COST_COMPUTE };
+
 struct tenant_config {
         struct origins from;
         uint64_t set; /* options that were given, by option_bit() */
@@ -154,7 +164,7 @@ struct tenant_config {
         unsigned class, when_full, burst;    /* enums of core/tenant.h */
         struct reservation_config reservation;
         uint64_t max_wait_nsec;
-        unsigned evict;                           /* index into config_tenant_evict_names */
+        struct eviction_config eviction;
         uint64_t expire_nsec, expire_unused_nsec; /* 0: never */
         uint64_t session_expire_nsec;             /* likewise */
         uint32_t free_ahead;                      /* percent */
@@ -215,8 +225,11 @@ char *config_origin(const struct config *c, struct origin o, char buf[CONFIG_ORI
 /* Names of evict policies in the order of daemon_config.evict; NULL at the end. */
 extern const char *const config_evict_names[];
 
-/* Names of evict policies in the order of tenant_config.evict: "default" first. */
+/* Names of evict policies in the order of eviction_config.policy: "default" first. */
 extern const char *const config_tenant_evict_names[];
+
+/* Names of enum miss_cost. */
+extern const char *const config_miss_cost_names[];
 
 /* Names of the values of class, when_full, burst and reservation.sizer of tenant_config. */
 extern const char *const config_class_names[], *const config_when_full_names[];

@@ -8,6 +8,7 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/settings/config.h"
 #include "policy/bucket.h"
+#include "policy/recompute.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -20,6 +21,7 @@ static const char *const liveness_names[] = {"auto", "challenge", NULL};
 /* The names of evict_policies[] (policy/evict.c), in the same order. */
 const char *const config_evict_names[] = {"pgi", "lru", NULL};
 const char *const config_tenant_evict_names[] = {"default", "pgi", "lru", NULL};
+const char *const config_miss_cost_names[] = {"tokens", "compute", NULL};
 const char *const config_class_names[] = {"dynamic", "pinned", NULL};
 const char *const config_when_full_names[] = {"reject", "queue", "degrade", NULL};
 const char *const config_burst_names[] = {"pool", "none", NULL};
@@ -285,10 +287,22 @@ const struct option options[] = {
         {SECTION_TENANT, "max_wait", OPTION_DURATION, AT(tenant_config, max_wait_nsec), 0,
                 3600 * NSEC_PER_SEC, .default_text = "1s", .reloadable = true,
                 .help = "How long a lease may wait for room."},
-        {SECTION_TENANT, "evict", OPTION_ENUM, AT(tenant_config, evict),
+        {SECTION_TENANT, "evict", OPTION_ENUM, AT(tenant_config, eviction.policy),
                 .choices = config_tenant_evict_names, .default_text = "default", .reloadable = true,
                 .help = "Which cached pages of the tenant give way first, in namespaces made from "
                         "then on. 'default': as [daemon] has it."},
+        {SECTION_TENANT, "miss_cost", OPTION_ENUM, AT(tenant_config, eviction.miss_cost),
+                .choices = config_miss_cost_names, .default_text = "tokens", .reloadable = true,
+                .help = "What counts for a page that is missed, in namespaces made from then on: "
+                        "its tokens, each alike ('tokens'), or what it takes to compute them "
+                        "again, which is more the deeper they are in a text ('compute'). Only "
+                        "evict = pgi goes by it."},
+        {SECTION_TENANT, "attention_crossover", OPTION_UINT,
+                AT(tenant_config, eviction.attention_crossover), 1, RECOMPUTE_CROSSOVER_MOST,
+                .default_text = "30632", .reloadable = true,
+                .help = "For miss_cost = compute: the position in a text, in tokens, at which "
+                        "attention costs a token as much as everything else: the model's "
+                        "parameters / (2 * layers * query heads * elements of a head)."},
         {SECTION_TENANT, "expire", OPTION_DURATION, AT(tenant_config, expire_nsec), 0,
                 365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "0", .reloadable = true,
                 .help = "Cached pages that nobody has used for so long go. 0: never. A client that "

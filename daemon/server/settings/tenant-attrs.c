@@ -158,7 +158,22 @@ static int check_schedule(const struct tenant_config *c, struct detail *d)
         return r;
 }
 
-int tenant_config_check(const struct tenant_config *c, struct detail *d)
+static int check_miss_cost(
+        const struct tenant_config *c, const struct daemon_config *daemon, struct detail *d)
+{
+        const struct evict_ops *own = evict_find(config_tenant_evict_names[c->eviction.policy]);
+        const struct evict_ops *ops = own ? own : evict_find(config_evict_names[daemon->evict]);
+
+        if (c->eviction.miss_cost == MISS_COST_TOKENS || ops->goes_by_cost)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "miss_cost = compute is for evict = pgi, and evict is %s%s: change evict, or set "
+                "miss_cost to tokens",
+                ops->name, own ? "" : ", as [daemon] has it");
+}
+
+int tenant_config_check(
+        const struct tenant_config *c, const struct daemon_config *daemon, struct detail *d)
 {
         enum place_policy policy;
         const char *device;
@@ -174,6 +189,8 @@ int tenant_config_check(const struct tenant_config *c, struct detail *d)
                 r = check_limit(c, "reserve_max", tenant_reserve_max(c), d);
         if (r == 0)
                 r = check_schedule(c, d);
+        if (r == 0)
+                r = check_miss_cost(c, daemon, d);
         if (r == 0)
                 r = check_warm_tags(c, d);
         if (r == 0)
@@ -228,7 +245,10 @@ int tenant_attrs_of(struct store *s, uint64_t budget_bytes, const struct tenant_
                 .burst = c->burst,
                 .lend_idle_reserve = c->reservation.lends_idle,
                 .exclusive = c->exclusive,
-                .evict = evict_find(config_tenant_evict_names[c->evict]),
+                .evict = evict_find(config_tenant_evict_names[c->eviction.policy]),
+                .crossover_tokens = c->eviction.miss_cost == MISS_COST_COMPUTE
+                                            ? c->eviction.attention_crossover
+                                            : 0,
                 .expire_nsec = c->expire_nsec,
                 .expire_unused_nsec = c->expire_unused_nsec,
                 .session_expire_nsec = c->session_expire_nsec,

@@ -12,8 +12,10 @@
 struct store;
 struct warm_request;
 
-/* Do the options go together? Asks no device. 0, or -EINVAL with the sentence. */
-int tenant_config_check(const struct tenant_config *c, struct detail *d);
+/* Do the options go together, with each other and with the daemon's? Asks no device. 0, or -EINVAL
+ * with the sentence. */
+int tenant_config_check(
+        const struct tenant_config *c, const struct daemon_config *daemon, struct detail *d);
 
 /* "pack", "spread", "device=NAME". *ret_device: NAME within text, "" with the others. 0 or -EINVAL.
  */

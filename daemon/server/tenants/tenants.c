@@ -71,7 +71,7 @@ static int check_exclusive(
 static int check_config(struct server *s, const struct tenant_config *config,
         struct tenant_attrs *ret_attrs, struct sizing_attrs *ret_sizing, struct detail *d)
 {
-        int r = tenant_config_check(config, d);
+        int r = tenant_config_check(config, &s->config.daemon, d);
 
         if (r == 0)
                 r = config_check_socket_path(
