@@ -102,7 +102,7 @@ void move_free(struct move *move)
 struct piece {
         enum codec codec;
         struct codec_shape shape;
-        uint8_t *plain, *stored;
+        uint8_t *plain, *stored; /* plain: NULL where the bytes are only summed up */
         size_t plain_bytes, stored_bytes;
         struct codec_error *error; /* of move_plane, for its first piece */
 };
@@ -138,12 +138,12 @@ static int piece_down(const struct piece *x, struct sum *sum)
 
 static int piece_up(const struct piece *x, struct sum *sum)
 {
-        if (x->codec == CODEC_NONE) {
+        if (x->codec == CODEC_NONE && x->plain) {
                 sum_copy(sum, x->plain, x->stored, x->plain_bytes);
                 return 0;
         }
         sum_add(sum, x->stored, x->stored_bytes);
-        return codec_decode(x->codec, &x->shape, x->stored, x->plain);
+        return x->plain ? codec_decode(x->codec, &x->shape, x->stored, x->plain) : 0;
 }
 
 static int piece_read_back(const struct piece *x, struct sum *sum)
@@ -172,8 +172,9 @@ static struct piece first_piece(enum move_direction direction, const struct move
         return x;
 }
 
-static int each_piece_of(
-        struct task *t, const struct move_plane *plane, struct sum *sum, piece_fn fn)
+/* own: the plane's own sum, which is taken besides; or NULL. */
+static int each_piece_of(struct task *t, const struct move_plane *plane, struct sum *sum,
+        struct sum *own, piece_fn fn)
 {
         struct piece x = first_piece(t->move.direction, plane);
         int r = 0;
@@ -185,8 +186,11 @@ static int each_piece_of(
                         x.plain_bytes = x.stored_bytes = left;
                 FAULT_POINT("mover-before-piece");
                 r = fn(&x, sum);
+                if (own)
+                        sum_add(own, x.stored, x.stored_bytes);
                 FAULT_POINT("mover-after-piece");
-                x.plain += x.plain_bytes;
+                if (x.plain)
+                        x.plain += x.plain_bytes;
                 x.stored += x.stored_bytes;
                 x.error = NULL;
         }
@@ -199,7 +203,7 @@ static int each_piece(struct task *t, const struct move_plane *planes, struct su
 
         sum_begin(sum);
         for (size_t i = 0; i < t->move.n_planes && r == 0; i++)
-                r = each_piece_of(t, &planes[i], sum, fn);
+                r = each_piece_of(t, &planes[i], sum, NULL, fn);
         return r;
 }
 
@@ -227,16 +231,56 @@ static void wipe_pages(const struct move *move, const struct move_plane *planes)
 {
         FAULT_POINT("mover-before-wipe");
         for (size_t i = 0; i < move->n_planes; i++)
-                memset(planes[i].to, 0, planes[i].plain_bytes);
+                if (planes[i].to)
+                        memset(planes[i].to, 0, planes[i].plain_bytes);
         FAULT_POINT("mover-after-wipe");
 }
 
-static int page_up(struct task *t, const struct move_page *page, const struct move_plane *planes)
+/* MOVE_SUM_BOTH: as each_piece(), and sets the planes' sums. */
+static int each_piece_up_both(struct task *t, struct move_plane *planes, struct sum *sum)
 {
-        struct sum sum;
-        int r = each_piece(t, planes, &sum, piece_up);
+        int r = 0;
 
-        if (r == 0 && sum_end(&sum) != page->sum)
+        sum_begin(sum);
+        for (size_t i = 0; i < t->move.n_planes && r == 0; i++) {
+                struct sum own;
+
+                sum_begin(&own);
+                r = each_piece_of(t, &planes[i], sum, &own, piece_up);
+                planes[i].sum = sum_end(&own);
+        }
+        return r;
+}
+
+/* MOVE_SUM_PLANES. 0; -EBADMSG; -ECANCELED. */
+static int each_plane_up(struct task *t, const struct move_plane *planes)
+{
+        int r = 0;
+
+        for (size_t i = 0; i < t->move.n_planes && r == 0; i++) {
+                struct sum sum;
+
+                sum_begin(&sum);
+                r = each_piece_of(t, &planes[i], &sum, NULL, piece_up);
+                if (r == 0 && sum_end(&sum) != planes[i].sum)
+                        r = -EBADMSG;
+        }
+        return r;
+}
+
+static int page_up(struct task *t, const struct move_page *page, struct move_plane *planes)
+{
+        bool is_whole = t->move.sums != MOVE_SUM_PLANES;
+        struct sum sum;
+        int r;
+
+        if (!is_whole)
+                r = each_plane_up(t, planes);
+        else if (t->move.sums == MOVE_SUM_BOTH)
+                r = each_piece_up_both(t, planes, &sum);
+        else
+                r = each_piece(t, planes, &sum, piece_up);
+        if (r == 0 && is_whole && sum_end(&sum) != page->sum)
                 r = -EBADMSG;
         if (r == -EBADMSG)
                 wipe_pages(&t->move, planes);
@@ -249,7 +293,7 @@ static void run_move(struct task *t)
         struct move *move = &t->move;
 
         for (size_t i = 0; i < move->n_pages; i++) {
-                const struct move_plane *planes = move->planes + i * move->n_planes;
+                struct move_plane *planes = move->planes + i * move->n_planes;
                 struct move_page *page = &move->pages[i];
 
                 page->result = move->direction == MOVE_DOWN ? page_down(t, page, planes)
@@ -423,10 +467,12 @@ static uint64_t check_move(const struct move *move)
 {
         uint64_t bytes = 0;
 
+        assert(move->direction == MOVE_UP || move->sums == MOVE_SUM_PAGE);
         for (size_t i = 0; i < move->n_pages * move->n_planes; i++) {
                 const struct move_plane *p = &move->planes[i];
 
-                assert(p->from && p->to && p->plain_bytes > 0 && p->codec < N_CODECS);
+                assert(p->from && (p->to || move->direction == MOVE_UP) && p->plain_bytes > 0 &&
+                        p->codec < N_CODECS);
                 assert(p->codec == CODEC_NONE || p->plain_bytes % matrix_bytes(p->shape) == 0);
                 bytes += p->plain_bytes;
         }

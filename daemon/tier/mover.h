@@ -22,7 +22,8 @@
  *          take half as long again (kvlease-bench tiers).
  *
  *   up     the stored bytes had the expected sum, and these very bytes are what was copied. With a
- *          codec they are read twice, piece by piece: nobody else may write where they are stored.
+ *          codec, and for MOVE_SUM_BOTH, they are read twice, piece by piece: nobody else may write
+ *          where they are stored.
  *
  * That the plain bytes were the right ones nobody can tell.
  *
@@ -44,13 +45,24 @@ enum move_direction {
         MOVE_UP,
 };
 
+/* Which sums a move takes. */
+enum move_sums {
+        MOVE_SUM_PAGE, /* of each page: move_page.sum */
+        /* UP: that, which is compared, and besides one of each plane, which the mover sets. */
+        MOVE_SUM_BOTH,
+        /* UP: of each plane, as the caller says; move_page.sum isn't looked at. So a move of some
+         * of a page's planes can be compared, once a move of the whole has set their sums. */
+        MOVE_SUM_PLANES,
+};
+
 /* A page's bytes in one plane, or those of them that have one codec. Plain and stored bytes don't
  * overlap, and stay where they are until the callback; no alignment is needed (64 bytes of `to` is
  * best). */
 struct move_plane {
         const void *from; /* borrowed */
-        void *to;         /* borrowed; its bytes are the mover's */
+        void *to;         /* borrowed; its bytes are the mover's. UP: NULL: only the sum is taken */
         size_t plain_bytes;
+        uint64_t sum; /* of the stored bytes of this plane alone: enum move_sums */
         enum codec codec;
         /* Borrowed: of a matrix, of which plain_bytes are a multiple; n_matrices doesn't count.
          * CODEC_NONE: may be NULL. */
@@ -69,7 +81,8 @@ struct move_page {
         /*
          * Set by then: 0; -ECANCELED: `to` holds anything; -EDOM (down): a number isn't finite, the
          * page can be kept by CODEC_NONE only; -EBADMSG (up): stored bytes of another sum, or which
-         * no encoder makes, and all of `to` is zeros; -EIO (down): reads_back found other bytes.
+         * no encoder makes, and all of `to` of its planes is zeros; -EIO (down): reads_back found
+         * other bytes.
          */
         int result;
 };
@@ -84,6 +97,7 @@ typedef void (*move_fn)(struct move *move, int result, void *data);
  * One page, or a batch of one namespace's: they go in order, and share one callback. */
 struct move {
         enum move_direction direction;
+        enum move_sums sums;
         bool is_urgent;  /* somebody waits for it */
         bool reads_back; /* DOWN: see above */
         move_fn done;    /* may be NULL */

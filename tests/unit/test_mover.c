@@ -197,6 +197,147 @@ static void test_damaged(void **state)
         mover_close(m);
 }
 
+/* ---- sums of planes ----------------------------------------------------------------------------
+ */
+
+static uint64_t sums[N_PAGES][N_PLANES];
+
+static void note_sums(struct move *move, int result, void *data)
+{
+        assert_int_equal(move->n_planes, N_PLANES);
+        for (unsigned page = 0; page < N_PAGES; page++)
+                for (unsigned i = 0; i < N_PLANES; i++)
+                        sums[page][i] = move->planes[page * N_PLANES + i].sum;
+        on_done(move, result, data);
+}
+
+static const uint8_t *stored_plane(const struct batch *b, unsigned page, unsigned plane)
+{
+        const uint8_t *at = b->stored[page];
+
+        for (unsigned codec = 0; codec < plane; codec++)
+                at += codec_encoded_bytes(codec, &shape);
+        return at;
+}
+
+/* Of all planes the sums, of this one alone the bytes. */
+static struct move *sum_both(
+        struct batch *b, const struct outcome *down, unsigned plane, struct outcome *o)
+{
+        struct move *move = batch_up(b, down, o);
+
+        move->sums = MOVE_SUM_BOTH;
+        move->done = note_sums;
+        for (unsigned i = 0; i < N_PAGES * N_PLANES; i++)
+                if (i % N_PLANES != plane)
+                        move->planes[i].to = NULL;
+        return move;
+}
+
+/* This plane of each page, by the sums that were noted. */
+static struct move *sum_plane(struct batch *b, unsigned plane, struct outcome *o)
+{
+        struct move *move = move_new(MOVE_UP, N_PAGES, 1);
+
+        assert_non_null(move);
+        *o = (struct outcome){0};
+        move->sums = MOVE_SUM_PLANES;
+        move->done = on_done;
+        move->data = o;
+        memset(b->back, 0xa5, sizeof(b->back));
+        for (unsigned page = 0; page < N_PAGES; page++) {
+                move->planes[page] = plane_of(stored_plane(b, page, plane), b->back[page][plane],
+                        sizeof(b->back[page][plane]));
+                move->planes[page].codec = CODEC_NONE + plane;
+                move->planes[page].shape = plane > 0 ? &shape : NULL;
+                move->planes[page].sum = sums[page][plane];
+        }
+        return move;
+}
+
+static void check_only_plane(const struct batch *b, unsigned page, unsigned plane)
+{
+        uint16_t expected[ARRAY_SIZE(b->plain[0][0])];
+
+        assert_int_equal(
+                codec_decode((enum codec)plane, &shape, stored_plane(b, page, plane), expected), 0);
+        for (unsigned i = 0; i < N_PLANES; i++)
+                if (i == plane)
+                        assert_memory_equal(b->back[page][i], expected, sizeof(expected));
+                else
+                        assert_true(is_all(
+                                (const uint8_t *)b->back[page][i], sizeof(b->back[page][i]), 0xa5));
+}
+
+/* Sums of planes come with the first move, and do for the next ones: of that plane alone. */
+static void test_plane_sums(void **state)
+{
+        struct mover *m = start(1, 0);
+        struct outcome down, up;
+        struct batch b;
+
+        batch_down(m, &b, &down);
+        for (unsigned plane = 0; plane < N_PLANES; plane++) {
+                memset(sums, 0, sizeof(sums));
+                batch_run(m, sum_both(&b, &down, plane, &up), &up);
+                assert_int_equal(up.result, 0);
+                for (unsigned page = 0; page < N_PAGES; page++) {
+                        check_only_plane(&b, page, plane);
+                        for (unsigned i = 0; i < N_PLANES; i++)
+                                assert_int_equal(sums[page][i],
+                                        XXH3_64bits(stored_plane(&b, page, i),
+                                                codec_encoded_bytes((enum codec)i, &shape)));
+                }
+                batch_run(m, sum_plane(&b, plane, &up), &up);
+                assert_int_equal(up.result, 0);
+                for (unsigned page = 0; page < N_PAGES; page++)
+                        check_only_plane(&b, page, plane);
+        }
+        mover_close(m);
+}
+
+/* The first move finds damage anywhere in the page; the next ones in what they move. */
+static void test_plane_damaged(void **state)
+{
+        struct mover *m = start(1, 0);
+        struct outcome down, up;
+        struct batch b;
+
+        batch_down(m, &b, &down);
+        batch_run(m, sum_both(&b, &down, 0, &up), &up);
+        assert_int_equal(up.result, 0);
+        for (unsigned damaged = 0; damaged < N_PLANES; damaged++) {
+                uint8_t *at = (uint8_t *)(uintptr_t)stored_plane(&b, 1, damaged) + 5;
+
+                *at ^= 0x10;
+                for (unsigned plane = 0; plane < N_PLANES; plane++) {
+                        batch_run(m, sum_plane(&b, plane, &up), &up);
+                        assert_int_equal(up.result, plane == damaged ? -EBADMSG : 0);
+                        if (plane != damaged)
+                                check_only_plane(&b, 1, plane);
+                        else
+                                assert_true(is_all(
+                                        (uint8_t *)b.back[1][plane], sizeof(b.back[1][plane]), 0));
+                        check_only_plane(&b, 0, plane);
+                        check_only_plane(&b, 2, plane);
+                }
+                batch_run(m, batch_up(&b, &down, &up), &up);
+                assert_int_equal(up.pages[1].result, -EBADMSG);
+                for (unsigned plane = 0; plane < N_PLANES; plane++) {
+                        struct move *move = sum_both(&b, &down, plane, &up);
+
+                        move->done = on_done; /* the sums stay those of before */
+                        batch_run(m, move, &up);
+                        assert_int_equal(up.pages[1].result, -EBADMSG);
+                        assert_true(
+                                is_all((uint8_t *)b.back[1][plane], sizeof(b.back[1][plane]), 0));
+                        check_only_plane(&b, 2, plane);
+                }
+                *at ^= 0x10;
+        }
+        mover_close(m);
+}
+
 /* Its sum is right, and no encoder made it. */
 static void test_undecodable(void **state)
 {
@@ -270,6 +411,8 @@ int main(void)
                 TEST(test_down_and_up),
                 TEST(test_batch),
                 TEST(test_damaged),
+                TEST(test_plane_sums),
+                TEST(test_plane_damaged),
                 TEST(test_undecodable),
                 TEST(test_not_finite),
                 TEST(test_read_back),
