@@ -200,7 +200,9 @@ enum shm_op {
                       the same namespace: page: session handle, 0: none; with.tag. No completion */
         SHM_OP_EXPECT = 9, /* page: deepest cached page of a text that a request will continue soon;
                               aux: its generation, low 32 bits; expect.*. Lossy, no completion */
-        SHM_OP_LAST = SHM_OP_EXPECT,
+        SHM_OP_FETCH_PLANES = 10, /* as FETCH with COPY, of copy.n_planes planes (1 or more) from
+                                     copy.first_plane on. D may copy more of them */
+        SHM_OP_LAST = SHM_OP_FETCH_PLANES,
 };
 
 enum shm_op_flags {
@@ -240,8 +242,9 @@ struct shm_submission {
                         uint64_t reserved[3];
                 } with;
                 struct {
-                        uint32_t to; /* page; 0 without COPY */
-                        uint32_t reserved[7];
+                        uint32_t to;                    /* page; 0 without COPY */
+                        uint32_t first_plane, n_planes; /* of FETCH_PLANES */
+                        uint32_t reserved[5];
                 } copy;
                 struct {
                         uint32_t ttl_msec; /* how long it stands, at most; 0: 30 s */

@@ -229,6 +229,8 @@ static struct shm_submission fetch_of(struct raw_shm *s, uint32_t page)
 static void fetches(struct raw_shm *s)
 {
         const uint32_t pages[] = {s->capacity_pages, 0x7fffffff, UINT32_MAX, s->capacity_pages - 1};
+        static const uint32_t planes[][2] = {{0, 0}, {1, 0}, {1, 1}, {0, 2}, {UINT32_MAX, 1},
+                {1, UINT32_MAX}, {0, UINT32_MAX}, {UINT32_MAX, UINT32_MAX}};
         uint32_t page = raw_claim(s), other = raw_claim(s);
         struct shm_submission p = publish_of(s, page, 31), f;
 
@@ -249,6 +251,18 @@ static void fetches(struct raw_shm *s)
         assert_int_equal(status_of(s, &f), WIRE_INVALID);
         f.copy.to = UINT32_MAX;
         assert_int_equal(status_of(s, &f), WIRE_INVALID);
+        /* Planes that there aren't: pages have one. */
+        for (unsigned i = 0; i < ARRAY_SIZE(planes); ++i) {
+                f = fetch_of(s, page);
+                f.op = SHM_OP_FETCH_PLANES;
+                f.copy.to = other;
+                f.copy.first_plane = planes[i][0];
+                f.copy.n_planes = planes[i][1];
+                assert_int_equal(status_of(s, &f), WIRE_INVALID);
+        }
+        f.copy.first_plane = 0;
+        f.copy.n_planes = 1;
+        assert_int_equal(status_of(s, &f), WIRE_IO); /* nothing lies below the device */
         /* Pinned in its own memory alone, and nobody's. */
         atomic_fetch_add(&s->counters[s->capacity_pages - 1], 1);
         f = fetch_of(s, s->capacity_pages - 1);

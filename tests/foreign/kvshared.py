@@ -23,7 +23,8 @@ MASK = 2**64 - 1
 FUTEX_WAIT = 0
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}[os.uname().machine]
 
-OPS = {"PARENT": 1, "PUBLISH": 2, "FREE": 3, "TOUCH": 4, "REFILL": 5, "REQUEST_END": 6, "FETCH": 7, "WITH": 8, "EXPECT": 9}
+OPS = {"PARENT": 1, "PUBLISH": 2, "FREE": 3, "TOUCH": 4, "REFILL": 5, "REQUEST_END": 6, "FETCH": 7, "WITH": 8, "EXPECT": 9,
+       "FETCH_PLANES": 10}
 ROOT, CHAIN = 1, 2  # flags of PUBLISH
 COPY, DOWN = 1, 2  # of FETCH
 

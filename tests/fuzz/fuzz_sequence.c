@@ -360,6 +360,10 @@ static void op_fetch(struct client *c, const struct step *s)
                 m.targets = targets;
                 m.n_targets = m.n_pages;
         }
+        if (s->a & 0x80) {
+                m.first_plane = s->c % 3;
+                m.n_planes = s->b % 4;
+        }
         say(c, MSG_FETCH, &m.base);
 }
 
@@ -593,6 +597,13 @@ static void op_submit(struct client *c, const struct step *s)
         case SHM_OP_FETCH:
                 e->flags = s->c & 3;
                 e->aux = s->c / 4;
+                break;
+        case SHM_OP_FETCH_PLANES:
+                e->flags = s->c % 16 == 0;
+                e->aux = s->c / 4;
+                e->copy.to = s->b;
+                e->copy.first_plane = s->c % 3;
+                e->copy.n_planes = s->a % 4;
                 break;
         case SHM_OP_WITH:
                 e->page = space->sessions[s->b % 4];

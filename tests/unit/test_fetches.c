@@ -274,6 +274,47 @@ static void test_copy(void **state)
         world_end(&s.w);
 }
 
+static void say_fetch_planes(struct scene *s, const uint32_t *targets, size_t n_targets,
+        uint32_t first_plane, uint32_t n_planes)
+{
+        Kvlease__V1__FetchRequest m = KVLEASE__V1__FETCH_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        m.pages = s->pages;
+        m.n_pages = 1;
+        m.targets = (uint32_t *)(uintptr_t)targets;
+        m.n_targets = n_targets;
+        m.first_plane = first_plane;
+        m.n_planes = n_planes;
+        say(s->c, MSG_FETCH, &m.base);
+}
+
+/* Planes of copies, and of nothing else; whether there are such is daemon/core's to say. */
+static void test_copy_planes(void **state)
+{
+        uint32_t target;
+        struct scene s;
+
+        start(&s);
+        lease(&s, 1, &target);
+        say_fetch_planes(&s, &target, 1, 2, 5);
+        AWAIT(&s.w, core.n_begun == 1);
+        assert_int_equal(core.asked[0].to, target);
+        assert_int_equal(core.asked[0].planes.first, 2);
+        assert_int_equal(core.asked[0].planes.n, 5);
+        finish(0, 0, target);
+        expect(&s.w, s.c, "FETCH:0 ");
+        assert_outcome(&s, 0, WIRE_OK, target);
+        say_fetch_planes(&s, NULL, 0, 0, 1);
+        expect(&s.w, s.c, "FETCH:32 ");
+        say_fetch_planes(&s, NULL, 0, 1, 0);
+        expect(&s.w, s.c, "FETCH:32 ");
+        say_fetch_planes(&s, &target, 1, 1, 0);
+        expect(&s.w, s.c, "FETCH:32 ");
+        assert_int_equal(core.n_begun, 1);
+        world_end(&s.w);
+}
+
 /* Not what somebody else has pinned, nor what isn't there. */
 static void test_refused(void **state)
 {
@@ -345,6 +386,7 @@ int main(void)
                 TEST(test_too_many_pins),
                 TEST(test_too_many_pins_of_a_page),
                 TEST(test_copy),
+                TEST(test_copy_planes),
                 TEST(test_refused),
                 TEST(test_closed),
                 TEST(test_gone),

@@ -379,6 +379,28 @@ static void test_wrong_is_answered(void **state)
         r = submit(&w, (struct shm_submission){
                                .op = SHM_OP_FETCH, .flags = SHM_FETCH_DOWN | SHM_FETCH_COPY});
         assert_non_null(r.violation);
+        r = submit(&w, (struct shm_submission){
+                               .op = SHM_OP_FETCH_PLANES, .copy = {.to = 5, .first_plane = 2}});
+        assert_null(r.fetching); /* of no plane */
+        assert_int_equal(r.status, status_to_wire(-EINVAL));
+        r = submit(&w, (struct shm_submission){.op = SHM_OP_FETCH_PLANES,
+                               .copy = {.to = PAGE_NONE, .n_planes = 1}});
+        assert_null(r.fetching);
+        assert_int_equal(r.status, status_to_wire(-EINVAL));
+        r = submit(&w, (struct shm_submission){.op = SHM_OP_FETCH_PLANES,
+                               .copy = {.to = 5, .first_plane = 2, .n_planes = 3}});
+        assert_true(r.completes);
+        assert_non_null(r.fetching);
+        assert_false(r.fetch.goes_down);
+        assert_int_equal(r.fetch.to, 5);
+        assert_int_equal(r.fetch.planes.first, 2);
+        assert_int_equal(r.fetch.planes.n, 3);
+        r = submit(&w, (struct shm_submission){.op = SHM_OP_FETCH_PLANES,
+                               .flags = SHM_FETCH_COPY,
+                               .copy = {.to = 5, .n_planes = 1}});
+        assert_non_null(r.violation);
+        r = submit(&w, (struct shm_submission){.op = SHM_OP_FETCH, .copy = {5, 2, 3}});
+        assert_int_equal(r.fetch.planes.n, 0); /* it names none */
         r = submit(&w, (struct shm_submission){.op = SHM_OP_FREE, .ns_id = 77, .tokens = 1});
         assert_int_equal(r.status, status_to_wire(-ENOENT));
         submit(&w, (struct shm_submission){.op = SHM_OP_TOUCH,

@@ -66,7 +66,8 @@ struct tiers_want {
         enum codec host_codec, disk_codec;
         const char *host_layers, *disk_layers; /* in their place; NULL: none */
         uint32_t n_layers;                     /* of the layout; 0: as the toy layout has it */
-        uint64_t stride_bytes;                 /* 0: TIER_PAGE_BYTES */
+        uint64_t plane_bytes;                  /* of a page; 0: TIER_PAGE_BYTES */
+        uint64_t stride_bytes;                 /* 0: the same */
         const char *format;                    /* of the layout; NULL: none */
         const char *disk;                      /* NULL: none */
         uint64_t disk_bytes;
@@ -100,7 +101,7 @@ static inline void tier_read_codecs(const char *text, uint32_t n_layers, struct 
 
 static inline void tiers_open_ns(struct tiers *w, const struct tiers_want *o, const char *version)
 {
-        struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
+        struct ns_layout l = toy_layout(o->plane_bytes ? o->plane_bytes : TIER_PAGE_BYTES);
         struct attach_options options = {.host_codecs = codec_layers_all(o->host_codec),
                 .disk_codecs = codec_layers_all(o->disk_codec),
                 .stride_bytes = o->stride_bytes};
@@ -315,6 +316,20 @@ static inline int tier_ask(
 static inline int tier_fetch(struct tiers *w, uint32_t page, uint32_t to, struct told *told)
 {
         return tier_ask(w, page, to, false, told);
+}
+
+/* A copy of some planes. */
+static inline int tier_copy(
+        struct tiers *w, uint32_t page, uint32_t to, struct plane_range planes, struct told *told)
+{
+        const struct fetch_request rq = {.page = page,
+                .generation = ns_page(w->ns, page) ? (uint32_t)ns_page(w->ns, page)->generation : 0,
+                .to = to,
+                .planes = planes};
+        struct fetch *f;
+
+        *told = (struct told){.page = PAGE_NONE};
+        return fetch_begin(w->attach, &rq, note_told, told, &f, &told->page, &w->d);
 }
 
 static inline int tier_put(struct tiers *w, uint32_t page, struct told *told)

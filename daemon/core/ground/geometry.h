@@ -52,6 +52,22 @@ struct ns_layout {
         uint8_t format[NS_FORMAT_MAX]; /* opaque; zeros behind format_len */
 };
 
+/* Planes of a layout, one after the other. */
+struct plane_range {
+        uint32_t first, n;
+};
+
+static inline struct plane_range layout_all_planes(const struct ns_layout *l)
+{
+        return (struct plane_range){0, l->n_planes};
+}
+
+/* Is plane `i` one of them? */
+static inline bool plane_range_has(struct plane_range r, uint32_t i)
+{
+        return i >= r.first && i - r.first < r.n;
+}
+
 /* Bytes that clients see of a page, in all planes together. */
 static inline uint64_t layout_page_bytes(const struct ns_layout *l)
 {

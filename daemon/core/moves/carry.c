@@ -9,6 +9,7 @@
 
 #include "base/fault-point.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/moves/part-sums.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
@@ -31,43 +32,55 @@ static bool is_behind_queue(const struct ns *ns, enum tier_kind kind)
 /* From below to further below as they are stored, where both store them alike. */
 static bool goes_as_it_is(const struct carry *c)
 {
-        return c->from != TIER_DEVICE && c->to != TIER_DEVICE &&
-               codec_layers_equal(&c->ns->codecs.of_pages.tiers[c->from],
-                       &c->ns->codecs.of_pages.tiers[c->to]);
+        return c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE &&
+               codec_layers_equal(&c->ns->codecs.of_pages.tiers[c->way.from],
+                       &c->ns->codecs.of_pages.tiers[c->way.to]);
 }
 
 static void plan_steps(struct carry *c)
 {
-        bool out = is_behind_queue(c->ns, c->from), in = is_behind_queue(c->ns, c->to);
+        bool out = is_behind_queue(c->ns, c->way.from), in = is_behind_queue(c->ns, c->way.to);
         unsigned n = 0;
 
         if (out)
                 c->steps[n++] = STEP_OUT;
-        if (c->from == TIER_DISK)
+        if (c->way.from == TIER_DISK)
                 c->steps[n++] = STEP_READ;
-        if (c->from != TIER_DEVICE)
+        if (c->way.from != TIER_DEVICE)
                 c->steps[n++] = STEP_OPEN;
-        if (c->to != TIER_DEVICE && !goes_as_it_is(c))
+        if (c->way.to != TIER_DEVICE && !goes_as_it_is(c))
                 c->steps[n++] = STEP_PACK;
-        if (c->from == TIER_DEVICE && c->to == TIER_DEVICE && !out)
+        if (c->way.from == TIER_DEVICE && c->way.to == TIER_DEVICE && !out)
                 c->steps[n++] = STEP_PACK; /* a copy */
-        if (c->to == TIER_DISK)
+        if (c->way.to == TIER_DISK)
                 c->steps[n++] = STEP_WRITE;
         if (in)
                 c->steps[n++] = STEP_IN;
         c->n_steps = n;
 }
 
+/* Plain, in the planes that are moved. */
+static uint64_t plain_bytes(const struct carry *c)
+{
+        return c->way.planes.n * c->ns->layout.plane_page_bytes;
+}
+
+static bool is_partial(const struct carry *c)
+{
+        return c->way.planes.n < c->ns->layout.n_planes;
+}
+
 /* Buffers for as many pages as it may have. 0 or -ENOMEM. */
 static int make_buffers(struct carry *c)
 {
         const struct ns *ns = c->ns;
-        bool has_plain = is_behind_queue(ns, c->from) || is_behind_queue(ns, c->to) ||
-                         (c->from != TIER_DEVICE && c->to != TIER_DEVICE && !goes_as_it_is(c));
-        enum tier_kind disk = c->from == TIER_DISK ? c->from : c->to;
+        bool has_plain =
+                is_behind_queue(ns, c->way.from) || is_behind_queue(ns, c->way.to) ||
+                (c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE && !goes_as_it_is(c));
+        enum tier_kind disk = c->way.from == TIER_DISK ? c->way.from : c->way.to;
 
         if (has_plain) {
-                c->plain = malloc(c->n_max * layout_page_bytes(&ns->layout));
+                c->plain = malloc(c->n_max * plain_bytes(c));
                 if (!c->plain)
                         return -ENOMEM;
         }
@@ -80,27 +93,27 @@ static int make_buffers(struct carry *c)
         return 0;
 }
 
-static uint32_t unit_pages(const struct ns *ns, enum tier_kind from, enum tier_kind to)
+/* As many as are worth a step, by what of each is read. */
+static uint32_t unit_pages(const struct ns *ns, const struct carry_way *way)
 {
-        enum tier_kind lower = from > to ? from : to;
+        enum tier_kind lower = way->from > way->to ? way->from : way->to;
+        uint32_t n_planes = way->has_part_sums ? way->planes.n : ns->layout.n_planes;
 
-        return lower == TIER_DEVICE ? 1 : tier_unit_pages(lower, layout_page_bytes(&ns->layout));
+        return lower == TIER_DEVICE
+                       ? 1
+                       : tier_unit_pages(lower, n_planes * ns->layout.plane_page_bytes);
 }
 
-static struct carry *carry_new(
-        struct ns *ns, enum tier_kind from, enum tier_kind to, bool is_copy, bool is_urgent)
+static struct carry *carry_new(struct ns *ns, const struct carry_way *way)
 {
-        uint32_t n_max = unit_pages(ns, from, to);
+        uint32_t n_max = unit_pages(ns, way);
         struct carry *c = calloc(1, sizeof(*c) + n_max * sizeof(c->pages[0]));
 
         if (!c)
                 return NULL;
         *c = (struct carry){.store = ns_store(ns),
                 .ns = ns,
-                .from = from,
-                .to = to,
-                .is_copy = is_copy,
-                .is_urgent = is_urgent,
+                .way = *way,
                 .is_open = true,
                 .sampled = CARRY_NONE_SAMPLED,
                 .n_max = n_max};
@@ -109,14 +122,19 @@ static struct carry *carry_new(
         return c;
 }
 
-struct carry *carry_find(
-        struct ns *ns, enum tier_kind from, enum tier_kind to, bool is_copy, bool is_urgent)
+static bool is_same_way(const struct carry_way *a, const struct carry_way *b)
+{
+        return a->from == b->from && a->to == b->to && a->planes.first == b->planes.first &&
+               a->planes.n == b->planes.n && a->is_copy == b->is_copy &&
+               a->is_urgent == b->is_urgent && a->has_part_sums == b->has_part_sums;
+}
+
+struct carry *carry_find(struct ns *ns, const struct carry_way *way)
 {
         list_for_each (c, &ns_store(ns)->moving.carries, struct carry, link)
-                if (c->is_open && c->ns == ns && c->from == from && c->to == to &&
-                        c->is_copy == is_copy && c->is_urgent == is_urgent && c->n < c->n_max)
+                if (c->is_open && c->ns == ns && is_same_way(&c->way, way) && c->n < c->n_max)
                         return c;
-        return carry_new(ns, from, to, is_copy, is_urgent);
+        return carry_new(ns, way);
 }
 
 /* What a disk is told of a page. */
@@ -147,9 +165,10 @@ uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to)
 
         *p = (struct carry_page){.from = from,
                 .to = to,
+                .generation = ns_page(c->ns, from)->generation,
                 .sets = {ns_set_of(c->ns, from), ns_set_of(c->ns, to)},
                 .content = ns_extra(c->ns, from)->content};
-        if (c->from == TIER_DISK || c->to == TIER_DISK)
+        if (c->way.from == TIER_DISK || c->way.to == TIER_DISK)
                 p->disk = describe_page(c->ns, from);
         return c->n++;
 }
@@ -159,12 +178,12 @@ uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to)
 static uint8_t *plain_at(const struct carry *c, uint32_t i, uint32_t plane)
 {
         const struct ns *ns = c->ns;
-        unsigned end = c->from == TIER_DEVICE ? 0 : 1;
+        unsigned end = c->way.from == TIER_DEVICE ? 0 : 1;
         const struct carry_page *p = &c->pages[i];
 
         if (c->plain)
-                return c->plain + i * layout_page_bytes(&ns->layout) +
-                       plane * ns->layout.plane_page_bytes;
+                return c->plain + i * plain_bytes(c) +
+                       (plane - c->way.planes.first) * ns->layout.plane_page_bytes;
         return set_address(p->sets[end], end == 0 ? p->from : p->to, plane);
 }
 
@@ -172,7 +191,7 @@ static uint8_t *plain_at(const struct carry *c, uint32_t i, uint32_t plane)
 static uint8_t *stored_at(
         const struct carry *c, uint32_t i, unsigned end, const struct page_part *part)
 {
-        enum tier_kind kind = end == 0 ? c->from : c->to;
+        enum tier_kind kind = end == 0 ? c->way.from : c->way.to;
         const struct carry_page *p = &c->pages[i];
         uint32_t page = end == 0 ? p->from : p->to;
         uint8_t *at;
@@ -224,7 +243,7 @@ static void end_step(struct carry *c)
  * meanwhile, which nobody may. */
 static void count_errors(struct carry *c)
 {
-        struct ns_coding *coding = &c->ns->codecs.done[c->to];
+        struct ns_coding *coding = &c->ns->codecs.done[c->way.to];
 
         coding->n_sampled++;
         for (unsigned i = 0; i < CODEC_RANGES_MAX; i++) {
@@ -236,6 +255,12 @@ static void count_errors(struct carry *c)
                 coding->errors[i].errors += e->errors;
                 coding->errors[i].squares += e->squares;
         }
+}
+
+/* The page that was read is the one that it is. */
+static bool is_still(const struct carry *c, const struct carry_page *p)
+{
+        return c->ns && set_page(p->sets[0], p->from)->generation == p->generation;
 }
 
 static void on_moved(struct move *move, int result, void *data)
@@ -255,6 +280,8 @@ static void on_moved(struct move *move, int result, void *data)
                         if (i == c->sampled && c->ns)
                                 count_errors(c);
                 }
+                if (p->result == 0 && move->sums == MOVE_SUM_BOTH && is_still(c, p))
+                        part_sums_note(p->sets[0], p->from, &move->planes[k * move->n_planes]);
                 k++;
         }
         assert(k == move->n_pages);
@@ -262,11 +289,12 @@ static void on_moved(struct move *move, int result, void *data)
         end_step(c);
 }
 
-/* What a part of page i is for the mover. */
+/* What a part of page i is for the mover: of a plane that isn't moved nothing but its sum. */
 static struct move_plane plane_of(const struct carry *c, uint32_t i, const struct page_part *part)
 {
         bool opens = c->steps[c->at] == STEP_OPEN;
-        uint8_t *plain = plain_at(c, i, part->plane);
+        bool is_moved = plane_range_has(c->way.planes, part->plane);
+        uint8_t *plain = is_moved ? plain_at(c, i, part->plane) : NULL;
         uint8_t *stored = stored_at(c, i, opens ? 0 : 1, part);
 
         if (plain)
@@ -285,35 +313,66 @@ static struct move_plane plane_as_it_is(const struct carry *c, uint32_t i)
 
         return (struct move_plane){.from = stored_at(c, i, 0, &all),
                 .to = stored_at(c, i, 1, &all),
-                .plain_bytes = c->ns->codecs.of_pages.stored_bytes[c->from]};
+                .plain_bytes = c->ns->codecs.of_pages.stored_bytes[c->way.from]};
 }
 
 /* The tier whose parts the step's moves consist of. */
 static enum tier_kind coded_tier(const struct carry *c)
 {
-        return c->steps[c->at] == STEP_OPEN ? c->from : c->to;
+        return c->steps[c->at] == STEP_OPEN ? c->way.from : c->way.to;
 }
 
-/* The planes of page i; false: there is no memory at one of its ends. */
-static bool fill_planes(struct carry *c, uint32_t i, struct move_plane *planes, size_t n)
+/* Does the step's move have this part? Of planes that aren't moved where the page's sum is
+ * compared. */
+static bool has_part(const struct carry *c, const struct page_part *part)
 {
+        bool reads_all = c->steps[c->at] == STEP_OPEN && !c->way.has_part_sums;
+
+        return reads_all || plane_range_has(c->way.planes, part->plane);
+}
+
+/* How many the step's move has of each page. */
+static uint32_t count_parts(const struct carry *c)
+{
+        struct page_part part = {0};
+        uint32_t n = 0;
+
+        while (page_part_next(&c->ns->codecs.of_pages, &c->ns->layout, coded_tier(c), &part))
+                n += has_part(c, &part);
+        return n;
+}
+
+/* The parts of page i; false: there is no memory at one of its ends. */
+static bool fill_parts(struct carry *c, uint32_t i, struct move_plane *planes)
+{
+        const struct carry_page *p = &c->pages[i];
+        const uint64_t *sums = c->way.has_part_sums ? part_sums_of(p->sets[0], p->from) : NULL;
         struct page_part part = {0};
         bool is_there = true;
 
-        for (size_t k = 0; k < n; k++) {
-                if (c->steps[c->at] == STEP_OPEN && goes_as_it_is(c)) {
-                        planes[k] = plane_as_it_is(c, i);
-                } else {
-                        (void)page_part_next(
-                                &c->ns->codecs.of_pages, &c->ns->layout, coded_tier(c), &part);
-                        planes[k] = plane_of(c, i, &part);
-                        if (i == c->sampled && c->steps[c->at] == STEP_PACK &&
-                                part.codec != CODEC_NONE)
-                                planes[k].error = &c->errors[part.range];
-                }
-                is_there &= planes[k].from && planes[k].to;
+        for (uint32_t at = 0;
+                page_part_next(&c->ns->codecs.of_pages, &c->ns->layout, coded_tier(c), &part);
+                at++) {
+                if (!has_part(c, &part))
+                        continue;
+                *planes = plane_of(c, i, &part);
+                if (i == c->sampled && c->steps[c->at] == STEP_PACK && part.codec != CODEC_NONE)
+                        planes->error = &c->errors[part.range];
+                if (sums)
+                        planes->sum = sums[at];
+                is_there &=
+                        planes->from && (planes->to || !plane_range_has(c->way.planes, part.plane));
+                planes++;
         }
         return is_there;
+}
+
+static bool fill_planes(struct carry *c, uint32_t i, struct move_plane *planes)
+{
+        if (c->steps[c->at] != STEP_OPEN || !goes_as_it_is(c))
+                return fill_parts(c, i, planes);
+        *planes = plane_as_it_is(c, i);
+        return planes->from && planes->to;
 }
 
 /* False: there is no memory at one of its ends. */
@@ -324,7 +383,7 @@ static bool fill_move(struct carry *c, struct move *m)
         for (uint32_t i = 0; i < c->n; i++) {
                 if (!was_sent(&c->pages[i]))
                         continue;
-                if (!fill_planes(c, i, &m->planes[k * m->n_planes], m->n_planes))
+                if (!fill_planes(c, i, &m->planes[k * m->n_planes]))
                         return false;
                 m->pages[k++].sum = c->pages[i].content;
         }
@@ -340,12 +399,17 @@ static uint32_t count_sent(const struct carry *c)
         return n;
 }
 
+static enum move_sums which_sums(const struct carry *c)
+{
+        if (c->way.has_part_sums)
+                return MOVE_SUM_PLANES;
+        return c->way.from == TIER_HOST && is_partial(c) ? MOVE_SUM_BOTH : MOVE_SUM_PAGE;
+}
+
 static int move_bytes(struct carry *c)
 {
         bool opens = c->steps[c->at] == STEP_OPEN;
-        size_t n_planes = opens && goes_as_it_is(c) ? 1
-                                                    : page_parts_count(&c->ns->codecs.of_pages,
-                                                              &c->ns->layout, coded_tier(c));
+        size_t n_planes = opens && goes_as_it_is(c) ? 1 : count_parts(c);
         struct move *m = move_new(opens ? MOVE_UP : MOVE_DOWN, count_sent(c), n_planes);
         int r;
 
@@ -355,7 +419,8 @@ static int move_bytes(struct carry *c)
                 move_free(m);
                 return -EIO;
         }
-        m->is_urgent = c->is_urgent;
+        m->sums = which_sums(c);
+        m->is_urgent = c->way.is_urgent;
         m->done = on_moved;
         m->data = c;
         r = mover_submit(c->store->moving.mover, m);
@@ -385,9 +450,9 @@ static int run_job(struct carry *c, unsigned end)
 {
         const struct ns *ns = c->ns;
         uint64_t bytes = ns->layout.plane_page_bytes;
-        struct queue *queue = ns->tiers[end == 0 ? c->from : c->to].pool->queue;
+        struct queue *queue = ns->tiers[end == 0 ? c->way.from : c->way.to].pool->queue;
         struct job *job =
-                job_new(end == 0 ? JOB_COPY_OUT : JOB_COPY_IN, count_sent(c) * ns->layout.n_planes);
+                job_new(end == 0 ? JOB_COPY_OUT : JOB_COPY_IN, count_sent(c) * c->way.planes.n);
         size_t k = 0;
 
         if (!job)
@@ -398,11 +463,15 @@ static int run_job(struct carry *c, unsigned end)
 
                 if (!was_sent(p))
                         continue;
-                for (uint32_t n = 0; n < ns->layout.n_planes; n++)
-                        job->copies[k++] = (struct device_copy){.extent = p->sets[end]->extents[n],
-                                .offset = ns_offset(ns, page),
-                                .host = plain_at(c, i, n),
-                                .len = bytes};
+                for (uint32_t n = 0; n < c->way.planes.n; n++) {
+                        uint32_t plane = c->way.planes.first + n;
+
+                        job->copies[k++] =
+                                (struct device_copy){.extent = p->sets[end]->extents[plane],
+                                        .offset = ns_offset(ns, page),
+                                        .host = plain_at(c, i, plane),
+                                        .len = bytes};
+                }
         }
         job->done = on_job;
         job->data = c;
@@ -448,7 +517,7 @@ static void on_io(struct disk_io *io, void *data)
                 p->result = is->result;
                 if (p->result != 0)
                         continue;
-                if (c->to == TIER_DISK) {
+                if (c->way.to == TIER_DISK) {
                         note_written(c, p, is->at);
                 } else if (is->page.length != p->disk.length || is->page.codec != p->disk.codec) {
                         p->result = -EBADMSG;
@@ -462,7 +531,7 @@ static void on_io(struct disk_io *io, void *data)
 
 static int use_disk(struct carry *c)
 {
-        bool writes = c->to == TIER_DISK;
+        bool writes = c->way.to == TIER_DISK;
         struct disk_space *space = c->ns->space.disk;
         struct disk_io *io;
         uint32_t k = 0;
@@ -551,9 +620,10 @@ static bool is_busy(const struct carry *c)
 /* Of a batch one page at most. */
 static void choose_sample(struct carry *c)
 {
-        struct ns_coding *coding = &c->ns->codecs.done[c->to];
+        struct ns_coding *coding = &c->ns->codecs.done[c->way.to];
 
-        if (c->to == TIER_DEVICE || goes_as_it_is(c) || c->ns->codecs.of_pages.tiers[c->to].n == 0)
+        if (c->way.to == TIER_DEVICE || goes_as_it_is(c) ||
+                c->ns->codecs.of_pages.tiers[c->way.to].n == 0)
                 return;
         for (uint32_t i = 0; i < c->n; i++)
                 if (coding->n_pages++ % CARRY_SAMPLES_ONE_IN == 0)
@@ -587,7 +657,7 @@ bool carry_start(struct store *s)
 
 void carry_hurry(struct carry *c)
 {
-        c->is_urgent = true;
+        c->way.is_urgent = true;
         if (c->move)
                 mover_hurry(c->store->moving.mover, c->move);
 }
@@ -630,7 +700,7 @@ static void unwrite_gone(struct carry *c)
 void carry_unwrite_gone(struct store *s)
 {
         list_for_each (c, &s->moving.carries, struct carry, link)
-                if (c->ns && c->to == TIER_DISK && !c->is_open)
+                if (c->ns && c->way.to == TIER_DISK && !c->is_open)
                         unwrite_gone(c);
 }
 

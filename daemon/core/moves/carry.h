@@ -7,7 +7,8 @@
  *
  *   OUT    a device behind a queue -> plain bytes: a job of the queue
  *   READ   the disk -> stored bytes, compared with their sum by the disk's store
- *   OPEN   stored -> plain bytes, compared with their sum by the mover
+ *   OPEN   stored -> plain bytes, compared with their sum by the mover: of some planes alone, where
+ *          the sums of parts are known (part-sums.h); else all of the page is compared for them
  *   PACK   plain -> stored bytes, of which the mover takes the sum
  *   WRITE  stored bytes -> the disk
  *   IN     plain bytes -> a device behind a queue
@@ -24,6 +25,7 @@
 
 #include "base/list.h"
 #include "daemon/core/ground/codecs.h"
+#include "daemon/core/ground/geometry.h"
 #include "daemon/tier/disk.h"
 #include "policy/tier.h"
 
@@ -33,8 +35,18 @@ struct extent_set;
 struct move;
 struct queue;
 
+/* What pages that go together have in common. */
+struct carry_way {
+        enum tier_kind from, to;
+        struct plane_range planes; /* that are moved: all, but for a copy */
+        bool is_copy;              /* `to` stays whose it is */
+        bool is_urgent;
+        bool has_part_sums; /* some planes are moved, from TIER_HOST: part_sums_are_known() */
+};
+
 struct carry_page {
         uint32_t from, to;
+        uint64_t generation;        /* of `from` */
         struct extent_set *sets[2]; /* of these; borrowed while the carry has its namespace */
         /* What page_extra.content is of `from`; from the end on, where result is 0, of `to`. */
         uint64_t content;
@@ -56,8 +68,7 @@ struct carry {
         struct list_link link; /* store.moving.carries */
         struct store *store;   /* borrowed */
         struct ns *ns;         /* borrowed; NULL: it has gone */
-        enum tier_kind from, to;
-        bool is_urgent, is_copy;
+        struct carry_way way;
         bool is_open; /* pages may be added: nothing has begun */
         bool is_over;
         uint8_t steps[CARRY_STEPS_MAX];
@@ -76,12 +87,8 @@ struct carry {
         struct carry_page pages[];
 };
 
-/*
- * One that takes another page between these tiers: `ns`, kind and urgency are the same, and it is
- * open. copy: `to` stays whose it is. NULL: no memory.
- */
-struct carry *carry_find(
-        struct ns *ns, enum tier_kind from, enum tier_kind to, bool is_copy, bool is_urgent);
+/* One that takes another page of the namespace that way, and is open. NULL: no memory. */
+struct carry *carry_find(struct ns *ns, const struct carry_way *way);
 
 /* Adds one; its number. Its sets aren't to go before carry_drop_page() or the end. */
 uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to);

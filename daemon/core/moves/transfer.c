@@ -11,6 +11,7 @@
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/carry.h"
+#include "daemon/core/moves/part-sums.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/listeners.h"
@@ -177,7 +178,7 @@ static int end_down(struct transfer *t)
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
         happened_demoted(ns, t->to);
         places_change(ns, t->from, t->to, carried(t)->content);
-        PROBE_MOVED(demote, t, to);
+        PROBE_MOVED(demote, t, way.to);
         return 0;
 }
 
@@ -194,7 +195,7 @@ static int end_put(struct transfer *t)
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
         happened_demoted(ns, t->to);
         places_change_pinned(ns, t->from, t->to, carried(t)->content);
-        PROBE_MOVED(demote, t, to);
+        PROBE_MOVED(demote, t, way.to);
         return 0;
 }
 
@@ -209,7 +210,7 @@ static int end_up(struct transfer *t)
         ns_store(ns)->counters.promoted_pages++;
         ns->tiers[TIER_DEVICE].n_arrived++;
         places_change_pinned(ns, t->from, t->to, 0);
-        PROBE_MOVED(promote, t, from);
+        PROBE_MOVED(promote, t, way.from);
         return 0;
 }
 
@@ -248,6 +249,7 @@ static void finish_transfer(struct transfer *t)
         int result = t->is_unwanted ? -ECANCELED : carried(t)->result;
         enum transfer_kind kind = t->kind;
         uint32_t from = t->from, to = t->to;
+        struct plane_range planes = t->planes;
         struct ns *ns = t->ns;
 
         unlink_one(t); /* nobody finds it any more */
@@ -263,7 +265,7 @@ static void finish_transfer(struct transfer *t)
         leave_sets(t);
         free(t);
         if (kind != TRANSFER_DOWN)
-                ns_store(ns)->listeners->transfer_ended(ns, kind, from, to, result);
+                ns_store(ns)->listeners->transfer_ended(ns, kind, from, to, planes, result);
 }
 
 /* Of one that is over all transfers end, and more may begin meanwhile. */
@@ -295,10 +297,26 @@ void transfers_end(struct store *s)
 
 /* ---- its beginning --------------------------------------------------------------------------- */
 
-int transfer_begin(
-        struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, bool is_urgent)
+/* How its bytes get there. */
+static struct carry_way way_of(const struct transfer *t, bool is_urgent)
+{
+        const struct ns *ns = t->ns;
+        enum tier_kind from = tier_of_page(&ns->geometry, t->from);
+
+        return (struct carry_way){.from = from,
+                .to = tier_of_page(&ns->geometry, t->to),
+                .planes = t->planes,
+                .is_copy = t->kind == TRANSFER_COPY,
+                .is_urgent = is_urgent,
+                .has_part_sums = from == TIER_HOST && t->planes.n < ns->layout.n_planes &&
+                                 part_sums_are_known(t->sets[0], t->from)};
+}
+
+static int begin_transfer(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to,
+        struct plane_range planes, bool is_urgent)
 {
         struct store *s = ns_store(ns);
+        struct carry_way way;
         struct transfer *t;
 
         if (!s->moving.mover)
@@ -310,12 +328,13 @@ int transfer_begin(
                 .kind = kind,
                 .from = from,
                 .to = to,
+                .planes = planes,
                 .from_generation = ns_page(ns, from)->generation,
                 .to_generation = ns_page(ns, to)->generation,
-                .bytes = layout_page_bytes(&ns->layout),
+                .bytes = planes.n * ns->layout.plane_page_bytes,
                 .sets = {ns_set_of(ns, from), ns_set_of(ns, to)}};
-        t->carry = carry_find(ns, tier_of_page(&ns->geometry, from),
-                tier_of_page(&ns->geometry, to), kind == TRANSFER_COPY, is_urgent);
+        way = way_of(t, is_urgent);
+        t->carry = carry_find(ns, &way);
         if (!t->carry) {
                 free(t);
                 return -ENOMEM;
@@ -336,6 +355,17 @@ int transfer_begin(
         if (s->owner.on_transfer_work)
                 s->owner.on_transfer_work(s->owner.data);
         return 0;
+}
+
+int transfer_begin(
+        struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, bool is_urgent)
+{
+        return begin_transfer(ns, kind, from, to, layout_all_planes(&ns->layout), is_urgent);
+}
+
+int transfer_begin_copy(struct ns *ns, uint32_t from, uint32_t to, struct plane_range planes)
+{
+        return begin_transfer(ns, TRANSFER_COPY, from, to, planes, true);
 }
 
 bool transfer_start(struct store *s)

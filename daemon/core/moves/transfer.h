@@ -5,7 +5,8 @@
  *   up     SEALED -> copying -> the key is on the device; the old page is DETACHED while somebody
  *                               reads it, else FREE
  *   put    as down, of a page that is read: the old page is DETACHED while somebody reads it
- *   copy   SEALED or DETACHED -> copying -> a page that is GRANTED to a client has the bytes
+ *   copy   SEALED or DETACHED -> copying -> a page that is GRANTED to a client has the bytes, of
+ *                                           all planes or of some
  *              \-> given up: pinned (down), gone or stale by then, damaged, or the copy failed
  *
  * While it is copied a page can be found and read as ever; the new one is MOVING and nobody's (or,
@@ -38,6 +39,10 @@ struct carry;
  */
 int transfer_begin(
         struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, bool is_urgent);
+
+/* The same for an urgent COPY of some planes, at least one of the layout's: the others of `to` stay
+ * as they are. */
+int transfer_begin_copy(struct ns *ns, uint32_t from, uint32_t to, struct plane_range planes);
 
 /* What was begun goes on its way, pages that go the same way together. True: some of it can't yet.
  */

@@ -36,8 +36,8 @@ struct core_listeners {
         /* The page that a transfer copies to was given back: the copy is for nobody. */
         void (*copy_unwanted)(struct transfer *t);
         /* A transfer that isn't one of TRANSFER_DOWN is over: 0, or why it failed. */
-        void (*transfer_ended)(
-                struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, int result);
+        void (*transfer_ended)(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to,
+                struct plane_range planes, int result);
 };
 
 #endif

@@ -122,6 +122,7 @@ struct extent_set {
         uint32_t n_free;     /* of these FREE */
         uint32_t free_head;  /* page index, PAGE_NONE */
         uint64_t *free_bits; /* owned; the same as a bitmap, by place in the set (run.h) */
+        uint64_t *part_sums; /* owned; NULL: none are known (moves/part-sums.h) */
         uint32_t n_mapped;   /* attachments that were sent its extents */
         uint32_t n_ready;    /* pages in magazines */
         uint32_t n_busy;     /* ends of transfers (transfer.h): its memory is read or written */

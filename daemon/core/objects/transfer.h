@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "daemon/core/ground/geometry.h"
 
 struct carry;
 struct extent_set;
@@ -21,8 +22,9 @@ struct transfer {
         struct ns *ns;         /* borrowed */
         enum transfer_kind kind;
         uint32_t from, to;
+        struct plane_range planes; /* which are moved: all, but for a copy */
         uint64_t from_generation, to_generation;
-        uint64_t bytes;             /* of the page, plain */
+        uint64_t bytes;             /* of these, plain */
         struct extent_set *sets[2]; /* of `from`, `to` */
         struct carry *carry;        /* which has it, as its page `place` */
         uint32_t place;

@@ -111,7 +111,29 @@ static const char *broken_rule(const struct shm_submission *s)
 
 static bool completes(uint8_t op)
 {
-        return op == SHM_OP_PUBLISH || op == SHM_OP_FREE || op == SHM_OP_FETCH;
+        return op == SHM_OP_PUBLISH || op == SHM_OP_FREE || op == SHM_OP_FETCH ||
+               op == SHM_OP_FETCH_PLANES;
+}
+
+/* FETCH, FETCH_PLANES. */
+static int do_fetch(struct attach *a, const struct shm_submission *s, struct submit_result *ret)
+{
+        bool has_planes = s->op == SHM_OP_FETCH_PLANES;
+        bool copies = has_planes || s->flags & SHM_FETCH_COPY;
+
+        /* Or it would be moved; or be a copy of all planes. */
+        if ((copies && s->copy.to == PAGE_NONE) || (has_planes && s->copy.n_planes == 0))
+                return -EINVAL;
+        ret->fetching = a;
+        ret->fetch = (struct fetch_request){
+                .page = s->page,
+                .generation = s->aux,
+                .to = copies ? s->copy.to : PAGE_NONE,
+                .goes_down = s->flags & SHM_FETCH_DOWN,
+        };
+        if (has_planes)
+                ret->fetch.planes = (struct plane_range){s->copy.first_plane, s->copy.n_planes};
+        return 0;
 }
 
 static int execute(struct attach *a, struct submit_chain *chain, const struct shm_submission *s,
@@ -142,17 +164,7 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
                 request_end(a, s->request_id, now_nsec);
                 return 0;
         default:
-                /* Or it would be moved. */
-                if (s->flags & SHM_FETCH_COPY && s->copy.to == PAGE_NONE)
-                        return -EINVAL;
-                ret->fetching = a;
-                ret->fetch = (struct fetch_request){
-                        .page = s->page,
-                        .generation = s->aux,
-                        .to = s->flags & SHM_FETCH_COPY ? s->copy.to : PAGE_NONE,
-                        .goes_down = s->flags & SHM_FETCH_DOWN,
-                };
-                return 0;
+                return do_fetch(a, s, ret);
         }
 }
 

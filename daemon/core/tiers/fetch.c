@@ -11,6 +11,7 @@
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
+#include "daemon/core/moves/part-sums.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
@@ -164,9 +165,10 @@ static int begin_down(struct ns *ns, uint32_t from)
 
 static int begin_copy(struct ns *ns, const struct fetch_request *rq)
 {
-        int r = transfer_begin(ns, TRANSFER_COPY, rq->page, rq->to, true);
+        int r = transfer_begin_copy(ns, rq->page, rq->to, rq->planes);
 
-        return r == -EBUSY ? -EAGAIN : r;
+        /* Nothing lies below any device, so nothing copies: that doesn't change. */
+        return r == -EBUSY ? -EIO : r;
 }
 
 /* 0: under way, or to be tried again; FETCH_THERE, KVL_STATUS_FULL, -errno: an answer. */
@@ -199,6 +201,22 @@ static int check_target(const struct attach *a, uint32_t to, struct detail *d)
                 to, a->ns->name);
 }
 
+static int check_planes(const struct ns *ns, const struct fetch_request *rq, struct detail *d)
+{
+        uint32_t n = ns->layout.n_planes;
+
+        if (rq->planes.n == 0 && rq->planes.first == 0)
+                return 0;
+        if (rq->to == PAGE_NONE)
+                return detail_set(d, -EINVAL,
+                        "page %u moves as a whole: planes are named of copies", rq->page);
+        if (rq->planes.n == 0 || rq->planes.n > n || rq->planes.first > n - rq->planes.n)
+                return detail_set(d, -EINVAL,
+                        "%u planes from %u on: pages of namespace %s have planes 0 to %u",
+                        rq->planes.n, rq->planes.first, ns->name, n - 1);
+        return 0;
+}
+
 static int check_request(const struct attach *a, const struct fetch_request *rq, struct detail *d)
 {
         if (rq->page >= a->ns->geometry.capacity_pages)
@@ -207,7 +225,15 @@ static int check_request(const struct attach *a, const struct fetch_request *rq,
         if (fetch_count(a) >= FETCH_MAX)
                 return detail_set(
                         d, -EAGAIN, "%d pages are being fetched, the most there may be", FETCH_MAX);
-        return check_target(a, rq->to, d);
+        return check_target(a, rq->to, d) < 0 ? -EINVAL : check_planes(a->ns, rq, d);
+}
+
+/* All planes where none are named, or where these are too small to be compared by themselves. */
+static struct plane_range planes_to_copy(const struct ns *ns, const struct fetch_request *rq)
+{
+        if (rq->planes.n == 0 || ns->layout.plane_page_bytes < PART_SUMS_MIN_BYTES)
+                return layout_all_planes(&ns->layout);
+        return rq->planes;
 }
 
 int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done, void *data,
@@ -223,6 +249,7 @@ int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done,
         if (!f)
                 return detail_set(d, -ENOMEM, "no memory to fetch page %u", rq->page);
         *f = (struct fetch){.attach = a, .rq = *rq, .done = done, .data = data};
+        f->rq.planes = planes_to_copy(a->ns, rq);
         r = locate(a->ns, &f->rq);
         if (r >= 0)
                 prefetch_note_fetch(a, f->rq.page, rq->to != PAGE_NONE);
@@ -264,18 +291,20 @@ void fetch_end_all(struct attach *a)
 
 /* ---- its end -------------------------------------------------------------------------------- */
 
-static struct fetch *find_waiting(
-        struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to)
+static struct fetch *find_waiting(struct ns *ns, enum transfer_kind kind, uint32_t from,
+        uint32_t to, struct plane_range planes)
 {
         list_for_each (f, &ns_store(ns)->fetching.fetches, struct fetch, link)
                 if (f->is_waiting && f->attach->ns == ns && f->rq.page == from &&
                         f->rq.goes_down == (kind == TRANSFER_PUT) &&
-                        f->rq.to == (kind == TRANSFER_COPY ? to : PAGE_NONE))
+                        f->rq.to == (kind == TRANSFER_COPY ? to : PAGE_NONE) &&
+                        f->rq.planes.first == planes.first && f->rq.planes.n == planes.n)
                         return f;
         return NULL;
 }
 
-void fetch_ended(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, int result)
+void fetch_ended(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to,
+        struct plane_range planes, int result)
 {
         struct fetch *f;
 
@@ -285,7 +314,7 @@ void fetch_ended(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t
                 result = -ENOENT;
         if (result == -EDOM) /* of a codec */
                 result = -EIO;
-        while ((f = find_waiting(ns, kind, from, to))) {
+        while ((f = find_waiting(ns, kind, from, to, planes))) {
                 /* A page that was copied from may have another place by now, and be gone from this
                  * one. */
                 bool may_be = result == -EAGAIN || (result == -ENOENT && kind == TRANSFER_COPY);

@@ -26,6 +26,12 @@ int handle_FETCH(struct request *rq)
         if (m->down && m->n_targets > 0)
                 return detail_set(&rq->detail, -EINVAL,
                         "pages that go down the tiers are copied into no targets");
+        if (m->n_targets == 0 && (m->first_plane > 0 || m->n_planes > 0))
+                return detail_set(
+                        &rq->detail, -EINVAL, "planes are named of copies, and no targets are");
+        if (m->first_plane > 0 && m->n_planes == 0)
+                return detail_set(&rq->detail, -EINVAL,
+                        "planes from %u on, and none of them: n_planes is 0", m->first_plane);
         r = attach_check_version(a, &rq->detail);
         if (r == 0 && m->n_targets == 0)
                 r = pin_check(a, (uint32_t)m->n_pages, &rq->detail);

@@ -191,6 +191,7 @@ static void begin_page(struct batch *b, const Kvlease__V1__FetchRequest *m, uint
                 .page = m->pages[i],
                 .generation = p ? (uint32_t)p->generation : 0,
                 .to = b->copies ? m->targets[i] : PAGE_NONE,
+                .planes = {m->first_plane, m->n_planes},
                 .goes_down = m->down,
         };
         uint32_t page = PAGE_NONE;
