@@ -1172,6 +1172,18 @@ const uint32_t *kvl_window_pages(const struct kvl_window *window, uint32_t *ret_
 int kvl_window_take(struct kvl_window *window, uint32_t first, uint32_t n_pages, kvl_stream stream,
         const uint32_t **ret_pages, uint32_t *ret_n_pages);
 
+/*
+ * The same for some planes, n_planes from first_plane on, as attention that goes layer by layer
+ * asks for them: of copies only these planes have the text's bytes, and only these were moved. What
+ * comes next is taken to be the same planes of the pages that follow, and after the text's end as
+ * many planes after these, from its beginning on. Planes of fewer than 4 KiB a page, and all on a
+ * daemon that is too old to copy some, are moved with the others; from a disk the daemon reads
+ * whole pages. Returns what kvl_window_take() does; -EINVAL: there are no such planes, either.
+ */
+int kvl_window_take_planes(struct kvl_window *window, uint32_t first, uint32_t n_pages,
+        uint32_t first_plane, uint32_t n_planes, kvl_stream stream, const uint32_t **ret_pages,
+        uint32_t *ret_n_pages);
+
 /* Closes it: pins and buffer go, after what was put on the stream. The text stays cached, where it
  * lies. NULL is ignored. 0; -EIO, -EINVAL, -ENOMEM, -ENOTCONN: some of it is held until the
  * namespace is closed. */

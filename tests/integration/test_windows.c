@@ -34,6 +34,9 @@ static const struct private_options shared = {
 /* Sets of a plane each are larger. */
 static const struct private_options layered = {
         .tenants = tenants, .device_lines = "memory = 8MiB\nextent = 2MiB\nhost_memory = 16MiB\n"};
+static const struct private_options wide = {.tenants = tenants,
+        .device_lines = "memory = 8MiB\nextent = 2MiB\nhost_memory = 32MiB\n",
+        .is_kept = true};
 static const struct private_options no_host = {
         .tenants = tenants, .device_lines = "memory = 2MiB\nextent = 2MiB\n"};
 
@@ -330,6 +333,44 @@ static void test_conversation(void **state)
         ctl(h, "purge a --remove");
 }
 
+/* Pages of four planes, 16 KiB: the device has 512 of them. */
+#define WIDE_PAGES 800u
+
+static void verify_planes(struct worker *w, unsigned step)
+{
+        uint32_t got[2];
+
+        worker_tell(w, "window-planes 1 %u", step);
+        assert_int_equal(worker_numbers(w, got, 2), 2);
+        assert_int_equal(got[0], WIDE_PAGES);
+        assert_int_equal(got[1], 0);
+}
+
+/* One that is read plane after plane has the bytes that were published in each of them; also after
+ * the daemon was killed, which forgets the sums of parts of its pages. */
+static void test_planes(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "wide", 4);
+        uint32_t got[2];
+
+        worker_tell(w, "window-open %u %u 8", 16 * TALK_FIRST, 16 * TALK_LAST);
+        assert_int_equal(worker_numbers(w, got, 2), 2);
+        assert_int_equal(worker_ask(w, "window-talk 1 0 %u", WIDE_PAGES - 1), 0);
+        for (unsigned step = 1; step <= 4; ++step)
+                verify_planes(w, step);
+        assert_int_equal(ctl_status(h, "evictions"), 0);
+        if (private_is_contiguous()) {
+                assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
+                assert_int_equal(private_daemon_await(&h->daemon), 0);
+                verify_planes(w, 3);
+        }
+        assert_int_equal(ctl_status(h, "host_damaged"), 0);
+        worker_tell(w, "window-close");
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
 /* Nothing lies below the device: it is full, and that is said. */
 static void test_nothing_below(void **state)
 {
@@ -347,6 +388,7 @@ int main(void)
                 harness_test(test_two, (void *)&shared),
                 harness_test(test_survives, (void *)&kept),
                 harness_test(test_conversation, (void *)&shared),
+                harness_test(test_planes, (void *)&wide),
                 harness_test(test_nothing_below, (void *)&no_host),
         };
 

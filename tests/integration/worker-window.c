@@ -88,6 +88,43 @@ static void do_verify(struct worker_state *w, char **args, unsigned n_args)
         printf("0 %u %u\n", n_text, n_wrong);
 }
 
+/* How many of the pages, from `index` of the text on, have other bytes in these planes. */
+static uint32_t count_wrong(const struct worker_state *w, const uint32_t *pages, uint32_t n,
+        uint32_t first_plane, uint32_t n_planes, uint64_t seed)
+{
+        uint32_t n_wrong = 0;
+
+        for (uint32_t j = 0; j < n; ++j)
+                for (uint32_t plane = first_plane; plane < first_plane + n_planes; ++plane)
+                        n_wrong += !worker_page_matches(w->ns, pages[j], plane, seed + j);
+        return n_wrong;
+}
+
+/* window-planes CHAIN N: goes over all of it for each N planes, as attention does. 0 and pages
+ * whose planes hold something else; or the library's code */
+static void do_planes(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint64_t seed = 1000 * strtoull(args[0], NULL, 10);
+        uint32_t step = (uint32_t)strtoul(args[1], NULL, 10), n_text, n, n_wrong = 0;
+
+        (void)kvl_window_pages(window, &n_text);
+        for (uint32_t plane = 0; plane < w->info.n_planes; plane += step)
+                for (uint32_t i = 0; i < n_text; i += n) {
+                        uint32_t left = w->info.n_planes - plane;
+                        const uint32_t *pages;
+                        int r = kvl_window_take_planes(window, i, n_text - i, plane,
+                                step < left ? step : left, NULL, &pages, &n);
+
+                        if (r) {
+                                worker_answer(r);
+                                return;
+                        }
+                        n_wrong += count_wrong(
+                                w, pages, n, plane, step < left ? step : left, seed + i);
+                }
+        printf("0 %u %u\n", n_text, n_wrong);
+}
+
 /* window-close */
 static void do_close(struct worker_state *w, char **args, unsigned n_args)
 {
@@ -99,6 +136,7 @@ const struct worker_command worker_window_commands[] = {
         {"window-open", do_open},
         {"window-talk", do_talk},
         {"window-verify", do_verify},
+        {"window-planes", do_planes},
         {"window-close", do_close},
         {NULL, NULL},
 };

@@ -62,6 +62,7 @@ struct fake_peer {
                           */
         uint32_t fetch_room; /* then WIRE_FULL; in pages, UINT32_MAX: no end */
         uint32_t n_fetches;
+        uint32_t n_plane_fetches; /* over the socket: messages that name planes */
         /* fake_serve()'s world. */
         uint32_t n_planes, set_pages, capacity;
         int extents[FAKE_N_SETS][FAKE_MAX_PLANES]; /* -1: not made */

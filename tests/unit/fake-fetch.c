@@ -50,20 +50,25 @@ static void check_target(const struct fake_peer *p, uint32_t to)
 
 void fake_serve_fetch_entry(struct fake_peer *p, const struct shm_submission *s)
 {
+        bool has_planes = s->op == SHM_OP_FETCH_PLANES;
+        bool copies = has_planes || s->flags == SHM_FETCH_COPY;
         uint32_t page = s->page, status = WIRE_OK;
 
         FAKE_CHECK(s->flags <= SHM_FETCH_DOWN && page < p->capacity);
-        FAKE_CHECK(s->flags == SHM_FETCH_COPY || (page < n_device(p)) == (s->flags != 0));
+        FAKE_CHECK(copies || (page < n_device(p)) == (s->flags != 0));
+        if (has_planes)
+                FAKE_CHECK(s->flags == 0 && s->copy.n_planes > 0 &&
+                           s->copy.first_plane + s->copy.n_planes <= p->n_planes);
         FAKE_CHECK(p->has_broken || p->shared_pins.counters[page] > 0);
         FAKE_CHECK(s->aux == (uint32_t)(p->index.lines[page].state >> 8));
-        if (s->flags == SHM_FETCH_COPY)
+        if (copies)
                 check_target(p, s->copy.to);
         p->n_fetches++;
         if (p->on_fetch) {
                 p->on_fetch(p, s);
                 return;
         }
-        if (s->flags == SHM_FETCH_COPY)
+        if (copies)
                 page = s->copy.to;
         else if (s->flags == SHM_FETCH_DOWN)
                 status = fake_send_down(p, s->page, &page);
@@ -80,6 +85,8 @@ void fake_serve_fetch(struct fake_peer *p, const Kvlease__V1__FetchRequest *requ
 
         FAKE_CHECK(request->n_pages >= 1 && request->n_pages <= 256);
         FAKE_CHECK(!copies || (request->n_targets == request->n_pages && !request->down));
+        FAKE_CHECK(request->first_plane + request->n_planes <= (copies ? p->n_planes : 0));
+        p->n_plane_fetches += request->n_planes > 0;
         for (uint32_t i = 0; i < request->n_pages; i++) {
                 FAKE_CHECK(p->pins[request->pages[i]] > 0);
                 statuses[i] = WIRE_OK;

@@ -413,7 +413,7 @@ static void serve_rings(struct fake_peer *p)
                         serve_publish_entry(p, &s);
                 else if (s.op == SHM_OP_FREE)
                         serve_free_entry(p, &s);
-                else if (s.op == SHM_OP_FETCH)
+                else if (s.op == SHM_OP_FETCH || s.op == SHM_OP_FETCH_PLANES)
                         fake_serve_fetch_entry(p, &s);
                 else if (s.op == SHM_OP_REFILL)
                         fill_magazine(p);

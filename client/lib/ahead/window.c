@@ -32,10 +32,16 @@ struct work {
         uint32_t *pages; /* owned: the op's */
 };
 
+/* Planes of pages, at least one. */
+struct planes {
+        uint32_t first, n;
+};
+
 struct half {
         struct work copy;
-        uint32_t *targets; /* leased; owned, chunk_pages */
-        uint32_t first, n; /* pages of the text that it has, or gets; n 0: none */
+        uint32_t *targets;    /* leased; owned, chunk_pages */
+        uint32_t first, n;    /* pages of the text that it has, or gets; n 0: none */
+        struct planes planes; /* of these */
 };
 
 struct kvl_window {
@@ -79,9 +85,9 @@ static int begin_fetch(struct op *op, void *stream)
         return r < 0 ? error_note(r, op->call.detail) : 0;
 }
 
-/* After what is on the stream. 0; -errno with the sentence. */
+/* After what is on the stream; planes: of copies, n 0: all. 0; -errno with the sentence. */
 static int work_begin(struct kvl_ns *ns, struct work *w, enum fetch_way way, uint32_t n_pages,
-        const uint32_t *targets, void *stream)
+        const uint32_t *targets, struct planes planes, void *stream)
 {
         int r;
 
@@ -89,6 +95,8 @@ static int work_begin(struct kvl_ns *ns, struct work *w, enum fetch_way way, uin
         w->op.n_pages = n_pages;
         w->op.fetch.way = (uint8_t)way;
         w->op.fetch.targets = targets;
+        w->op.fetch.first_plane = planes.first;
+        w->op.fetch.n_planes = planes.n;
         conn_lock(conn_of(ns));
         r = begin_fetch(&w->op, stream);
         conn_unlock(conn_of(ns));
@@ -261,7 +269,7 @@ static int send_down(struct kvl_window *w)
                         w->down_at[n++] = i;
                 }
         /* Whoever reads them may go on: the bytes stay. */
-        r = n > 0 ? work_begin(w->ns, &w->down, FETCH_DOWN, n, NULL, NULL) : 0;
+        r = n > 0 ? work_begin(w->ns, &w->down, FETCH_DOWN, n, NULL, (struct planes){0}, NULL) : 0;
         if (r == -ENOMEM) /* with the next pages */
                 return 0;
         w->n_sent = MAX(w->n_sent, end);
@@ -374,12 +382,35 @@ const uint32_t *kvl_window_pages(const struct kvl_window *w, uint32_t *ret_n_pag
 /* ---- reading -----------------------------------------------------------------------------------
  */
 
-/* The half that has page i of the text, or gets it. */
-static struct half *half_with(struct kvl_window *w, uint32_t i)
+static struct planes all_planes(const struct kvl_window *w)
 {
-        for (unsigned h = 0; h < 2; h++)
-                if (w->halves[h].n > 0 && i - w->halves[h].first < w->halves[h].n)
-                        return &w->halves[h];
+        return (struct planes){0, w->ns->info.n_planes};
+}
+
+static bool has_planes(struct planes all, struct planes some)
+{
+        return some.first >= all.first && some.first + some.n <= all.first + all.n;
+}
+
+/* Those that attention asks for when it has gone over the text with these. */
+static struct planes planes_after(const struct kvl_window *w, struct planes planes)
+{
+        uint32_t n = w->ns->info.n_planes, first = planes.first + planes.n;
+
+        if (first >= n)
+                first = 0;
+        return (struct planes){first, MIN(planes.n, n - first)};
+}
+
+/* The half that has these planes of page i of the text, or gets them. */
+static struct half *half_with(struct kvl_window *w, uint32_t i, struct planes planes)
+{
+        for (unsigned h = 0; h < 2; h++) {
+                struct half *half = &w->halves[h];
+
+                if (half->n > 0 && i - half->first < half->n && has_planes(half->planes, planes))
+                        return half;
+        }
         return NULL;
 }
 
@@ -389,8 +420,10 @@ static struct half *other_half(struct kvl_window *w)
 }
 
 /* Begins the chunk that begins at page `first`, which isn't on the device. The half is nobody's. */
-static int half_fill(struct kvl_window *w, struct half *h, uint32_t first, void *stream)
+static int half_fill(
+        struct kvl_window *w, struct half *h, uint32_t first, struct planes planes, void *stream)
 {
+        bool is_all = planes.n == w->ns->info.n_planes;
         uint32_t n = 0;
         int r;
 
@@ -400,7 +433,9 @@ static int half_fill(struct kvl_window *w, struct half *h, uint32_t first, void 
         }
         h->first = first;
         h->n = n;
-        r = work_begin(w->ns, &h->copy, FETCH_COPY, n, h->targets, stream);
+        h->planes = planes;
+        r = work_begin(w->ns, &h->copy, FETCH_COPY, n, h->targets,
+                is_all ? (struct planes){0} : planes, stream);
         if (r < 0)
                 h->n = 0;
         return r;
@@ -438,30 +473,34 @@ static uint32_t next_below(const struct kvl_window *w, uint32_t i)
         return w->n;
 }
 
-/* What is likely to be asked for after page i. That it can't be had is said when it is. */
-static void fill_ahead(struct kvl_window *w, uint32_t i, void *stream)
+/* What is likely to be asked for after the page before i: the same planes of what follows in the
+ * text, after its end the next planes from its beginning on. That it can't be had is said when it
+ * is. */
+static void fill_ahead(struct kvl_window *w, uint32_t i, struct planes planes, void *stream)
 {
         uint32_t next = next_below(w, i);
         struct half *h = other_half(w);
 
-        if (next == w->n || half_with(w, next) || !is_done(w->ns, &h->copy))
+        if (next < i)
+                planes = planes_after(w, planes);
+        if (next == w->n || half_with(w, next, planes) || !is_done(w->ns, &h->copy))
                 return;
         (void)half_await(w, h);
-        (void)half_fill(w, h, next, stream);
+        (void)half_fill(w, h, next, planes, stream);
 }
 
 /* Page `first` is below the device. */
-static int take_copies(struct kvl_window *w, uint32_t first, void *stream,
+static int take_copies(struct kvl_window *w, uint32_t first, struct planes planes, void *stream,
         const uint32_t **ret_pages, uint32_t *ret_n)
 {
-        struct half *h = half_with(w, first);
+        struct half *h = half_with(w, first, planes);
         int r = 0;
 
         if (!h) {
                 h = other_half(w);
                 if (half_await(w, h) == -ETIMEDOUT)
                         return -ETIMEDOUT;
-                r = half_fill(w, h, first, stream);
+                r = half_fill(w, h, first, planes, stream);
         }
         if (r == 0)
                 r = half_await(w, h);
@@ -473,12 +512,23 @@ static int take_copies(struct kvl_window *w, uint32_t first, void *stream,
         return 0;
 }
 
-int kvl_window_take(struct kvl_window *w, uint32_t first, uint32_t n_pages, kvl_stream stream,
-        const uint32_t **ret_pages, uint32_t *ret_n_pages)
+/* 0 or -EINVAL with the sentence. */
+static int check_planes(const struct kvl_window *w, struct planes planes)
+{
+        uint32_t n = w->ns->info.n_planes;
+
+        if (planes.n > 0 && planes.n <= n && planes.first <= n - planes.n)
+                return 0;
+        return error_set(-EINVAL, "%u planes from %u on: pages of namespace %s have planes 0 to %u",
+                planes.n, planes.first, w->ns->name, n - 1);
+}
+
+static int take_pages(struct kvl_window *w, uint32_t first, uint32_t n_pages, struct planes planes,
+        void *stream, const uint32_t **ret_pages, uint32_t *ret_n_pages)
 {
         const uint32_t *pages;
         uint32_t n = 0;
-        int r = check_window(w);
+        int r = check_planes(w, planes);
 
         if (r == 0 && (!ret_pages || !ret_n_pages))
                 r = error_set(-EINVAL, "there is no room for the pages");
@@ -489,7 +539,7 @@ int kvl_window_take(struct kvl_window *w, uint32_t first, uint32_t n_pages, kvl_
                 r = error_set(
                         -EINVAL, "the device %s has no streams: pass NULL", w->ns->info.device);
         if (r == 0 && !is_here(w, first))
-                r = take_copies(w, first, stream, &pages, &n);
+                r = take_copies(w, first, planes, stream, &pages, &n);
         if (r != 0)
                 return r;
         if (n == 0)
@@ -497,8 +547,27 @@ int kvl_window_take(struct kvl_window *w, uint32_t first, uint32_t n_pages, kvl_
                         n++;
         *ret_pages = pages;
         *ret_n_pages = MIN(n, n_pages);
-        fill_ahead(w, first + *ret_n_pages, stream);
+        fill_ahead(w, first + *ret_n_pages, planes, stream);
         return 0;
+}
+
+int kvl_window_take(struct kvl_window *w, uint32_t first, uint32_t n_pages, kvl_stream stream,
+        const uint32_t **ret_pages, uint32_t *ret_n_pages)
+{
+        int r = check_window(w);
+
+        return r < 0 ? r
+                     : take_pages(w, first, n_pages, all_planes(w), stream, ret_pages, ret_n_pages);
+}
+
+int kvl_window_take_planes(struct kvl_window *w, uint32_t first, uint32_t n_pages,
+        uint32_t first_plane, uint32_t n_planes, kvl_stream stream, const uint32_t **ret_pages,
+        uint32_t *ret_n_pages)
+{
+        const struct planes planes = {first_plane, n_planes};
+        int r = check_window(w);
+
+        return r < 0 ? r : take_pages(w, first, n_pages, planes, stream, ret_pages, ret_n_pages);
 }
 
 /* ---- life --------------------------------------------------------------------------------------

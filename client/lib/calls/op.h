@@ -86,7 +86,8 @@ struct op_fetch {
         uint8_t up;                /* enum op_up */
         uint8_t way;               /* enum fetch_way; of FETCH */
         const uint32_t *targets;   /* COPY: one for each of pages; borrowed until it is prepared */
-        uint32_t failed;           /* of FETCH that ended with a code: which page, an index */
+        uint32_t first_plane, n_planes; /* COPY: which alone; n_planes 0: all */
+        uint32_t failed;                /* of FETCH that ended with a code: which page, an index */
         /* LOOKUP over the socket: of each page; borrowed while the reply is looked at, else NULL */
         const uint32_t *page_tokens;
 };

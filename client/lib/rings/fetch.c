@@ -42,8 +42,9 @@ struct fetching {
         struct op *op;         /* NULL: nobody waits any more */
         struct kvl_ns *ns;     /* NULL: closed */
         enum fetch_way way;
-        int code;        /* of the first page of the text that failed; 0: none has */
-        uint32_t failed; /* that one's index; n: none */
+        uint32_t first_plane, n_planes; /* as of struct op_fetch */
+        int code;                       /* of the first page of the text that failed; 0: none has */
+        uint32_t failed;                /* that one's index; n: none */
         uint32_t n, n_ended;
         uint32_t next;         /* none before it is WAITING */
         uint32_t *page_tokens; /* over the socket, at the end of this: of all the call's pages */
@@ -241,6 +242,8 @@ static int send_batch(struct fetching *f)
         m.pages = pages;
         m.targets = targets;
         m.down = f->way == FETCH_DOWN;
+        m.first_plane = f->first_plane;
+        m.n_planes = f->n_planes;
         for (; f->next < f->n && m.n_pages < BATCH_PAGES; f->next++) {
                 targets[m.n_pages] = f->pages[f->next].to;
                 pages[m.n_pages++] = f->pages[f->next].page;
@@ -384,6 +387,8 @@ int fetching_prepare(struct op *op)
         f->op = op;
         f->ns = op->ns;
         f->way = op->fetch.way;
+        f->first_plane = op->fetch.first_plane;
+        f->n_planes = op->fetch.n_planes;
         fetching_fill(f, op);
         op->fetch.fetching = f;
         op->fetch.up = OP_PREPARED;
@@ -467,6 +472,19 @@ static uint32_t next_waiting(struct fetching *f)
         return f->next;
 }
 
+/* Has the submission copy some planes alone. False: all, or the daemon is too old for less. */
+static bool name_planes(const struct fetching *f, const struct ring *ring, struct shm_submission *s)
+{
+        uint32_t last_op = atomic_load_explicit(&ring->header->last_op, memory_order_relaxed);
+
+        if (f->n_planes == 0 || last_op < SHM_OP_FETCH_PLANES)
+                return false;
+        s->op = SHM_OP_FETCH_PLANES;
+        s->copy.first_plane = f->first_plane;
+        s->copy.n_planes = f->n_planes;
+        return true;
+}
+
 static void begin_page(struct kvl_conn *conn, struct fetching *f, uint32_t index, uint32_t entry)
 {
         struct fetches *all = &conn->fetches;
@@ -476,8 +494,8 @@ static void begin_page(struct kvl_conn *conn, struct fetching *f, uint32_t index
         struct shm_submission *s = ring_entry(ring, entry, SHM_OP_FETCH, f->ns->id, 0);
 
         if (f->way == FETCH_COPY) {
-                s->flags = SHM_FETCH_COPY;
                 s->copy.to = p->to;
+                s->flags = name_planes(f, ring, s) ? 0 : SHM_FETCH_COPY;
         } else if (f->way == FETCH_DOWN) {
                 s->flags = SHM_FETCH_DOWN;
         }
