@@ -218,13 +218,14 @@ static int end_copy(const struct transfer *t)
 {
         const struct page *to = set_page(t->sets[1], t->to);
         const struct page *from = ns_page(t->ns, t->from);
+        bool may_be_another = tier_of_page(&t->ns->geometry, t->from) == TIER_DEVICE ||
+                              t->carry->way.has_part_sums;
 
         if (to->state != PAGE_GRANTED || to->generation != t->to_generation)
                 return -ECANCELED;
-        /* What lay below was compared with its sum; what was on the device may be another's by now.
-         */
-        if (tier_of_page(&t->ns->geometry, t->from) == TIER_DEVICE &&
-                (!from || from->generation != t->from_generation))
+        /* What lay below was compared with its own sum. What was on the device, or was compared
+         * with the sums of parts that its place has, may be another's by now. */
+        if (may_be_another && (!from || from->generation != t->from_generation))
                 return -ENOENT;
         return 0;
 }
