@@ -9,6 +9,7 @@
 #include "client/examples/decoder/attention.h"
 #include "client/examples/decoder/half.h"
 #include "client/examples/decoder/kernels.h"
+#include "client/examples/decoder/scores.h"
 
 #define SCORES_BYTES ((size_t)64 << 20) /* tokens attend as many at a time; not tuned */
 
@@ -50,6 +51,14 @@ static int append(struct model_kv *kv, uint32_t layer, uint32_t position, uint32
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
+/* A page that was given up: no token sees it. */
+static void pass_over_page(struct kv_host *host, const struct span *s, size_t first, size_t n)
+{
+        for (size_t i = 0; i < (size_t)s->n_tokens * host->kv.shape.n_heads; i++)
+                for (size_t j = 0; j < n; j++)
+                        host->scores[i * host->score_row + first + j] = -INFINITY;
+}
+
 /* The scores that positions first.. of a page have for all tokens, those before them included. */
 static void score_page(struct kv_host *host, const struct span *s, size_t first, const uint16_t *k)
 {
@@ -57,6 +66,10 @@ static void score_page(struct kv_host *host, const struct span *s, size_t first,
         size_t head = model_head_size(shape), tokens = host->kv.page_tokens, row = host->score_row;
         size_t end = s->position + s->n_tokens, n = end - first < tokens ? end - first : tokens;
 
+        if (!k) {
+                pass_over_page(host, s, first, n);
+                return;
+        }
         for (size_t h = 0; h < shape->n_heads; h++) {
                 size_t group = shape->n_heads / shape->n_kv_heads;
                 float *scores = host->scores + h * row + first;
@@ -85,6 +98,9 @@ static void weigh(struct kv_host *host, const struct span *s)
 
                         for (size_t i = 0; i < n; i++)
                                 scores[i] *= inverse;
+                        if (host->kv.scores)
+                                scores_add(
+                                        host->kv.scores, s->layer, scores, n, host->kv.page_tokens);
                 }
         }
 }
@@ -97,6 +113,8 @@ static void mix_page(struct kv_host *host, const struct span *s, size_t first, c
         size_t stride = shape->n_heads * host->score_row, visible = s->position + 1 - first;
         size_t group = shape->n_heads / shape->n_kv_heads;
 
+        if (!v)
+                return;
         for (size_t h = 0; h < shape->n_heads; h++) {
                 const float *weights = host->scores + h * host->score_row + first;
                 float *out = s->out + h * head;

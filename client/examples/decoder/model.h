@@ -38,6 +38,7 @@ struct model_shape {
 };
 
 struct model_kv;
+struct scores;
 
 /* Both: 0; -EIO, the device doesn't work any more (only free() makes sense then); attend(): or what
  * the page source returned, and may be repeated. */
@@ -61,12 +62,17 @@ struct model_kv {
         uint32_t page_tokens, max_pages;
         /*
          * The page table, [page][2 * layer + (0: K, 1: V)]: where it lies, for the CPU or the GPU.
-         * Borrowed; its owner changes it between calls.
+         * NULL, for K and V of a layer alike: it was given up there, and no token attends to it any
+         * more; positions stay what they were. On the CPU alone, and not in the page of the tokens
+         * that attend. Borrowed; its owner changes it between calls.
          */
         unsigned char *const *tensors;
         /* Where attention finds pages. NULL: in the table, all of them in place. Borrowed; its
          * owner sets it. With a source only pages that are appended to need be in the table. */
         struct page_source *source;
+        /* Counts the attention that pages get, on the CPU alone. NULL: nobody asks. Borrowed; its
+         * owner sets it. */
+        struct scores *scores;
 };
 
 struct model;

@@ -1,0 +1,98 @@
+#include "client/examples/decoder/keep.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "client/examples/decoder/scores.h"
+
+/* What is asked for, and the newest page, which stays. */
+struct choice {
+        const bool *is_kept;
+        uint32_t n_pages, n_kept, newest;
+        const struct scores *scores;
+        uint32_t layer;
+};
+
+static uint32_t next_kept(const struct choice *c, uint32_t from)
+{
+        while (!c->is_kept[from])
+                from++;
+        return from;
+}
+
+static uint32_t choose_oldest(const struct choice *c)
+{
+        return next_kept(c, 0);
+}
+
+static uint32_t choose_behind_first(const struct choice *c)
+{
+        uint32_t next = next_kept(c, 1);
+
+        return next < c->newest ? next : choose_oldest(c);
+}
+
+/* Of those between the first that is kept and the newest; the oldest of equals. */
+static uint32_t choose_most_crowded(const struct choice *c)
+{
+        uint32_t before = next_kept(c, 0), best = before, least = UINT32_MAX;
+
+        for (uint32_t page = next_kept(c, before + 1); page < c->newest;) {
+                uint32_t after = next_kept(c, page + 1);
+
+                if (after - before < least) {
+                        least = after - before;
+                        best = page;
+                }
+                before = page;
+                page = after;
+        }
+        return best;
+}
+
+static uint32_t choose_least_attended(const struct choice *c)
+{
+        uint32_t n_recent = c->n_kept / 4 ? c->n_kept / 4 : 1, n_old = c->n_kept - n_recent;
+        uint32_t page = next_kept(c, 0), best = page;
+        float least = INFINITY;
+
+        for (uint32_t i = 0; i < n_old; i++, page = next_kept(c, page + 1)) {
+                float mass = scores_mass(c->scores, c->layer, page);
+
+                if (mass < least) {
+                        least = mass;
+                        best = page;
+                }
+        }
+        return best;
+}
+
+static const struct {
+        const char *name;
+        uint32_t (*choose)(const struct choice *c);
+} rules[] = {
+        [KEEP_LAST] = {"last", choose_oldest},
+        [KEEP_WINDOW] = {"window", choose_behind_first},
+        [KEEP_STRIDE] = {"stride", choose_most_crowded},
+        [KEEP_ATTENTION] = {"attention", choose_least_attended},
+};
+
+const char *keep_rule_name(enum keep_rule rule)
+{
+        return rules[rule].name;
+}
+
+uint32_t keep_next_to_go(enum keep_rule rule, const bool *is_kept, uint32_t n_pages,
+        const struct scores *scores, uint32_t layer)
+{
+        struct choice c = {
+                .is_kept = is_kept, .n_pages = n_pages, .scores = scores, .layer = layer};
+
+        for (uint32_t i = 0; i < n_pages; i++) {
+                if (!is_kept[i])
+                        continue;
+                c.n_kept++;
+                c.newest = i;
+        }
+        return c.n_kept < 2 ? KEEP_NONE : rules[rule].choose(&c);
+}
