@@ -20,7 +20,7 @@ static const struct private_options two_tenants = {.tenants = two};
 
 struct run {
         char logits[64];
-        json_int_t tokens, reused, computed;
+        json_int_t tokens, reused, computed, given_up;
 };
 
 static const char *make_text(struct harness *h, char path[PRIVATE_PATH_MAX])
@@ -94,6 +94,7 @@ static struct run run_decoder(const char *const *argv, const char *device)
         run.tokens = number(reply, "tokens");
         run.reused = number(reply, "reused");
         run.computed = number(reply, "computed");
+        run.given_up = number(reply, "pages_given_up");
         assert_string_equal(json_string_value(json_object_get(reply, "device")), device);
         json_decref(reply);
         proc_output_free(&o);
@@ -179,6 +180,59 @@ static void test_killed(void **state)
         assert_string_equal(successor.logits, oracle.logits);
 }
 
+/* ---- deep layers ----------------------------------------------------------------------------- */
+
+#define DEEP_PAGES 16 /* as the command line says */
+
+/* The second layer of two keeps DEEP_PAGES pages of the text. */
+static struct run decode_deep(struct harness *h, const char *tenant, const char *planes)
+{
+        char text[PRIVATE_PATH_MAX], socket[PRIVATE_PATH_MAX];
+        const char *argv[26], *file;
+        unsigned n = 0;
+
+        decoder_argv(h, tenant, planes, make_text(h, text), socket, argv);
+        while (argv[n])
+                n++;
+        file = argv[n - 1];
+        argv[n - 1] = "--deep-layers=1";
+        argv[n++] = "--deep-pages=16";
+        argv[n++] = file;
+        argv[n] = NULL;
+        return run_decoder(argv, private_device());
+}
+
+/*
+ * What deep layers give up is theirs to decide: the same pages with a daemon, whose session gives
+ * them up, as without one, and whatever was cached of the text. It isn't the text with all pages.
+ */
+static void test_deep_layers_give_up_the_same(void **state)
+{
+        struct harness *h = *state;
+        struct run oracle, cold, warm, other, whole;
+        json_int_t n_pages;
+
+        if (private_on_gpu())
+                skip();
+        oracle = decode_deep(h, NULL, "block");
+        cold = decode_deep(h, "a", "block");
+        warm = decode_deep(h, "a", "block");
+        other = decode_deep(h, "c", "layer");
+        whole = decode(h, NULL, "block");
+        n_pages = (oracle.tokens + 4 + 31) / 32;
+        assert_true(n_pages > 3 * DEEP_PAGES);
+        assert_int_equal(oracle.given_up, n_pages - DEEP_PAGES);
+        assert_int_equal(cold.given_up, oracle.given_up);
+        assert_int_equal(warm.given_up, oracle.given_up);
+        assert_int_equal(whole.given_up, 0);
+        assert_int_equal(cold.reused, 0);
+        assert_int_equal(warm.reused, DEEP_PAGES / 2 * 32);
+        assert_string_equal(cold.logits, oracle.logits);
+        assert_string_equal(warm.logits, oracle.logits);
+        assert_string_equal(other.logits, oracle.logits);
+        assert_string_not_equal(whole.logits, oracle.logits);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -186,6 +240,7 @@ int main(void)
                 harness_test(test_layer, (void *)&two_tenants),
                 harness_test(test_layouts_agree, (void *)&two_tenants),
                 harness_test(test_killed, (void *)&two_tenants),
+                harness_test(test_deep_layers_give_up_the_same, (void *)&two_tenants),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

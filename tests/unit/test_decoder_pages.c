@@ -107,6 +107,31 @@ int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout
         return injected("ns_open");
 }
 
+/* Deep layers are tried with a daemon alone: tests/integration/test_decoder.c. */
+int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
+        const struct kvl_ns_options *options, struct kvl_ns **ret_ns)
+{
+        return -ENOSYS;
+}
+
+int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
+        const struct kvl_session_options *options, struct kvl_session_info *info,
+        struct kvl_session **ret_session)
+{
+        return -ENOSYS;
+}
+
+int kvl_session_keep(struct kvl_session *session, const struct kvl_token_range *ranges,
+        uint32_t n_ranges, uint32_t *ret_n_pages)
+{
+        return -ENOSYS;
+}
+
+int kvl_session_close(struct kvl_session *session, int drop)
+{
+        return -ENOSYS;
+}
+
 void kvl_ns_close(struct kvl_ns *ns)
 {
 }

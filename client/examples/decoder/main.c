@@ -139,9 +139,10 @@ static void print_json(const struct worker *w, const struct prompt *prompt)
         print_escaped(prompt->file);
         printf(", \"tokens\": %u, \"tokens_whole\": %u, \"reused\": %u, \"computed\": %u"
                ", \"pages_reused\": %u, \"pages_published\": %u, \"pages_duplicate\": %u"
+               ", \"pages_given_up\": %u"
                ", \"prefill_ms\": %.3f, \"tokens_per_s\": %.0f, \"generated\": [",
                 prompt->n_tokens, prompt->n_whole, w->reused_tokens, computed, counts->reused,
-                counts->published, counts->duplicates, w->prefill_msec,
+                counts->published, counts->duplicates, counts->given_up, w->prefill_msec,
                 computed / w->prefill_msec * 1e3);
         for (uint32_t i = 0; i < w->options->n_generate; i++)
                 printf("%s%u", i ? ", " : "", prompt->tokens[prompt->n_tokens + i]);
@@ -311,6 +312,8 @@ static enum exit_status worker_init(struct worker *w, const struct options *o, u
                 .kernels = o->kernels,
                 .page_tokens = o->page_tokens,
                 .device_pages = o->device_pages,
+                .n_deep = o->n_deep,
+                .n_deep_pages = o->n_deep_pages,
                 .max_pages = (max_tokens + o->page_tokens - 1) / o->page_tokens,
         };
         enum exit_status status;

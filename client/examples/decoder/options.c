@@ -7,6 +7,7 @@
 
 #include <kvlease.h>
 
+#include "client/examples/decoder/deep.h"
 #include "client/examples/decoder/gpu.h"
 #include "client/examples/decoder/options.h"
 #include "client/examples/decoder/pages.h"
@@ -38,6 +39,10 @@ static const struct row rows[] = {
         {"page-tokens", NUMBER, AT(page_tokens), 1, 1024, "N", "tokens in a page (default: 64)"},
         {"device-pages", NUMBER, AT(device_pages), PAGES_MIN_DEVICE, 1 << 20, "N",
                 "keep N pages of a prompt on the device, the others below it (default: all)"},
+        {"deep-layers", NUMBER, AT(n_deep), 1, 255, "N",
+                "the last N layers give pages up that get little attention (--deep-pages)"},
+        {"deep-pages", NUMBER, AT(n_deep_pages), DEEP_MIN_PAGES, DEEP_MAX_PAGES, "N",
+                "pages of a prompt that deep layers keep (default: 32)"},
         {"prompt-prefix", PREFIX, 0, 0, 0, "FILE", "text before each prompt (may be repeated)"},
         {"max-prompt", NUMBER, AT(max_prompt), 1, 1 << 20, "N",
                 "cut prompts to N tokens (default: 4096; the time grows with the square)"},
@@ -70,6 +75,7 @@ static const struct options defaults = {
         .n_generate = 8,
         .use_daemon = true,
         .ns_name = "decoder",
+        .n_deep_pages = 32,
 };
 
 static void print_help(void)
@@ -172,6 +178,16 @@ static int check(struct options *o)
         }
         if (o->device_pages > 0 && !o->use_daemon) {
                 fprintf(stderr, "decoder: --device-pages: private memory has nothing below it\n");
+                return -EINVAL;
+        }
+        if (o->n_deep >= o->shape.n_layers) {
+                fprintf(stderr, "decoder: --deep-layers: one layer of %u must keep everything\n",
+                        o->shape.n_layers);
+                return -EINVAL;
+        }
+        if (o->n_deep > 0 && o->device_pages > 0) {
+                fprintf(stderr, "decoder: --deep-layers keeps pages on the device: not with"
+                                " --device-pages\n");
                 return -EINVAL;
         }
         if (o->n_files == 0) {

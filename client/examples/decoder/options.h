@@ -11,9 +11,10 @@ struct options {
         uint32_t page_tokens;
         uint32_t max_prompt; /* tokens; longer prompts are cut */
         uint32_t n_generate;
-        uint64_t sample;       /* seed; 0: the likeliest token each time */
-        uint32_t device_pages; /* of a prompt, at most; 0: all */
-        uint32_t delay_msec;   /* after each page, to be killed in time */
+        uint64_t sample;               /* seed; 0: the likeliest token each time */
+        uint32_t device_pages;         /* of a prompt, at most; 0: all */
+        uint32_t n_deep, n_deep_pages; /* layers that keep so many pages of a prompt; 0: none */
+        uint32_t delay_msec;           /* after each page, to be killed in time */
         bool plane_per_tensor, use_daemon, json, verbose, publish_generated;
         const char *socket, *ns_name, *device, *kernels; /* all strings point into argv */
         const char **prefixes;                           /* files put before each prompt */

@@ -9,6 +9,7 @@
 
 #include <kvlease.h>
 
+#include "client/examples/decoder/deep.h"
 #include "client/examples/decoder/gpu.h"
 #include "client/examples/decoder/kv-host.h"
 #include "client/examples/decoder/pages.h"
@@ -23,10 +24,12 @@ struct pages {
         uint64_t request;
 
         char version[17];
-        struct kvl_layout layout;
-        uint64_t tensor_bytes;   /* K or V of one layer of one page */
-        unsigned char *memory;   /* use_daemon false: all pages */
-        bool is_gpu, is_revoked; /* where pages lie; the daemon wants memory back */
+        struct kvl_layout layout; /* of the layers that aren't deep, where there is a daemon */
+        uint32_t n_tensors;       /* of a page of it */
+        struct deep *deep;        /* NULL: no layer is */
+        uint64_t tensor_bytes;    /* K or V of one layer of one page */
+        unsigned char *memory;    /* use_daemon false: all pages */
+        bool is_gpu, is_revoked;  /* where pages lie; the daemon wants memory back */
         struct kvl_ns_info info;
         struct model_kv *kv;
 
@@ -44,8 +47,12 @@ struct pages {
         struct pages_counts counts;
 };
 
+static const char *own_error = ""; /* what the library doesn't know */
+
 const char *pages_error(void)
 {
+        if (*own_error)
+                return own_error;
         return *gpu_error() ? gpu_error() : kvl_last_error();
 }
 
@@ -54,10 +61,11 @@ const char *pages_error(void)
 static void set_layout(struct pages *p)
 {
         const struct model_shape *shape = &p->options.shape;
-        uint32_t n_tensors = 2 * shape->n_layers;
+        uint32_t n_layers = shape->n_layers - (p->options.use_daemon ? p->options.n_deep : 0);
         uint64_t bytes = (uint64_t)shape->n_kv_heads * model_head_size(shape) *
                          p->options.page_tokens * sizeof(uint16_t);
 
+        p->n_tensors = 2 * n_layers;
         p->tensor_bytes = (bytes + PLANE_ALIGN - 1) / PLANE_ALIGN * PLANE_ALIGN;
         snprintf(p->version, sizeof(p->version), "%016" PRIx64, model_version(shape));
         p->layout = (struct kvl_layout){
@@ -65,12 +73,13 @@ static void set_layout(struct pages *p)
                 .model = "kvlease-decoder",
                 .version = p->version,
                 .dtype = KVL_DTYPE_F16,
-                .n_layers = shape->n_layers,
+                .n_layers = n_layers,
                 .n_kv_heads = shape->n_kv_heads,
                 .head_size = model_head_size(shape),
                 .page_tokens = p->options.page_tokens,
-                .n_planes = p->options.plane_per_tensor ? n_tensors : 1,
-                .plane_page_bytes = p->tensor_bytes * (p->options.plane_per_tensor ? 1 : n_tensors),
+                .n_planes = p->options.plane_per_tensor ? p->n_tensors : 1,
+                .plane_page_bytes =
+                        p->tensor_bytes * (p->options.plane_per_tensor ? 1 : p->n_tensors),
                 .tp_size = 1,
         };
 }
@@ -96,7 +105,7 @@ static void place_page(struct pages *p, uint32_t at, uint32_t page)
         uint32_t n_tensors = 2 * p->options.shape.n_layers;
 
         p->table[at] = page;
-        for (uint32_t i = 0; i < n_tensors; i++)
+        for (uint32_t i = 0; i < p->n_tensors; i++)
                 p->tensors[(size_t)at * n_tensors + i] = tensor(p, page, i);
 }
 
@@ -113,6 +122,11 @@ static int make_kv(struct pages *p)
         };
 
         p->is_gpu = !p->info.is_cpu_memory;
+        if (p->is_gpu && p->deep) {
+                own_error = "--deep-layers: the kernels of a GPU attend to all pages; --device=host"
+                            " computes on the CPU";
+                return -EOPNOTSUPP;
+        }
         if (p->is_gpu)
                 return gpu_new(&gpu, &p->kv);
         return kv_host_new(&p->options.shape, p->options.page_tokens, p->options.max_pages,
@@ -121,7 +135,19 @@ static int make_kv(struct pages *p)
 
 static int open_namespace(struct pages *p)
 {
-        int r = kvl_ns_open(p->conn, p->options.ns_name, &p->layout, p->options.device, 0, &p->ns);
+        const struct kvl_ns_options options = {
+                .size = sizeof(options),
+                .device = p->options.device,
+                .set = p->options.ns_name,
+                .set_size = DEEP_SET_SIZE,
+        };
+        int r;
+
+        if (p->deep)
+                r = kvl_ns_open_with(p->conn, p->options.ns_name, &p->layout, &options, &p->ns);
+        else
+                r = kvl_ns_open(
+                        p->conn, p->options.ns_name, &p->layout, p->options.device, 0, &p->ns);
 
         if (r)
                 return r;
@@ -130,12 +156,41 @@ static int open_namespace(struct pages *p)
         return 0;
 }
 
+/* The group of the deep layers. */
+static int open_deep(struct pages *p)
+{
+        struct deep_options options = {
+                .conn = p->conn,
+                .layout = p->layout,
+                .ns_name = p->options.ns_name,
+                .device = p->options.device,
+                .tensors = p->tensors,
+                .tensor_bytes = p->tensor_bytes,
+                .n_layers = p->options.shape.n_layers,
+                .n_deep = p->options.n_deep,
+                .max_pages = p->options.max_pages,
+                .n_most = p->options.n_deep_pages,
+        };
+        uint32_t n_tensors = 2 * options.n_deep;
+
+        if (options.n_deep == 0)
+                return 0;
+        options.layout.layer_group = 1;
+        options.layout.n_layers = options.n_deep;
+        options.layout.n_planes = p->options.plane_per_tensor ? n_tensors : 1;
+        options.layout.plane_page_bytes =
+                p->tensor_bytes * (p->options.plane_per_tensor ? 1 : n_tensors);
+        return deep_open(&options, &p->deep);
+}
+
 static int open_private(struct pages *p)
 {
         uint64_t bytes = p->layout.n_planes * p->layout.plane_page_bytes * p->options.max_pages;
         const char *device = p->options.device ? p->options.device : "host";
-        int r;
+        int r = open_deep(p);
 
+        if (r)
+                return r;
         snprintf(p->info.device, sizeof(p->info.device), "%s", device);
         p->info.is_cpu_memory = strcmp(device, "host") == 0;
         r = make_kv(p);
@@ -164,7 +219,9 @@ static int open_connection(struct pages *p)
         if (r)
                 return r;
         kvl_set_event_handler(p->conn, on_event, p);
-        r = open_namespace(p);
+        r = open_deep(p);
+        if (!r)
+                r = open_namespace(p);
         return r ? r : make_kv(p);
 }
 
@@ -204,6 +261,7 @@ void pages_close(struct pages *p)
                 gpu_wait(p->kv); /* nothing uses pages any more */
         /* Whatever the prompt still holds ends with the connection. */
         kvl_disconnect(p->conn);
+        deep_close(p->deep);
         if (!p->is_gpu)
                 free(p->memory);
         if (p->kv)
@@ -299,6 +357,17 @@ static int compute_keys(struct pages *p, uint32_t n_keys)
         return 0;
 }
 
+/* Of n pages that were found and pinned those that the deep layers have, too. */
+static int keep_common(struct pages *p, uint32_t *n)
+{
+        uint32_t n_found = *n;
+        int r = deep_begin(p->deep, p->keys[1], n_found, n);
+
+        if (r || *n == n_found)
+                return r;
+        return kvl_release(p->ns, p->table + *n, n_found - *n);
+}
+
 static int look_up(struct pages *p, uint32_t n_keys)
 {
         uint32_t n = 0;
@@ -307,16 +376,21 @@ static int look_up(struct pages *p, uint32_t n_keys)
 
         p->request = kvl_request_begin(p->ns);
         r = p->options.device_pages > 0 ? open_window(p) : 0;
+        if (!r && n_keys == 0 && p->deep)
+                r = keep_common(p, &n);
         if (r || n_keys == 0)
                 return r;
         r = (p->window ? kvl_find : kvl_lookup)(
                 p->ns, p->request, p->keys[1], n_keys, p->table, &n, &n_tokens);
         if (r == KVL_MISS)
-                return 0;
+                return p->deep ? keep_common(p, &n) : 0;
         if (r)
                 return r;
         /* Only full pages are ever published. */
         assert(n_tokens == (uint64_t)n * p->options.page_tokens);
+        r = p->deep ? keep_common(p, &n) : 0;
+        if (r)
+                return r;
         p->n_table = n;
         memset(p->pinned, true, n * sizeof(*p->pinned));
         if (p->window)
@@ -334,6 +408,12 @@ static int reopen_namespace(struct pages *p)
         p->window = NULL; /* the namespace's */
         kvl_ns_close(p->ns);
         p->ns = NULL;
+        if (p->deep) {
+                int r = deep_reopen(p->deep);
+
+                if (r)
+                        return r;
+        }
         return open_namespace(p);
 }
 
@@ -351,9 +431,21 @@ static int find_cached(struct pages *p, uint32_t n_keys)
         return r;
 }
 
+/* Full pages that may be reused: not the last token's, and of deep layers those before which no
+ * attention is counted. */
+static uint32_t reusable(const struct pages *p, uint32_t n_tokens)
+{
+        uint32_t n = (n_tokens - 1) / p->options.page_tokens;
+
+        return p->deep && n > deep_first(p->deep) ? deep_first(p->deep) : n;
+}
+
 int pages_begin(
         struct pages *p, const uint32_t *tokens, uint32_t n_tokens, uint32_t *ret_reused_tokens)
 {
+        uint32_t n_deep;
+        int r = 0;
+
         assert(!p->active);
         assert(n_tokens > 0);
         p->tokens = tokens;
@@ -362,12 +454,12 @@ int pages_begin(
         p->request = 0;
         p->active = true;
         p->publishing = p->options.use_daemon;
-        if (p->options.use_daemon) {
-                int r = find_cached(p, (n_tokens - 1) / p->options.page_tokens);
-
-                if (r)
-                        return r;
-        }
+        if (p->options.use_daemon)
+                r = find_cached(p, reusable(p, n_tokens));
+        else if (p->deep)
+                r = deep_begin(p->deep, NULL, 0, &n_deep);
+        if (r)
+                return r;
         p->counts.reused = p->n_table;
         *ret_reused_tokens = p->n_table * p->options.page_tokens;
         return 0;
@@ -388,6 +480,12 @@ int pages_extend(struct pages *p)
         }
         place_page(p, p->n_table, page);
         p->pinned[p->n_table++] = false;
+        if (p->deep) {
+                int r = deep_extend(p->deep, p->kv);
+
+                p->counts.given_up = deep_n_given_up(p->deep);
+                return r;
+        }
         return 0;
 }
 
@@ -455,7 +553,8 @@ static int publish(struct pages *p, uint32_t page_no, uint32_t *ret_page)
         return kvl_publish(p->ns, &publish, ret_page, NULL);
 }
 
-int pages_publish(struct pages *p, uint32_t page_no)
+/* In the namespace of the layers that aren't deep, or of all. */
+static int publish_page(struct pages *p, uint32_t page_no)
 {
         uint32_t ours, theirs;
         int r;
@@ -487,6 +586,19 @@ int pages_publish(struct pages *p, uint32_t page_no)
         default:
                 return r;
         }
+}
+
+int pages_publish(struct pages *p, uint32_t page_no)
+{
+        int r = publish_page(p, page_no);
+
+        if (r || !p->deep || !p->publishing)
+                return r;
+        r = deep_publish(p->deep, page_no, (const uint8_t(*)[KVL_KEY_BYTES])p->keys);
+        if (r != KVL_NO_PARENT && r != KVL_STALE)
+                return r;
+        p->publishing = false;
+        return 0;
 }
 
 /* ---- end ------------------------------------------------------------------------------------- */
@@ -550,6 +662,9 @@ int pages_end(struct pages *p)
                 r = release(p, n_window, n_pinned - n_window);
         if (n_pinned < p->n_table)
                 q = give_up(p, n_pinned);
+        if (!r)
+                r = q;
+        q = p->deep ? deep_end(p->deep) : 0;
         if (!r)
                 r = q;
         q = kvl_request_end(p->ns, p->request);

@@ -35,6 +35,9 @@ struct pages_options {
          * that aren't published (most of what is generated) stay on the device beside these.
          */
         uint32_t device_pages;
+        /* The last n_deep layers keep n_deep_pages pages of a prompt at most (deep.h). 0: all
+         * layers keep all. Not with device_pages. */
+        uint32_t n_deep, n_deep_pages;
 };
 
 #define PAGES_MIN_DEVICE 8
@@ -44,6 +47,7 @@ struct pages_counts {
         uint32_t reused;     /* found and used */
         uint32_t published;  /* carry our bytes now */
         uint32_t duplicates; /* somebody else was first: theirs are used, ours went back */
+        uint32_t given_up;   /* by deep layers */
 };
 
 struct pages;
