@@ -22,6 +22,8 @@ EDGES = {
     "client/examples": {"client/examples"},
     # This one also finds the GPU's driver, by the loader alone.
     "client/examples/decoder": {"client/examples/decoder", "client/examples", "gpu"},
+    # What a layer needs of what it has: the same decoder, and the codecs of cold pages themselves (base/codec).
+    "client/examples/tune": {"client/examples/tune", "client/examples/decoder", "base"},
     # So is the package for Python: it builds on the public header alone.
     "client/python": {"client/python", "client/lib"},
     # The state of the daemon knows nothing of sockets, the loop or the configuration file.
