@@ -195,6 +195,34 @@ static void test_flood(void **state)
 
 /* ---- requests a second ---- */
 
+static const struct private_tenant one_a_second[] = {{"a", "max_requests = 1\n"}, {NULL, NULL}};
+static const struct private_options slow_hello = {
+        .tenants = one_a_second, .daemon_lines = "hello_timeout = 400ms\n"};
+
+/* Who says hello in time isn't sent away because its tenant has no turn for longer than that; who
+ * says nothing is, once there is one. */
+static void test_hello_waits(void **state)
+{
+        struct harness *h = *state;
+        struct raw first, second, silent;
+        char path[PRIVATE_PATH_MAX];
+        uint64_t began;
+
+        (void)private_daemon_socket(&h->daemon, "a", path);
+        raw_open(&first, h, path);
+        assert_non_null(raw_hello(&first, 1, 1)); /* the second's that was saved */
+        began = now_nsec();
+        raw_open(&silent, h, path);
+        raw_open(&second, h, path);
+        assert_non_null(raw_hello(&second, 1, 1));
+        assert_true(now_nsec() - began >= 400 * NSEC_PER_MSEC);
+        assert_true(raw_hung_up(&silent));
+        assert_int_equal(ctl_tenant(h, "a", "n_clients"), 2);
+        raw_close(&first);
+        raw_close(&second);
+        raw_close(&silent);
+}
+
 #define A_TURN 16 /* frames: PEER_FRAMES_PER_TURN */
 
 static const struct private_tenant paced[] = {
@@ -413,6 +441,7 @@ int main(void)
         static const struct private_options plain = {.tenants = three};
         const struct CMUnitTest tests[] = {
                 harness_test(test_flood, (void *)&small),
+                harness_test(test_hello_waits, (void *)&slow_hello),
                 harness_test(test_max_requests, (void *)&few_requests),
                 harness_test(test_max_connects, (void *)&few_connects),
                 harness_test(test_stopped_readers, (void *)&plain),

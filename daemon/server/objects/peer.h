@@ -84,6 +84,7 @@ struct peer_input {
         bool readable;       /* something came that wasn't received yet */
         bool hung_up;        /* end of its stream was seen */
         bool backed_up;      /* frames were left for the next turn */
+        bool is_overdue;     /* it had its time to introduce itself: its next turn is the last */
         bool is_behind;      /* frames are handled once its ring was executed up to ring_goal */
         uint64_t ring_goal;  /* a position in it */
         uint32_t n_drained;  /* once it has hung up: receives, */
@@ -127,6 +128,7 @@ struct peer_counts {
 
 struct peer_times {
         uint64_t connected_nsec;
+        uint64_t hello_nsec;    /* since when it is waited for that it introduces itself */
         uint64_t state_nsec;    /* when it came to be what peer_state_name() says, but for "not
                                    reading" */
         uint64_t heard_nsec;    /* when it asked for something last */

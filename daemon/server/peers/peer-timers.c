@@ -13,6 +13,10 @@
 
 /* ---- who must introduce itself --------------------------------------------------------------- */
 
+/*
+ * What a peer said in time may wait still, for the turn of a tenant that has used up its time or
+ * its requests: it is looked at once more, in its own turn (peer_turn()).
+ */
 static void on_hello_timeout(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, peers.hello_timer);
@@ -20,19 +24,30 @@ static void on_hello_timeout(uv_timer_t *timer)
         struct peer *p;
 
         while ((p = list_first(&s->peers.hellos, struct peer, links.hello)) &&
-                now - p->times.connected_nsec >= timeout)
-                peer_end(p);
+                now - p->times.hello_nsec >= timeout) {
+                list_remove(&p->links.hello);
+                p->input.is_overdue = true;
+                p->input.readable = true; /* of who is paused nothing was looked for */
+                peer_schedule(p);
+        }
         if (p)
-                peers_await_hello(s);
+                peers_watch_hellos(s);
 }
 
-void peers_await_hello(struct server *s)
+void peers_watch_hellos(struct server *s)
 {
         const struct peer *oldest = list_first(&s->peers.hellos, struct peer, links.hello);
-        uint64_t age = clock_now_nsec() - oldest->times.connected_nsec;
+        uint64_t age = clock_now_nsec() - oldest->times.hello_nsec;
         uint64_t timeout = s->config.daemon.hello_timeout_nsec, left = timeout - MIN(age, timeout);
 
         uv_timer_start(&s->peers.hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
+}
+
+void peer_await_hello(struct peer *p)
+{
+        p->times.hello_nsec = clock_now_nsec();
+        list_append(&p->server->peers.hellos, &p->links.hello);
+        peers_watch_hellos(p->server);
 }
 
 /* ---- who must be looked at ------------------------------------------------------------------- */

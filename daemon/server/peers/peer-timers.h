@@ -12,8 +12,11 @@ struct server;
 /* Needs the loop. */
 void peer_timers_init(struct server *s);
 
-/* Watches the time of who must introduce itself: there is somebody, or the time has changed. */
-void peers_await_hello(struct server *s);
+/* The peer has the option hello_timeout's time from now on to introduce itself. */
+void peer_await_hello(struct peer *p);
+
+/* Watches the time of who must introduce itself: there is somebody, and the option has changed. */
+void peers_watch_hellos(struct server *s);
 
 /* The peer waits for what no event tells: peer_look() will be called. Cheap to repeat. */
 void peer_look_later(struct peer *p);

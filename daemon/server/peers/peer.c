@@ -71,6 +71,7 @@ static void close_process(struct peer *p)
 void peer_introduced(struct peer *p)
 {
         p->times.state_nsec = clock_now_nsec();
+        p->input.is_overdue = false;
         list_remove(&p->links.hello);
 }
 
@@ -273,8 +274,7 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
                 peer_end(p);
                 return r;
         }
-        list_append(&s->peers.hellos, &p->links.hello);
-        peers_await_hello(s);
+        peer_await_hello(p);
         update_poll(p);
         *ret_peer = p;
         return 0;
@@ -536,8 +536,22 @@ void peer_look(struct peer *p)
         peer_unref(p);
 }
 
+/* All that it said in its time was handled. Where that was its HELLO, and it must prove who it is,
+ * it has the same time for that; else it ends. */
+static void end_overdue(struct peer *p, enum peer_state was)
+{
+        if (p->input.backed_up || waits_for_answer(p))
+                return;
+        p->input.is_overdue = false;
+        if (p->state == PEER_AUTH && was == PEER_NEW)
+                peer_await_hello(p);
+        else
+                p->doomed = true;
+}
+
 void peer_turn(struct peer *p)
 {
+        enum peer_state was = p->state;
         bool readable = p->input.readable;
 
         p->server->peers.wiring->on_visit(p->server);
@@ -552,6 +566,8 @@ void peer_turn(struct peer *p)
                 p->conn.fd >= 0)
                 peer_receive(p);
         peer_process_frames(p, PEER_FRAMES_PER_TURN);
+        if (p->input.is_overdue)
+                end_overdue(p, was);
         peer_settle(p);
         peer_unref(p);
 }

@@ -113,7 +113,7 @@ static void apply_daemon(struct reloader *r, const struct daemon_config *next)
         apply_options(r, SECTION_DAEMON, "[daemon]", &s->config.daemon, next);
         log_init(s->config.daemon.log_level, s->config.daemon.log_target);
         if (!list_is_empty(&s->peers.hellos))
-                peers_await_hello(s);
+                peers_watch_hellos(s);
 }
 
 static void apply_config(struct reloader *r, struct config *next)
