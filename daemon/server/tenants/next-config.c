@@ -74,6 +74,7 @@ static void remotes_pending(const struct config *now, const struct config *next,
                 options_diff(SECTION_REMOTE, m, next_config_remote(next, m->name, &buf),
                         say_if_pending, a);
         }
+        a->where = NULL; /* `where` ends with this function */
         for (size_t i = 0; i < next->n_remotes; i++) {
                 if (config_find_remote(now, next->remotes[i].name))
                         continue;
