@@ -37,6 +37,8 @@ const struct example examples[] = {
         {"sessions purge", "kvleasectl sessions purge chat --idle 24h",
                 "those that nobody has used for a day"},
         {"sets", "kvleasectl sets", "how complete the keys of ranks and layer groups are"},
+        {"exchanges", "kvleasectl exchanges --tenant chat",
+                "what it finds on other hosts, and whether their store answers"},
         {"codecs", "kvleasectl codecs --tenant chat",
                 "how cold pages are stored, and how far their numbers are off"},
         {"explain", "kvleasectl explain chat llama " KEY, "whether it is cached, or why not"},
