@@ -129,6 +129,7 @@ static inline double counter_difference(uint64_t a, uint64_t b)
 extern const struct metric_table metric_table_status, metric_table_restart, metric_table_devices,
         metric_table_pools, metric_table_regions; /* metrics-daemon.c */
 extern const struct metric_table metric_table_tenants, metric_table_namespaces,
-        metric_table_evictions, metric_table_sets; /* metrics-tenants.c */
+        metric_table_evictions, metric_table_sets;       /* metrics-tenants.c */
+extern const struct metric_table metric_table_exchanges; /* metrics-exchanges.c */
 
 #endif

@@ -1,6 +1,7 @@
 /*
  * What is told of the daemon: for each list of the monitor socket a table of families, a line each,
- * over the fields of its rows. A new field is a new line in metrics-daemon.c or metrics-tenants.c.
+ * over the fields of its rows. A new field is a new line in the file metrics-*.c of its
+ * list.
  */
 #ifndef KVL_EXPORTER_METRIC_H
 #define KVL_EXPORTER_METRIC_H

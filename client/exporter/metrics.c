@@ -5,7 +5,8 @@
 
 const struct metric_table *const metric_tables[] = {&metric_table_status, &metric_table_restart,
         &metric_table_devices, &metric_table_pools, &metric_table_regions, &metric_table_tenants,
-        &metric_table_namespaces, &metric_table_evictions, &metric_table_sets};
+        &metric_table_namespaces, &metric_table_evictions, &metric_table_sets,
+        &metric_table_exchanges};
 const size_t n_metric_tables = ARRAY_SIZE(metric_tables);
 
 /* NULL: the row lacks it. */

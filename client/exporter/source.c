@@ -180,6 +180,10 @@ static int ask_page(
         r = call(s, l->type, &m.base, f, until, &reply);
         if (r < 0)
                 return r;
+        if (outcome(reply)->status == WIRE_UNSUPPORTED) { /* an older daemon has no such list */
+                *cursor = 0;
+                return 0;
+        }
         if (outcome(reply)->status != WIRE_OK)
                 return error_set(-EPROTO, "kvleased refused to list %s: %s", l->name,
                         outcome(reply)->detail);

@@ -23,7 +23,8 @@
         X(TENANTS, tenants, AdminTenantsReply, MSG_ADMIN_TENANTS)             \
         X(NAMESPACES, namespaces, AdminNamespacesReply, MSG_ADMIN_NAMESPACES) \
         X(EVICTIONS, evictions, AdminEvictionsReply, MSG_ADMIN_EVICTIONS)     \
-        X(SETS, sets, AdminSetsReply, MSG_ADMIN_SETS)
+        X(SETS, sets, AdminSetsReply, MSG_ADMIN_SETS)                         \
+        X(EXCHANGES, exchanges, AdminExchangesReply, MSG_ADMIN_EXCHANGES)
 
 enum source_list {
         SOURCE_STATUS,   /* one row: AdminStatusReply */

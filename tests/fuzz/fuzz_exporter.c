@@ -25,6 +25,7 @@ static const ProtobufCMessageDescriptor *const rows[N_SOURCE_LISTS] = {
         [SOURCE_NAMESPACES] = &kvlease__v1__admin_namespace__descriptor,
         [SOURCE_EVICTIONS] = &kvlease__v1__admin_eviction__descriptor,
         [SOURCE_SETS] = &kvlease__v1__admin_set__descriptor,
+        [SOURCE_EXCHANGES] = &kvlease__v1__admin_exchange__descriptor,
 };
 
 static void check_line(const char *line, size_t len, const char **family, size_t *family_len)

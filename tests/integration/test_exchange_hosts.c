@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "tests/integration/exporter.h"
 #include "tests/integration/harness.h"
 #include "tests/integration/redis-cluster.h"
 
@@ -172,6 +173,23 @@ static void assert_finds_nothing(struct worker *w)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
+/* What Prometheus is told of the exchange of a host. */
+static double figure_of(const struct harness *h, const char *series)
+{
+        struct exporter e;
+        char *text;
+        double value;
+
+        exporter_start(&e, h, NULL);
+        text = exporter_metrics(&e);
+        value = metric_of(text, series);
+        free(text);
+        exporter_stop(&e);
+        return value;
+}
+
+#define OF_A "{tenant=\"a\",remote=\"x\"}"
+
 static void test_found_on_the_other_host(void **state)
 {
         struct worker *w;
@@ -181,6 +199,8 @@ static void test_found_on_the_other_host(void **state)
         assert_finds_nothing(w);
         share_text();
         assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
+        assert_true(figure_of(here, "kvlease_exchange_imported_pages_total" OF_A) == N_PAGES);
+        assert_true(figure_of(&there, "kvlease_exchange_exported_pages_total" OF_A) == N_PAGES);
         /* From here on it is this host's own. */
         assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
         assert_int_equal(find_text(w, SHORT_MSEC), N_PAGES);
@@ -241,6 +261,8 @@ static void test_server_lies(void **state)
         w = worker_start(here, "a", "ns", 2);
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
+        assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
+                                    "remote=\"x\",reason=\"damaged\"}") > 0);
         worker_stop(w);
         hosts_end(state);
 }

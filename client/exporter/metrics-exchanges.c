@@ -1,0 +1,108 @@
+/* What is told of tenants' exchanges with other hosts. */
+#include <string.h>
+
+#include "client/exporter/metric-lines.h"
+
+#define ROW Kvlease__V1__AdminExchange
+
+static const Kvlease__V1__AdminExchangeDrop *find_drop(const ROW *r, const char *reason)
+{
+        for (size_t i = 0; i < r->n_drops; i++)
+                if (strcmp(r->drops[i]->reason, reason) == 0)
+                        return r->drops[i];
+        return NULL;
+}
+
+static double count_not_imported(const ROW *r, const char *reason)
+{
+        const Kvlease__V1__AdminExchangeDrop *d = find_drop(r, reason);
+
+        return d ? (double)d->not_imported : 0;
+}
+
+static double count_not_exported(const ROW *r, const char *reason)
+{
+        const Kvlease__V1__AdminExchangeDrop *d = find_drop(r, reason);
+
+        return d ? (double)d->not_exported : 0;
+}
+
+/* The reasons of EXCHANGE_DROPS, daemon/core/exchange/exchange.h. */
+#define DROP(name, reason)                                         \
+        DERIVE(not_imported_##name, count_not_imported(r, reason)) \
+        DERIVE(not_exported_##name, count_not_exported(r, reason))
+DROP(busy, "busy")
+DROP(not_worth, "not-worth")
+DROP(no_room, "no-room")
+DROP(late, "late")
+DROP(gone, "gone")
+DROP(damaged, "damaged")
+DROP(unreached, "unreached")
+DROP(refused, "refused")
+DROP(epoch, "epoch")
+DROP(called_off, "called-off")
+
+#define DROP_FAMILY(family, text, fn)                                        \
+        DERIVED_BY(family, TEXT_COUNTER, text, "reason", "busy", fn##_busy), \
+                MORE_DERIVED("reason", "not-worth", fn##_not_worth),         \
+                MORE_DERIVED("reason", "no-room", fn##_no_room),             \
+                MORE_DERIVED("reason", "late", fn##_late),                   \
+                MORE_DERIVED("reason", "gone", fn##_gone),                   \
+                MORE_DERIVED("reason", "damaged", fn##_damaged),             \
+                MORE_DERIVED("reason", "unreached", fn##_unreached),         \
+                MORE_DERIVED("reason", "refused", fn##_refused),             \
+                MORE_DERIVED("reason", "epoch", fn##_epoch),                 \
+                MORE_DERIVED("reason", "called-off", fn##_called_off)
+
+DERIVE(rtt_seconds, (double)r->rtt_usec / 1e6)
+
+static const struct metric exchange_metrics[] = {
+        GAUGE("exchange_nodes", "Nodes of the store that a tenant shares with other hosts.",
+                n_nodes),
+        GAUGE("exchange_nodes_left_alone",
+                "Nodes of the store that are left alone for now, because of failures.",
+                n_nodes_open),
+        DERIVED("exchange_round_trip_seconds", TEXT_GAUGE,
+                "Round trip of small requests to the slowest node of the store; 0: not known.",
+                rtt_seconds),
+        GAUGE("exchange_namespaces",
+                "Namespaces of a tenant whose pages are exchanged with other hosts.", n_namespaces),
+        GAUGE("exchange_namespaces_ready",
+                "Namespaces of a tenant whose pages can be exchanged now: the epoch is known.",
+                n_namespaces_ready),
+        COUNTER("exchange_probes", "Requests that asked the store for pages.", probes),
+        COUNTER("exchange_probed_pages", "Pages that the store was asked for.", probed_pages),
+        COUNTER("exchange_found_pages",
+                "Pages that the store had, next to each other from the first one asked for.",
+                found_pages),
+        COUNTER("exchange_imported_pages", "Pages that were loaded from the store.",
+                imported_pages),
+        COUNTER("exchange_imported_bytes", "Bytes of pages that were loaded from the store.",
+                imported_bytes),
+        COUNTER("exchange_exported_pages", "Pages that were written to the store.", exported_pages),
+        COUNTER("exchange_exported_bytes", "Bytes of pages that were written to the store.",
+                exported_bytes),
+        COUNTER("exchange_there_pages", "Pages to be written that the store had already.",
+                there_pages),
+        DROP_FAMILY("exchange_not_imported_pages",
+                "Pages that were not loaded from the store, by reason: busy (as much as may be is "
+                "under way), not-worth (computing takes less time), no-room, late (the deadline), "
+                "gone, damaged, unreached (node or network), refused (by the server), epoch (not "
+                "known, or changed), called-off.",
+                not_imported),
+        DROP_FAMILY("exchange_not_exported_pages",
+                "Pages that were not written to the store, by reason, as those that were not "
+                "loaded.",
+                not_exported),
+        COUNTER("exchange_epochs",
+                "Times that an invalidation made all pages in the store unfindable.", epochs),
+        GAUGE("exchange_imports", "Requests for pages of the store that are under way now.",
+                n_imports),
+        GAUGE("exchange_waiting_texts", "Texts that wait to be written to the store now.", n_texts),
+        GAUGE("exchange_buffer_bytes",
+                "Memory of kvleased for pages on their way to or from the store.", bytes_under_way),
+};
+#undef ROW
+
+const struct metric_table metric_table_exchanges = {TABLE("exchanges", EXCHANGES, exchange_metrics),
+        .labels = {KEY(AdminExchange, "tenant", tenant), KEY(AdminExchange, "remote", remote)}};
