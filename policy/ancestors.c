@@ -178,6 +178,25 @@ uint32_t ancestors_find(const struct ancestors *a, const struct tree *t, uint32_
         return node;
 }
 
+uint32_t ancestors_find_deepest(const struct ancestors *a, const struct tree *t, uint32_t node,
+        uint32_t *depth, bool (*is)(const void *data, uint32_t node), const void *data)
+{
+        while (node != NODE_NONE && !is(data, node)) {
+                uint32_t mark = ancestors_has_mark(*depth) ? find_mark(a, node) : 0, up;
+
+                for (; mark != 0; mark = up) {
+                        up = a->marks[mark - 1].up_1;
+                        if (up == 0 || is(data, a->marks[up - 1].node))
+                                break;
+                        node = a->marks[up - 1].node;
+                        *depth -= ANCESTORS_STEP;
+                }
+                node = tree_parent(t, node);
+                --*depth;
+        }
+        return node;
+}
+
 /* ---- the checker ----------------------------------------------------------------------------- */
 
 /* Of a node that is to have a mark. */

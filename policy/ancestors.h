@@ -4,10 +4,10 @@
  *
  * Each node whose depth is a multiple of ANCESTORS_STEP has a *mark*, which knows the mark of its
  * ancestor ANCESTORS_STEP levels up. So an ancestor n levels up is found in at most
- * 2 * ANCESTORS_STEP + n / ANCESTORS_STEP steps (n = 2 M: 8,704), and a node that is inserted costs
- * one step on average, ANCESTORS_STEP where it gets a mark. Marks name each other by numbers of
- * their own, so that a node that moves costs no walk, and only leaves are removed, so that none is
- * named that isn't there. 12 bytes a mark, 16 with its bucket.
+ * 2 * ANCESTORS_STEP + n / ANCESTORS_STEP steps (n = 16,384: 384; 2 M: 32,896), and a node that is
+ * inserted costs one step on average, ANCESTORS_STEP where it gets a mark. Marks name each other by
+ * numbers of their own, so that a node that moves costs no walk, and only leaves are removed, so
+ * that none is named that isn't there. 12 bytes a mark, 16 with its bucket.
  *
  * Where memory for a mark is missing there is none, and walks past its place take longer; what they
  * find is the same. PURE: no I/O, no clock. Not thread-safe.
@@ -20,8 +20,9 @@
 
 #include "policy/tree.h"
 
-/* Levels from mark to mark. Not tuned. */
-#define ANCESTORS_STEP UINT32_C(256)
+/* Levels from mark to mark. Not tuned: what a text of a few thousand pages costs is least where
+ * this is about the root of their number. */
+#define ANCESTORS_STEP UINT32_C(64)
 
 struct ancestors_mark;
 
@@ -61,6 +62,14 @@ void ancestors_move(struct ancestors *a, uint32_t node, uint32_t to, uint32_t de
  * that is its own. */
 uint32_t ancestors_find(const struct ancestors *a, const struct tree *t, uint32_t node,
         uint32_t depth, uint32_t wanted);
+
+/*
+ * The deepest of a node and its ancestors for which is() says true; NODE_NONE: for none. What is()
+ * says true for it says true for all ancestors of. *depth: the node's; becomes that of what was
+ * found. As many steps as ancestors_find().
+ */
+uint32_t ancestors_find_deepest(const struct ancestors *a, const struct tree *t, uint32_t node,
+        uint32_t *depth, bool (*is)(const void *data, uint32_t node), const void *data);
 
 /* Debug: NULL, or a static sentence naming what is inconsistent. O(nodes and marks), and
  * ANCESTORS_STEP for each mark. */

@@ -18,7 +18,7 @@
 #define PAUSE_PER_PAGE_NSEC UINT64_C(1000)
 
 struct expect *expect_new(const struct evict_ops *ops, void *policy, const struct tree *tree,
-        uint32_t n_nodes, struct expect_counters *counters)
+        const struct ancestors *ancestors, uint32_t n_nodes, struct expect_counters *counters)
 {
         struct expect *e = calloc(1, sizeof(*e));
         void *marks = NULL;
@@ -35,6 +35,7 @@ struct expect *expect_new(const struct evict_ops *ops, void *policy, const struc
         e->ops = ops;
         e->policy = policy;
         e->tree = tree;
+        e->ancestors = ancestors;
         e->counters = counters;
         e->next_expiry_nsec = UINT64_MAX;
         for (uint32_t i = 0; i < EXPECT_MOST; i++)
@@ -162,6 +163,7 @@ static void give_up_page(struct expect *e, uint32_t i)
                 join_entry(e, e->marks[parent].entry_1 - 1U, entry);
                 free_entry(e, i);
         } else {
+                entry->depth--;
                 stand_at(e, i, parent);
         }
 }
@@ -221,7 +223,7 @@ static void expect_again(struct expect *e, uint32_t i, uint64_t until_nsec)
                 stand_at(e, i, entry->node);
 }
 
-static void expect_first(struct expect *e, uint32_t node, uint64_t until_nsec)
+static void expect_first(struct expect *e, uint32_t node, uint32_t depth, uint64_t until_nsec)
 {
         uint32_t i = queue_oldest(&e->unused);
 
@@ -230,13 +232,14 @@ static void expect_first(struct expect *e, uint32_t node, uint64_t until_nsec)
         e->entries[i] = (struct expect_entry){
                 .until_nsec = until_nsec,
                 .overdue_at = e->n_fulfilled + ++e->n_waiting,
+                .depth = depth,
                 .n_requests = 1,
         };
         mark_path(e, node);
         stand_at(e, i, node);
 }
 
-uint32_t expect_add(struct expect *e, uint32_t node, uint64_t until_nsec,
+uint32_t expect_add(struct expect *e, uint32_t node, uint32_t depth, uint64_t until_nsec,
         const uint64_t n_pages[TREE_TIERS], uint64_t now_nsec)
 {
         uint32_t n_walked;
@@ -257,17 +260,17 @@ uint32_t expect_add(struct expect *e, uint32_t node, uint64_t until_nsec,
         if (e->marks[node].entry_1 > 0)
                 expect_again(e, e->marks[node].entry_1 - 1, until_nsec);
         else
-                expect_first(e, node, until_nsec);
+                expect_first(e, node, depth, until_nsec);
         e->next_expiry_nsec = MIN(e->next_expiry_nsec, until_nsec);
         return n_walked + trim(e, EVICT_WALK_PAGES);
 }
 
 /* ---- what happens ---------------------------------------------------------------------------- */
 
-/* The deepest expectation on the way up; EXPECT_MOST: none. */
-static uint32_t find_above(const struct expect *e, uint32_t node)
+/* The deepest expectation on the way up; EXPECT_MOST: none. *n: pages more that it went through. */
+static uint32_t walk_above(const struct expect *e, uint32_t node, uint32_t *n)
 {
-        for (uint32_t n = 0; node != NODE_NONE && n < EVICT_WALK_PAGES; n++) {
+        for (uint32_t i = 0; node != NODE_NONE && i < EVICT_WALK_PAGES; i++, ++*n) {
                 if (e->marks[node].entry_1 > 0)
                         return e->marks[node].entry_1 - 1;
                 node = tree_parent(e->tree, node);
@@ -275,23 +278,85 @@ static uint32_t find_above(const struct expect *e, uint32_t node)
         return EXPECT_MOST;
 }
 
-void expect_touched(struct expect *e, uint32_t node)
+static bool is_in_expected_text(const void *data, uint32_t node)
 {
-        uint32_t i;
+        return is_marked(data, node);
+}
+
+/* What one search in the ancestors of a node of this depth costs at most. */
+static uint32_t search_cost(uint32_t depth)
+{
+        return MIN(depth, 2 * ANCESTORS_STEP + depth / ANCESTORS_STEP);
+}
+
+/* Expectations of texts that begin other expected ones and have fewer pages than this. Returns how
+ * many; EXPECT_PREFIXES + 1: there are more than EXPECT_PREFIXES. */
+static uint32_t find_prefixes(const struct expect *e, uint32_t depth, uint32_t ret[EXPECT_PREFIXES])
+{
+        uint32_t n = 0;
+
+        for (uint32_t i = queue_oldest(&e->order); i != NODE_NONE; i = queue_newer(e->links, i)) {
+                const struct expect_entry *entry = &e->entries[i];
+
+                if (entry->depth >= depth || e->marks[entry->node].n_paths == 1)
+                        continue;
+                if (n == EXPECT_PREFIXES)
+                        return EXPECT_PREFIXES + 1;
+                ret[n++] = i;
+        }
+        return n;
+}
+
+/*
+ * The same, without a walk. Where a text departs from all that is expected, its deepest page with a
+ * mark is found in the ancestors. If no expectation ends there, those that may end above it are
+ * few: that page is in the middle of an expected text, so they begin another one.
+ */
+static uint32_t find_above(const struct expect *e, uint32_t node, uint32_t depth, uint32_t *n)
+{
+        uint32_t prefixes[EXPECT_PREFIXES], n_prefixes, best = EXPECT_MOST;
+
+        if (!e->ancestors)
+                return walk_above(e, node, n);
+        *n += search_cost(depth);
+        node = ancestors_find_deepest(e->ancestors, e->tree, node, &depth, is_in_expected_text, e);
+        if (node == NODE_NONE)
+                return EXPECT_MOST;
+        if (e->marks[node].entry_1 > 0)
+                return e->marks[node].entry_1 - 1;
+        n_prefixes = find_prefixes(e, depth, prefixes);
+        if (n_prefixes > EXPECT_PREFIXES)
+                return walk_above(e, node, n);
+        for (uint32_t i = 0; i < n_prefixes; i++) {
+                const struct expect_entry *entry = &e->entries[prefixes[i]];
+
+                if (best < EXPECT_MOST && entry->depth < e->entries[best].depth)
+                        continue;
+                *n += search_cost(depth);
+                if (ancestors_find(e->ancestors, e->tree, node, depth, entry->depth) == entry->node)
+                        best = prefixes[i];
+        }
+        return best;
+}
+
+uint32_t expect_touched(struct expect *e, uint32_t node, uint32_t depth)
+{
+        uint32_t i, n = 0;
 
         if (!e || e->order.n == 0)
-                return;
-        i = find_above(e, node);
+                return 0;
+        i = find_above(e, node, depth, &n);
         if (i == EXPECT_MOST)
-                return;
+                return n;
         e->n_fulfilled++;
         if (e->entries[i].n_requests == 1) {
                 (void)end_entry(e, i, &e->counters->fulfilled);
-                return;
+                return n;
         }
         e->entries[i].n_requests--;
         e->n_waiting--;
         e->counters->fulfilled++;
+        return n;
 }
 
 void expect_leaves(struct expect *e, uint32_t node)
@@ -400,6 +465,15 @@ static uint32_t count_marked_children(const struct expect *e, uint32_t node)
         return n;
 }
 
+static uint32_t count_to_root(const struct expect *e, uint32_t node)
+{
+        uint32_t n = 0;
+
+        for (; node != NODE_NONE; n++)
+                node = tree_parent(e->tree, node);
+        return n;
+}
+
 static const char *check_mark(const struct expect *e, uint32_t node)
 {
         const struct expect_mark *mark = &e->marks[node];
@@ -416,6 +490,8 @@ static const char *check_mark(const struct expect *e, uint32_t node)
         entry = mark->entry_1 ? &e->entries[mark->entry_1 - 1] : NULL;
         if (entry && (entry->n_requests == 0 || entry->node != node))
                 return "the expectation of a page is another's";
+        if (entry && entry->depth != count_to_root(e, node))
+                return "the depth of an expected text is wrong";
         return NULL;
 }
 

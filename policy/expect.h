@@ -31,6 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "policy/ancestors.h"
 #include "policy/evict.h"
 #include "policy/queue.h"
 
@@ -58,6 +59,7 @@ struct expect_entry {
         uint64_t until_nsec;
         uint64_t overdue_at; /* requests fulfilled by when those said before it would have been */
         uint32_t node;       /* deepest page of its text that is cached */
+        uint32_t depth;      /* pages of that text, this one included */
         uint32_t n_requests; /* that are expected to continue it; 0: the entry is free */
         bool has_yielded;    /* its page isn't locked */
 };
@@ -73,8 +75,9 @@ struct expect {
         const struct evict_ops *ops; /* borrowed, as the next two; it has lock() */
         void *policy;
         const struct tree *tree;
-        struct expect_counters *counters; /* borrowed; several instances may share them */
-        struct expect_mark *marks;        /* owned: of each node, n_marks */
+        const struct ancestors *ancestors; /* borrowed; may be NULL */
+        struct expect_counters *counters;  /* borrowed; several instances may share them */
+        struct expect_mark *marks;         /* owned: of each node, n_marks */
         uint32_t n_marks;
         struct expect_entry entries[EXPECT_MOST];
         struct queue_link links[EXPECT_MOST];
@@ -88,29 +91,37 @@ struct expect {
 
 /*
  * Owned by the caller, who gives it to expect_free(); NULL: no memory. All of `ops`, `policy`,
- * `tree` and `counters` are borrowed and outlive it. n_nodes: nodes of the tree that there will
- * ever be; each takes 4 bytes once it is in an expected text.
+ * `tree`, `ancestors` and `counters` are borrowed and outlive it. `ancestors` are those of the
+ * tree, by which a touch is found without a walk up its text; NULL: it walks. n_nodes: nodes of the
+ * tree that there will ever be; each takes 4 bytes once it is in an expected text.
  */
 struct expect *expect_new(const struct evict_ops *ops, void *policy, const struct tree *tree,
-        uint32_t n_nodes, struct expect_counters *counters);
+        const struct ancestors *ancestors, uint32_t n_nodes, struct expect_counters *counters);
 
 /* NULL is ignored. The policy keeps the locks: it is to be reset, or freed, too. */
 void expect_free(struct expect *e);
 
 /*
  * A request is expected to continue the text that ends at `node`, which is in the tree, until then.
+ * depth: pages of that text, the node included.
  * n_pages: cached pages of each tier. Returns how many pages it went through, which is what it
  * costs: EVICT_WALK_PAGES at most, and as many again that were given up. A text with more pages
  * than that isn't expected.
  */
-uint32_t expect_add(struct expect *e, uint32_t node, uint64_t until_nsec,
+uint32_t expect_add(struct expect *e, uint32_t node, uint32_t depth, uint64_t until_nsec,
         const uint64_t n_pages[TREE_TIERS], uint64_t now_nsec);
 
 /* ---- what the policy is told, too; all of them do nothing where `e` is NULL -------------------
  */
 
-/* After its touch(): fulfils the deepest expectation on the way from the node up. */
-void expect_touched(struct expect *e, uint32_t node);
+/*
+ * After its touch(): fulfils the deepest expectation on the way from the node, which has this
+ * depth, up. Returns how many pages it may have gone through, which is what it costs: some hundred,
+ * whatever the length of the text; EVICT_WALK_PAGES at most where there are no ancestors, or where
+ * more than EXPECT_PREFIXES expected texts begin others and may begin this one.
+ */
+#define EXPECT_PREFIXES 8 /* not tuned */
+uint32_t expect_touched(struct expect *e, uint32_t node, uint32_t depth);
 
 /* Before its remove(): what comes before the node stays expected. */
 void expect_leaves(struct expect *e, uint32_t node);

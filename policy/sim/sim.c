@@ -132,8 +132,8 @@ static int make_policy(struct sim *s)
 
 static int make_queue(struct sim *s)
 {
-        s->expect =
-                expect_new(s->options.policy, s->policy, &s->tree, s->n_slots, &s->result.expected);
+        s->expect = expect_new(
+                s->options.policy, s->policy, &s->tree, NULL, s->n_slots, &s->result.expected);
         s->last_request = calloc((size_t)s->trace.n_unique + 1, sizeof(*s->last_request));
         if (!s->expect || !s->last_request)
                 return -ENOMEM;
@@ -401,10 +401,10 @@ static uint32_t insert_or_bypass(struct sim *s, const struct sim_request *r, uin
         return i;
 }
 
-static void touch(struct sim *s, uint32_t slot, uint64_t request, uint64_t now)
+static void touch(struct sim *s, uint32_t slot, uint32_t depth, uint64_t request, uint64_t now)
 {
         s->options.policy->touch(s->policy, slot, request, now);
-        expect_touched(s->expect, slot);
+        (void)expect_touched(s->expect, slot, depth);
 }
 
 static void hold_path(struct sim *s, const uint32_t *path, uint32_t n)
@@ -450,7 +450,7 @@ static void run_request(struct sim *s, const struct sim_request *r)
         if (holds)
                 hold_path(s, path, n_hit);
         if (n_hit > 0)
-                touch(s, sim_slot(s, path[n_hit - 1]), id, r->time_nsec);
+                touch(s, sim_slot(s, path[n_hit - 1]), n_hit, id, r->time_nsec);
         bring_up(s, path, n_hit, r->time_nsec);
         n_cached = holds ? insert_rest(s, r, n_hit) : insert_or_bypass(s, r, n_hit);
         if (ops->hint && r->hint != EVICT_HINT_UNKNOWN && n_cached == r->n_blocks && n_cached > 0)
@@ -486,7 +486,7 @@ static void expect_text(struct sim *s, const struct sim_request *r, uint64_t now
         for (unsigned t = 0; t < SIM_TIERS; t++)
                 n_pages[t] = s->tiers[t].n_used;
         if (n_hit > 0)
-                expect_add(s->expect, sim_slot(s, path[n_hit - 1]),
+                expect_add(s->expect, sim_slot(s, path[n_hit - 1]), n_hit,
                         now + EXPECT_TTL_MSEC * UINT64_C(1000000), n_pages, now);
 }
 

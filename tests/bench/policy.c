@@ -1,6 +1,7 @@
 /*
  * policy: what an eviction policy costs per event in a full cache of 1 M pages, beside an LRU that
- * is nothing but a doubly linked list; and what a block costs the simulator. In this process,
+ * is nothing but a doubly linked list; what a hit costs while another text is expected; and what a
+ * block costs the simulator. In this process,
  * without a daemon: it is the daemon's code.
  */
 #include <errno.h>
@@ -9,6 +10,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "policy/ancestors.h"
+#include "policy/expect.h"
 #include "policy/sim/sim.h"
 #include "tests/bench/bench.h"
 #include "tests/integration/pattern.h"
@@ -382,12 +385,124 @@ static int measure_simulator(struct bench_run *run)
         return r < 0 ? bench_fail("simulator", r) : 0;
 }
 
+/* ---- hits while another text is expected ------------------------------------------------------
+ */
+
+/* Texts of the same length that share nothing, in pages anywhere; the first of them is expected. */
+struct expecting {
+        struct tree tree;
+        struct ancestors ancestors;
+        void *lru;
+        struct expect *by_halves, *by_walk;
+        struct expect_counters counters;
+        uint32_t *order;
+        uint32_t n, n_pages; /* of all, and of a text */
+};
+
+static void expecting_close(struct expecting *x)
+{
+        expect_free(x->by_halves);
+        expect_free(x->by_walk);
+        if (x->lru)
+                evict_lru.free(x->lru);
+        ancestors_deinit(&x->ancestors);
+        tree_deinit(&x->tree);
+        free(x->order);
+}
+
+static int expecting_open(struct expecting *x, uint32_t n, uint32_t n_pages)
+{
+        struct evict_params params = {.tree = &x->tree, .page_tokens = 64};
+        const uint64_t all[TREE_TIERS] = {UINT32_MAX};
+        int r;
+
+        *x = (struct expecting){.n = n, .n_pages = n_pages};
+        tree_init(&x->tree);
+        x->order = calloc(n, sizeof(*x->order));
+        r = x->order ? tree_reserve(&x->tree, n) : -ENOMEM;
+        if (r == 0)
+                r = evict_lru.new(&params, &x->lru);
+        if (r == 0)
+                r = evict_lru.reserve(x->lru, n);
+        if (r < 0)
+                return r;
+        shuffle(x->order, n);
+        for (uint32_t i = 0; i < n; i++) {
+                tree_insert(&x->tree, x->order[i], i % n_pages == 0 ? NODE_NONE : x->order[i - 1]);
+                ancestors_insert(&x->ancestors, &x->tree, x->order[i], i % n_pages + 1);
+        }
+        x->by_halves = expect_new(&evict_lru, x->lru, &x->tree, &x->ancestors, n, &x->counters);
+        x->by_walk = expect_new(&evict_lru, x->lru, &x->tree, NULL, n, &x->counters);
+        if (!x->by_halves || !x->by_walk)
+                return -ENOMEM;
+        expect_add(x->by_halves, x->order[n_pages - 1], n_pages, UINT64_MAX, all, 1);
+        expect_add(x->by_walk, x->order[n_pages - 1], n_pages, UINT64_MAX, all, 1);
+        return 0;
+}
+
+/* Of texts that aren't expected: nanoseconds a hit. */
+static double sample_hits(struct expecting *x, struct expect *e, uint64_t *random)
+{
+        uint32_t n_texts = x->n / x->n_pages, ends[BATCH];
+        uint64_t start;
+
+        for (unsigned i = 0; i < BATCH; i++)
+                ends[i] =
+                        (1 + (uint32_t)(pattern_next(random) % (n_texts - 1)) + 1) * x->n_pages - 1;
+        start = clock_now_nsec();
+        for (unsigned i = 0; i < BATCH; i++)
+                (void)expect_touched(e, x->order[ends[i]], x->n_pages);
+        return (double)(clock_now_nsec() - start) / BATCH;
+}
+
+static int measure_length(struct bench_run *run, uint32_t n_pages, uint32_t n)
+{
+        struct series by_halves = {0}, by_walk = {0};
+        struct expecting x;
+        uint64_t random[2] = {1, 1};
+        int r = expecting_open(&x, n, n_pages);
+
+        if (r == 0)
+                r = series_init(&by_halves, SAMPLES, run->rounds);
+        if (r == 0)
+                r = series_init(&by_walk, SAMPLES, run->rounds);
+        for (unsigned round = 0; r == 0 && round < run->rounds; round++) {
+                for (unsigned i = 0; i < SAMPLES / 8; i++) {
+                        series_add(&by_halves, sample_hits(&x, x.by_halves, &random[0]));
+                        series_add(&by_walk, sample_hits(&x, x.by_walk, &random[1]));
+                }
+                series_close_round(&by_halves);
+                series_close_round(&by_walk);
+        }
+        if (r == 0)
+                series_report(
+                        bench_add(run, "ns", "another is expected: a hit of %u pages", n_pages),
+                        &by_halves, &by_walk, "walk up the text");
+        series_deinit(&by_halves);
+        series_deinit(&by_walk);
+        expecting_close(&x);
+        return r;
+}
+
+static int measure_expecting(struct bench_run *run)
+{
+        static const uint32_t lengths[] = {DEPTH, 128, 2048, EVICT_WALK_PAGES};
+        uint32_t n = run->quick ? N_QUICK : N_PAGES;
+        int r = 0;
+
+        for (size_t i = 0; r == 0 && i < ARRAY_SIZE(lengths) && lengths[i] <= n / 4; i++)
+                r = measure_length(run, lengths[i], n);
+        return r < 0 ? bench_fail("hits while another text is expected", r) : 0;
+}
+
 static int run_policy(struct bench_run *run)
 {
         int r = 0;
 
         for (const struct evict_ops *const *p = evict_policies; r == 0 && *p; p++)
                 r = measure_policy(run, *p);
+        if (r == 0)
+                r = measure_expecting(run);
         return r < 0 ? r : measure_simulator(run);
 }
 

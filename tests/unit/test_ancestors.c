@@ -42,6 +42,48 @@ static void test_each_of_a_chain(void **state)
 }
 
 /* Links that lie between marks are broken: only those near both ends are looked at. */
+struct limit {
+        const struct tree *tree;
+        uint32_t depth;
+        uint32_t n_asked;
+};
+
+static bool is_above(const void *data, uint32_t node)
+{
+        struct limit *l = (struct limit *)data;
+        uint32_t depth = 0;
+
+        l->n_asked++;
+        for (; node != NODE_NONE && depth <= l->depth; depth++)
+                node = tree_parent(l->tree, node);
+        return depth <= l->depth;
+}
+
+/* The last page that is true is found from each of those below it, and few are asked. */
+static void test_deepest(void **state)
+{
+        const uint32_t n = 20 * ANCESTORS_STEP + 7;
+        struct ancestors a;
+        struct tree t;
+
+        make_chain(&t, &a, n);
+        for (uint32_t wanted = 0; wanted <= n; wanted += 1 + wanted / 3)
+                for (uint32_t from = 1; from <= n; from += 37) {
+                        struct limit l = {.tree = &t, .depth = wanted};
+                        uint32_t depth = from, found = ancestors_find_deepest(&a, &t,
+                                                       node_of(from - 1), &depth, is_above, &l);
+
+                        if (wanted == 0) {
+                                assert_int_equal(found, NODE_NONE);
+                        } else {
+                                assert_int_equal(found, node_of(MIN(wanted, from) - 1));
+                                assert_int_equal(depth, MIN(wanted, from));
+                        }
+                        assert_in_range(l.n_asked, 1, 2 * ANCESTORS_STEP + n / ANCESTORS_STEP + 2);
+                }
+        free_both(&t, &a);
+}
+
 static void test_walk_is_short(void **state)
 {
         const uint32_t wanted = 1000, depth = 15100, step = ANCESTORS_STEP;
@@ -206,6 +248,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_each_of_a_chain),
                 TEST(test_walk_is_short),
+                TEST(test_deepest),
                 TEST(test_any_tree),
                 TEST(test_no_memory_for_marks),
                 TEST(test_checker_sees),

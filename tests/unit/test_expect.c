@@ -15,6 +15,7 @@
 struct cache {
         const struct evict_ops *ops;
         struct tree tree;
+        struct ancestors ancestors;
         void *policy;
         struct expect *expect;
         struct expect_counters counters;
@@ -33,7 +34,7 @@ static void cache_init(struct cache *c, const struct evict_ops *ops)
                 ops->new (&(struct evict_params){.tree = &c->tree, .page_tokens = 16}, &c->policy),
                 0);
         assert_int_equal(ops->reserve(c->policy, 2 * N), 0);
-        c->expect = expect_new(ops, c->policy, &c->tree, 2 * N, &c->counters);
+        c->expect = expect_new(ops, c->policy, &c->tree, &c->ancestors, 2 * N, &c->counters);
         assert_non_null(c->expect);
 }
 
@@ -41,7 +42,17 @@ static void cache_deinit(struct cache *c)
 {
         expect_free(c->expect);
         c->ops->free(c->policy);
+        ancestors_deinit(&c->ancestors);
         tree_deinit(&c->tree);
+}
+
+static uint32_t depth_of(const struct cache *c, uint32_t node)
+{
+        uint32_t n = 0;
+
+        for (; node != NODE_NONE; n++)
+                node = tree_parent(&c->tree, node);
+        return n;
 }
 
 static void check(const struct cache *c)
@@ -54,6 +65,7 @@ static void check(const struct cache *c)
 static void insert(struct cache *c, uint32_t node, uint32_t parent, uint32_t depth)
 {
         tree_insert(&c->tree, node, parent);
+        ancestors_insert(&c->ancestors, &c->tree, node, depth_of(c, node));
         c->ops->insert(c->policy, node,
                 &(struct evict_insert){.id = node + 1, .tokens = 16, .depth = depth}, c->now);
         c->ops->idle(c->policy, node, c->now);
@@ -72,7 +84,7 @@ static uint32_t expect_until(struct cache *c, uint32_t node, uint64_t until, uin
 {
         uint64_t n_pages[TREE_TIERS] = {
                 (uint64_t)pages * EXPECT_SHARE, (uint64_t)pages * EXPECT_SHARE};
-        uint32_t n_walked = expect_add(c->expect, node, until, n_pages, c->now);
+        uint32_t n_walked = expect_add(c->expect, node, depth_of(c, node), until, n_pages, c->now);
 
         check(c);
         return n_walked;
@@ -94,22 +106,41 @@ static void drop(struct cache *c, uint32_t node)
 {
         expect_leaves(c->expect, node);
         c->ops->remove(c->policy, node, EVICT_PRESSURE);
+        ancestors_remove(&c->ancestors, node, depth_of(c, node));
         tree_remove(&c->tree, node);
         check(c);
 }
 
 static void move(struct cache *c, uint32_t node, uint32_t to)
 {
+        ancestors_move(&c->ancestors, node, to, depth_of(c, node));
         tree_move(&c->tree, node, to);
         c->ops->move(c->policy, node, to);
         expect_moved(c->expect, node, to);
         check(c);
 }
 
+/* The deepest expectation on the way up, by a walk; EXPECT_MOST: none. */
+static uint32_t walk_to_expected(const struct cache *c, uint32_t node)
+{
+        for (; node != NODE_NONE; node = tree_parent(&c->tree, node))
+                if (c->expect->marks[node].entry_1 > 0)
+                        return c->expect->marks[node].entry_1 - 1U;
+        return EXPECT_MOST;
+}
+
+/* Ends the expectation that a walk finds, and no other. */
 static void touch(struct cache *c, uint32_t node)
 {
+        uint32_t i = walk_to_expected(c, node);
+        uint64_t n_fulfilled = c->counters.fulfilled;
+        uint32_t n_requests = i < EXPECT_MOST ? c->expect->entries[i].n_requests : 0;
+
         c->ops->touch(c->policy, node, 0, c->now);
-        expect_touched(c->expect, node);
+        (void)expect_touched(c->expect, node, depth_of(c, node));
+        assert_int_equal(c->counters.fulfilled - n_fulfilled, i < EXPECT_MOST);
+        if (i < EXPECT_MOST)
+                assert_int_equal(c->expect->entries[i].n_requests, n_requests - 1);
         check(c);
 }
 
@@ -341,13 +372,13 @@ static void test_too_long(void **state)
         assert_int_equal(evict_lru.reserve(lru, n), 0);
         for (uint32_t i = 0; i < n; i++)
                 tree_insert(&tree, i, i > 0 ? i - 1 : NODE_NONE);
-        e = expect_new(&evict_lru, lru, &tree, n, &counters);
-        assert_int_equal(expect_add(e, n - 1, 9, n_pages, 1), n);
+        e = expect_new(&evict_lru, lru, &tree, NULL, n, &counters);
+        assert_int_equal(expect_add(e, n - 1, n, 9, n_pages, 1), n);
         assert_int_equal(counters.dropped, 1);
         assert_int_equal(expect_count_pages(e), 0);
-        assert_int_equal(expect_add(e, n - 2, 9, n_pages, 1), n - 1);
+        assert_int_equal(expect_add(e, n - 2, n - 1, 9, n_pages, 1), n - 1);
         assert_int_equal(expect_count_pages(e), n - 1);
-        assert_int_equal(expect_add(e, n - 1, 9, n_pages, 1), 1);
+        assert_int_equal(expect_add(e, n - 1, n, 9, n_pages, 1), 1);
         assert_int_equal(expect_count_pages(e), n);
         expect_free(e);
         evict_lru.free(lru);
@@ -414,6 +445,63 @@ static void test_two_locks(void **state)
 }
 
 /* ---- all of it in any order ------------------------------------------------------------------ */
+
+/* Long texts that branch, and a few of which more begin others than are looked for one by one. */
+static void test_deep_texts(void **state)
+{
+        random_start(__func__);
+        for (unsigned round = 0; round < 10; round++) {
+                uint32_t n_expected = 1 + random_below(2 * EXPECT_PREFIXES);
+                struct cache c;
+
+                cache_init(&c, &evict_lru);
+                for (uint32_t i = 0; i < N; i++) /* one in 40 pages branches off */
+                        insert(&c, i,
+                                i == 0 ? NODE_NONE
+                                       : (random_below(40) > 0 ? i - 1 : random_below(i)),
+                                1);
+                for (unsigned k = 0; k < 60; k++) {
+                        for (uint32_t i = 0; i < n_expected; i++)
+                                expect_text(&c, random_below(N), N);
+                        for (uint32_t i = 0; i <= n_expected; i++)
+                                touch(&c, random_below(N));
+                }
+                assert_true(c.counters.fulfilled > 0);
+                cache_deinit(&c);
+        }
+}
+
+/* What a touch goes through doesn't grow with its text, whether something is expected of that text
+ * or of another one. */
+static void test_touch_is_short(void **state)
+{
+        const uint32_t n = EVICT_WALK_PAGES;
+        uint64_t n_pages[TREE_TIERS] = {UINT32_MAX};
+        struct expect_counters counters = {0};
+        struct ancestors ancestors = {0};
+        struct expect *e;
+        struct tree tree;
+        void *lru;
+
+        tree_init(&tree);
+        assert_int_equal(tree_reserve(&tree, n), 0);
+        assert_int_equal(evict_lru.new(&(struct evict_params){.tree = &tree}, &lru), 0);
+        assert_int_equal(evict_lru.reserve(lru, n), 0);
+        for (uint32_t i = 0; i < n; i++) {
+                tree_insert(&tree, i, i > 0 ? i - 1 : NODE_NONE);
+                ancestors_insert(&ancestors, &tree, i, i + 1);
+        }
+        e = expect_new(&evict_lru, lru, &tree, &ancestors, n, &counters);
+        assert_non_null(e);
+        assert_int_equal(expect_touched(e, n - 1, n), 0);
+        expect_add(e, 9, 10, 9, n_pages, 1);
+        assert_in_range(expect_touched(e, n - 1, n), 1, n / 32);
+        assert_int_equal(counters.fulfilled, 1);
+        expect_free(e);
+        evict_lru.free(lru);
+        ancestors_deinit(&ancestors);
+        tree_deinit(&tree);
+}
 
 static uint32_t random_node(const struct cache *c)
 {
@@ -535,6 +623,8 @@ int main(void)
                 TEST(test_share),
                 TEST(test_overdue),
                 TEST(test_most),
+                TEST(test_deep_texts),
+                TEST(test_touch_is_short),
                 TEST(test_too_long),
                 TEST(test_tiers),
                 TEST(test_two_locks),

@@ -6,16 +6,18 @@
 #include "policy/expect.h"
 
 /* A lookup has found it as its deepest page: that speaks for its ancestors, too (drop_leaf()). */
-void found_note(struct attach *a, uint32_t page, uint64_t request)
+uint32_t found_note(struct attach *a, uint32_t page, uint64_t request)
 {
         struct ns *ns = a->ns;
+        uint32_t n_walked;
 
         ns_note_use(ns, page);
         ns_note(ns, page)->was_found = 1;
         ns->evict->touch(ns->policy, page, request_id(a, request), ns_store(ns)->now_nsec);
-        expect_touched(ns->expect, page);
+        n_walked = expect_touched(ns->expect, page, ns_note(ns, page)->depth);
         ns_store(ns)->listeners->page_found(a, page);
         request_tell(ns, request_id(a, request), REQUEST_FOUND, page);
+        return n_walked;
 }
 
 void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits)
@@ -40,8 +42,7 @@ uint32_t touch_page(
         if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p) ||
                 (uint32_t)p->generation != generation)
                 return 0;
-        found_note(a, page, request);
-        n_walked = MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
-        /* The policy walks now, or when the request ends; what is expected is looked for now. */
-        return ns->expect ? 2 * n_walked : n_walked;
+        n_walked = found_note(a, page, request);
+        /* The policy walks now, or when the request ends. */
+        return n_walked + MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
 }

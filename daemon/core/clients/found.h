@@ -6,8 +6,9 @@
 
 #include "daemon/core/objects/group.h"
 
-/* A lookup has found the page as its deepest: that speaks for what comes before it, too. */
-void found_note(struct attach *a, uint32_t page, uint64_t request);
+/* A lookup has found the page as its deepest: that speaks for what comes before it, too. Returns
+ * how many pages it took to find what was expected (expect_touched()). */
+uint32_t found_note(struct attach *a, uint32_t page, uint64_t request);
 
 /* A lookup in shared memory found the page, which is told afterwards. Ignored where that is no
  * page, or has another generation (low 32 bits) by now. Returns how many pages that took to go

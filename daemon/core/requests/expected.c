@@ -12,7 +12,7 @@
 static struct expect *get_expectations(struct ns *ns)
 {
         if (!ns->expect)
-                ns->expect = expect_new(ns->evict, ns->policy, &ns->tree,
+                ns->expect = expect_new(ns->evict, ns->policy, &ns->tree, &ns->catalog.ancestors,
                         ns->geometry.capacity_pages, &ns_store(ns)->counters.expected);
         return ns->expect;
 }
@@ -28,7 +28,8 @@ static uint32_t note_expected(struct ns *ns, uint32_t page, uint32_t ttl_msec, u
         ttl = ttl_msec > 0 ? MIN(ttl_msec, EXPECT_TTL_MOST_MSEC) : EXPECT_TTL_MSEC;
         for (unsigned i = 0; i < TIER_COUNT; i++)
                 n_pages[i] = ns->tiers[i].n_pages[PAGE_SEALED];
-        n_walked = expect_add(e, page, now_nsec + ttl * NSEC_PER_MSEC, n_pages, now_nsec);
+        n_walked = expect_add(e, page, ns_note(ns, page)->depth, now_nsec + ttl * NSEC_PER_MSEC,
+                n_pages, now_nsec);
         prefetch_note_expected(ns, page);
         return n_walked;
 }

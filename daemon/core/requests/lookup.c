@@ -39,7 +39,7 @@ static uint64_t pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uin
                 pin_add(a, pages[i]);
                 tokens += ns_page(ns, pages[i])->tokens;
         }
-        found_note(a, pages[n - 1], request);
+        (void)found_note(a, pages[n - 1], request);
         return tokens;
 }
 
