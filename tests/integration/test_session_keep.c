@@ -164,12 +164,53 @@ static void test_daemon_dies_meanwhile(void **state)
         worker_stop(w);
 }
 
+static struct worker *start_group(struct harness *h, unsigned group)
+{
+        struct worker *w = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+
+        worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
+        worker_tell(w, "set-open group-%u %u model 2 %u", group, N_PLANES, group);
+        worker_tell(w, "session-open chat");
+        worker_tell(w, "session-talk 1 0 11");
+        return w;
+}
+
+/* One group of layers gives up most of a text of which the other one keeps all, longer than keys
+ * may be incomplete in a set (10 s; a full run has so much time), and over a restart. */
+static void test_groups_keep_their_own(void **state)
+{
+        struct harness *h = *state;
+        struct worker *shallow, *deep;
+
+        if (!private_full())
+                skip();
+        harness_needs_kept_memory();
+        shallow = start_group(h, 0);
+        deep = start_group(h, 1);
+        worker_tell(deep, "session-keep 0-16 176-end");
+        for (unsigned i = 0; i < 2; i++) {
+                sleep_msec(11000);
+                expect_pages(shallow, "0 1 2 3 4 5 6 7 8 9 10 11");
+                expect_pages(deep, "0 11");
+                ctl(h, "check");
+                if (i == 0)
+                        kill_daemon(h);
+        }
+        worker_tell(shallow, "session-close drop");
+        worker_tell(deep, "session-close drop");
+        ctl_wait_status(h, "pages_detached", 0);
+        worker_stop(deep);
+        worker_stop(shallow);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_keep, NULL),
                 harness_test(test_daemon_dies, (void *)&kept),
                 harness_test(test_daemon_dies_meanwhile, (void *)&kept_long),
+                harness_test(test_groups_keep_their_own, (void *)&kept),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

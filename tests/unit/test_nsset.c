@@ -372,6 +372,11 @@ static void test_published_anew(void **state)
         end(&w);
 }
 
+static void pass_time(struct world *w, uint64_t nsec)
+{
+        store_set_now(&w->f.store, w->f.store.now_nsec + nsec);
+}
+
 static void test_session_leaves_others_theirs(void **state)
 {
         struct world w;
@@ -383,6 +388,23 @@ static void test_session_leaves_others_theirs(void **state)
         work(&w);
         expect_hits(&w, 0, 2, "122");
         assert_int_equal(w.set->n_incomplete, 1);
+        /* However long, as their sessions may keep it, and until it is complete again. */
+        assert_int_equal(nssets_deadline(&w.f.store), UINT64_MAX);
+        pass_time(&w, 2 * NSSET_GRACE_NSEC);
+        work(&w);
+        expect_hits(&w, 0, 2, "122");
+        fixture_check(&w.f);
+        (void)ns_drop_subtree(w.ranks[0]->ns, page_of(w.ranks[0], 0),
+                (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_SESSION});
+        cache_chain(w.ranks[0], 0, 2);
+        expect_hits(&w, 0, 2, "222");
+        assert_int_equal(w.set->n_incomplete, 0);
+        fixture_check(&w.f);
+        /* What is incomplete for another reason goes. */
+        cache_in(&w, RANKS - 1, 10, 1);
+        pass_time(&w, NSSET_GRACE_NSEC);
+        work(&w);
+        expect_hits(&w, 10, 1, "000");
         end(&w);
 }
 
@@ -503,11 +525,6 @@ static void test_held_in_a_segment(void **state)
 }
 
 /* ---- incomplete keys ------------------------------------------------------------------------- */
-
-static void pass_time(struct world *w, uint64_t nsec)
-{
-        store_set_now(&w->f.store, w->f.store.now_nsec + nsec);
-}
 
 static void test_incomplete_goes(void **state)
 {

@@ -104,6 +104,7 @@ static void update(
                 e->since_nsec = now_nsec;
                 list_append(&set->keys->incomplete, &e->link);
         } else if (!is_incomplete) {
+                e->is_given_up = false;
                 list_remove(&e->link);
         }
         if (doomed == 0)
@@ -114,6 +115,13 @@ static void update(
         e->doomed = doomed;
         if ((here | doomed) == 0)
                 drop_key_entry(set, e);
+}
+
+/* It is incomplete, and is to stay so. */
+static void give_up(struct nsset_key *e)
+{
+        e->is_given_up = true;
+        list_remove(&e->link);
 }
 
 /* It goes wherever it is still cached. */
@@ -266,8 +274,10 @@ void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
         if (e->doomed & bit) {
                 update(ns->catalog.set, e, e->here, e->doomed & ~bit, s->now_nsec);
         } else if (reason.cause == CAUSE_SESSION) {
-                /* Each rank gives up the pages of its own: the others may hold theirs yet. */
+                /* Each rank gives up the pages of its own: the others' sessions have theirs yet. */
                 update(ns->catalog.set, e, rest, e->doomed, s->now_nsec);
+                if (rest != 0)
+                        give_up(e);
         } else if (e->here & bit) {
                 doom(ns->catalog.set, e, rest, reason.why,
                         reason.cause ? reason.cause : CAUSE_INCOMPLETE, s->now_nsec);
@@ -286,6 +296,14 @@ void nsset_swept(struct ns *ns, uint32_t page)
                 return;
         update(ns->catalog.set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns),
                 ns_store(ns)->now_nsec);
+}
+
+void nsset_keep_incomplete(struct nsset *set)
+{
+        struct nsset_key *e;
+
+        while ((e = list_first(&set->keys->incomplete, struct nsset_key, link)))
+                give_up(e);
 }
 
 /* In one of these places. */
@@ -424,8 +442,11 @@ static const char *check_entry(const struct nsset *set, const struct nsset_key *
                 return "has a key that isn't found";
         if (list_is_empty(&e->doomed_link) != (e->doomed == 0))
                 return "lists a doomed key wrong";
-        if (list_is_empty(&e->link) != (e->here == 0 || is_complete(set, e->here)))
+        if (list_is_empty(&e->link) !=
+                (e->here == 0 || is_complete(set, e->here) || e->is_given_up))
                 return "lists an incomplete key wrong";
+        if (e->is_given_up && (e->here == 0 || is_complete(set, e->here)))
+                return "has a key that is given up, and complete or nowhere";
         return NULL;
 }
 

@@ -11,6 +11,9 @@
  *   incomplete (in some) <-> complete (in all) -> doomed: gone in one of them, to go in the others
  *        \-> doomed: incomplete for NSSET_GRACE_NSEC, and pinned in none
  *
+ * A key that is incomplete because a session gave its page up in one of them (session-truncate.h)
+ * stays in the others until it is evicted there: their sessions may keep other pages.
+ *
  * What is doomed is dropped by nssets_work(), soon: whoever drops a page may be in the middle of
  * the tenant's other namespaces. It can be found until then, in its own namespace. Where a
  * namespace is invalidated as a whole its keys become incomplete as the sweep comes by.
@@ -44,6 +47,9 @@ void nsset_leave(struct ns *ns);
 void nsset_sealed(struct ns *ns, uint32_t page);
 void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason);
 void nsset_swept(struct ns *ns, uint32_t page);
+
+/* What is incomplete in the set stays, as if sessions had given up the rest of it. */
+void nsset_keep_incomplete(struct nsset *set);
 
 /* May this page be evicted: does nobody hold its key in another namespace of the set? */
 bool nsset_may_evict(const struct ns *ns, uint32_t page);

@@ -6,6 +6,7 @@
 #ifndef KVL_CORE_NSSET_KEYS_H
 #define KVL_CORE_NSSET_KEYS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/hash.h"
@@ -25,8 +26,9 @@ struct nsset_key {
         uint64_t doomed;              /* where it is cached, and is to go; none of `here` */
         uint64_t since_nsec;          /* incomplete */
         uint8_t key[KEY_BYTES];
-        uint8_t why;   /* enum evict_reason, of doomed */
-        uint8_t cause; /* enum drop_cause, likewise */
+        uint8_t why;      /* enum evict_reason, of doomed */
+        uint8_t cause;    /* enum drop_cause, likewise */
+        bool is_given_up; /* incomplete because a session gave it up somewhere: not in a list */
 };
 
 struct nsset_chunk {

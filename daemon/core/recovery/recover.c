@@ -23,6 +23,7 @@
 #include "daemon/core/records/state.h"
 #include "daemon/core/recovery/recover-pages.h"
 #include "daemon/core/recovery/recover-sessions.h"
+#include "daemon/core/sessions/session.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
 
@@ -508,6 +509,30 @@ static void drop_without_records(struct recoverer *v)
         }
 }
 
+static bool has_truncated_session(const struct ns *ns)
+{
+        const struct session *each;
+        uint64_t number = 0;
+
+        while ((each = session_next(ns, number, &number)))
+                if (each->is_truncated)
+                        return true;
+        return false;
+}
+
+/* Which keys are incomplete because a session gave them up isn't kept. Where there is such a
+ * session they all stay until they are evicted, or those of other ranks would be lost. */
+static void keep_given_up(const struct store *s)
+{
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (set, &t->nssets, struct nsset, link)
+                        for (uint32_t i = 0; i < set->size; i++)
+                                if (set->members[i] && has_truncated_session(set->members[i])) {
+                                        nsset_keep_incomplete(set);
+                                        break;
+                                }
+}
+
 void store_recover(struct store *s, struct recovery *r, recover_say fn, void *data)
 {
         SETTLE_AT_END(s);
@@ -526,6 +551,7 @@ void store_recover(struct store *s, struct recovery *r, recover_say fn, void *da
                 recover_ns(&v, numbers[i]);
         free(numbers);
         drop_without_records(&v);
+        keep_given_up(s);
         r->nsec = clock_now_nsec() - since_nsec;
 }
 
