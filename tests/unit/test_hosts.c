@@ -184,6 +184,9 @@ static void test_touches(void **state)
         r = run(&slow, &options);
         assert_int_equal(r.touches, 2); /* by request 1, 100 s after 0 */
         assert_int_equal(r.values.evictions, 2);
+        /* Of the busiest ten seconds, not of all of them. */
+        assert_int_equal(r.peak_bytes, 3000);
+        assert_int_equal(r.peak_keys, 6);
         assert_int_equal(run(&few, &options).touches, 0);
         options.store.keys_per_block = 2;
         assert_int_equal(run(&slow, &options).touches, 4);

@@ -18,7 +18,7 @@ void remotes_init(struct server *s);
 /* Opens all of them. One that can't be had is logged. Blocks for reading files. */
 void remotes_start(struct server *s);
 
-/* The tenant has these options from now on. What it has under way ends where they differ. Where its
+/* The tenant has these options from now on. What it had under way ends. Where its
  * secret can't be read, or its remote isn't open, it exchanges nothing, which is logged. */
 void remotes_apply(struct server *s, struct tenant *t, const struct tenant_config *config);
 
