@@ -38,9 +38,9 @@ static int parse_value(struct store_model *m, const struct row *row, const char 
         uint64_t value = 0;
         int r;
 
+        static_assert(VALUES_LRU == 0 && VALUES_LFU == 1, "the words' numbers");
         switch (row->kind) {
         case EVICT:
-                static_assert(VALUES_LRU == 0 && VALUES_LFU == 1, "the words' numbers");
                 return parse_word(text, "lru", "lfu", field);
         case EXPORT:
                 return parse_word(text, "demotion", "publish", field);

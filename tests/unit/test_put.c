@@ -2,6 +2,7 @@
  * pages that stay where they are (daemon/core/tiers/fetch.h, transfer.h), on real memory. */
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/clients/grants.h"
+#include "daemon/core/memory/settle.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/tier-fixture.h"
 
@@ -355,6 +356,14 @@ static void end_copy(struct readers *r)
         r->n_copied++;
 }
 
+/* As an entry point of the core does it: sets that are idle by now are unbound at its end. */
+static void drop(struct tiers *w, uint32_t page)
+{
+        SETTLE_AT_END(&w->store);
+
+        (void)ns_drop_subtree(w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
+}
+
 static void step(struct readers *r)
 {
         unsigned text = random_below(N_TEXTS) * TEXT_PAGES, i = random_below(N_HELD), n_hits;
@@ -394,8 +403,7 @@ static void step(struct readers *r)
         case 10:
                 page = tier_find(w, text + random_below(TEXT_PAGES));
                 if (page != PAGE_NONE && random_below(8) == 0)
-                        (void)ns_drop_subtree(
-                                w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
+                        drop(w, page);
                 break;
         default:
                 if (w->store.moving.n_transfers > 0) /* else the mover may never have its turn */
