@@ -2,7 +2,6 @@
  * pages that stay where they are (daemon/core/tiers/fetch.h, transfer.h), on real memory. */
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/memory/settle.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/tier-fixture.h"
 
@@ -189,8 +188,7 @@ static void test_windows(void **state)
         tiers_settle(&w);
         exchange(&w, 0, &page);
         ns_keep_page(w.ns, page);
-        assert_int_equal(
-                ns_drop_subtree(w.ns, page, (struct drop_reason){.why = EVICT_INVALIDATE}), 1);
+        assert_int_equal(tier_drop(&w, page), 1);
         assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
         assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), -ENOENT);
         assert_int_equal(lease_pages(w.attach, 1, 1, &to, NULL), 0);
@@ -216,8 +214,7 @@ static void test_copy_dropped(void **state)
         assert_int_equal(tier_put(&w, page, &told), 0);
         tiers_settle(&w);
         exchange(&w, 0, &page);
-        assert_int_equal(
-                ns_drop_subtree(w.ns, page, (struct drop_reason){.why = EVICT_INVALIDATE}), 1);
+        assert_int_equal(tier_drop(&w, page), 1);
         assert_int_equal(lease_pages(w.attach, 1, 1, &to, NULL), 0);
         assert_int_equal(tier_fetch(&w, page, to, &told), 0);
         tiers_settle(&w);
@@ -265,8 +262,7 @@ static void test_dropped_meanwhile(void **state)
         tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         pin_text(&w, 1, &page);
         assert_int_equal(tier_put(&w, page, &told), 0);
-        assert_int_equal(
-                ns_drop_subtree(w.ns, page, (struct drop_reason){.why = EVICT_INVALIDATE}), 1);
+        assert_int_equal(tier_drop(&w, page), 1);
         tiers_settle(&w);
         assert_int_equal(told.status, -ENOENT);
         assert_true(tier_is_filled(&w, page, 0));
@@ -356,14 +352,6 @@ static void end_copy(struct readers *r)
         r->n_copied++;
 }
 
-/* As an entry point of the core does it: sets that are idle by now are unbound at its end. */
-static void drop(struct tiers *w, uint32_t page)
-{
-        SETTLE_AT_END(&w->store);
-
-        (void)ns_drop_subtree(w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
-}
-
 static void step(struct readers *r)
 {
         unsigned text = random_below(N_TEXTS) * TEXT_PAGES, i = random_below(N_HELD), n_hits;
@@ -403,7 +391,7 @@ static void step(struct readers *r)
         case 10:
                 page = tier_find(w, text + random_below(TEXT_PAGES));
                 if (page != PAGE_NONE && random_below(8) == 0)
-                        drop(w, page);
+                        (void)tier_drop(w, page);
                 break;
         default:
                 if (w->store.moving.n_transfers > 0) /* else the mover may never have its turn */

@@ -269,8 +269,7 @@ static void step(struct tiers *w)
                 if (random_below(8) == 0)
                         tiers_settle(w);
                 else if (random_below(32) == 0 && page != PAGE_NONE)
-                        (void)ns_drop_subtree(
-                                w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
+                        (void)tier_drop(w, page);
         }
         page = tier_find(w, key);
         if (page != PAGE_NONE && tier_of(w, key) != TIER_DISK)

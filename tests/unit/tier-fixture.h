@@ -11,6 +11,7 @@
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/lifetimes/open.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
@@ -335,6 +336,15 @@ static inline int tier_copy(
 static inline int tier_put(struct tiers *w, uint32_t page, struct told *told)
 {
         return tier_ask(w, page, PAGE_NONE, true, told);
+}
+
+/* A page and what lies under it go, as by an entry point of the core: sets that are idle by then
+ * are unbound. How many went. */
+static inline uint64_t tier_drop(struct tiers *w, uint32_t page)
+{
+        SETTLE_AT_END(&w->store);
+
+        return ns_drop_subtree(w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
 }
 
 #endif
