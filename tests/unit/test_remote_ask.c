@@ -11,20 +11,24 @@
 #include "daemon/remote/ask.h"
 #include "tests/unit/fake-redis.h"
 
-/* What the server says next, NULL: nothing; "": it closes. In pieces of a byte where is_slow. */
-static const char *said;
-static bool is_slow;
+/* What the server says next, NULL: nothing; "": it closes. In pieces of a byte where is_slow. Set
+ * by the test, read in the server's thread. */
+static const char *_Atomic said;
+static _Atomic bool is_slow;
 
 static bool say(struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
 {
-        if (!said)
+        const char *text = said;
+
+        if (!text)
                 return true;
-        if (!*said)
+        if (!*text)
                 return false;
-        for (const char *at = said; is_slow && *at; at++)
-                fake_say_bytes(c, at, 1);
         if (!is_slow)
-                fake_say(c, said);
+                fake_say(c, text);
+        else
+                for (const char *at = text; *at; at++)
+                        fake_say_bytes(c, at, 1);
         return true;
 }
 
