@@ -94,7 +94,8 @@ const char *envelope_fault_text(enum envelope_fault fault);
  * uncopied; `sealed` is NULL. Where somebody writes to it meanwhile, the sum won't fit, and whoever
  * reads it drops it.
  * With a key: e->payload_bytes of encrypted bytes are written to `sealed`, and are what is to be
- * sent. That copy can't be avoided, as the page itself stays as it is. Each byte is read once.
+ * sent. `sealed` may be where a payload of one piece lies, which is encrypted in its place then.
+ * Each byte is read once.
  *
  * nonce: of 12 bytes, for tests; NULL: random, as every real one is.
  *

@@ -308,11 +308,17 @@ static void conn_fill(struct remote_conn *c)
         while ((q = list_first(&c->waiting, struct remote_request, link))) {
                 uint64_t cost = remote_request_cost(q);
                 struct remote_flight *f;
+                int r;
 
                 if (c->n_flight == REMOTE_WINDOW_OPS)
                         return;
                 if (c->n_flight > 0 && c->window + cost > REMOTE_WINDOW_BYTES)
                         return;
+                r = remote_request_prepare(q);
+                if (r < 0) {
+                        remote_request_end(q, r);
+                        continue;
+                }
                 list_remove(&q->link);
                 q->is_sent = true;
                 f = flight_at(c, c->n_flight++);

@@ -70,6 +70,7 @@ struct remote_request {
         bool is_sent;   /* it is in remote_conn.flight */
         bool is_asking; /* ASKING goes before it */
         bool was_redirected, was_retried, is_trial;
+        bool is_prepared; /* on_value has seen what is to be written */
         /* What is sent: `ask` alone; or `head`, the value, `tail`. */
         char *text; /* owned */
         uint32_t ask_len, head_len, tail_len;
@@ -218,6 +219,10 @@ unsigned remote_request_gather(
 /* The pieces of a value from byte `at` on, at most `bytes` together. Returns their number. */
 unsigned remote_iov_gather(const struct iovec *from, unsigned n_from, uint64_t at, uint64_t bytes,
         struct iovec *iov, unsigned max);
+
+/* Before its next message is under way: what it writes is given to on_value. 0, or what that
+ * returned. */
+int remote_request_prepare(struct remote_request *q);
 
 /* It is over, with this result, and may be gone. From its worker. A trial of a breaker that nothing
  * was learnt by is given back. CLUSTER SLOTS: also REMOTE_ALONE, where the node is no cluster's. */

@@ -183,6 +183,14 @@ static int good_result(struct remote_request *q, const struct remote_answer *a)
         return count_result(q->op, a);
 }
 
+/* What was read is there. 0, or what becomes the request's result. */
+static int value_result(const struct remote_request *q)
+{
+        if (!q->task || q->task->io.kind != REMOTE_READ || !q->op->on_value)
+                return 0;
+        return q->op->on_value(q->op, q->op->value_data);
+}
+
 /* 0; -EPROTO: no server answers so, and the connection isn't to be trusted any more. The request is
  * over, or goes on. */
 static int good_answer(struct remote_conn *c, struct remote_request *q,
@@ -202,7 +210,7 @@ static int good_answer(struct remote_conn *c, struct remote_request *q,
                 list_prepend(&c->waiting, &q->link);
                 return 0;
         }
-        remote_request_end(q, result);
+        remote_request_end(q, result == 0 ? value_result(q) : result);
         return result == -EPROTO ? -EPROTO : 0;
 }
 

@@ -162,6 +162,14 @@ uint64_t remote_request_cost(const struct remote_request *q)
         return SMALL_COST + (q->step == STEP_ASK ? q->ask_len : q->head_len + q->value_bytes);
 }
 
+int remote_request_prepare(struct remote_request *q)
+{
+        if (!sends_value(q) || q->is_prepared || !q->op->on_value)
+                return 0;
+        q->is_prepared = true;
+        return q->op->on_value(q->op, q->op->value_data);
+}
+
 /* ---- pieces -----------------------------------------------------------------------------------
  */
 

@@ -147,6 +147,15 @@ enum remote_kind {
  * come after all the values that are under way before it. */
 enum remote_class { REMOTE_SMALL, REMOTE_LARGE };
 
+struct remote_op;
+
+/* Works on a value where it lies, in the store's thread, so that the loop needn't: a READ's, of
+ * op->n_bytes, once all of it has arrived; a WRITE's before any of it is sent, and once however
+ * often it is sent. 0, or the -errno that becomes the operation's result: a WRITE isn't sent then.
+ * It uses nothing but the operation's buffers and `data`, takes a bounded time, in which the thread
+ * serves nobody else, and waits for nothing. */
+typedef int (*remote_value_fn)(const struct remote_op *op, void *data);
+
 struct remote_op {
         /* READ, WRITE: one key. Else up to REMOTE_KEYS_MAX, all of one slot (slots.h): of one tag,
          * "{tag}rest". Of 1 .. REMOTE_KEY_MAX bytes. Copied. */
@@ -156,7 +165,9 @@ struct remote_op {
          * REMOTE_VALUE_MAX bytes together, more than 0. Borrowed until the callback, as what they
          * name. */
         const struct iovec *iov;
-        unsigned n_iov; /* 1 .. REMOTE_IOV_MAX */
+        unsigned n_iov;           /* 1 .. REMOTE_IOV_MAX */
+        remote_value_fn on_value; /* READ, WRITE. NULL: none */
+        void *value_data;         /* its `data`; borrowed until the callback */
         /* WRITE. */
         uint64_t expiry_msec; /* > 0, at most a year: the value goes after it */
         bool asks_first;      /* EXISTS first: a value that is there isn't sent again */
@@ -177,6 +188,7 @@ struct remote_op {
          * -EAGAIN, -EACCES, -ENOSPC, -EREMOTEIO: a server's errors, above. -EAGAIN also where no
          *              node is known that has the key's slot
          * -ENOMEM
+         * what on_value returned
          *
          * Where a read didn't end with 0 its buffers have nothing that counts.
          */

@@ -103,6 +103,20 @@ static void test_opens(void **state)
                 open_value(&s, &s.envelope, NULL, &sealed, sizeof(sealed)), ENVELOPE_SEALED);
 }
 
+/* Where the plain bytes lie. */
+static void test_seals_in_place(void **state)
+{
+        struct scene s = scene_new();
+        struct value v;
+        struct iovec payload = {.iov_base = v.payload, .iov_len = PAYLOAD};
+
+        memcpy(v.payload, s.payload, PAYLOAD);
+        assert_int_equal(
+                envelope_seal(&s.envelope, &s.key, &payload, 1, NULL, v.header, v.payload), 0);
+        assert_memory_not_equal(v.payload, s.payload, PAYLOAD);
+        assert_int_equal(open_value(&s, &s.envelope, &s.key, &v, sizeof(v)), ENVELOPE_GOOD);
+}
+
 /* The bytes of the format: SHA-256 of a sealed value that Python's cryptography made of the same
  * fields, by AES-256-GCM with the page's key of test_exchange_keys.c. */
 static void test_vector(void **state)
@@ -452,6 +466,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_opens),
+                TEST(test_seals_in_place),
                 TEST(test_vector),
                 TEST(test_nonces_differ),
                 TEST(test_swapped),

@@ -6,22 +6,9 @@
 #include <stdio.h>
 
 #include "tests/unit/fake-redis.h"
+#include "tests/unit/remote-record.h"
 
 #define VALUE_BYTES 100000
-
-/* What every script answers the same way. False: it is something else. */
-static bool answer_common(struct fake_conn *c, const struct fake_arg *args)
-{
-        if (fake_arg_is(&args[0], "CLUSTER")) {
-                fake_say(c, "-ERR This instance has cluster support disabled\r\n");
-                return true;
-        }
-        if (fake_arg_is(&args[0], "AUTH")) {
-                fake_say(c, "+OK\r\n");
-                return true;
-        }
-        return false;
-}
 
 /* Answers with the text that the test has set. */
 static bool answer_text(
@@ -241,27 +228,6 @@ static void test_answers(void **state)
 /* ---- what is sent -----------------------------------------------------------------------------
  */
 
-struct record {
-        char text[4096]; /* "SET key PX 600000;" */
-        const char *const *answers;
-};
-
-static bool answer_record(
-        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
-{
-        struct record *r = e->data;
-        size_t len = strlen(r->text);
-
-        if (fake_arg_is(&args[0], "CLUSTER"))
-                return answer_common(c, args);
-        for (unsigned i = 0; i < n; i++)
-                len += (size_t)snprintf(r->text + len, sizeof(r->text) - len, "%.*s%c",
-                        (int)args[i].len, args[i].data, i + 1 < n ? ' ' : ';');
-        if (!answer_common(c, args))
-                fake_say(c, *r->answers++);
-        return true;
-}
-
 /* What is sent for an operation, and its result after these answers. */
 static void check_sent(enum remote_kind kind, const struct remote_op *op,
         const struct remote_options *options, const char *const *given, int result,
@@ -388,26 +354,6 @@ static void test_large_writes(void **state)
 
 /* ---- redirections -----------------------------------------------------------------------------
  */
-
-struct pair {
-        struct fake_redis servers[2];
-        struct record records[2];
-};
-
-static void pair_start(struct pair *p, const char *const *first, const char *const *second)
-{
-        memset(p, 0, sizeof(*p));
-        p->records[0].answers = first;
-        p->records[1].answers = second;
-        for (unsigned i = 0; i < 2; i++)
-                fake_redis_start(&p->servers[i], 0, answer_record, &p->records[i]);
-}
-
-static void pair_stop(struct pair *p)
-{
-        for (unsigned i = 0; i < 2; i++)
-                fake_redis_stop(&p->servers[i]);
-}
 
 static void test_redirects(void **state)
 {

@@ -52,6 +52,11 @@ struct exchange_io {
         struct iovec *keys; /* n, of `names` */
         struct iovec piece; /* `buffer` */
         char (*names)[EXCHANGE_NAME_MAX];
+        /* Of exchange_io_envelop(). The store's thread has them while the batch is under way. */
+        struct envelope envelope;
+        struct seal_key seal;
+        bool is_sealed;
+        enum envelope_fault fault;
         struct exchange_result results[];
 };
 
@@ -63,6 +68,14 @@ struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
 /* Operation i is of this name, terminated; and, where there is a buffer, of the first n_bytes of
  * it. */
 void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint64_t n_bytes);
+
+/*
+ * The buffer of the one operation is a header, and behind it the page's bytes. The store's thread,
+ * not the loop, sums or seals (with a key, which is copied) what is written, and opens what is
+ * read: `fault` then says what became of it, and `envelope`, with ENVELOPE_GOOD, what it says.
+ */
+void exchange_io_envelop(
+        struct exchange_io *io, const struct envelope *e, const struct seal_key *key);
 
 /* Begins. 0; else it is as it was, with why: -EBUSY, -ENOMEM, -EINVAL, -ESHUTDOWN. */
 int exchange_io_begin(struct exchange_io *io, uint64_t deadline_nsec);

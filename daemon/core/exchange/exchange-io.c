@@ -18,6 +18,7 @@ static void free_io(struct exchange_io *io)
         free(io->buffer);
         free(io->names);
         free(io->keys);
+        explicit_bzero(&io->seal, sizeof(io->seal));
         free(io);
 }
 
@@ -60,6 +61,40 @@ void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint
         io->piece = (struct iovec){.iov_base = io->buffer, .iov_len = n_bytes};
         io->io->ops[i].iov = &io->piece;
         io->io->ops[i].n_iov = 1;
+}
+
+/* In the store's thread: of the io it uses nothing but the page's bytes and how they are sealed. */
+static int seal_value(const struct remote_op *op, void *data)
+{
+        struct exchange_io *io = data;
+        struct iovec payload = {
+                .iov_base = io->buffer + ENVELOPE_BYTES, .iov_len = io->envelope.payload_bytes};
+
+        return envelope_seal(&io->envelope, io->is_sealed ? &io->seal : NULL, &payload, 1, NULL,
+                io->buffer, payload.iov_base);
+}
+
+static int open_value(const struct remote_op *op, void *data)
+{
+        struct exchange_io *io = data;
+        const struct envelope want = io->envelope;
+        struct iovec payload = {
+                .iov_base = io->buffer + ENVELOPE_BYTES, .iov_len = want.payload_bytes};
+
+        io->fault = envelope_open(&want, io->is_sealed ? &io->seal : NULL, op->n_bytes, io->buffer,
+                &payload, 1, &io->envelope);
+        return 0;
+}
+
+void exchange_io_envelop(
+        struct exchange_io *io, const struct envelope *e, const struct seal_key *key)
+{
+        io->envelope = *e;
+        io->is_sealed = key;
+        if (key)
+                io->seal = *key;
+        io->io->ops[0].on_value = io->io->kind == REMOTE_READ ? open_value : seal_value;
+        io->io->ops[0].value_data = io;
 }
 
 static void on_done(struct remote_io *of, void *data)

@@ -18,7 +18,8 @@
  *
  * Exported is what a disk would take (policy/tier.h): what was found after it was published, with
  * all that comes before it in its text, and texts of EXCHANGE_LONG_TOKENS. One EXISTS first; what
- * isn't there is copied, summed or sealed by the loop, and written, at most so many bytes a second.
+ * isn't there is copied by the loop, summed or sealed by a thread of the store's, and written, at
+ * most so many bytes a second. What is read is opened by such a thread, and copied by the loop.
  *
  * Nothing here blocks: the store's threads have the sockets, its answers are reaped by the server,
  * and exchange_work() draws the consequences. Nothing outlives the process: after a restart nothing
@@ -44,8 +45,8 @@ struct tenant;
 #define EXCHANGE_MIN_USES    2
 #define EXCHANGE_LONG_TOKENS 16384
 
-/* Larger pages aren't exchanged: the loop copies a page, and sums or seals it, in one turn, and
- * everybody waits meanwhile. Not tuned. */
+/* Larger pages aren't exchanged: the loop copies a page in one turn, and everybody waits meanwhile.
+ * Not tuned. */
 #define EXCHANGE_PAGE_MAX (UINT64_C(16) << 20)
 
 struct exchange_options {

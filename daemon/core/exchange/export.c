@@ -307,41 +307,21 @@ static struct envelope describe_page(const struct exchange_ns *e, uint32_t page)
         return v;
 }
 
-/* Where the page's bytes lie, by plane. NULL: its set can't be mapped, or no memory. Owned. */
-static struct iovec *planes_of(const struct exchange_ns *e, uint32_t page)
+/* Copies the page's bytes, as it may go before they are sent. 0; -ENOMEM: its set can't be mapped.
+ */
+static int copy_page(const struct exchange_ns *e, uint32_t page, uint8_t *to)
 {
         const struct ns_layout *l = &e->ns->layout;
         struct extent_set *set = ns_set_of(e->ns, page);
-        struct iovec *iov = calloc(l->n_planes, sizeof(*iov));
 
-        for (uint32_t i = 0; iov && i < l->n_planes; i++) {
-                iov[i] = (struct iovec){
-                        .iov_base = set_address(set, page, i), .iov_len = l->plane_page_bytes};
-                if (!iov[i].iov_base) {
-                        free(iov);
-                        return NULL;
-                }
+        for (uint32_t i = 0; i < l->n_planes; i++) {
+                const uint8_t *from = set_address(set, page, i);
+
+                if (!from)
+                        return -ENOMEM;
+                memcpy(to + i * l->plane_page_bytes, from, l->plane_page_bytes);
         }
-        return iov;
-}
-
-/* The page's value: a copy, as the page may go before it is sent. 0 or -errno. */
-static int make_value(const struct exchange_ns *e, uint32_t page, uint8_t *buffer)
-{
-        struct envelope v = describe_page(e, page);
-        const struct seal_key *key = exchange_ns_key(e);
-        _cleanup_free_ struct iovec *planes = planes_of(e, page);
-        uint8_t *payload = buffer + ENVELOPE_BYTES, *at = payload;
-        struct iovec copy = {.iov_base = payload, .iov_len = v.payload_bytes};
-
-        if (!planes)
-                return -ENOMEM;
-        if (key)
-                return envelope_seal(
-                        &v, key, planes, e->ns->layout.n_planes, NULL, buffer, payload);
-        for (uint32_t i = 0; i < e->ns->layout.n_planes; at += planes[i++].iov_len)
-                memcpy(at, planes[i].iov_base, planes[i].iov_len);
-        return envelope_seal(&v, NULL, &copy, 1, NULL, buffer, NULL);
+        return 0;
 }
 
 static int write_page(struct export_batch *b, struct export_page *p)
@@ -355,11 +335,14 @@ static int write_page(struct export_batch *b, struct export_page *p)
         if (!may_go(b->e, p->page, p->generation))
                 return -ENOENT;
         io = exchange_io_new(x, REMOTE_WRITE, REMOTE_LARGE, 1, bytes, false);
-        r = io ? make_value(b->e, p->page, io->buffer) : -ENOMEM;
+        r = io ? copy_page(b->e, p->page, io->buffer + ENVELOPE_BYTES) : -ENOMEM;
         if (r == 0)
                 r = exchange_name_page(b->e, ns_page(b->e->ns, p->page)->key, name);
         if (r == 0) {
+                struct envelope says = describe_page(b->e, p->page);
+
                 exchange_io_name(io, 0, name, bytes);
+                exchange_io_envelop(io, &says, exchange_ns_key(b->e));
                 io->io->ops[0].expiry_msec = x->options.expiry_msec;
                 r = exchange_io_begin(io, x->tenant->store->now_nsec + EXPORT_DEADLINE_NSEC);
         }

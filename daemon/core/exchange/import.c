@@ -405,7 +405,10 @@ static int ask_for_page(struct import *i, uint32_t n)
         int r = io ? exchange_name_page(i->e, key_at(i, n), name) : -ENOMEM;
 
         if (r == 0) {
+                struct envelope want = exchange_envelope(i->e, key_at(i, n), parent_of(i, n));
+
                 exchange_io_name(io, 0, name, value_bytes(i));
+                exchange_io_envelop(io, &want, exchange_ns_key(i->e));
                 r = exchange_io_begin(io, i->deadline_nsec);
         }
         if (r < 0) {
@@ -450,18 +453,6 @@ static void remove_damaged(struct import *i, uint32_t n)
                 exchange_io_end(io);
         else
                 exchange_io_let_go(io);
-}
-
-/* Checks the value where it lies. */
-static enum envelope_fault open_value(struct import *i, uint32_t n, struct envelope *ret)
-{
-        struct exchange_io *io = i->pages[n].read;
-        struct envelope want = exchange_envelope(i->e, key_at(i, n), parent_of(i, n));
-        struct iovec payload = {
-                .iov_base = io->buffer + ENVELOPE_BYTES, .iov_len = want.payload_bytes};
-
-        return envelope_open(
-                &want, exchange_ns_key(i->e), io->results[0].n_bytes, io->buffer, &payload, 1, ret);
 }
 
 /* False: its set can't be mapped. */
@@ -530,21 +521,18 @@ static bool take_value(struct import *i)
         enum exchange_drop why = exchange_drop_of(io->results[0].result);
         uint64_t now_nsec = ns_store(i->a->ns)->now_nsec;
         bool is_published = false;
-        struct envelope v;
 
         if (io->results[0].result == 0 && !is_still_ours(i, n)) {
                 why = EXCHANGE_CALLED_OFF;
         } else if (io->results[0].result == 0) {
-                enum envelope_fault fault = open_value(i, n, &v);
-
-                why = fault == ENVELOPE_NO_MEMORY ? EXCHANGE_BUSY : EXCHANGE_DAMAGED;
-                if (why == EXCHANGE_DAMAGED && fault != ENVELOPE_GOOD)
+                why = io->fault == ENVELOPE_NO_MEMORY ? EXCHANGE_BUSY : EXCHANGE_DAMAGED;
+                if (why == EXCHANGE_DAMAGED && io->fault != ENVELOPE_GOOD)
                         remove_damaged(i, n);
-                if (fault == ENVELOPE_GOOD) {
+                if (io->fault == ENVELOPE_GOOD) {
                         why = EXCHANGE_NO_ROOM;
                         is_published =
                                 fill_page(i, i->pages[n].page, io->buffer + ENVELOPE_BYTES) &&
-                                publish_value(i, n, &v);
+                                publish_value(i, n, &io->envelope);
                 }
         }
         if (io->results[0].result == 0)
