@@ -369,6 +369,41 @@ static void test_invalidated_is_not_found(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* A host that exports and imports nothing learns of the other's invalidation by itself, and what it
+ * exports from then on is found. */
+static void test_exporter_learns_the_epoch(void **state)
+{
+        struct host a, b;
+        uint64_t until;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, true);
+        host_share_text(&a);
+        exchange_note_invalidated(b.w.ns);
+        until = clock_now_nsec() + PATIENCE_NSEC;
+        while (counters_of(&b).epochs == 0) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(&b);
+        }
+        /* What was cached before it has learnt the epoch stays here. */
+        while (counters_of(&a).exported_pages < 2 * N_PAGES) {
+                assert_true(clock_now_nsec() < until);
+                (void)tier_drop(&a.w, tier_find(&a.w, 0));
+                host_compute(&a, N_PAGES);
+                assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
+                for (unsigned i = 0; i < 1100; i++) {
+                        host_turn(&a);
+                        poll(NULL, 0, 1);
+                }
+        }
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&b, N_PAGES);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 /* Pages of other weights are never found, and those who have the old ones go on. */
 static void test_another_version(void **state)
 {
@@ -507,6 +542,7 @@ int main(void)
                 TEST(test_what_nobody_finds_stays),
                 TEST(test_damaged_is_not_served),
                 TEST(test_invalidated_is_not_found),
+                TEST(test_exporter_learns_the_epoch),
                 TEST(test_another_version),
                 TEST(test_server_is_gone_or_stopped),
                 TEST(test_single_flight_and_its_end),

@@ -146,6 +146,18 @@ static void take_answer(struct exchange_ns *e)
                 take_read(e, epoch, result);
 }
 
+bool epoch_is_fresh(struct exchange_ns *e)
+{
+        uint64_t now = ns_store(e->ns)->now_nsec;
+
+        if (e->epoch == 0 || e->asking)
+                return false;
+        if (now < e->asked_nsec + EPOCH_AGAIN_NSEC)
+                return true;
+        begin_asking(e, epoch_read_new(e), false);
+        return !e->asking; /* it can't be asked for now: what is known has to do */
+}
+
 uint64_t epoch_work(struct exchange_ns *e)
 {
         uint64_t now = ns_store(e->ns)->now_nsec;

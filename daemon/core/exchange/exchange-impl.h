@@ -165,6 +165,11 @@ bool epoch_learn(struct exchange_ns *e, uint64_t epoch);
  * another epoch, which is written at once, and again until it was. */
 void epoch_change(struct exchange_ns *e);
 
+/* Whether the epoch is known, and was asked for within EPOCH_AGAIN_NSEC. Where it is older it is
+ * asked for now: another host may have changed it, and what is written under the one before is
+ * found by nobody. */
+bool epoch_is_fresh(struct exchange_ns *e);
+
 /* Goes on; when it is to be called again, or UINT64_MAX. */
 uint64_t epoch_work(struct exchange_ns *e);
 

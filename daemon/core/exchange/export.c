@@ -252,6 +252,8 @@ static void begin_batch(struct exchange *x)
         list_for_each_safe (t, &x->texts, struct export_text, link) {
                 if (text_may_wait(t) || (b->n > 0 && t->e != b->e))
                         continue;
+                if (t->e->epoch != 0 && !epoch_is_fresh(t->e))
+                        continue;
                 if (!text_is_good(t)) {
                         x->counters.not_exported[EXCHANGE_EPOCH] += t->e->epoch == 0;
                         x->counters.not_exported[EXCHANGE_GONE] += t->e->epoch != 0;
