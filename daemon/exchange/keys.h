@@ -70,8 +70,9 @@ struct exchange_tenant {
  * have the same bytes tp_size is 0, so that engines with other numbers of ranks share them.
  */
 struct exchange_model {
-        /* The name of the namespace set that it belongs to, else of the namespace: keys of two
-         * namespaces never meet, and ranks have one name together. */
+        /* The namespace's name, so that keys of two namespaces never meet. Those of a set have
+         * names of their own, which are the same on every host: nothing else tells two of them
+         * apart that an engine has given the same rank and layer group. */
         const char *scope;
         const char *model, *version;
         uint32_t dtype, n_layers, n_kv_heads, head_size, page_tokens, n_planes;

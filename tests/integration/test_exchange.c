@@ -26,6 +26,7 @@
 
 struct host {
         struct tiers w;
+        unsigned rank; /* of a set: that w's attachment is of; 0: the first, or none */
         struct remote_store *remote;
         bool is_over;
         uint32_t n_imported;
@@ -129,7 +130,7 @@ static void host_compute(struct host *h, unsigned n)
         make_keys(keys, 0, n);
         assert_int_equal(lease_pages(h->w.attach, n, 1, pages, NULL), 0);
         for (unsigned i = 0; i < n; i++)
-                tier_fill(&h->w, pages[i], i);
+                tier_fill(&h->w, pages[i], h->rank * N_PAGES + i);
         assert_int_equal(publish_pages(h->w.attach, &p, 1, got, &n_got, NULL), 0);
         assert_int_equal(release_pages(h->w.attach, pages, n, 1, NULL), 0);
 }
@@ -208,7 +209,7 @@ static void assert_cached(struct host *h, unsigned n)
 {
         assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), n);
         for (unsigned i = 0; i < n; i++)
-                assert_true(tier_is_filled(&h->w, tier_find(&h->w, i), i));
+                assert_true(tier_is_filled(&h->w, tier_find(&h->w, i), h->rank * N_PAGES + i));
         assert_int_equal(h->w.ns->device.n_pages[PAGE_GRANTED], 0);
         assert_int_equal(h->w.ns->device.n_pages[PAGE_SEALED], n);
         assert_int_equal(h->w.ns->catalog.announced.n, 0);
@@ -404,6 +405,84 @@ static void test_exporter_learns_the_epoch(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* ---- sets ------------------------------------------------------------------------------------ */
+
+/* Makes the host's client one of this rank of a set of two, whose layouts don't tell them apart. */
+static void host_as_rank(struct host *h, unsigned rank)
+{
+        static const char *const names[] = {"n.0", "n.1"};
+        const struct attach_options options = {.set = "s", .set_size = 2};
+        const struct ns_layout l = h->w.ns->layout;
+
+        if (attach_open_with(h->w.m, names[rank], &l, &options, &h->w.attach, &h->w.d) != 0)
+                fail_msg("%s", h->w.d.text);
+        h->w.ns = h->w.attach->ns;
+        h->rank = rank;
+}
+
+/* It computes what both ranks have of a text, and writes it. */
+static void host_share_as_ranks(struct host *h)
+{
+        for (unsigned rank = 0; rank < 2; rank++) {
+                host_as_rank(h, rank);
+                host_await_epoch(h);
+                host_compute(h, N_PAGES);
+                assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), N_PAGES);
+                host_await_exported(h, (rank + 1) * N_PAGES);
+        }
+}
+
+/* Each rank has its own bytes. */
+static void test_set(void **state)
+{
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_as_ranks(&a);
+        for (unsigned rank = 0; rank < 2; rank++) {
+                host_as_rank(&b, rank);
+                assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+                assert_cached(&b, N_PAGES);
+        }
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* What one rank has invalidated isn't found by the other, also by hosts where only that is open. */
+static void test_set_invalidated_by_one_rank(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        struct drop d;
+        struct host a, b, c;
+        uint64_t until;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, true);
+        host_start(&c, false);
+        host_share_as_ranks(&a);
+        host_as_rank(&b, 0);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        make_keys(key, 1, 1);
+        assert_int_equal(drop_key(&d, b.w.attach, key, NULL), 0);
+        assert_true(drop_is_over(&d));
+        until = clock_now_nsec() + PATIENCE_NSEC;
+        while (counters_of(&b).epochs == 0) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(&b);
+        }
+        host_as_rank(&c, 1);
+        assert_int_equal(import(&c, 0, N_PAGES, LONG_MSEC), 0);
+        assert_cached(&c, 0);
+        host_end(&c);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 /* Pages of other weights are never found, and those who have the old ones go on. */
 static void test_another_version(void **state)
 {
@@ -543,6 +622,8 @@ int main(void)
                 TEST(test_damaged_is_not_served),
                 TEST(test_invalidated_is_not_found),
                 TEST(test_exporter_learns_the_epoch),
+                TEST(test_set),
+                TEST(test_set_invalidated_by_one_rank),
                 TEST(test_another_version),
                 TEST(test_server_is_gone_or_stopped),
                 TEST(test_single_flight_and_its_end),

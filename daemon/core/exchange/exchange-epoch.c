@@ -7,7 +7,9 @@
 #include "base/hash.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/nsset.h"
 #include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
 
 /* So long the store keeps one that nobody reads: the longest there is (remote.h). Losing it costs
  * what was exported under it. */
@@ -15,6 +17,62 @@
 
 /* The value: the number itself, of the machine's byte order, as envelopes have numbers. */
 #define EPOCH_BYTES sizeof(uint64_t)
+
+/* ---- whose ----------------------------------------------------------------------------------- */
+
+/* What names it: the namespace's identity, so that each version has its own; of a set its name, as
+ * its namespaces have identities of their own. */
+static int identify_epoch(const struct exchange_ns *e, uint8_t id[EXCHANGE_ID_BYTES])
+{
+        const struct nsset *set = e->ns->catalog.set;
+        const struct exchange_model m = {.scope = set ? set->name : NULL};
+
+        if (set)
+                return exchange_identify(&e->x->whose, &m, id);
+        memcpy(id, e->id, EXCHANGE_ID_BYTES);
+        return 0;
+}
+
+struct exchange_epoch *epoch_get(struct exchange_ns *e)
+{
+        uint8_t id[EXCHANGE_ID_BYTES];
+        struct exchange_epoch *p;
+
+        if (identify_epoch(e, id) < 0)
+                return NULL;
+        list_for_each (each, &e->x->epochs, struct exchange_epoch, link)
+                if (memcmp(each->id, id, sizeof(id)) == 0) {
+                        each->n_namespaces++;
+                        return each;
+                }
+        p = calloc(1, sizeof(*p));
+        if (!p)
+                return NULL;
+        p->x = e->x;
+        memcpy(p->id, id, sizeof(id));
+        p->n_namespaces = 1;
+        list_init(&p->link);
+        list_append(&e->x->epochs, &p->link);
+        return p;
+}
+
+void epoch_put(struct exchange_ns *e)
+{
+        struct exchange_epoch *p = e->epoch;
+
+        e->epoch = NULL;
+        if (--p->n_namespaces > 0)
+                return;
+        if (p->asking && p->is_writing && !exchange_io_is_over(p->asking))
+                exchange_io_let_go(p->asking); /* who purged it wants that */
+        else
+                exchange_io_end(p->asking);
+        list_remove(&p->link);
+        explicit_bzero(&p->seal, sizeof(p->seal));
+        free(p);
+}
+
+/* ---- the number ------------------------------------------------------------------------------ */
 
 static uint64_t random_epoch(void)
 {
@@ -26,22 +84,22 @@ static uint64_t random_epoch(void)
         return epoch;
 }
 
-static struct exchange_io *epoch_io_new(struct exchange_ns *e, enum remote_kind kind)
+static struct exchange_io *epoch_io_new(struct exchange_epoch *p, enum remote_kind kind)
 {
         char name[EXCHANGE_NAME_MAX];
         struct exchange_io *io;
 
-        if (exchange_epoch_name(&e->x->whose, e->id, name) < 0)
+        if (exchange_epoch_name(&p->x->whose, p->id, name) < 0)
                 return NULL;
-        io = exchange_io_new(e->x, kind, REMOTE_SMALL, 1, EPOCH_BYTES, true);
+        io = exchange_io_new(p->x, kind, REMOTE_SMALL, 1, EPOCH_BYTES, true);
         if (io)
                 exchange_io_name(io, 0, name, EPOCH_BYTES);
         return io;
 }
 
-struct exchange_io *epoch_read_new(struct exchange_ns *e)
+struct exchange_io *epoch_read_new(struct exchange_epoch *p)
 {
-        return epoch_io_new(e, REMOTE_READ);
+        return epoch_io_new(p, REMOTE_READ);
 }
 
 uint64_t epoch_of(const struct exchange_io *io)
@@ -53,122 +111,126 @@ uint64_t epoch_of(const struct exchange_io *io)
         return epoch;
 }
 
-bool epoch_learn(struct exchange_ns *e, uint64_t epoch)
+bool epoch_learn(struct exchange_epoch *p, uint64_t number)
 {
-        if (e->epoch == epoch)
+        if (p->number == number)
                 return false;
-        e->epoch = epoch;
+        p->number = number;
         /* What was published in the second of a change may be of before it. */
-        e->known_sec = store_now_sec(ns_store(e->ns)) + e->was_known;
-        e->was_known = true;
-        free(e->exported);
-        e->exported = NULL;
-        if (e->x->whose.secret_len > 0 && exchange_seal_key(&e->x->whose, epoch, &e->seal) < 0)
-                e->epoch = 0; /* no memory: it is asked for again */
+        p->known_sec = store_now_sec(p->x->tenant->store) + p->was_known;
+        p->was_known = true;
+        list_for_each (e, &p->x->namespaces, struct exchange_ns, link) {
+                if (e->epoch != p)
+                        continue;
+                free(e->exported);
+                e->exported = NULL;
+        }
+        if (p->x->whose.secret_len > 0 && exchange_seal_key(&p->x->whose, number, &p->seal) < 0)
+                p->number = 0; /* no memory: it is asked for again */
         return true;
 }
 
 /* Writes another one: over what is there (`changes`), or only where there is none. */
-static struct exchange_io *epoch_write_new(struct exchange_ns *e, bool changes)
+static struct exchange_io *epoch_write_new(struct exchange_epoch *p, bool changes)
 {
-        struct exchange_io *io = epoch_io_new(e, REMOTE_WRITE);
+        struct exchange_io *io = epoch_io_new(p, REMOTE_WRITE);
 
         if (!io)
                 return NULL;
-        e->new_epoch = random_epoch();
-        memcpy(io->buffer, &e->new_epoch, EPOCH_BYTES);
+        p->new_epoch = random_epoch();
+        memcpy(io->buffer, &p->new_epoch, EPOCH_BYTES);
         io->io->ops[0].expiry_msec = EPOCH_EXPIRY_MSEC;
         io->io->ops[0].only_new = !changes;
         return io;
 }
 
-static void begin_asking(struct exchange_ns *e, struct exchange_io *io, bool is_writing)
+static void begin_asking(struct exchange_epoch *p, struct exchange_io *io, bool is_writing)
 {
-        e->asked_nsec = ns_store(e->ns)->now_nsec;
+        p->asked_nsec = p->x->tenant->store->now_nsec;
         if (!io)
                 return;
-        if (exchange_io_begin(io, e->asked_nsec + EXCHANGE_SMALL_NSEC) < 0) {
+        if (exchange_io_begin(io, p->asked_nsec + EXCHANGE_SMALL_NSEC) < 0) {
                 exchange_io_end(io);
                 return;
         }
-        e->asking = io;
-        e->is_writing = is_writing;
-        e->changes_again = false;
+        p->asking = io;
+        p->is_writing = is_writing;
+        p->changes_again = false;
 }
 
-void epoch_change(struct exchange_ns *e)
+void epoch_change(struct exchange_epoch *p)
 {
-        e->must_change = true;
-        e->changes_again = true;
-        e->epoch = 0;
-        if (e->asking && e->is_writing) /* its answer is of before */
+        p->must_change = true;
+        p->changes_again = true;
+        p->number = 0;
+        if (p->asking && p->is_writing) /* its answer is of before */
                 return;
-        exchange_io_end(e->asking);
-        e->asking = NULL;
-        begin_asking(e, epoch_write_new(e, true), true);
+        exchange_io_end(p->asking);
+        p->asking = NULL;
+        begin_asking(p, epoch_write_new(p, true), true);
 }
 
 /* It was written, or not; where that isn't known yet another one is written after a while. */
-static void take_written(struct exchange_ns *e, int result)
+static void take_written(struct exchange_epoch *p, int result)
 {
         if (result != 0)
                 return; /* -EEXIST: another host was first, and its epoch is read */
-        e->x->counters.epochs += e->must_change;
-        e->must_change = e->changes_again;
-        if (!e->must_change)
-                (void)epoch_learn(e, e->new_epoch);
+        p->x->counters.epochs += p->must_change;
+        p->must_change = p->changes_again;
+        if (!p->must_change)
+                (void)epoch_learn(p, p->new_epoch);
 }
 
 /* Where this host exports it makes an epoch in the place of none, or of what is none. */
-static void take_read(struct exchange_ns *e, uint64_t epoch, int result)
+static void take_read(struct exchange_epoch *p, uint64_t epoch, int result)
 {
         bool is_none = result == -ENOENT, is_rubbish = result == 0 || result == -EMSGSIZE;
 
-        if (e->must_change)
+        if (p->must_change)
                 return;
         if (epoch != 0)
-                (void)epoch_learn(e, epoch);
-        else if ((is_none || is_rubbish) && e->x->options.may_write)
-                begin_asking(e, epoch_write_new(e, is_rubbish), true);
+                (void)epoch_learn(p, epoch);
+        else if ((is_none || is_rubbish) && p->x->options.may_write)
+                begin_asking(p, epoch_write_new(p, is_rubbish), true);
 }
 
-static void take_answer(struct exchange_ns *e)
+static void take_answer(struct exchange_epoch *p)
 {
-        struct exchange_io *io = e->asking;
+        struct exchange_io *io = p->asking;
         uint64_t epoch = epoch_of(io);
         int result = io->results[0].result;
 
-        e->asking = NULL;
+        p->asking = NULL;
         exchange_io_end(io);
-        if (e->is_writing)
-                take_written(e, result);
+        if (p->is_writing)
+                take_written(p, result);
         else
-                take_read(e, epoch, result);
+                take_read(p, epoch, result);
 }
 
-bool epoch_is_fresh(struct exchange_ns *e)
+bool epoch_is_fresh(struct exchange_epoch *p)
 {
-        uint64_t now = ns_store(e->ns)->now_nsec;
+        uint64_t now = p->x->tenant->store->now_nsec;
 
-        if (e->epoch == 0 || e->asking)
+        if (p->number == 0 || p->asking)
                 return false;
-        if (now < e->asked_nsec + EPOCH_AGAIN_NSEC)
+        if (now < p->asked_nsec + EPOCH_AGAIN_NSEC)
                 return true;
-        begin_asking(e, epoch_read_new(e), false);
-        return !e->asking; /* it can't be asked for now: what is known has to do */
+        begin_asking(p, epoch_read_new(p), false);
+        return !p->asking; /* it can't be asked for now: what is known has to do */
 }
 
-uint64_t epoch_work(struct exchange_ns *e)
+uint64_t epoch_work(struct exchange_epoch *p)
 {
-        uint64_t now = ns_store(e->ns)->now_nsec;
+        uint64_t now = p->x->tenant->store->now_nsec;
 
-        if (e->asking && exchange_io_is_over(e->asking))
-                take_answer(e);
-        if (e->asking || e->epoch != 0 || !exchange_has_ns(e->ns, NULL))
+        if (p->asking && exchange_io_is_over(p->asking))
+                take_answer(p);
+        if (p->asking || p->number != 0)
                 return UINT64_MAX;
-        if (e->asked_nsec > 0 && now < e->asked_nsec + EPOCH_AGAIN_NSEC)
-                return e->asked_nsec + EPOCH_AGAIN_NSEC;
+        if (p->asked_nsec > 0 && now < p->asked_nsec + EPOCH_AGAIN_NSEC)
+                return p->asked_nsec + EPOCH_AGAIN_NSEC;
         begin_asking(
-                e, e->must_change ? epoch_write_new(e, true) : epoch_read_new(e), e->must_change);
-        return e->asking ? UINT64_MAX : now + EPOCH_AGAIN_NSEC;
+                p, p->must_change ? epoch_write_new(p, true) : epoch_read_new(p), p->must_change);
+        return p->asking ? UINT64_MAX : now + EPOCH_AGAIN_NSEC;
 }

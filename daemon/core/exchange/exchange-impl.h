@@ -101,6 +101,7 @@ struct exchange {
         struct exchange_options options; /* but for the secret */
         struct exchange_tenant whose;
         struct list_link namespaces; /* struct exchange_ns.link */
+        struct list_link epochs;     /* struct exchange_epoch.link */
         struct map by_id;            /* id of a namespace -> struct exchange_ns */
         struct list_link imports;    /* struct import.link */
         uint32_t n_imports;
@@ -113,22 +114,33 @@ struct exchange {
         struct exchange_counters counters;
 };
 
-struct exchange_ns {
-        struct list_link link; /* exchange.namespaces */
-        struct exchange *x;    /* borrowed */
-        struct ns *ns;         /* borrowed */
-        uint8_t id[EXCHANGE_ID_BYTES];
-        uint32_t rank;
-        uint64_t epoch;             /* 0: not known */
-        struct seal_key seal;       /* of the epoch, where the tenant has a secret */
-        bool must_change;           /* something was invalidated, and the store doesn't know */
-        bool changes_again;         /* and again since new_epoch was sent */
-        struct exchange_io *asking; /* reads the epoch, or writes one; NULL */
-        bool is_writing;            /* it writes new_epoch */
+/* An epoch is a namespace's, or has all namespaces of a set: what is invalidated in one of them is
+ * so in all. */
+struct exchange_epoch {
+        struct list_link link;         /* exchange.epochs */
+        struct exchange *x;            /* borrowed */
+        uint8_t id[EXCHANGE_ID_BYTES]; /* of its name: the namespace's, or of the set's name */
+        uint32_t n_namespaces;         /* that have it, at least one */
+        uint64_t number;               /* 0: not known */
+        struct seal_key seal;          /* of the epoch, where the tenant has a secret */
+        bool must_change;              /* something was invalidated, and the store doesn't know */
+        bool changes_again;            /* and again since new_epoch was sent */
+        struct exchange_io *asking;    /* reads the epoch, or writes one; NULL */
+        bool is_writing;               /* it writes new_epoch */
         uint64_t new_epoch;
         uint64_t asked_nsec; /* when it last was asked for, or written */
         bool was_known;      /* some epoch was */
         uint32_t known_sec;  /* when it was learnt; pages of before aren't exported */
+};
+
+/* A namespace that takes part. */
+struct exchange_ns {
+        struct list_link link;         /* exchange.namespaces */
+        struct exchange *x;            /* borrowed */
+        struct ns *ns;                 /* borrowed */
+        struct exchange_epoch *epoch;  /* shared with the others of its set */
+        uint8_t id[EXCHANGE_ID_BYTES]; /* exchange_identify() */
+        uint32_t rank;
         /* Generation (low 32 bits) that each page had when it was exported, or was to be; 0: it
          * wasn't. Owned; NULL: none was. */
         uint32_t *exported;
@@ -152,26 +164,33 @@ struct envelope exchange_envelope(
 
 /* ---- epochs: exchange-epoch.c ---------------------------------------------------------------- */
 
-/* An operation that reads the namespace's epoch. NULL: no memory. */
-struct exchange_io *epoch_read_new(struct exchange_ns *e);
+/* Finds the one that the namespace has with others of its set, or makes one; e counts as one of its
+ * namespaces from then on, and has its id already. NULL: no memory. */
+struct exchange_epoch *epoch_get(struct exchange_ns *e);
+
+/* e is none of them any more; it goes with the last one. Where it is being changed that goes on. */
+void epoch_put(struct exchange_ns *e);
+
+/* An operation that reads it. NULL: no memory. */
+struct exchange_io *epoch_read_new(struct exchange_epoch *p);
 
 /* What it has read; 0: nothing that counts. */
 uint64_t epoch_of(const struct exchange_io *io);
 
 /* This is what the store has. True: it is another one than was known here. */
-bool epoch_learn(struct exchange_ns *e, uint64_t epoch);
+bool epoch_learn(struct exchange_epoch *p, uint64_t number);
 
-/* Something of the namespace was invalidated: nothing is imported or exported before the store has
+/* Something was invalidated: nothing is imported or exported before the store has
  * another epoch, which is written at once, and again until it was. */
-void epoch_change(struct exchange_ns *e);
+void epoch_change(struct exchange_epoch *p);
 
 /* Whether the epoch is known, and was asked for within EPOCH_AGAIN_NSEC. Where it is older it is
  * asked for now: another host may have changed it, and what is written under the one before is
  * found by nobody. */
-bool epoch_is_fresh(struct exchange_ns *e);
+bool epoch_is_fresh(struct exchange_epoch *p);
 
 /* Goes on; when it is to be called again, or UINT64_MAX. */
-uint64_t epoch_work(struct exchange_ns *e);
+uint64_t epoch_work(struct exchange_epoch *p);
 
 /* ---- imports, exports ------------------------------------------------------------------------ */
 

@@ -43,8 +43,6 @@ static const char *why_not(const struct ns *ns)
                 return "its tenant has no remote";
         if (ns->device.pool->queue)
                 return "its pages lie on a GPU, from which nothing is exchanged yet";
-        if (ns->catalog.set)
-                return "it belongs to a set of namespaces, which isn't exchanged yet";
         if (layout_page_bytes(&ns->layout) > EXCHANGE_PAGE_MAX)
                 return "its pages have more than 16 MiB";
         return NULL;
@@ -55,7 +53,7 @@ struct exchange_ns *exchange_find_ns(const struct ns *ns)
         const struct exchange *x = ns->tenant->exchange;
         const uint64_t *found = x ? map_find(&x->by_id, ns->id) : NULL;
 
-        return found && !why_not(ns) ? (struct exchange_ns *)(uintptr_t)*found : NULL;
+        return found ? (struct exchange_ns *)(uintptr_t)*found : NULL;
 }
 
 bool exchange_has_ns(const struct ns *ns, const char **ret_why)
@@ -101,14 +99,17 @@ static int identify_ns(struct exchange_ns *e)
 void exchange_enter_ns(struct ns *ns)
 {
         struct exchange *x = ns->tenant->exchange;
-        struct exchange_ns *e = x ? calloc(1, sizeof(*e)) : NULL;
+        struct exchange_ns *e = why_not(ns) ? NULL : calloc(1, sizeof(*e));
 
         if (!e)
                 return;
         e->x = x;
         e->ns = ns;
         list_init(&e->link);
-        if (identify_ns(e) < 0 || map_put(&x->by_id, ns->id, (uintptr_t)e) < 0) {
+        e->epoch = identify_ns(e) < 0 ? NULL : epoch_get(e);
+        if (!e->epoch || map_put(&x->by_id, ns->id, (uintptr_t)e) < 0) {
+                if (e->epoch)
+                        epoch_put(e);
                 free(e);
                 return;
         }
@@ -122,10 +123,7 @@ static void free_ns(struct exchange_ns *e)
 
         imports_end(x, e, EXCHANGE_CALLED_OFF);
         exports_end(x, e);
-        if (e->asking && e->is_writing && !exchange_io_is_over(e->asking))
-                exchange_io_let_go(e->asking); /* who purged it wants that */
-        else
-                exchange_io_end(e->asking);
+        epoch_put(e);
         (void)map_remove(&x->by_id, e->ns->id);
         list_remove(&e->link);
         free(e->exported);
@@ -134,37 +132,34 @@ static void free_ns(struct exchange_ns *e)
 
 void exchange_leave_ns(struct ns *ns)
 {
-        struct exchange *x = ns->tenant->exchange;
-        const uint64_t *found = x ? map_find(&x->by_id, ns->id) : NULL;
+        struct exchange_ns *e = exchange_find_ns(ns);
 
-        if (found)
-                free_ns((struct exchange_ns *)(uintptr_t)*found);
+        if (e)
+                free_ns(e);
 }
 
 void exchange_note_invalidated(struct ns *ns)
 {
-        struct exchange *x = ns->tenant->exchange;
-        const uint64_t *found = x ? map_find(&x->by_id, ns->id) : NULL;
-        struct exchange_ns *e = found ? (struct exchange_ns *)(uintptr_t)*found : NULL;
+        struct exchange_ns *e = exchange_find_ns(ns);
 
         if (!e)
                 return;
-        epoch_change(e);
-        exchange_wake(x);
+        epoch_change(e->epoch);
+        exchange_wake(e->x);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
 const struct seal_key *exchange_ns_key(const struct exchange_ns *e)
 {
-        return e->x->whose.secret_len > 0 ? &e->seal : NULL;
+        return e->x->whose.secret_len > 0 ? &e->epoch->seal : NULL;
 }
 
 int exchange_name_page(
         const struct exchange_ns *e, const uint8_t key[KEY_BYTES], char name[EXCHANGE_NAME_MAX])
 {
         uint8_t place[EXCHANGE_PLACE_BYTES];
-        int r = exchange_page_place(&e->x->whose, e->id, e->epoch, key, place);
+        int r = exchange_page_place(&e->x->whose, e->id, e->epoch->number, key, place);
 
         if (r == 0)
                 (void)exchange_page_name(&e->x->whose, place, e->rank, name);
@@ -174,7 +169,7 @@ int exchange_name_page(
 struct envelope exchange_envelope(
         const struct exchange_ns *e, const uint8_t key[KEY_BYTES], const uint8_t *parent_key)
 {
-        struct envelope v = {.epoch = e->epoch,
+        struct envelope v = {.epoch = e->epoch->number,
                 .rank = e->rank,
                 .codec = CODEC_NONE,
                 .payload_bytes = layout_page_bytes(&e->ns->layout),
@@ -223,6 +218,7 @@ int exchange_open(struct tenant *t, const struct exchange_options *options, stru
         if (options->secret_len > 0)
                 memcpy(x->whose.secret, options->secret, options->secret_len);
         list_init(&x->namespaces);
+        list_init(&x->epochs);
         list_init(&x->imports);
         list_init(&x->texts);
         map_init(&x->by_id);
@@ -262,8 +258,8 @@ bool exchange_figures(const struct tenant *t, struct exchange_figures *ret)
                 .n_texts = x->n_texts,
                 .bytes_under_way = x->import_bytes + x->export_bytes};
         list_for_each (e, &x->namespaces, struct exchange_ns, link) {
-                ret->n_namespaces += exchange_has_ns(e->ns, NULL);
-                ret->n_ready += e->epoch != 0;
+                ret->n_namespaces++;
+                ret->n_ready += e->epoch->number != 0;
         }
         return true;
 }
@@ -272,8 +268,8 @@ static uint64_t work_of_tenant(struct exchange *x)
 {
         uint64_t next = UINT64_MAX;
 
-        list_for_each (e, &x->namespaces, struct exchange_ns, link)
-                next = MIN(next, epoch_work(e));
+        list_for_each (p, &x->epochs, struct exchange_epoch, link)
+                next = MIN(next, epoch_work(p));
         next = MIN(next, imports_work(x));
         return MIN(next, exports_work(x));
 }

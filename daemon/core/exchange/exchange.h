@@ -6,11 +6,12 @@
  *
  *   namespace:  unknown -> asked -> known -> changing -> known ...      (its epoch)
  *
- * The *epoch* is a random number that all hosts have for a namespace. It lies in the store, and is
- * part of every page's name (daemon/exchange/keys.h). Whoever invalidates anything of a namespace
- * writes another one, so that nothing that was exported before is found again, by any host; and it
- * is read again with each import. Nothing is imported or exported while it isn't known. Where the
- * store has lost it, the next exporter makes another one.
+ * The *epoch* is a random number that all hosts have for a namespace, or for all namespaces of a
+ * set: what one rank invalidates must be found by none. It lies in the store, and is part of every
+ * page's name (daemon/exchange/keys.h). Whoever invalidates anything of a namespace writes another
+ * one, so that nothing that was exported before is found again, by any host; and it is read again
+ * with each import. Nothing is imported or exported while it isn't known. Where the store has lost
+ * it, the next exporter makes another one.
  *
  * What was cached here before the epoch was learnt, or changed, isn't exported: it may be what
  * another host has invalidated. What another host has cached by itself stays there: an
@@ -136,8 +137,8 @@ uint64_t exchange_work(struct store *s, uint64_t now_nsec);
 
 /* ---- for the rest of the core ---------------------------------------------------------------- */
 
-/* The namespace was made, or goes; or what its pages are has changed (it leaves, and enters anew).
- */
+/* The namespace was made, and is in its set if it has one; or it goes; or what its pages are has
+ * changed (it leaves, and enters anew). */
 void exchange_enter_ns(struct ns *ns);
 void exchange_leave_ns(struct ns *ns);
 

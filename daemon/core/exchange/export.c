@@ -78,7 +78,7 @@ static bool may_go(const struct exchange_ns *e, uint32_t page, uint64_t generati
         const struct page *p = ns_page(e->ns, page);
 
         return p && p->state == PAGE_SEALED && p->generation == generation &&
-               !ns_page_is_stale(e->ns, p) && p->published_sec >= e->known_sec &&
+               !ns_page_is_stale(e->ns, p) && p->published_sec >= e->epoch->known_sec &&
                tier_of_page(&e->ns->geometry, page) == TIER_DEVICE;
 }
 
@@ -170,7 +170,7 @@ static void take_from_text(struct export_batch *b, struct export_text *t)
 /* Is the text's last page still in the tree, and the namespace's epoch known? */
 static bool text_is_good(const struct export_text *t)
 {
-        return t->e->epoch != 0 && may_go(t->e, t->page, t->generation);
+        return t->e->epoch->number != 0 && may_go(t->e, t->page, t->generation);
 }
 
 /* Its epoch will be known soon, perhaps. */
@@ -178,8 +178,8 @@ static bool text_may_wait(const struct export_text *t)
 {
         const struct page *p = ns_page(t->e->ns, t->page);
 
-        return t->e->epoch == 0 && !t->e->must_change && p && p->state == PAGE_SEALED &&
-               p->generation == t->generation;
+        return t->e->epoch->number == 0 && !t->e->epoch->must_change && p &&
+               p->state == PAGE_SEALED && p->generation == t->generation;
 }
 
 /* The next page can't go on: of the batch, `why` says why. */
@@ -188,7 +188,8 @@ static void leave_page(struct export_batch *b, struct export_page *p, int why)
         struct exchange_ns *e = b->e;
 
         e->x->counters.not_exported[exchange_drop_of(why)]++;
-        if (b->epoch == e->epoch && e->exported && e->exported[p->page] == (uint32_t)p->generation)
+        if (b->epoch == e->epoch->number && e->exported &&
+                e->exported[p->page] == (uint32_t)p->generation)
                 e->exported[p->page] = 0;
         p->is_over = true;
         b->n_over++;
@@ -252,11 +253,11 @@ static void begin_batch(struct exchange *x)
         list_for_each_safe (t, &x->texts, struct export_text, link) {
                 if (text_may_wait(t) || (b->n > 0 && t->e != b->e))
                         continue;
-                if (t->e->epoch != 0 && !epoch_is_fresh(t->e))
+                if (t->e->epoch->number != 0 && !epoch_is_fresh(t->e->epoch))
                         continue;
                 if (!text_is_good(t)) {
-                        x->counters.not_exported[EXCHANGE_EPOCH] += t->e->epoch == 0;
-                        x->counters.not_exported[EXCHANGE_GONE] += t->e->epoch != 0;
+                        x->counters.not_exported[EXCHANGE_EPOCH] += t->e->epoch->number == 0;
+                        x->counters.not_exported[EXCHANGE_GONE] += t->e->epoch->number != 0;
                         text_free(t);
                         continue;
                 }
@@ -269,7 +270,7 @@ static void begin_batch(struct exchange *x)
                 free(b);
                 return;
         }
-        b->epoch = b->e->epoch;
+        b->epoch = b->e->epoch->number;
         x->batch = b;
         r = begin_probe(b);
         if (r < 0)
@@ -422,7 +423,7 @@ uint64_t exports_work(struct exchange *x)
                         begin_batch(x);
                 return UINT64_MAX;
         }
-        if (b->epoch != b->e->epoch) {
+        if (b->epoch != b->e->epoch->number) {
                 end_batch(x, -ECANCELED);
                 return x->tenant->store->now_nsec;
         }

@@ -251,7 +251,7 @@ static int begin_probe(struct import *i)
         }
         i->probe = io;
         i->began_nsec = i->a->ns->tenant->store->now_nsec;
-        i->epoch = i->e->epoch;
+        i->epoch = i->e->epoch->number;
         i->e->x->counters.probes++;
         i->e->x->counters.probed_pages += i->n_keys;
         return 0;
@@ -261,9 +261,9 @@ static int begin_import(struct import *i)
 {
         int r;
 
-        i->reads_epoch = epoch_read_new(i->e);
+        i->reads_epoch = epoch_read_new(i->e->epoch);
         r = i->reads_epoch ? exchange_io_begin(i->reads_epoch, i->probe_deadline_nsec) : -ENOMEM;
-        return r == 0 && i->e->epoch != 0 ? begin_probe(i) : r;
+        return r == 0 && i->e->epoch->number != 0 ? begin_probe(i) : r;
 }
 
 int import_begin(struct attach *a, const struct import_request *rq, uint64_t now_nsec,
@@ -308,14 +308,14 @@ static bool take_epoch(struct import *i)
         i->reads_epoch = NULL;
         if (r == 0 && epoch == 0)
                 r = -EMSGSIZE; /* what is there is no epoch */
-        if (e->must_change || epoch == 0) {
+        if (e->epoch->must_change || epoch == 0) {
                 /* Where there is no epoch there is no page. */
-                end_import(i, e->must_change ? EXCHANGE_EPOCH : exchange_drop_of(r),
+                end_import(i, e->epoch->must_change ? EXCHANGE_EPOCH : exchange_drop_of(r),
                         r == -ENOENT ? 0 : i->n_keys);
                 return false;
         }
-        (void)epoch_learn(e, epoch);
-        if (e->epoch != epoch)
+        (void)epoch_learn(e->epoch, epoch);
+        if (e->epoch->number != epoch)
                 r = -ENOMEM;
         if (r == 0 && i->epoch != epoch) { /* it was probed under another one, or not yet */
                 exchange_io_end(i->probe);
@@ -556,7 +556,7 @@ static bool go_on_loading(struct import *i, uint64_t now_nsec)
         const struct exchange_io *next;
         int r;
 
-        if (i->epoch != i->e->epoch) {
+        if (i->epoch != i->e->epoch->number) {
                 end_loading(i, EXCHANGE_EPOCH);
                 return false;
         }

@@ -157,7 +157,6 @@ static void enter_tenant(struct ns *ns)
         list_append(&ns->tenant->namespaces, &ns->link);
         ns->tenant->n_namespaces++;
         leasable_begin(ns);
-        exchange_enter_ns(ns);
         if (s->owner.on_ns)
                 s->owner.on_ns(ns, false, s->owner.data);
 }

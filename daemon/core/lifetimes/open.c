@@ -174,11 +174,13 @@ static int make_ns(struct tenant *t, const char *name, const struct ns_layout *l
                 r = nsset_join(ns, o->set, o->set_size, d);
         if (r == 0)
                 r = records_begin(ns, d);
-        if (r != 0)
+        if (r != 0) {
                 ns_free(ns);
-        else
-                *ret_ns = ns;
-        return r;
+                return r;
+        }
+        exchange_enter_ns(ns);
+        *ret_ns = ns;
+        return 0;
 }
 
 /* Finds the namespace or makes it. */

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "daemon/core/catalog/nsset.h"
+#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
@@ -367,6 +368,7 @@ static int fill_ns(struct recoverer *v, struct ns *ns, struct detail *d)
                 return detail_set(d, r, "no memory for it");
         fill_sessions(v, ns, had_sessions);
         (void)space_open(ns, true); /* without it: its pages there are gone */
+        exchange_enter_ns(ns);
         return 0;
 }
 
