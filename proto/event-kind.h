@@ -21,7 +21,8 @@
         X(CLIENT, "client", true, "a client was removed")                          \
         X(VIOLATION, "violation", true, "a client broke the protocol")             \
         X(TENANT, "tenant", false, "a tenant was made, changed or removed")        \
-        X(DAEMON, "daemon", false, "kvleased started, drained, reloaded, stops")
+        X(DAEMON, "daemon", false, "kvleased started, drained, reloaded, stops")   \
+        X(REMOTE, "remote", false, "other hosts' store came, went, or had what was refused")
 
 enum event_kind {
 #define X(name, ...) EVENT_##name,

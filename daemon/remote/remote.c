@@ -417,3 +417,26 @@ bool remote_node_next(struct remote_store *s, unsigned *iter, struct remote_node
         pthread_mutex_unlock(&s->lock);
         return is_found;
 }
+
+void remote_summary(struct remote_store *s, struct remote_summary *ret_summary)
+{
+        struct remote_summary *sum = ret_summary;
+        struct remote_node_stats node;
+        struct remote_stats stats;
+        unsigned iter = 0;
+
+        *sum = (struct remote_summary){.state = REMOTE_UNKNOWN};
+        remote_stats(s, &stats);
+        while (remote_node_next(s, &iter, &node)) {
+                sum->n_nodes++;
+                sum->rtt_nsec = MAX(sum->rtt_nsec, node.rtt_nsec);
+                if (node.breaker == BREAKER_CLOSED)
+                        continue;
+                sum->n_left_alone++;
+                sum->last_error = node.last_error;
+        }
+        if (sum->n_left_alone == sum->n_nodes)
+                sum->state = REMOTE_UNREACHED;
+        else if (stats.is_known)
+                sum->state = REMOTE_REACHED;
+}

@@ -263,7 +263,27 @@ struct remote_stats {
         uint64_t n_written, n_refused; /* writes that ended with 0; with -ENOSPC or -EACCES */
 };
 
-/* Both take a moment: as long as a lock is held elsewhere, which is never while somebody waits. */
+/*
+ * The store as a whole.
+ *
+ *   UNKNOWN    its nodes are still being asked who serves what
+ *   REACHED    a node at least isn't left alone (breaker.h), and slots have been learnt
+ *   UNREACHED  all nodes are left alone because of failures, or none is known: no name of theirs is
+ *              resolved
+ */
+enum remote_state { REMOTE_UNKNOWN, REMOTE_REACHED, REMOTE_UNREACHED };
+
+struct remote_summary {
+        enum remote_state state;
+        uint32_t n_nodes;      /* of remote_node_next() */
+        uint32_t n_left_alone; /* of these, with a breaker that isn't closed */
+        uint64_t rtt_nsec;     /* of the slowest node; 0: not known */
+        int last_error;        /* of a node that is left alone: -errno; 0: none */
+};
+
+/* All of them take a moment: as long as a lock is held elsewhere, which is never while somebody
+ * waits. */
+void remote_summary(struct remote_store *s, struct remote_summary *ret_summary);
 void remote_stats(struct remote_store *s, struct remote_stats *ret_stats);
 
 /* The nodes: *iter 0 first; false at the end. What is made of them meanwhile may be told or not. */

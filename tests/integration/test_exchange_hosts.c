@@ -161,17 +161,7 @@ static unsigned find_text(struct worker *w, unsigned msec)
         return n - 1;
 }
 
-/* In time, and nothing is left behind. */
-static void assert_finds_nothing(struct worker *w)
-{
-        uint64_t began = clock_now_nsec();
-
-        assert_int_equal(find_text(w, SHORT_MSEC), 0);
-        assert_true(clock_now_nsec() - began < SHORT_MSEC * MSEC + LATE_OK_NSEC);
-        assert_int_equal(ctl_status(here, "pages_sealed"), 0);
-}
-
-/* ---- tests ----------------------------------------------------------------------------------- */
+/* ---- what administrators are told ------------------------------------------------------------ */
 
 /* What Prometheus is told of the exchange of a host. */
 static double figure_of(const struct harness *h, const char *series)
@@ -189,6 +179,60 @@ static double figure_of(const struct harness *h, const char *series)
 }
 
 #define OF_A "{tenant=\"a\",remote=\"x\"}"
+
+static bool is_event(json_t *e, const char *reason, const char *tenant)
+{
+        const char *its = json_string_value(json_object_get(e, "tenant"));
+
+        return strcmp(json_string_value(json_object_get(e, "reason")), reason) == 0 &&
+               strcmp(json_string_value(json_object_get(e, "by")), "remote x") == 0 &&
+               strcmp(its ? its : "", tenant) == 0;
+}
+
+/* Events of this reason there are here of the remote; *ret_count: of how many things. */
+static unsigned count_events(const char *reason, const char *tenant, uint64_t *ret_count)
+{
+        struct proc_output o;
+        json_error_t error;
+        unsigned n = 0;
+
+        *ret_count = 0;
+        assert_int_equal(ctl_run(here, "--json events --kind remote", &o), 0);
+        for (const char *at = o.out; *at; at += error.position + 1) {
+                json_t *e = json_loads(at, JSON_DISABLE_EOF_CHECK, &error);
+
+                assert_non_null(e);
+                if (is_event(e, reason, tenant)) {
+                        n++;
+                        *ret_count += (uint64_t)json_integer_value(json_object_get(e, "count"));
+                }
+                json_decref(e);
+        }
+        proc_output_free(&o);
+        return n;
+}
+
+static void await_event(const char *reason)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC, count;
+
+        while (count_events(reason, "", &count) == 0) {
+                assert_true(clock_now_nsec() < until);
+                sleep_msec(100);
+        }
+}
+
+/* In time, and nothing is left behind. */
+static void assert_finds_nothing(struct worker *w)
+{
+        uint64_t began = clock_now_nsec();
+
+        assert_int_equal(find_text(w, SHORT_MSEC), 0);
+        assert_true(clock_now_nsec() - began < SHORT_MSEC * MSEC + LATE_OK_NSEC);
+        assert_int_equal(ctl_status(here, "pages_sealed"), 0);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_found_on_the_other_host(void **state)
 {
@@ -208,10 +252,12 @@ static void test_found_on_the_other_host(void **state)
         hosts_end(state);
 }
 
-/* What it is asked, and what it is sent, stays without an answer. */
+/* What it is asked, and what it is sent, stays without an answer; events tell when, and until when.
+ */
 static void test_server_is_stopped(void **state)
 {
         struct worker *w;
+        uint64_t count;
 
         hosts_start(state);
         share_text();
@@ -219,11 +265,14 @@ static void test_server_is_stopped(void **state)
         assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
+        await_event("unreachable");
+        assert_int_equal(count_events("reachable again", "", &count), 0);
         /* It goes on, and so do they. */
         assert_int_equal(kill(server.servers[0].pid, SIGCONT), 0);
         for (uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
                 find_text(w, LONG_MSEC) < N_PAGES;)
                 assert_true(clock_now_nsec() < until);
+        await_event("reachable again");
         worker_stop(w);
         hosts_end(state);
 }
@@ -238,6 +287,7 @@ static void test_server_is_killed(void **state)
         assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
+        await_event("unreachable");
         worker_stop(w);
         hosts_end(state);
 }
@@ -245,8 +295,9 @@ static void test_server_is_killed(void **state)
 /* Each value has other bytes where its page's are, or in its header. */
 static void test_server_lies(void **state)
 {
+        uint64_t began, count, more;
         char *keys, *save = NULL;
-        unsigned n = 0;
+        unsigned n = 0, told;
         struct worker *w;
 
         hosts_start(state);
@@ -259,8 +310,13 @@ static void test_server_lies(void **state)
         free(keys);
         assert_int_equal(n, N_PAGES);
         w = worker_start(here, "a", "ns", 2);
+        began = clock_now_nsec();
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
+        /* Of the text's first page, where it is damaged; at once, and not again within a minute. */
+        told = count_events("payload-sum", "a", &count) + count_events("header-sum", "a", &more);
+        assert_true(told == 1 || clock_now_nsec() - began > 60000 * MSEC);
+        assert_true(count + more > 0);
         assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
                                     "remote=\"x\",reason=\"damaged\"}") > 0);
         worker_stop(w);

@@ -111,6 +111,12 @@ uint64_t epoch_of(const struct exchange_io *io)
         return epoch;
 }
 
+void epoch_note_refused(struct exchange_epoch *p)
+{
+        exchange_note_refused(
+                p->x, "no-epoch", "what lies in the place of a namespace's epoch is none", 0);
+}
+
 bool epoch_learn(struct exchange_epoch *p, uint64_t number)
 {
         if (p->number == number)
@@ -188,6 +194,8 @@ static void take_read(struct exchange_epoch *p, uint64_t epoch, int result)
 
         if (p->must_change)
                 return;
+        if (epoch == 0 && is_rubbish)
+                epoch_note_refused(p);
         if (epoch != 0)
                 (void)epoch_learn(p, epoch);
         else if ((is_none || is_rubbish) && p->x->options.may_write)

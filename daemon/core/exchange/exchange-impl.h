@@ -91,6 +91,11 @@ void exchange_io_end(struct exchange_io *io);
 /* One that has begun goes on, and nobody wants to know how it ends. */
 void exchange_io_let_go(struct exchange_io *io);
 
+/* A value was refused: as exchange_news_refused(), which has the words; n_pages is 0 of an epoch.
+ */
+void exchange_note_refused(
+        struct exchange *x, const char *reason, const char *what, uint32_t n_pages);
+
 /* What an operation's result, which isn't 0, is counted as. */
 enum exchange_drop exchange_drop_of(int result);
 
@@ -176,6 +181,9 @@ struct exchange_io *epoch_read_new(struct exchange_epoch *p);
 
 /* What it has read; 0: nothing that counts. */
 uint64_t epoch_of(const struct exchange_io *io);
+
+/* What is there instead of an epoch is none. */
+void epoch_note_refused(struct exchange_epoch *p);
 
 /* This is what the store has. True: it is another one than was known here. */
 bool epoch_learn(struct exchange_epoch *p, uint64_t number);

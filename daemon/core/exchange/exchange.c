@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/exchange/exchange-news.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/ns.h"
@@ -33,6 +34,17 @@ void exchange_wake(struct exchange *x)
 
         if (s->owner.on_exchange_work)
                 s->owner.on_exchange_work(s->owner.data);
+}
+
+void exchange_note_refused(
+        struct exchange *x, const char *reason, const char *what, uint32_t n_pages)
+{
+        struct store *s = x->tenant->store;
+
+        if (!x->options.news)
+                return;
+        exchange_news_refused(x->options.news, x->tenant->name, reason, what, n_pages);
+        exchange_news_tell(x->options.news, &s->chronicle, s->now_nsec);
 }
 
 /* ---- namespaces ------------------------------------------------------------------------------ */

@@ -38,6 +38,7 @@ struct attach;
 struct detail;
 struct ns;
 struct remote_store;
+struct exchange_news;
 struct store;
 struct tenant;
 
@@ -54,6 +55,8 @@ struct exchange_options {
         struct remote_store *remote; /* borrowed until exchange_close() */
         bool may_write;              /* else nothing is exported */
         const uint8_t *secret;       /* copied; keys.h says how long it may be */
+        struct exchange_news *news;  /* told of what is refused (exchange-news.h); borrowed as it;
+                                        NULL: nothing is told */
         size_t secret_len;           /* 0: none, pages are summed and not sealed */
         uint64_t expiry_msec;        /* of what is written: 1 .. a year */
         uint64_t write_bytes_per_sec;

@@ -308,6 +308,8 @@ static bool take_epoch(struct import *i)
         i->reads_epoch = NULL;
         if (r == 0 && epoch == 0)
                 r = -EMSGSIZE; /* what is there is no epoch */
+        if (r == -EMSGSIZE)
+                epoch_note_refused(e->epoch);
         if (e->epoch->must_change || epoch == 0) {
                 /* Where there is no epoch there is no page. */
                 end_import(i, e->epoch->must_change ? EXCHANGE_EPOCH : exchange_drop_of(r),
@@ -455,6 +457,14 @@ static void remove_damaged(struct import *i, uint32_t n)
                 exchange_io_let_go(io);
 }
 
+/* It is damaged, or somebody else's. */
+static void note_fault(struct import *i, enum envelope_fault fault)
+{
+        if (fault != ENVELOPE_GOOD && fault != ENVELOPE_NO_MEMORY)
+                exchange_note_refused(
+                        i->e->x, envelope_fault_name(fault), envelope_fault_text(fault), 1);
+}
+
 /* False: its set can't be mapped. */
 static bool fill_page(const struct import *i, uint32_t page, const uint8_t *payload)
 {
@@ -522,9 +532,12 @@ static bool take_value(struct import *i)
         uint64_t now_nsec = ns_store(i->a->ns)->now_nsec;
         bool is_published = false;
 
+        if (io->results[0].result == -EMSGSIZE)
+                note_fault(i, ENVELOPE_LENGTH);
         if (io->results[0].result == 0 && !is_still_ours(i, n)) {
                 why = EXCHANGE_CALLED_OFF;
         } else if (io->results[0].result == 0) {
+                note_fault(i, io->fault);
                 why = io->fault == ENVELOPE_NO_MEMORY ? EXCHANGE_BUSY : EXCHANGE_DAMAGED;
                 if (why == EXCHANGE_DAMAGED && io->fault != ENVELOPE_GOOD)
                         remove_damaged(i, n);

@@ -191,7 +191,7 @@ static void begin_event(struct chronicle_event *e, uint64_t number, uint64_t now
 static void add_note(struct chronicle_event *e, uint64_t now_nsec, const struct chronicle_note *n)
 {
         e->last_nsec = MAX(now_nsec, e->first_nsec);
-        e->count++;
+        e->count += MAX(n->count, UINT64_C(1));
         e->pages += n->pages;
         e->bytes += n->bytes;
         if (n->detail)

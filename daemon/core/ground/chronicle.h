@@ -39,12 +39,13 @@ struct chronicle_note {
         uint8_t tier;          /* 1 + enum tier_kind; 0: of none */
         const char *detail;    /* of what is told together: of the last one */
         uint64_t pages, bytes, before_bytes;
+        uint64_t count; /* of things that are told as one; 0: it is one */
 };
 
 struct chronicle_event {
         uint64_t number; /* 0: open */
         uint64_t first_nsec, last_nsec;
-        uint64_t count; /* of notes */
+        uint64_t count; /* of notes, each with its own */
         uint64_t pages, bytes, before_bytes;
         enum event_kind kind;
         uint8_t tier; /* as noted */

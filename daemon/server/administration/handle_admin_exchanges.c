@@ -16,17 +16,15 @@
 
 static void fill_remote(Kvlease__V1__AdminExchange *row, struct remote_store *remote)
 {
-        struct remote_node_stats node;
+        struct remote_summary summary;
         struct remote_stats stats;
-        unsigned iter = 0;
 
         remote_stats(remote, &stats);
+        remote_summary(remote, &summary);
         row->is_known = stats.is_known;
-        while (remote_node_next(remote, &iter, &node)) {
-                row->n_nodes++;
-                row->n_nodes_open += node.breaker != BREAKER_CLOSED;
-                row->rtt_usec = MAX(row->rtt_usec, node.rtt_nsec / NSEC_PER_USEC);
-        }
+        row->n_nodes = summary.n_nodes;
+        row->n_nodes_open = summary.n_left_alone;
+        row->rtt_usec = summary.rtt_nsec / NSEC_PER_USEC;
 }
 
 /* NULL: no room. */

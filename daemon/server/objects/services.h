@@ -45,6 +45,7 @@ struct movement {
 struct remotes {
         struct list_link list; /* struct remote_service.link */
         uv_timer_t timer;      /* runs while something is to be done at a time */
+        uv_timer_t watch;      /* runs where there are any: are they reached? */
         bool is_due;           /* a look in the next turn */
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/core/exchange/exchange-news.h"
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/tenant.h"
@@ -20,6 +21,7 @@ struct remote_service {
         struct server *server;              /* borrowed */
         const struct remote_config *config; /* borrowed of server.config */
         struct remote_store *store;         /* owned */
+        struct exchange_news news;          /* what events tell of it */
         uv_poll_t poll;
 };
 
@@ -62,6 +64,23 @@ void remotes_turn(struct server *s)
                 on_work_wanted(s);
         else if (next != UINT64_MAX)
                 uv_timer_start(&r->timer, on_timer, (next - now) / NSEC_PER_MSEC + 1, 0);
+}
+
+/* Nothing in here waits, so it may be asked so often. */
+#define WATCH_MSEC 1000
+
+static void on_watch(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, services.remotes.watch);
+        uint64_t now = server_now(s);
+
+        list_for_each (r, &s->services.remotes.list, struct remote_service, link) {
+                struct remote_summary summary;
+
+                remote_summary(r->store, &summary);
+                exchange_news_see(&r->news, &summary, now);
+                exchange_news_tell(&r->news, &s->store.chronicle, now);
+        }
 }
 
 /* ---- stores ---------------------------------------------------------------------------------- */
@@ -118,6 +137,7 @@ static int add_service(struct server *s, const struct remote_config *c)
         }
         r->server = s;
         r->config = c;
+        r->news.name = c->name;
         list_init(&r->link);
         list_append(&s->services.remotes.list, &r->link);
         uv_poll_start(&r->poll, UV_READABLE, on_readable);
@@ -128,6 +148,7 @@ void remotes_init(struct server *s)
 {
         list_init(&s->services.remotes.list);
         uv_timer_init(&s->loop.uv, &s->services.remotes.timer);
+        uv_timer_init(&s->loop.uv, &s->services.remotes.watch);
         s->store.owner.on_exchange_work = on_work_wanted;
 }
 
@@ -135,6 +156,8 @@ void remotes_start(struct server *s)
 {
         for (size_t i = 0; i < s->config.n_remotes; i++)
                 (void)add_service(s, &s->config.remotes[i]);
+        if (!list_is_empty(&s->services.remotes.list))
+                uv_timer_start(&s->services.remotes.watch, on_watch, WATCH_MSEC, WATCH_MSEC);
 }
 
 static void on_poll_closed(uv_handle_t *handle)
@@ -154,12 +177,14 @@ void remotes_stop(struct server *s)
         }
         if (!uv_is_closing((uv_handle_t *)&s->services.remotes.timer))
                 uv_close((uv_handle_t *)&s->services.remotes.timer, NULL);
+        if (!uv_is_closing((uv_handle_t *)&s->services.remotes.watch))
+                uv_close((uv_handle_t *)&s->services.remotes.watch, NULL);
 }
 
 /* ---- tenants --------------------------------------------------------------------------------- */
 
 static int open_exchange(struct tenant *t, const struct tenant_config *config,
-        const struct remote_service *r, struct detail *d)
+        struct remote_service *r, struct detail *d)
 {
         const struct tenant_remote_config *c = &config->remote;
         struct exchange_tenant whose;
@@ -168,6 +193,7 @@ static int open_exchange(struct tenant *t, const struct tenant_config *config,
         if (e == 0) {
                 const struct exchange_options o = {
                         .remote = r->store,
+                        .news = &r->news,
                         .may_write = c->write_bytes > 0,
                         .secret = whose.secret,
                         .secret_len = whose.secret_len,
@@ -187,7 +213,7 @@ static int open_exchange(struct tenant *t, const struct tenant_config *config,
 void remotes_apply(struct server *s, struct tenant *t, const struct tenant_config *config)
 {
         const char *name = config->remote.name;
-        const struct remote_service *r = name[0] ? find_service(s, name) : NULL;
+        struct remote_service *r = name[0] ? find_service(s, name) : NULL;
         struct detail d = {""};
 
         exchange_close(t);

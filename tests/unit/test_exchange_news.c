@@ -1,0 +1,261 @@
+/* What is told of a store that hosts share: once, sparsely, and the truth in the end. */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "daemon/core/exchange/exchange-news.h"
+#include "daemon/core/ground/chronicle.h"
+#include "daemon/remote/remote.h"
+
+#define SEC    NSEC_PER_SEC
+#define MINUTE (60 * SEC)
+
+static const struct chronicle_filter all;
+
+static const struct remote_summary unknown = {.n_nodes = 2},
+                                   reached = {.state = REMOTE_REACHED,
+                                           .n_nodes = 2,
+                                           .n_left_alone = 1},
+                                   lost = {.state = REMOTE_UNREACHED,
+                                           .n_nodes = 2,
+                                           .n_left_alone = 2,
+                                           .last_error = -ECONNREFUSED};
+
+struct teller {
+        struct exchange_news news;
+        struct chronicle chronicle;
+};
+
+static void teller_start(struct teller *t)
+{
+        *t = (struct teller){.news.name = "x"};
+        assert_int_equal(chronicle_open(&t->chronicle), 0);
+}
+
+static void teller_end(struct teller *t)
+{
+        chronicle_close(&t->chronicle);
+}
+
+/* As each second of the daemon does. */
+static void see(struct teller *t, const struct remote_summary *summary, uint64_t now_nsec)
+{
+        exchange_news_see(&t->news, summary, now_nsec);
+        exchange_news_tell(&t->news, &t->chronicle, now_nsec);
+}
+
+static void refuse(struct teller *t, const char *tenant, const char *reason, uint64_t now_nsec)
+{
+        exchange_news_refused(&t->news, tenant, reason, "it is bad", 1);
+        exchange_news_tell(&t->news, &t->chronicle, now_nsec);
+}
+
+static uint64_t n_events(const struct teller *t)
+{
+        return t->chronicle.last;
+}
+
+static const struct chronicle_event *last_event(const struct teller *t)
+{
+        const struct chronicle_event *e =
+                chronicle_next(&t->chronicle, &all, t->chronicle.last - 1);
+
+        assert_non_null(e);
+        assert_int_equal(e->kind, EVENT_REMOTE);
+        assert_string_equal(e->by, "remote x");
+        return e;
+}
+
+static void assert_last(const struct teller *t, uint64_t n, const char *reason, uint64_t count)
+{
+        assert_int_equal(n_events(t), n);
+        assert_string_equal(last_event(t)->reason, reason);
+        assert_int_equal(last_event(t)->count, count);
+}
+
+/* ---- reached or not -------------------------------------------------------------------------- */
+
+static void test_lost_and_regained(void **state)
+{
+        struct remote_summary nameless = {.state = REMOTE_UNREACHED};
+        struct teller t;
+
+        teller_start(&t);
+        see(&t, &unknown, 1 * SEC);
+        see(&t, &reached, 2 * SEC); /* it always was, for all that is known */
+        see(&t, &lost, 10 * SEC);
+        see(&t, &lost, 12 * SEC);
+        assert_int_equal(n_events(&t), 0);
+        see(&t, &lost, 13 * SEC);
+        assert_last(&t, 1, "unreachable", 1);
+        assert_string_equal(last_event(&t)->detail, "of 2 nodes none answers: Connection refused");
+        assert_string_equal(last_event(&t)->tenant, "");
+        see(&t, &lost, 200 * SEC);
+        see(&t, &unknown, 201 * SEC); /* somebody answers, and serves nothing yet */
+        assert_int_equal(n_events(&t), 1);
+        see(&t, &reached, 205 * SEC);
+        assert_last(&t, 2, "reachable again", 1);
+        assert_string_equal(last_event(&t)->detail, "it wasn't for 195s");
+        see(&t, &reached, 300 * SEC);
+        assert_int_equal(n_events(&t), 2);
+
+        see(&t, &nameless, 400 * SEC);
+        see(&t, &nameless, 403 * SEC);
+        assert_last(&t, 3, "unreachable", 1);
+        assert_string_equal(last_event(&t)->detail,
+                "none of its addresses is known: can the names be resolved?");
+        teller_end(&t);
+}
+
+/* What is over before it is told isn't told. */
+static void test_short_outage(void **state)
+{
+        struct teller t;
+
+        teller_start(&t);
+        for (uint64_t sec = 1; sec < 600; sec += 4) {
+                see(&t, &lost, sec * SEC);
+                see(&t, &lost, (sec + 2) * SEC);
+                see(&t, &reached, (sec + 3) * SEC);
+        }
+        assert_int_equal(n_events(&t), 0);
+        teller_end(&t);
+}
+
+/* One that comes and goes all the time fills nothing, all times are counted, and what was told last
+ * is the truth a minute later. */
+static void test_flapping(void **state)
+{
+        uint64_t n, now = 1;
+        struct teller t;
+
+        for (int ends_lost = 0; ends_lost < 2; ends_lost++) {
+                teller_start(&t);
+                for (unsigned i = 0; i < 360; i++) { /* an hour */
+                        see(&t, &lost, now += SEC);
+                        see(&t, &lost, now += 4 * SEC);
+                        see(&t, &reached, now += 5 * SEC);
+                }
+                /* Of an hour: each of the two once a minute, and what comes before the first
+                 * minute. */
+                assert_in_range(n_events(&t), 60, 122);
+                see(&t, ends_lost ? &lost : &reached, now += SEC);
+                see(&t, ends_lost ? &lost : &reached, now += MINUTE);
+                see(&t, ends_lost ? &lost : &reached, now += MINUTE);
+                assert_string_equal(
+                        last_event(&t)->reason, ends_lost ? "unreachable" : "reachable again");
+                see(&t, ends_lost ? &lost : &reached, now += 10 * MINUTE);
+                n = n_events(&t);
+                see(&t, ends_lost ? &lost : &reached, now += 10 * MINUTE);
+                assert_int_equal(n_events(&t), n);
+                teller_end(&t);
+        }
+}
+
+/* An outage from one second to another. */
+static void fail_between(struct teller *t, unsigned from, unsigned to)
+{
+        see(t, &lost, from * SEC);
+        see(t, &lost, (from + 5) * SEC);
+        see(t, &reached, to * SEC);
+}
+
+/* What happens within a minute is told together, with whatever is true then. */
+static void test_told_together(void **state)
+{
+        struct teller t;
+
+        teller_start(&t);
+        fail_between(&t, 1000, 1010);
+        assert_last(&t, 2, "reachable again", 1);
+        fail_between(&t, 1020, 1030);
+        assert_int_equal(n_events(&t), 2);
+        fail_between(&t, 1060, 1070);
+        assert_int_equal(n_events(&t), 4);
+        assert_int_equal(chronicle_next(&t.chronicle, &all, 2)->count, 2);
+        assert_string_equal(chronicle_next(&t.chronicle, &all, 2)->reason, "unreachable");
+        assert_last(&t, 4, "reachable again", 1);
+        /* The short one is told when it is over. */
+        fail_between(&t, 1080, 1090);
+        see(&t, &reached, 1129 * SEC);
+        assert_int_equal(n_events(&t), 4);
+        see(&t, &reached, 1130 * SEC);
+        assert_last(&t, 5, "reachable again", 1);
+        fail_between(&t, 2000, 2010);
+        assert_int_equal(chronicle_next(&t.chronicle, &all, 5)->count, 1);
+        assert_last(&t, 7, "reachable again", 1);
+        teller_end(&t);
+}
+
+/* ---- refused values -------------------------------------------------------------------------- */
+
+static void test_refused(void **state)
+{
+        struct teller t;
+
+        teller_start(&t);
+        refuse(&t, "a", "seal-broken", 10 * SEC);
+        assert_last(&t, 1, "seal-broken", 1);
+        assert_int_equal(last_event(&t)->pages, 1);
+        assert_string_equal(last_event(&t)->tenant, "a");
+        assert_string_equal(last_event(&t)->detail, "refused, as it is bad");
+        /* More of it within the minute; another reason has a minute of its own. */
+        for (unsigned i = 0; i < 100; i++)
+                refuse(&t, "a", "seal-broken", 20 * SEC);
+        assert_int_equal(n_events(&t), 1);
+        refuse(&t, "b", "length", 21 * SEC);
+        assert_last(&t, 2, "length", 1);
+        assert_string_equal(last_event(&t)->tenant, "b");
+        see(&t, &reached, 69 * SEC);
+        assert_int_equal(n_events(&t), 2);
+        /* Nobody has to be refused again for it. */
+        see(&t, &reached, 70 * SEC);
+        assert_last(&t, 3, "seal-broken", 100);
+        assert_int_equal(last_event(&t)->pages, 100);
+        assert_string_equal(last_event(&t)->tenant, "a");
+        see(&t, &reached, 1000 * SEC);
+        assert_int_equal(n_events(&t), 3);
+
+        /* Of several tenants: nobody's own. */
+        refuse(&t, "a", "length", 1001 * SEC);
+        assert_last(&t, 4, "length", 1);
+        refuse(&t, "b", "length", 1002 * SEC);
+        refuse(&t, "a", "length", 1003 * SEC);
+        see(&t, &reached, 1061 * SEC);
+        assert_last(&t, 5, "length", 2);
+        assert_string_equal(last_event(&t)->tenant, "");
+        assert_string_equal(last_event(&t)->detail, "refused, as it is bad; of several tenants");
+        teller_end(&t);
+}
+
+/* As many reasons as there are, and one that nobody expects. */
+static void test_all_reasons(void **state)
+{
+        struct teller t;
+
+        teller_start(&t);
+        for (unsigned i = ENVELOPE_SHORT; i < N_ENVELOPE_FAULTS; i++)
+                refuse(&t, "a", envelope_fault_name((enum envelope_fault)i), SEC);
+        refuse(&t, "a", "no-epoch", SEC);
+        refuse(&t, "a", "another", SEC);
+        assert_last(&t, N_ENVELOPE_FAULTS + 1, "another", 1);
+        refuse(&t, "a", "one too many", 2 * SEC);
+        see(&t, &reached, 100 * SEC);
+        assert_last(&t, N_ENVELOPE_FAULTS + 2, "another", 1);
+        teller_end(&t);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_lost_and_regained),
+                TEST(test_short_outage),
+                TEST(test_flapping),
+                TEST(test_told_together),
+                TEST(test_refused),
+                TEST(test_all_reasons),
+        };
+
+        return RUN_TESTS(tests);
+}
