@@ -81,6 +81,12 @@ def damaged(tier):
     return series("namespace_damaged_pages_total", f'tenant="a",namespace="n",device="g",tier="{tier}"')
 
 
+def exchange(name, labels=""):
+    return series(f"exchange_{name}", f'tenant="a",remote="x"{"," + labels if labels else ""}')
+
+
+NODES, LEFT_ALONE = exchange("nodes"), exchange("nodes_left_alone")
+NOT_IMPORTED, NOT_EXPORTED = (exchange(f"not_{what}_pages_total", 'reason="{}"') for what in ("imported", "exported"))
 ERRORS, LATE = (series(f"disk_{what}_total", 'device="g",tier="disk"') for what in ("errors", "late_operations"))
 HIT, MISS = (series("lookup_pages_total", f'result="{r}"') for r in ("hit", "miss"))
 HEALTHY = {
@@ -126,6 +132,12 @@ HEALTHY = {
     bucket("0.001", "ADMIN_CHECK"): flat(0),
     bucket("0.1", "ADMIN_CHECK"): flat(0),
     bucket("+Inf", "ADMIN_CHECK"): grow(100),
+    NODES: flat(3),
+    LEFT_ALONE: flat(1),
+    **{NOT_IMPORTED.replace("{}", why): grow(10) for why in ("not-worth", "late", "gone", "unreached")},
+    NOT_IMPORTED.replace("{}", "damaged"): flat(4),
+    NOT_EXPORTED.replace("{}", "busy"): flat(7),
+    NOT_EXPORTED.replace("{}", "gone"): grow(10),
     series("exporter_rows", 'list="tenants",told="named"'): flat(200),
     series("exporter_rows", 'list="tenants",told="summed"'): flat(0),
 }
@@ -137,6 +149,10 @@ MORE = {
     "KvleaseViolations-first": ({series("violations_total", 'rule="new"'): burst(n=1)}, ["KvleaseViolations"]),
     # A Prometheus that is new here doesn't take an old one for news.
     "KvleaseViolations-old": ({series("violations_total", 'rule="old"'): flat("_", 1, 1)}, []),
+    # No name of a node can be resolved.
+    "KvleaseRemoteUnreachable-names": ({NODES: flat(3, 0), LEFT_ALONE: flat(1, 0)}, ["KvleaseRemoteUnreachable"]),
+    # The first value that was refused, and never before.
+    "KvleaseRemoteValuesRefused-first": ({NOT_IMPORTED.replace("{}", "damaged"): burst(n=1)}, ["KvleaseRemoteValuesRefused"]),
     # Nothing was lost at a restart.
     "KvleasePagesLostAtStart-none": ({series("uptime_seconds"): restarted()}, []),
     # Whole namespaces were.
@@ -172,6 +188,9 @@ SCENARIOS = {
     "KvleaseDraining": {series("draining"): flat(0, 1)},
     "KvleaseFragmented": {series("fragmentation_ratio"): flat(0.05, 0.4)},
     "KvleaseRequestsSlow": {bucket("0.001"): grow(1000, 900)},
+    "KvleaseRemoteUnreachable": {LEFT_ALONE: flat(1, 3)},
+    "KvleaseRemoteValuesRefused": {NOT_IMPORTED.replace("{}", "damaged"): grow(0, 2)},
+    "KvleaseRemoteExportsDropped": {NOT_EXPORTED.replace("{}", "busy"): grow(0, 50)},
     "KvleaseRowsSummed": {series("exporter_rows", 'list="tenants",told="summed"'): flat(0, 3)},
 }
 
