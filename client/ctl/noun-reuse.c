@@ -300,6 +300,23 @@ static void explain_by(const void *row, const struct show_format *f, struct valu
                 derive_text(ret, "%.64s", x->why->by);
 }
 
+static void explain_import(const void *row, const struct show_format *f, struct value *ret)
+{
+        const struct explained *x = row;
+
+        if (x->why->outlook[0])
+                derive_text(ret, "%.64s", x->why->outlook);
+}
+
+static void explain_import_detail(const void *row, const struct show_format *f, struct value *ret)
+{
+        const struct explained *x = row;
+
+        ret->present = x->why->outlook[0] && x->outlook_detail[0];
+        if (ret->present)
+                ret->text = x->outlook_detail;
+}
+
 #define EXPLAIN(title, name, what, from, ...)                             \
         {                                                                 \
                 .heading = (title), .key = (name), .kind = COLUMN_##what, \
@@ -315,6 +332,8 @@ static const struct column explanations_columns[] = {
         EXPLAIN("UNUSED", "unused_sec", SECONDS, unused, .spare = 1),
         EXPLAIN("CLIENT", "client_id", COUNT, client, .spare = 2),
         EXPLAIN("BY", "by", TEXT, by),
+        EXPLAIN("IMPORT", "import", TEXT, import, .spare = 4),
+        EXPLAIN(NULL, "import_detail", TEXT, import_detail),
 };
 
 const struct column_table explanations_table = {

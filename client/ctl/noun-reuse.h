@@ -7,10 +7,11 @@
 
 extern const struct noun noun_sessions, noun_sets, noun_codecs, noun_exchanges;
 
-/* Row of explanations_table: what an EXPLAIN says of a key. Both borrowed. */
+/* Row of explanations_table: what an EXPLAIN says of a key. All borrowed. */
 struct explained {
         const char *key; /* in hexadecimal digits */
         const Kvlease__V1__Explanation *why;
+        const char *outlook_detail; /* of the reply */
 };
 
 extern const struct column_table explanations_table;

@@ -1,4 +1,5 @@
 /* Sessions, namespace sets, codecs, exchanges, why keys miss, and recording of traffic. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -6,6 +7,7 @@
 #include "client/ctl/admin.h"
 #include "client/ctl/noun-reuse.h"
 #include "client/ctl/verb.h"
+#include "client/ctl/width.h"
 #include "client/lib/kvlease.h"
 #include "proto/msg.h"
 
@@ -116,6 +118,14 @@ int check_explain(const struct ctl *ctl)
         return check_tenant(ctl);
 }
 
+/* What other hosts may have of it. Broken at the terminal's width; elsewhere a line. */
+static void print_outlook(const char *detail)
+{
+        if (detail[0])
+                print_wrapped(stdout, "not here: ", detail,
+                        output_width() > 0 ? output_width() : SIZE_MAX);
+}
+
 int verb_explain(const struct ctl *ctl)
 {
         Kvlease__V1__AdminExplainRequest request = KVLEASE__V1__ADMIN_EXPLAIN_REQUEST__INIT;
@@ -142,8 +152,11 @@ int verb_explain(const struct ctl *ctl)
                         reply->n_explanations, n);
         l = show_list_new(&explanations_table, &ctl->format);
         for (unsigned i = 0; i < n; i++)
-                show_list_add(l, &(struct explained){ctl->args[2 + i], reply->explanations[i]});
+                show_list_add(l, &(struct explained){ctl->args[2 + i], reply->explanations[i],
+                                         reply->outlook_detail});
         show_list_print(l);
+        if (!ctl->format.json)
+                print_outlook(reply->outlook_detail);
         return CTL_OK;
 }
 

@@ -174,7 +174,12 @@ const struct verb verbs[] = {
         {"explain", "TENANT NAMESPACE KEY...", "why keys hit or miss",
                 "A key is 64 hexadecimal digits. AGE is the time since it was published, or since "
                 "it went.\n"
-                "What went long ago counts as never seen.\n",
+                "What went long ago counts as never seen. IMPORT says what a lookup that may wait "
+                "would do about what\n"
+                "isn't here, without asking anybody: asks (the store that other hosts share), "
+                "unreachable, epoch (the\n"
+                "store doesn't know of an invalidation yet), busy (as many imports as may be are "
+                "under way), not-shared.\n",
                 3, 258, 0, false, check_explain, verb_explain},
         {"trace replay", "FILE...", "what eviction policies would have hit",
                 "Token hit % of each policy and capacity; one cache for all tenants, or --split.\n"

@@ -105,8 +105,8 @@ static M(AdminSet) sets[] = {
 
 static M(Explanation) explanations[] = {
         {.state = 1, .page = 7, .age_sec = 90, .unused_sec = 5, .client_id = 3},
-        {.state = 3, .age_sec = 3600, .by = "search"},
-        {.state = 0},
+        {.state = 3, .age_sec = 3600, .by = "search", .outlook = "asks"},
+        {.state = 0, .outlook = "asks"},
         {.state = 99},
 };
 

@@ -3,14 +3,18 @@
 #include "tests/unit/at-once.h"
 #include "tests/unit/server-fixture.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 #include "base/fd.h"
 #include "daemon/core/catalog/drop.h"
+#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
+#include "daemon/remote/remote.h"
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/tenants/tenants.h"
 
@@ -51,12 +55,14 @@ static void cache(struct world *w, struct client *c, uint32_t n)
         assert_int_equal(release_pages(a, pages, n, clock_now_nsec(), NULL), 0);
 }
 
+/* The last one to tell(). */
+static Kvlease__V1__ExplainReply reply;
+
 /* The first key's, as the tenant or the administrator is told. */
 static const Kvlease__V1__Explanation *tell(struct world *w, struct client *c, bool is_admin)
 {
         Kvlease__V1__ExplainRequest m = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
         Kvlease__V1__AdminExplainRequest am = KVLEASE__V1__ADMIN_EXPLAIN_REQUEST__INIT;
-        static Kvlease__V1__ExplainReply reply;
         struct detail d;
 
         m.ns_id = NS_ID;
@@ -113,6 +119,108 @@ static void test_names(void **state)
         world_end(&w);
 }
 
+/* ---- what other hosts may have --------------------------------------------------------------- */
+
+static void assert_outlook(
+        struct world *w, struct client *admin, const char *outlook, const char *sentence)
+{
+        assert_string_equal(tell(w, admin, true)->outlook, outlook);
+        assert_string_equal(reply.outlook_detail, sentence);
+}
+
+/* Exchanges by a store at this address, at which nobody listens. */
+static struct remote_store *open_exchange(struct tenant *t, const char *address)
+{
+        const struct remote_options remote = {.addresses = &address, .n_addresses = 1};
+        struct exchange_options o = {.expiry_msec = 1000,
+                .write_bytes_per_sec = 1,
+                .probe_nsec = NSEC_PER_SEC,
+                .bytes_per_sec = 1};
+        char why[REMOTE_WHY_BYTES];
+        struct detail d;
+
+        assert_int_equal(remote_open(&remote, &o.remote, why), 0);
+        assert_int_equal(exchange_open(t, &o, &d), 0);
+        return o.remote;
+}
+
+static void await_unreached(struct remote_store *remote)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE;
+        struct remote_summary summary;
+
+        do {
+                assert_true(clock_now_nsec() < until);
+                usleep(1000);
+                remote_summary(remote, &summary);
+        } while (summary.state != REMOTE_UNREACHED);
+}
+
+/* A port of this host that is somebody's who never listens. Owned. */
+static int deaf_port(char address[32])
+{
+        struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t len = sizeof(sin);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        assert_true(fd >= 0);
+        assert_int_equal(bind(fd, (const struct sockaddr *)&sin, sizeof(sin)), 0);
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&sin, &len), 0);
+        (void)snprintf(address, 32, "127.0.0.1:%u", ntohs(sin.sin_port));
+        return fd;
+}
+
+static void test_other_hosts(void **state)
+{
+        struct exchange_figures before, after;
+        struct client *c, *admin;
+        struct remote_store *remote;
+        struct tenant *a;
+        char address[32];
+        struct world w;
+        int fd = deaf_port(address);
+
+        world_init(&w, "fake");
+        world_serve(&w, "[daemon]\n[tenant a]\nremote = x\n[remote x]\naddresses = 127.0.0.1:1\n",
+                N_SETS);
+        make_keys();
+        c = connect_client(&w, getpid(), NULL);
+        admin = connect_admin(&w);
+        a = tenant_find(&w.server.store, "a");
+        /* The fixture opens no remotes. */
+        assert_outlook(&w, admin, "not-shared",
+                "an import brings nothing, as remote x of tenant a isn't open: the log of kvleased "
+                "says why");
+        (void)strcpy(tenancy_find(&w.server, "a")->config.remote.name, "");
+        assert_outlook(&w, admin, "not-shared",
+                "an import brings nothing, as namespace n isn't shared with other hosts: its "
+                "tenant has no remote");
+        /* Tenants aren't told. */
+        assert_string_equal(tell(&w, c, false)->outlook, "");
+        assert_string_equal(reply.outlook_detail, "");
+
+        (void)strcpy(tenancy_find(&w.server, "a")->config.remote.name, "x");
+        remote = open_exchange(a, address);
+        await_unreached(remote);
+        assert_true(exchange_figures(a, &before));
+        assert_outlook(&w, admin, "unreachable",
+                "an import brings nothing now, as of 1 node of remote x none answers: Connection "
+                "refused");
+        assert_true(exchange_figures(a, &after));
+        assert_memory_equal(&before.counters, &after.counters, sizeof(before.counters));
+        assert_int_equal(after.n_imports, 0);
+
+        /* Of what is here nothing is said. */
+        cache(&w, c, 1);
+        assert_outlook(&w, admin, "", "");
+        exchange_close(a);
+        remote_close(remote);
+        fd_close(fd);
+        world_end(&w);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
 static void test_refused(void **state)
 {
         static const struct {
@@ -122,7 +230,6 @@ static void test_refused(void **state)
                 {256 * KEY_BYTES, 0}, {257 * KEY_BYTES, -EMSGSIZE}};
         Kvlease__V1__ExplainRequest m = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
         Kvlease__V1__AdminExplainRequest am = KVLEASE__V1__ADMIN_EXPLAIN_REQUEST__INIT;
-        Kvlease__V1__ExplainReply reply;
         struct world w;
         struct client *c, *admin;
         struct detail d;
@@ -154,6 +261,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_names),
+                TEST(test_other_hosts),
                 TEST(test_refused),
         };
 

@@ -1,12 +1,15 @@
 /* EXPLAIN, ADMIN_EXPLAIN. */
 #include <errno.h>
+#include <string.h>
 
 #include "daemon/core/catalog/history.h"
+#include "daemon/core/exchange/outlook.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer.h"
+#include "daemon/server/tenants/tenants.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 
@@ -75,6 +78,36 @@ static int explain_keys(struct request *rq, struct ns *ns, const ProtobufCBinary
         return 0;
 }
 
+static bool is_here(const Kvlease__V1__Explanation *row)
+{
+        return row->state == HISTORY_CACHED || row->state == HISTORY_PENDING;
+}
+
+/* Of what isn't here: would other hosts have it? */
+static int add_outlook(struct request *rq, const struct ns *ns)
+{
+        Kvlease__V1__ExplainReply *reply = rq->reply;
+        const struct tenancy *t = tenancy_find(rq->server, ns->tenant->name);
+        enum exchange_outlook outlook;
+        struct detail d;
+        size_t n = 0;
+
+        outlook = exchange_outlook(ns, t ? t->config.remote.name : "", &d);
+        for (size_t i = 0; i < reply->n_explanations; i++) {
+                if (is_here(reply->explanations[i]))
+                        continue;
+                reply->explanations[i]->outlook = (char *)exchange_outlook_name(outlook);
+                n++;
+        }
+        if (n == 0)
+                return 0;
+        reply->outlook_detail = arena_alloc(&rq->server->scratch.arena, strlen(d.text) + 1);
+        if (!reply->outlook_detail)
+                return -ENOMEM;
+        strcpy(reply->outlook_detail, d.text);
+        return 0;
+}
+
 int handle_EXPLAIN(struct request *rq)
 {
         const Kvlease__V1__ExplainRequest *m = rq->message;
@@ -87,6 +120,7 @@ int handle_ADMIN_EXPLAIN(struct request *rq)
 {
         const Kvlease__V1__AdminExplainRequest *m = rq->message;
         struct ns *ns = request_ns(rq, m->tenant, m->ns);
+        int r = ns ? explain_keys(rq, ns, &m->keys, NULL) : -ENOENT;
 
-        return ns ? explain_keys(rq, ns, &m->keys, NULL) : -ENOENT;
+        return r < 0 ? r : add_outlook(rq, ns);
 }

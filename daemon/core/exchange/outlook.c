@@ -1,0 +1,77 @@
+#include "daemon/core/exchange/outlook.h"
+
+#include <string.h>
+
+#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/tenant.h"
+
+const char *exchange_outlook_name(enum exchange_outlook outlook)
+{
+        static const char *const names[] = {
+#define X(name, text) text,
+                EXCHANGE_OUTLOOKS(X)
+#undef X
+        };
+
+        return names[outlook];
+}
+
+static enum exchange_outlook say_not_shared(
+        const struct ns *ns, const char *remote, const char *why, struct detail *d)
+{
+        if (!ns->tenant->exchange && remote[0])
+                return detail_set(d, OUTLOOK_NOT_SHARED,
+                        "an import brings nothing, as remote %s of tenant %s isn't open: the log "
+                        "of kvleased says why",
+                        remote, ns->tenant->name);
+        return detail_set(d, OUTLOOK_NOT_SHARED,
+                "an import brings nothing, as namespace %s isn't shared with other hosts: %s",
+                ns->name, why);
+}
+
+static enum exchange_outlook say_unreachable(
+        const struct remote_summary *summary, const char *remote, struct detail *d)
+{
+        if (summary->n_nodes == 0)
+                return detail_set(d, OUTLOOK_UNREACHABLE,
+                        "an import brings nothing now, as no address of remote %s is known: can "
+                        "the names be resolved?",
+                        remote);
+        return detail_set(d, OUTLOOK_UNREACHABLE,
+                "an import brings nothing now, as of %u node%s of remote %s none answers%s%s",
+                summary->n_nodes, summary->n_nodes == 1 ? "" : "s", remote,
+                summary->last_error ? ": " : "",
+                summary->last_error ? strerror(-summary->last_error) : "");
+}
+
+enum exchange_outlook exchange_outlook(const struct ns *ns, const char *remote, struct detail *d)
+{
+        const struct exchange_ns *e = exchange_find_ns(ns);
+        struct remote_summary summary;
+        const char *why = NULL;
+
+        if (!e) {
+                (void)exchange_has_ns(ns, &why);
+                return say_not_shared(ns, remote, why, d);
+        }
+        remote_summary(e->x->options.remote, &summary);
+        if (summary.state == REMOTE_UNREACHED)
+                return say_unreachable(&summary, remote, d);
+        if (e->epoch->must_change)
+                return detail_set(d, OUTLOOK_EPOCH,
+                        "an import brings nothing now, as remote %s doesn't know yet that "
+                        "something of namespace %s was invalidated",
+                        remote, ns->name);
+        if (e->x->n_imports >= IMPORTS_MAX)
+                return detail_set(d, OUTLOOK_BUSY,
+                        "an import brings nothing now, as %d of tenant %s are under way, the most "
+                        "there may be",
+                        IMPORTS_MAX, ns->tenant->name);
+        return detail_set(d, OUTLOOK_ASKS,
+                "an import loads what remote %s has, which %s: at least %d tokens, where that is "
+                "sooner than computing them",
+                remote, summary.state == REMOTE_REACHED ? "answers" : "hasn't answered yet",
+                WORTH_TOKENS_MIN);
+}
