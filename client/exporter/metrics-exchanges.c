@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "client/exporter/metric-lines.h"
+#include "proto/exchange-drop.h"
 
 #define ROW Kvlease__V1__AdminExchange
 
@@ -27,32 +28,32 @@ static double count_not_exported(const ROW *r, const char *reason)
         return d ? (double)d->not_exported : 0;
 }
 
-/* The reasons of EXCHANGE_DROPS, daemon/core/exchange/exchange.h. */
-#define DROP(name, reason)                                         \
+#define X(name, reason, what)                                      \
         DERIVE(not_imported_##name, count_not_imported(r, reason)) \
         DERIVE(not_exported_##name, count_not_exported(r, reason))
-DROP(busy, "busy")
-DROP(not_worth, "not-worth")
-DROP(no_room, "no-room")
-DROP(late, "late")
-DROP(gone, "gone")
-DROP(damaged, "damaged")
-DROP(unreached, "unreached")
-DROP(refused, "refused")
-DROP(epoch, "epoch")
-DROP(called_off, "called-off")
+EXCHANGE_DROPS(X)
+#undef X
 
-#define DROP_FAMILY(family, text, fn)                                        \
-        DERIVED_BY(family, TEXT_COUNTER, text, "reason", "busy", fn##_busy), \
-                MORE_DERIVED("reason", "not-worth", fn##_not_worth),         \
-                MORE_DERIVED("reason", "no-room", fn##_no_room),             \
-                MORE_DERIVED("reason", "late", fn##_late),                   \
-                MORE_DERIVED("reason", "gone", fn##_gone),                   \
-                MORE_DERIVED("reason", "damaged", fn##_damaged),             \
-                MORE_DERIVED("reason", "unreached", fn##_unreached),         \
-                MORE_DERIVED("reason", "refused", fn##_refused),             \
-                MORE_DERIVED("reason", "epoch", fn##_epoch),                 \
-                MORE_DERIVED("reason", "called-off", fn##_called_off)
+#define X(name, reason, what) " " reason ": " what "."
+static const char not_imported_help[] =
+        "Pages that were not loaded from the store, by reason." EXCHANGE_DROPS(X);
+static const char not_exported_help[] =
+        "Pages that were not written to the store, by reason." EXCHANGE_DROPS(X);
+#undef X
+
+/* A sample for each reason; the first one says what the family is. */
+#define DROP(name, reason, its_family, its_help, fn)                  \
+        {                                                             \
+                .family = EXCHANGE_##name == 0 ? (its_family) : NULL, \
+                .type = TEXT_COUNTER,                                 \
+                .help = EXCHANGE_##name == 0 ? (its_help) : NULL,     \
+                .labels = {{"reason", reason}},                       \
+                .derive = fn,                                         \
+        },
+#define NOT_IMPORTED(name, reason, what) \
+        DROP(name, reason, "exchange_not_imported_pages", not_imported_help, not_imported_##name)
+#define NOT_EXPORTED(name, reason, what) \
+        DROP(name, reason, "exchange_not_exported_pages", not_exported_help, not_exported_##name)
 
 DERIVE(rtt_seconds, (double)r->rtt_usec / 1e6)
 
@@ -84,16 +85,6 @@ static const struct metric exchange_metrics[] = {
                 exported_bytes),
         COUNTER("exchange_there_pages", "Pages to be written that the store had already.",
                 there_pages),
-        DROP_FAMILY("exchange_not_imported_pages",
-                "Pages that were not loaded from the store, by reason: busy (as much as may be is "
-                "under way), not-worth (computing takes less time), no-room, late (the deadline), "
-                "gone, damaged, unreached (node or network), refused (by the server), epoch (not "
-                "known, or changed), called-off.",
-                not_imported),
-        DROP_FAMILY("exchange_not_exported_pages",
-                "Pages that were not written to the store, by reason, as those that were not "
-                "loaded.",
-                not_exported),
         COUNTER("exchange_epochs",
                 "Times that an invalidation made all pages in the store unfindable.", epochs),
         GAUGE("exchange_imports", "Requests for pages of the store that are under way now.",
@@ -101,7 +92,7 @@ static const struct metric exchange_metrics[] = {
         GAUGE("exchange_waiting_texts", "Texts that wait to be written to the store now.", n_texts),
         GAUGE("exchange_buffer_bytes",
                 "Memory of kvleased for pages on their way to or from the store.", bytes_under_way),
-};
+        EXCHANGE_DROPS(NOT_IMPORTED) EXCHANGE_DROPS(NOT_EXPORTED)};
 #undef ROW
 
 const struct metric_table metric_table_exchanges = {TABLE("exchanges", EXCHANGES, exchange_metrics),

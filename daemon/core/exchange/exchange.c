@@ -20,7 +20,7 @@
 const char *exchange_drop_name(enum exchange_drop drop)
 {
         static const char *const names[] = {
-#define X(name, text) text,
+#define X(name, text, what) text,
                 EXCHANGE_DROPS(X)
 #undef X
         };

@@ -34,11 +34,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/exchange-drop.h"
+
 struct attach;
 struct detail;
+struct exchange_news;
 struct ns;
 struct remote_store;
-struct exchange_news;
 struct store;
 struct tenant;
 
@@ -53,36 +55,16 @@ struct tenant;
 
 struct exchange_options {
         struct remote_store *remote; /* borrowed until exchange_close() */
-        bool may_write;              /* else nothing is exported */
-        const uint8_t *secret;       /* copied; keys.h says how long it may be */
         struct exchange_news *news;  /* told of what is refused (exchange-news.h); borrowed as it;
                                         NULL: nothing is told */
+        bool may_write;              /* else nothing is exported */
+        const uint8_t *secret;       /* copied; keys.h says how long it may be */
         size_t secret_len;           /* 0: none, pages are summed and not sealed */
         uint64_t expiry_msec;        /* of what is written: 1 .. a year */
         uint64_t write_bytes_per_sec;
         uint64_t probe_nsec;    /* that asking what is there may take, of an import's time */
         uint64_t bytes_per_sec; /* the store's bandwidth, until it has been measured */
         uint64_t token_nsec;    /* that computing a token takes, until it has been measured */
-};
-
-/* Why something was not imported or exported. */
-#define EXCHANGE_DROPS(X)                                                                   \
-        X(BUSY, "busy")             /* as much is under way as may be */                    \
-        X(NOT_WORTH, "not-worth")   /* to compute it takes less time */                     \
-        X(NO_ROOM, "no-room")       /* no FREE page, or somebody else announced the key */  \
-        X(LATE, "late")             /* the caller's deadline passed */                      \
-        X(GONE, "gone")             /* the store, or this host, hadn't it any more */       \
-        X(DAMAGED, "damaged")       /* it wasn't what was asked for: envelope.h */          \
-        X(UNREACHED, "unreached")   /* a node, or the network */                            \
-        X(REFUSED, "refused")       /* the server: its memory is full, or by its ACL */     \
-        X(EPOCH, "epoch")           /* the namespace's epoch isn't known, or has changed */ \
-        X(CALLED_OFF, "called-off") /* whoever wanted it has gone, or called it off */
-
-enum exchange_drop {
-#define X(name, text) EXCHANGE_##name,
-        EXCHANGE_DROPS(X)
-#undef X
-                N_EXCHANGE_DROPS
 };
 
 /* "not-worth"; static. */

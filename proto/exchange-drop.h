@@ -1,0 +1,29 @@
+/*
+ * Why pages weren't imported from, or exported to, the store that hosts share: their names on the
+ * wire (AdminExchangeDrop), in kvleasectl's JSON and in the exporter's labels. Never renamed; new
+ * ones are appended.
+ */
+#ifndef KVL_PROTO_EXCHANGE_DROP_H
+#define KVL_PROTO_EXCHANGE_DROP_H
+
+/* X(NAME, name, what) */
+#define EXCHANGE_DROPS(X)                                                         \
+        X(BUSY, "busy", "as much is under way as may be")                         \
+        X(NOT_WORTH, "not-worth", "to compute it takes less time")                \
+        X(NO_ROOM, "no-room", "no free page, or somebody else announced the key") \
+        X(LATE, "late", "the caller's deadline passed")                           \
+        X(GONE, "gone", "the store, or this host, hadn't it any more")            \
+        X(DAMAGED, "damaged", "it wasn't what was asked for")                     \
+        X(UNREACHED, "unreached", "a node, or the network")                       \
+        X(REFUSED, "refused", "by the server: its memory is full, or its ACL")    \
+        X(EPOCH, "epoch", "the namespace's isn't known, or has changed")          \
+        X(CALLED_OFF, "called-off", "whoever wanted it has gone, or said so")
+
+enum exchange_drop {
+#define X(name, ...) EXCHANGE_##name,
+        EXCHANGE_DROPS(X)
+#undef X
+                N_EXCHANGE_DROPS
+};
+
+#endif
