@@ -11,9 +11,12 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/remote/ask.h"
-#include "daemon/remote/remote-impl.h"
+#include "daemon/remote/remote-address.h"
+#include "daemon/remote/remote-tls.h"
+#include "daemon/remote/resp.h"
 
-#define ASK_CONNECT_MSEC 250 /* as remote_options has it */
+/* Of a reply that arrives; no line of one is longer (RESP_LINE_MAX). */
+#define ASK_INPUT_BYTES (16u << 10)
 
 struct remote_asker {
         int fd;
@@ -22,7 +25,7 @@ struct remote_asker {
         int failure; /* nothing goes on after it; 0: none yet */
         struct resp_parser parser;
         size_t n_input;
-        char input[REMOTE_INPUT_BYTES];
+        char input[ASK_INPUT_BYTES];
         size_t n_text;
         char text[REMOTE_ASK_BYTES]; /* of the reply that arrives */
 };
@@ -233,7 +236,7 @@ int remote_ask(struct remote_asker *a, const char *const *words, char **ret_text
 
         why[0] = '\0';
         if (r == 0) {
-                request = remote_command_new(words, &len);
+                request = resp_command_new(words, &len);
                 if (!request)
                         r = -ENOMEM;
         }
@@ -327,7 +330,7 @@ static int ask_authenticate(
 int remote_ask_open(const struct remote_options *options, const char *address,
         struct remote_asker **ret_asker, char why[REMOTE_WHY_BYTES])
 {
-        unsigned msec = options->connect_msec > 0 ? options->connect_msec : ASK_CONNECT_MSEC;
+        unsigned msec = options->connect_msec > 0 ? options->connect_msec : REMOTE_CONNECT_MSEC;
         uint64_t deadline = clock_now_nsec() + msec * NSEC_PER_MSEC;
         struct remote_asker *a;
         char host[256];

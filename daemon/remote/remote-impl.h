@@ -8,7 +8,6 @@
  *   remote-worker.c   a thread: what is submitted, deadlines, and asking for slots
  *   remote-conn.c     a connection: made, lost; what is sent
  *   remote-receive.c  what is received, and what it makes of an operation
- *   remote-tls.c      TLS
  *
  * Who has what: store.lock guards the nodes, the slots, what is handed to workers and what comes
  * back from them, and is never held over a system call that may block. Everything else of an
@@ -17,18 +16,18 @@
 #ifndef KVL_REMOTE_REMOTE_IMPL_H
 #define KVL_REMOTE_REMOTE_IMPL_H
 
-#include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/list.h"
+#include "daemon/remote/remote-address.h"
+#include "daemon/remote/remote-tls.h"
 #include "daemon/remote/remote.h"
 #include "daemon/remote/resp.h"
 #include "daemon/remote/slots.h"
 
-#define REMOTE_LARGE_THREADS_MAX 4
-#define REMOTE_WORKERS_MAX       (1 + REMOTE_LARGE_THREADS_MAX)
+#define REMOTE_WORKERS_MAX (1 + REMOTE_LARGE_THREADS_MAX)
 
 /* From the connection to AUTH's answer, where there is TLS or AUTH. Not tuned. */
 #define REMOTE_SETUP_MSEC 500
@@ -163,7 +162,6 @@ struct remote_node {
 };
 
 struct remote_resolver;
-struct remote_tls;
 
 struct remote_store {
         pthread_mutex_t lock;
@@ -231,13 +229,6 @@ void remote_request_end(struct remote_request *q, int result);
 
 /* ---- remote-nodes.c -------------------------------------------------------------------------- */
 
-/* "host:port" or "[host]:port" into its parts. False: neither. */
-bool remote_address_split(const char *text, char host[256], uint16_t *ret_port);
-
-/* An IP address. False: it is none. */
-bool remote_address_parse(
-        const char *host, uint16_t port, struct sockaddr_storage *ret, socklen_t *ret_len);
-
 /* With the lock held. The node of that address, or a new one; REMOTE_NO_NODE: there is no room, or
  * the host is no IP address. `beside`: whose host it has where that is ""; REMOTE_NO_NODE: none's.
  */
@@ -269,11 +260,6 @@ void remote_node_give_back(struct remote_store *s, unsigned node);
 
 /* Slots may have moved. Takes the lock, and wakes who asks. */
 void remote_refresh_want(struct remote_store *s);
-
-/* ---- remote.c ------------------------------------------------------------------------------- */
-
-/* A command of words, which end with NULL; owned. NULL: no memory. */
-char *remote_command_new(const char *const *words, uint32_t *ret_len);
 
 /* ---- remote-resolve.c ------------------------------------------------------------------------ */
 
@@ -355,20 +341,5 @@ void remote_answer_reset(struct remote_answer *a);
 
 /* Takes what has arrived. 0: all that there was; -errno: the connection has to be closed. */
 int remote_receive(struct remote_conn *c, uint64_t now_nsec);
-
-/* ---- remote-tls.c ---------------------------------------------------------------------------- */
-
-int remote_tls_new(const struct remote_options *options, struct remote_tls **ret_tls,
-        char why[REMOTE_WHY_BYTES]);
-void remote_tls_free(struct remote_tls *t);
-
-/* 0 or -errno. `host`: the address. */
-int remote_tls_begin(struct remote_tls *t, int fd, const char *host, SSL **ret_ssl);
-
-/* 0: it stands. -EAGAIN, with *ret_wants_write; -errno (-EACCES: the certificate isn't believed).
- */
-int remote_tls_handshake(SSL *ssl, bool *ret_wants_write);
-ssize_t remote_tls_read(SSL *ssl, const struct iovec *iov, unsigned n_iov);
-ssize_t remote_tls_write(SSL *ssl, const struct iovec *iov, unsigned n_iov);
 
 #endif

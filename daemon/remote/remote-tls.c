@@ -1,4 +1,5 @@
-/* TLS by OpenSSL: who is believed, and bytes in and out of pieces. */
+#include "daemon/remote/remote-tls.h"
+
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
@@ -7,7 +8,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/remote/remote-impl.h"
+#include "daemon/remote/remote-address.h"
 
 /* Small pieces are sent together: a record is the unit of encryption, and of a write. */
 #define RECORD_BYTES (16u << 10)

@@ -14,13 +14,7 @@
 
 #define DEFAULT_LARGE_THREADS 2
 #define DEFAULT_MAX_OPS       4096
-#define DEFAULT_CONNECT_MSEC  250
 #define DEFAULT_SILENCE_MSEC  500
-#define MSEC_MAX              60000
-#define OPS_MAX               (1u << 20)
-
-/* Bytes of a user's name and of a secret. Not tuned. */
-#define CREDENTIAL_MAX 1024
 
 /* ---- batches ----------------------------------------------------------------------------------
  */
@@ -199,75 +193,15 @@ unsigned remote_reap(struct remote_store *s)
 /* ---- the store --------------------------------------------------------------------------------
  */
 
-int remote_options_check(const struct remote_options *o, char why[REMOTE_WHY_BYTES])
-{
-        char host[256];
-        uint16_t port;
-
-        if (o->n_addresses == 0 || o->n_addresses > REMOTE_ADDRESSES_MAX) {
-                snprintf(why, REMOTE_WHY_BYTES,
-                        "%u addresses of a cluster's nodes: 1 to %u may be given", o->n_addresses,
-                        REMOTE_ADDRESSES_MAX);
-                return -EINVAL;
-        }
-        for (unsigned i = 0; i < o->n_addresses; i++)
-                if (!remote_address_split(o->addresses[i], host, &port)) {
-                        snprintf(why, REMOTE_WHY_BYTES,
-                                "%s isn't a server's address, as host:port or [address]:port",
-                                o->addresses[i]);
-                        return -EINVAL;
-                }
-        if (o->large_threads > REMOTE_LARGE_THREADS_MAX || o->max_ops > OPS_MAX ||
-                o->connect_msec > MSEC_MAX || o->silence_msec > MSEC_MAX) {
-                snprintf(why, REMOTE_WHY_BYTES,
-                        "at most %u threads, %u operations and %u ms may be given",
-                        REMOTE_LARGE_THREADS_MAX, OPS_MAX, MSEC_MAX);
-                return -EINVAL;
-        }
-        if ((o->user && (!o->secret || strlen(o->user) > CREDENTIAL_MAX)) ||
-                (o->secret && strlen(o->secret) > CREDENTIAL_MAX)) {
-                snprintf(why, REMOTE_WHY_BYTES,
-                        "a user needs a secret, and neither may be longer than %u bytes",
-                        CREDENTIAL_MAX);
-                return -EINVAL;
-        }
-        if (!o->tls_cert != !o->tls_key) {
-                snprintf(why, REMOTE_WHY_BYTES,
-                        "a certificate needs its key, and a key its "
-                        "certificate");
-                return -EINVAL;
-        }
-        return 0;
-}
-
-char *remote_command_new(const char *const *words, uint32_t *ret_len)
-{
-        struct resp_writer w = {0};
-        unsigned n = 0;
-
-        while (words[n])
-                n++;
-        for (unsigned pass = 0; pass < 2; pass++) {
-                w = (struct resp_writer){.data = w.data, .size = w.len};
-                resp_put_array(&w, n);
-                for (unsigned i = 0; i < n; i++)
-                        resp_put_word(&w, words[i]);
-                if (pass == 0 && !(w.data = malloc(w.len)))
-                        return NULL;
-        }
-        *ret_len = (uint32_t)w.len;
-        return w.data;
-}
-
 static int commands_init(struct remote_store *s, const struct remote_options *o)
 {
         const char *const slots[] = {"CLUSTER", "SLOTS", NULL};
         const char *const named[] = {"AUTH", o->user, o->secret, NULL};
         const char *const unnamed[] = {"AUTH", o->secret, NULL};
 
-        s->slots_text = remote_command_new(slots, &s->slots_len);
+        s->slots_text = resp_command_new(slots, &s->slots_len);
         if (s->slots_text && o->secret)
-                s->auth = remote_command_new(o->user ? named : unnamed, &s->auth_len);
+                s->auth = resp_command_new(o->user ? named : unnamed, &s->auth_len);
         return s->slots_text && (s->auth || !o->secret) ? 0 : -ENOMEM;
 }
 
@@ -308,7 +242,7 @@ static int store_init(
                 s->node_of[slot] = REMOTE_NO_NODE;
         s->n_workers = 1 + n_large;
         s->max_ops = o->max_ops ? o->max_ops : DEFAULT_MAX_OPS;
-        s->connect_msec = o->connect_msec ? o->connect_msec : DEFAULT_CONNECT_MSEC;
+        s->connect_msec = o->connect_msec ? o->connect_msec : REMOTE_CONNECT_MSEC;
         s->silence_msec = o->silence_msec ? o->silence_msec : DEFAULT_SILENCE_MSEC;
         s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (s->event_fd < 0)

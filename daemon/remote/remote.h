@@ -55,18 +55,17 @@
 #include <sys/uio.h>
 
 #include "daemon/remote/breaker.h"
+#include "daemon/remote/remote-options.h"
 
 struct remote_store;
 
-#define REMOTE_ADDRESSES_MAX 16
-#define REMOTE_NODES_MAX     512 /* masters that are known at once */
-#define REMOTE_NAME_BYTES    80  /* "[address]:port", terminated */
-#define REMOTE_WHY_BYTES     256
-#define REMOTE_KEY_MAX       512 /* bytes of a key; the servers allow 512 MiB */
-#define REMOTE_KEYS_MAX      1024
-#define REMOTE_OPS_MAX       1024        /* of one batch */
-#define REMOTE_IOV_MAX       256         /* pieces of a value: planes, as DISK_IOV_MAX */
-#define REMOTE_VALUE_MAX     (64u << 20) /* bytes of a value; the servers allow 512 MiB */
+#define REMOTE_NODES_MAX  512 /* masters that are known at once */
+#define REMOTE_NAME_BYTES 80  /* "[address]:port", terminated */
+#define REMOTE_KEY_MAX    512 /* bytes of a key; the servers allow 512 MiB */
+#define REMOTE_KEYS_MAX   1024
+#define REMOTE_OPS_MAX    1024        /* of one batch */
+#define REMOTE_IOV_MAX    256         /* pieces of a value: planes, as DISK_IOV_MAX */
+#define REMOTE_VALUE_MAX  (64u << 20) /* bytes of a value; the servers allow 512 MiB */
 
 /* Under way on one connection, or one operation that is larger. What a server has written and
  * nobody has read yet lies in its memory, for which Redis evicts keys when that is full (its issue
@@ -88,31 +87,6 @@ struct remote_store;
 enum {
         REMOTE_BUSY = 1, /* as many operations as may be are submitted and not reaped */
 };
-
-/* Zeros: the defaults. All is copied. */
-struct remote_options {
-        /* Where to find the cluster: "host:port", "[::1]:6379". Any node of a cluster leads to the
-         * others. Names are resolved again every minute, and every second while no node is known.
-         */
-        const char *const *addresses;
-        unsigned n_addresses;   /* 1 .. REMOTE_ADDRESSES_MAX */
-        const char *user;       /* NULL: "default" */
-        const char *secret;     /* NULL: no AUTH is sent */
-        unsigned large_threads; /* 1 .. 4: connections to each node for large ones; 0: 2 */
-        unsigned max_ops;       /* submitted and not reaped; 0: 4,096, not tuned */
-        unsigned connect_msec;  /* until a connection stands; 0: 250 */
-        unsigned silence_msec;  /* TCP_USER_TIMEOUT: sent, and not acknowledged; 0: 500 */
-        bool is_tls;            /* TLS 1.2 or later, and the node's certificate is verified */
-        const char *tls_ca;     /* PEM file of whom to believe; NULL: the system's */
-        const char *tls_host;   /* the name that certificates must have; NULL: the address that is
-                                   connected to */
-        const char *tls_cert, *tls_key; /* PEM files, for servers that want to know their clients
-                                           (Redis does by default); NULL: none */
-};
-
-/* Can they be used? Looks at no file, and resolves no name. 0; -EINVAL with the sentence in `why`.
- */
-int remote_options_check(const struct remote_options *options, char why[REMOTE_WHY_BYTES]);
 
 /*
  * Starts the threads. Doesn't wait for the cluster: until it is found, everything is a miss. Blocks

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
@@ -233,4 +234,23 @@ void resp_put_number(struct resp_writer *w, uint64_t number)
 
         resp_put_bulk(
                 w, text, (size_t)snprintf(text, sizeof(text), "%llu", (unsigned long long)number));
+}
+
+char *resp_command_new(const char *const *words, uint32_t *ret_len)
+{
+        struct resp_writer w = {0};
+        unsigned n = 0;
+
+        while (words[n])
+                n++;
+        for (unsigned pass = 0; pass < 2; pass++) {
+                w = (struct resp_writer){.data = w.data, .size = w.len};
+                resp_put_array(&w, n);
+                for (unsigned i = 0; i < n; i++)
+                        resp_put_word(&w, words[i]);
+                if (pass == 0 && !(w.data = malloc(w.len)))
+                        return NULL;
+        }
+        *ret_len = (uint32_t)w.len;
+        return w.data;
 }

@@ -111,4 +111,7 @@ void resp_put_number(struct resp_writer *w, uint64_t number); /* likewise, in de
 void resp_put_bulk_begin(struct resp_writer *w, uint64_t len);
 void resp_put_bulk_end(struct resp_writer *w);
 
+/* A request of words, which end with NULL: *ret_len bytes, owned. NULL: no memory. */
+char *resp_command_new(const char *const *words, uint32_t *ret_len);
+
 #endif

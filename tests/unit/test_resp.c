@@ -287,6 +287,19 @@ static void test_requests(void **state)
         free(data);
 }
 
+static void test_command(void **state)
+{
+        static const char expected[] = "*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
+        const char *const words[] = {"CLUSTER", "SLOTS", NULL};
+        uint32_t len = 0;
+        char *text = resp_command_new(words, &len);
+
+        assert_non_null(text);
+        assert_int_equal(len, sizeof(expected) - 1);
+        assert_memory_equal(text, expected, len);
+        free(text);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -296,6 +309,7 @@ int main(void)
                 TEST(test_many_tokens),
                 TEST(test_random),
                 TEST(test_requests),
+                TEST(test_command),
         };
 
         return RUN_TESTS(tests);

@@ -1,0 +1,41 @@
+/*
+ * TLS of a connection to a server, by OpenSSL: 1.2 or later, and the server's certificate is
+ * verified. Nothing here waits: sockets don't block, and who calls waits for them.
+ *
+ *   remote_tls_new() -> remote_tls_begin() for each connection -> remote_tls_handshake() until it
+ *   isn't -EAGAIN -> remote_tls_read(), remote_tls_write() -> SSL_free()
+ *
+ * Threads: struct remote_tls is shared by any, an SSL is one connection's.
+ */
+#ifndef KVL_REMOTE_REMOTE_TLS_H
+#define KVL_REMOTE_REMOTE_TLS_H
+
+#include <openssl/ssl.h>
+#include <stdbool.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "daemon/remote/remote-options.h"
+
+struct remote_tls;
+
+/* Whom to believe, and who this client is, from the files of the options. 0; -EINVAL: a file isn't
+ * usable, with the sentence in `why`; -ENOMEM, without. */
+int remote_tls_new(const struct remote_options *options, struct remote_tls **ret_tls,
+        char why[REMOTE_WHY_BYTES]);
+void remote_tls_free(struct remote_tls *t); /* NULL: nothing */
+
+/* A connection that stands, whose certificate is to be of remote_options.tls_host, or of `host`,
+ * the address. 0 with *ret_ssl, owned, which doesn't close the descriptor; -ENOMEM. */
+int remote_tls_begin(struct remote_tls *t, int fd, const char *host, SSL **ret_ssl);
+
+/* 0: it stands. -EAGAIN, with *ret_wants_write; -errno (-EACCES: the certificate isn't believed).
+ */
+int remote_tls_handshake(SSL *ssl, bool *ret_wants_write);
+
+/* Bytes (> 0), of the first pieces; -EAGAIN: SSL_want_write() says for what; 0: the other end has
+ * said that it is over, or, of a write, there was nothing to write; other -errno. */
+ssize_t remote_tls_read(SSL *ssl, const struct iovec *iov, unsigned n_iov);
+ssize_t remote_tls_write(SSL *ssl, const struct iovec *iov, unsigned n_iov);
+
+#endif
