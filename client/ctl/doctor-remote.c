@@ -12,7 +12,7 @@
 #include "base/parse.h"
 #include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
-#include "daemon/remote/ask.h"
+#include "daemon/remote/ask/ask.h"
 
 #define NODES_MAX 32 /* that are asked of one cluster; not tuned */
 

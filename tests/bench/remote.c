@@ -28,7 +28,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/remote/remote.h"
+#include "daemon/remote/store/remote.h"
 #include "tests/bench/bench.h"
 #include "tests/integration/redis-cluster.h"
 #include "tests/unit/child.h"

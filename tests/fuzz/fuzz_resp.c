@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/remote/slots.h"
+#include "daemon/remote/protocol/slots.h"
 #include "tests/fuzz/fuzz.h"
 
 #define BULK_MAX 4096

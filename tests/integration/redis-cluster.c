@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/remote/slots.h"
+#include "daemon/remote/protocol/slots.h"
 #include "tests/integration/private-daemon.h"
 
 #define START_MSEC    20000

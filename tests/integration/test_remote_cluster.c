@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-#include "daemon/remote/slots.h"
+#include "daemon/remote/protocol/slots.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/integration/redis-cluster.h"
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "base/macros.h"
-#include "daemon/remote/slots.h"
+#include "daemon/remote/protocol/slots.h"
 #include "tests/integration/host-net.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/integration/redis-cluster.h"

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "daemon/remote/ask.h"
+#include "daemon/remote/ask/ask.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/integration/redis-cluster.h"
 

@@ -15,7 +15,7 @@ EDGES = {
     "gpu": {"gpu", "base"},
     "client/lib": {"client/lib", "proto", "gpu", "base"},
     "client/trace": {"client/trace", "policy", "base"},
-    # It asks the servers that hosts share (daemon/remote/ask.h), as kvleased would.
+    # It asks the servers that hosts share (daemon/remote/ask/ask.h), as kvleased would.
     "client/ctl": {"client/ctl", "client/lib", "client/trace", "daemon/remote", "policy", "proto", "gpu", "base"},
     "client/exporter": {"client/exporter", "client/lib", "proto", "base"},
     # An example is what a user writes: the public header and nothing else of ours.

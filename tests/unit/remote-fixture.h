@@ -2,7 +2,7 @@
 #ifndef KVL_TESTS_REMOTE_FIXTURE_H
 #define KVL_TESTS_REMOTE_FIXTURE_H
 
-#include "daemon/remote/remote.h"
+#include "daemon/remote/store/remote.h"
 
 #include "tests/unit/test-support.h"
 

@@ -1,7 +1,7 @@
 /* A breaker: when it opens, for how long, and who may try. */
 #include "tests/unit/test-support.h"
 
-#include "daemon/remote/breaker.h"
+#include "daemon/remote/endpoint/breaker.h"
 
 #define START (1000 * NSEC_PER_SEC)
 

@@ -6,7 +6,7 @@
 
 #include "daemon/core/exchange/exchange-news.h"
 #include "daemon/core/ground/chronicle.h"
-#include "daemon/remote/remote.h"
+#include "daemon/remote/store/remote.h"
 
 #define SEC    NSEC_PER_SEC
 #define MINUTE (60 * SEC)

@@ -14,7 +14,7 @@
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
-#include "daemon/remote/remote.h"
+#include "daemon/remote/store/remote.h"
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/tenants/tenants.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "daemon/remote/ask.h"
+#include "daemon/remote/ask/ask.h"
 #include "tests/unit/fake-redis.h"
 
 /* What the server says next, NULL: nothing; "": it closes. In pieces of a byte where is_slow. Set

@@ -1,6 +1,6 @@
 /* Nodes of a cluster: addresses, places for more of them than there are, and who serves what. */
 /* Before cmocka, whose fail() is a macro. */
-#include "daemon/remote/remote-impl.h"
+#include "daemon/remote/store/remote-impl.h"
 
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/remote-fixture.h"

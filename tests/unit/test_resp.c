@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/remote/resp.h"
+#include "daemon/remote/protocol/resp.h"
 #include "tests/unit/test-random.h"
 
 #define BULK_MAX 1000

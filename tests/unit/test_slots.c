@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/remote/slots.h"
+#include "daemon/remote/protocol/slots.h"
 
 /* The specification's own value (0x31c3), and what CLUSTER KEYSLOT of Redis 7.0.15 says. */
 static void test_keys(void **state)

@@ -12,7 +12,7 @@
 #include "daemon/core/ground/page.h"
 #include "daemon/exchange/envelope.h"
 #include "daemon/exchange/keys.h"
-#include "daemon/remote/remote.h"
+#include "daemon/remote/store/remote.h"
 #include "policy/bucket.h"
 #include "policy/worth.h"
 

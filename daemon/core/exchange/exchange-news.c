@@ -5,7 +5,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/ground/chronicle.h"
-#include "daemon/remote/remote.h"
+#include "daemon/remote/store/remote.h"
 
 /* ---- what happened --------------------------------------------------------------------------- */
 

@@ -24,7 +24,7 @@ struct remote_summary;
 #define EXCHANGE_NEWS_NSEC (60 * NSEC_PER_SEC)
 
 /* A store that can't be reached for less than that isn't told of: its breakers try a node again
- * after a second (daemon/remote/breaker.h). Not tuned. */
+ * after a second (daemon/remote/endpoint/breaker.h). Not tuned. */
 #define EXCHANGE_UNREACHED_NSEC (3 * NSEC_PER_SEC)
 
 /* The words of envelope.h, and one for an epoch that is none. */

@@ -10,7 +10,7 @@
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/tenant.h"
-#include "daemon/remote/remote.h"
+#include "daemon/remote/store/remote.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/settings/remote-config.h"

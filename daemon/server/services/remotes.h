@@ -1,8 +1,8 @@
 /*
- * The stores that other hosts share ([remote NAME] of the configuration; daemon/remote/remote.h),
- * and which tenants exchange pages by them (daemon/core/exchange/exchange.h). The loop listens to
- * them, and never waits for them. One that can't be opened costs what hosts would share, and
- * nothing else. Loop thread only.
+ * The stores that other hosts share ([remote NAME] of the configuration;
+ * daemon/remote/store/remote.h), and which tenants exchange pages by them
+ * (daemon/core/exchange/exchange.h). The loop listens to them, and never waits for them. One that
+ * can't be opened costs what hosts would share, and nothing else. Loop thread only.
  */
 #ifndef KVL_SERVER_REMOTES_H
 #define KVL_SERVER_REMOTES_H

@@ -8,7 +8,7 @@
 
 #include "daemon/core/ground/detail.h"
 #include "daemon/exchange/keys.h"
-#include "daemon/remote/remote.h"
+#include "daemon/remote/endpoint/remote-options.h"
 #include "daemon/server/settings/config.h"
 #include "daemon/server/settings/secret-file.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/remote/remote.h"
+#include "daemon/remote/store/remote.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/remote/remote-impl.h"
+#include "daemon/remote/store/remote-impl.h"
 
 #define DEFAULT_LARGE_THREADS 2
 #define DEFAULT_MAX_OPS       4096

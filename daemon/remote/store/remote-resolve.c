@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/remote/remote-impl.h"
+#include "daemon/remote/store/remote-impl.h"
 
 /* Between two rounds: while no node is known, and else, as names may come to mean other hosts. */
 #define SOON_NSEC  NSEC_PER_SEC

@@ -1,11 +1,11 @@
-#include "daemon/remote/remote-options.h"
+#include "daemon/remote/endpoint/remote-options.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/remote/remote-address.h"
+#include "daemon/remote/endpoint/remote-address.h"
 
 #define MSEC_MAX 60000
 #define OPS_MAX  (1u << 20)

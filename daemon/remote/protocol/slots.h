@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/remote/resp.h"
+#include "daemon/remote/protocol/resp.h"
 
 #define N_SLOTS 16384 /* the specification's */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/remote/remote-impl.h"
+#include "daemon/remote/store/remote-impl.h"
 
 #define EXPIRY_MAX_MSEC (UINT64_C(365) * 24 * 3600 * 1000)
 

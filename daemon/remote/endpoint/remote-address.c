@@ -1,4 +1,4 @@
-#include "daemon/remote/remote-address.h"
+#include "daemon/remote/endpoint/remote-address.h"
 
 #include <arpa/inet.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "daemon/remote/slots.h"
+#include "daemon/remote/protocol/slots.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

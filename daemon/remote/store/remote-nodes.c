@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/remote/remote-impl.h"
+#include "daemon/remote/store/remote-impl.h"
 
 /* A round trip is an RTT_OFth of the average. Not tuned. */
 #define RTT_OF 8

@@ -21,11 +21,11 @@
 #include <stdatomic.h>
 
 #include "base/list.h"
-#include "daemon/remote/remote-address.h"
-#include "daemon/remote/remote-tls.h"
-#include "daemon/remote/remote.h"
-#include "daemon/remote/resp.h"
-#include "daemon/remote/slots.h"
+#include "daemon/remote/endpoint/remote-address.h"
+#include "daemon/remote/endpoint/remote-tls.h"
+#include "daemon/remote/protocol/resp.h"
+#include "daemon/remote/protocol/slots.h"
+#include "daemon/remote/store/remote.h"
 
 #define REMOTE_WORKERS_MAX (1 + REMOTE_LARGE_THREADS_MAX)
 

@@ -15,7 +15,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#include "daemon/remote/remote-options.h"
+#include "daemon/remote/endpoint/remote-options.h"
 
 struct remote_tls;
 

@@ -8,7 +8,7 @@
  *   batch:       new -> submitted -> done (its callback runs in remote_reap() or remote_close())
  *   operation:   waits -> is sent -> answered | redirected once | ended by deadline, cancel, loss
  *   connection:  closed -> connecting -> (TLS) -> (AUTH) -> ready -> closed
- *   node:        its breaker (daemon/remote/breaker.h): closed, open, half open
+ *   node:        its breaker (daemon/remote/endpoint/breaker.h): closed, open, half open
  *
  * The cluster is a cache that may lose anything, may be gone, slow, full, resharded, or an enemy's:
  * everything but a good answer is a miss, or a write that was refused. What holds nevertheless:
@@ -54,8 +54,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "daemon/remote/breaker.h"
-#include "daemon/remote/remote-options.h"
+#include "daemon/remote/endpoint/breaker.h"
+#include "daemon/remote/endpoint/remote-options.h"
 
 struct remote_store;
 

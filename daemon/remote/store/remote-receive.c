@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/remote/remote-impl.h"
+#include "daemon/remote/store/remote-impl.h"
 
 /* The answer to the first flight, as far as it has arrived. */
 struct remote_answer {

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/remote/remote-impl.h"
+#include "daemon/remote/store/remote-impl.h"
 
 /* Pieces of one sendmsg(): a value with all its pieces, and what is around it. IOV_MAX is 1,024. */
 #define SEND_IOV_MAX (REMOTE_IOV_MAX + 8)

@@ -1,4 +1,4 @@
-#include "daemon/remote/breaker.h"
+#include "daemon/remote/endpoint/breaker.h"
 
 #include "base/macros.h"
 

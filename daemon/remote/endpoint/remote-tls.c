@@ -1,4 +1,4 @@
-#include "daemon/remote/remote-tls.h"
+#include "daemon/remote/endpoint/remote-tls.h"
 
 #include <errno.h>
 #include <openssl/err.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/remote/remote-address.h"
+#include "daemon/remote/endpoint/remote-address.h"
 
 /* Small pieces are sent together: a record is the unit of encryption, and of a write. */
 #define RECORD_BYTES (16u << 10)

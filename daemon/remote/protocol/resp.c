@@ -1,4 +1,4 @@
-#include "daemon/remote/resp.h"
+#include "daemon/remote/protocol/resp.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -10,10 +10,10 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/remote/ask.h"
-#include "daemon/remote/remote-address.h"
-#include "daemon/remote/remote-tls.h"
-#include "daemon/remote/resp.h"
+#include "daemon/remote/ask/ask.h"
+#include "daemon/remote/endpoint/remote-address.h"
+#include "daemon/remote/endpoint/remote-tls.h"
+#include "daemon/remote/protocol/resp.h"
 
 /* Of a reply that arrives; no line of one is longer (RESP_LINE_MAX). */
 #define ASK_INPUT_BYTES (16u << 10)

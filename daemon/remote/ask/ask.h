@@ -12,7 +12,7 @@
 #ifndef KVL_REMOTE_ASK_H
 #define KVL_REMOTE_ASK_H
 
-#include "daemon/remote/remote-options.h"
+#include "daemon/remote/endpoint/remote-options.h"
 
 struct remote_asker;
 
