@@ -31,7 +31,9 @@ EDGES = {
     # Where cold pages lie knows nothing of the daemon's state.
     "daemon/tier": {"daemon/tier", "gpu", "base"},
     # The client of a Redis or Valkey cluster that several hosts share knows nothing of pages and tenants.
-    "daemon/remote": {"daemon/remote", "base"},
+    "daemon/remote": {"daemon/remote", "daemon/remote/protocol", "base"},
+    # What its servers say, and what is said to them: no I/O. Nobody else needs it.
+    "daemon/remote/protocol": {"daemon/remote/protocol", "base"},
     # What hosts exchange, as it lies there, knows nothing of who carries it, nor of the daemon's state.
     "daemon/exchange": {"daemon/exchange", "policy", "base"},
     # The small parent of kvleased --keep knows nothing of what it keeps.
@@ -42,13 +44,14 @@ EDGES = {
                       "gpu", "proto", "base"},
     "tests": None,  # anything
 }
-# policy/ is pure, daemon/core has no loop, base/ is libc only.
+# policy/ is pure, and so is daemon/remote/protocol; daemon/core has no loop, base/ is libc only.
 FORBIDDEN_SYSTEM = {
     "policy": re.compile(r"<(uv|time|sys/|fcntl|unistd|pthread|systemd/|stdio)"),
     "base": re.compile(r"<(uv|protobuf-c|systemd/|openssl)"),
     "daemon/core": re.compile(r"<(uv|systemd/|sys/socket)"),
     "daemon/tier": re.compile(r"<(uv|systemd/|sys/socket)"),
     "daemon/remote": re.compile(r"<(uv|systemd/|protobuf-c)"),
+    "daemon/remote/protocol": re.compile(r"<(uv|systemd/|protobuf-c|openssl|time|sys/|fcntl|unistd|pthread)"),
     "daemon/exchange": re.compile(r"<(uv|systemd/|protobuf-c|time|sys/(?!uio)|fcntl|unistd|pthread)"),
     "gpu": re.compile(r"<(uv|systemd/|protobuf-c)"),
 }

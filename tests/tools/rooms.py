@@ -1,5 +1,6 @@
 """
-The rooms of the daemon's core, its server and the library, and their one-way doors (docs/ARCHITECTURE.md, "Rooms"):
+The rooms of the daemon's core, its server, its client of other hosts' stores and the library, and their one-way doors
+(docs/ARCHITECTURE.md, "Rooms"):
 check-edges.py looks at includes with them, check-calls.py at calls.
 
 A tree of rooms is a folder; its rooms are folders in it. They are listed from the lowest to the highest: a room may use
@@ -18,6 +19,7 @@ ROOMS: dict[str, list[str]] = {
         "system", "settings", "wire", "objects", "keeping", "sockets", "peers", "waits", "services", "tenants", "handlers",
         "administration",
     ],
+    "daemon/remote": ["protocol", "endpoint", "ask", "store"],
     "client/lib": [
         "connection", "shared", "objects", "keys", "mapping", "calls", "rings", "pages", "ahead", "life",
     ],

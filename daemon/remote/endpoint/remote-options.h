@@ -2,6 +2,10 @@
  * Where the servers are and how a client gets in: plain values, which are checked here and used by
  * the store (remote.h) and by who asks one server (ask.h) alike.
  *
+ * This is the room of what one server is to its clients: these options, addresses
+ * (remote-address.h), TLS (remote-tls.h), and whether it is asked at all just now (breaker.h). It
+ * has no connection of its own. The rooms above it call it, and who reads options from elsewhere.
+ *
  * Threads: any.
  */
 #ifndef KVL_REMOTE_REMOTE_OPTIONS_H

@@ -2,6 +2,9 @@
  * RESP2, the protocol that Redis and Valkey speak with their clients: a parser of replies and a
  * writer of requests. Specification: https://redis.io/docs/reference/protocol-spec, RESP version 2.
  *
+ * With slots.h this is the lowest room of daemon/remote: what is said between a server and a
+ * client. It has no I/O and no clock, and the rooms above it, which have, are all who call it.
+ *
  * The parser takes a reply apart into tokens, as far as it has arrived. It allocates nothing,
  * copies nothing and reads no byte twice but those of a line that isn't whole yet. The bytes of a
  * bulk string are not its business: it says how many there are, and who calls it takes them from
