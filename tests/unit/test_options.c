@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "daemon/server/settings/config.h"
 #include "daemon/server/settings/options.h"
-#include "daemon/server/settings/tenant-attrs.h"
+#include "daemon/server/settings/tenant-check.h"
 #include "policy/evict.h"
 #include "policy/recompute.h"
 

@@ -23,7 +23,7 @@
 #include "daemon/server/objects/tier-name.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/services/queues.h"
-#include "daemon/server/settings/tenant-attrs.h"
+#include "daemon/server/settings/tenant-check.h"
 #include "daemon/server/sockets/descriptors.h"
 #include "daemon/server/sockets/listener.h"
 #include "daemon/server/waits/parked.h"

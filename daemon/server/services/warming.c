@@ -5,7 +5,7 @@
 #include "daemon/core/tiers/warm.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
-#include "daemon/server/settings/tenant-attrs.h"
+#include "daemon/server/settings/tenant-check.h"
 #include "daemon/server/system/log.h"
 
 static void start_tenant(const struct tenancy *t)

@@ -12,7 +12,7 @@
 #include "base/ini.h"
 #include "base/macros.h"
 #include "daemon/server/settings/remote-config.h"
-#include "daemon/server/settings/tenant-attrs.h"
+#include "daemon/server/settings/tenant-check.h"
 
 #define SENTENCE_MAX 1024
 

@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
-#include "daemon/server/settings/access.h"
+#include "daemon/server/settings/creds.h"
 #include "daemon/server/sockets/admin-fds.h"
 #include "daemon/server/sockets/endings.h"
 #include "daemon/server/sockets/kept-sockets.h"

@@ -1,0 +1,46 @@
+/*
+ * The kernel's word about a process: who is at the other end of a socket, whether it still lives,
+ * and which numbers names of groups have here. Whether it may come in is decided elsewhere
+ * (access.h). Any thread, but for group_number(), which is the loop's.
+ */
+#ifndef KVL_SERVER_CREDS_H
+#define KVL_SERVER_CREDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* What the kernel shows where it has no number for a user: many different users. */
+#define UID_NOBODY 65534
+
+struct creds {
+        pid_t pid;
+        uid_t uid;
+        gid_t gid;
+        gid_t *groups; /* owned; supplementary groups */
+        size_t n_groups;
+};
+
+/* Finds the credentials of the process that connected `fd`. 0 or -errno. */
+int creds_get(int fd, struct creds *ret_creds);
+void creds_deinit(struct creds *c);
+
+/*
+ * A descriptor of that process, taken by the kernel at connect() (Linux 6.5), which can't be
+ * another process' that got the number later. Owned; -ENOPROTOOPT where the kernel is older.
+ */
+int creds_peer_pidfd(int fd);
+
+/* A descriptor of whatever process has the number now. Owned, or -errno. */
+int creds_open_pidfd(pid_t pid);
+
+/* True where the process has exited. */
+bool creds_pidfd_exited(int pidfd);
+
+/*
+ * Number of a group by its name, or by that number itself, which containers may have no name for.
+ * 0; -ENOENT: this machine has none of that name.
+ */
+int group_number(const char *name, gid_t *ret_gid);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * What a tenant's options mean together: checks that no single option can make, and values that are
+ * written as text. Asks no device, and nothing of the running daemon. Any thread.
+ */
+#ifndef KVL_SERVER_TENANT_CHECK_H
+#define KVL_SERVER_TENANT_CHECK_H
+
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/server/settings/config.h"
+
+struct warm_request;
+
+/* Do the options go together, with each other and with the daemon's? 0, or -EINVAL with the
+ * sentence. */
+int tenant_config_check(
+        const struct tenant_config *c, const struct daemon_config *daemon, struct detail *d);
+
+/* "pack", "spread", "device=NAME". *ret_device: NAME within text, "" with the others. 0 or -EINVAL.
+ */
+int placement_parse(const char *text, enum place_policy *ret_policy, const char **ret_device);
+
+/* What reserve_min and reserve_max stand for, where they are auto, too. */
+uint64_t tenant_reserve_min(const struct tenant_config *c);
+uint64_t tenant_reserve_max(const struct tenant_config *c);
+
+/* Reads the option warm_tags: numbers from 1, separated by spaces or commas. 0, or -EINVAL. */
+int tenant_parse_warm_tags(const char *text, struct warm_request *ret);
+
+#endif
