@@ -16,7 +16,7 @@ ROOMS: dict[str, list[str]] = {
         "upkeep", "requests", "exchange", "lifetimes", "recovery",
     ],
     "daemon/server": [
-        "system", "settings", "wire", "objects", "keeping", "sockets", "peers", "waits", "services", "tenants", "handlers",
+        "system", "settings", "directories", "wire", "objects", "keeping", "sockets", "peers", "waits", "services", "tenants", "handlers",
         "administration",
     ],
     "daemon/remote": ["protocol", "endpoint", "ask", "store"],

@@ -15,6 +15,7 @@
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/resume.h"
 #include "daemon/server/sockets/descriptors.h"
+#include "daemon/server/system/creds.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/fetches.h"

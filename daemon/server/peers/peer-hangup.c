@@ -13,6 +13,7 @@
 #include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/turns.h"
+#include "daemon/server/system/creds.h"
 
 /*
  * Receives after the end of a stream was reported: what is left in the socket's buffer (some 200

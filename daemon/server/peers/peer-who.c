@@ -5,7 +5,7 @@
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/settings/access.h"
+#include "daemon/server/sockets/access.h"
 
 void peer_set_who(struct peer *p)
 {

@@ -10,7 +10,6 @@
 #include <sys/types.h>
 
 #include "daemon/server/objects/peer.h"
-#include "daemon/server/settings/access.h"
 
 /* Frames of one peer handled in one loop turn. Not tuned. */
 #define PEER_FRAMES_PER_TURN 16

@@ -16,6 +16,7 @@
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"
+#include "daemon/server/system/creds.h"
 #include "daemon/server/system/log.h"
 #include "proto/status.h"
 

@@ -10,7 +10,7 @@
 #include "daemon/exchange/keys.h"
 #include "daemon/remote/endpoint/remote-options.h"
 #include "daemon/server/settings/config.h"
-#include "daemon/server/settings/secret-file.h"
+#include "daemon/server/system/secret-file.h"
 
 /* What remote_open() takes. It holds a password, and points into itself: it isn't copied, and is
  * wiped where remote_open() has returned. */

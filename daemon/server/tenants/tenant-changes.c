@@ -18,7 +18,7 @@
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/quiet.h"
 #include "daemon/server/services/status.h"
-#include "daemon/server/settings/creds.h"
+#include "daemon/server/system/creds.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/durable.h"

@@ -21,10 +21,10 @@
 #include "daemon/server/services/sizing-timer.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/settings/remote-config.h"
-#include "daemon/server/settings/tenant-attrs.h"
 #include "daemon/server/settings/tenant-check.h"
 #include "daemon/server/sockets/listener.h"
 #include "daemon/server/system/log.h"
+#include "daemon/server/tenants/tenant-attrs.h"
 #include "daemon/server/waits/followers.h"
 
 struct tenancy *tenancy_find(struct server *s, const char *name)

@@ -8,7 +8,7 @@
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/settings/access.h"
+#include "daemon/server/sockets/access.h"
 #include "daemon/server/sockets/descriptors.h"
 #include "daemon/server/sockets/endings.h"
 #include "daemon/server/sockets/listener.h"

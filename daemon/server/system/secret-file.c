@@ -1,4 +1,4 @@
-#include "daemon/server/settings/secret-file.h"
+#include "daemon/server/system/secret-file.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "daemon/server/settings/creds.h"
+#include "daemon/server/system/creds.h"
 
 #include <errno.h>
 #include <grp.h>

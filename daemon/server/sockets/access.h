@@ -10,7 +10,7 @@
 
 #include "daemon/core/ground/detail.h"
 #include "daemon/server/settings/config.h"
-#include "daemon/server/settings/creds.h"
+#include "daemon/server/system/creds.h"
 
 /* 0, or -EACCES with the sentence. */
 int access_tenant(const struct tenant_config *t, const struct creds *c, struct detail *d);

@@ -1,4 +1,4 @@
-#include "daemon/server/settings/tenantdb.h"
+#include "daemon/server/directories/tenantdb.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "daemon/server/settings/cmdline.h"
+#include "daemon/server/cmdline.h"
 
 /* Its struct is called `option`, as ours is: only this file sees both. */
 #define option getopt_option

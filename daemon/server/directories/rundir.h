@@ -1,5 +1,11 @@
 /*
  * The runtime directory: made where missing, locked against a second daemon, left as it was found.
+ *
+ *   rundir_open() -> open -> rundir_close(): removed where it was made here
+ *                         -> rundir_leave(): as a daemon that crashed leaves it
+ *
+ * With the state directory's tenants.conf (tenantdb.h) this is the room of what one daemon has for
+ * itself in the file system. server.c opens and closes both. Loop thread only.
  */
 #ifndef KVL_SERVER_RUNDIR_H
 #define KVL_SERVER_RUNDIR_H

@@ -1,4 +1,4 @@
-#include "daemon/server/settings/access.h"
+#include "daemon/server/sockets/access.h"
 
 #include <errno.h>
 #include <unistd.h>

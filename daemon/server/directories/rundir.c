@@ -1,4 +1,4 @@
-#include "daemon/server/settings/rundir.h"
+#include "daemon/server/directories/rundir.h"
 
 #include <dirent.h>
 #include <errno.h>

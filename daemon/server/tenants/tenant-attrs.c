@@ -1,4 +1,4 @@
-#include "daemon/server/settings/tenant-attrs.h"
+#include "daemon/server/tenants/tenant-attrs.h"
 
 #include <errno.h>
 #include <string.h>
