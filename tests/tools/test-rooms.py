@@ -138,6 +138,15 @@ class Broken(unittest.TestCase):
         self.write(f"{LOW}/long.h", "\n" * (sizes.MAX_LINES + 1))
         self.assertEqual(sizes.check(self.top), [f"{TREE}/{LOW}/long.h has more than {sizes.MAX_LINES} lines"])
 
+    def test_room_too_long(self) -> None:
+        """LOW has a few lines already."""
+        part = "\n" * (sizes.MAX_ROOM_LINES // 4)
+        for i in range(3):
+            self.write(f"{LOW}/part{i}.c", part)
+        self.assertEqual(sizes.check(self.top), [])
+        self.write(f"{LOW}/part3.h", part)
+        self.assertEqual(sizes.check(self.top), [f"{TREE}/{LOW} has more than {sizes.MAX_ROOM_LINES} lines"])
+
     def test_too_many_fields(self) -> None:
         fields = "".join(f"        int a{i}, b{i}; /* one; two */\n" for i in range(sizes.MAX_FIELDS // 2))
         self.write(f"{LOW}/wide.h", f"struct wide {{\n{fields}}};\n")
