@@ -408,6 +408,10 @@ static void be_stopped(void)
                 pause();
 }
 
+/* The first text of a worker beside the processes that die, whose texts are named by their pids:
+ * beyond the largest there is, PID_MAX_LIMIT of the kernel. */
+#define FIRST_CHAIN ((1u << 22) + 1)
+
 /* Nobody waits for it, and it loses nothing. */
 static void test_stopped(void **state)
 {
@@ -422,7 +426,7 @@ static void test_stopped(void **state)
         for (unsigned i = 0; now_nsec() < end; i++) {
                 uint32_t pages[4];
 
-                worker_publish_chain(w, 1 + i, 4, pages);
+                worker_publish_chain(w, FIRST_CHAIN + i, 4, pages);
                 worker_tell(w, "release %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
                 sleep_msec(20);
         }
