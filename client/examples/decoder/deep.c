@@ -130,7 +130,7 @@ int deep_begin(struct deep *d, const uint8_t *keys, uint32_t n_keys, uint32_t *r
 
         *ret_n = 0;
         d->n_table = d->n_kept = d->n_published = d->n_given_up = 0;
-        scores_fade(d->scores, 0);
+        scores_clear(d->scores);
         if (!d->ns)
                 return 0;
         r = open_session(d);

@@ -80,6 +80,12 @@ void scores_fade(struct scores *s, float factor)
                 s->mass[i] *= factor;
 }
 
+void scores_clear(struct scores *s)
+{
+        for (size_t i = 0; i < (size_t)s->n_layers * s->max_pages; i++)
+                s->mass[i] = 0;
+}
+
 void scores_set_mass(struct scores *s, uint32_t layer, uint32_t page, float mass)
 {
         s->mass[(size_t)layer * s->max_pages + page] = mass;

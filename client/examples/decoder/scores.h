@@ -26,8 +26,11 @@ void scores_free(struct scores *scores);
 void scores_add(struct scores *scores, uint32_t layer, const float *weights, size_t n,
         uint32_t page_tokens);
 
-/* Multiplies all masses by `factor`, 0..1. */
+/* Multiplies all masses by `factor`, 0..1. What is infinite, or no number, stays that. */
 void scores_fade(struct scores *scores, float factor);
+
+/* Sets all masses to 0, whatever they were: a text begins. Entropies stay. */
+void scores_clear(struct scores *scores);
 
 /* Sets one, as of masses that were added up elsewhere. */
 void scores_set_mass(struct scores *scores, uint32_t layer, uint32_t page, float mass);

@@ -85,7 +85,7 @@ static void begin_document(struct reader *d, uint32_t first, uint32_t n)
         for (size_t i = 0; i < (size_t)d->n_pages * 2 * d->shape.n_layers; i++)
                 d->tensors[i] = d->memory + i * d->tensor_bytes;
         memset(d->is_kept, 0, (size_t)d->n_pages * d->shape.n_layers * sizeof(*d->is_kept));
-        scores_fade(d->scores, 0);
+        scores_clear(d->scores);
         d->tokens[0] = MODEL_BOS;
         for (uint32_t i = 1; i < n; i++)
                 d->tokens[i] = d->text->bytes[first + i - 1];
