@@ -184,8 +184,9 @@ static void test_killed(void **state)
 
 #define DEEP_PAGES 16 /* as the command line says */
 
-/* The second layer of two keeps DEEP_PAGES pages of the text. */
-static struct run decode_deep(struct harness *h, const char *tenant, const char *planes)
+/* The second layer of two keeps DEEP_PAGES pages of the text, which `how` says. */
+static struct run decode_deep(
+        struct harness *h, const char *tenant, const char *planes, const char *how)
 {
         char text[PRIVATE_PATH_MAX], socket[PRIVATE_PATH_MAX];
         const char *argv[26], *file;
@@ -196,7 +197,7 @@ static struct run decode_deep(struct harness *h, const char *tenant, const char 
                 n++;
         file = argv[n - 1];
         argv[n - 1] = "--deep-layers=1";
-        argv[n++] = "--deep-pages=16";
+        argv[n++] = how;
         argv[n++] = file;
         argv[n] = NULL;
         return run_decoder(argv, private_device());
@@ -204,20 +205,23 @@ static struct run decode_deep(struct harness *h, const char *tenant, const char 
 
 /*
  * What deep layers give up is theirs to decide: the same pages with a daemon, whose session gives
- * them up, as without one, and whatever was cached of the text. It isn't the text with all pages.
+ * them up, as without one, whatever was cached of the text, and whether they were said in pages or
+ * in bytes. It isn't the text with all pages.
  */
 static void test_deep_layers_give_up_the_same(void **state)
 {
         struct harness *h = *state;
+        const char *by_pages = "--deep-pages=16";
+        const char *by_bytes = "--deep-bytes=64KiB"; /* 32 tokens of 2 heads of 16, K and V, fp16 */
         struct run oracle, cold, warm, other, whole;
         json_int_t n_pages;
 
         if (private_on_gpu())
                 skip();
-        oracle = decode_deep(h, NULL, "block");
-        cold = decode_deep(h, "a", "block");
-        warm = decode_deep(h, "a", "block");
-        other = decode_deep(h, "c", "layer");
+        oracle = decode_deep(h, NULL, "block", by_pages);
+        cold = decode_deep(h, "a", "block", by_pages);
+        warm = decode_deep(h, "a", "block", by_bytes);
+        other = decode_deep(h, "c", "layer", by_bytes);
         whole = decode(h, NULL, "block");
         n_pages = (oracle.tokens + 4 + 31) / 32;
         assert_true(n_pages > 3 * DEEP_PAGES);

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "client/examples/decoder/pages.h"
 #include "client/examples/decoder/trained.h"
 
-enum kind { NUMBER, SEED, FLAG, FLAG_OFF, STRING, PREFIX, PLANES, HELP, VERSION };
+enum kind { NUMBER, SEED, SIZE, FLAG, FLAG_OFF, STRING, PREFIX, PLANES, HELP, VERSION };
 
 struct row {
         const char *name;
@@ -43,6 +44,8 @@ static const struct row rows[] = {
                 "the last N layers give pages up that get little attention (--deep-pages)"},
         {"deep-pages", NUMBER, AT(n_deep_pages), DEEP_MIN_PAGES, DEEP_MAX_PAGES, "N",
                 "pages of a prompt that deep layers keep (default: 32)"},
+        {"deep-bytes", SIZE, AT(deep_bytes), 1, 0, "SIZE",
+                "the same in bytes of K and V of all deep layers: 1048576, 512KiB, 64MiB, 2GiB"},
         {"prompt-prefix", PREFIX, 0, 0, 0, "FILE", "text before each prompt (may be repeated)"},
         {"max-prompt", NUMBER, AT(max_prompt), 1, 1 << 20, "N",
                 "cut prompts to N tokens (default: 4096; the time grows with the square)"},
@@ -69,13 +72,14 @@ static const struct row rows[] = {
 
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
 
+#define DEEP_PAGES 32 /* where the command line doesn't say how many; not tuned */
+
 static const struct options defaults = {
         .page_tokens = 64,
         .max_prompt = 4096,
         .n_generate = 8,
         .use_daemon = true,
         .ns_name = "decoder",
-        .n_deep_pages = 32,
 };
 
 static void print_help(void)
@@ -112,6 +116,33 @@ static int parse_number(const struct row *row, const char *text, uint64_t max, u
         return 0;
 }
 
+/* Digits, and nothing behind them, KiB, MiB or GiB. */
+static int parse_size(const struct row *row, const char *text, uint64_t *ret)
+{
+        static const struct {
+                const char *name;
+                unsigned shift;
+        } units[] = {{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}};
+        size_t n_digits = strspn(text, "0123456789");
+        unsigned long long value;
+
+        errno = 0;
+        value = strtoull(text, NULL, 10);
+        for (size_t i = 0; n_digits > 0 && !errno && i < sizeof(units) / sizeof(units[0]); i++) {
+                if (strcmp(text + n_digits, units[i].name) != 0)
+                        continue;
+                if (value < row->min || value > UINT64_MAX >> units[i].shift)
+                        break;
+                *ret = value << units[i].shift;
+                return 0;
+        }
+        fprintf(stderr,
+                "decoder: --%s: \"%s\" is not a size: at least 1 byte, as 1048576, 512KiB, 64MiB "
+                "or 2GiB\n",
+                row->name, text);
+        return -EINVAL;
+}
+
 static int parse_planes(const char *text, bool *ret)
 {
         if (strcmp(text, "block") != 0 && strcmp(text, "layer") != 0) {
@@ -136,6 +167,8 @@ static int apply(struct options *o, const struct row *row, const char *argument)
                 return r;
         case SEED:
                 return parse_number(row, argument, UINT64_MAX, field);
+        case SIZE:
+                return parse_size(row, argument, field);
         case FLAG:
         case FLAG_OFF:
                 *(bool *)field = row->kind == FLAG;
@@ -165,6 +198,55 @@ static bool is_trained_shape(struct model_shape shape)
         return !model_shape_error(&shape);
 }
 
+/* How many pages deep_bytes are. A page has K and V of each deep layer, as they are: what is kept
+ * is on the device, where no codec is. */
+static int count_deep_pages(struct options *o)
+{
+        uint64_t page_bytes = 2 * o->n_deep * pages_tensor_bytes(&o->shape, o->page_tokens);
+        uint64_t n = o->deep_bytes / page_bytes;
+
+        if (n < DEEP_MIN_PAGES || n > DEEP_MAX_PAGES) {
+                fprintf(stderr,
+                        "decoder: --deep-bytes: %" PRIu64 " bytes are %" PRIu64 " pages of %" PRIu64
+                        " bytes in %u deep layers, which keep %u to %u: give %" PRIu64
+                        " to %" PRIu64 " bytes\n",
+                        o->deep_bytes, n, page_bytes, o->n_deep, DEEP_MIN_PAGES, DEEP_MAX_PAGES,
+                        DEEP_MIN_PAGES * page_bytes, DEEP_MAX_PAGES * page_bytes);
+                return -EINVAL;
+        }
+        o->n_deep_pages = (uint32_t)n;
+        return 0;
+}
+
+static int check_deep(struct options *o)
+{
+        if (o->n_deep >= o->shape.n_layers) {
+                fprintf(stderr, "decoder: --deep-layers: one layer of %u must keep everything\n",
+                        o->shape.n_layers);
+                return -EINVAL;
+        }
+        if (o->n_deep > 0 && o->device_pages > 0) {
+                fprintf(stderr, "decoder: --deep-layers keeps pages on the device: not with"
+                                " --device-pages\n");
+                return -EINVAL;
+        }
+        if (o->deep_bytes > 0 && o->n_deep_pages > 0) {
+                fprintf(stderr, "decoder: --deep-bytes and --deep-pages both say how much deep"
+                                " layers keep: give one of them\n");
+                return -EINVAL;
+        }
+        if (o->deep_bytes > 0 && o->n_deep == 0) {
+                fprintf(stderr, "decoder: --deep-bytes: no layer is deep: give --deep-layers,"
+                                " too\n");
+                return -EINVAL;
+        }
+        if (o->deep_bytes > 0)
+                return count_deep_pages(o);
+        if (o->n_deep_pages == 0)
+                o->n_deep_pages = DEEP_PAGES;
+        return 0;
+}
+
 static int check(struct options *o)
 {
         const char *wrong;
@@ -180,16 +262,8 @@ static int check(struct options *o)
                 fprintf(stderr, "decoder: --device-pages: private memory has nothing below it\n");
                 return -EINVAL;
         }
-        if (o->n_deep >= o->shape.n_layers) {
-                fprintf(stderr, "decoder: --deep-layers: one layer of %u must keep everything\n",
-                        o->shape.n_layers);
+        if (check_deep(o))
                 return -EINVAL;
-        }
-        if (o->n_deep > 0 && o->device_pages > 0) {
-                fprintf(stderr, "decoder: --deep-layers keeps pages on the device: not with"
-                                " --device-pages\n");
-                return -EINVAL;
-        }
         if (o->n_files == 0) {
                 fprintf(stderr, "decoder: no FILE given; try --help\n");
                 return -EINVAL;

@@ -58,15 +58,21 @@ const char *pages_error(void)
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
+uint64_t pages_tensor_bytes(const struct model_shape *shape, uint32_t page_tokens)
+{
+        uint64_t bytes = (uint64_t)shape->n_kv_heads * model_head_size(shape) * page_tokens *
+                         sizeof(uint16_t);
+
+        return (bytes + PLANE_ALIGN - 1) / PLANE_ALIGN * PLANE_ALIGN;
+}
+
 static void set_layout(struct pages *p)
 {
         const struct model_shape *shape = &p->options.shape;
         uint32_t n_layers = shape->n_layers - (p->options.use_daemon ? p->options.n_deep : 0);
-        uint64_t bytes = (uint64_t)shape->n_kv_heads * model_head_size(shape) *
-                         p->options.page_tokens * sizeof(uint16_t);
 
         p->n_tensors = 2 * n_layers;
-        p->tensor_bytes = (bytes + PLANE_ALIGN - 1) / PLANE_ALIGN * PLANE_ALIGN;
+        p->tensor_bytes = pages_tensor_bytes(shape, p->options.page_tokens);
         snprintf(p->version, sizeof(p->version), "%016" PRIx64, model_version(shape));
         p->layout = (struct kvl_layout){
                 .size = sizeof(p->layout),

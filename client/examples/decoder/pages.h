@@ -52,6 +52,10 @@ struct pages_counts {
 
 struct pages;
 
+/* Bytes of K, or of V, of one layer in a page, with what planes are padded to: as they are, which
+ * is how they lie on the device. */
+uint64_t pages_tensor_bytes(const struct model_shape *shape, uint32_t page_tokens);
+
 /* Connects and opens the namespace. 0: *ret_pages is returned owned. Blocks. */
 int pages_open(const struct pages_options *options, struct pages **ret_pages);
 
