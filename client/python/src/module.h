@@ -191,9 +191,10 @@ struct pages_object {
         uint32_t n;
         enum pages_state state;
         uint32_t n_views;
-        uint32_t n_busy;   /* calls under way that have some of them */
-        bool is_moving;    /* one of them takes them away, or changes their numbers */
-        bool is_of_window; /* of take(): the window's next call ends them */
+        uint32_t n_busy;                /* calls under way that have some of them */
+        bool is_moving;                 /* one of them takes them away, or changes their numbers */
+        bool is_of_window;              /* of take(): the window's next call ends them */
+        uint32_t first_plane, n_planes; /* that hold the text's bytes; 0 planes: all do */
         uint64_t n_tokens;
         enum kvl_reason reason; /* of a lease */
         uint64_t waited_usec;
@@ -221,7 +222,12 @@ void pages_end_move(struct pages_object *self);
 bool pages_begin(struct pages_object *self);
 void pages_end(struct pages_object *self);
 
-/* page-io.c: methods. */
+/* page-io.c. */
+/* These planes of the pages hold the text's bytes: of pages of a window's take() it may be that not
+ * all do. false, with an exception: one of them doesn't. Planes that no page has are let through:
+ * whoever uses them says so. */
+bool pages_have_planes(const struct pages_object *self, uint32_t first, uint32_t n);
+/* Methods. */
 PyObject *pages_read_many(
         struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *pages_write_many(

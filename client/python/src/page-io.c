@@ -2,8 +2,25 @@
 #include "client/python/src/module.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+bool pages_have_planes(const struct pages_object *self, uint32_t first, uint32_t n)
+{
+        uint64_t end = (uint64_t)first + n,
+                 end_taken = (uint64_t)self->first_plane + self->n_planes;
+        char sentence[160];
+
+        if (self->n_planes == 0 || end > self->ns->n_planes ||
+                (first >= self->first_plane && end <= end_taken))
+                return true;
+        snprintf(sentence, sizeof(sentence),
+                "%u planes from %u on: the window's take() was of planes %u to %u alone", n, first,
+                self->first_plane, (uint32_t)(end_taken - 1));
+        raise_code_as(-EINVAL, sentence, NULL);
+        return false;
+}
 
 /* The page numbers at these indices; None: all. malloc'd, NULL where an exception is set. */
 static uint32_t *pick_numbers(struct pages_object *self, PyObject *indices, uint32_t *ret_n)
@@ -54,6 +71,8 @@ static bool get_io(struct pages_object *self, PyObject **a, struct kvl_page_io *
                 raise_code_as(-EINVAL, "the namespace's pages aren't that large", NULL);
                 return false;
         }
+        if (!pages_have_planes(self, io->first_plane, n_planes))
+                return false;
         io->pages = pick_numbers(self, a[0], &io->n_pages);
         if (!io->pages)
                 return false;

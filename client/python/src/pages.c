@@ -418,6 +418,8 @@ static PyObject *pages_read(
                 return NULL;
         if (n_bytes > self->ns->plane_page_bytes)
                 return raise_code_as(-EINVAL, "a page isn't that large in a plane", NULL);
+        if (!pages_have_planes(self, plane, 1))
+                return NULL;
         ret = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n_bytes);
         to = ret ? PyBytes_AsString(ret) : NULL;
         if (!to || !pages_begin(self)) {
@@ -489,7 +491,8 @@ static PyObject *pages_copy_page(
         if (Py_TYPE(a[1]) != pages_type || from->ns != self->ns || self->state != PAGES_LEASED)
                 return raise_code_as(
                         -EINVAL, "a page of the same namespace is copied into a leased one", NULL);
-        if (!is_index(self, to_index, &i) || !is_index(from, from_index, &j) || !pages_begin(self))
+        if (!is_index(self, to_index, &i) || !is_index(from, from_index, &j) ||
+                !pages_have_planes(from, 0, self->ns->n_planes) || !pages_begin(self))
                 return NULL;
         ++from->n_busy;
         UNLOCKED(r = kvl_page_copy(self->ns->ns, from->numbers[j], self->numbers[i]));

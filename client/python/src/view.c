@@ -212,7 +212,7 @@ PyObject *view_of_pages(struct pages_object *pages, uint32_t first, uint32_t n, 
         uint8_t *at;
         int tier;
 
-        if (!pages_is_usable(pages) || !ns_enter(ns))
+        if (!pages_is_usable(pages) || !pages_have_planes(pages, plane, 1) || !ns_enter(ns))
                 return NULL;
         at = kvl_page_ptr(ns->ns, pages->numbers[first], plane);
         tier = kvl_page_tier(ns->ns, pages->numbers[first]);

@@ -152,25 +152,51 @@ static PyObject *window_append(
         Py_RETURN_NONE;
 }
 
+/* a: first_plane, n_planes, as given. False: an exception is set. *ret_n is 0 where neither was
+ * given: all planes. None as n_planes is all to the last; without such a plane the library says so.
+ */
+static bool get_planes(
+        const struct ns_object *ns, PyObject *const *a, uint32_t *ret_first, uint32_t *ret_n)
+{
+        bool is_to_last = !a[1] || Py_IsNone(a[1]);
+
+        if (!arg_u32(a[0], "first_plane", ret_first) ||
+                (!is_to_last && !arg_u32(a[1], "n_planes", ret_n)))
+                return false;
+        if (!is_to_last && *ret_n == 0) {
+                raise_code_as(-EINVAL, "n_planes is 0, must be at least 1", NULL);
+                return false;
+        }
+        if (is_to_last && *ret_first > 0)
+                *ret_n = *ret_first < ns->n_planes ? ns->n_planes - *ret_first : 1;
+        return true;
+}
+
 static PyObject *window_take(
         struct window_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-        static const struct signature s = {"take", {"first", "n_pages", "stream"}, 2, 2};
-        uint32_t first = 0, n_pages = 0, count = 0, *copy;
+        static const struct signature s = {
+                "take", {"first", "n_pages", "first_plane", "n_planes", "stream"}, 2, 2};
+        uint32_t first = 0, n_pages = 0, first_plane = 0, n_planes = 0, count = 0, *copy;
         const uint32_t *at = NULL;
         kvl_stream stream;
-        PyObject *a[3];
+        PyObject *a[5];
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "first", &first) ||
-                !arg_u32(a[1], "n_pages", &n_pages) || !arg_stream(a[2], &stream) ||
-                !begin_use(self))
+                !arg_u32(a[1], "n_pages", &n_pages) ||
+                !get_planes(self->ns, a + 2, &first_plane, &n_planes) ||
+                !arg_stream(a[4], &stream) || !begin_use(self))
                 return NULL;
         if (!end_taken(self)) {
                 end_use(self);
                 return NULL;
         }
-        UNLOCKED(r = kvl_window_take(self->window, first, n_pages, stream, &at, &count));
+        if (n_planes == 0)
+                UNLOCKED(r = kvl_window_take(self->window, first, n_pages, stream, &at, &count));
+        else
+                UNLOCKED(r = kvl_window_take_planes(self->window, first, n_pages, first_plane,
+                                 n_planes, stream, &at, &count));
         copy = r ? NULL : malloc(((size_t)count + 1) * sizeof(*copy));
         if (copy)
                 memcpy(copy, at, count * sizeof(*copy));
@@ -180,8 +206,11 @@ static PyObject *window_take(
         if (!copy)
                 return PyErr_NoMemory();
         self->taken = pages_new(self->ns, copy, count, PAGES_MAPPED);
-        if (self->taken)
+        if (self->taken) {
                 self->taken->is_of_window = true;
+                self->taken->first_plane = first_plane;
+                self->taken->n_planes = n_planes;
+        }
         return Py_XNewRef((PyObject *)self->taken);
 }
 
@@ -275,14 +304,16 @@ static PyMethodDef methods[] = {
                 "Appends pinned pages in order of the text; the window takes them over, also where "
                 "it raises Full,\nNotFound, Stale or Timeout: then some stay where they are."),
         METHOD("take", window_take,
-                "take($self, first, n_pages, *, stream=0)\n--\n\n"
+                "take($self, first, n_pages, *, first_plane=0, n_planes=None, stream=0)\n--\n\n"
                 "Pages of the text from an index on, at least one, on the device: valid until the "
                 "next call on the\nwindow, which raises BufferError while views of them live. "
                 "Pages, at "
-                "most n_pages. stream: what was put\non it may still read those of the call "
+                "most n_pages. With first_plane\nand n_planes (None: to the last) these planes "
+                "alone are moved and can be read, as attention that\ngoes layer by layer asks for "
+                "them. stream: what was put\non it may still read those of the call "
                 "before. "
-                "Raises NotFound (a page is damaged or gone), Timeout\n(then close it), "
-                "DeviceFailure."),
+                "Raises Invalid (there are no such pages or\nplanes), NotFound (a page is damaged "
+                "or gone), Timeout (then close it), DeviceFailure."),
         METHOD("close", window_close,
                 "close($self, *, stream=0)\n--\n\nCloses it: pins and buffer go. The text stays "
                 "cached."),

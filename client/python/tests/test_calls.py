@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import struct
 import threading
@@ -176,17 +177,17 @@ def number_of(number: int) -> bytes:
     return number.to_bytes(4, "little")
 
 
-def publish_numbered(
-    ns: kvlease.Namespace, keys: bytes, content: Callable[[int], bytes] = number_of
-) -> None:
-    """Each page has its number; slowly, so that what gives way goes down instead of being lost."""
+def publish_numbered(ns: kvlease.Namespace, keys: bytes, *contents: Callable[[int], bytes]) -> None:
+    """Each page has its number, or what `contents` make of it, one for each plane; slowly, so that
+    what gives way goes down instead of being lost."""
     n = len(keys) // 32
     end = time.monotonic() + 60
     while (i := len(ns.probe(keys))) < n:
         assert time.monotonic() < end
         with ns.lease(min(10, n - i)) as pages:
             for j in range(len(pages)):
-                pages.write(j, content(i + j))
+                for plane, content in enumerate(contents or (number_of,)):
+                    pages.write(j, content(i + j), plane=plane)
             parent = key(keys, i - 1) if i else None
             try:
                 ns.publish(pages, keys[32 * i : 32 * (i + len(pages))], parent=parent).close()
@@ -239,6 +240,101 @@ def test_tiers_and_windows(make_daemon: MakeDaemon) -> None:
             assert window.take(0, 1) and taken.is_closed
         with pytest.raises(kvlease.Closed):
             window.take(0, 1)
+
+
+PLANES = dataclasses.replace(LAYOUT, n_layers=3, n_planes=3)
+
+
+def content_of_plane(plane: int) -> Callable[[int], bytes]:
+    """Which page and which plane it is, all over."""
+    return lambda number: (number * 4 + plane).to_bytes(4, "little") * 1024
+
+
+def test_windows_by_planes(make_daemon: MakeDaemon) -> None:
+    """Planes that are taken have the text's bytes; those that aren't are left alone."""
+    daemon = make_daemon(
+        device="memory = 6MiB\nextent = 2MiB\nhost_memory = 32MiB", tenant="limit = 6MiB"
+    )
+    contents = [content_of_plane(plane) for plane in range(3)]
+    n = 600
+    with kvlease.connect(daemon.socket) as conn, conn.namespace("n", PLANES) as ns:
+        keys = text(n)
+        publish_numbered(ns, keys, *contents)
+        with ns.window(first_tokens=16, last_tokens=32, chunk_pages=4) as window:
+            found = ns.find(keys)
+            window.append(found.take(n - 1))
+            window.append(found)  # what the call before has begun to send down is there now
+            buffer: set[int] = set()
+            copied = set(range(n))
+            for plane, content in enumerate(contents):
+                at = 0
+                while at < n:
+                    taken = window.take(at, 16, first_plane=plane, n_planes=1)
+                    in_place = set(window.pages)
+                    for i, page in enumerate(taken):
+                        assert taken.read(i, plane=plane) == content(at + i)
+                        if page in in_place:
+                            copied.discard(at + i)
+                        else:
+                            buffer.add(page)
+                    at += len(taken)
+            assert 0 < len(buffer) <= 8
+            assert len(copied) > 16
+
+            # What is ahead in the buffer is of plane 1, too.
+            middle = sorted(copied)[len(copied) // 2]
+            assert window.take(middle, 1, first_plane=1, n_planes=1)
+            others = ns.adopt(sorted(buffer), "mapped")
+            before = [others.read_many(first_plane=plane, n_planes=1) for plane in (0, 2)]
+            for at in [*sorted(copied)[:3], middle]:
+                taken = window.take(at, 1, first_plane=1, n_planes=1)
+                assert taken.read(0, plane=1) == contents[1](at)
+            assert [others.read_many(first_plane=plane, n_planes=1) for plane in (0, 2)] == before
+            with ns.adopt(taken.numbers, "mapped") as same:
+                assert same.read(0) != contents[0](middle)
+
+            # They aren't given to anybody.
+            taken = window.take(middle, 1, first_plane=1)
+            assert taken.read_many(first_plane=1) == contents[1](middle) + contents[2](middle)
+            with taken.page(0, 2) as view:
+                assert bytes(memoryview(view)) == contents[2](middle)
+            reads: list[Callable[[], object]] = [
+                taken.read_many,
+                taken.view,
+                lambda: taken.read(0),
+                lambda: taken.page(0),
+                lambda: taken.read_many(first_plane=0, n_planes=2),
+            ]
+            for read in reads:
+                with pytest.raises(kvlease.Invalid, match=r"take\(\) was of planes 1 to 2 alone"):
+                    read()
+            with ns.lease(1) as leased, pytest.raises(kvlease.Invalid, match="3 planes from 0 on"):
+                leased.copy_page(0, taken, 0)
+            assert window.take(middle, 1).read_many() == b"".join(c(middle) for c in contents)
+
+
+def test_planes_that_no_page_has(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(device="memory = 6MiB\nextent = 2MiB", tenant="limit = 6MiB")
+    with kvlease.connect(daemon.socket) as conn, conn.namespace("n", PLANES) as ns:
+        keys = text(2)
+        publish_numbered(ns, keys, *(content_of_plane(plane) for plane in range(3)))
+        with ns.window(last_tokens=32) as window:
+            window.append(ns.find(keys))
+            for first, number in ((3, None), (3, 1), (2, 2), (0, 4), (2**32 - 1, 2)):
+                with pytest.raises(kvlease.Invalid, match="have planes 0 to 2"):
+                    window.take(0, 1, first_plane=first, n_planes=number)
+            with pytest.raises(kvlease.Invalid, match="at least 1"):
+                window.take(0, 1, n_planes=0)
+            with pytest.raises(ValueError, match="first_plane must be"):
+                window.take(0, 1, first_plane=-1)
+            with pytest.raises(TypeError):
+                window.take(0, 1, n_planes="1")  # type: ignore[arg-type]
+            taken = window.take(0, 2, first_plane=1, n_planes=1)
+            assert taken.read_many(first_plane=1, n_planes=1) == b"".join(
+                content_of_plane(1)(page) for page in range(2)
+            )
+            with pytest.raises(kvlease.Error):
+                taken.page(0, 3)
 
 
 def test_view_below_the_device(make_daemon: MakeDaemon) -> None:
