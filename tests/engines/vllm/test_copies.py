@@ -365,9 +365,29 @@ def test_foreign_pages_have_other_layouts(model: str, models: Callable[..., str]
     assert len({each.name() for each in [same, *others]}) == 1 + len(others)
 
 
+def test_codecs_of_pages(model: str, make_daemon: package.MakeDaemon) -> None:
+    """They aren't part of what pages are; which of them can't be had is said by the setting."""
+    daemon = make_daemon(
+        device="memory = 2MiB\nextent = 2MiB\nhost_memory = 4MiB", tenant="limit = 2MiB"
+    )
+    same = layout(model)
+    assert layout(model, {"host_codec": "int8", "disk_codec": "0-:int4"}) == same
+    options = identity.Options(socket=str(daemon.socket))
+    floats = replace(LAYOUT, n_layers=2)
+    codecs = offload.Codecs(host_codec="0:none,1:int8")
+    cache = offload.Cache(options, {0: floats}, codecs)
+    with pytest.raises(ValueError, match="with host_codec 'int4': "):
+        offload.Cache(options, {0: floats}, offload.Codecs(host_codec="int4"))
+    cache.close()
+    with pytest.raises(ValueError, match="codec 'int5' isn't known"):
+        offload.Cache(options, {1: WINDOWS}, offload.Codecs(disk_codec="int5"))
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        ({"extra": {"host_codec": 1}}, "host_codec is a codec's name"),
+        ({"extra": {"disk_codec": ""}}, "disk_codec is a codec's name"),
         ({"extra": {"sokcet": "/x"}}, "'sokcet', which the KvleaseOffloadingSpec doesn't know"),
         ({"extra": {"on_loss": "error"}}, "'on_loss', which the KvleaseOffloadingSpec"),
         ({"tensor_parallel_size": 2}, "doesn't support 2 ranks"),

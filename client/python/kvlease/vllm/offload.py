@@ -48,6 +48,7 @@ from vllm.v1.kv_offload.cpu.gpu_worker import SingleDirectionOffloadingHandler
 
 import kvlease
 from kvlease import _engine
+from kvlease._codecs import Codecs
 from kvlease.vllm import identity
 
 _logger = logging.getLogger("kvlease")
@@ -64,6 +65,7 @@ _OF_VLLM = {
     "sync_load_budget_bytes",
 }
 _OF_OPTIONS = {each.name for each in fields(identity.Options)} - {"device", "on_loss"}
+_OF_CODECS = {each.name for each in fields(Codecs)}
 # Bytes that a page has at least, and a multiple of which it has (kvlease.h).
 _LEAST_PAGE_BYTES = 4096
 _ALIGNMENT = 64
@@ -86,8 +88,14 @@ class Group:
 class Cache:
     """A connection, and the namespaces on it: what manager and worker share."""
 
-    def __init__(self, options: identity.Options, layouts: dict[int, kvlease.Layout]) -> None:
-        """layouts: by the groups' ids."""
+    def __init__(
+        self,
+        options: identity.Options,
+        layouts: dict[int, kvlease.Layout],
+        codecs: Codecs | None = None,
+    ) -> None:
+        """layouts: by the groups' ids. codecs: of pages below the device; None: as kvleased has it.
+        ValueError where these can't be had."""
         (first, *_) = layouts.values()
         self.connection = kvlease.connect(
             options.socket,
@@ -97,7 +105,7 @@ class Cache:
         )
         try:
             self.namespaces = {
-                group: self.connection.namespace(layout=layout, device="host")
+                group: (codecs or Codecs()).open(self.connection, layout, "host")
                 for group, layout in layouts.items()
             }
         except BaseException:
@@ -495,11 +503,9 @@ class KvleaseOffloadingSpec(OffloadingSpec):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self._options = identity.Options.read(
-            {key: value for key, value in config.extra_config.items() if key not in _OF_VLLM},
-            _WHO,
-            _OF_OPTIONS,
-        )
+        given = {key: value for key, value in config.extra_config.items() if key not in _OF_VLLM}
+        self._options = identity.Options.read(given, _WHO, _OF_OPTIONS | _OF_CODECS)
+        self._codecs = Codecs.read(given)
         identity.refuse_version(self._options, _WHO)
         if config.parallel.world_size > 1:
             raise ValueError(f"the {_WHO} doesn't support {config.parallel.world_size} ranks")
@@ -507,7 +513,7 @@ class KvleaseOffloadingSpec(OffloadingSpec):
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
         """Connects to kvleased, for the manager as well."""
         layouts = self.layouts(kv_caches)
-        cache = Cache(self._options, layouts)
+        cache = Cache(self._options, layouts, self._codecs)
         groups = [
             Group(
                 id=group.group_id,
@@ -542,7 +548,9 @@ class KvleaseOffloadingSpec(OffloadingSpec):
         }
 
     def _layout(self, vllm_config: Any, group: Any, refs: Iterable[Any]) -> kvlease.Layout:
-        """Of the pages of a group: as identity.layout(), with the layers' own words in the salt."""
+        """Of the pages of a group: as identity.layout(), with the layers' own words in the salt.
+        ValueError also for codecs by layer where its pages aren't those of one layer after the
+        other."""
         layers = [
             vllm_config.compilation_config.static_forward_context[name]
             for name in group.layer_names
@@ -554,6 +562,12 @@ class KvleaseOffloadingSpec(OffloadingSpec):
         backends = [layer.get_attn_backend().get_name() for layer in layers]
         sizes = [ref.page_size_bytes for ref in refs]
         n_bytes = sum(sizes) * self.blocks_per_chunk
+        page_bytes = max(_LEAST_PAGE_BYTES, -(-n_bytes // _ALIGNMENT) * _ALIGNMENT)
+        self._codecs.refuse(
+            len(self.config.groups),
+            [size * self.blocks_per_chunk for size in sizes] if len(sizes) == len(layers) else [],
+            page_bytes,
+        )
         kind = (
             f"vllm {vllm.__version__} copies {backends[0]} {self.config.kv_cache_layout} "
             f"{vllm_config.cache_config.prefix_caching_hash_algo} {self.config.model.dtype}"
@@ -567,7 +581,7 @@ class KvleaseOffloadingSpec(OffloadingSpec):
             n_kv_heads=specs[0].num_kv_heads,
             head_size=specs[0].head_size,
             page_tokens=tokens,
-            plane_page_bytes=max(_LEAST_PAGE_BYTES, -(-n_bytes // _ALIGNMENT) * _ALIGNMENT),
+            plane_page_bytes=page_bytes,
             layer_group=group.group_id,
             salt=_engine.salt(identity.salt(vllm_config, self._options), words.encode()),
             format=_engine.format_of(kind.encode(), f" {tokens}".encode()),
