@@ -7,17 +7,17 @@
 #define KVL_PROTO_EXCHANGE_DROP_H
 
 /* X(NAME, name, what) */
-#define EXCHANGE_DROPS(X)                                                         \
-        X(BUSY, "busy", "as much is under way as may be")                         \
-        X(NOT_WORTH, "not-worth", "to compute it takes less time")                \
-        X(NO_ROOM, "no-room", "no free page, or somebody else announced the key") \
-        X(LATE, "late", "the caller's deadline passed")                           \
-        X(GONE, "gone", "the store, or this host, hadn't it any more")            \
-        X(DAMAGED, "damaged", "it wasn't what was asked for")                     \
-        X(UNREACHED, "unreached", "a node, or the network")                       \
-        X(REFUSED, "refused", "by the server: its memory is full, or its ACL")    \
-        X(EPOCH, "epoch", "the namespace's isn't known, or has changed")          \
-        X(CALLED_OFF, "called-off", "whoever wanted it has gone, or said so")
+#define EXCHANGE_DROPS(X)                                                              \
+        X(BUSY, "busy", "as much is under way as may be")                              \
+        X(NOT_WORTH, "not-worth", "computing the pages takes less time")               \
+        X(NO_ROOM, "no-room", "no free page, or somebody else announced the key")      \
+        X(LATE, "late", "the caller's deadline passed")                                \
+        X(GONE, "gone", "the page had left the store, or this host")                   \
+        X(DAMAGED, "damaged", "the value was not what was asked for")                  \
+        X(UNREACHED, "unreached", "a node, or the network")                            \
+        X(REFUSED, "refused", "the server has no memory left, or an ACL that forbids") \
+        X(EPOCH, "epoch", "the namespace's epoch isn't known, or has changed")         \
+        X(CALLED_OFF, "called-off", "whoever wanted the page has gone, or said so")
 
 enum exchange_drop {
 #define X(name, ...) EXCHANGE_##name,
