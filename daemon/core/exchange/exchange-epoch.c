@@ -216,7 +216,7 @@ static void take_answer(struct exchange_epoch *p)
                 take_read(p, epoch, result);
 }
 
-bool epoch_is_fresh(struct exchange_epoch *p)
+bool epoch_refresh(struct exchange_epoch *p)
 {
         uint64_t now = p->x->tenant->store->now_nsec;
 

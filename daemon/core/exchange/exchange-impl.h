@@ -192,10 +192,10 @@ bool epoch_learn(struct exchange_epoch *p, uint64_t number);
  * another epoch, which is written at once, and again until it was. */
 void epoch_change(struct exchange_epoch *p);
 
-/* Whether the epoch is known, and was asked for within EPOCH_AGAIN_NSEC. Where it is older it is
- * asked for now: another host may have changed it, and what is written under the one before is
- * found by nobody. */
-bool epoch_is_fresh(struct exchange_epoch *p);
+/* Asks for the epoch where it was asked for longer than EPOCH_AGAIN_NSEC ago: another host may have
+ * changed it, and what is written under the one before is found by nobody. True: it is known, and
+ * needn't be waited for. */
+bool epoch_refresh(struct exchange_epoch *p);
 
 /* Goes on; when it is to be called again, or UINT64_MAX. */
 uint64_t epoch_work(struct exchange_epoch *p);

@@ -253,7 +253,7 @@ static void begin_batch(struct exchange *x)
         list_for_each_safe (t, &x->texts, struct export_text, link) {
                 if (text_may_wait(t) || (b->n > 0 && t->e != b->e))
                         continue;
-                if (t->e->epoch->number != 0 && !epoch_is_fresh(t->e->epoch))
+                if (t->e->epoch->number != 0 && !epoch_refresh(t->e->epoch))
                         continue;
                 if (!text_is_good(t)) {
                         x->counters.not_exported[EXCHANGE_EPOCH] += t->e->epoch->number == 0;
