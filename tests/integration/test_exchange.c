@@ -30,6 +30,7 @@ struct host {
         struct remote_store *remote;
         bool is_over;
         uint32_t n_imported;
+        int code;
 };
 
 static struct redis_cluster server;
@@ -154,15 +155,29 @@ static void host_share_text(struct host *h)
         host_await_exported(h, N_PAGES);
 }
 
+/* Another client of the host's, with the same namespace, of this version; NULL: of the same. */
+static struct attach *join_host(struct host *h, const char *version, struct member **ret_member)
+{
+        struct ns_layout l = h->w.ns->layout;
+        struct attach *a;
+
+        *ret_member = join(h->w.a);
+        if (version)
+                strcpy(l.version, version);
+        assert_int_equal(attach_open(*ret_member, "n", &l, "", false, &a, NULL), 0);
+        return a;
+}
+
 /* ---- imports --------------------------------------------------------------------------------- */
 
-static void on_over(uint32_t n_pages, void *data)
+static void on_over(uint32_t n_pages, int code, void *data)
 {
         struct host *h = data;
 
         assert_false(h->is_over);
         h->is_over = true;
         h->n_imported = n_pages;
+        h->code = code;
 }
 
 /* Of keys first.., n of them, behind `first` ones that are cached. */
@@ -201,6 +216,7 @@ static uint32_t import(struct host *h, unsigned first, unsigned n, unsigned msec
 
         assert_int_equal(import_ask(h, h->w.attach, first, n, msec, &i), 0);
         import_await(h);
+        assert_int_equal(h->code, h->n_imported > 0 ? 0 : KVL_STATUS_MISS);
         return h->n_imported;
 }
 
@@ -489,7 +505,6 @@ static void test_another_version(void **state)
         struct host a, b, c;
         struct import *i;
         struct attach *newer;
-        struct ns_layout l;
         struct member *m;
 
         server_start();
@@ -497,10 +512,7 @@ static void test_another_version(void **state)
         host_start(&b, true);
         host_start(&c, false);
         host_share_text(&a);
-        m = join(b.w.a);
-        l = b.w.ns->layout;
-        strcpy(l.version, "v2");
-        assert_int_equal(attach_open(m, "n", &l, "", false, &newer, NULL), 0);
+        newer = join_host(&b, "v2", &m);
         assert_int_equal(import_ask(&b, newer, 0, N_PAGES, LONG_MSEC, &i), 0);
         import_await(&b);
         assert_int_equal(b.n_imported, 0);
@@ -552,21 +564,50 @@ static void turn_until_loading(struct host *h)
         }
 }
 
+/* Who begins while another one hasn't loaded anything yet learns that that one does. */
+static void test_both_look_for_it(void **state)
+{
+        struct host a, b, other = {.is_over = false};
+        struct import *i, *second;
+        struct attach *attach;
+        struct member *m;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        attach = join_host(&b, NULL, &m);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        other.w = b.w;
+        assert_int_equal(import_ask(&other, attach, 0, N_PAGES, LONG_MSEC, &second), 0);
+        import_await(&b);
+        assert_true(other.is_over || b.n_imported == N_PAGES);
+        while (!other.is_over)
+                host_turn(&b);
+        assert_int_equal(b.n_imported + other.n_imported, N_PAGES);
+        assert_true(b.n_imported == 0 || b.code == 0);
+        assert_true(b.n_imported > 0 || b.code == KVL_STATUS_PENDING);
+        assert_true(other.n_imported > 0 || other.code == KVL_STATUS_PENDING ||
+                    other.code == KVL_STATUS_DUPLICATE);
+        assert_cached(&b, N_PAGES);
+        member_free(m);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 static void test_single_flight_and_its_end(void **state)
 {
         struct import *i, *second;
         struct attach *other;
         struct member *m;
-        struct ns_layout l;
         struct host a, b;
 
         server_start();
         host_start(&a, true);
         host_start(&b, false);
         host_share_text(&a);
-        m = join(b.w.a);
-        l = b.w.ns->layout;
-        assert_int_equal(attach_open(m, "n", &l, "", false, &other, NULL), 0);
+        other = join_host(&b, NULL, &m);
         assert_int_equal(import_ask(&b, other, 0, N_PAGES, LONG_MSEC, &i), 0);
         turn_until_loading(&b);
         assert_int_equal(
@@ -626,6 +667,7 @@ int main(void)
                 TEST(test_set_invalidated_by_one_rank),
                 TEST(test_another_version),
                 TEST(test_server_is_gone_or_stopped),
+                TEST(test_both_look_for_it),
                 TEST(test_single_flight_and_its_end),
                 TEST(test_called_off),
         };

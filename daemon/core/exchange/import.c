@@ -72,6 +72,15 @@ static uint64_t value_bytes(const struct import *i)
         return ENVELOPE_BYTES + layout_page_bytes(&i->a->ns->layout);
 }
 
+/* What is known of the first key: KVL_STATUS_MISS: it is to be imported; DUPLICATE: it is cached;
+ * PENDING, STALE. */
+static int look_at_first(struct attach *a, const uint8_t *key, struct detail *d)
+{
+        int r = announce_state(a, key, d);
+
+        return r == 0 ? KVL_STATUS_DUPLICATE : r;
+}
+
 /* ---- its end --------------------------------------------------------------------------------- */
 
 /* Whoever frees pages of the group, or publishes them, may have come first. A LEASE's page has
@@ -109,12 +118,15 @@ static void end_import(struct import *i, enum exchange_drop why, uint32_t n_lost
 {
         import_fn done = i->done;
         void *data = i->data;
+        struct attach *a = i->a;
         uint32_t n = i->n_published;
+        uint8_t first[KEY_BYTES];
 
         i->e->x->counters.not_imported[why] += n_lost;
+        memcpy(first, i->keys, KEY_BYTES);
         import_free(i);
         if (done)
-                done(n, data);
+                done(n, n > 0 ? 0 : look_at_first(a, first, NULL), data);
 }
 
 /* What was found and isn't published yet is left there. */
@@ -170,9 +182,7 @@ static int check_import(struct attach *a, const struct import_request *rq, struc
                         rq->n_keys, IMPORT_KEYS_MAX);
         if (a->member->read_only)
                 return detail_set(d, -EACCES, "the client may only read, and so import nothing");
-        r = announce_state(a, rq->keys, d);
-        if (r == 0)
-                return KVL_STATUS_DUPLICATE;
+        r = look_at_first(a, rq->keys, d);
         if (r != KVL_STATUS_MISS)
                 return r;
         if (!exchange_has_ns(a->ns, &why))

@@ -36,9 +36,11 @@ struct import_request {
 };
 
 /* n_pages were imported, from the first key on: they are cached, and nobody has pinned them; the
- * import is gone. Called from exchange_work(), exchange_close() and attach_close(), never from
- * within import_begin(); may call that, and import_cancel() of others. */
-typedef void (*import_fn)(uint32_t n_pages, void *data);
+ * import is gone. code: 0, where n_pages > 0; else what the first key is by now, as import_begin()
+ * says it: somebody on this host may have been first with it. KVL_STATUS_MISS: nothing came. Called
+ * from exchange_work(), exchange_close() and attach_close(), never from within import_begin(); may
+ * call that, and import_cancel() of others. */
+typedef void (*import_fn)(uint32_t n_pages, int code, void *data);
 
 /*
  * 0: *ret_import is under way, and ends at its deadline at the latest. KVL_STATUS_DUPLICATE: the

@@ -32,7 +32,20 @@ static void drop_import(struct pending *w)
 
 static const struct pending_ops pending_ops = {PENDING_IMPORT, drop_import, NULL};
 
-static void on_imported(uint32_t n_pages, void *data)
+/* Of an import of which nothing came. */
+static const char *why_nothing(int code)
+{
+        switch (code) {
+        case KVL_STATUS_MISS:
+                return "no other host has it, or not in time";
+        case KVL_STATUS_PENDING:
+                return "somebody on this host computes or imports it meanwhile";
+        default:
+                return "";
+        }
+}
+
+static void on_imported(uint32_t n_pages, int code, void *data)
 {
         Kvlease__V1__ImportReply reply = KVLEASE__V1__IMPORT_REPLY__INIT;
         struct peer_import *i = data;
@@ -44,8 +57,7 @@ static void on_imported(uint32_t n_pages, void *data)
         pending_remove(&i->pending);
         free(i);
         reply.n_pages = n_pages;
-        answer_end(p, &request, &reply.base, n_pages > 0 ? 0 : KVL_STATUS_MISS,
-                n_pages > 0 ? "" : "no other host has it, or not in time");
+        answer_end(p, &request, &reply.base, code, why_nothing(code));
         serving_end(s, was);
 }
 
