@@ -97,6 +97,9 @@ extern "C" {
 #define KVL_PAGE_NONE         UINT32_MAX
 /* Started calls of one connection that may be under way at the same time: see kvl_done_fn. */
 #define KVL_MAX_STARTED 2048
+/* Keys that one kvl_import_start() asks for. */
+#define KVL_MAX_IMPORT_KEYS 256
+
 /* How long a request may be expected: see kvl_expect(). */
 #define KVL_MAX_EXPECT_MSEC 600000
 
@@ -817,6 +820,24 @@ int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
 int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         int timeout_msec, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens,
         int *ret_is_pending);
+
+/*
+ * Has the daemon bring what other hosts have of a text (tenant option `remote`), where that is
+ * quicker than to compute it: without blocking, as other kvl_*_start() do, for engines that
+ * schedule other requests meanwhile. keys[0..n_keys-1] (at least one; of more than
+ * KVL_MAX_IMPORT_KEYS the first ones) are in order of the text, parent_key is the key before them
+ * (NULL: they begin the text), and that one is cached here while keys[0] isn't. Pins nothing.
+ * timeout_msec: 1..600000, which the daemon keeps. Returns KVL_MISS where the namespace takes no
+ * part: then nothing was started, and done (may be NULL) isn't called.
+ * code: 0: keys[0] is cached by now, and those after it as far as they came: look them up.
+ * KVL_MISS: no other host has it, or not in time, or it is quicker to compute. KVL_TIMEOUT:
+ * somebody on this host computes it, and hasn't published it yet. KVL_STALE. -EBUSY: 16 of these
+ * are under way on the connection: later. -EACCES: the connection may only read. -ENOMEM;
+ * -ENOTCONN; -ECANCELED.
+ */
+int kvl_import_start(struct kvl_ns *ns, const uint8_t *parent_key, const uint8_t *keys,
+        uint32_t n_keys, int timeout_msec, void (*done)(struct kvl_ns *ns, int code, void *data),
+        void *data);
 
 /*
  * As kvl_lookup() in all n_ns (1..64) namespaces of a set, which are open on this process's

@@ -3,6 +3,7 @@
 #define KVL_TESTS_CLIENT_SUPPORT_H
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +61,33 @@ static inline void test_key(uint8_t *key, uint32_t i)
         memset(key, 0, KVL_KEY_BYTES);
         memcpy(key, &i, sizeof(i));
         key[31] = 1;
+}
+
+/* Of a started call that says a code alone: data of test_on_done(). */
+struct test_done {
+        unsigned n;
+        int code;
+};
+
+static inline void test_on_done(struct kvl_ns *ns, int code, void *data)
+{
+        struct test_done *done = data;
+
+        (void)ns;
+        done->n++;
+        done->code = code;
+}
+
+/* Until it is done. */
+static inline void test_dispatch(struct kvl_conn *conn, const struct test_done *done)
+{
+        while (done->n == 0) {
+                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
+
+                if (kvl_wants_write(conn) == 0)
+                        poll(&p, 1, -1);
+                assert_true(kvl_dispatch(conn) >= 0);
+        }
 }
 
 #endif

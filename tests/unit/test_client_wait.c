@@ -2,8 +2,6 @@
  * Announcing, waiting and lookups that wait, over the socket: what the library asks for, and what
  * it makes of the answers. Shared memory: test_wait_key.c.
  */
-#include <poll.h>
-
 #include "base/clock.h"
 #include "base/macros.h"
 #include "tests/unit/client-support.h"
@@ -182,45 +180,19 @@ static void script_waits(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-struct done {
-        unsigned n;
-        int code;
-};
-
-static void on_done(struct kvl_ns *ns, int code, void *data)
-{
-        struct done *done = data;
-
-        (void)ns;
-        done->n++;
-        done->code = code;
-}
-
-/* Until it is done. */
-static void dispatch(struct kvl_conn *conn, const struct done *done)
-{
-        while (done->n == 0) {
-                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
-
-                if (kvl_wants_write(conn) == 0)
-                        poll(&p, 1, -1);
-                assert_true(kvl_dispatch(conn) >= 0);
-        }
-}
-
 static void test_waits(void **state)
 {
         struct client c;
 
         open_client(&c, script_waits, LONG_MSEC, SOCKET);
         for (size_t i = 0; i < ARRAY_SIZE(waits); i++) {
-                struct done done = {0};
+                struct test_done done = {0};
 
                 assert_int_equal(kvl_wait(c.ns, c.keys[5], 600000), waits[i].code);
                 if (waits[i].code != 0)
                         assert_string_equal(kvl_last_error(), kvl_strerror(waits[i].code));
-                assert_int_equal(kvl_wait_start(c.ns, c.keys[5], 600000, on_done, &done), 0);
-                dispatch(c.conn, &done);
+                assert_int_equal(kvl_wait_start(c.ns, c.keys[5], 600000, test_on_done, &done), 0);
+                test_dispatch(c.conn, &done);
                 assert_true(done.n == 1 && done.code == waits[i].code);
         }
         close_client(&c);
@@ -261,14 +233,14 @@ static void script_cancel(struct fake_peer *p)
 
 static void test_close_cancels(void **state)
 {
-        struct done done = {0};
+        struct test_done done = {0};
         struct client c;
 
         open_client(&c, script_cancel, LONG_MSEC, SOCKET);
-        assert_int_equal(kvl_wait_start(c.ns, c.keys[5], 300, on_done, &done), 0);
+        assert_int_equal(kvl_wait_start(c.ns, c.keys[5], 300, test_on_done, &done), 0);
         assert_int_equal(done.n, 0);
         kvl_ns_close(c.ns);
-        dispatch(c.conn, &done);
+        test_dispatch(c.conn, &done);
         assert_true(done.n == 1 && done.code == -ECANCELED);
         close_client(&c);
 }
@@ -295,11 +267,11 @@ static void script_shared(struct fake_peer *p)
 
 static void assert_wait_start(struct client *c, uint32_t key, int code)
 {
-        struct done done = {0};
+        struct test_done done = {0};
 
-        assert_int_equal(kvl_wait_start(c->ns, c->keys[key], 300, on_done, &done), 0);
+        assert_int_equal(kvl_wait_start(c->ns, c->keys[key], 300, test_on_done, &done), 0);
         assert_int_equal(done.n, 0);
-        dispatch(c->conn, &done);
+        test_dispatch(c->conn, &done);
         assert_true(done.n == 1 && done.code == code);
 }
 

@@ -171,6 +171,12 @@ void op_take_count(struct op *op, int code, const ProtobufCMessage *reply)
         op_end_reply(op, NULL);
 }
 
+void op_call_back_waited(struct op *op, int code)
+{
+        if (op->waited)
+                op->waited(op->ns, code, op->data);
+}
+
 static void on_reply(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply, struct frame *frame)
 {

@@ -121,7 +121,7 @@ struct op {
         int code;                               /* of the request, while its pages get mapped */
         uint32_t set, plane;                    /* of the MAP on its way */
         kvl_done_fn done;
-        void (*waited)(struct kvl_ns *ns, int code, void *data); /* WAIT: instead of done */
+        void (*waited)(struct kvl_ns *ns, int code, void *data); /* WAIT, IMPORT: instead of done */
         void *data;
         struct op_lease lease;
         uint32_t own_pages[];
@@ -203,6 +203,9 @@ void op_take_pages(struct op *op, const op_pages_reply *m);
 
 /* The struct op_type.reply of a request whose reply is a count: that is op->n_tokens then. */
 void op_take_count(struct op *op, int code, const ProtobufCMessage *reply);
+
+/* The struct op_type.call_back of a request of which only the code matters: calls op->waited. */
+void op_call_back_waited(struct op *op, int code);
 
 /* The struct op_type.late of requests whose replies bring pages: they let the pins go, or free the
  * leased pages. */

@@ -48,6 +48,13 @@ uint64_t conn_deadline(int timeout_msec)
         return clock_now_nsec() + (uint64_t)timeout_msec * NSEC_PER_MSEC;
 }
 
+uint32_t conn_msec_until(uint64_t deadline_nsec)
+{
+        uint64_t left = minus_u64(deadline_nsec, clock_now_nsec());
+
+        return (uint32_t)((left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC);
+}
+
 static void set_detail(char ret_detail[CONN_DETAIL_BYTES], const char *detail)
 {
         snprintf(ret_detail, CONN_DETAIL_BYTES, "%s", detail);

@@ -309,6 +309,10 @@ int conn_outlive(struct conn *c, const char *path, const struct conn_hello *hell
 /* A monotonic time `timeout_msec` from now; < 0: CONN_FOREVER. */
 uint64_t conn_deadline(int timeout_msec);
 
+/* What is left until a monotonic time that isn't CONN_FOREVER, in milliseconds, rounded up; 0: it
+ * is over. */
+uint32_t conn_msec_until(uint64_t deadline_nsec);
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /*

@@ -1,22 +1,46 @@
 /*
  * What isn't cached on this host, and is on others: the daemon is asked to bring it here. That is a
- * message, also where memory is shared, as the daemon alone talks to others; it is sent where a
- * lookup that may wait has found less than it wants, and nobody computes the rest.
+ * message, also where memory is shared, as the daemon alone talks to others. Who waits sends it
+ * where a lookup has found less than it wants, and nobody computes the rest (wait-key.c); who
+ * schedules others meanwhile starts it.
  */
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/macros.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
+#include "client/lib/objects/args.h"
 #include "client/lib/pages/lookup.h"
 
-#define IMPORT_MAX_KEYS 256 /* protocol */
+#define IMPORT_MAX_MSEC 600000 /* protocol */
 
 /* The daemon answers at the deadline; so much later it isn't waited for any more, and what it had
  * to say is of no use. Not tuned. */
 #define LATE_NSEC (50 * NSEC_PER_MSEC)
 
-static const struct op_type type_import = {.msg = MSG_IMPORT};
+/* The message borrows the keys. parent_key NULL: they begin a text. */
+static Kvlease__V1__ImportRequest import_message(const struct kvl_ns *ns, const uint8_t *parent_key,
+        const uint8_t *keys, uint32_t n_keys, uint32_t timeout_msec)
+{
+        Kvlease__V1__ImportRequest m = KVLEASE__V1__IMPORT_REQUEST__INIT;
+
+        m.ns_id = ns->id;
+        m.keys.data = (uint8_t *)keys;
+        m.keys.len = (size_t)n_keys * KVL_KEY_BYTES;
+        if (parent_key) {
+                m.parent_key.data = (uint8_t *)parent_key;
+                m.parent_key.len = KVL_KEY_BYTES;
+        }
+        m.timeout_msec = timeout_msec;
+        return m;
+}
+
+/* ---- for a lookup that waits ------------------------------------------------------------------
+ */
+
+static const struct op_type type_import = {.msg = MSG_IMPORT, .call_back = op_call_back_waited};
 
 /* What an answer means for a lookup. Whoever may not import, or not now, computes. */
 static int import_outcome(int code, uint32_t n_asked, uint32_t *ret_n_keys)
@@ -41,21 +65,86 @@ static int import_outcome(int code, uint32_t n_asked, uint32_t *ret_n_keys)
 
 int lookup_import(struct lookup *l, uint64_t deadline_nsec, uint32_t *ret_n_keys)
 {
-        Kvlease__V1__ImportRequest m = KVLEASE__V1__IMPORT_REQUEST__INIT;
-        uint32_t n = MIN(l->n_keys - l->n_pages, (uint32_t)IMPORT_MAX_KEYS);
-        uint64_t now = clock_now_nsec();
+        uint32_t n = MIN(l->n_keys - l->n_pages, (uint32_t)KVL_MAX_IMPORT_KEYS);
+        const uint8_t *keys = l->keys + (size_t)l->n_pages * KVL_KEY_BYTES;
+        const uint8_t *parent_key = l->n_pages > 0 ? keys - KVL_KEY_BYTES : NULL;
+        uint32_t msec = conn_msec_until(deadline_nsec);
+        Kvlease__V1__ImportRequest m;
         struct op op;
 
-        if (deadline_nsec <= now)
+        if (msec == 0)
                 return KVL_MISS;
-        m.ns_id = l->ns->id;
-        m.keys.data = (uint8_t *)l->keys + (size_t)l->n_pages * KVL_KEY_BYTES;
-        m.keys.len = (size_t)n * KVL_KEY_BYTES;
-        if (l->n_pages > 0) {
-                m.parent_key.data = m.keys.data - KVL_KEY_BYTES;
-                m.parent_key.len = KVL_KEY_BYTES;
-        }
-        m.timeout_msec = (uint32_t)((deadline_nsec - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC);
+        m = import_message(l->ns, parent_key, keys, n, msec);
         op_init(&op, l->ns, &type_import, NULL, 0);
         return import_outcome(op_run(&op, &m.base, deadline_nsec + LATE_NSEC), n, ret_n_keys);
+}
+
+/* ---- without blocking -------------------------------------------------------------------------
+ */
+
+/* A started one, until its caller is told. */
+struct importing {
+        uint8_t key[KVL_KEY_BYTES]; /* the first that isn't cached */
+        uint64_t deadline_nsec;
+        void (*done)(struct kvl_ns *ns, int code, void *data);
+        void *data;
+};
+
+/* Somebody on this host was first with the key: who waits for that is told by kvl_wait_start().
+ * True: it is under way, and tells the caller. */
+static bool wait_instead(struct kvl_ns *ns, const struct importing *i)
+{
+        uint32_t msec = conn_msec_until(i->deadline_nsec);
+
+        return msec > 0 && kvl_wait_start(ns, i->key, (int)msec, i->done, i->data) == 0;
+}
+
+static void on_import(struct kvl_ns *ns, int code, void *data)
+{
+        struct importing *i = data;
+        bool is_over = code != KVL_PENDING || !wait_instead(ns, i);
+
+        if (code == KVL_PENDING)
+                code = KVL_TIMEOUT;
+        else if (code == KVL_DUPLICATE)
+                code = 0;
+        else if (code == KVL_NO_PARENT)
+                code = KVL_MISS;
+        if (is_over && i->done)
+                i->done(ns, code, i->data);
+        free(i);
+}
+
+int kvl_import_start(struct kvl_ns *ns, const uint8_t *parent_key, const uint8_t *keys,
+        uint32_t n_keys, int timeout_msec, void (*done)(struct kvl_ns *ns, int code, void *data),
+        void *data)
+{
+        uint32_t n = MIN(n_keys, (uint32_t)KVL_MAX_IMPORT_KEYS);
+        Kvlease__V1__ImportRequest m;
+        struct importing *i;
+        struct op *op;
+        int r = args_check_keys(ns, keys, n_keys, UINT32_MAX);
+
+        if (r < 0)
+                return r;
+        if (timeout_msec < 1 || timeout_msec > IMPORT_MAX_MSEC)
+                return error_set(-EINVAL, "the timeout is %d ms, must be 1 to %d", timeout_msec,
+                        IMPORT_MAX_MSEC);
+        if (!ns->imports)
+                return error_note(KVL_MISS, "");
+        i = malloc(sizeof(*i));
+        if (!i)
+                return error_set(-ENOMEM, "out of memory");
+        *i = (struct importing){
+                .deadline_nsec = conn_deadline(timeout_msec), .done = done, .data = data};
+        memcpy(i->key, keys, KVL_KEY_BYTES);
+        r = op_new(ns, &type_import, 0, NULL, i, &op);
+        if (r == 0) {
+                op->waited = on_import;
+                m = import_message(ns, parent_key, keys, n, (uint32_t)timeout_msec);
+                r = op_start(op, &m.base);
+        }
+        if (r < 0)
+                free(i);
+        return r;
 }

@@ -85,13 +85,7 @@ static int wait_shared(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_
 /* ---- over the socket ---------------------------------------------------------------------------
  */
 
-static void call_back_waited(struct op *op, int code)
-{
-        if (op->waited)
-                op->waited(op->ns, code, op->data);
-}
-
-static const struct op_type type_wait = {.msg = MSG_WAIT, .call_back = call_back_waited};
+static const struct op_type type_wait = {.msg = MSG_WAIT, .call_back = op_call_back_waited};
 
 static Kvlease__V1__WaitRequest wait_message(
         const struct kvl_ns *ns, const uint8_t *key, uint32_t timeout_msec)
@@ -105,20 +99,11 @@ static Kvlease__V1__WaitRequest wait_message(
         return m;
 }
 
-/* At least a millisecond, as the daemon is to be asked at all; rounded up. */
-static uint32_t msec_until(uint64_t deadline_nsec)
-{
-        uint64_t now = clock_now_nsec();
-
-        if (deadline_nsec <= now)
-                return 1;
-        return (uint32_t)((deadline_nsec - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC);
-}
-
 /* The daemon's time to wait, and then the connection's. */
 static int wait_on_socket(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_nsec)
 {
-        uint32_t timeout_msec = msec_until(deadline_nsec);
+        /* At least a millisecond, as the daemon is to be asked at all. */
+        uint32_t timeout_msec = MAX(conn_msec_until(deadline_nsec), 1U);
         Kvlease__V1__WaitRequest m = wait_message(ns, key, timeout_msec);
         uint64_t deadline = client_deadline(ns->conn);
         struct op op;

@@ -69,6 +69,7 @@ from kvlease._types import (
 
 __all__ = [
     "KEY_BYTES",
+    "MAX_IMPORT_KEYS",
     "MAX_LEASE_PAGES",
     "Announcement",
     "Busy",
@@ -117,6 +118,8 @@ __all__ = [
 
 KEY_BYTES = 32
 """Bytes of a key."""
+MAX_IMPORT_KEYS = 256
+"""Most keys that one start_import() asks for."""
 MAX_LEASE_PAGES = 4096
 """Most pages of one lease."""
 

@@ -210,6 +210,14 @@ class Namespace:
         key: KeysLike,
         timeout: float | None = 600,
     ) -> None: ...
+    def start_import(
+        self,
+        callback: Callable[[bool | None, Exception | None], object],
+        keys: KeysLike,
+        *,
+        parent: KeysLike | None = None,
+        timeout: float | None = 600,
+    ) -> bool: ...
     def arena(self, plane: int = 0, *, writable: bool = False, dtype: ViewDType = "u8") -> View: ...
     def session(
         self, id: str | Buffer, *, must_exist: bool = False, expire: float | None = 0

@@ -286,3 +286,22 @@ class Dispatcher:
         """Namespace.wait()."""
         call: _Call[bool] = _Call(self, _keep)
         return await self._run(call, lambda: namespace.start_wait(call.done, key, timeout))
+
+    async def bring(
+        self,
+        namespace: Namespace,
+        keys: KeysLike,
+        *,
+        parent: KeysLike | None = None,
+        timeout: float | None = 600,
+    ) -> bool:
+        """Has kvleased bring what other hosts have of a text, from the first of these keys on,
+        which isn't cached; parent, the key before it, is. True: look them up. False: there is
+        nothing, or not in time, or the tenant has no other hosts."""
+        call: _Call[bool] = _Call(self, _keep)
+
+        def start() -> None:
+            if not namespace.start_import(call.done, keys, parent=parent, timeout=timeout):
+                call.done(False, None)
+
+        return await self._run(call, start)

@@ -372,6 +372,57 @@ static PyObject *ns_start_wait(
         Py_RETURN_NONE;
 }
 
+/* ---- import ---------------------------------------------------------------------------------- */
+
+static void on_import(struct kvl_ns *ns, int code, void *data)
+{
+        PyGILState_STATE gil = PyGILState_Ensure();
+        bool is_known = code == 0 || code == KVL_MISS || code == KVL_TIMEOUT;
+
+        (void)ns;
+        finish_call(data, is_known ? PyBool_FromLong(code == 0) : NULL, code, NULL);
+        PyGILState_Release(gil);
+}
+
+static PyObject *ns_start_import(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature sig = {
+                "start_import", {"callback", "keys", "parent", "timeout"}, 2, 2};
+        struct keys keys, parent = {.n = 0};
+        struct started *s;
+        PyObject *a[4];
+        int r, msec = 600000;
+
+        if (!args_parse(&sig, args, n, names, a) || !arg_msec(a[3], "timeout", 600000, &msec) ||
+                !keys_get(a[1], &keys))
+                return NULL;
+        if (a[2] && !Py_IsNone(a[2]) && !keys_get(a[2], &parent)) {
+                keys_free(&keys);
+                return NULL;
+        }
+        s = parent.n <= 1 ? started_new(self, a[0]) : NULL;
+        if (parent.n > 1)
+                PyErr_SetString(PyExc_ValueError, "parent is one key");
+        if (!s || !ns_enter(self)) {
+                if (s)
+                        started_free(s);
+                keys_free(&keys);
+                keys_free(&parent);
+                return NULL;
+        }
+        UNLOCKED(r = kvl_import_start(self->ns, parent.n > 0 ? parent.bytes : NULL, keys.bytes,
+                         keys.n, msec ? msec : 1, on_import, s));
+        ns_leave(self);
+        keys_free(&keys);
+        keys_free(&parent);
+        if (r < 0)
+                return refused(s, r);
+        if (r == KVL_MISS)
+                started_free(s);
+        return PyBool_FromLong(r == 0);
+}
+
 PyMethodDef ns_start_methods[] = {
         METHOD("start_lookup", ns_start_lookup,
                 "start_lookup($self, callback, keys, request=0)\n--\n\n"
@@ -390,5 +441,11 @@ PyMethodDef ns_start_methods[] = {
                 "start_fetch($self, callback, pages)\n--\n\nPages.fetch() without waiting."),
         METHOD("start_wait", ns_start_wait,
                 "start_wait($self, callback, key, timeout=600)\n--\n\nwait() without waiting."),
+        METHOD("start_import", ns_start_import,
+                "start_import($self, callback, keys, *, parent=None, timeout=600)\n--\n\n"
+                "Has kvleased bring what other hosts have of a text, from the first of these keys "
+                "on, which isn't cached;\nparent, the key before it, is. Returns False where the "
+                "tenant has no other hosts. callback(True, None):\nlook them up; (False, None): "
+                "there is nothing, or not in time."),
         {NULL, NULL, 0, NULL},
 };

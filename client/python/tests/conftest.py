@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +158,80 @@ def make_daemon() -> Iterator[MakeDaemon]:
         yield make
         for daemon in daemons:
             daemon.stop()
+
+
+def await_redis(process: subprocess.Popen[bytes], port: int) -> None:
+    """Until it answers."""
+    end = time.monotonic() + START_SECONDS
+    while True:
+        assert process.poll() is None, f"redis-server ended with {process.returncode}"
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                if connection.recv(16).startswith(b"+PONG"):
+                    return
+        except OSError:
+            pass
+        assert time.monotonic() < end, "redis-server doesn't answer"
+        time.sleep(0.01)
+
+
+@dataclass
+class Store:
+    """A redis-server, which hosts that know it write pages to and load them from."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    def settings(self, limit: str = "limit = 32MiB") -> str:
+        """Of a tenant, which computes a token a second: whatever it takes to load pages."""
+        return (
+            f"{limit}\nremote = x\nremote_prefill = 1\n"
+            f"[remote x]\naddresses = 127.0.0.1:{self.port}\nprobe_timeout = 1s"
+        )
+
+    def pause(self, on: bool) -> None:
+        """Stops it, so that it answers nothing, or lets it go on."""
+        self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+
+    def count(self, pattern: str) -> int:
+        """Keys of the tenant that match."""
+        keys = ["redis-cli", "-p", str(self.port), "--raw", "keys", f"kvl:1:a:{pattern}"]
+        return len(subprocess.check_output(keys).split())
+
+    def await_epoch(self) -> None:
+        """Until a host has read or made the only namespace's: what it publishes from then on is for
+        all hosts."""
+        wait_until(lambda: self.count("*:epoch") > 0)
+
+    def await_pages(self, daemon: Daemon, n: int) -> None:
+        """Until so many were written to it by that host, where all were found by somebody."""
+
+        def is_there() -> bool:
+            daemon.figure("publishes")  # it looks at what lies in rings
+            return self.count("*:0") >= n
+
+        wait_until(is_there)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """Skipped with a sentence where there is no redis-server."""
+    if not shutil.which("redis-server"):
+        pytest.skip("there is no redis-server here (Debian: redis-tools)")
+    with tempfile.TemporaryDirectory(prefix="kvl-") as top, socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+        free.close()
+        process = subprocess.Popen(
+            ["redis-server", "--port", str(port), "--save", "", "--dir", top],
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            await_redis(process, port)
+            yield Store(process, port)
+        finally:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture(scope="module")

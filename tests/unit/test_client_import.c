@@ -1,0 +1,317 @@
+/*
+ * Pages of other hosts, over the socket: what the library asks the daemon for, and what it makes of
+ * the answers, for a lookup that waits and for what is started.
+ */
+#include "base/macros.h"
+#include "tests/unit/client-support.h"
+
+/* Of connections that see no timeout here; valgrind on a loaded machine. */
+#define LONG_MSEC 60000
+
+#define FLAGS (KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM)
+
+#define N_KEYS 300 /* more than one request asks for */
+#define FIRST  5   /* of those that aren't cached */
+
+struct client {
+        struct fake f;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        uint8_t keys[N_KEYS][KVL_KEY_BYTES];
+};
+
+static void open_client(struct client *c, fake_script script)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+
+        fake_start(&c->f, script);
+        assert_int_equal(test_connect_flags(&c->f, LONG_MSEC, FLAGS, &c->conn), 0);
+        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
+        for (uint32_t i = 0; i < N_KEYS; i++)
+                test_key(c->keys[i], i);
+}
+
+static void close_client(struct client *c)
+{
+        kvl_disconnect(c->conn);
+        fake_stop(&c->f);
+}
+
+/* ---- the daemon ------------------------------------------------------------------------------ */
+
+static void take_part(Kvlease__V1__NsOpenReply *m)
+{
+        m->imports = true;
+}
+
+/* The namespace takes part. */
+static void welcome(struct fake_peer *p)
+{
+        p->spoil = take_part;
+        fake_welcome_ns(p);
+}
+
+static bool is_key(ProtobufCBinaryData found, uint32_t i)
+{
+        uint8_t wanted[KVL_KEY_BYTES];
+
+        test_key(wanted, i);
+        return found.len >= KVL_KEY_BYTES && memcmp(found.data, wanted, KVL_KEY_BYTES) == 0;
+}
+
+/* For n_keys from `first` on, which the one before them leads to. */
+static void receive_import(struct fake_peer *p, uint32_t first, uint32_t n_keys)
+{
+        const Kvlease__V1__ImportRequest *m =
+                (const Kvlease__V1__ImportRequest *)fake_receive(p, MSG_IMPORT);
+
+        FAKE_CHECK(m->ns_id == FAKE_NS_ID);
+        FAKE_CHECK(m->keys.len == (size_t)n_keys * KVL_KEY_BYTES && is_key(m->keys, first));
+        FAKE_CHECK(first > 0 ? is_key(m->parent_key, first - 1) : m->parent_key.len == 0);
+        FAKE_CHECK(m->timeout_msec >= 1 && m->timeout_msec <= LONG_MSEC);
+}
+
+static void receive_wait(struct fake_peer *p, uint32_t key)
+{
+        const Kvlease__V1__WaitRequest *m =
+                (const Kvlease__V1__WaitRequest *)fake_receive(p, MSG_WAIT);
+
+        FAKE_CHECK(is_key(m->key, key));
+        FAKE_CHECK(m->timeout_msec >= 1 && m->timeout_msec <= LONG_MSEC);
+}
+
+/* ---- started --------------------------------------------------------------------------------- */
+
+static void assert_import(struct client *c, uint32_t first, uint32_t n_keys, int code)
+{
+        struct test_done done = {0};
+
+        assert_int_equal(kvl_import_start(c->ns, first > 0 ? c->keys[first - 1] : NULL,
+                                 c->keys[first], n_keys, LONG_MSEC, test_on_done, &done),
+                0);
+        assert_int_equal(done.n, 0);
+        test_dispatch(c->conn, &done);
+        assert_int_equal(done.n, 1);
+        assert_int_equal(done.code, code);
+}
+
+static const struct {
+        uint32_t status;
+        int code;
+} answers[] = {
+        {WIRE_OK, 0},
+        {WIRE_DUPLICATE, 0},
+        {WIRE_MISS, KVL_MISS},
+        {WIRE_NO_PARENT, KVL_MISS},
+        {WIRE_STALE, KVL_STALE},
+        {WIRE_BUSY, -EBUSY},
+        {WIRE_DENIED, -EACCES},
+        {WIRE_UNSUPPORTED, -EOPNOTSUPP},
+};
+
+static void script_answers(struct fake_peer *p)
+{
+        welcome(p);
+        for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
+                receive_import(p, FIRST, 7);
+                fake_reply_simple(p, answers[i].status, "");
+        }
+        fake_expect_end(p);
+}
+
+static void test_answers(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_answers);
+        for (size_t i = 0; i < ARRAY_SIZE(answers); i++)
+                assert_import(&c, FIRST, 7, answers[i].code);
+        close_client(&c);
+}
+
+/* Of more keys than a request may have the first are asked for; nothing leads to a text's first. */
+static void script_from_the_beginning(struct fake_peer *p)
+{
+        welcome(p);
+        receive_import(p, 0, KVL_MAX_IMPORT_KEYS);
+        fake_reply_simple(p, WIRE_OK, "");
+        fake_expect_end(p);
+}
+
+static void test_from_the_beginning(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_from_the_beginning);
+        assert_import(&c, 0, N_KEYS, 0);
+        close_client(&c);
+}
+
+static const struct {
+        uint32_t status;
+        int code;
+} waits[] = {
+        {WIRE_OK, 0},
+        {WIRE_MISS, KVL_MISS},
+        {WIRE_TIMEOUT, KVL_TIMEOUT},
+        {WIRE_STALE, KVL_STALE},
+};
+
+static void script_somebody_computes_it(struct fake_peer *p)
+{
+        welcome(p);
+        for (size_t i = 0; i < ARRAY_SIZE(waits); i++) {
+                receive_import(p, FIRST, 7);
+                fake_reply_simple(p, WIRE_PENDING, "");
+                receive_wait(p, FIRST);
+                fake_reply_simple(p, waits[i].status, "");
+        }
+        fake_expect_end(p);
+}
+
+/* It is waited for, and what that ends with is told. */
+static void test_somebody_computes_it(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_somebody_computes_it);
+        for (size_t i = 0; i < ARRAY_SIZE(waits); i++)
+                assert_import(&c, FIRST, 7, waits[i].code);
+        close_client(&c);
+}
+
+static void script_closed(struct fake_peer *p)
+{
+        welcome(p);
+        receive_import(p, FIRST, 7);
+        fake_receive(p, MSG_NS_CLOSE);
+        fake_reply_simple(p, WIRE_OK, "");
+        fake_expect_end(p);
+}
+
+static void test_closed(void **state)
+{
+        struct test_done done = {0};
+        struct client c;
+
+        open_client(&c, script_closed);
+        assert_int_equal(kvl_import_start(c.ns, c.keys[FIRST - 1], c.keys[FIRST], 7, LONG_MSEC,
+                                 test_on_done, &done),
+                0);
+        kvl_ns_close(c.ns);
+        test_dispatch(c.conn, &done);
+        assert_true(done.n == 1 && done.code == -ECANCELED);
+        close_client(&c);
+}
+
+static void script_nothing(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        fake_expect_end(p);
+}
+
+/* Nobody is asked. */
+static void test_takes_no_part(void **state)
+{
+        struct test_done done = {0};
+        struct client c;
+
+        open_client(&c, script_nothing);
+        assert_int_equal(kvl_import_start(c.ns, NULL, c.keys[0], 1, LONG_MSEC, test_on_done, &done),
+                KVL_MISS);
+        assert_int_equal(kvl_dispatch(c.conn), 0);
+        assert_int_equal(done.n, 0);
+        close_client(&c);
+}
+
+static void script_no_message(struct fake_peer *p)
+{
+        welcome(p);
+        fake_expect_end(p);
+}
+
+static void test_arguments(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_no_message);
+        assert_int_equal(kvl_import_start(NULL, NULL, c.keys[0], 1, 1, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_import_start(c.ns, NULL, NULL, 1, 1, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_import_start(c.ns, NULL, c.keys[0], 0, 1, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_import_start(c.ns, NULL, c.keys[0], 1, 0, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_import_start(c.ns, NULL, c.keys[0], 1, 600001, NULL, NULL), -EINVAL);
+        assert_string_equal(kvl_last_error(), "the timeout is 600001 ms, must be 1 to 600000");
+        close_client(&c);
+}
+
+/* ---- a lookup that waits --------------------------------------------------------------------- */
+
+static const uint32_t some_pages[] = {20, 21, 22, 23};
+
+static void answer_lookup(
+        struct fake_peer *p, uint32_t first, uint32_t n_keys, uint32_t at, uint32_t n)
+{
+        Kvlease__V1__LookupReply reply = KVLEASE__V1__LOOKUP_REPLY__INIT;
+        const Kvlease__V1__LookupRequest *m =
+                (const Kvlease__V1__LookupRequest *)fake_receive(p, MSG_LOOKUP);
+
+        FAKE_CHECK(m->keys.len == (size_t)n_keys * KVL_KEY_BYTES && is_key(m->keys, first));
+        reply.status = n > 0 ? WIRE_OK : WIRE_MISS;
+        reply.pages = (uint32_t *)some_pages + at;
+        reply.n_pages = n;
+        reply.tokens = 16 * n;
+        fake_reply(p, &reply.base);
+}
+
+/* It asks once for what nobody on this host computes, and takes what came. */
+static void script_lookup(struct fake_peer *p)
+{
+        welcome(p);
+        answer_lookup(p, 0, 4, 0, 1);
+        receive_wait(p, 1);
+        fake_reply_simple(p, WIRE_MISS, "");
+        receive_import(p, 1, 3);
+        fake_reply_simple(p, WIRE_OK, "");
+        answer_lookup(p, 1, 3, 1, 2);
+        receive_wait(p, 3);
+        fake_reply_simple(p, WIRE_MISS, "");
+        /* Whoever may not import computes. */
+        answer_lookup(p, 0, 4, 0, 1);
+        receive_wait(p, 1);
+        fake_reply_simple(p, WIRE_MISS, "");
+        receive_import(p, 1, 3);
+        fake_reply_simple(p, WIRE_DENIED, "");
+        fake_expect_end(p);
+}
+
+static void test_lookup(void **state)
+{
+        uint32_t pages[4], n = 0;
+        uint64_t n_tokens = 0;
+        struct client c;
+
+        open_client(&c, script_lookup);
+        assert_int_equal(
+                kvl_lookup_wait(c.ns, 0, c.keys[0], 4, LONG_MSEC, pages, &n, &n_tokens, NULL), 0);
+        assert_true(n == 3 && n_tokens == 48);
+        assert_memory_equal(pages, some_pages, 3 * sizeof(*pages));
+        assert_int_equal(
+                kvl_lookup_wait(c.ns, 0, c.keys[0], 4, LONG_MSEC, pages, &n, &n_tokens, NULL), 0);
+        assert_int_equal(n, 1);
+        close_client(&c);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_answers),
+                cmocka_unit_test(test_from_the_beginning),
+                cmocka_unit_test(test_somebody_computes_it),
+                cmocka_unit_test(test_closed),
+                cmocka_unit_test(test_takes_no_part),
+                cmocka_unit_test(test_arguments),
+                cmocka_unit_test(test_lookup),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
