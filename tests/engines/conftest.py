@@ -26,7 +26,9 @@ spec.loader.exec_module(package)
 
 Daemon = package.Daemon
 MakeDaemon = package.MakeDaemon
+Store = package.Store
 make_daemon = package.make_daemon
+store = package.store
 wait_until = package.wait_until
 
 StartEngines = Callable[..., list[Engine]]

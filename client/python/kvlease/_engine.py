@@ -7,7 +7,8 @@ import logging
 import os
 import select
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -33,6 +34,10 @@ OnLoss: TypeAlias = Literal["error", "continue"]
 """What happens once kvleased is gone for good: all requests fail, or those go on that need no page
 more than the engine has."""
 
+# Seconds that a text may wait for other hosts (kvl_import_start()).
+_LONGEST_WAIT = 600
+# Texts of a connection that kvleased brings from other hosts at a time (kvl_import_start()).
+_MAX_COMING = 16
 # A layout's format takes no more (kvlease.h).
 _FORMAT_BYTES = 64
 
@@ -81,6 +86,82 @@ def give_back(call: Callable[[list[int]], None], pages: Iterable[int]) -> None:
         call(numbers)
     except kvlease.Error as error:
         _logger.debug("gave nothing back: %s", error)
+
+
+def check_remote_timeout(seconds: float) -> None:
+    """ValueError where it can't be."""
+    if not 0 <= seconds <= _LONGEST_WAIT:
+        raise ValueError(f"remote_timeout is 0 to {_LONGEST_WAIT} seconds, not {seconds!r}")
+
+
+class Hosts:
+    """Other hosts, whose pages kvleased brings while the engine does other things."""
+
+    def __init__(self, namespace: kvlease.Namespace, seconds: float) -> None:
+        """seconds: how long a text may wait for them in all; 0: not at all."""
+        self._namespace = namespace
+        self._seconds = seconds
+        self._under_way: set[Coming] = set()
+
+    def text(self) -> Coming:
+        """A text that hasn't been looked up yet."""
+        return Coming(self._namespace, self._seconds, self._under_way)
+
+
+class Coming:
+    """What other hosts have of one text.
+
+    Where a lookup ends too early, ask() says whether it is to be repeated once nothing is under way
+    any more. All but what kvleased answers is the scheduler's thread's.
+    """
+
+    def __init__(
+        self, namespace: kvlease.Namespace, seconds: float, under_way: set[Coming]
+    ) -> None:
+        """Made by Hosts.text()."""
+        self._namespace = namespace
+        self._seconds = seconds
+        self._until: float | None = None
+        self._under_way = under_way
+        self.is_over = seconds <= 0
+        """Nothing more will come."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """kvleased hasn't answered yet."""
+        return self in self._under_way
+
+    def ask(self, keys: Sequence[bytes], n_found: int) -> bool:
+        """The first n_found of the text's keys are cached, and the next one isn't. False: nothing
+        will come, for want of time or of hosts that have it."""
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self._seconds
+        self.is_over = self.is_over or now >= self._until
+        if self.is_over or len(self._under_way) >= _MAX_COMING:
+            return not self.is_over
+        wanted = b"".join(keys[n_found : n_found + kvlease.MAX_IMPORT_KEYS])
+        parent = keys[n_found - 1] if n_found else None
+        # It may be answered before the call returns.
+        self._under_way.add(self)
+        try:
+            takes_part = self._namespace.start_import(
+                self._on_answer, wanted, parent=parent, timeout=self._until - now
+            )
+        except kvlease.Error as error:
+            self._on_answer(None, error)
+        else:
+            if not takes_part:
+                self._on_answer(False, None)
+        return not self.is_over
+
+    def _on_answer(self, has_come: bool | None, error: Exception | None) -> None:
+        """In the thread of Events, but for what is known at once."""
+        if error is not None:
+            _logger.debug("other hosts brought nothing: %s", error)
+        # Where kvleased is busy it is asked again.
+        self.is_over = not has_come and not isinstance(error, kvlease.Busy)
+        self._under_way.discard(self)
 
 
 class Loss:

@@ -97,6 +97,7 @@ def test_allowed_where_the_user_insists(model: str, monkeypatch: pytest.MonkeyPa
 
 def test_settings_are_known(model: str) -> None:
     assert "not 'shrug'" in refusal(model, extra={"on_loss": "shrug"})
+    assert "0 to 600 seconds, not 601" in refusal(model, extra={"remote_timeout": 601})
     assert "'sokcet'" in refusal(model, extra={"sokcet": "/x"})
 
 

@@ -19,6 +19,7 @@ from vllm.v1.request import Request, RequestStatus
 
 import kvlease
 from kvlease.vllm import pool as adapter
+from kvlease.vllm.identity import Options
 
 PAGE = 16
 LAYOUT = kvlease.Layout("m", kvlease.DType.F32, 1, 1, 32, PAGE, 4096)
@@ -45,7 +46,7 @@ class Engine:
         namespace = self.connection.namespace("ns", LAYOUT, keep_page_zero=True)
         pool: Any = self.manager.block_pool
         pool.__class__ = adapter.Pool
-        pool.start(namespace, n_blocks, self.manager, "error")
+        pool.start(namespace, n_blocks, self.manager, Options())
         self.pool: adapter.Pool = pool
         self.n_requests = 0
 
@@ -143,6 +144,61 @@ def test_what_is_computed_is_found(daemon: package.Daemon, engines: Engines) -> 
     second.end(early)
     second.end(again)
     assert first.pool.get_usage() == second.pool.get_usage() == 0
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+class Hosts:
+    """Other hosts that the test plays, for one text; counts how often they are asked."""
+
+    def __init__(self) -> None:
+        self.is_under_way = self.is_over = False
+        self.asked: list[int] = []
+
+    def text(self) -> Hosts:
+        """The one."""
+        return self
+
+    def ask(self, keys: list[bytes], n_found: int) -> bool:
+        """Whether more may come."""
+        self.asked.append(n_found)
+        self.is_under_way = not self.is_over
+        return self.is_under_way
+
+
+def test_requests_wait_for_other_hosts(daemon: package.Daemon, engines: Engines) -> None:
+    first, second = engines(), engines()
+    pool: Any = second.pool
+    hosts = pool._hosts = Hosts()
+    waits = second.request(PROMPT)
+    for _ in range(3):
+        assert second.manager.get_computed_blocks(waits)[1] == 0
+        assert pool.is_awaited(waits)
+    assert hosts.asked == [0]
+    # What comes is found, and what is behind it is asked for.
+    brought = first.request(PROMPT[: 2 * PAGE])
+    assert first.schedule(brought)
+    first.results(brought)
+    first.end(brought)
+    hosts.is_under_way = False
+    assert second.manager.get_computed_blocks(waits)[1] == 0
+    assert pool.is_awaited(waits)
+    assert hosts.asked == [0, 2]
+    # Nothing more comes: it computes the rest.
+    hosts.is_under_way, hosts.is_over = False, True
+    assert second.schedule(waits)
+    assert not pool.is_awaited(waits)
+    assert hosts.asked == [0, 2, 2]
+    assert pool.stats.hit_tokens == 2 * PAGE
+    # What a request of this engine computes nobody is asked for.
+    hosts.is_over = False
+    shares = second.request([*PROMPT[: 3 * PAGE], 5])
+    assert second.schedule(shares)
+    assert hosts.asked == [0, 2, 2]
+    # One that ends while pages are on their way leaves nothing behind.
+    ends = second.request([7] * 3 * PAGE)
+    assert second.manager.get_computed_blocks(ends)[1] == 0
+    for request in (waits, shares, ends):
+        second.end(request)
     package.wait_until(lambda: held(daemon) == (0, 0))
 
 

@@ -52,6 +52,13 @@ def _parser() -> argparse.ArgumentParser:
         default=60,
         help="how long kvleased may be away (default: %(default)s)",
     )
+    parser.add_argument(
+        "--remote-timeout",
+        metavar="SECONDS",
+        type=float,
+        default=10,
+        help="how long a request waits for pages of other hosts (default: %(default)s; 0: not)",
+    )
     parser.add_argument("command", choices=["serve"], help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

@@ -8,7 +8,7 @@ from typing import Any
 from transformers.generation.continuous_batching.cache_allocators import FullAttentionCacheAllocator
 
 import kvlease
-from kvlease._engine import Stats
+from kvlease._engine import Coming, Hosts, Stats
 
 
 @dataclass
@@ -33,10 +33,13 @@ class Allocator(FullAttentionCacheAllocator):
     pages have a pin for each table they are in. Nothing is written to them.
     """
 
-    def __init__(self, stats: Stats, layout: kvlease.Layout, **keywords: Any) -> None:
+    def __init__(self, stats: Stats, layout: kvlease.Layout, hosts: Hosts, **keywords: Any) -> None:
         self._stats = stats
         self._layout = layout
+        self._hosts = hosts
         self._texts: dict[str, _Text] = {}
+        # Of requests that wait.
+        self._coming: dict[str, Coming] = {}
         super().__init__(**keywords)
 
     def _text(self, request_id: str) -> _Text:
@@ -49,8 +52,21 @@ class Allocator(FullAttentionCacheAllocator):
         """The request, for kvleased's eviction policy."""
         return self._text(request_id).request
 
+    def is_awaited(self, request_id: str, prompt: list[int]) -> bool:
+        """Whether pages of a prompt that waits may come from other hosts."""
+        coming = self._coming.get(request_id)
+        if coming is None:
+            coming = self._coming[request_id] = self._hosts.text()
+        if coming.is_over or coming.is_under_way:
+            return not coming.is_over
+        keys = self._layout.keys(prompt[: len(prompt) - 1])
+        split = [keys[at : at + 32] for at in range(0, len(keys), 32)]
+        n_found = len(self.pool.namespace.probe(keys)) if keys else 0
+        return n_found < len(split) and coming.ask(split, n_found)
+
     def find(self, request_id: str, prompt: list[int]) -> int:
         """Tokens of the prompt whose pages were found, but never all. Asked once a request."""
+        self._coming.pop(request_id, None)
         if request_id in self._texts:
             return 0
         text = self._text(request_id)
@@ -94,6 +110,7 @@ class Allocator(FullAttentionCacheAllocator):
     def free_blocks(self, request_id: str, no_cache: bool = False) -> None:
         """Gives back the request's pages; what was published stays cached, as kvleased likes."""
         self.pool.drop(self.block_table.pop(request_id, []))
+        self._coming.pop(request_id, None)
         text = self._texts.pop(request_id, None)
         if text is not None:
             self.pool.end(text.request)

@@ -96,6 +96,7 @@ class Cache(engine_cache.PagedAttentionCache):
         allocator = Allocator(
             self.stats,
             layout,
+            _engine.Hosts(self._namespace, options.remote_timeout),
             index=unused.index,
             config=config,
             num_key_value_heads=unused.num_key_value_heads,
@@ -128,6 +129,12 @@ class Cache(engine_cache.PagedAttentionCache):
             if not self.pool.reserve(needed, self._allocator.request(state.request_id)):
                 return False
         return bool(super().can_store_request_tokens(state, request_len, dry_run))
+
+    def is_awaited(self, state: Any) -> bool:
+        """Whether pages of a request that waits may come from other hosts: it doesn't begin yet."""
+        if not self.use_prefix_sharing:
+            return False
+        return self._allocator.is_awaited(state.request_id, state.remaining_prefill_tokens)
 
     def search_prefix_match(self, request_id: str, prompt_ids: list[int]) -> int:
         """How many tokens of the prompt are found; their pages are the request's."""

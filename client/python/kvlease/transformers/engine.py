@@ -12,7 +12,7 @@ from typing import Any
 import transformers
 from transformers.generation.continuous_batching import continuous_api as engine
 
-from kvlease._engine import OnLoss
+from kvlease._engine import OnLoss, check_remote_timeout
 from kvlease.transformers.cache import Cache
 from kvlease.transformers.options import Options
 from kvlease.transformers.patience import Patience
@@ -31,6 +31,7 @@ def enable(
     salt: bytes = b"",
     on_loss: OnLoss = "error",
     reconnect: float | None = 60,
+    remote_timeout: float = 10,
 ) -> None:
     """Lets continuous batching of a model compute on pages of kvlease.
 
@@ -45,6 +46,8 @@ def enable(
     which reads them once. salt: keeps equal prompts of others apart. on_loss: what happens once
     kvleased is gone and doesn't come back within `reconnect` seconds (None: for ever): 'error': all
     requests fail; 'continue': those go on that need no page more than the engine has.
+    remote_timeout: seconds that a request waits at most for pages that kvleased loads from other
+    hosts; 0: it isn't asked for them.
 
     num_blocks of the ContinuousBatchingConfig is how many pages the engine holds at most; page_size
     is their size in tokens.
@@ -57,7 +60,10 @@ def enable(
         )
     if on_loss not in ("error", "continue"):
         raise ValueError(f"on_loss is 'error' or 'continue', not {on_loss!r}")
-    options = Options(socket, client_name, device, weights, salt, on_loss, reconnect)
+    check_remote_timeout(remote_timeout)
+    options = Options(
+        socket, client_name, device, weights, salt, on_loss, reconnect, remote_timeout
+    )
     manager = type("KvleaseManager", (Manager,), {"options": options})
     function = _with_globals(
         engine.ContinuousMixin.init_continuous_batching, ContinuousBatchingManager=manager

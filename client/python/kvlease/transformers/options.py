@@ -19,3 +19,4 @@ class Options:
     salt: bytes = b""
     on_loss: OnLoss = "error"
     reconnect: float | None = 60
+    remote_timeout: float = 10

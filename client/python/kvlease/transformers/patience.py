@@ -22,16 +22,20 @@ class Patience:
     The engine ends with an error where nothing can be scheduled. Its own answer to a full cache is
     to let go of some requests, which begin anew later: it does so here, too, as long as there are
     others. Where there are none it has to wait: the loop that asks tries again ten times a second.
+    Requests whose pages are on their way from other hosts aren't begun before.
     """
 
     scheduler: Any
     schedule: Callable[..., Any] = field(init=False)
+    candidates: Callable[[], list[Any]] = field(init=False)
     waits_since: float | None = None
     gives_way_at: float = 0
     holds_until: float = 0
 
     def __post_init__(self) -> None:
         self.schedule = self.scheduler.schedule_batch
+        self.candidates = self.scheduler._get_waiting_candidates
+        self.scheduler._get_waiting_candidates = self._ready_candidates
 
     def __call__(self, token_budget: int, cache_budget: int) -> Any:
         """None in the first place: let go of a request and ask again; empty: nothing to do yet."""
@@ -58,6 +62,11 @@ class Patience:
             raise RuntimeError("kvleased is gone, and the engine has no page for its requests")
         self._wait(pool)
         return nothing
+
+    def _ready_candidates(self) -> list[Any]:
+        """Requests that wait and may begin."""
+        cache = self.scheduler.cache
+        return [state for state in self.candidates() if not cache.is_awaited(state)]
 
     def _wait(self, pool: Pool) -> None:
         now = time.monotonic()

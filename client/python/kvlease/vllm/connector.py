@@ -109,7 +109,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         pool = self._kv_cache_manager.block_pool
         pool.__class__ = Pool
         assert isinstance(pool, Pool)
-        pool.start(namespace, handshake.n_blocks, self._kv_cache_manager, self._options.on_loss)
+        pool.start(namespace, handshake.n_blocks, self._kv_cache_manager, self._options)
         self._pool = pool
         self._events = _engine.Events(self._connection)
 
@@ -121,7 +121,9 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        """None: the pool itself finds what there is."""
+        """Nothing: the pool itself finds what there is. None: ask again, pages are on their way."""
+        if self._pool is not None and self._pool.is_awaited(request):
+            return None, False
         return 0, False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:

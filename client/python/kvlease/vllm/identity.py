@@ -44,6 +44,9 @@ class Options:
     that need no page more than the engine has."""
     reconnect: float | None = 60
     """Seconds after which kvleased counts as gone for good; None: never."""
+    remote_timeout: float = 10
+    """Seconds that a request waits at most for pages that kvleased loads from other hosts; 0: it
+    isn't asked for them."""
     any_version: bool = False
     """Run beside a vLLM of another minor version than the tested one."""
     trust_adapter_names: bool = False
@@ -70,6 +73,7 @@ class Options:
         options = cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
         if options.on_loss not in ("error", "continue"):
             raise ValueError(f"on_loss is 'error' or 'continue', not {options.on_loss!r}")
+        _engine.check_remote_timeout(options.remote_timeout)
         return options
 
 

@@ -111,6 +111,7 @@ class Cache:
         except BaseException:
             self.connection.close()
             raise
+        self.remote_timeout = options.remote_timeout
         self._events = _engine.Events(self.connection)
 
     def close(self) -> None:
@@ -142,10 +143,13 @@ class _Run:
 
 
 @dataclass
-class _Last:
-    """Of a request: the last page that was loaded, or was to be stored, of each group by its id."""
+class _Text:
+    """Of a request, of each group by its id."""
 
-    keys: dict[int, OffloadKey] = field(default_factory=dict)
+    last: dict[int, OffloadKey] = field(default_factory=dict)
+    """The last page that was loaded, or was to be stored."""
+    coming: dict[int, _engine.Coming] = field(default_factory=dict)
+    """From other hosts."""
 
 
 class Manager(OffloadingManager):
@@ -159,6 +163,9 @@ class Manager(OffloadingManager):
     def __init__(self, cache: Cache, groups: list[Group]) -> None:
         self._connection = cache.connection
         self._groups = {group.id: group for group in groups}
+        self._hosts = {
+            group.id: _engine.Hosts(group.namespace, cache.remote_timeout) for group in groups
+        }
         self._found: dict[OffloadKey, kvlease.Pages] = {}
         self._loading: dict[str, list[kvlease.Pages]] = {}
         self._storing: dict[OffloadKey, _Run] = {}
@@ -169,7 +176,7 @@ class Manager(OffloadingManager):
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Of each chunk once is enough."""
-        req_context.set_state(_Last())
+        req_context.set_state(_Text())
         return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
@@ -178,16 +185,35 @@ class Manager(OffloadingManager):
             return LookupResult.HIT
         if not self._is_there():
             return LookupResult.MISS
-        namespace = self._groups[get_offload_group_idx(key)].namespace
+        group = self._groups[get_offload_group_idx(key)]
         try:
-            pages = namespace.lookup(get_offload_block_hash(key))
+            pages = group.namespace.lookup(get_offload_block_hash(key))
         except kvlease.Error as error:
             _logger.info("looked up nothing: %s", error)
             return LookupResult.MISS
         if not pages:
-            return LookupResult.MISS
+            return self._ask_others(group, key, req_context)
         self._found[key] = pages
         return LookupResult.HIT
+
+    def _ask_others(self, group: Group, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        """The key isn't cached, and those before it are: RETRY while other hosts may have it."""
+        text = req_context.get_state(_Text)
+        here = req_context.get_offload_key_position(key)
+        if text is None or here is None or not group.is_chained:
+            return LookupResult.MISS
+        coming = text.coming.get(group.id)
+        if coming is None:
+            coming = text.coming[group.id] = self._hosts[group.id].text()
+        if coming.is_under_way:
+            return LookupResult.RETRY
+        hashes = [
+            get_offload_block_hash(each)
+            for each, end in req_context._offload_key_positions.items()
+            if get_offload_group_idx(each) == group.id and end % group.chunk_tokens == 0
+        ]
+        is_awaited = coming.ask(hashes, here // group.chunk_tokens - 1)
+        return LookupResult.RETRY if is_awaited else LookupResult.MISS
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PageSpec:
         """All were hits in this step. A request has one load at a time."""
@@ -301,8 +327,8 @@ class Manager(OffloadingManager):
     @staticmethod
     def _before(group: Group, key: OffloadKey, req_context: ReqContext) -> OffloadKey | None:
         """The key before that one, if the request has dealt with it last."""
-        last = req_context.get_state(_Last)
-        before = last.keys.get(group.id) if last else None
+        text = req_context.get_state(_Text)
+        before = text.last.get(group.id) if text else None
         here = req_context.get_offload_key_position(key)
         if before is None or here is None:
             return None
@@ -311,9 +337,9 @@ class Manager(OffloadingManager):
 
     @staticmethod
     def _remember(keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
-        last = req_context.get_state(_Last)
-        assert last is not None
-        last.keys |= {get_offload_group_idx(key): key for key in keys}
+        text = req_context.get_state(_Text)
+        assert text is not None
+        text.last |= {get_offload_group_idx(key): key for key in keys}
 
     @staticmethod
     def _lease(group: Group, n_pages: int) -> kvlease.Pages:

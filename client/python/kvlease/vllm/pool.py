@@ -24,13 +24,14 @@ from vllm.v1.request import RequestStatus
 
 import kvlease
 from kvlease import _engine
+from kvlease.vllm import identity
 
 _logger = logging.getLogger("kvlease")
 
 # The only group of layers there is.
 _GROUP = 0
-# How long the scheduler sleeps where it could schedule nothing for want of pages: it asks again and
-# again.
+# How long the scheduler sleeps where it could schedule nothing for want of pages, or while others
+# bring them: it asks again and again.
 _PAUSE_SECONDS = 0.002
 
 
@@ -53,9 +54,13 @@ class _Text:
     request: Any
     handle: kvlease.Request
     """For kvleased's eviction policy."""
+    coming: _engine.Coming
+    """From other hosts."""
     found: list[Block] = field(default_factory=list)
     """Found, and not yet in the request's table."""
     is_looked_up: bool = False
+    is_awaited: bool = False
+    """More may be found later: the request isn't scheduled."""
     n_shared: int = 0
     """Pages from the first one on that kvleased had when the request was scheduled, and those that
     other requests of the engine had behind them."""
@@ -75,11 +80,12 @@ class Pool(BlockPool):
     """Becomes the class of the pool that vLLM has made: start() is its constructor."""
 
     def start(
-        self, namespace: kvlease.Namespace, n_blocks: int, manager: Any, on_loss: _engine.OnLoss
+        self, namespace: kvlease.Namespace, n_blocks: int, manager: Any, options: identity.Options
     ) -> None:
         """n_blocks: how many pages the engine may hold, with the null block; manager: vLLM's
         KVCacheManager, which gets other ways to look up and to allocate."""
         self.namespace = namespace
+        self._hosts = _engine.Hosts(namespace, options.remote_timeout)
         self.stats = _engine.Stats()
         self.enable_kv_cache_events = False
         self._by_page: dict[int, Block] = {}
@@ -89,9 +95,10 @@ class Pool(BlockPool):
         self._fresh: list[int] = []
         self._texts: dict[str, _Text] = {}
         self._manager = manager
-        self._loss = _engine.Loss(on_loss)
+        self._loss = _engine.Loss(options.on_loss)
         self._lease_for: kvlease.Request | None = None
         self._was_refused = False
+        self._has_awaited = False
         self._gives_way_at: float | None = None
         self._holds_until = 0.0
         # All of the pool's own blocks but the null block are gone.
@@ -236,6 +243,11 @@ class Pool(BlockPool):
         except kvlease.Error as error:
             _logger.debug("expected nothing: %s", error)
 
+    def is_awaited(self, request: Any) -> bool:
+        """Whether pages of the request may come from other hosts: it isn't scheduled yet."""
+        text = self._texts.get(request.request_id)
+        return text is not None and text.is_awaited
+
     def end(self, request: Any) -> None:
         """The request is over, and its blocks aren't freed yet."""
         text = self._texts.get(request.request_id)
@@ -251,8 +263,9 @@ class Pool(BlockPool):
 
     def rest(self, has_work: bool) -> None:
         """Called once a step; has_work: something could be scheduled."""
-        was_refused, self._was_refused = self._was_refused, False
-        if has_work or not was_refused:
+        has_waited = self._was_refused or self._has_awaited
+        self._was_refused = self._has_awaited = False
+        if has_work or not has_waited:
             return
         if self._loss.happened and not self._n_held:
             raise RuntimeError("kvleased is gone, and the engine has no page for its requests")
@@ -276,8 +289,11 @@ class Pool(BlockPool):
         # The last token is computed in any case: its logits are what is wanted.
         longest = request.num_tokens - 1 if max_cache_hit_length is None else max_cache_hit_length
         n_pages = longest // self.hash_block_size
-        if not text.is_looked_up:
+        if not text.coming.is_under_way and (text.is_awaited or not text.is_looked_up):
             self._look_up(text, n_pages)
+        if text.is_awaited:
+            self._has_awaited = True
+            return manager.empty_kv_cache_blocks, 0, 0
         blocks: list[KVCacheBlock] = list(text.found[:n_pages])
         for key in request.block_hashes[len(blocks) : n_pages]:
             block = self.cached_block_hash_to_block.get_one_block(
@@ -332,7 +348,7 @@ class Pool(BlockPool):
     def _text(self, request: Any) -> _Text:
         text = self._texts.get(request.request_id)
         if text is None:
-            text = _Text(request, self.namespace.request())
+            text = _Text(request, self.namespace.request(), self._hosts.text())
             self._texts[request.request_id] = text
         return text
 
@@ -344,9 +360,11 @@ class Pool(BlockPool):
             return 0
 
     def _look_up(self, text: _Text, n_pages: int) -> None:
-        """Pins the longest run of pages that is cached."""
+        """Pins the longest run of pages that is cached, behind what was found before."""
         text.is_looked_up = True
-        keys = b"".join(text.request.block_hashes[:n_pages])
+        text.is_awaited = False
+        hashes = text.request.block_hashes[:n_pages]
+        keys = b"".join(hashes[len(text.found) :])
         try:
             pages = list(self.namespace.lookup(keys, text.handle).detach()) if keys else []
         except kvlease.Error as error:
@@ -366,6 +384,13 @@ class Pool(BlockPool):
             block.n_found += 1
             text.found.append(block)
         _engine.give_back(self.namespace.release, surplus)
+        if len(text.found) < n_pages and not self._computes(hashes[len(text.found)]):
+            text.is_awaited = text.coming.ask(hashes, len(text.found))
+
+    def _computes(self, key: Any) -> bool:
+        """Whether a request of this engine does, in whose table the page is."""
+        key = make_block_hash_with_group_id(key, _GROUP)
+        return self.cached_block_hash_to_block.get_one_block(key) is not None
 
     def _forget(self, text: _Text) -> None:
         """What the request found it has in its table, or doesn't need."""
@@ -378,6 +403,7 @@ class Pool(BlockPool):
         self._give_back(gone)
         text.found = []
         text.is_looked_up = False
+        text.is_awaited = text.coming.is_under_way
 
     def _drop_found(self) -> None:
         for text in self._texts.values():

@@ -1,0 +1,38 @@
+"""Engines on two hosts, which share a store: what one has computed the other one loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kvlease_conftest as package
+from support import LIMIT, MEMORY, ctl, findable, held, make_prompts, on
+
+PAGE = 16
+# Texts of fewer than 256 tokens aren't loaded.
+PROMPTS = make_prompts(1, 500, 7, 310)
+
+
+def test_a_second_host_finds_what_the_first_computed(
+    make_daemon: package.MakeDaemon, start_engines: Any, store: package.Store
+) -> None:
+    here, there = (make_daemon(device=MEMORY, tenant=store.settings(LIMIT)) for _ in range(2))
+    alone, first, second = start_engines({}, on(there), on(here, remote_timeout=60))
+    expected = alone.call("run", PROMPTS, 24)
+    store.await_epoch()
+    # What nobody finds stays where it is.
+    for _ in range(2):
+        assert first.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
+    store.await_pages(there, max(findable(PROMPTS, PAGE)) // PAGE)
+    assert second.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
+    assert second.call("stats")["hit_tokens"] == sum(findable(PROMPTS, PAGE))
+
+    # Other texts are computed here, with a store that says nothing.
+    (other,) = make_prompts(2, 600, 0)
+    computed = alone.call("run", [other], 4)
+    store.pause(True)
+    assert second.call("run", [other], 4)["tokens"] == computed["tokens"]
+    store.pause(False)
+    for engine in (first, second):
+        engine.call("stop")
+    package.wait_until(lambda: held(here) == held(there) == (0, 0))
+    assert "consistent" in ctl(here, "check")

@@ -1,0 +1,56 @@
+"""Engines on two hosts, which share a store: what one has computed the other one loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kvlease_conftest as package
+import pytest
+from support import LIMIT, MEMORY, ctl, findable, held, make_prompts, published
+
+PAGE = 32
+# Texts of fewer than 256 tokens aren't loaded.
+PROMPTS = make_prompts(1, 500, 7, 310)
+COPYING = {"spec_name": "KvleaseOffloadingSpec", "spec_module_path": "kvlease.vllm.offload"}
+
+
+@pytest.mark.parametrize("connector", ["KvleaseConnector", "OffloadingConnector"])
+def test_a_second_host_finds_what_the_first_computed(
+    make_daemon: package.MakeDaemon,
+    start_engines: Any,
+    settings: Any,
+    store: package.Store,
+    connector: str,
+) -> None:
+    options = COPYING if connector == "OffloadingConnector" else {}
+    here, there = (make_daemon(device=MEMORY, tenant=store.settings(LIMIT)) for _ in range(2))
+    alone, first, second = start_engines(
+        settings(),
+        settings(there, kvlease=options) | {"connector": connector},
+        settings(here, kvlease=options | {"remote_timeout": 60}) | {"connector": connector},
+    )
+    expected = alone.call("run", PROMPTS, 24)
+    store.await_epoch()
+    # What nobody finds stays where it is; vLLM's own cache asks nobody.
+    for _ in range(2):
+        assert first.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
+        if options:
+            assert first.call("reset") is True
+    store.await_pages(there, max(findable(PROMPTS, PAGE)) // PAGE)
+    found = second.call("run", PROMPTS, 24)
+    assert found["tokens"] == expected["tokens"]
+    assert found["found"] == findable(PROMPTS, PAGE)
+
+    # Other texts are computed here, with a store that says nothing and with none at all.
+    (other,) = make_prompts(2, 600, 0)
+    computed = alone.call("run", [other], 4)
+    store.pause(True)
+    assert second.call("run", [other], 4)["tokens"] == computed["tokens"]
+    store.process.kill()
+    store.pause(False)
+    assert published(here) > 0
+    assert second.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
+    for engine in (first, second):
+        engine.call("stop")
+    package.wait_until(lambda: held(here) == held(there) == (0, 0))
+    assert "consistent" in ctl(here, "check")
