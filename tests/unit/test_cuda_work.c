@@ -352,10 +352,10 @@ static void batch_under_way(void)
         OK(d->ops->batch_start(d, DEVICE_FROM_HOST, &in, 1, &going_in));
         GIVES(d->ops->batch_poll(going_out), -EBUSY);
         GIVES(d->ops->batch_poll(going_in), -EBUSY);
-        /* Nobody knows where the context can't be had. */
+        CHECK(host[PAGE - 1] == (uint8_t)((PAGE - 1) / 7));
+        /* Nobody knows where the context can't be had; what was delayed goes on from here. */
         control("delay=stream:60000:1:0\nfail=cuCtxPushCurrent:800");
         GIVES(d->ops->batch_poll(going_in), -EBUSY);
-        CHECK(host[PAGE - 1] == (uint8_t)((PAGE - 1) / 7));
         control("");
         OK(batch_wait(d, going_out));
         OK(batch_wait(d, going_in));

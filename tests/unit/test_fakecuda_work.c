@@ -311,7 +311,8 @@ static void fault_control(void)
 /* A broken context stays so, and what was queued isn't called. */
 static void sticky(void)
 {
-        struct gate gate = GATE;
+        /* Whoever is at the gate may look at it until the process ends: nothing waits for him. */
+        static struct gate gate = GATE;
         cu_stream stream;
         cu_deviceptr at;
         cu_event event;

@@ -59,7 +59,7 @@ static void on_prepare(uv_prepare_t *prepare)
 
 void turn_watch_init(struct turn_watch *w, uv_loop_t *loop)
 {
-        *w = (struct turn_watch){.schedstat_fd = -1};
+        *w = (struct turn_watch){.schedstat_fd = open(SCHEDSTAT_PATH, O_RDONLY | O_CLOEXEC)};
         (void)uv_loop_configure(loop, UV_METRICS_IDLE_TIME); /* libuv 1.39; can't fail then */
         uv_prepare_init(loop, &w->prepare);
         uv_unref((uv_handle_t *)&w->prepare);
@@ -67,7 +67,6 @@ void turn_watch_init(struct turn_watch *w, uv_loop_t *loop)
 
 void turn_watch_start(struct turn_watch *w)
 {
-        w->schedstat_fd = open(SCHEDSTAT_PATH, O_RDONLY | O_CLOEXEC);
         w->waited_nsec = read_waited(w);
         w->sampled_nsec = clock_now_nsec();
         uv_prepare_start(&w->prepare, on_prepare);

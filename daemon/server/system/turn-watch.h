@@ -31,10 +31,11 @@ struct turn_watch {
         uint64_t sampled_nsec;
 };
 
-/* Before the loop runs first: tells libuv to measure its waits. Counts nothing yet. */
+/* In the loop's thread, before the loop runs first: tells libuv to measure its waits, and opens what
+ * says how long the thread waits. Counts nothing yet. */
 void turn_watch_init(struct turn_watch *w, uv_loop_t *loop);
 
-/* From the next turn on. In the loop's thread. */
+/* From the next turn on. */
 void turn_watch_start(struct turn_watch *w);
 
 /* The handle `prepare` is the caller's to close. */
