@@ -316,6 +316,52 @@ static void test_what_nobody_finds_stays(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* As host_turn(), so much later. */
+static void host_turn_later(struct host *h, uint64_t nsec)
+{
+        (void)remote_reap(h->remote);
+        (void)exchange_work(&h->w.store, clock_now_nsec() + nsec);
+}
+
+/* What is found here again a minute later is marked as used there, and what is gone there is
+ * written again. */
+static void test_what_is_used_stays_there(void **state)
+{
+        const uint64_t later = (EXCHANGE_AGAIN_SEC + 1) * NSEC_PER_SEC;
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        char *keys, *save = NULL;
+        struct host a;
+        unsigned n = 0;
+
+        server_start();
+        host_start(&a, true);
+        host_share_text(&a);
+        keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0");
+        assert_non_null(keys);
+        for (char *k = strtok_r(keys, "\r\n", &save); k && n < 3; n++) {
+                free(redis_cluster_call(&server, 0, "del %s", k));
+                k = strtok_r(NULL, "\r\n", &save);
+        }
+        free(keys);
+        assert_int_equal(n, 3);
+        /* Nobody has found it yet. */
+        for (unsigned i = 0; i < 50; i++) {
+                host_turn_later(&a, later);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
+        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
+        while (counters_of(&a).exported_pages < N_PAGES + n ||
+                counters_of(&a).there_pages < N_PAGES - n) {
+                assert_true(clock_now_nsec() < until);
+                host_turn_later(&a, later);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(counters_of(&a).exported_pages, N_PAGES + n);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 /* Each value gets other bytes, from `at` on. */
 static void damage_values(unsigned at)
 {
@@ -660,6 +706,7 @@ int main(void)
                 TEST(test_sealed_with_a_secret),
                 TEST(test_continues_what_is_here),
                 TEST(test_what_nobody_finds_stays),
+                TEST(test_what_is_used_stays_there),
                 TEST(test_damaged_is_not_served),
                 TEST(test_invalidated_is_not_found),
                 TEST(test_exporter_learns_the_epoch),

@@ -138,6 +138,12 @@ struct exchange_epoch {
         uint32_t known_sec;  /* when it was learnt; pages of before aren't exported */
 };
 
+/* A page that was exported, or was to be. */
+struct exported_page {
+        uint32_t generation; /* that it had then, the low 32 bits; 0: it wasn't */
+        uint32_t seen_sec;   /* when the store had it, or was asked for it */
+};
+
 /* A namespace that takes part. */
 struct exchange_ns {
         struct list_link link;         /* exchange.namespaces */
@@ -146,9 +152,7 @@ struct exchange_ns {
         struct exchange_epoch *epoch;  /* shared with the others of its set */
         uint8_t id[EXCHANGE_ID_BYTES]; /* exchange_identify() */
         uint32_t rank;
-        /* Generation (low 32 bits) that each page had when it was exported, or was to be; 0: it
-         * wasn't. Owned; NULL: none was. */
-        uint32_t *exported;
+        struct exported_page *exported; /* of each page; owned; NULL: none was */
 };
 
 /* NULL: the namespace takes no part. */

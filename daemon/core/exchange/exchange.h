@@ -18,7 +18,7 @@
  * invalidation keeps hosts from importing, and takes nothing from their devices.
  *
  * Exported is what a disk would take (policy/tier.h): what was found after it was published, with
- * all that comes before it in its text, and texts of EXCHANGE_LONG_TOKENS. One EXISTS first; what
+ * all that comes before it in its text, and texts of EXCHANGE_LONG_TOKENS. One TOUCH first; what
  * isn't there is copied by the loop, summed or sealed by a thread of the store's, and written, at
  * most so many bytes a second. What is read is opened by such a thread, and copied by the loop.
  *
@@ -48,6 +48,10 @@ struct tenant;
  * there is. Not tuned. */
 #define EXCHANGE_MIN_USES    2
 #define EXCHANGE_LONG_TOKENS 16384
+
+/* What was exported and is found here again so much later is marked as used there, too, as servers
+ * evict what nobody uses; where it is gone it is written again. Not tuned. */
+#define EXCHANGE_AGAIN_SEC 60
 
 /* Larger pages aren't exchanged: the loop copies a page in one turn, and everybody waits meanwhile.
  * Not tuned. */

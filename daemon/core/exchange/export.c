@@ -3,10 +3,12 @@
  * page; a *batch* of pages of one namespace, from the beginnings of texts on, is asked for and
  * written:
  *
- *   batch:  asks (one EXISTS for each page) -> writes (one page after another) -> over
+ *   batch:  asks (one TOUCH for each page) -> writes (one page after another) -> over
  *
- * What a page had as its generation is noted when it comes into a batch, so that it does so once;
- * where it wasn't written that is taken back, and it comes again when it is found again.
+ * What a page had as its generation is noted when it comes into a batch, so that it does so once a
+ * minute (EXCHANGE_AGAIN_SEC); where it wasn't written that is taken back, and it comes again when
+ * it is found again. So what is used here, from a text's beginning on, counts as used in the store,
+ * where otherwise what all texts begin with would be evicted first: who has it asks nobody for it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -53,9 +55,13 @@ struct export_batch {
 
 /* ---- what is exported already ---------------------------------------------------------------- */
 
+/* And was seen there lately. */
 static bool is_exported(const struct exchange_ns *e, uint32_t page)
 {
-        return e->exported && e->exported[page] == (uint32_t)ns_page(e->ns, page)->generation;
+        const struct exported_page *p = e->exported ? &e->exported[page] : NULL;
+
+        return p && p->generation == (uint32_t)ns_page(e->ns, page)->generation &&
+               store_now_sec(ns_store(e->ns)) - p->seen_sec < EXCHANGE_AGAIN_SEC;
 }
 
 static void note_exported(struct exchange_ns *e, uint32_t page, uint32_t generation)
@@ -64,7 +70,8 @@ static void note_exported(struct exchange_ns *e, uint32_t page, uint32_t generat
         if (!e->exported)
                 e->exported = calloc(e->ns->geometry.capacity_pages, sizeof(*e->exported));
         if (e->exported)
-                e->exported[page] = generation;
+                e->exported[page] = (struct exported_page){
+                        .generation = generation, .seen_sec = store_now_sec(ns_store(e->ns))};
 }
 
 void export_note_there(struct exchange_ns *e, uint32_t page)
@@ -189,8 +196,8 @@ static void leave_page(struct export_batch *b, struct export_page *p, int why)
 
         e->x->counters.not_exported[exchange_drop_of(why)]++;
         if (b->epoch == e->epoch->number && e->exported &&
-                e->exported[p->page] == (uint32_t)p->generation)
-                e->exported[p->page] = 0;
+                e->exported[p->page].generation == (uint32_t)p->generation)
+                e->exported[p->page].generation = 0;
         p->is_over = true;
         b->n_over++;
 }
@@ -222,7 +229,7 @@ void exports_end(struct exchange *x, const struct exchange_ns *e)
 static int begin_probe(struct export_batch *b)
 {
         struct exchange *x = b->e->x;
-        struct exchange_io *io = exchange_io_new(x, REMOTE_PROBE, REMOTE_SMALL, b->n, 0, false);
+        struct exchange_io *io = exchange_io_new(x, REMOTE_TOUCH, REMOTE_SMALL, b->n, 0, false);
         int r = io ? 0 : -ENOMEM;
 
         for (uint32_t i = 0; i < b->n && r == 0; i++) {
@@ -277,7 +284,7 @@ static void begin_batch(struct exchange *x)
                 end_batch(x, r);
 }
 
-/* What is there needn't be sent. */
+/* What is there needn't be sent, and counts as used. */
 static void take_probe(struct export_batch *b)
 {
         for (uint32_t i = 0; i < b->n; i++) {
