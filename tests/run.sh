@@ -356,7 +356,7 @@ part_asan() {
         run_tests asan build-asan $suites
         if [ "$full" = 1 ]; then
                 as='env -u KVL_FULL'
-                run_tests asan-long build-asan --suite long --no-suite vmm
+                run_tests asan-long build-asan --suite long --no-suite vmm --no-suite system
                 as=
                 run_tests asan-hour build-asan --suite hour
         fi

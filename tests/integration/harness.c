@@ -14,8 +14,9 @@
 #include "base/macros.h"
 #include "tests/unit/fd-count.h"
 
-#define WAIT_MSEC  30000 /* for anything; valgrind on a loaded machine is slow; not tuned */
-#define DRIVER_FDS 4     /* descriptors that one extent may cost with a GPU's driver; not tuned */
+#define WAIT_MSEC    30000 /* for anything; valgrind on a loaded machine is slow; not tuned */
+#define RESERVE_MSEC 5000  /* likewise, of a daemon that may have too few for it */
+#define DRIVER_FDS   4     /* descriptors that one extent may cost with a GPU's driver; not tuned */
 
 static unsigned count_tenants(struct harness *h)
 {
@@ -26,6 +27,16 @@ static unsigned count_tenants(struct harness *h)
         return n;
 }
 
+/* Who asked it last has gone, as far as its descriptors tell: proc_holds_reserve(). */
+static void await_reserve(const struct harness *h)
+{
+        for (unsigned i = 0; i < RESERVE_MSEC / 10; ++i) {
+                if (h->daemon.is_kept || proc_holds_reserve(h->daemon.pid))
+                        return;
+                sleep_msec(10);
+        }
+}
+
 void harness_start(struct harness *h)
 {
         int r = private_daemon_start(&h->daemon);
@@ -34,9 +45,7 @@ void harness_start(struct harness *h)
                 private_daemon_show_log(&h->daemon);
         assert_int_equal(r, 0);
         /* Before anybody connects: a connection that is just being closed would count. */
-        for (unsigned i = 0; i < 100 && !h->daemon.is_kept && !proc_holds_reserve(h->daemon.pid);
-                ++i)
-                sleep_msec(10);
+        await_reserve(h);
         h->stolen_msec = proc_stolen_msec();
         h->daemon_fds = -1;
         for (unsigned i = 0; i < 20 && h->daemon_fds != proc_count_fds(h->daemon.pid); ++i) {
@@ -186,6 +195,7 @@ static bool has_its_fds(struct harness *h, int *ret_n, int *ret_least, int *ret_
         *ret_most += h->n_connections;
         least -= h->n_connections; /* some may have been there at the start */
         *ret_least = least;
+        await_reserve(h);
         *ret_n = proc_count_fds(h->daemon.pid);
         return *ret_n >= least && (*ret_n <= *ret_most || h->driver_keeps || private_on_real_gpu());
 }
