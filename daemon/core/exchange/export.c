@@ -55,13 +55,18 @@ struct export_batch {
 
 /* ---- what is exported already ---------------------------------------------------------------- */
 
-/* And was seen there lately. */
+/* Some time, with these bytes. */
+static bool was_exported(const struct exchange_ns *e, uint32_t page)
+{
+        return e->exported &&
+               e->exported[page].generation == (uint32_t)ns_page(e->ns, page)->generation;
+}
+
+/* And the store had it lately. */
 static bool is_exported(const struct exchange_ns *e, uint32_t page)
 {
-        const struct exported_page *p = e->exported ? &e->exported[page] : NULL;
-
-        return p && p->generation == (uint32_t)ns_page(e->ns, page)->generation &&
-               store_now_sec(ns_store(e->ns)) - p->seen_sec < EXCHANGE_AGAIN_SEC;
+        return was_exported(e, page) &&
+               store_now_sec(ns_store(e->ns)) - e->exported[page].seen_sec < EXCHANGE_AGAIN_SEC;
 }
 
 static void note_exported(struct exchange_ns *e, uint32_t page, uint32_t generation)
@@ -114,8 +119,8 @@ static void add_text(struct exchange_ns *e, uint32_t page)
         if (is_exported(e, page) || text_waits(e, page))
                 return;
         t = x->n_texts < EXPORT_TEXTS_MAX ? malloc(sizeof(*t)) : NULL;
-        if (!t) {
-                x->counters.not_exported[EXCHANGE_BUSY]++;
+        if (!t) { /* what the store has may be marked as used another time */
+                x->counters.not_exported[EXCHANGE_BUSY] += !was_exported(e, page);
                 return;
         }
         *t = (struct export_text){
