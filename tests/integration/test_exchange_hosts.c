@@ -125,22 +125,28 @@ static unsigned count_exported(void)
         return n;
 }
 
-/* The other host computes a text, and somebody there finds it. */
-static void share_text(void)
+static void await_exported(unsigned n)
 {
-        struct worker *w = worker_start(&there, "a", "ns", 2);
         uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
-        uint32_t pages[N_PAGES];
 
-        await_epoch();
-        worker_publish_chain(w, CHAIN, N_PAGES, pages);
-        worker_tell(w, "hits 1 %u:0-%u", CHAIN, N_PAGES - 1);
-        while (count_exported() < N_PAGES) {
+        while (count_exported() < n) {
                 /* Whoever asks for figures has the daemon look at what lies in rings. */
                 (void)ctl_status(&there, "publishes");
                 assert_true(clock_now_nsec() < until);
                 sleep_msec(20);
         }
+}
+
+/* The other host computes a text, and somebody there finds it. */
+static void share_text(void)
+{
+        struct worker *w = worker_start(&there, "a", "ns", 2);
+        uint32_t pages[N_PAGES];
+
+        await_epoch();
+        worker_publish_chain(w, CHAIN, N_PAGES, pages);
+        worker_tell(w, "hits 1 %u:0-%u", CHAIN, N_PAGES - 1);
+        await_exported(N_PAGES);
         worker_stop(w);
 }
 
@@ -250,6 +256,57 @@ static void assert_finds_nothing(struct worker *w)
         assert_int_equal(ctl_status(here, "pages_sealed"), 0);
 }
 
+/* ---- the decoder ------------------------------------------------------------------------------
+ */
+
+struct decoded {
+        char logits[64];
+        json_int_t tokens, reused;
+};
+
+/* Some tokens of a text of its own, by a decoder on this host, which waits for pages of others so
+ * long; 0: not. h NULL: with private memory. */
+static struct decoded decode(const struct harness *h, unsigned wait_msec)
+{
+        char socket[PRIVATE_PATH_MAX], wait[32], file[PRIVATE_PATH_MAX];
+        const char *argv[16] = {program_decoder(), "--json", "--layers=2", "--width=64",
+                "--ffn-width=128", "--page-tokens=32", "--generate=4"};
+        struct proc_output o;
+        struct decoded d;
+        unsigned n = 7;
+        json_t *reply;
+        FILE *f;
+
+        (void)snprintf(file, sizeof(file), "%.40s/text", here->daemon.dir);
+        f = fopen(file, "we");
+        assert_non_null(f);
+        for (unsigned i = 0; i < 60; ++i)
+                fprintf(f, "%u times the same is %u words of its own. ", i, i * i + 3);
+        fclose(f);
+        if (h) {
+                argv[n++] = "--socket";
+                argv[n++] = private_daemon_socket(&h->daemon, "a", socket);
+        } else {
+                argv[n++] = "--no-daemon";
+        }
+        (void)snprintf(wait, sizeof(wait), "--wait-ms=%u", wait_msec);
+        if (wait_msec > 0)
+                argv[n++] = wait;
+        argv[n] = file;
+        assert_int_equal(proc_run(argv, NULL, PATIENCE_MSEC, &o), 0);
+        if (o.status)
+                fail_msg("decoder: status 0x%x: %s", o.status, o.err);
+        reply = json_loads(o.out, JSON_DISABLE_EOF_CHECK, NULL);
+        assert_non_null(reply);
+        (void)snprintf(d.logits, sizeof(d.logits), "%s",
+                json_string_value(json_object_get(reply, "logits")));
+        d.tokens = json_integer_value(json_object_get(reply, "tokens"));
+        d.reused = json_integer_value(json_object_get(reply, "reused"));
+        json_decref(reply);
+        proc_output_free(&o);
+        return d;
+}
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_found_on_the_other_host(void **state)
@@ -268,6 +325,36 @@ static void test_found_on_the_other_host(void **state)
         assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
         assert_int_equal(find_text(w, SHORT_MSEC), N_PAGES);
         worker_stop(w);
+        hosts_end(state);
+}
+
+/* The logits are the same bits on the other host as without any daemon. */
+static void test_decoder_on_the_other_host(void **state)
+{
+        struct decoded oracle, d;
+        unsigned n_pages;
+        char *before;
+
+        hosts_start(state);
+        oracle = decode(NULL, 0);
+        n_pages = (unsigned)((oracle.tokens - 1) / 32);
+        /* What is computed before the namespace's epoch is known stays there. */
+        (void)decode(&there, 0);
+        await_epoch();
+        before = read_epoch();
+        assert_non_null(before);
+        ctl(&there, "purge a");
+        await_other_epoch(before);
+        free(before);
+        for (unsigned i = 0; i < 2; i++) {
+                d = decode(&there, 0);
+                assert_int_equal(d.reused, i * n_pages * 32);
+                assert_string_equal(d.logits, oracle.logits);
+        }
+        await_exported(n_pages);
+        d = decode(here, LONG_MSEC);
+        assert_int_equal(d.reused, n_pages * 32);
+        assert_string_equal(d.logits, oracle.logits);
         hosts_end(state);
 }
 
@@ -368,6 +455,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_found_on_the_other_host),
+                cmocka_unit_test(test_decoder_on_the_other_host),
                 cmocka_unit_test(test_server_is_stopped),
                 cmocka_unit_test(test_server_is_killed),
                 cmocka_unit_test(test_server_lies),

@@ -113,6 +113,8 @@ static void test_bytes_of_no_layer(void **state)
         assert_non_null(strstr(said, "no layer is deep: give --deep-layers"));
         check_refused("--deep-bytes=1MiB", "--deep-layers=4", "must keep everything");
         check_refused("--deep-bytes=1MiB", "--device-pages=16", "not with --device-pages");
+        check_refused(
+                "--wait-ms=10", "--device-pages=16", "--wait-ms waits for pages on the device");
 }
 
 int main(void)

@@ -12,7 +12,7 @@
 #include "client/examples/decoder/pages.h"
 #include "tests/unit/test-support.h"
 
-enum { PAGE_TOKENS = 4, CAPACITY = 16, PLANE_BYTES = 4096 };
+enum { PAGE_TOKENS = 4, CAPACITY = 16, PLANE_BYTES = 4096, WAIT_MSEC = 700 };
 
 enum use { USE_FREE, USE_LEASED, USE_CACHED };
 
@@ -26,7 +26,7 @@ static struct {
         const char *next_fn;
         int n_before;
         int reopen_code; /* of kvl_ns_open() but the first */
-        int n_opens, n_requests;
+        int n_opens, n_requests, n_waits;
         bool is_gpu;
         bool wants_memory; /* sends REVOKE at the next dispatch */
         int n_safepoints;
@@ -281,6 +281,15 @@ int kvl_find(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t 
         return kvl_lookup(ns, request, keys, n_keys, ret_pages, ret_n_pages, ret_n_tokens);
 }
 
+int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
+        int timeout_msec, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens,
+        int *ret_is_pending)
+{
+        assert_int_equal(timeout_msec, WAIT_MSEC);
+        lib.n_waits++;
+        return kvl_lookup(ns, request, keys, n_keys, ret_pages, ret_n_pages, ret_n_tokens);
+}
+
 int kvl_window_open(
         struct kvl_ns *ns, const struct kvl_window_options *options, struct kvl_window **ret_window)
 {
@@ -469,6 +478,26 @@ static void test_cold_then_warm(void **state)
                 pages_close(p);
         }
         small.plane_per_tensor = false;
+}
+
+/* What others compute or bring is waited for, where the command line says so. */
+static void test_waits_for_others(void **state)
+{
+        float cold[MODEL_VOCAB], warm[MODEL_VOCAB];
+        struct pages *p = open_pages();
+
+        assert_int_equal(run(p, 14, cold), 0);
+        assert_int_equal(lib.n_waits, 0);
+        pages_close(p);
+        small.wait_msec = WAIT_MSEC;
+        p = open_pages();
+        assert_int_equal(run(p, 14, cold), 0);
+        assert_int_equal(run(p, 14, warm), 0);
+        assert_int_equal(lib.n_waits, 2);
+        check_counts(p, 3, 0, 0);
+        assert_memory_equal(cold, warm, sizeof(cold));
+        pages_close(p);
+        small.wait_msec = 0;
 }
 
 static void test_last_token_is_always_computed(void **state)
@@ -712,6 +741,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_cold_then_warm),
+                TEST(test_waits_for_others),
                 TEST(test_last_token_is_always_computed),
                 TEST(test_no_parent_goes_on_alone),
                 TEST(test_stale_at_begin_reopens_once),

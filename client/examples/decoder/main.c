@@ -312,6 +312,7 @@ static enum exit_status worker_init(struct worker *w, const struct options *o, u
                 .kernels = o->kernels,
                 .page_tokens = o->page_tokens,
                 .device_pages = o->device_pages,
+                .wait_msec = o->wait_msec,
                 .n_deep = o->n_deep,
                 .n_deep_pages = o->n_deep_pages,
                 .max_pages = (max_tokens + o->page_tokens - 1) / o->page_tokens,

@@ -40,6 +40,8 @@ static const struct row rows[] = {
         {"page-tokens", NUMBER, AT(page_tokens), 1, 1024, "N", "tokens in a page (default: 64)"},
         {"device-pages", NUMBER, AT(device_pages), PAGES_MIN_DEVICE, 1 << 20, "N",
                 "keep N pages of a prompt on the device, the others below it (default: all)"},
+        {"wait-ms", NUMBER, AT(wait_msec), 1, 600000, "MS",
+                "wait so long for pages that others compute, here or on other hosts"},
         {"deep-layers", NUMBER, AT(n_deep), 1, 255, "N",
                 "the last N layers give pages up that get little attention (--deep-pages)"},
         {"deep-pages", NUMBER, AT(n_deep_pages), DEEP_MIN_PAGES, DEEP_MAX_PAGES, "N",
@@ -260,6 +262,11 @@ static int check(struct options *o)
         }
         if (o->device_pages > 0 && !o->use_daemon) {
                 fprintf(stderr, "decoder: --device-pages: private memory has nothing below it\n");
+                return -EINVAL;
+        }
+        if (o->device_pages > 0 && o->wait_msec > 0) {
+                fprintf(stderr, "decoder: --wait-ms waits for pages on the device: not with"
+                                " --device-pages\n");
                 return -EINVAL;
         }
         if (check_deep(o))

@@ -15,6 +15,7 @@ struct options {
         uint32_t device_pages;         /* of a prompt, at most; 0: all */
         uint32_t n_deep, n_deep_pages; /* layers that keep so many pages of a prompt; 0: none */
         uint64_t deep_bytes;           /* that n_deep_pages was made of; 0: it was given itself */
+        uint32_t wait_msec;            /* for pages of others; 0: not */
         uint32_t delay_msec;           /* after each page, to be killed in time */
         bool plane_per_tensor, use_daemon, json, verbose, publish_generated;
         const char *socket, *ns_name, *device, *kernels; /* all strings point into argv */

@@ -374,6 +374,17 @@ static int keep_common(struct pages *p, uint32_t *n)
         return kvl_release(p->ns, p->table + *n, n_found - *n);
 }
 
+static int find_pages(struct pages *p, uint32_t n_keys, uint32_t *ret_n, uint64_t *ret_n_tokens)
+{
+        if (p->window)
+                return kvl_find(
+                        p->ns, p->request, p->keys[1], n_keys, p->table, ret_n, ret_n_tokens);
+        if (p->options.wait_msec > 0)
+                return kvl_lookup_wait(p->ns, p->request, p->keys[1], n_keys,
+                        (int)p->options.wait_msec, p->table, ret_n, ret_n_tokens, NULL);
+        return kvl_lookup(p->ns, p->request, p->keys[1], n_keys, p->table, ret_n, ret_n_tokens);
+}
+
 static int look_up(struct pages *p, uint32_t n_keys)
 {
         uint32_t n = 0;
@@ -386,8 +397,7 @@ static int look_up(struct pages *p, uint32_t n_keys)
                 r = keep_common(p, &n);
         if (r || n_keys == 0)
                 return r;
-        r = (p->window ? kvl_find : kvl_lookup)(
-                p->ns, p->request, p->keys[1], n_keys, p->table, &n, &n_tokens);
+        r = find_pages(p, n_keys, &n, &n_tokens);
         if (r == KVL_MISS)
                 return p->deep ? keep_common(p, &n) : 0;
         if (r)

@@ -35,6 +35,9 @@ struct pages_options {
          * that aren't published (most of what is generated) stay on the device beside these.
          */
         uint32_t device_pages;
+        /* How long pages are waited for that somebody computes, or that come from other hosts; 0:
+         * not. Where device_pages is 0. */
+        uint32_t wait_msec;
         /* The last n_deep layers keep n_deep_pages pages of a prompt at most (deep.h). 0: all
          * layers keep all. Not with device_pages. */
         uint32_t n_deep, n_deep_pages;
