@@ -264,9 +264,9 @@ struct decoded {
         json_int_t tokens, reused;
 };
 
-/* Some tokens of a text of its own, by a decoder on this host, which waits for pages of others so
+/* Some tokens behind text `first`, by a decoder on this host, which waits for pages of others so
  * long; 0: not. h NULL: with private memory. */
-static struct decoded decode(const struct harness *h, unsigned wait_msec)
+static struct decoded decode(const struct harness *h, unsigned first, unsigned wait_msec)
 {
         char socket[PRIVATE_PATH_MAX], wait[32], file[PRIVATE_PATH_MAX];
         const char *argv[16] = {program_decoder(), "--json", "--layers=2", "--width=64",
@@ -280,7 +280,7 @@ static struct decoded decode(const struct harness *h, unsigned wait_msec)
         (void)snprintf(file, sizeof(file), "%.40s/text", here->daemon.dir);
         f = fopen(file, "we");
         assert_non_null(f);
-        for (unsigned i = 0; i < 60; ++i)
+        for (unsigned i = first; i < first + 60; ++i)
                 fprintf(f, "%u times the same is %u words of its own. ", i, i * i + 3);
         fclose(f);
         if (h) {
@@ -333,26 +333,20 @@ static void test_decoder_on_the_other_host(void **state)
 {
         struct decoded oracle, d;
         unsigned n_pages;
-        char *before;
 
         hosts_start(state);
-        oracle = decode(NULL, 0);
+        oracle = decode(NULL, 0, 0);
         n_pages = (unsigned)((oracle.tokens - 1) / 32);
         /* What is computed before the namespace's epoch is known stays there. */
-        (void)decode(&there, 0);
+        (void)decode(&there, 1, 0);
         await_epoch();
-        before = read_epoch();
-        assert_non_null(before);
-        ctl(&there, "purge a");
-        await_other_epoch(before);
-        free(before);
         for (unsigned i = 0; i < 2; i++) {
-                d = decode(&there, 0);
+                d = decode(&there, 0, 0);
                 assert_int_equal(d.reused, i * n_pages * 32);
                 assert_string_equal(d.logits, oracle.logits);
         }
         await_exported(n_pages);
-        d = decode(here, LONG_MSEC);
+        d = decode(here, 0, LONG_MSEC);
         assert_int_equal(d.reused, n_pages * 32);
         assert_string_equal(d.logits, oracle.logits);
         hosts_end(state);
@@ -395,6 +389,51 @@ static void test_server_is_killed(void **state)
                 assert_finds_nothing(w);
         await_event("unreachable");
         assert_outlook("unreachable");
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* A user who may not read finds nothing, in time; and everything once he may again. */
+static void test_server_denies(void **state)
+{
+        struct worker *w;
+
+        hosts_start(state);
+        share_text();
+        w = worker_start(here, "a", "ns", 2);
+        free(redis_cluster_call(&server, 0, "acl setuser default -get"));
+        for (unsigned i = 0; i < 3; i++)
+                assert_finds_nothing(w);
+        free(redis_cluster_call(&server, 0, "acl setuser default +get"));
+        for (uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
+                find_text(w, LONG_MSEC) < N_PAGES;)
+                assert_true(clock_now_nsec() < until);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* A server that is full, and evicts nothing, refuses what is written; what is there is found. */
+static void test_server_is_full(void **state)
+{
+        static const char refused[] = "kvlease_exchange_not_exported_pages_total{tenant=\"a\","
+                                      "remote=\"x\",reason=\"refused\"}";
+        uint32_t pages[N_PAGES];
+        struct worker *w;
+
+        hosts_start(state);
+        share_text();
+        free(redis_cluster_call(&server, 0, "config set maxmemory-policy noeviction"));
+        free(redis_cluster_call(&server, 0, "config set maxmemory 1mb"));
+        w = worker_start(&there, "a", "ns", 2);
+        worker_publish_chain(w, CHAIN + 1, N_PAGES, pages);
+        worker_tell(w, "hits 1 %u:0-%u", CHAIN + 1, N_PAGES - 1);
+        for (uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
+                figure_of(&there, refused) < 1;)
+                assert_true(clock_now_nsec() < until);
+        worker_stop(w);
+        assert_int_equal(count_exported(), N_PAGES);
+        w = worker_start(here, "a", "ns", 2);
+        assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
         worker_stop(w);
         hosts_end(state);
 }
@@ -458,6 +497,8 @@ int main(void)
                 cmocka_unit_test(test_decoder_on_the_other_host),
                 cmocka_unit_test(test_server_is_stopped),
                 cmocka_unit_test(test_server_is_killed),
+                cmocka_unit_test(test_server_denies),
+                cmocka_unit_test(test_server_is_full),
                 cmocka_unit_test(test_server_lies),
                 cmocka_unit_test(test_invalidated_on_the_other_host),
         };
