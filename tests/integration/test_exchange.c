@@ -358,6 +358,16 @@ static void test_what_is_used_stays_there(void **state)
                 poll(NULL, 0, 1);
         }
         assert_int_equal(counters_of(&a).exported_pages, N_PAGES + n);
+        /* Where they can't be marked nothing is lost, and nothing counted as such. */
+        free(redis_cluster_call(&server, 0, "acl setuser default -touch"));
+        host_turn_later(&a, 2 * later);
+        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
+        for (unsigned i = 0; i < 300; i++) {
+                host_turn_later(&a, 2 * later);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(counters_of(&a).exported_pages, N_PAGES + n);
+        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_REFUSED], 0);
         host_end(&a);
         redis_cluster_deinit(&server);
 }

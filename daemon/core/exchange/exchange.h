@@ -83,7 +83,7 @@ struct exchange_counters {
         uint64_t imported_bytes;
         uint64_t exported_pages; /* written */
         uint64_t exported_bytes;
-        uint64_t there_pages; /* that were to be exported, and were there already */
+        uint64_t there_pages; /* to be exported, or used here again, and there already */
         uint64_t epochs;      /* times a namespace's epoch was changed by this daemon */
         uint64_t not_imported[N_EXCHANGE_DROPS]; /* pages; of a probe that failed: its keys */
         uint64_t not_exported[N_EXCHANGE_DROPS]; /* pages */

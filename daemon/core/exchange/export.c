@@ -41,7 +41,8 @@ struct export_text {
 struct export_page {
         uint32_t page;
         uint64_t generation;
-        bool is_there, is_over;
+        bool was_exported; /* some time; false, too, once the store hasn't it any more */
+        bool is_over;
         struct exchange_io *write; /* NULL: not begun, or over */
 };
 
@@ -172,8 +173,10 @@ static void take_from_text(struct export_batch *b, struct export_text *t)
                         t->depth = depth;
                         break;
                 }
+                b->pages[b->n++] = (struct export_page){.page = page,
+                        .generation = generation,
+                        .was_exported = was_exported(e, page)};
                 note_exported(e, page, (uint32_t)generation);
-                b->pages[b->n++] = (struct export_page){.page = page, .generation = generation};
         }
         if (t->depth == depth)
                 text_free(t);
@@ -199,7 +202,8 @@ static void leave_page(struct export_batch *b, struct export_page *p, int why)
 {
         struct exchange_ns *e = b->e;
 
-        e->x->counters.not_exported[exchange_drop_of(why)]++;
+        /* What the store has, as far as is known, may be marked as used another time. */
+        e->x->counters.not_exported[exchange_drop_of(why)] += !p->was_exported;
         if (b->epoch == e->epoch->number && e->exported &&
                 e->exported[p->page].generation == (uint32_t)p->generation)
                 e->exported[p->page].generation = 0;
@@ -301,6 +305,8 @@ static void take_probe(struct export_batch *b)
                         b->e->x->counters.there_pages++;
                         b->pages[i].is_over = true;
                         b->n_over++;
+                } else {
+                        b->pages[i].was_exported = false;
                 }
         }
         exchange_io_end(b->probe);
