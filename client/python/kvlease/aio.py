@@ -1,4 +1,4 @@
-"""kvlease in an asyncio event loop: awaitable lookup, lease, publish, fetch and wait.
+"""kvlease in an asyncio event loop: awaitable lookup, lease, publish, fetch, wait and bring.
 
     async with kvlease.aio.Dispatcher(connection) as kv:
         with await kv.lookup(namespace, keys) as found:

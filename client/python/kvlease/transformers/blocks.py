@@ -61,7 +61,7 @@ class Allocator(FullAttentionCacheAllocator):
             return not coming.is_over
         keys = self._layout.keys(prompt[: len(prompt) - 1])
         split = [keys[at : at + 32] for at in range(0, len(keys), 32)]
-        n_found = len(self.pool.namespace.probe(keys)) if keys else 0
+        n_found = self.pool.count_cached(keys)
         return n_found < len(split) and coming.ask(split, n_found)
 
     def find(self, request_id: str, prompt: list[int]) -> int:

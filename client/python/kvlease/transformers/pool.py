@@ -120,6 +120,14 @@ class Pool:
             return False
         return True
 
+    def count_cached(self, keys: bytes) -> int:
+        """Pages of the longest run that is cached; none is pinned."""
+        try:
+            return len(self.namespace.probe(keys)) if keys else 0
+        except kvlease.Error as error:
+            _logger.debug("looked up nothing: %s", error)
+            return 0
+
     def find(self, keys: bytes, request: kvlease.Request) -> list[int]:
         """Pages of the longest run that is cached, pinned, as far as the budget goes."""
         try:

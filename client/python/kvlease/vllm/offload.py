@@ -205,8 +205,8 @@ class Manager(OffloadingManager):
         coming = text.coming.get(group.id)
         if coming is None:
             coming = text.coming[group.id] = self._hosts[group.id].text()
-        if coming.is_under_way:
-            return LookupResult.RETRY
+        if coming.is_over or coming.is_under_way:
+            return LookupResult.MISS if coming.is_over else LookupResult.RETRY
         hashes = [
             get_offload_block_hash(each)
             for each, end in req_context._offload_key_positions.items()

@@ -296,9 +296,7 @@ class Pool(BlockPool):
             return manager.empty_kv_cache_blocks, 0, 0
         blocks: list[KVCacheBlock] = list(text.found[:n_pages])
         for key in request.block_hashes[len(blocks) : n_pages]:
-            block = self.cached_block_hash_to_block.get_one_block(
-                make_block_hash_with_group_id(key, _GROUP)
-            )
+            block = self._block_of_others(key)
             if block is None:
                 break
             blocks.append(block)
@@ -384,13 +382,14 @@ class Pool(BlockPool):
             block.n_found += 1
             text.found.append(block)
         _engine.give_back(self.namespace.release, surplus)
-        if len(text.found) < n_pages and not self._computes(hashes[len(text.found)]):
+        if len(text.found) < n_pages and not self._block_of_others(hashes[len(text.found)]):
             text.is_awaited = text.coming.ask(hashes, len(text.found))
 
-    def _computes(self, key: Any) -> bool:
-        """Whether a request of this engine does, in whose table the page is."""
-        key = make_block_hash_with_group_id(key, _GROUP)
-        return self.cached_block_hash_to_block.get_one_block(key) is not None
+    def _block_of_others(self, key: Any) -> KVCacheBlock | None:
+        """In the table of a request of this engine, which computes it."""
+        return self.cached_block_hash_to_block.get_one_block(
+            make_block_hash_with_group_id(key, _GROUP)
+        )
 
     def _forget(self, text: _Text) -> None:
         """What the request found it has in its table, or doesn't need."""
