@@ -38,6 +38,8 @@ def test_a_second_process_finds_what_the_first_computed(
     texts = [tuple(p + t[:-1]) for p, t in zip(PROMPTS, expected["tokens"], strict=True)]
     pages = {text[: end + PAGE] for text in texts for end in range(0, len(text) - PAGE + 1, PAGE)}
     assert stats["published_pages"] - stats["duplicate_pages"] == len(pages)
+    # Each request was expected while it waited, where anything of it was cached by then.
+    package.wait_until(lambda: daemon.figure("expected_fulfilled") >= len(PROMPTS))
     # Without a request an engine holds the two pages of its padding, and nothing after its end.
     package.wait_until(lambda: held(daemon) == (4, 0))
     first.call("stop")

@@ -52,6 +52,14 @@ class Allocator(FullAttentionCacheAllocator):
         """The request, for kvleased's eviction policy."""
         return self._text(request_id).request
 
+    def expect(self, prompt: list[int]) -> None:
+        """A request with this prompt waits from now on."""
+        self.pool.expect(self._keys(prompt))
+
+    def _keys(self, prompt: list[int]) -> bytes:
+        """Of what may be found: the last token is computed in any case, its logits are wanted."""
+        return self._layout.keys(prompt[: len(prompt) - 1])
+
     def is_awaited(self, request_id: str, prompt: list[int]) -> bool:
         """Whether pages of a prompt that waits may come from other hosts."""
         coming = self._coming.get(request_id)
@@ -59,7 +67,7 @@ class Allocator(FullAttentionCacheAllocator):
             coming = self._coming[request_id] = self._hosts.text()
         if coming.is_over or coming.is_under_way:
             return not coming.is_over
-        keys = self._layout.keys(prompt[: len(prompt) - 1])
+        keys = self._keys(prompt)
         split = [keys[at : at + 32] for at in range(0, len(keys), 32)]
         n_found = self.pool.count_cached(keys)
         return n_found < len(split) and coming.ask(split, n_found)
@@ -70,8 +78,7 @@ class Allocator(FullAttentionCacheAllocator):
         if request_id in self._texts:
             return 0
         text = self._text(request_id)
-        # The last token is computed in any case: its logits are what is wanted.
-        keys = self._layout.keys(prompt[: len(prompt) - 1])
+        keys = self._keys(prompt)
         pages = self.pool.find(keys, text.request)
         n_tokens = len(pages) * int(self.tokens_per_page)
         self._stats.requests += 1

@@ -130,6 +130,11 @@ class Cache(engine_cache.PagedAttentionCache):
                 return False
         return bool(super().can_store_request_tokens(state, request_len, dry_run))
 
+    def expect(self, state: Any) -> None:
+        """The request is in the queue from now on."""
+        if self.use_prefix_sharing:
+            self._allocator.expect(state.remaining_prefill_tokens)
+
     def is_awaited(self, state: Any) -> bool:
         """Whether pages of a request that waits may come from other hosts: it doesn't begin yet."""
         if not self.use_prefix_sharing:

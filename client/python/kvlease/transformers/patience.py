@@ -22,12 +22,14 @@ class Patience:
     The engine ends with an error where nothing can be scheduled. Its own answer to a full cache is
     to let go of some requests, which begin anew later: it does so here, too, as long as there are
     others. Where there are none it has to wait: the loop that asks tries again ten times a second.
-    Requests whose pages are on their way from other hosts aren't begun before.
+    Requests whose pages are on their way from other hosts aren't begun before. kvleased is told
+    what enters the queue.
     """
 
     scheduler: Any
     schedule: Callable[..., Any] = field(init=False)
     candidates: Callable[[], list[Any]] = field(init=False)
+    add: Callable[[Any], None] = field(init=False)
     waits_since: float | None = None
     gives_way_at: float = 0
     holds_until: float = 0
@@ -36,6 +38,8 @@ class Patience:
         self.schedule = self.scheduler.schedule_batch
         self.candidates = self.scheduler._get_waiting_candidates
         self.scheduler._get_waiting_candidates = self._ready_candidates
+        self.add = self.scheduler.add_waiting_request
+        self.scheduler.add_waiting_request = self._add_waiting_request
 
     def __call__(self, token_budget: int, cache_budget: int) -> Any:
         """None in the first place: let go of a request and ask again; empty: nothing to do yet."""
@@ -62,6 +66,10 @@ class Patience:
             raise RuntimeError("kvleased is gone, and the engine has no page for its requests")
         self._wait(pool)
         return nothing
+
+    def _add_waiting_request(self, state: Any) -> None:
+        self.scheduler.cache.expect(state)
+        self.add(state)
 
     def _ready_candidates(self) -> list[Any]:
         """Requests that wait and may begin."""

@@ -120,6 +120,14 @@ class Pool:
             return False
         return True
 
+    def expect(self, keys: bytes) -> None:
+        """Somebody will ask for this text soon: what is cached of it is to be there then."""
+        if keys and not self._loss.happened:
+            try:
+                self.namespace.expect(keys)
+            except kvlease.Error as error:
+                _logger.debug("expected nothing: %s", error)
+
     def count_cached(self, keys: bytes) -> int:
         """Pages of the longest run that is cached; none is pinned."""
         try:
