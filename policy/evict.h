@@ -197,11 +197,12 @@ struct evict_ops {
          */
         double (*chance)(void *policy, uint32_t node, uint64_t within_nsec, uint64_t now_nsec);
 
-        /* Housekeeping that is too slow for the events (tables are rebuilt): called now and then,
-         * by the daemon when it has nothing else to do, by the simulator after each request. NULL:
-         * none.
+        /* Housekeeping that is too slow for the events (tables are rebuilt), a few microseconds of
+         * it. True: there is more to do, so it is to be called again soon; false: once something
+         * has happened. The daemon calls it when it has nothing else to do, the simulator after
+         * each request until it returns false. NULL: none.
          */
-        void (*work)(void *policy, uint64_t now_nsec);
+        bool (*work)(void *policy, uint64_t now_nsec);
 
         /*
          * What was learnt of the traffic, to be kept over a restart: bytes that are the same on

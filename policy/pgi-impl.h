@@ -47,6 +47,8 @@ struct pgi {
         uint32_t max_ghosts;
         struct pgi_clock clock;
         uint32_t since, rebuild_after; /* requests */
+        uint32_t n_used;               /* pages, since the last request was over */
+        double request_pages;          /* that a request uses, in the mean of the last ones */
         bool counting;                 /* a pass is going on */
         uint32_t count_at;             /* its next page, then ghost */
 };
@@ -80,6 +82,7 @@ static inline uint32_t pgi_class_with_body(const struct pgi_page *page, uint32_t
 static inline void pgi_count_use(struct pgi *p, struct pgi_page *page)
 {
         pgi_clock_used(&p->clock);
+        p->n_used++;
         if (page->accesses < PGI_MAX_ACCESSES)
                 page->accesses++;
 }

@@ -19,20 +19,17 @@ struct pgi_run *pgi_run_find(struct pgi_run runs[PGI_RUNS], uint64_t request)
         return NULL;
 }
 
-struct pgi_run *pgi_run_begin(
-        struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now, struct pgi_run *ret_dropped)
+struct pgi_run *pgi_run_begin(struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now,
+        uint32_t lru_base, struct pgi_run *ret_dropped)
 {
         struct pgi_run *set = set_of(runs, request), *place = set;
-        struct pgi_run *found = pgi_run_find(runs, request);
 
-        *ret_dropped = (struct pgi_run){0};
-        if (found)
-                return found;
         for (uint32_t i = 0; i < PGI_RUN_WAYS; i++)
                 if (place->request != 0 && (set[i].request == 0 || set[i].began < place->began))
                         place = &set[i];
         *ret_dropped = *place;
-        *place = (struct pgi_run){.request = request, .began = now, .turn = 1};
+        *place =
+                (struct pgi_run){.request = request, .began = now, .lru_base = lru_base, .turn = 1};
         return place;
 }
 

@@ -21,19 +21,20 @@ struct pgi_run {
         /* The page that its lookup found, plus one, and its tag: that page was used, and what is
          * above it is used once the request ends. 0: nothing is left to be used. */
         uint32_t found_1, found_tag;
-        uint32_t found_at;   /* ticks: when it was found */
-        uint32_t found_base; /* of pgi-lru.h, then */
-        uint32_t began;      /* ticks */
-        uint8_t turn;        /* 1..; 0: what lies above the page that was found will say */
+        uint32_t found_at; /* ticks: when it was found */
+        uint32_t began;    /* ticks */
+        uint32_t lru_base; /* of pgi-lru.h, then: what LRU has of the request's pages is judged by
+                              what it had before the request moved its line */
+        uint8_t turn;      /* 1..; 0: what lies above the page that was found will say */
 };
 
 /* NULL: no such request. */
 struct pgi_run *pgi_run_find(struct pgi_run runs[PGI_RUNS], uint64_t request);
 
-/* Found, or begun with turn 1. request isn't 0. Never NULL. *ret_dropped: the one that had to go
- * for it; its request is 0 where none had to. */
-struct pgi_run *pgi_run_begin(
-        struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now, struct pgi_run *ret_dropped);
+/* Begins one that isn't there, with turn 1. request isn't 0. Never NULL. *ret_dropped: the one that
+ * had to go for it; its request is 0 where none had to. */
+struct pgi_run *pgi_run_begin(struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now,
+        uint32_t lru_base, struct pgi_run *ret_dropped);
 
 /* The page with this tag has another number. O(PGI_RUNS): a page that moves costs more. */
 void pgi_run_moved(struct pgi_run runs[PGI_RUNS], uint32_t tag, uint32_t page, uint32_t to);

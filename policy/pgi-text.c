@@ -54,7 +54,7 @@ void pgi_text_use_found(struct pgi *p, struct pgi_run *run)
         for (uint32_t n = 0; node != NODE_NONE && n < EVICT_WALK_PAGES;
                 n++, node = tree_parent(p->tree, node)) {
                 ahead = look_ahead(p, ahead);
-                use_then(p, node, run->found_at, run->found_base);
+                use_then(p, node, run->found_at, run->lru_base);
         }
 }
 
@@ -72,7 +72,7 @@ uint32_t pgi_text_use(struct pgi *p, uint32_t node, const struct pgi_run *run, u
                 if (turn == 0)
                         turn = page->turn;
                 if (!run || page->touched < run->began)
-                        pgi_use_page(p, node, now);
+                        use_then(p, node, now, run ? run->lru_base : p->lru.base);
         }
         return MIN(turn + 1, PGI_TURNS);
 }
@@ -123,7 +123,7 @@ void pgi_text_end(struct pgi *p, struct pgi_run *run, uint32_t now)
                 n++, node = tree_parent(p->tree, node)) {
                 ahead = look_ahead(p, ahead);
                 if (is_above)
-                        use_then(p, node, run->found_at, run->found_base);
+                        use_then(p, node, run->found_at, run->lru_base);
                 is_above |= run->found_1 == node + 1 && run->found_tag == p->pages[node].tag;
                 pgi_set_class(p, node, pgi_class_with_body(&p->pages[node], body), now);
         }

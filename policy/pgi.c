@@ -26,7 +26,7 @@
  * first, and the index decides among those of about the same age.
  *
  * Memory: 24 bytes a page, 16 a ghost (as many as were met, at most max_ghosts; sets of eight
- * forget the one used longest ago; half as much again while they become more), 448 KB an instance,
+ * forget the one used longest ago; half as much again while they become more), 496 KB an instance,
  * and 168 KB more for each tier below the first. With costs, a byte more a page, and 84 KB for each
  * of RECOMPUTE_BINS and shelf, of which is in use what lists are.
  * Nothing is allocated in an event. request_end() and hint() walk the text's pages once each. A
@@ -63,6 +63,9 @@
 /* Where more is known than this times REBUILD, passes are rarer: a request pays for counting so
  * many pages and ghosts. */
 #define COUNT_SHARE 1024
+
+/* How many requests the mean of pages a request is of, about. Not tuned. */
+#define MEAN_OF_REQUESTS 64
 
 /* Sets of ghosts that move in one work() while there become more: some 20 us. */
 #define SETS_AT_ONCE 256
@@ -194,6 +197,8 @@ static int pgi_reset(void *policy)
 static void request_over(struct pgi *p)
 {
         p->since++;
+        p->request_pages += (p->n_used - p->request_pages) / MEAN_OF_REQUESTS;
+        p->n_used = 0;
         pgi_lru_judge(&p->lru, p->n_cached);
 }
 
@@ -201,8 +206,11 @@ static void request_over(struct pgi *p)
  * say so. */
 static struct pgi_run *run_of(struct pgi *p, uint64_t request, uint32_t now)
 {
-        struct pgi_run dropped, *run = pgi_run_begin(p->runs, request, now, &dropped);
+        struct pgi_run dropped, *run = pgi_run_find(p->runs, request);
 
+        if (run)
+                return run;
+        run = pgi_run_begin(p->runs, request, now, p->lru.base, &dropped);
         if (dropped.request) {
                 pgi_text_use_found(p, &dropped);
                 request_over(p);
@@ -210,8 +218,9 @@ static struct pgi_run *run_of(struct pgi *p, uint64_t request, uint32_t now)
         return run;
 }
 
-/* What is known of a page that wasn't cached. True: something. */
-static bool recall(struct pgi *p, uint32_t node, uint32_t now)
+/* What is known of a page that wasn't cached, and that LRU had, or not, by what it had dropped when
+ * lru_base was its base. True: something. */
+static bool recall(struct pgi *p, uint32_t node, uint32_t now, uint32_t lru_base)
 {
         struct pgi_page *page = &p->pages[node];
         struct pgi_ghost ghost;
@@ -222,7 +231,8 @@ static bool recall(struct pgi *p, uint32_t node, uint32_t now)
         page->accesses = ghost.accesses;
         page->turn = ghost.turn;
         page->kid = ghost.kid;
-        pgi_lru_used(&p->lru, &ghost.stamp, false, pgi_cost(&p->lists, node), p->n_cached);
+        pgi_lru_used_then(
+                &p->lru, lru_base, &ghost.stamp, false, pgi_cost(&p->lists, node), p->n_cached);
         pgi_set_stamp(page, ghost.stamp);
         return true;
 }
@@ -299,7 +309,7 @@ static void pgi_insert(
         };
         if (p->crossover > 0)
                 pgi_set_cost(&p->lists, node, recompute_bin(text_tokens, p->crossover));
-        known = recall(p, node, now);
+        known = recall(p, node, now, run ? run->lru_base : p->lru.base);
         if (!known) {
                 pgi_lru_first(&p->lru, &stamp, p->n_cached);
                 pgi_set_stamp(page, stamp);
@@ -328,7 +338,6 @@ static void find_first(struct pgi *p, uint32_t node, uint64_t request, uint32_t 
         run->found_1 = node + 1;
         run->found_tag = page->tag;
         run->found_at = now;
-        run->found_base = p->lru.base;
         pgi_use_page(p, node, now);
 }
 
@@ -588,31 +597,32 @@ static void count_more(struct pgi *p, uint32_t now)
                 count_one(p, p->count_at, now);
         if (end < n)
                 return;
-        pgi_table_rebuild(&p->table);
+        pgi_table_rebuild(&p->table, p->request_pages);
         p->counting = false;
         pgi_choices_drop(p);
 }
 
-static void pgi_work(void *policy, uint64_t now_nsec)
+static bool pgi_work(void *policy, uint64_t now_nsec)
 {
         struct pgi *p = policy;
         uint32_t now;
 
         if (!is_made(p))
-                return;
+                return false;
         now = tick(p, now_nsec);
-        if (p->counting) {
-                count_more(p, now);
-                return;
+        if (!p->counting) {
+                if (pgi_ghosts_grow(&p->ghosts, SETS_AT_ONCE, forgotten, p))
+                        return true;
+                if (p->since < p->rebuild_after)
+                        return false;
+                p->since = 0;
+                p->rebuild_after =
+                        MIN(p->rebuild_after * 2, MAX(REBUILD, n_known_at_most(p) / COUNT_SHARE));
+                p->counting = true;
+                p->count_at = 0;
         }
-        if (pgi_ghosts_grow(&p->ghosts, SETS_AT_ONCE, forgotten, p) || p->since < p->rebuild_after)
-                return;
-        p->since = 0;
-        p->rebuild_after =
-                MIN(p->rebuild_after * 2, MAX(REBUILD, n_known_at_most(p) / COUNT_SHARE));
-        p->counting = true;
-        p->count_at = 0;
         count_more(p, now);
+        return p->counting;
 }
 
 static size_t pgi_save(const void *policy, void *buf, size_t size)
@@ -671,6 +681,7 @@ void pgi_look(const void *policy, uint32_t node, struct pgi_view *ret)
                 .kids = page->kid == PGI_KIDS ? 2 : page->kid != 0,
                 .n_ghosts = p->ghosts.n,
                 .n_events = p->table.n_events,
+                .lru_hits = p->lru.hits,
                 .ready = p->table.ready,
                 .behind = p->lru.behind,
         };

@@ -283,15 +283,18 @@ void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec)
                                 top_up(ns, now_nsec);
 }
 
-void store_policy_work(struct store *s, uint64_t now_nsec)
+bool store_policy_work(struct store *s, uint64_t now_nsec)
 {
+        bool more = false;
+
         store_set_now(s, now_nsec);
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
-                        if (ns->learnt.was_used && ns->evict->work)
-                                ns->evict->work(ns->policy, now_nsec);
-                        ns->learnt.was_used = false;
+                        ns->learnt.has_work = ns->learnt.has_work && ns->evict->work &&
+                                              ns->evict->work(ns->policy, now_nsec);
+                        more |= ns->learnt.has_work;
                 }
+        return more;
 }
 
 static struct ns *find_stale(const struct store *s)

@@ -43,8 +43,8 @@ int store_add_disk(struct store *s, struct pool *above, struct disk_file *disk,
         uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d);
 
 /* The policies of those namespaces have their turn (evict->work()) in which something happened
- * since the last call. */
-void store_policy_work(struct store *s, uint64_t now_nsec);
+ * since the last call, or that had more to do in it. True: one has more to do now. */
+bool store_policy_work(struct store *s, uint64_t now_nsec);
 
 /* To be called after pool_reap(), once the leases that waited have been tried again: magazines that
  * were short get their pages, and what nobody needs is given back. */

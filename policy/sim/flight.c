@@ -238,8 +238,7 @@ static void end(struct sim *s, const struct running *run)
         for (uint32_t i = run->n_held; i-- > 0;)
                 let_go_of_block(s, path[i]);
         s->flight.n_leased -= run->n_output;
-        if (ops->work)
-                ops->work(s->policy, now);
+        sim_work(s, now);
 }
 
 /* The next event of those that run. */

@@ -45,6 +45,9 @@ uint32_t sim_longest_hit(const struct sim *s, const uint32_t *path, uint32_t n);
 /* A request begins that finds so many blocks. */
 void sim_count_request(struct sim *s, const struct sim_request *r, uint32_t n_hit);
 
+/* The policy does all the housekeeping it has, as the daemon lets it do in time. */
+void sim_work(struct sim *s, uint64_t now_nsec);
+
 /* One of a full device goes, or goes down. False where none can. */
 bool sim_evict_one(struct sim *s, uint64_t now_nsec);
 

@@ -436,6 +436,14 @@ void sim_count_request(struct sim *s, const struct sim_request *r, uint32_t n_hi
         s->result.hit_blocks += n_hit;
 }
 
+void sim_work(struct sim *s, uint64_t now_nsec)
+{
+        const struct evict_ops *ops = s->options.policy;
+
+        while (ops->work && ops->work(s->policy, now_nsec))
+                ;
+}
+
 static void run_request(struct sim *s, const struct sim_request *r)
 {
         const struct evict_ops *ops = s->options.policy;
@@ -458,8 +466,7 @@ static void run_request(struct sim *s, const struct sim_request *r)
         ops->request_end(s->policy, id, r->time_nsec);
         if (holds)
                 let_go_of_path(s, path, n_cached, r->time_nsec);
-        if (ops->work)
-                ops->work(s->policy, r->time_nsec);
+        sim_work(s, r->time_nsec);
 }
 
 /* ---- the queue that is known ------------------------------------------------------------------

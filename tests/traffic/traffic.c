@@ -302,23 +302,45 @@ static void two_tenants(struct traffic *t)
         free(p);
 }
 
-/* Contexts of 100 k tokens below one prompt, that grow by a little with every step. */
-static void agents(struct traffic *t)
+struct work {
+        uint32_t n_agents;
+        uint32_t context, more_context; /* blocks, at first: at least, and up to so many more */
+        uint32_t steps, more_steps;
+        double every, pause; /* seconds: from agent to agent, mean; from step to step, median */
+};
+
+/* Contexts below one prompt, that grow by a little with every step. */
+static void agents_at(struct traffic *t, struct work w)
 {
         uint32_t prompt = more_text(t, NODE_NONE, 20);
         double start = 0;
 
-        for (uint32_t i = 0; i < 60; i++) {
-                uint32_t text = more_text(t, prompt, 150 + below(t, 60));
-                double now = start += exponential(t, 20);
-                uint32_t n = 20 + below(t, 60);
+        for (uint32_t i = 0; i < w.n_agents; i++) {
+                uint32_t text = more_text(t, prompt, w.context + below(t, w.more_context));
+                double now = start += exponential(t, w.every);
+                uint32_t n = w.steps + below(t, w.more_steps);
 
                 for (uint32_t k = 0; k < n; k++) {
                         ask(t, now, text);
-                        now += 8 * log_normal(t);
+                        now += w.pause * log_normal(t);
                         text = more_text(t, text, 1 + below(t, 3));
                 }
         }
+}
+
+/* Contexts of 100 k tokens. */
+static void agents(struct traffic *t)
+{
+        agents_at(t, (struct work){60, 150, 60, 20, 60, 20, 8});
+}
+
+/* Each seed has other agents, of 20,000 to 180,000 tokens. */
+static void few_agents(struct traffic *t)
+{
+        uint32_t context = 40 + below(t, 200);
+
+        agents_at(t, (struct work){30 + below(t, 60), context, context / 2, 10, 10 + below(t, 60),
+                             5 + 30 * uniform(t), 2 + 20 * uniform(t)});
 }
 
 const struct traffic_kind traffic_kinds[] = {
@@ -337,6 +359,7 @@ const struct traffic_kind traffic_kinds[] = {
         {"silence", "conversations, and an hour without any", hour_of_silence, 1},
         {"two-tenants", "an API with 100 times the requests of conversations", two_tenants, 1},
         {"agents", "contexts of 100,000 tokens that grow step by step", agents, 1},
+        {"few-agents", "a thousand requests of other agents in each seed", few_agents, 1},
         {"chats-fast", "conversations, a thousand times as fast", chats, 0.001},
         {"chats-slow", "conversations, a thousand times as slow", chats, 1000},
         {"stack-fast", "what LRU is made for, a thousand times as fast", stack, 0.001},

@@ -651,6 +651,45 @@ static void test_clock_never_goes_back(void **state)
         cache_deinit(&c);
 }
 
+/* LRU is asked for what it had when a request began, before what the request publishes moves its
+ * line: all of the first text, though there is room for five pages once the first is published. */
+static void test_lru_is_judged_by_what_it_had(void **state)
+{
+        const uint32_t text[] = {1, 2, 3, 4};
+        struct cache c;
+
+        cache_init(&c, 0);
+        ask(&c, text, ARRAY_SIZE(text), PAGE_TOKENS);
+        ask(&c, (const uint32_t[]){11, 12, 13, 14}, 4, PAGE_TOKENS);
+        for (unsigned i = ARRAY_SIZE(text); i-- > 0;)
+                evict(&c, node_of(&c, text[i]));
+        assert_int_equal(look(&c, 11).lru_hits, 0);
+        ask(&c, text, ARRAY_SIZE(text), PAGE_TOKENS);
+        assert_int_equal(look(&c, 11).lru_hits, ARRAY_SIZE(text));
+        cache_deinit(&c);
+}
+
+/* A pass over more pages and ghosts than one turn counts goes on until it says that it is done. */
+static void test_work_says_when_it_is_done(void **state)
+{
+        unsigned n_turns = 1;
+        struct cache c;
+
+        cache_init(&c, 0);
+        for (uint32_t i = 0; i < 10000; i++) {
+                if (c.n_free == 0)
+                        evict(&c, ops->victim(c.pgi, 0, EVICT_DROP, c.now));
+                start(&c, (const uint32_t[]){1 + i}, 1, PAGE_TOKENS);
+                ops->request_end(c.pgi, c.request, c.now);
+        }
+        while (ops->work(c.pgi, c.now))
+                n_turns++;
+        assert_in_range(n_turns, 2, 100);
+        assert_true(look(&c, 10000).ready);
+        assert_false(ops->work(c.pgi, c.now));
+        cache_deinit(&c);
+}
+
 /* Clients that never end a request teach it all the same. */
 static void test_requests_that_never_end(void **state)
 {
@@ -670,6 +709,8 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_requests_that_never_end),
+                TEST(test_lru_is_judged_by_what_it_had),
+                TEST(test_work_says_when_it_is_done),
                 TEST(test_default),
                 TEST(test_class_of_a_page),
                 TEST(test_continuations),

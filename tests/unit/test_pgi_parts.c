@@ -117,7 +117,7 @@ static void test_learns_classes(void **state)
                 pgi_table_lost(&t, b, 100000);
         }
         pgi_table_count(&t, c, 100000);
-        pgi_table_rebuild(&t);
+        pgi_table_rebuild(&t, 0);
         assert_true(t.ready);
         assert_int_equal(t.n_events, 1000);
         /* Nearer to the use, it is worth more; past it, no more than anything else. */
@@ -131,6 +131,33 @@ static void test_learns_classes(void **state)
         pgi_table_deinit(&t);
 }
 
+/* How many times as much a page of class A is worth, of which 1,000 were used at 100 s, as one of
+ * class B, of which as many never were: so many times over, by requests of so many pages. */
+static float times_worth(uint32_t n_times, double request_pages)
+{
+        const uint32_t a = PGI_BODY + 3, b = PGI_BODY + 7;
+        struct pgi_table t = new_table();
+        float worth;
+
+        for (uint32_t i = 0; i < 1000 * n_times; i++) {
+                pgi_table_used(&t, a, 1500);
+                pgi_table_lost(&t, b, 100000);
+        }
+        pgi_table_rebuild(&t, request_pages);
+        worth = pgi_table_index(&t, a, 1) / pgi_table_index(&t, b, 1);
+        pgi_table_deinit(&t);
+        return worth;
+}
+
+/* Spells of few requests say little: where a request has 200 pages, 1,000 spells are of five. */
+static void test_long_requests_teach_slowly(void **state)
+{
+        assert_true(times_worth(1, 0) > 10);
+        assert_true(times_worth(1, 50) > 10);
+        assert_true(times_worth(1, 200) < 2);
+        assert_true(times_worth(1000, 200) > 10);
+}
+
 /* A pass counts what is alive then: it replaces the one before, and an unfinished one says nothing.
  */
 static void test_passes_replace_each_other(void **state)
@@ -142,11 +169,11 @@ static void test_passes_replace_each_other(void **state)
                 pgi_table_used(&t, class, 0);
                 pgi_table_count(&t, class, 1000);
         }
-        pgi_table_rebuild(&t);
+        pgi_table_rebuild(&t, 0);
         assert_int_equal(t.alive[pgi_cell(class, 1000)], 100);
         pgi_table_count(&t, class, 2000);
         pgi_table_drop_pass(&t);
-        pgi_table_rebuild(&t);
+        pgi_table_rebuild(&t, 0);
         assert_int_equal(t.alive[pgi_cell(class, 1000)], 0);
         assert_int_equal(t.alive[pgi_cell(class, 2000)], 0);
         pgi_table_deinit(&t);
@@ -159,7 +186,7 @@ static void test_old_traffic_fades(void **state)
 
         for (uint32_t i = 0; i < 6000000; i++)
                 pgi_table_used(&t, PGI_SHARED, 0);
-        pgi_table_rebuild(&t);
+        pgi_table_rebuild(&t, 0);
         assert_int_equal(t.n_events, 3000000);
         assert_int_equal(t.events[pgi_cell(PGI_SHARED, 0)], 3000000);
         pgi_table_deinit(&t);
@@ -175,7 +202,7 @@ static void test_old_losses_fade(void **state)
         t.n_lost = t.lost[cell];
         for (int i = 0; i < 2; i++)
                 pgi_table_lost(&t, PGI_SHARED, 0);
-        pgi_table_rebuild(&t);
+        pgi_table_rebuild(&t, 0);
         assert_int_equal(t.lost[cell], UINT32_C(1) << 29);
         assert_int_equal(t.n_lost, UINT32_C(1) << 29);
         pgi_table_deinit(&t);
@@ -188,7 +215,7 @@ static void some_traffic(struct pgi_table *t)
                 pgi_table_lost(t, random_below(PGI_CLASSES), random_below(100000));
                 pgi_table_count(t, random_below(PGI_CLASSES), random_below(100000));
         }
-        pgi_table_rebuild(t);
+        pgi_table_rebuild(t, 0);
 }
 
 static void expect_same_index(const struct pgi_table *a, const struct pgi_table *b)
@@ -498,17 +525,16 @@ static void test_requests_that_never_end(void **state)
         struct pgi_run dropped;
 
         for (uint32_t i = 1; i <= 100000; i++) {
-                struct pgi_run *run = pgi_run_begin(runs, i, i, &dropped);
+                struct pgi_run *run = pgi_run_begin(runs, i, i, 7 * i, &dropped);
 
                 assert_int_equal(run->turn, 1);
                 run->turn = 3;
                 n_dropped += dropped.request != 0;
                 if (dropped.request)
                         assert_int_equal(dropped.turn, 3);
-                assert_ptr_equal(pgi_run_begin(runs, i, i + 5, &dropped), run);
-                assert_int_equal(dropped.request, 0);
                 assert_ptr_equal(pgi_run_find(runs, i), run);
                 assert_int_equal(run->began, i);
+                assert_int_equal(run->lru_base, 7 * i);
         }
         assert_null(pgi_run_find(runs, 0));
         assert_null(pgi_run_find(runs, 1));
@@ -563,7 +589,7 @@ static void test_chance(void **state)
         assert_true(pgi_table_chance(&t, PGI_BODY, 0, UINT32_MAX) == 0);
         for (int i = 0; i < 10000; i++)
                 pgi_table_used(&t, PGI_BODY, 100);
-        pgi_table_rebuild(&t);
+        pgi_table_rebuild(&t, 0);
         assert_true(pgi_table_chance(&t, PGI_BODY, 0, 64) < 0.01);
         assert_true(pgi_table_chance(&t, PGI_BODY, 0, 200) > 0.95);
         assert_true(pgi_table_chance(&t, PGI_BODY, 200, UINT32_MAX) < 0.01);
@@ -713,6 +739,7 @@ int main(void)
                 TEST(test_at_risk_by_hand),
                 TEST(test_gittins_against_all_horizons),
                 TEST(test_learns_classes),
+                TEST(test_long_requests_teach_slowly),
                 TEST(test_passes_replace_each_other),
                 TEST(test_old_traffic_fades),
                 TEST(test_old_losses_fade),

@@ -181,9 +181,11 @@ static void spy_request_end(void *policy, uint64_t request, uint64_t now_nsec)
         note("end %d at %d\n", (int)request, (int)now_nsec);
 }
 
-static void spy_work(void *policy, uint64_t now_nsec)
+/* There is more to do at 6, once. */
+static bool spy_work(void *policy, uint64_t now_nsec)
 {
         note("work at %d\n", (int)now_nsec);
+        return now_nsec == 6 && !strstr(spied, "work at 6\nwork");
 }
 
 static int spy_load(void *policy, const void *buf, size_t size)
@@ -230,7 +232,7 @@ static void test_events_as_the_daemon_gives_them(void **state)
                                    "insert 2 tokens 1 request 2 at 6\n"
                                    "end 2 at 6\n"
                                    "idle 2 at 6\nidle 1 at 6\nidle 0 at 6\n"
-                                   "work at 6\n"
+                                   "work at 6\nwork at 6\n"
                                    "remove 2\n"
                                    "insert 2 tokens 16 request 3 at 7\n"
                                    "done 2 at 7\n"

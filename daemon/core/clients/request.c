@@ -14,7 +14,7 @@ void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint
 {
         const struct store *s = ns_store(ns);
 
-        ns->learnt.was_used = ns->learnt.unsaved = true;
+        ns->learnt.has_work = ns->learnt.unsaved = true;
         if (s->owner.on_request)
                 s->owner.on_request(ns, request, what, page, s->owner.data);
 }

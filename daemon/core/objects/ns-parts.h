@@ -241,7 +241,7 @@ struct ns_idle {
 
 /* What the eviction policy has learnt, which the server saves: server/services/learnt.h. */
 struct ns_learnt {
-        bool was_used;                   /* a page was, since store_policy_work() */
+        bool has_work;                   /* for store_policy_work(): a page was used */
         bool unsaved;                    /* a page was used since it was saved */
         uint64_t saved_mark, saved_nsec; /* what was saved, and when */
 };

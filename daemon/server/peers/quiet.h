@@ -1,7 +1,8 @@
 /*
  * What clients do in shared memory without ringing (a touch): it is seen by looking at all rings,
  * once more after a while in which something was executed, and before what comes after a quiet
- * while. Where nothing happens no timer runs. Loop thread only.
+ * while. The eviction policies do their housekeeping in such a quiet while, a little in each until
+ * it is done. Where nothing happens and nothing is to be done, no timer runs. Loop thread only.
  */
 #ifndef KVL_SERVER_QUIET_H
 #define KVL_SERVER_QUIET_H
