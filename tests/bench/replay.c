@@ -1,8 +1,11 @@
 /*
- * replay TRACE: the hit ratio of a real daemon under a recorded traffic, beside that of the
- * simulator with the same policy and capacity, in percent of the input tokens. The daemon's clock
- * is the trace's; pages are small and never touched; clients talk over the socket, so that no page
- * lies in a magazine and no TOUCH is lost: what is compared is the policy and everything around it.
+ * replay TRACE: the hit ratio of a real daemon under a recorded traffic, or a synthetic one of
+ * tests/traffic/, beside that of the simulator with the same policy and capacity, in percent of the
+ * input tokens. The daemon's clock is the trace's; pages are small and never touched; clients talk
+ * over the socket, so that no page lies in a magazine and no TOUCH is lost, and one begins when the
+ * daemon has heard all that the last one said: what is compared is the policy and everything around
+ * it. The simulator's figure is the mean over several seeds of its page ids, as the daemon's keys
+ * are one more such draw.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,18 +24,21 @@
 #include "tests/bench/fixture.h"
 #include "tests/bench/replay.h"
 #include "tests/integration/pattern.h"
+#include "tests/traffic/traffic.h"
 
 #define MAX_DIFFERENCE 0.2 /* points; specification */
 #define N_CLIENTS      4   /* by turns: one policy sees what several clients do */
 #define EXTENT_BYTES   ((uint64_t)REPLAY_SET_PAGES * FIXTURE_PAGE_BYTES)
-#define QUICK_REQUESTS 1500u
+#define QUICK_REQUESTS 3000u
+#define N_SEEDS        10u /* of the simulator's page ids */
+#define TRAFFIC_SEED   1
 #define START_NSEC     (1000 * NSEC_PER_SEC) /* of the trace's time 0 */
 
 static const char *const policies[] = {"lru", "pgi"};
 static const uint32_t percents[] = {1, 5, 20};
 
 struct replay {
-        const struct trace *trace;
+        const struct sim_trace *trace;
         uint32_t n_requests;
         struct private_daemon daemon;
         struct fixture_client clients[N_CLIENTS];
@@ -93,7 +100,7 @@ static int connect_client(struct replay *b, struct fixture_client *c, const char
                 .n_layers = 1,
                 .n_kv_heads = 1,
                 .head_size = 64,
-                .page_tokens = b->trace->sim.block_tokens,
+                .page_tokens = b->trace->block_tokens,
                 .n_planes = 1,
                 .plane_page_bytes = FIXTURE_PAGE_BYTES,
                 .tp_size = 1};
@@ -151,7 +158,7 @@ static void stop(struct replay *b)
 /* In block i. A trace's figures needn't agree: at least one, at most a block's. */
 static uint32_t tokens_of(const struct replay *b, const struct sim_request *r, uint32_t i)
 {
-        uint32_t block = b->trace->sim.block_tokens;
+        uint32_t block = b->trace->block_tokens;
         uint64_t before = (uint64_t)i * block;
         uint64_t left = r->input_tokens > before ? r->input_tokens - before : 1;
 
@@ -190,28 +197,32 @@ static int compute(struct replay *b, struct kvl_ns *ns, const struct sim_request
 
 static int replay_request(struct replay *b, uint32_t number)
 {
-        const struct sim_request *r = &b->trace->sim.requests[number];
+        const struct sim_request *r = &b->trace->requests[number];
         struct kvl_ns *ns = b->clients[number % N_CLIENTS].ns;
         uint64_t request = kvl_request_begin(ns), n_tokens;
-        uint32_t n_hit = 0, n_held;
+        uint32_t n_hit = 0, n_held, n_probed;
         int c;
 
         if (r->n_blocks == 0)
                 return 0;
         clock_set(r->time_nsec);
         for (uint32_t i = 0; i < r->n_blocks; ++i)
-                pattern_key(1, b->trace->sim.blocks[r->first + i], b->keys + i * KVL_KEY_BYTES);
+                pattern_key(1, b->trace->blocks[r->first + i], b->keys + i * KVL_KEY_BYTES);
         c = kvl_lookup(ns, request, b->keys, r->n_blocks, b->pages, &n_hit, &n_tokens);
         if (c == KVL_MISS)
                 c = n_hit = 0;
         b->input_tokens += r->input_tokens;
-        b->hit_tokens += MIN((uint64_t)n_hit * b->trace->sim.block_tokens, r->input_tokens);
+        b->hit_tokens += MIN((uint64_t)n_hit * b->trace->block_tokens, r->input_tokens);
         if (c == 0)
                 c = compute(b, ns, r, request, n_hit, &n_held);
         if (c == 0)
                 c = kvl_request_end(ns, request);
         if (c == 0)
                 c = kvl_release(ns, b->pages, n_held);
+        if (c == 0) /* what was said before has no answer, but this has */
+                c = kvl_probe(ns, b->keys, 1, NULL, &n_probed);
+        if (c == KVL_MISS)
+                c = 0;
         return c ? bench_fail(kvl_last_error(), c) : 0;
 }
 
@@ -235,19 +246,25 @@ static int measure_daemon(struct replay *b, const struct replay_cache *cache, do
 static int measure_simulator(
         struct replay *b, const char *policy, uint32_t capacity_pages, double *ret_percent)
 {
-        struct sim_options options = {.policy = evict_find(policy),
-                .capacity_pages = capacity_pages,
-                .tenant = SIM_ALL_TENANTS};
-        struct sim_result result;
-        struct sim *s;
-        int r = options.policy ? sim_new(&b->trace->sim, &options, &s) : -ENOENT;
+        double sum = 0;
 
-        if (r < 0)
-                return bench_fail(policy, r);
-        sim_run(s, b->n_requests);
-        sim_result(s, &result);
-        sim_free(s);
-        *ret_percent = percent(result.hit_tokens, result.input_tokens);
+        for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+                struct sim_options options = {.policy = evict_find(policy),
+                        .capacity_pages = capacity_pages,
+                        .tenant = SIM_ALL_TENANTS,
+                        .seed = seed};
+                struct sim_result result;
+                struct sim *s;
+                int r = options.policy ? sim_new(b->trace, &options, &s) : -ENOENT;
+
+                if (r < 0)
+                        return bench_fail(policy, r);
+                sim_run(s, b->n_requests);
+                sim_result(s, &result);
+                sim_free(s);
+                sum += percent(result.hit_tokens, result.input_tokens);
+        }
+        *ret_percent = sum / N_SEEDS;
         return 0;
 }
 
@@ -255,7 +272,7 @@ static int measure_simulator(
 
 static int compare(struct replay *b, struct bench_run *run, const char *policy, uint32_t percent_of)
 {
-        uint64_t wanted = (uint64_t)b->trace->sim.n_unique * percent_of / 100;
+        uint64_t wanted = (uint64_t)b->trace->n_unique * percent_of / 100;
         uint32_t capacity =
                 (uint32_t)MAX(wanted / REPLAY_SET_PAGES, UINT64_C(1)) * REPLAY_SET_PAGES;
         struct bench_result *hits = bench_add(run, "%", "%s, %u pages", policy, capacity);
@@ -274,16 +291,16 @@ static int compare(struct replay *b, struct bench_run *run, const char *policy, 
         return 0;
 }
 
-static uint32_t longest_request(const struct trace *t)
+static uint32_t longest_request(const struct sim_trace *t)
 {
         uint32_t n = 0;
 
-        for (uint32_t i = 0; i < t->sim.n_requests; ++i)
-                n = MAX(n, t->sim.requests[i].n_blocks);
+        for (uint32_t i = 0; i < t->n_requests; ++i)
+                n = MAX(n, t->requests[i].n_blocks);
         return n;
 }
 
-static int init(struct replay *b, const struct trace *trace, uint32_t n_requests)
+static int init(struct replay *b, const struct sim_trace *trace, uint32_t n_requests)
 {
         uint32_t n = longest_request(trace) + 1;
 
@@ -301,8 +318,8 @@ static void deinit(struct replay *b)
         free(b->pages);
 }
 
-int replay_measure(const struct trace *trace, uint32_t n_requests, const struct replay_cache *cache,
-        double *ret_percent)
+int replay_measure(const struct sim_trace *trace, uint32_t n_requests,
+        const struct replay_cache *cache, double *ret_percent)
 {
         struct replay b;
         int r = init(&b, trace, n_requests);
@@ -313,41 +330,68 @@ int replay_measure(const struct trace *trace, uint32_t n_requests, const struct 
         return r;
 }
 
-static int run_all(struct replay *b, const struct trace *trace, struct bench_run *run)
+static int run_all(const struct sim_trace *trace, struct bench_run *run)
 {
-        uint32_t n =
-                run->quick ? MIN(trace->sim.n_requests, QUICK_REQUESTS) : trace->sim.n_requests;
-        int r = init(b, trace, n);
+        uint32_t n = run->quick ? MIN(trace->n_requests, QUICK_REQUESTS) : trace->n_requests;
+        struct replay b;
+        int r = init(&b, trace, n);
 
         for (unsigned k = 0; r == 0 && k < (run->quick ? 1 : ARRAY_SIZE(percents)); ++k)
                 for (unsigned i = 0; r == 0 && i < ARRAY_SIZE(policies); ++i)
-                        r = compare(b, run, policies[i], percents[k]);
-        deinit(b);
+                        r = compare(&b, run, policies[i], percents[k]);
+        deinit(&b);
         return r;
 }
 
-static int run_replay(struct bench_run *run)
+static int run_recorded(const char *path, struct bench_run *run)
 {
         struct trace trace = {0};
         struct trace_error error;
-        struct replay b;
-        int r;
+        int r = trace_read(&path, 1, TRACE_SKIP_BAD, 0, NULL, NULL, &trace, &error);
 
-        if (!run->argument)
-                return bench_fail(
-                        "replay needs the path of a trace: kvlease-bench replay TRACE", -EINVAL);
-        r = trace_read(&run->argument, 1, TRACE_SKIP_BAD, 0, NULL, NULL, &trace, &error);
         if (r < 0)
-                return bench_fail(error.text[0] ? error.text : run->argument, r);
-        if (trace.sim.block_tokens > 1024)
-                r = bench_fail(
-                        "the trace's blocks are larger than pages may be (1024 tokens)", -EINVAL);
-        if (r == 0)
-                r = run_all(&b, &trace, run);
+                return bench_fail(error.text[0] ? error.text : path, r);
+        r = trace.sim.block_tokens <= 1024
+                    ? run_all(&trace.sim, run)
+                    : bench_fail("the trace's blocks are larger than pages may be (1024 tokens)",
+                              -EINVAL);
         trace_free(&trace);
         return r;
 }
 
+static int run_synthetic(const struct traffic_kind *kind, struct bench_run *run)
+{
+        struct traffic traffic;
+        int r;
+
+        traffic_make(&traffic, kind, TRAFFIC_SEED);
+        r = run_all(&traffic.trace, run);
+        traffic_free(&traffic);
+        return r;
+}
+
+static const struct traffic_kind *find_kind(const char *name)
+{
+        for (size_t i = 0; i < n_traffic_kinds; i++)
+                if (strcmp(traffic_kinds[i].name, name) == 0)
+                        return &traffic_kinds[i];
+        return NULL;
+}
+
+static int run_replay(struct bench_run *run)
+{
+        const struct traffic_kind *kind = run->argument ? find_kind(run->argument) : NULL;
+
+        if (kind)
+                return run_synthetic(kind, run);
+        if (run->argument)
+                return run_recorded(run->argument, run);
+        fprintf(stderr, "replay needs the path of a trace, or a kind of synthetic traffic:\n");
+        for (size_t i = 0; i < n_traffic_kinds; i++)
+                fprintf(stderr, "  %-16s  %s\n", traffic_kinds[i].name, traffic_kinds[i].what);
+        return -EINVAL;
+}
+
 const struct bench bench_replay = {"replay",
         "hit ratio of the daemon under a trace, beside the simulator's", 1, run_replay,
-        .argument = "TRACE"};
+        .argument = "TRACE, or a kind of synthetic traffic"};

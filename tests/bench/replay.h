@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "client/trace/trace.h"
+#include "policy/sim/sim.h"
 
 /* Pages of 4 KiB, in sets of so many. */
 #define REPLAY_SET_PAGES 512
@@ -20,7 +20,7 @@ struct replay_cache {
 
 /* Hits in percent of the input tokens of the first n_requests. What lies below the device is a hit
  * where the lookup brought it up. 0, or -errno with a line on stderr. */
-int replay_measure(const struct trace *trace, uint32_t n_requests, const struct replay_cache *cache,
-        double *ret_percent);
+int replay_measure(const struct sim_trace *trace, uint32_t n_requests,
+        const struct replay_cache *cache, double *ret_percent);
 
 #endif

@@ -30,10 +30,10 @@ static int compare(const struct trace *trace, struct bench_run *run)
                 {POLICY, (1 + HOST_TIMES) * DEVICE_PAGES, 0},
         };
         struct bench_result *hits = bench_add(run, "%", "hit-ratio-host"), *off;
-        int r = replay_measure(trace, n, &caches[0], &hits->median);
+        int r = replay_measure(&trace->sim, n, &caches[0], &hits->median);
 
         if (r == 0)
-                r = replay_measure(trace, n, &caches[1], &hits->baseline_median);
+                r = replay_measure(&trace->sim, n, &caches[1], &hits->baseline_median);
         if (r < 0)
                 return r;
         hits->baseline = "device";
