@@ -1180,9 +1180,9 @@ const uint32_t *kvl_window_pages(const struct kvl_window *window, uint32_t *ret_
 /*
  * Pages of the text to be read, from `first` on (an index), at least one and at most n_pages, all
  * on the device: *ret_pages[i] has what page first + i of the text has, where that lies or as a
- * copy. Waits for copies, up to the connection's timeout, and begins those of the chunk that comes
- * next: in ascending order, and from the beginning again, as attention over layer after layer asks
- * for them. Any order is right, others are slower.
+ * copy. Waits for copies, up to the connection's timeout, and before that begins those of the chunk
+ * that comes next: in ascending order, and from the beginning again, as attention over layer after
+ * layer asks for them. Any order is right, others are slower.
  * *ret_pages: borrowed, like the bytes, until the next kvl_window_take(), _append() or _close():
  * work that was put on `stream` before that may still read them; copies into the buffer wait for
  * it. The stream must exist until the window is closed, or the second kvl_window_take() after.

@@ -12,8 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/macros.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/long-text.h"
@@ -50,7 +53,7 @@ struct scene {
         struct long_numbers numbers;
         struct long_text texts[2]; /* groups of layers */
         unsigned n_texts;
-        uint8_t *from, *to; /* of memcpy(), owned */
+        uint8_t *from, *to; /* of memcpy(), owned, mapped */
 };
 
 /* ---- what the daemon says -------------------------------------------------------------------- */
@@ -169,6 +172,23 @@ static int compare(struct scene *s)
 }
 
 #define MEMCPY_BYTES (256 * MIB)
+
+/* As device and host memory are: shared, so that children (kvleasectl) leave it as it is, where a
+ * private page would have to be copied at its next write. NULL: none. */
+static uint8_t *map_memory(void)
+{
+        int fd = memfd_create_sized("kvlease-bench", MEMCPY_BYTES);
+        void *memory = MAP_FAILED;
+
+        if (fd >= 0) {
+                memory = mmap(NULL, MEMCPY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+                close(fd);
+        }
+        if (memory == MAP_FAILED)
+                return NULL;
+        memset(memory, 1, MEMCPY_BYTES);
+        return memory;
+}
 
 /* MiB/s of what memcpy() moves in pieces as large as a plane's page. */
 static double memcpy_rate(const struct scene *s)
@@ -337,14 +357,10 @@ static int measure(struct bench_run *run)
         if (r < 0)
                 return r;
         s.n_pages = s.n_tokens / LONG_PAGE_TOKENS;
-        s.from = malloc(MEMCPY_BYTES);
-        s.to = malloc(MEMCPY_BYTES);
+        s.from = map_memory();
+        s.to = map_memory();
         if (!s.from || !s.to)
                 r = bench_fail("memcpy", -ENOMEM);
-        if (r == 0) {
-                memset(s.from, 1, MEMCPY_BYTES);
-                memset(s.to, 2, MEMCPY_BYTES);
-        }
         s.n_kv_heads = 8;
         if (r == 0)
                 r = measure_scene(&s, "gqa", NULL, false);
@@ -355,8 +371,10 @@ static int measure(struct bench_run *run)
                 r = measure_scene(&s, "codecs", CODECS, false);
         if (r == 0)
                 r = measure_scene(&s, "groups", NULL, true);
-        free(s.from);
-        free(s.to);
+        if (s.from)
+                munmap(s.from, MEMCPY_BYTES);
+        if (s.to)
+                munmap(s.to, MEMCPY_BYTES);
         return r;
 }
 

@@ -8,136 +8,7 @@
 #include "base/macros.h"
 #include "client/lib/objects/ns.h"
 #include "tests/unit/alloc-fail.h"
-#include "tests/unit/client-support.h"
-
-/* Of connections that see no timeout here; valgrind on a loaded machine. */
-#define LONG_MSEC 60000
-
-#define SET_PAGES (FAKE_EXTENT_BYTES / PAGE_BYTES)
-#define N_DEVICE  (2 * SET_PAGES)
-
-/* A text of 12 pages, of which the first 2 and the last 3 are to stay on the device. */
-#define N_TEXT  12
-#define N_FIRST 2
-#define N_LAST  3
-#define CHUNK   2
-#define FIRST   40 /* its pages, on the device; below it from N_DEVICE + FIRST on */
-
-struct client {
-        struct fake f;
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        struct kvl_window *window;
-        uint8_t keys[N_TEXT][KVL_KEY_BYTES];
-        uint32_t pages[N_TEXT];
-};
-
-static void put_text(struct fake_peer *p, bool middle_is_below)
-{
-        for (uint32_t i = 0; i < N_TEXT; i++) {
-                bool is_middle = i >= N_FIRST && i < N_TEXT - N_LAST;
-                uint8_t key[KVL_KEY_BYTES];
-
-                test_key(key, i);
-                fake_put(p, (middle_is_below && is_middle ? N_DEVICE : 0) + FIRST + i, key, 16);
-        }
-}
-
-static void put_on_device(struct fake_peer *p)
-{
-        put_text(p, false);
-}
-
-static void put_middle_below(struct fake_peer *p)
-{
-        put_text(p, true);
-}
-
-static void serve_to_ns(struct fake_peer *p)
-{
-        p->shares = true;
-        p->n_device_sets = 2;
-        do
-                FAKE_CHECK(fake_serve_one(p, fake_receive_any(p)));
-        while (p->type != (p->has_rings ? MSG_NS_SHARE : MSG_NS_OPEN));
-        if (!p->has_index)
-                p->fill(p);
-}
-
-/* Of the layout that clients open. */
-static uint32_t n_planes = 1;
-
-static void connect_client(struct client *c, fake_script script, int timeout_msec, unsigned flags)
-{
-        struct kvl_layout layout = test_layout(n_planes, PAGE_BYTES);
-
-        memset(c, 0, sizeof(*c));
-        fake_start(&c->f, script);
-        assert_int_equal(test_connect_flags(&c->f, timeout_msec, flags, &c->conn), 0);
-        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
-        for (uint32_t i = 0; i < N_TEXT; i++)
-                test_key(c->keys[i], i);
-}
-
-static void open_window(struct client *c)
-{
-        struct kvl_ns_info info = {.size = sizeof(info)};
-        struct kvl_window_options o = {.size = sizeof(o), .chunk_pages = CHUNK};
-
-        kvl_ns_info(c->ns, &info);
-        o.first_tokens = (uint64_t)N_FIRST * info.page_tokens;
-        o.last_tokens = (uint64_t)N_LAST * info.page_tokens - 3; /* whole pages */
-        assert_int_equal(kvl_window_open(c->ns, &o, &c->window), 0);
-}
-
-static void find(struct client *c)
-{
-        uint64_t n_tokens;
-        uint32_t n;
-
-        assert_int_equal(kvl_find(c->ns, 0, c->keys[0], N_TEXT, c->pages, &n, &n_tokens), 0);
-        assert_int_equal(n, N_TEXT);
-}
-
-/* With the whole text in the window. */
-static void open_client(struct client *c, fake_script script, int timeout_msec, unsigned flags)
-{
-        connect_client(c, script, timeout_msec, flags);
-        open_window(c);
-        find(c);
-        assert_int_equal(kvl_window_append(c->window, c->pages, N_TEXT, NULL), 0);
-}
-
-static void close_client(struct client *c)
-{
-        assert_int_equal(kvl_window_close(c->window, NULL), 0);
-        kvl_disconnect(c->conn);
-        fake_stop(&c->f);
-}
-
-static bool is_below(const struct client *c, uint32_t i)
-{
-        uint32_t n;
-
-        return kvl_page_tier(c->ns, kvl_window_pages(c->window, &n)[i]) != KVL_TIER_DEVICE;
-}
-
-/* Takes from page `first` on: n pages, which are those of the text or copies. */
-static void take(struct client *c, uint32_t first, uint32_t max, uint32_t n, const uint32_t **ret)
-{
-        uint32_t n_text, got;
-
-        assert_int_equal(kvl_window_take(c->window, first, max, NULL, ret, &got), 0);
-        assert_int_equal(got, n);
-        for (uint32_t i = 0; i < n; i++) {
-                uint32_t page = (*ret)[i];
-                bool is_own = page == kvl_window_pages(c->window, &n_text)[first + i];
-
-                assert_int_equal(kvl_page_tier(c->ns, page), KVL_TIER_DEVICE);
-                assert_non_null(kvl_page_ptr(c->ns, page, 0));
-                assert_int_equal(is_own, !is_below(c, first + i));
-        }
-}
+#include "tests/unit/client-window.h"
 
 /* ---- down --------------------------------------------------------------------------------------
  */
@@ -222,20 +93,6 @@ static void test_full_socket(void **state)
 /* ---- copies ------------------------------------------------------------------------------------
  */
 
-/* Which page of the text each copy was of, and into what. */
-static struct {
-        uint32_t at, to;
-} copied[64];
-static uint32_t n_copied;
-
-static void note_copy(struct fake_peer *p, const struct shm_submission *s)
-{
-        FAKE_CHECK(s->flags == SHM_FETCH_COPY && n_copied < ARRAY_SIZE(copied));
-        copied[n_copied].at = s->page - N_DEVICE - FIRST;
-        copied[n_copied++].to = s->copy.to;
-        fake_complete(p, s->user_data, WIRE_OK, s->copy.to);
-}
-
 /* Two passes and a bit, in order: each page once a pass, into one half and then the other. */
 static void script_passes(struct fake_peer *p)
 {
@@ -275,12 +132,39 @@ static void test_passes(void **state)
         close_client(&c);
 }
 
-static void script_copies(struct fake_peer *p)
+/* No copy ends before the chunk after it is asked for. */
+static void end_two_chunks(struct fake_peer *p, const struct shm_submission *s)
+{
+        static struct shm_submission waiting[2 * CHUNK];
+        static uint32_t n_waiting;
+
+        waiting[n_waiting++] = *s;
+        if (n_waiting < ARRAY_SIZE(waiting))
+                return;
+        for (n_waiting = 0; n_waiting < ARRAY_SIZE(waiting); n_waiting++)
+                fake_complete(p, waiting[n_waiting].user_data, WIRE_OK, waiting[n_waiting].copy.to);
+        p->on_fetch = NULL;
+}
+
+static void script_ahead(struct fake_peer *p)
 {
         p->fill = put_middle_below;
+        p->on_fetch = end_two_chunks;
         serve_to_ns(p);
         fake_serve(p);
         fake_check_nothing_held(p);
+}
+
+/* While a chunk is waited for the next one is on its way already. */
+static void test_two_are_on_their_way(void **state)
+{
+        const uint32_t *pages;
+        struct client c;
+
+        open_client(&c, script_ahead, LONG_MSEC, 0);
+        take(&c, 2, N_TEXT - 2, CHUNK, &pages);
+        take(&c, 4, N_TEXT - 4, CHUNK, &pages);
+        close_client(&c);
 }
 
 /* Any order is right, and parts of chunks. */
@@ -314,173 +198,6 @@ static void test_any_order(void **state)
 static void test_any_order_socket(void **state)
 {
         any_order(KVL_CONNECT_NO_SHM);
-}
-
-/* ---- copies of some planes ---------------------------------------------------------------------
- */
-
-#define N_PLANES 4
-
-/* Which of them each copy was of. */
-static struct {
-        uint32_t at, first_plane, n_planes;
-} planes_copied[64];
-static uint32_t n_planes_copied;
-
-static void note_planes(struct fake_peer *p, const struct shm_submission *s)
-{
-        FAKE_CHECK(n_planes_copied < ARRAY_SIZE(planes_copied));
-        planes_copied[n_planes_copied].at = s->page - N_DEVICE - FIRST;
-        if (s->op == SHM_OP_FETCH_PLANES) {
-                planes_copied[n_planes_copied].first_plane = s->copy.first_plane;
-                planes_copied[n_planes_copied].n_planes = s->copy.n_planes;
-        }
-        n_planes_copied++;
-        fake_complete(p, s->user_data, WIRE_OK, s->copy.to);
-}
-
-static void take_planes(struct client *c, uint32_t at, uint32_t first_plane, uint32_t n_taken,
-        uint32_t n, const uint32_t **ret)
-{
-        uint32_t got;
-
-        assert_int_equal(kvl_window_take_planes(
-                                 c->window, at, N_TEXT - at, first_plane, n_taken, NULL, ret, &got),
-                0);
-        assert_int_equal(got, n);
-}
-
-/* A pass over each three of the planes: the last one alone, then from the beginning. */
-static void pass_by_planes(struct client *c)
-{
-        const uint32_t *pages;
-
-        for (uint32_t plane = 0; plane < N_PLANES; plane += 3) {
-                uint32_t n = MIN(3u, N_PLANES - plane);
-
-                take_planes(c, 0, plane, n, N_FIRST, &pages);
-                take_planes(c, 2, plane, n, 2, &pages);
-                take_planes(c, 4, plane, n, 2, &pages);
-                take_planes(c, 6, plane, n, 2, &pages);
-                take_planes(c, 8, plane, n, 1, &pages);
-                take_planes(c, 9, plane, n, 3, &pages);
-        }
-}
-
-static void script_planes(struct fake_peer *p)
-{
-        p->fill = put_middle_below;
-        p->on_fetch = note_planes;
-        serve_to_ns(p);
-        fake_serve(p);
-        /* Each page of the middle once for each pass, and what comes after the last one. */
-        FAKE_CHECK(n_planes_copied == 2 * 7 + 2);
-        for (uint32_t i = 0; i < n_planes_copied; i++) {
-                FAKE_CHECK(planes_copied[i].at == 2 + i % 7);
-                FAKE_CHECK(planes_copied[i].first_plane == (i / 7 == 1 ? 3 : 0));
-                FAKE_CHECK(planes_copied[i].n_planes == (i / 7 == 1 || i >= 14 ? 1 : 3));
-        }
-        fake_check_nothing_held(p);
-}
-
-static void test_planes(void **state)
-{
-        struct client c;
-
-        n_planes = N_PLANES;
-        open_client(&c, script_planes, LONG_MSEC, 0);
-        pass_by_planes(&c);
-        close_client(&c);
-        n_planes = 1;
-}
-
-static void script_planes_socket(struct fake_peer *p)
-{
-        p->fill = put_middle_below;
-        serve_to_ns(p);
-        fake_serve(p);
-        FAKE_CHECK(p->n_plane_fetches == 2 * 4 + 1);
-        fake_check_nothing_held(p);
-}
-
-static void test_planes_socket(void **state)
-{
-        struct client c;
-
-        n_planes = N_PLANES;
-        open_client(&c, script_planes_socket, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        pass_by_planes(&c);
-        close_client(&c);
-        n_planes = 1;
-}
-
-/* One that doesn't know of planes copies whole pages. */
-static void script_old(struct fake_peer *p)
-{
-        p->fill = put_middle_below;
-        p->on_fetch = note_copy;
-        n_copied = 0;
-        serve_to_ns(p);
-        atomic_store(&p->rings.header->last_op, SHM_OP_EXPECT);
-        fake_serve(p);
-        FAKE_CHECK(n_copied == 2 * 7 + 2); /* each of them a FETCH with COPY */
-        fake_check_nothing_held(p);
-}
-
-static void test_planes_old(void **state)
-{
-        struct client c;
-
-        n_planes = N_PLANES;
-        open_client(&c, script_old, LONG_MSEC, 0);
-        pass_by_planes(&c);
-        close_client(&c);
-        n_planes = 1;
-}
-
-/* A half that has more planes does for fewer; other planes of its pages are another chunk. */
-static void any_planes(unsigned flags)
-{
-        const uint32_t *pages, *part;
-        struct client c;
-        uint32_t n;
-
-        n_planes = N_PLANES;
-        open_client(&c, script_copies, LONG_MSEC, flags);
-        take(&c, 2, N_TEXT, 2, &pages);
-        take_planes(&c, 3, 1, 2, 1, &part);
-        assert_ptr_equal(part, pages + 1);
-        take_planes(&c, 4, 1, 2, 2, &pages); /* begun when all planes were asked for */
-        take_planes(&c, 4, 0, 2, 2, &part);
-        assert_ptr_equal(part, pages);
-        take_planes(&c, 6, 1, 2, 2, &pages);
-        take_planes(&c, 6, 2, 1, 2, &part);
-        assert_ptr_equal(part, pages);
-        take_planes(&c, 6, 3, 1, 2, &part);
-        assert_ptr_not_equal(part, pages);
-        for (uint32_t i = 0; i < 200; i++)
-                assert_int_equal(kvl_window_take_planes(c.window, (i * 7) % N_TEXT, 1, i % N_PLANES,
-                                         1, NULL, &pages, &n),
-                        0);
-        assert_int_equal(kvl_window_take_planes(c.window, 2, 1, 0, 0, NULL, &pages, &n), -EINVAL);
-        assert_int_equal(kvl_window_take_planes(c.window, 2, 1, 2, 3, NULL, &pages, &n), -EINVAL);
-        assert_int_equal(
-                kvl_window_take_planes(c.window, 2, 1, UINT32_MAX, 2, NULL, &pages, &n), -EINVAL);
-        assert_int_equal(
-                kvl_window_take_planes(c.window, 2, 1, 1, UINT32_MAX, NULL, &pages, &n), -EINVAL);
-        assert_non_null(strstr(kvl_last_error(), "planes 0 to 3"));
-        close_client(&c);
-        n_planes = 1;
-}
-
-static void test_any_planes(void **state)
-{
-        any_planes(0);
-}
-
-static void test_any_planes_socket(void **state)
-{
-        any_planes(KVL_CONNECT_NO_SHM);
 }
 
 /* Of a text that is found from its beginning: the ends come up. */
@@ -586,6 +303,7 @@ static void serve_next(struct fake_peer *p)
 
 static void wrong_target(struct fake_peer *p, const struct shm_submission *s)
 {
+        p->has_broken = true;
         fake_complete(p, s->user_data, WIRE_OK, s->copy.to + 1);
 }
 
@@ -594,9 +312,7 @@ static void script_wrong(struct fake_peer *p)
         p->fill = put_middle_below;
         p->on_fetch = wrong_target;
         serve_to_ns(p);
-        while (p->n_fetches == 0)
-                serve_next(p);
-        fake_expect_end(p);
+        fake_serve(p);
 }
 
 static void test_wrong(void **state)
@@ -763,15 +479,11 @@ int main(void)
                 TEST(test_passes),
                 TEST(test_any_order),
                 TEST(test_any_order_socket),
-                TEST(test_planes),
-                TEST(test_planes_socket),
-                TEST(test_planes_old),
-                TEST(test_any_planes),
-                TEST(test_any_planes_socket),
                 TEST(test_ends),
                 TEST(test_ends_socket),
                 TEST(test_miss),
                 TEST(test_wrong),
+                TEST(test_two_are_on_their_way),
                 TEST(test_timeout),
                 TEST(test_left_open),
                 TEST(test_arguments),

@@ -489,7 +489,8 @@ static void fill_ahead(struct kvl_window *w, uint32_t i, struct planes planes, v
         (void)half_fill(w, h, next, planes, stream);
 }
 
-/* Page `first` is below the device. */
+/* Page `first` is below the device. What was handed out before is the caller's no more, so that the
+ * chunk after this one can be on its way while this one is waited for. */
 static int take_copies(struct kvl_window *w, uint32_t first, struct planes planes, void *stream,
         const uint32_t **ret_pages, uint32_t *ret_n)
 {
@@ -502,11 +503,13 @@ static int take_copies(struct kvl_window *w, uint32_t first, struct planes plane
                         return -ETIMEDOUT;
                 r = half_fill(w, h, first, planes, stream);
         }
-        if (r == 0)
-                r = half_await(w, h);
         if (r != 0)
                 return r;
         w->handed = (unsigned)(h - w->halves);
+        fill_ahead(w, h->first + h->n, planes, stream);
+        r = half_await(w, h);
+        if (r != 0)
+                return r;
         *ret_pages = h->targets + (first - h->first);
         *ret_n = h->n - (first - h->first);
         return 0;
