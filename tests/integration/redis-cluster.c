@@ -341,3 +341,42 @@ int redis_cluster_owners(struct redis_cluster *c, unsigned i, int ret_owners[RED
         free(said);
         return said ? 0 : -EIO;
 }
+
+static char *node_id(struct redis_cluster *c, unsigned i)
+{
+        char *id = redis_cluster_call(c, i, "CLUSTER MYID");
+
+        if (id)
+                id[strcspn(id, "\r\n")] = '\0';
+        return id;
+}
+
+static void move_keys(struct redis_cluster *c, unsigned slot, unsigned from, unsigned to)
+{
+        char *key;
+
+        while ((key = redis_cluster_call(c, from, "CLUSTER GETKEYSINSLOT %u 1", slot))) {
+                key[strcspn(key, "\r\n")] = '\0';
+                if (!key[0])
+                        break;
+                free(redis_cluster_call(
+                        c, from, "MIGRATE 127.0.0.1 %u %s 0 5000", c->servers[to].port, key));
+                free(key);
+        }
+        free(key);
+}
+
+void redis_cluster_move_slot(struct redis_cluster *c, unsigned slot, unsigned from, unsigned to)
+{
+        char *from_id = node_id(c, from), *to_id = node_id(c, to);
+
+        if (from_id && to_id) {
+                free(redis_cluster_call(c, to, "CLUSTER SETSLOT %u IMPORTING %s", slot, from_id));
+                free(redis_cluster_call(c, from, "CLUSTER SETSLOT %u MIGRATING %s", slot, to_id));
+                move_keys(c, slot, from, to);
+                free(redis_cluster_call(c, to, "CLUSTER SETSLOT %u NODE %s", slot, to_id));
+                free(redis_cluster_call(c, from, "CLUSTER SETSLOT %u NODE %s", slot, to_id));
+        }
+        free(from_id);
+        free(to_id);
+}

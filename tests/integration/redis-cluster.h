@@ -67,4 +67,7 @@ char *redis_cluster_call(struct redis_cluster *c, unsigned i, const char *format
 #define REDIS_SLOTS 16384
 int redis_cluster_owners(struct redis_cluster *c, unsigned i, int ret_owners[REDIS_SLOTS]);
 
+/* Master `from`, who has the slot, hands it to master `to`, key by key; both are here. */
+void redis_cluster_move_slot(struct redis_cluster *c, unsigned slot, unsigned from, unsigned to);
+
 #endif

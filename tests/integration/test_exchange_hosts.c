@@ -4,7 +4,9 @@
  * other one answers as if there were none, and in time.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +37,7 @@ static const struct private_options options = {.tenants = tenants};
 
 /* ---- the two of them ------------------------------------------------------------------------- */
 
-static void hosts_start(void **state)
+static void hosts_start_with(void **state, unsigned n_masters)
 {
         static const char *const words[] = {NULL};
         int r = redis_cluster_init(&server);
@@ -46,7 +48,11 @@ static void hosts_start(void **state)
                 skip();
         }
         assert_int_equal(r, 0);
-        assert_int_equal(redis_cluster_add(&server, words, false), 0);
+        if (n_masters == 1)
+                r = redis_cluster_add(&server, words, false);
+        else
+                r = redis_cluster_create(&server, n_masters, false);
+        assert_int_equal(r, 0);
         /* A token a second: whatever it takes to load them. */
         (void)snprintf(tenant_lines, sizeof(tenant_lines),
                 "limit = 64MiB\nremote = x\nremote_prefill = 1\n\n[remote x]\naddresses = %s\n"
@@ -57,7 +63,12 @@ static void hosts_start(void **state)
         here = *state;
         assert_int_equal(private_daemon_init(&there.daemon, &options), 0);
         harness_start(&there);
-        here->n_connections = there.n_connections = N_CONNECTIONS;
+        here->n_connections = there.n_connections = (int)(N_CONNECTIONS * n_masters);
+}
+
+static void hosts_start(void **state)
+{
+        hosts_start_with(state, 1);
 }
 
 static void hosts_end(void **state)
@@ -76,14 +87,17 @@ static void hosts_end(void **state)
 /* As redis-cli shows it: the number, in quotes. NULL: there is none. Owned. */
 static char *read_epoch(void)
 {
-        char *name = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:epoch");
         char *epoch = NULL;
 
-        if (name && strstr(name, "epoch")) {
-                name[strcspn(name, "\r\n")] = '\0';
-                epoch = redis_cluster_call(&server, 0, "--no-raw get %s", name);
+        for (unsigned i = 0; i < server.n && !epoch; i++) {
+                char *name = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:epoch");
+
+                if (name && strstr(name, "epoch")) {
+                        name[strcspn(name, "\r\n")] = '\0';
+                        epoch = redis_cluster_call(&server, i, "--no-raw get %s", name);
+                }
+                free(name);
         }
-        free(name);
         return epoch;
 }
 
@@ -115,13 +129,16 @@ static void await_other_epoch(const char *before)
 
 static unsigned count_exported(void)
 {
-        char *keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0"), *save = NULL;
         unsigned n = 0;
 
-        assert_non_null(keys);
-        for (char *k = strtok_r(keys, "\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save))
-                n++;
-        free(keys);
+        for (unsigned i = 0; i < server.n; i++) {
+                char *keys = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:0"), *save = NULL;
+
+                assert_non_null(keys);
+                for (char *k = strtok_r(keys, "\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save))
+                        n++;
+                free(keys);
+        }
         return n;
 }
 
@@ -137,34 +154,53 @@ static void await_exported(unsigned n)
         }
 }
 
-/* The other host computes a text, and somebody there finds it. */
-static void share_text(void)
+/* The other host computes a text, and somebody there finds it: so many pages are there then. */
+static void share_chain(unsigned chain, unsigned n_exported)
 {
         struct worker *w = worker_start(&there, "a", "ns", 2);
         uint32_t pages[N_PAGES];
 
         await_epoch();
-        worker_publish_chain(w, CHAIN, N_PAGES, pages);
-        worker_tell(w, "hits 1 %u:0-%u", CHAIN, N_PAGES - 1);
-        await_exported(N_PAGES);
+        worker_publish_chain(w, chain, N_PAGES, pages);
+        worker_tell(w, "hits 1 %u:0-%u", chain, N_PAGES - 1);
+        await_exported(n_exported);
         worker_stop(w);
 }
 
+static void share_text(void)
+{
+        share_chain(CHAIN, N_PAGES);
+}
+
 /* How many pages a client here finds that may wait so long; each has what was computed. */
-static unsigned find_text(struct worker *w, unsigned msec)
+static unsigned find_chain(struct worker *w, unsigned chain, unsigned msec)
 {
         uint32_t numbers[1 + N_PAGES];
         unsigned n;
 
-        if (worker_ask(w, "lookup-wait %u %u:0-%u", msec, CHAIN, N_PAGES - 1) != 0)
+        if (worker_ask(w, "lookup-wait %u %u:0-%u", msec, chain, N_PAGES - 1) != 0)
                 return 0;
         n = worker_numbers(w, numbers, ARRAY_SIZE(numbers));
         assert_true(n > 1);
         for (unsigned i = 1; i < n; i++) {
-                worker_tell(w, "verify %u %u", numbers[i], 1000 * CHAIN + i - 1);
+                worker_tell(w, "verify %u %u", numbers[i], 1000 * chain + i - 1);
                 worker_tell(w, "release %u", numbers[i]);
         }
         return n - 1;
+}
+
+static unsigned find_text(struct worker *w, unsigned msec)
+{
+        return find_chain(w, CHAIN, msec);
+}
+
+/* All of it, sooner or later. */
+static void await_chain(struct worker *w, unsigned chain)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
+
+        while (find_chain(w, chain, LONG_MSEC) < N_PAGES)
+                assert_true(clock_now_nsec() < until);
 }
 
 /* ---- what administrators are told ------------------------------------------------------------ */
@@ -369,9 +405,7 @@ static void test_server_is_stopped(void **state)
         assert_int_equal(count_events("reachable again", "", &count), 0);
         /* It goes on, and so do they. */
         assert_int_equal(kill(server.servers[0].pid, SIGCONT), 0);
-        for (uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
-                find_text(w, LONG_MSEC) < N_PAGES;)
-                assert_true(clock_now_nsec() < until);
+        await_chain(w, CHAIN);
         await_event("reachable again");
         worker_stop(w);
         hosts_end(state);
@@ -405,9 +439,7 @@ static void test_server_denies(void **state)
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
         free(redis_cluster_call(&server, 0, "acl setuser default +get"));
-        for (uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
-                find_text(w, LONG_MSEC) < N_PAGES;)
-                assert_true(clock_now_nsec() < until);
+        await_chain(w, CHAIN);
         worker_stop(w);
         hosts_end(state);
 }
@@ -434,6 +466,68 @@ static void test_server_is_full(void **state)
         assert_int_equal(count_exported(), N_PAGES);
         w = worker_start(here, "a", "ns", 2);
         assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* ---- slots move -------------------------------------------------------------------------------
+ */
+
+#define N_MASTERS   3
+#define LEAST_MOVED 8
+
+/* Of the first key that server i has; -1: it has none. */
+static int slot_on(unsigned i)
+{
+        char *keys = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:0"), *reply = NULL;
+        int slot = -1;
+
+        if (keys && strncmp(keys, "kvl:", 4) == 0) {
+                keys[strcspn(keys, "\r\n")] = '\0';
+                reply = redis_cluster_call(&server, i, "--raw CLUSTER KEYSLOT %s", keys);
+                slot = reply ? atoi(reply) : -1;
+        }
+        free(reply);
+        free(keys);
+        return slot;
+}
+
+static void *move_slots(void *data)
+{
+        _Atomic unsigned *n_moved = data;
+        int slot;
+
+        for (unsigned i = 0; *n_moved < UINT32_MAX / 2; i = (i + 1) % N_MASTERS) {
+                slot = slot_on(i);
+                if (slot < 0)
+                        continue;
+                redis_cluster_move_slot(&server, (unsigned)slot, i, (i + 1) % N_MASTERS);
+                ++*n_moved;
+        }
+        return NULL;
+}
+
+/* While slots move from node to node all that was computed is found, and more is written. */
+static void test_slots_move(void **state)
+{
+        static _Atomic unsigned n_moved;
+        unsigned n = 1;
+        struct worker *w;
+        pthread_t mover;
+
+        hosts_start_with(state, N_MASTERS);
+        share_text();
+        w = worker_start(here, "a", "ns", 2);
+        assert_int_equal(pthread_create(&mover, NULL, move_slots, &n_moved), 0);
+        await_chain(w, CHAIN);
+        for (; n_moved < LEAST_MOVED; n++) {
+                share_chain(CHAIN + n, (n + 1) * N_PAGES);
+                await_chain(w, CHAIN + n);
+        }
+        n_moved += UINT32_MAX / 2;
+        assert_int_equal(pthread_join(mover, NULL), 0);
+        print_message("%u texts while %u slots were moved\n", n, n_moved - UINT32_MAX / 2);
+        assert_true(figure_of(here, "kvlease_exchange_imported_pages_total" OF_A) == n * N_PAGES);
         worker_stop(w);
         hosts_end(state);
 }
@@ -499,6 +593,7 @@ int main(void)
                 cmocka_unit_test(test_server_is_killed),
                 cmocka_unit_test(test_server_denies),
                 cmocka_unit_test(test_server_is_full),
+                cmocka_unit_test(test_slots_move),
                 cmocka_unit_test(test_server_lies),
                 cmocka_unit_test(test_invalidated_on_the_other_host),
         };

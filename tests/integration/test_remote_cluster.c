@@ -222,31 +222,6 @@ static int master_of(unsigned i)
         return owners[slot_of(i)];
 }
 
-/* From one master to the next, key by key. */
-static void move_slot(unsigned slot, unsigned from, unsigned to)
-{
-        char *from_id = redis_cluster_call(&cluster, from, "CLUSTER MYID");
-        char *to_id = redis_cluster_call(&cluster, to, "CLUSTER MYID"), *key;
-
-        from_id[strcspn(from_id, "\r\n")] = to_id[strcspn(to_id, "\r\n")] = '\0';
-        free(redis_cluster_call(&cluster, to, "CLUSTER SETSLOT %u IMPORTING %s", slot, from_id));
-        free(redis_cluster_call(&cluster, from, "CLUSTER SETSLOT %u MIGRATING %s", slot, to_id));
-        for (;;) {
-                key = redis_cluster_call(&cluster, from, "CLUSTER GETKEYSINSLOT %u 1", slot);
-                key[strcspn(key, "\r\n")] = '\0';
-                if (!key[0])
-                        break;
-                free(redis_cluster_call(&cluster, from, "MIGRATE 127.0.0.1 %u %s 0 5000",
-                        cluster.servers[to].port, key));
-                free(key);
-        }
-        free(key);
-        free(redis_cluster_call(&cluster, to, "CLUSTER SETSLOT %u NODE %s", slot, to_id));
-        free(redis_cluster_call(&cluster, from, "CLUSTER SETSLOT %u NODE %s", slot, to_id));
-        free(from_id);
-        free(to_id);
-}
-
 struct moving {
         int owners[REDIS_SLOTS];
         _Atomic bool is_over;
@@ -260,7 +235,7 @@ static void *move_slots(void *data)
                 unsigned slot = slot_of(i);
                 unsigned from = (unsigned)m->owners[slot], to = (from + 1) % N_MASTERS;
 
-                move_slot(slot, from, to);
+                redis_cluster_move_slot(&cluster, slot, from, to);
                 m->owners[slot] = (int)to;
         }
         atomic_store(&m->is_over, true);
