@@ -67,12 +67,7 @@ static void add_to_epoch(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capaci
                 drop_oldest(l);
 }
 
-void pgi_lru_used(struct pgi_lru *l, uint32_t *stamp, bool ours, double cost, uint32_t capacity)
-{
-        pgi_lru_used_then(l, l->base, stamp, ours, cost, capacity);
-}
-
-void pgi_lru_used_then(struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, double cost,
+void pgi_lru_used(struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, double cost,
         uint32_t capacity)
 {
         bool theirs = (int32_t)(*stamp - base) >= 0;

@@ -37,14 +37,10 @@ struct pgi_lru {
 /* All zero is the initial state. */
 
 /* A page was used, by a request that found it cached or not (`ours`); *stamp is its last use's and
- * becomes this one's. cost: of missing it; 1 where all pages cost the same. capacity: pages
- * cached. Amortised O(1). */
-void pgi_lru_used(struct pgi_lru *l, uint32_t *stamp, bool ours, double cost, uint32_t capacity);
-
-/* What LRU had dropped at some moment: told by its `base` of then. A use that is noted later than
- * it was made says by that whether LRU had the page when it was made; what was used meanwhile may
- * have pushed it out. pgi_lru_used() is the same with the base of now. */
-void pgi_lru_used_then(struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, double cost,
+ * becomes this one's. base: of pgi_lru when the request began, which says whether LRU had the page
+ * then; what was used meanwhile, also by this request, may have pushed it out. cost: of missing it;
+ * 1 where all pages cost the same. capacity: pages cached. Amortised O(1). */
+void pgi_lru_used(struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, double cost,
         uint32_t capacity);
 
 /* The first use of a page. */

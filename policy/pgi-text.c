@@ -17,7 +17,7 @@ static void use_then(struct pgi *p, uint32_t node, uint32_t now, uint32_t lru_ba
 
         pgi_shelf_leave(p, node);
         pgi_table_used(&p->table, page->class, pgi_age_of(page->touched, now));
-        pgi_lru_used_then(&p->lru, lru_base, &stamp, true, pgi_cost(&p->lists, node), p->n_cached);
+        pgi_lru_used(&p->lru, lru_base, &stamp, true, pgi_cost(&p->lists, node), p->n_cached);
         pgi_set_stamp(page, stamp);
         pgi_count_use(p, page);
         page->class = (uint8_t)pgi_class_with_body(page, page->class);

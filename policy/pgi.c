@@ -231,7 +231,7 @@ static bool recall(struct pgi *p, uint32_t node, uint32_t now, uint32_t lru_base
         page->accesses = ghost.accesses;
         page->turn = ghost.turn;
         page->kid = ghost.kid;
-        pgi_lru_used_then(
+        pgi_lru_used(
                 &p->lru, lru_base, &ghost.stamp, false, pgi_cost(&p->lists, node), p->n_cached);
         pgi_set_stamp(page, ghost.stamp);
         return true;

@@ -425,7 +425,7 @@ static void test_line_is_lru(void **state)
                 bool hit = plain_use(&plain, page);
 
                 if (known[page])
-                        pgi_lru_used(&l, &stamps[page], false, 1, plain.n);
+                        pgi_lru_used(&l, l.base, &stamps[page], false, 1, plain.n);
                 else
                         pgi_lru_first(&l, &stamps[page], plain.n);
                 known[page] = true;
@@ -507,14 +507,14 @@ static void test_a_use_that_is_noted_late(void **state)
         for (int i = 0; i < 8; i++)
                 pgi_lru_first(&l, &other, 4);
         assert_false(pgi_lru_has(&l, stamp));
-        pgi_lru_used_then(&l, base, &stamp, true, 1, 4);
+        pgi_lru_used(&l, base, &stamp, true, 1, 4);
         assert_int_equal(l.hits, 1);
         assert_int_equal(l.request, 0); /* both had it */
         assert_true(pgi_lru_has(&l, stamp));
         assert_in_range(l.n, 4, 5);
         for (int i = 0; i < 8; i++)
                 pgi_lru_first(&l, &other, 4);
-        pgi_lru_used(&l, &stamp, true, 1, 4);
+        pgi_lru_used(&l, l.base, &stamp, true, 1, 4);
         assert_int_equal(l.request, 1); /* ours alone */
 }
 
