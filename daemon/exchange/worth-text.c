@@ -27,13 +27,12 @@ char *worth_text(
 
         if (a->verdict == WORTH_TOO_SHORT)
                 snprintf(buf, WORTH_TEXT_MAX,
-                        "remote: %" PRIu64 " %s, %" PRIu64 " %s, fewer than %d: not loaded",
-                        n_pages, pages, tokens, tokens == 1 ? "token" : "tokens", WORTH_TOKENS_MIN);
+                        "%" PRIu64 " %s, %" PRIu64 " %s, fewer than %d: not loaded", n_pages, pages,
+                        tokens, tokens == 1 ? "token" : "tokens", WORTH_TOKENS_MIN);
         else
                 snprintf(buf, WORTH_TEXT_MAX,
-                        "remote: %" PRIu64 " %s, %s to load against %s to compute: %s", n_pages,
-                        pages, format_time(a->load_nsec, load),
-                        format_time(a->compute_nsec, compute),
+                        "%" PRIu64 " %s, %s to load against %s to compute: %s", n_pages, pages,
+                        format_time(a->load_nsec, load), format_time(a->compute_nsec, compute),
                         a->verdict == WORTH_LOADED ? "loaded" : "not loaded");
         return buf;
 }

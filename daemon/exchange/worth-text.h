@@ -1,4 +1,4 @@
-/* What policy/worth.h decided, in words: for `kvleasectl explain` and the log. Any thread. */
+/* What policy/worth.h decided, in words: for `kvleasectl explain`. Any thread. */
 #ifndef KVL_EXCHANGE_WORTH_TEXT_H
 #define KVL_EXCHANGE_WORTH_TEXT_H
 
@@ -6,9 +6,9 @@
 
 #include "policy/worth.h"
 
-/* "remote: 96 pages, 41 ms to load against 120 ms to compute: loaded"
- * "remote: 96 pages, 41 ms to load against 30 ms to compute: not loaded"
- * "remote: 3 pages, 48 tokens, fewer than 256: not loaded"
+/* "96 pages, 41 ms to load against 120 ms to compute: loaded"
+ * "96 pages, 41 ms to load against 30 ms to compute: not loaded"
+ * "3 pages, 48 tokens, fewer than 256: not loaded"
  * Terminated; returns buf. */
 #define WORTH_TEXT_MAX 160
 char *worth_text(

@@ -264,20 +264,24 @@ static void await_event(const char *reason)
         }
 }
 
-/* A key that nobody has would be looked for there, or not; it isn't, because somebody asks that. */
-static void assert_outlook(const char *outlook)
+/* A key that nobody has would be looked for there, or not; it isn't, because somebody asks that.
+ * `part`: of the sentence. */
+static void assert_outlook(const char *outlook, const char *part)
 {
         static const char figure[] = "kvlease_exchange_probes_total" OF_A;
         const double before = figure_of(here, figure);
         const char *now;
-        json_t *o;
+        json_t *o, *explained;
 
         o = ctl_json(here, "explain a ns "
                            "00000000000000000000000000000000000000000000000000000000000000ff");
-        now = json_string_value(
-                json_object_get(json_array_get(ctl_list(o, "explanations"), 0), "import"));
+        explained = json_array_get(ctl_list(o, "explanations"), 0);
+        now = json_string_value(json_object_get(explained, "import"));
         assert_non_null(now);
         assert_string_equal(now, outlook);
+        now = json_string_value(json_object_get(explained, "import_detail"));
+        assert_non_null(now);
+        assert_non_null(strstr(now, part));
         json_decref(o);
         assert_true(figure_of(here, figure) == before);
 }
@@ -356,7 +360,8 @@ static void test_found_on_the_other_host(void **state)
         assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
         assert_true(figure_of(here, "kvlease_exchange_imported_pages_total" OF_A) == N_PAGES);
         assert_true(figure_of(&there, "kvlease_exchange_exported_pages_total" OF_A) == N_PAGES);
-        assert_outlook("asks");
+        assert_outlook("asks", "; the last one: 20 pages, ");
+        assert_outlook("asks", " to load against 320 s to compute: loaded");
         /* From here on it is this host's own. */
         assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
         assert_int_equal(find_text(w, SHORT_MSEC), N_PAGES);
@@ -422,7 +427,7 @@ static void test_server_is_killed(void **state)
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
         await_event("unreachable");
-        assert_outlook("unreachable");
+        assert_outlook("unreachable", "none answers");
         worker_stop(w);
         hosts_end(state);
 }

@@ -156,11 +156,11 @@ static const char *text_of(
 static void test_texts(void **state)
 {
         assert_string_equal(text_of(WORTH_LOADED, 41 * NSEC_PER_MSEC, 120 * NSEC_PER_MSEC, 96),
-                "remote: 96 pages, 41 ms to load against 120 ms to compute: loaded");
+                "96 pages, 41 ms to load against 120 ms to compute: loaded");
         assert_string_equal(text_of(WORTH_TOO_SLOW, 40 * NSEC_PER_SEC, 1234567, 1),
-                "remote: 1 page, 40 s to load against 1.2 ms to compute: not loaded");
+                "1 page, 40 s to load against 1.2 ms to compute: not loaded");
         assert_string_equal(text_of(WORTH_TOO_SHORT, 1, 2, 3),
-                "remote: 3 pages, 48 tokens, fewer than 256: not loaded");
+                "3 pages, 48 tokens, fewer than 256: not loaded");
         assert_true(strlen(text_of(WORTH_LOADED, UINT64_MAX, UINT64_MAX, UINT64_MAX)) <
                     WORTH_TEXT_MAX - 1);
 }

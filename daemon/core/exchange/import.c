@@ -353,11 +353,12 @@ static bool is_worth_it(const struct import *i, uint64_t now_nsec)
                 .start = worth_bandwidth(x->options.bytes_per_sec),
         };
         const struct worth_ratio none = {0};
-        struct worth_answer answer =
+
+        i->e->decided =
                 worth_loading(&part, 1, (uint64_t)i->n_wanted * i->a->ns->layout.page_tokens, &none,
                         worth_token_time(x->options.token_nsec));
-
-        return answer.verdict == WORTH_LOADED;
+        i->e->n_decided = i->n_wanted;
+        return i->e->decided.verdict == WORTH_LOADED;
 }
 
 /* Pages for what is there, announced: as many as can be had. */

@@ -6,6 +6,7 @@
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/exchange/worth-text.h"
 
 const char *exchange_outlook_name(enum exchange_outlook outlook)
 {
@@ -46,6 +47,21 @@ static enum exchange_outlook say_unreachable(
                 summary->last_error ? strerror(-summary->last_error) : "");
 }
 
+static enum exchange_outlook say_asks(
+        const struct exchange_ns *e, const char *remote, bool answers, struct detail *d)
+{
+        char last[WORTH_TEXT_MAX] = "";
+
+        if (e->n_decided > 0)
+                worth_text(&e->decided, e->n_decided,
+                        (uint64_t)e->n_decided * e->ns->layout.page_tokens, last);
+        return detail_set(d, OUTLOOK_ASKS,
+                "an import loads what remote %s has, which %s: at least %d tokens, where that is "
+                "sooner than computing them%s%s",
+                remote, answers ? "answers" : "hasn't answered yet", WORTH_TOKENS_MIN,
+                last[0] ? "; the last one: " : "", last);
+}
+
 enum exchange_outlook exchange_outlook(const struct ns *ns, const char *remote, struct detail *d)
 {
         const struct exchange_ns *e = exchange_find_ns(ns);
@@ -69,9 +85,5 @@ enum exchange_outlook exchange_outlook(const struct ns *ns, const char *remote, 
                         "an import brings nothing now, as %d of tenant %s are under way, the most "
                         "there may be",
                         IMPORTS_MAX, ns->tenant->name);
-        return detail_set(d, OUTLOOK_ASKS,
-                "an import loads what remote %s has, which %s: at least %d tokens, where that is "
-                "sooner than computing them",
-                remote, summary.state == REMOTE_REACHED ? "answers" : "hasn't answered yet",
-                WORTH_TOKENS_MIN);
+        return say_asks(e, remote, summary.state == REMOTE_REACHED, d);
 }
