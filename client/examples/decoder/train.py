@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the decoder's weights on text that every Debian 12 with Python has.
 
-Usage: train.py OUTPUT_DIRECTORY [--steps N] [--record]
+Usage: train.py OUTPUT_DIRECTORY [--steps N] [--record | --copying]
 
 Needs torch and numpy from PyPI (in a virtual environment: CPU is enough), and Debian's packages
 base-files, libpython3.11-minimal and libpython3.11-stdlib. Writes into OUTPUT_DIRECTORY:
@@ -15,7 +15,9 @@ The model is that of model.c: RMSNorm, attention with linear biases (no other po
 queries, SwiGLU. K and V are rounded to fp16 where they are measured, as pages hold them.
 
 It can be cut off, and goes on from state.pt there when started again. --record measures
-weights.bin of that directory again and trains nothing.
+weights.bin of that directory again and trains nothing. --copying trains them on, until they say
+again what stood far before, and writes copying.bin and copying.json; that isn't kept when it is cut
+off.
 """
 
 import argparse
@@ -44,6 +46,9 @@ SHORT, LONG = 256, 512  # tokens of a window; LONG in the last third of the deca
 STEP_TOKENS = 4096
 RATE, RATE_OF_VECTORS = 0.02, 4e-3
 HELD_OUT = "MPL-2.0"
+COPY_SEED, COPY_STEPS, COPY_WINDOW = 1, 1500, 512
+COPY_RATE = 0.6  # of the other rates
+COPY_WARM, COPY_DECAY = 30, 0.15  # steps in which the rate rises; the part in which it falls
 LICENSE_TIMES = 3  # each license counts as many times: they are what the demo reads
 MODULE_MIN = 4096  # bytes of documentation in a module that is used
 
@@ -314,6 +319,103 @@ def train(tokens, steps, path):
     return state
 
 
+# ---- copying ---------------------------------------------------------------------------------------
+
+
+def repeating_windows(tokens, count, generator):
+    """As windows(); but every second window says what it began with again and again, and half of
+    those begin with random bytes, which nothing else foretells."""
+    inputs, wanted = windows(tokens, COPY_WINDOW, count, generator)
+    rows = torch.cat([inputs, wanted[:, -1:]], 1)
+    for row in rows[::2]:
+        period = int(torch.randint(24, COPY_WINDOW // 2, (1,), generator=generator))
+        if torch.rand(1, generator=generator) < 0.5:
+            row[1 : period + 1] = torch.randint(33, 123, (period,), generator=generator)
+        row[period + 1 :] = row[1 + torch.arange(period, COPY_WINDOW) % period]
+    return rows[:, :-1], rows[:, 1:]
+
+
+def train_to_copy(tokens, weights):
+    """From these weights on; the seconds of CPU that it takes."""
+    muon, adam = optimizers(weights)
+    generator = torch.Generator().manual_seed(COPY_SEED)
+    start = time.process_time()
+    for step in range(COPY_STEPS):
+        falls = (COPY_STEPS - step) / (COPY_DECAY * COPY_STEPS)
+        part = COPY_RATE * min(1, (step + 1) / COPY_WARM, falls)
+        inputs, wanted = repeating_windows(tokens, STEP_TOKENS // COPY_WINDOW, generator)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = forward(weights, inputs)
+        logits = logits.float().flatten(0, 1)
+        losses = F.cross_entropy(logits, wanted.flatten(), ignore_index=BOS, reduction="none")
+        losses.mean().backward()
+        adam.param_groups[0]["lr"] = RATE_OF_VECTORS * part
+        adam.step()
+        adam.zero_grad(set_to_none=True)
+        muon.step(part)
+        if (step + 1) % 50 == 0:
+            right = copies_right(weights)
+            seconds = time.process_time() - start
+            print(f"{step + 1} {seconds:.0f} s of CPU, copies {100 * right:.1f} %", flush=True)
+    return time.process_time() - start
+
+
+@torch.no_grad()
+def copies_right(weights, distance=700, length=64):
+    """Of random bytes that stood so far before, the part that is likeliest, but for the first 8."""
+    generator = torch.Generator().manual_seed(COPY_SEED)
+    document = (LICENSES / HELD_OUT).read_bytes()
+    n_right = n = 0
+    for first in range(0, 12000, 1500):
+        tokens = torch.tensor([BOS, *document[first : first + 1024]])
+        begin = 100 + distance
+        tokens[100 : 100 + length] = torch.randint(33, 123, (length,), generator=generator)
+        tokens[begin : begin + length] = tokens[100 : 100 + length].clone()
+        likeliest = forward(weights, tokens[None])[0].argmax(-1)
+        wanted = tokens[begin + 8 : begin + length]
+        n_right += (likeliest[begin + 7 : begin + length - 1] == wanted).sum().item()
+        n += length - 8
+    return n_right / n
+
+
+def write_copying(directory, texts):
+    """The weights that copy, and where they come from."""
+    torch.set_num_threads(2)
+    first = (directory / "weights.bin").read_bytes()
+    weights = read_weights(directory / "weights.bin")
+    weights = {name: w.clone().requires_grad_() for name, w in weights.items()}
+    tokens = encode({n: t for n, t in texts.items() if not is_held_out(n)}, LICENSE_TIMES)
+    seconds = train_to_copy(tokens, weights)
+    write_weights(directory / "copying.bin", weights)
+    record_copying(directory, texts, {"train_cpu_seconds": round(seconds)} | facts_of(first))
+
+
+def facts_of(first):
+    """What the training of copying.bin was like."""
+    return {
+        "begins_with_sha256": hashlib.sha256(first).hexdigest(),
+        "torch": torch.__version__,
+        "processor": platform.machine() + ", two threads, bf16 products",
+        "seed": COPY_SEED,
+        "steps": COPY_STEPS,
+        "tokens_per_step": STEP_TOKENS,
+        "window": COPY_WINDOW,
+        "packages": versions(),
+    }
+
+
+def record_copying(directory, texts, facts):
+    """Writes them, with what the weights have learnt."""
+    weights = read_weights(directory / "copying.bin")
+    data = (directory / "copying.bin").read_bytes()
+    held_out = {n: t for n, t in texts.items() if is_held_out(n)}
+    facts = {"sha256": hashlib.sha256(data).hexdigest()} | facts
+    facts["loss_nats_per_byte"] = {"held_out": round(windows_loss(weights, encode(held_out)), 5)}
+    facts["copies_right_at_700_bytes"] = round(copies_right(weights), 4)
+    (directory / "copying.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="ascii")
+    print(json.dumps(facts))
+
+
 # ---- files and figures -----------------------------------------------------------------------------
 
 
@@ -416,10 +518,14 @@ def main():
     parser.add_argument("directory", type=Path)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--record", action="store_true", help="measure again, train nothing")
+    parser.add_argument("--copying", action="store_true", help="train weights.bin on, to copy")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
     texts, files = documents()
+    if args.copying:
+        write_copying(args.directory, texts)
+        return
     if args.record:
         facts = json.loads((args.directory / "weights.json").read_text(encoding="ascii"))
         if facts["files"] != files:

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 static const uint32_t budgets[CURVES_N_BUDGETS] = CURVES_BUDGETS;
@@ -107,18 +108,23 @@ static void print_row(const char *name, const struct reading *r, const struct pl
         char text[PLAN_TEXT_MAX];
 
         plan_print(plan, text);
-        fprintf(to, "| %s | %.1f %% | %.4f | %+.2f ± %.2f %% | %.1f %% | `%s` |\n", name,
-                percent_of_bytes(r), exp(r->nats), change_of(r), change_error(r), 100 * r->agreed,
-                text);
+        fprintf(to, "| %s | %.1f %% | %.4f | %+.2f ± %.2f %% | %.1f %% |", name,
+                percent_of_bytes(r), exp(r->nats), change_of(r), change_error(r), 100 * r->agreed);
+        if (r->n_copies > 0)
+                fprintf(to, " %.1f %% |", 100 * r->copied);
+        fprintf(to, " `%s` |\n", text);
 }
 
 void curves_print_table(const struct curves *c, FILE *to)
 {
         struct plan everything = plan_everything(c->ways[0].points[0].plan.n_layers);
 
-        fprintf(to, "| kept | bytes | perplexity | change | same byte likeliest | layers: pages "
-                    "kept (%%) and codec |\n"
-                    "|---|---|---|---|---|---|\n");
+        bool has_copies = c->exact.n_copies > 0;
+
+        fprintf(to,
+                "| kept | bytes | perplexity | change | same byte likeliest |%s layers: pages "
+                "kept (%%) and codec |\n|---|---|---|---|---|---|%s\n",
+                has_copies ? " exact copies right |" : "", has_copies ? "---|" : "");
         print_row("everything", &c->exact, &everything, to);
         for (unsigned w = 0; w < CURVES_N_WAYS; w++) {
                 for (unsigned b = 0; b < CURVES_N_BUDGETS; b++) {
@@ -152,25 +158,44 @@ static double place_x(double percent)
         return LEFT + (percent - X_MIN) / (X_MAX - X_MIN) * (RIGHT - LEFT);
 }
 
-static double place_y(double percent)
+/* Upwards from 0 to 1. */
+static double place_part(double part)
+{
+        return BOTTOM - part * (BOTTOM - TOP);
+}
+
+static double place_change(double percent)
 {
         double decades = log10(fmax(percent, LEAST) / LEAST);
 
-        return BOTTOM - fmin(decades, N_DECADES) / N_DECADES * (BOTTOM - TOP);
+        return place_part(fmin(decades, N_DECADES) / N_DECADES);
 }
 
-static void draw_axes(FILE *to)
+/* What the picture shows of a reading. */
+static double value_of(const struct reading *r)
 {
-        static const char *const labels[N_DECADES + 1] = {
-                "0.01 % or less", "0.1 %", "1 %", "10 %", "100 %", "1000 %"};
+        return r->n_copies > 0 ? 100 * r->copied : change_of(r);
+}
+
+static double place_y(const struct reading *r)
+{
+        return r->n_copies > 0 ? place_part(r->copied) : place_change(change_of(r));
+}
+
+static void draw_axes(bool of_copies, FILE *to)
+{
+        static const char *const changes[N_DECADES + 1] = {
+                "0.01 %", "0.1 %", "1 %", "10 %", "100 %", "1000 %"};
+        static const char *const parts[N_DECADES + 1] = {
+                "0 %", "20 %", "40 %", "60 %", "80 %", "100 %"};
 
         for (unsigned i = 0; i <= N_DECADES; i++) {
-                double y = BOTTOM - (BOTTOM - TOP) * i / N_DECADES;
+                double y = place_part((double)i / N_DECADES);
 
                 fprintf(to, "<path class=\"g\" d=\"M%.0f %.1fH%.0f\"/>", LEFT, y, RIGHT);
                 fprintf(to,
                         "<text class=\"s\" x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
-                        LEFT - 6, i == 0 ? y + 14 : y + 4, i == 0 ? "0.01 %" : labels[i]);
+                        LEFT - 6, i == 0 ? y + 14 : y + 4, of_copies ? parts[i] : changes[i]);
         }
         for (unsigned i = 0; i < CURVES_N_BUDGETS; i++) {
                 double x = place_x(budgets[i]);
@@ -197,19 +222,17 @@ static void draw_curve(const struct curves *c, unsigned w, FILE *to)
         for (unsigned b = 0; b < CURVES_N_BUDGETS; b++) {
                 const struct reading *r = &curve->points[b].reading;
 
-                fprintf(to, "%s%.1f,%.1f", b ? " " : "", place_x(percent_of_bytes(r)),
-                        place_y(change_of(r)));
+                fprintf(to, "%s%.1f,%.1f", b ? " " : "", place_x(percent_of_bytes(r)), place_y(r));
         }
         fprintf(to, "\"/>\n");
         for (unsigned b = 0; b < CURVES_N_BUDGETS; b++) {
                 const struct reading *r = &curve->points[b].reading;
-                double change = change_of(r);
 
                 fprintf(to,
                         "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"><title>%s: %.1f %% of"
                         " the bytes, %+.2f %%</title></circle>\n",
-                        place_x(percent_of_bytes(r)), place_y(change), colours[w], curve->name,
-                        percent_of_bytes(r), change);
+                        place_x(percent_of_bytes(r)), place_y(r), colours[w], curve->name,
+                        percent_of_bytes(r), value_of(r));
         }
         fprintf(to, "<path stroke=\"%s\" stroke-width=\"2\" d=\"M%.0f %.1fh18\"/>", colours[w],
                 RIGHT + 14, y);
@@ -219,17 +242,19 @@ static void draw_curve(const struct curves *c, unsigned w, FILE *to)
 
 void curves_draw(const struct curves *c, FILE *to)
 {
+        bool of_copies = c->exact.n_copies > 0;
+
         fprintf(to,
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\">\n"
-                "<title>Perplexity against bytes</title>\n"
+                "<title>%s against bytes</title>\n"
                 "<style>text{font-family:system-ui,sans-serif;fill:#16202c}.t{font-size:16px;"
                 "font-weight:600}.s{font-size:12px;fill:#4a5a6d}.l{font-size:13px}"
                 ".g{stroke:#d5dce5;fill:none}</style>\n"
                 "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
-                "<text class=\"t\" x=\"%.0f\" y=\"26\">How much more perplexity, by what is "
-                "kept</text>\n",
-                WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT);
-        draw_axes(to);
+                "<text class=\"t\" x=\"%.0f\" y=\"26\">%s, by what is kept</text>\n",
+                WIDTH, HEIGHT, of_copies ? "Exact copies" : "Perplexity", WIDTH, HEIGHT, LEFT,
+                of_copies ? "Bytes of exact copies that are found" : "How much more perplexity");
+        draw_axes(of_copies, to);
         for (unsigned w = 0; w < CURVES_N_WAYS; w++)
                 draw_curve(c, w, to);
         fprintf(to, "</svg>\n");

@@ -42,8 +42,9 @@ struct curves {
 int curves_measure(const struct search *search, const struct text *text,
         void (*said)(uint32_t n_done, uint32_t n_all), struct curves *ret);
 
-/* Rows of Markdown, with a head. */
+/* Rows of Markdown, with a head; a column for exact copies where the text has some. */
 void curves_print_table(const struct curves *curves, FILE *to);
 
-/* An SVG document: the change of perplexity against the bytes. */
+/* An SVG document: against the bytes the change of perplexity, or, where the text has exact copies,
+ * which part of their bytes is found likeliest. */
 void curves_draw(const struct curves *curves, FILE *to);

@@ -10,9 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/examples/decoder/trained.h"
 #include "client/examples/tune/curves.h"
 
 #define TEXT_MAX (UINT32_C(1) << 20)
+
+#define COPY_PART  4  /* of a document at most is copied */
+#define COPY_BEGIN 16 /* it stands first behind such a part of the document */
 
 enum exit_status { DONE = 0, FAILED = 1, WRONG_USAGE = 2, NOT_WITHIN = 3 };
 
@@ -20,8 +24,9 @@ struct options {
         double bytes;    /* percent; NAN: whatever max_loss leaves */
         double max_loss; /* percent of perplexity; NAN: whatever `bytes` takes */
         uint32_t page_tokens, document, learn, measure;
+        uint32_t copies; /* bytes; 0: none */
         bool with_codecs, curves;
-        const char *svg, *file;
+        const char *weights, *svg, *file; /* weights NULL: those that are built in */
 };
 
 static const char help[] =
@@ -36,6 +41,9 @@ static const char help[] =
         "  --measure=N         measure N bytes behind them (default: 4096)\n"
         "  --document=N        each N bytes of FILE are a document of their own (default: 512)\n"
         "  --page-tokens=N     tokens in a page (default: 16)\n"
+        "  --copies=N          in each document N bytes are random, and stand at its end once "
+        "more\n"
+        "  --weights=FILE      of the decoder, as train.py writes them (default: built in)\n"
         "  --curves            a table of all ways to keep 75, 50, 35 and 25 % of the bytes\n"
         "  --svg=FILE          with --curves: a picture, too\n"
         "  --help              this text\n\n"
@@ -50,6 +58,8 @@ enum option_id {
         MEASURE,
         DOCUMENT,
         PAGE_TOKENS,
+        COPIES,
+        WEIGHTS,
         CURVES,
         SVG,
         HELP
@@ -63,6 +73,8 @@ static const struct option long_options[] = {
         {"measure", required_argument, NULL, MEASURE},
         {"document", required_argument, NULL, DOCUMENT},
         {"page-tokens", required_argument, NULL, PAGE_TOKENS},
+        {"copies", required_argument, NULL, COPIES},
+        {"weights", required_argument, NULL, WEIGHTS},
         {"curves", no_argument, NULL, CURVES},
         {"svg", required_argument, NULL, SVG},
         {"help", no_argument, NULL, HELP},
@@ -111,6 +123,11 @@ static bool apply(int id, struct options *o)
                 return parse_count("document", 128, TEXT_MAX, &o->document);
         case PAGE_TOKENS:
                 return parse_count("page-tokens", 8, 1024, &o->page_tokens);
+        case COPIES:
+                return parse_count("copies", 2 * TEXT_COPY_CONTEXT, TEXT_MAX, &o->copies);
+        case WEIGHTS:
+                o->weights = optarg;
+                return true;
         case CURVES:
                 return o->curves = true;
         case SVG:
@@ -149,6 +166,12 @@ static bool parse(int argc, char **argv, struct options *ret)
                 fprintf(stderr, "kvlease-tune: --bytes or --max-loss, not both\n");
                 return false;
         }
+        if (o.copies > o.document / COPY_PART) {
+                fprintf(stderr,
+                        "kvlease-tune: --copies: %u bytes of documents of %u: a quarter at most\n",
+                        o.copies, o.document);
+                return false;
+        }
         if (isnan(o.bytes) && isnan(o.max_loss))
                 o.bytes = 50;
         o.file = argv[optind];
@@ -174,6 +197,49 @@ static bool read_file(const char *path, unsigned char *ret, uint32_t n_max, uint
                 fprintf(stderr, "kvlease-tune: %s: %s\n", path, strerror(errno));
         fclose(file);
         return !failed;
+}
+
+/* Printable, and nothing that a model could know. */
+static void fill_randomly(unsigned char *bytes, uint32_t n, uint64_t *state)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                /* Knuth, The Art of Computer Programming 2, 3.3.4 */
+                *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+                bytes[i] = (unsigned char)('!' + (*state >> 33) % ('z' - '!' + 1));
+        }
+}
+
+/* In whole documents. */
+static void put_copies(const struct options *o, unsigned char *bytes, uint32_t n)
+{
+        uint64_t state = 26;
+
+        for (uint32_t at = 0; o->copies > 0 && at + o->document <= n; at += o->document) {
+                unsigned char *first = bytes + at + o->document / COPY_BEGIN;
+
+                fill_randomly(first, o->copies, &state);
+                memcpy(bytes + at + o->document - o->copies, first, o->copies);
+        }
+}
+
+static bool use_weights(const char *path)
+{
+        int r = path ? trained_read(path) : 0;
+        struct model_shape shape;
+        const char *why;
+
+        if (r == 0) {
+                trained_shape(&shape);
+                why = shape.n_layers > PLAN_LAYERS_MAX ? "more than 64 layers"
+                                                       : model_shape_error(&shape);
+                if (!why)
+                        return true;
+        } else {
+                why = r == -EINVAL ? "these are no weights of the decoder, or not all of them"
+                                   : strerror(-r);
+        }
+        fprintf(stderr, "kvlease-tune: %s: %s\n", path, why);
+        return false;
 }
 
 static void say_progress(uint32_t n_done, uint32_t n_all)
@@ -273,6 +339,7 @@ static enum exit_status show_plan(
 int main(int argc, char **argv)
 {
         static unsigned char bytes[2 * TEXT_MAX];
+        static bool is_copy[TEXT_MAX];
         struct text learnt, measured;
         struct search search;
         struct options o;
@@ -281,7 +348,7 @@ int main(int argc, char **argv)
 
         if (!parse(argc, argv, &o))
                 return WRONG_USAGE;
-        if (!read_file(o.file, bytes, o.learn + o.measure, &n))
+        if (!use_weights(o.weights) || !read_file(o.file, bytes, o.learn + o.measure, &n))
                 return FAILED;
         if (n <= o.learn + o.page_tokens) {
                 fprintf(stderr,
@@ -291,8 +358,13 @@ int main(int argc, char **argv)
                 return FAILED;
         }
         learnt = (struct text){.bytes = bytes, .n_bytes = o.learn, .document_bytes = o.document};
-        measured = (struct text){
-                .bytes = bytes + o.learn, .n_bytes = n - o.learn, .document_bytes = o.document};
+        measured = (struct text){.bytes = bytes + o.learn,
+                .n_bytes = n - o.learn,
+                .document_bytes = o.document,
+                .is_copy = is_copy};
+        put_copies(&o, bytes, o.learn);
+        put_copies(&o, bytes + o.learn, n - o.learn);
+        text_find_copies(&measured, is_copy);
         r = search_learn(&learnt, o.page_tokens, say_progress, &search);
         if (r)
                 return fail(r);

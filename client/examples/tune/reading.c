@@ -183,6 +183,10 @@ static void count_bytes(struct reader *d, uint32_t first, uint32_t n, struct rea
                 sums->lost += lost;
                 sums->lost_error += lost * lost;
                 sums->agreed += now.likeliest == then.likeliest;
+                if (d->text->is_copy && d->text->is_copy[i]) {
+                        sums->n_copies++;
+                        sums->copied += now.likeliest == d->text->bytes[i];
+                }
                 if (d->ret_bytes)
                         d->ret_bytes[i] = now;
         }
@@ -196,6 +200,8 @@ static void finish(const struct reader *d, struct reading *sums)
         sums->nats /= n;
         sums->lost /= n;
         sums->agreed /= n;
+        if (sums->n_copies > 0)
+                sums->copied /= sums->n_copies;
         variance = sums->lost_error / n - sums->lost * sums->lost;
         sums->lost_error = sqrt(fmax(0, variance) / n);
         for (uint32_t i = 0; i < d->shape.n_layers; i++)
@@ -244,6 +250,25 @@ static int read_text(struct reader *d, struct reading *sums)
         }
         finish(d, sums);
         return r;
+}
+
+static bool goes_on_with_copy(const unsigned char *document, uint32_t at)
+{
+        const uint32_t n = TEXT_COPY_CONTEXT;
+
+        for (uint32_t before = n; before < at; before++)
+                if (document[before] == document[at] &&
+                        memcmp(document + before - n, document + at - n, n) == 0)
+                        return true;
+        return false;
+}
+
+void text_find_copies(const struct text *text, bool *ret)
+{
+        uint32_t n = text->document_bytes ? text->document_bytes : text->n_bytes;
+
+        for (uint32_t i = 0; i < text->n_bytes; i++)
+                ret[i] = goes_on_with_copy(text->bytes + i / n * n, i % n);
 }
 
 int reading_measure(const struct text *text, uint32_t page_tokens, const struct plan *plan,

@@ -27,6 +27,10 @@ struct text {
         /* What the model made of each byte when it kept everything. NULL: that isn't known.
          * Borrowed. */
         const struct byte_reading *reference;
+        /* Which bytes go on with an exact copy: text_find_copies(). NULL: that isn't known.
+         * Borrowed.
+         */
+        const bool *is_copy;
 };
 
 struct reading {
@@ -39,10 +43,20 @@ struct reading {
          * to byte; and how often the likeliest byte is still the same.
          */
         double lost, lost_error, agreed;
+        /* Of the bytes of exact copies, how many there are, and which part of them was found
+         * likeliest. */
+        uint32_t n_copies;
+        double copied;
         /* Of full pages, when a document ends, of all documents; and what they take as they are. */
         uint64_t bytes, whole_bytes;
         double entropy[PLAN_LAYERS_MAX]; /* scores_entropy() of each layer */
 };
+
+/* ret: room for n_bytes. True of a byte where the TEXT_COPY_CONTEXT bytes before it stand somewhere
+ * before that in its document, followed by the same byte. Takes the square of a document's bytes.
+ */
+#define TEXT_COPY_CONTEXT 16
+void text_find_copies(const struct text *text, bool *ret);
 
 /*
  * Reads it with the trained weights (trained.h), whose layers the plan has. ret_bytes: NULL, or
