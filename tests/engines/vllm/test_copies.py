@@ -33,6 +33,7 @@ from vllm.v1.kv_offload.base import (
     OffloadKey,
     ReqContext,
     ScheduleEndContext,
+    get_offload_block_hash,
     make_offload_key,
 )
 
@@ -50,7 +51,7 @@ LAYOUT = kvlease.Layout("m", kvlease.DType.F32, 1, 1, 32, TOKENS, 4096)
 WINDOWS = replace(LAYOUT, layer_group=1)
 TENANT = "limit = 4MiB"
 END = ScheduleEndContext((), ())
-HIT, MISS = LookupResult.HIT, LookupResult.MISS
+HIT, MISS, RETRY = LookupResult.HIT, LookupResult.MISS, LookupResult.RETRY
 
 
 class Engine:
@@ -177,6 +178,40 @@ def test_what_is_under_way_is_not_begun_again(daemon: package.Daemon, engines: E
     assert engine.look_up(second, keys) == [HIT, HIT, MISS, MISS]
     engine.manager.on_schedule_end(END)
     package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_behind_what_is_awaited_nothing_is_asked_for(
+    make_daemon: package.MakeDaemon, store: package.Store
+) -> None:
+    n = 20  # texts of fewer than 256 tokens aren't loaded
+    here, there = (make_daemon(tenant=store.settings(TENANT)) for _ in range(2))
+    far, near, other = Engine(there), Engine(here), Engine(here)
+    store.await_epoch()
+    context, keys = far.request("far", n=n)
+    assert far.store(context, keys) == keys
+    assert far.look_up(*far.request("finds it", n=n)) == [HIT] * n
+    store.await_pages(there, n)
+
+    # Another engine of this host says that it computes the first page, and then it does.
+    namespace, first = other.cache.namespaces[0], get_offload_block_hash(keys[0])
+    pages = namespace.lease(1)
+    namespace.announce(pages, first)
+    package.wait_until(lambda: held(here)[0] > 0)
+    context, _ = near.request("near", n=n)
+    assert near.look_up(context, keys[:2]) == [RETRY, RETRY]
+    namespace.publish(pages, first).close()
+    state = context.get_state(offload._Text)
+    assert state is not None
+    package.wait_until(lambda: not state.coming[0].is_under_way)
+    # vLLM's lookup goes on to the end of the text.
+    assert near.look_up(context, keys[2:]) == [RETRY] * (n - 2)
+    near.manager.on_schedule_end(END)
+    assert near.look_up(context, keys[:2]) == [HIT, RETRY]
+    package.wait_until(lambda: not state.coming[0].is_under_way)
+    near.manager.on_schedule_end(END)
+    assert near.look_up(context, keys) == [HIT] * n
+    for engine in (far, near, other):
+        engine.cache.close()
 
 
 def test_both_groups_of_a_request(daemon: package.Daemon, engines: Engines) -> None:

@@ -150,6 +150,8 @@ class _Text:
     """The last page that was loaded, or was to be stored."""
     coming: dict[int, _engine.Coming] = field(default_factory=dict)
     """From other hosts."""
+    awaits: dict[int, int] = field(default_factory=dict)
+    """The step in which a lookup last ended with RETRY."""
 
 
 class Manager(OffloadingManager):
@@ -171,6 +173,7 @@ class Manager(OffloadingManager):
         self._storing: dict[OffloadKey, _Run] = {}
         # Of transfers from before a reset, which may be under way.
         self._fenced: list[kvlease.Pages] = []
+        self._n_steps = 0
         self._is_away = False
         self._is_void = False
 
@@ -197,23 +200,29 @@ class Manager(OffloadingManager):
         return LookupResult.HIT
 
     def _ask_others(self, group: Group, key: OffloadKey, req_context: ReqContext) -> LookupResult:
-        """The key isn't cached, and those before it are: RETRY while other hosts may have it."""
+        """The key isn't cached: RETRY while other hosts may have it, and in this step behind a key
+        with RETRY, where vLLM goes on. Nothing is asked for there: those before it aren't cached.
+        """
         text = req_context.get_state(_Text)
         here = req_context.get_offload_key_position(key)
         if text is None or here is None or not group.is_chained:
             return LookupResult.MISS
+        if text.awaits.get(group.id) == self._n_steps:
+            return LookupResult.RETRY
         coming = text.coming.get(group.id)
         if coming is None:
             coming = text.coming[group.id] = self._hosts[group.id].text()
-        if coming.is_over or coming.is_under_way:
-            return LookupResult.MISS if coming.is_over else LookupResult.RETRY
-        hashes = [
-            get_offload_block_hash(each)
-            for each, end in req_context._offload_key_positions.items()
-            if get_offload_group_idx(each) == group.id and end % group.chunk_tokens == 0
-        ]
-        is_awaited = coming.ask(hashes, here // group.chunk_tokens - 1)
-        return LookupResult.RETRY if is_awaited else LookupResult.MISS
+        if not coming.is_over and not coming.is_under_way:
+            hashes = [
+                get_offload_block_hash(each)
+                for each, end in req_context._offload_key_positions.items()
+                if get_offload_group_idx(each) == group.id and end % group.chunk_tokens == 0
+            ]
+            coming.ask(hashes, here // group.chunk_tokens - 1)
+        if coming.is_over:
+            return LookupResult.MISS
+        text.awaits[group.id] = self._n_steps
+        return LookupResult.RETRY
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PageSpec:
         """All were hits in this step. A request has one load at a time."""
@@ -255,6 +264,7 @@ class Manager(OffloadingManager):
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Who wasn't scheduled looks it up again."""
+        self._n_steps += 1
         self._give_back(self._found.values())
         self._found = {}
 
