@@ -840,6 +840,18 @@ int kvl_import_start(struct kvl_ns *ns, const uint8_t *parent_key, const uint8_t
         void *data);
 
 /*
+ * Tells the daemon that this engine has computed n_tokens (at least 1) tokens of prompts (prefill)
+ * in nsec (1 to an hour) nanoseconds, for all requests of a step, or of some steps, together: with
+ * kvl_import_start() and kvl_lookup_wait() it loads what is here sooner than this engine computes
+ * it. Recent steps count most. Where the tenant's option `remote_prefill` says how fast engines are
+ * that counts instead.
+ * Steps that decode besides count with all their time, as a prompt waits for them. Ten calls a
+ * second are plenty: sum steps up. Doesn't wait. Where the namespace takes no part nothing is done,
+ * and 0 returned. 0; -EINVAL; -EAGAIN, -ENOTCONN, -EPROTO, -ENOMEM, -ECHILD: as kvl_request_end().
+ */
+int kvl_note_prefill(struct kvl_ns *ns, uint32_t n_tokens, uint64_t nsec);
+
+/*
  * As kvl_lookup() in all n_ns (1..64) namespaces of a set, which are open on this process's
  * connections and use the same keys for the same text: the longest run that is cached in every one.
  * ret_pages: n_ns * n_keys, those of nss[i] from ret_pages[i * n_keys] on. What is beyond the run

@@ -349,6 +349,10 @@ def announcements(daemon: Daemon) -> None:
     for key, status in (keys[0], kv.PENDING), (bytes(32), kv.MISS):  # no other host is known here
         reply = two.connection.ask("IMPORT", ns_id=two.id, keys=key, timeout_msec=1000)
         expect(reply.status == status and reply.n_pages == 0, reply)
+    two.connection.tell("NOTE_PREFILL", ns_id=two.id, n_tokens=100, nsec=10**7)
+    for tokens, nsec in (0, 1), (1, 0), (1, 3600 * 10**9 + 1):
+        reply = two.connection.ask("NOTE_PREFILL", ns_id=two.id, n_tokens=tokens, nsec=nsec)
+        expect(reply.status == kv.INVALID, reply)
     waits = [two.connection.send("WAIT", ns_id=two.id, key=k, timeout_msec=60000) for k in keys]
     expect(two.lookup(keys) == [], "an announced page is found")  # and answers come as they may
     one.fill(pages, keys)

@@ -37,7 +37,8 @@ static const struct private_options options = {.tenants = tenants};
 
 /* ---- the two of them ------------------------------------------------------------------------- */
 
-static void hosts_start_with(void **state, unsigned n_masters)
+/* prefill: tokens a second that engines compute, as the tenants have it. */
+static void hosts_start_with(void **state, unsigned n_masters, unsigned prefill)
 {
         static const char *const words[] = {NULL};
         int r = redis_cluster_init(&server);
@@ -53,11 +54,10 @@ static void hosts_start_with(void **state, unsigned n_masters)
         else
                 r = redis_cluster_create(&server, n_masters, false);
         assert_int_equal(r, 0);
-        /* A token a second: whatever it takes to load them. */
         (void)snprintf(tenant_lines, sizeof(tenant_lines),
-                "limit = 64MiB\nremote = x\nremote_prefill = 1\n\n[remote x]\naddresses = %s\n"
-                "probe_timeout = 1s\n",
-                server.servers[0].address);
+                "limit = 64MiB\nremote = x\nremote_prefill = %u\n\n[remote x]\naddresses = "
+                "%s\nprobe_timeout = 1s\n",
+                prefill, server.servers[0].address);
         *state = (void *)&options;
         assert_int_equal(harness_setup(state), 0);
         here = *state;
@@ -66,9 +66,10 @@ static void hosts_start_with(void **state, unsigned n_masters)
         here->n_connections = there.n_connections = (int)(N_CONNECTIONS * n_masters);
 }
 
+/* A token a second: pages are loaded whatever it takes. */
 static void hosts_start(void **state)
 {
-        hosts_start_with(state, 1);
+        hosts_start_with(state, 1, 1);
 }
 
 static void hosts_end(void **state)
@@ -362,9 +363,35 @@ static void test_found_on_the_other_host(void **state)
         assert_true(figure_of(&there, "kvlease_exchange_exported_pages_total" OF_A) == N_PAGES);
         assert_outlook("asks", "; the last one: 20 pages, ");
         assert_outlook("asks", " to load against 320 s to compute: loaded");
+        assert_outlook("asks", " (1 a second, as remote_prefill says)");
         /* From here on it is this host's own. */
         assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
         assert_int_equal(find_text(w, SHORT_MSEC), N_PAGES);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* Loaded is what is here before an engine has computed it: by its own account, once it gives one.
+ */
+static void test_what_is_computed_sooner_is_not_loaded(void **state)
+{
+        struct worker *w;
+
+        hosts_start_with(state, 1, 0);
+        share_text();
+        w = worker_start(here, "a", "ns", 2);
+        assert_outlook("asks", " (10000 a second, until an engine has measured it)");
+        worker_tell(w, "prefill 1000000 1000000 1"); /* a token a nanosecond */
+        assert_int_equal(find_text(w, LONG_MSEC), 0);
+        assert_outlook("asks", " (1000000000 a second, as engines measured)");
+        assert_outlook("asks", " to compute: not loaded");
+        assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
+                                    "remote=\"x\",reason=\"not-worth\"}") == N_PAGES);
+        /* One of these counts as four times slower than what is known: more of them are believed.
+         */
+        worker_tell(w, "prefill 1000000 1000000000000 100");
+        assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
+        assert_outlook("asks", " to compute: loaded");
         worker_stop(w);
         hosts_end(state);
 }
@@ -520,7 +547,7 @@ static void test_slots_move(void **state)
         struct worker *w;
         pthread_t mover;
 
-        hosts_start_with(state, N_MASTERS);
+        hosts_start_with(state, N_MASTERS, 1);
         share_text();
         w = worker_start(here, "a", "ns", 2);
         assert_int_equal(pthread_create(&mover, NULL, move_slots, &n_moved), 0);
@@ -593,6 +620,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_found_on_the_other_host),
+                cmocka_unit_test(test_what_is_computed_sooner_is_not_loaded),
                 cmocka_unit_test(test_decoder_on_the_other_host),
                 cmocka_unit_test(test_server_is_stopped),
                 cmocka_unit_test(test_server_is_killed),

@@ -385,6 +385,18 @@ static void do_expect(struct worker_state *w, char **args, unsigned n_args)
         worker_answer(kvl_expect(w->ns, keys, n_keys, (uint32_t)strtoul(args[0], NULL, 10)));
 }
 
+/* prefill TOKENS NSEC TIMES */
+static void do_prefill(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint32_t n_tokens = (uint32_t)strtoul(args[0], NULL, 10);
+        uint64_t nsec = strtoull(args[1], NULL, 10);
+        int r = n_args == 3 ? 0 : -EINVAL;
+
+        for (unsigned long n = strtoul(args[2], NULL, 10); n > 0 && r == 0; n--)
+                r = kvl_note_prefill(w->ns, n_tokens, nsec);
+        worker_answer(r);
+}
+
 const struct worker_command worker_session_commands[] = {
         {"session-open", do_open},
         {"session-pages", do_pages},
@@ -406,6 +418,7 @@ const struct worker_command worker_session_commands[] = {
         {"tiers", do_tiers},
         {"probe", do_probe},
         {"expect", do_expect},
+        {"prefill", do_prefill},
         {"leasable", do_leasable},
         {NULL, NULL},
 };

@@ -539,7 +539,8 @@ static void answer_explain(
         reply->n_explanations = n;
         reply->explanations = rows;
         reply->outlook_detail = "an import loads what remote cluster has, which answers: at least "
-                                "256 tokens, where that is sooner than computing them";
+                                "256 tokens, where that is sooner than computing them "
+                                "(10000 a second, as remote_prefill says)";
 }
 
 static void answer_record(

@@ -546,6 +546,7 @@ bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
         case MSG_REQUEST_END:
         case MSG_SESSION_HINT:
         case MSG_EXPECT:
+        case MSG_NOTE_PREFILL:
         case MSG_DOORBELL:
                 if (!(p->flags & FRAME_NO_REPLY))
                         fake_reply_simple(p, WIRE_OK, "");

@@ -219,6 +219,7 @@ static void test_takes_no_part(void **state)
         open_client(&c, script_nothing);
         assert_int_equal(kvl_import_start(c.ns, NULL, c.keys[0], 1, LONG_MSEC, test_on_done, &done),
                 KVL_MISS);
+        assert_int_equal(kvl_note_prefill(c.ns, 1234, 1), 0);
         assert_int_equal(kvl_dispatch(c.conn), 0);
         assert_int_equal(done.n, 0);
         close_client(&c);
@@ -301,6 +302,33 @@ static void test_lookup(void **state)
         close_client(&c);
 }
 
+/* ---- what computing takes -------------------------------------------------------------------- */
+
+static void script_prefill(struct fake_peer *p)
+{
+        const Kvlease__V1__NotePrefillRequest *m;
+
+        welcome(p);
+        m = (const Kvlease__V1__NotePrefillRequest *)fake_receive(p, MSG_NOTE_PREFILL);
+        FAKE_CHECK(p->flags & FRAME_NO_REPLY && m->ns_id == FAKE_NS_ID);
+        FAKE_CHECK(m->n_tokens == 1234 && m->nsec == UINT64_C(3600) * 1000000000);
+        fake_expect_end(p);
+}
+
+static void test_prefill(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_prefill);
+        assert_int_equal(kvl_note_prefill(c.ns, 1234, UINT64_C(3600) * 1000000000), 0);
+        assert_int_equal(kvl_note_prefill(c.ns, 0, 1), -EINVAL);
+        assert_int_equal(kvl_note_prefill(c.ns, 1, 0), -EINVAL);
+        assert_int_equal(kvl_note_prefill(c.ns, 1, UINT64_C(3600) * 1000000000 + 1), -EINVAL);
+        assert_string_equal(kvl_last_error(), "1 tokens in 3600000000001 ns: at least 1 token in 1 "
+                                              "ns to an hour are allowed");
+        close_client(&c);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -311,6 +339,7 @@ int main(void)
                 cmocka_unit_test(test_takes_no_part),
                 cmocka_unit_test(test_arguments),
                 cmocka_unit_test(test_lookup),
+                cmocka_unit_test(test_prefill),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

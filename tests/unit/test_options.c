@@ -203,7 +203,7 @@ static void test_refusals(void **state)
         refused(SECTION_REMOTE, "expiry", "0", "allowed are 1s to 365d");
         refused(SECTION_REMOTE, "bandwidth", "1KiB", "allowed are 1 MiB to 1 TiB");
         refused(SECTION_REMOTE, "secret_file", "secret", "not an absolute path");
-        refused(SECTION_TENANT, "remote_prefill", "0", "allowed are 1 to 10000000");
+        refused(SECTION_TENANT, "remote_prefill", "10000001", "allowed are 0 to 10000000");
         refused(SECTION_TENANT, "remote_write", "17GiB", "allowed are 0 B to 16 GiB");
         refused(SECTION_TENANT, "remote_secret", "secret", "not an absolute path");
         refused(SECTION_DAEMON, "stop_timeout", "2 weeks", "not a time");

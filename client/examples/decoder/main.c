@@ -217,6 +217,7 @@ static int prefill(struct worker *w, const struct prompt *prompt)
         uint32_t page_tokens = w->options->page_tokens, position, end;
         uint32_t n_pages = (prompt->n_tokens + page_tokens - 1) / page_tokens;
         int r = pages_begin(w->pages, prompt->tokens, prompt->n_tokens, &w->reused_tokens);
+        double began = now_msec();
 
         for (position = w->reused_tokens; !r && position < prompt->n_tokens; position = end) {
                 end = position + page_tokens - position % page_tokens;
@@ -226,7 +227,10 @@ static int prefill(struct worker *w, const struct prompt *prompt)
                 if (!r)
                         after_page(w, position / page_tokens, n_pages);
         }
-        return r;
+        if (r)
+                return r;
+        return pages_note_prefill(
+                w->pages, prompt->n_tokens - w->reused_tokens, now_msec() - began);
 }
 
 static uint32_t likeliest(const float *logits)

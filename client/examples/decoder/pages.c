@@ -662,6 +662,13 @@ static int give_back(struct pages *p)
 }
 
 /* Pinned pages are a prefix of the table: publishing goes in order, and ends where it fails. */
+int pages_note_prefill(struct pages *p, uint32_t n_tokens, double msec)
+{
+        int r = p->ns ? kvl_note_prefill(p->ns, n_tokens, (uint64_t)(msec * 1e6) + 1) : 0;
+
+        return r == -EAGAIN ? 0 : r; /* a hint */
+}
+
 int pages_end(struct pages *p)
 {
         uint32_t n_pinned = 0, n_window = p->n_window;

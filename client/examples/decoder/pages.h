@@ -87,6 +87,10 @@ int pages_extend(struct pages *pages);
  */
 int pages_publish(struct pages *pages, uint32_t page_no);
 
+/* Tells the daemon that so many tokens, at least one, of the prompt took so long to compute: what
+ * other hosts have it loads where that is sooner. */
+int pages_note_prefill(struct pages *pages, uint32_t n_tokens, double msec);
+
 /* Releases and frees what the prompt held; memory that the daemon wants back is given back. */
 int pages_end(struct pages *pages);
 

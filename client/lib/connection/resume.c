@@ -64,6 +64,7 @@ static const struct {
         {MSG_REQUEST_END, CONN_AGAIN_LATE},
         {MSG_SESSION_HINT, CONN_AGAIN_LATE},
         {MSG_EXPECT, CONN_AGAIN_LATE},
+        {MSG_NOTE_PREFILL, CONN_AGAIN_LATE},
         {MSG_BYE, CONN_AGAIN_LATE},
 };
 

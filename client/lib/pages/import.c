@@ -14,7 +14,8 @@
 #include "client/lib/objects/args.h"
 #include "client/lib/pages/lookup.h"
 
-#define IMPORT_MAX_MSEC 600000 /* protocol */
+#define IMPORT_MAX_MSEC  600000 /* protocol */
+#define PREFILL_MAX_NSEC (3600 * NSEC_PER_SEC)
 
 /* The daemon answers at the deadline; so much later it isn't waited for any more, and what it had
  * to say is of no use. Not tuned. */
@@ -147,4 +148,35 @@ int kvl_import_start(struct kvl_ns *ns, const uint8_t *parent_key, const uint8_t
         if (r < 0)
                 free(i);
         return r;
+}
+
+/* ---- what it is compared with -----------------------------------------------------------------
+ */
+
+static int send_prefill(struct kvl_ns *ns, uint32_t n_tokens, uint64_t nsec)
+{
+        Kvlease__V1__NotePrefillRequest m = KVLEASE__V1__NOTE_PREFILL_REQUEST__INIT;
+        struct conn *c = conn_of(ns);
+        int r;
+
+        m.ns_id = ns->id;
+        m.n_tokens = n_tokens;
+        m.nsec = nsec;
+        conn_lock(c);
+        r = conn_is_congested(c) ? -EAGAIN : conn_notify(c, MSG_NOTE_PREFILL, &m.base);
+        conn_unlock(c);
+        return r;
+}
+
+int kvl_note_prefill(struct kvl_ns *ns, uint32_t n_tokens, uint64_t nsec)
+{
+        int r = args_check_ns(ns);
+
+        if (r < 0)
+                return r;
+        if (n_tokens == 0 || nsec == 0 || nsec > PREFILL_MAX_NSEC)
+                return error_set(-EINVAL,
+                        "%u tokens in %llu ns: at least 1 token in 1 ns to an hour are allowed",
+                        n_tokens, (unsigned long long)nsec);
+        return ns->imports ? error_note(send_prefill(ns, n_tokens, nsec), "") : 0;
 }

@@ -153,6 +153,7 @@ struct exchange_ns {
         uint8_t id[EXCHANGE_ID_BYTES]; /* exchange_identify() */
         uint32_t rank;
         struct exported_page *exported; /* of each page; owned; NULL: none was */
+        struct worth_ratio prefill;     /* as engines measure it; nothing: they don't */
         struct worth_answer decided;    /* of the last import that found something there, */
         uint32_t n_decided;             /* so many pages; 0: there was none */
 };

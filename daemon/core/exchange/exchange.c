@@ -276,6 +276,14 @@ bool exchange_figures(const struct tenant *t, struct exchange_figures *ret)
         return true;
 }
 
+void exchange_note_prefill(const struct ns *ns, uint64_t n_tokens, uint64_t nsec)
+{
+        struct exchange_ns *e = exchange_find_ns(ns);
+
+        if (e && e->x->options.token_nsec == 0)
+                worth_note(&e->prefill, n_tokens, nsec);
+}
+
 static uint64_t work_of_tenant(struct exchange *x)
 {
         uint64_t next = UINT64_MAX;

@@ -68,7 +68,7 @@ struct exchange_options {
         uint64_t write_bytes_per_sec;
         uint64_t probe_nsec;    /* that asking what is there may take, of an import's time */
         uint64_t bytes_per_sec; /* the store's bandwidth, until it has been measured */
-        uint64_t token_nsec;    /* that computing a token takes, until it has been measured */
+        uint64_t token_nsec;    /* that computing a token takes; 0: as engines measure it */
 };
 
 /* "not-worth"; static. */
@@ -111,6 +111,12 @@ void exchange_close(struct tenant *t);
 
 /* False: it has none, *ret is all zero. */
 bool exchange_figures(const struct tenant *t, struct exchange_figures *ret);
+
+/* An engine says what computing takes (NOTE_PREFILL): what is worth loading is decided by that,
+ * where exchange_options.token_nsec is 0. Nothing is done where the namespace takes no part.
+ * n_tokens >= 1; nsec: 1 .. PREFILL_NSEC_MAX. */
+#define PREFILL_NSEC_MAX (UINT64_C(3600) * 1000000000)
+void exchange_note_prefill(const struct ns *ns, uint64_t n_tokens, uint64_t nsec);
 
 /* Whether the namespace takes part; *ret_why (NULL: isn't wanted) is else a static phrase that says
  * why not. */

@@ -352,11 +352,10 @@ static bool is_worth_it(const struct import *i, uint64_t now_nsec)
                 .seen = &x->bandwidth,
                 .start = worth_bandwidth(x->options.bytes_per_sec),
         };
-        const struct worth_ratio none = {0};
 
         i->e->decided =
-                worth_loading(&part, 1, (uint64_t)i->n_wanted * i->a->ns->layout.page_tokens, &none,
-                        worth_token_time(x->options.token_nsec));
+                worth_loading(&part, 1, (uint64_t)i->n_wanted * i->a->ns->layout.page_tokens,
+                        &i->e->prefill, worth_token_time(x->options.token_nsec));
         i->e->n_decided = i->n_wanted;
         return i->e->decided.verdict == WORTH_LOADED;
 }

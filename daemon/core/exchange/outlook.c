@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/ns.h"
@@ -47,6 +48,23 @@ static enum exchange_outlook say_unreachable(
                 summary->last_error ? strerror(-summary->last_error) : "");
 }
 
+/* Tokens that computing is counted with, in a second. */
+static uint64_t prefill_rate(const struct exchange_ns *e)
+{
+        const uint64_t n = 1000000;
+        uint64_t nsec = worth_nsec(&e->prefill, worth_token_time(e->x->options.token_nsec), n);
+
+        return nsec == 0 ? UINT64_MAX : (uint64_t)((double)n * NSEC_PER_SEC / (double)nsec);
+}
+
+/* Who says so. */
+static const char *prefill_source(const struct exchange_ns *e)
+{
+        if (e->x->options.token_nsec > 0)
+                return "as remote_prefill says";
+        return e->prefill.amount > 0 ? "as engines measured" : "until an engine has measured it";
+}
+
 static enum exchange_outlook say_asks(
         const struct exchange_ns *e, const char *remote, bool answers, struct detail *d)
 {
@@ -57,8 +75,9 @@ static enum exchange_outlook say_asks(
                         (uint64_t)e->n_decided * e->ns->layout.page_tokens, last);
         return detail_set(d, OUTLOOK_ASKS,
                 "an import loads what remote %s has, which %s: at least %d tokens, where that is "
-                "sooner than computing them%s%s",
+                "sooner than computing them (%llu a second, %s)%s%s",
                 remote, answers ? "answers" : "hasn't answered yet", WORTH_TOKENS_MIN,
+                (unsigned long long)prefill_rate(e), prefill_source(e),
                 last[0] ? "; the last one: " : "", last);
 }
 

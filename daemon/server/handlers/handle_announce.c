@@ -1,7 +1,8 @@
-/* ANNOUNCE, WAIT, IMPORT. */
+/* ANNOUNCE, WAIT, IMPORT, NOTE_PREFILL. */
 #include <errno.h>
 
 #include "daemon/core/clients/announce.h"
+#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/exchange/import.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/handlers/client-handlers.h"
@@ -106,4 +107,19 @@ int handle_IMPORT(struct request *rq)
                 return -ENOENT;
         r = check_import(rq, m);
         return r < 0 ? r : imports_ask(rq, a);
+}
+
+int handle_NOTE_PREFILL(struct request *rq)
+{
+        const Kvlease__V1__NotePrefillRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+
+        if (!a)
+                return -ENOENT;
+        if (m->n_tokens == 0 || m->nsec == 0 || m->nsec > PREFILL_NSEC_MAX)
+                return detail_set(&rq->detail, -EINVAL,
+                        "%u tokens in %llu ns: at least 1 token in 1 ns to an hour are allowed",
+                        m->n_tokens, (unsigned long long)m->nsec);
+        exchange_note_prefill(a->ns, m->n_tokens, m->nsec);
+        return 0;
 }

@@ -201,7 +201,7 @@ static int open_exchange(struct tenant *t, const struct tenant_config *config,
                         .write_bytes_per_sec = MAX(c->write_bytes, UINT64_C(1)),
                         .probe_nsec = r->config->probe_timeout_nsec,
                         .bytes_per_sec = r->config->bandwidth_bytes,
-                        .token_nsec = NSEC_PER_SEC / MAX(c->prefill, 1u),
+                        .token_nsec = c->prefill > 0 ? NSEC_PER_SEC / c->prefill : 0,
                 };
 
                 e = exchange_open(t, &o, d);

@@ -116,7 +116,7 @@ struct tenant_remote_config {
         char name[TENANT_NAME_MAX + 1];        /* of [remote NAME]; "": nothing is exchanged */
         uint64_t write_bytes;                  /* a second; 0: nothing is written */
         char secret_file[CONFIG_PATH_MAX + 1]; /* "": pages aren't encrypted */
-        uint32_t prefill;                      /* tokens a second, until it was measured */
+        uint32_t prefill;                      /* tokens a second; 0: as measured */
 };
 
 #define TENANT_LIMIT_NONE    UINT64_MAX

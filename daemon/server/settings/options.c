@@ -365,10 +365,11 @@ const struct option options[] = {
                         "which only its owner (root, or the daemon's user) may write and others "
                         "can't read. The tenant's pages are encrypted there, and their names "
                         "can't be guessed. Empty: neither; they only have sums."},
-        {SECTION_TENANT, "remote_prefill", OPTION_UINT, AT(tenant_config, remote.prefill), 1,
-                10000000, .default_text = "10000", .reloadable = true,
-                .help = "Tokens a second that an engine of the tenant is expected to compute until "
-                        "it was measured: pages are loaded where that is sooner."},
+        {SECTION_TENANT, "remote_prefill", OPTION_UINT, AT(tenant_config, remote.prefill), 0,
+                10000000, .default_text = "0", .reloadable = true,
+                .help = "Tokens of prompts that the tenant's engines compute in a second: pages "
+                        "are loaded where that is sooner. 0: as engines measure it, and 10000 "
+                        "before one has."},
         {SECTION_TENANT, "share_group", OPTION_BOOL, AT(tenant_config, access.share_group),
                 .default_text = "off", .reloadable = true,
                 .help = "The tenant is shared by clients of several others: they find it by its "
