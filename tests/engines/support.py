@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 from multiprocessing.connection import Connection
@@ -162,6 +163,20 @@ def part_of(pid: int) -> int:
 def published(daemon: Any) -> int:
     """Pages that are cached."""
     return sum(each["pages_sealed"] for each in namespaces(daemon))
+
+
+def assert_measures_prefill(daemon: Any, engine: Any) -> None:
+    """An engine, whose namespace is the only one, tells how many tokens it computes in a second."""
+    seconds = 0.0
+    texts = [text for seed in range(4) for text in make_prompts(seed, 0, 1900)]
+    for text in texts:
+        seconds += engine.call("run", [text], 1)["seconds"]
+    (namespace,) = namespaces(daemon)
+    found = ctl(daemon, "explain", namespace["tenant"], namespace["name"], "0" * 64, "--json")
+    told = re.search(r"\((\d+) a second, as engines measured\)", found)
+    assert told, found
+    # Steps are a part of runs, and not next to nothing of them; some steps count more than others.
+    assert 1 / 4 < int(told[1]) / (1900 * len(texts) / seconds) < 100
 
 
 def findable(prompts: list[list[int]], page: int) -> list[int]:

@@ -8,6 +8,7 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -38,6 +39,8 @@ more than the engine has."""
 _LONGEST_WAIT = 600
 # Texts of a connection that kvleased brings from other hosts at a time (kvl_import_start()).
 _MAX_COMING = 16
+# Of computing, that kvleased is told of at a time. Not tuned.
+_PREFILL_SECONDS = 0.05
 # A layout's format takes no more (kvlease.h).
 _FORMAT_BYTES = 64
 
@@ -162,6 +165,47 @@ class Coming:
         # Where kvleased is busy it is asked again.
         self.is_over = not has_come and not isinstance(error, kvlease.Busy)
         self._under_way.discard(self)
+
+
+class Prefill:
+    """How fast the engine computes prompts, which kvleased compares with loading them.
+
+    Steps end in the order in which they began, and the next one may begin before. A step takes as
+    long as the engine was busy with it and not with the one before.
+    """
+
+    def __init__(self, namespace: kvlease.Namespace) -> None:
+        self._namespace = namespace
+        self._steps: deque[tuple[float, int]] = deque()
+        self._ended = 0.0
+        self._n_tokens = 0
+        self._seconds = 0.0
+
+    def begin(self, n_tokens: Iterable[int], page_tokens: int) -> None:
+        """A step is scheduled that computes so many tokens of each of its requests. Those with less
+        than a page of them decode."""
+        n_prefilled = sum(n for n in n_tokens if n >= page_tokens)
+        self._steps.append((time.monotonic(), n_prefilled))
+
+    def end(self) -> None:
+        """The oldest step is over; nothing happens where there is none."""
+        if not self._steps:
+            return
+        begun, n_tokens = self._steps.popleft()
+        now = time.monotonic()
+        if n_tokens:
+            self._n_tokens += n_tokens
+            self._seconds += now - max(begun, self._ended)
+        self._ended = now
+        if self._seconds >= _PREFILL_SECONDS:
+            self._tell()
+
+    def _tell(self) -> None:
+        try:
+            self._namespace.note_prefill(self._n_tokens, self._seconds)
+        except kvlease.Error as error:
+            _logger.debug("said nothing of prefill: %s", error)
+        self._n_tokens, self._seconds = 0, 0.0
 
 
 class Loss:

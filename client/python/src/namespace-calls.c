@@ -169,6 +169,34 @@ static PyObject *ns_expect(
         return r == 0 || r == -EAGAIN ? PyBool_FromLong(r == 0) : raise_code(r);
 }
 
+/* Longest stretch that is noted (kvlease.h). */
+#define PREFILL_MAX_SECONDS 3600.0
+
+static PyObject *ns_note_prefill(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"note_prefill", {"n_tokens", "seconds"}, 2, 2};
+        PyObject *a[2];
+        uint32_t n_tokens;
+        double seconds;
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "n_tokens", &n_tokens))
+                return NULL;
+        seconds = PyFloat_AsDouble(a[1]);
+        if (PyErr_Occurred())
+                return NULL;
+        if (!(seconds * 1e9 >= 1 && seconds <= PREFILL_MAX_SECONDS)) {
+                PyErr_SetString(PyExc_ValueError, "seconds must be from a nanosecond to an hour");
+                return NULL;
+        }
+        if (!ns_enter(self))
+                return NULL;
+        UNLOCKED(r = kvl_note_prefill(self->ns, n_tokens, (uint64_t)(seconds * 1e9)));
+        ns_leave(self);
+        return r == 0 || r == -EAGAIN ? PyBool_FromLong(r == 0) : raise_code(r);
+}
+
 static PyObject *ns_leasable_pages(struct ns_object *self, PyObject *unused)
 {
         int r;
@@ -627,6 +655,13 @@ PyMethodDef ns_call_methods[] = {
                 "engine's queue: what is cached\nof it is kept for ttl seconds (None: 30; at most "
                 "600), or until a lookup finds it, and comes up to the\ndevice. A hint, which "
                 "waits for nothing. True: kvleased was told; False: it has no time for hints."),
+        METHOD("note_prefill", ns_note_prefill,
+                "note_prefill($self, n_tokens, seconds)\n--\n\n"
+                "Says how long this engine took to compute so many tokens of prompts, of all "
+                "requests of a step, or of some\nsteps, together: start_import() loads what is "
+                "here sooner. Ten times a second is plenty. A hint, which\nwaits for nothing. "
+                "True: kvleased was told, or doesn't want to know; False: it has no time for "
+                "hints."),
         {"leasable_pages", (PyCFunction)ns_leasable_pages, METH_NOARGS,
                 "leasable_pages($self)\n--\n\n"
                 "How many pages leases would get now without waiting, where nobody else gives "

@@ -183,10 +183,11 @@ class Store:
     process: subprocess.Popen[bytes]
     port: int
 
-    def settings(self, limit: str = "limit = 32MiB") -> str:
-        """Of a tenant, which computes a token a second: whatever it takes to load pages."""
+    def settings(self, limit: str = "limit = 32MiB", prefill: int = 1) -> str:
+        """Of a tenant, which computes a token a second: pages are loaded whatever it takes. prefill
+        0: as its engines measure."""
         return (
-            f"{limit}\nremote = x\nremote_prefill = 1\n"
+            f"{limit}\nremote = x\nremote_prefill = {prefill}\n"
             f"[remote x]\naddresses = 127.0.0.1:{self.port}\nprobe_timeout = 1s"
         )
 

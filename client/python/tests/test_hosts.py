@@ -66,6 +66,30 @@ def test_a_text_of_another_host(make_daemon: MakeDaemon, store: Store, shm: bool
             bring(namespace, keys, parent=keys[:64])
 
 
+def test_what_computing_takes(make_daemon: MakeDaemon, store: Store) -> None:
+    keys = text(40)
+    here = make_daemon(tenant=store.settings(prefill=0))
+    share(make_daemon(tenant=store.settings()), store, keys)
+    with kvlease.connect(here.socket) as connection:
+        namespace = connection.namespace("n", LAYOUT)
+        # A token a nanosecond: nothing is loaded as fast as that.
+        assert namespace.note_prefill(10**9, 1.0)
+        assert bring(namespace, keys) is False
+        for _ in range(100):
+            assert namespace.note_prefill(n_tokens=10**6, seconds=3600)
+        assert bring(namespace, keys) is True
+        for seconds in (0, -1, 3600.1, float("nan")):
+            with pytest.raises(ValueError, match="seconds"):
+                namespace.note_prefill(1, seconds)
+        with pytest.raises(kvlease.Invalid, match="0 tokens"):
+            namespace.note_prefill(0, 1)
+        with pytest.raises(TypeError):
+            namespace.note_prefill(1, "1")  # type: ignore[arg-type]
+        namespace.close()
+        with pytest.raises(kvlease.Closed):
+            namespace.note_prefill(1, 1)
+
+
 def test_awaited(make_daemon: MakeDaemon, store: Store) -> None:
     keys = text(40)
     here = make_daemon(tenant=store.settings())

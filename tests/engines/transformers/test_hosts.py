@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import kvlease_conftest as package
-from support import LIMIT, MEMORY, ctl, findable, held, make_prompts, on
+from support import LIMIT, MEMORY, assert_measures_prefill, ctl, findable, held, make_prompts, on
 
 PAGE = 16
 # Texts of fewer than 256 tokens aren't loaded.
 PROMPTS = make_prompts(1, 500, 7, 310)
+
+
+def test_what_computing_takes(
+    make_daemon: package.MakeDaemon, start_engines: Any, store: package.Store
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=store.settings(LIMIT, prefill=0))
+    (engine,) = start_engines(on(daemon))
+    assert_measures_prefill(daemon, engine)
 
 
 def test_a_second_host_finds_what_the_first_computed(

@@ -6,12 +6,29 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
-from support import LIMIT, MEMORY, ctl, findable, held, make_prompts, published
+from support import (
+    LIMIT,
+    MEMORY,
+    assert_measures_prefill,
+    ctl,
+    findable,
+    held,
+    make_prompts,
+    published,
+)
 
 PAGE = 32
 # Texts of fewer than 256 tokens aren't loaded.
 PROMPTS = make_prompts(1, 500, 7, 310)
 COPYING = {"spec_name": "KvleaseOffloadingSpec", "spec_module_path": "kvlease.vllm.offload"}
+
+
+def test_what_computing_takes(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, store: package.Store
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=store.settings(LIMIT, prefill=0))
+    (engine,) = start_engines(settings(daemon))
+    assert_measures_prefill(daemon, engine)
 
 
 @pytest.mark.parametrize("connector", ["KvleaseConnector", "OffloadingConnector"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -93,6 +94,7 @@ class Cache(engine_cache.PagedAttentionCache):
         n_pages = info.tiers[0].n_pages
         self.num_sectors = min(self.num_sectors, n_pages - TRASH_PAGES)
         self.pool = Pool(self.num_sectors, self._namespace, options)
+        self._prefill = _engine.Prefill(self._namespace)
         allocator = Allocator(
             self.stats,
             layout,
@@ -130,6 +132,10 @@ class Cache(engine_cache.PagedAttentionCache):
                 return False
         return bool(super().can_store_request_tokens(state, request_len, dry_run))
 
+    def begin_step(self, n_tokens: Iterable[int]) -> None:
+        """A step is scheduled that computes so many tokens of each of its requests."""
+        self._prefill.begin(n_tokens, self._allocator.tokens_per_page)
+
     def expect(self, state: Any) -> None:
         """The request is in the queue from now on."""
         if self.use_prefix_sharing:
@@ -146,7 +152,9 @@ class Cache(engine_cache.PagedAttentionCache):
         return self._allocator.find(request_id, prompt_ids) if self.use_prefix_sharing else 0
 
     def mark_complete_blocks(self, state: Any, complete_blocks: dict[str, int]) -> None:
-        """Publishes what the step that is over has filled, also of a request that ends with it."""
+        """Publishes what the step that is over has filled, also of a request that ends with it.
+        Called of each of its requests."""
+        self._prefill.end()
         if self.use_prefix_sharing and complete_blocks:
             tokens = state.initial_tokens + state.generated_tokens
             self._allocator.publish(state.request_id, tokens, complete_blocks[FULL_ATTENTION])

@@ -23,7 +23,7 @@ class Patience:
     to let go of some requests, which begin anew later: it does so here, too, as long as there are
     others. Where there are none it has to wait: the loop that asks tries again ten times a second.
     Requests whose pages are on their way from other hosts aren't begun before. kvleased is told
-    what enters the queue.
+    what enters the queue, and how long steps take.
     """
 
     scheduler: Any
@@ -55,6 +55,8 @@ class Patience:
         result = self.schedule(token_budget, cache_budget)
         if pool.refusal is None:
             pool.give_back_spare()
+        if result[0]:
+            scheduler.cache.begin_step(each.query_length for each in result[0])
         if result[0] is not None or pool.refusal is None:
             if self.waits_since is not None and result[0]:
                 _logger.info("goes on after %.1f s", time.monotonic() - self.waits_since)

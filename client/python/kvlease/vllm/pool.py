@@ -87,6 +87,7 @@ class Pool(BlockPool):
         self.namespace = namespace
         self._hosts = _engine.Hosts(namespace, options.remote_timeout)
         self.stats = _engine.Stats()
+        self.prefill = _engine.Prefill(namespace)
         self.enable_kv_cache_events = False
         self._by_page: dict[int, Block] = {}
         self._budget = n_blocks - 1
@@ -204,6 +205,7 @@ class Pool(BlockPool):
 
     def take_events(self) -> list[Any]:
         """Asked when a step's results are in: what it has filled is published."""
+        self.prefill.end()
         for text in self._texts.values():
             self._publish(text)
         return []
