@@ -29,7 +29,7 @@ static bool is_copied_to(struct ns *ns, uint32_t page)
         struct transfer *found = NULL;
 
         list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
-                if (t->ns == ns && t->kind == TRANSFER_COPY && t->to == page && !t->is_unwanted)
+                if (t->ns == ns && transfer_fills_granted(t) && t->to == page && !t->is_unwanted)
                         found = t;
         if (!found)
                 return false;

@@ -39,7 +39,8 @@ static bool goes_as_it_is(const struct carry *c)
 
 static void plan_steps(struct carry *c)
 {
-        bool out = is_behind_queue(c->ns, c->way.from), in = is_behind_queue(c->ns, c->way.to);
+        bool out = is_behind_queue(c->ns, c->way.from) && c->way.buffer != CARRY_FROM_BUFFER;
+        bool in = is_behind_queue(c->ns, c->way.to) && c->way.buffer != CARRY_TO_BUFFER;
         unsigned n = 0;
 
         if (out)
@@ -50,7 +51,7 @@ static void plan_steps(struct carry *c)
                 c->steps[n++] = STEP_OPEN;
         if (c->way.to != TIER_DEVICE && !goes_as_it_is(c))
                 c->steps[n++] = STEP_PACK;
-        if (c->way.from == TIER_DEVICE && c->way.to == TIER_DEVICE && !out)
+        if (c->way.from == TIER_DEVICE && c->way.to == TIER_DEVICE && !out && !in)
                 c->steps[n++] = STEP_PACK; /* a copy */
         if (c->way.to == TIER_DISK)
                 c->steps[n++] = STEP_WRITE;
@@ -79,7 +80,7 @@ static int make_buffers(struct carry *c)
                 (c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE && !goes_as_it_is(c));
         enum tier_kind disk = c->way.from == TIER_DISK ? c->way.from : c->way.to;
 
-        if (has_plain) {
+        if (has_plain && !c->plain) {
                 c->plain = malloc(c->n_max * plain_bytes(c));
                 if (!c->plain)
                         return -ENOMEM;
@@ -122,11 +123,25 @@ static struct carry *carry_new(struct ns *ns, const struct carry_way *way)
         return c;
 }
 
+struct carry *carry_new_with_buffer(
+        struct ns *ns, const struct carry_way *way, uint8_t *bytes, size_t begin)
+{
+        struct carry *c = carry_new(ns, way);
+
+        if (!c)
+                return NULL;
+        c->n_max = 1;
+        c->plain = bytes;
+        c->plain_begin = begin;
+        return c;
+}
+
 static bool is_same_way(const struct carry_way *a, const struct carry_way *b)
 {
-        return a->from == b->from && a->to == b->to && a->planes.first == b->planes.first &&
-               a->planes.n == b->planes.n && a->is_copy == b->is_copy &&
-               a->is_urgent == b->is_urgent && a->has_part_sums == b->has_part_sums;
+        return a->from == b->from && a->to == b->to && a->buffer == b->buffer &&
+               a->planes.first == b->planes.first && a->planes.n == b->planes.n &&
+               a->is_copy == b->is_copy && a->is_urgent == b->is_urgent &&
+               a->has_part_sums == b->has_part_sums;
 }
 
 struct carry *carry_find(struct ns *ns, const struct carry_way *way)
@@ -163,11 +178,14 @@ uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to)
 
         assert(c->is_open && c->n < c->n_max);
 
-        *p = (struct carry_page){.from = from,
-                .to = to,
-                .generation = ns_page(c->ns, from)->generation,
-                .sets = {ns_set_of(c->ns, from), ns_set_of(c->ns, to)},
-                .content = ns_extra(c->ns, from)->content};
+        *p = (struct carry_page){.from = from, .to = to};
+        if (to != PAGE_NONE)
+                p->sets[1] = ns_set_of(c->ns, to);
+        if (from != PAGE_NONE) {
+                p->sets[0] = ns_set_of(c->ns, from);
+                p->generation = ns_page(c->ns, from)->generation;
+                p->content = ns_extra(c->ns, from)->content;
+        }
         if (c->way.from == TIER_DISK || c->way.to == TIER_DISK)
                 p->disk = describe_page(c->ns, from);
         return c->n++;
@@ -175,15 +193,25 @@ uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to)
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
+static uint8_t *buffer_at(const struct carry *c, uint32_t i, uint32_t plane)
+{
+        return c->plain + c->plain_begin + i * plain_bytes(c) +
+               (plane - c->way.planes.first) * c->ns->layout.plane_page_bytes;
+}
+
+/* A page of a device is copied into a buffer by the mover: the buffer is where it is stored. */
+static bool packs_into_buffer(const struct carry *c)
+{
+        return c->way.buffer == CARRY_TO_BUFFER && c->steps[c->at] == STEP_PACK;
+}
+
 static uint8_t *plain_at(const struct carry *c, uint32_t i, uint32_t plane)
 {
-        const struct ns *ns = c->ns;
         unsigned end = c->way.from == TIER_DEVICE ? 0 : 1;
         const struct carry_page *p = &c->pages[i];
 
-        if (c->plain)
-                return c->plain + i * plain_bytes(c) +
-                       (plane - c->way.planes.first) * ns->layout.plane_page_bytes;
+        if (c->plain && !packs_into_buffer(c))
+                return buffer_at(c, i, plane);
         return set_address(p->sets[end], end == 0 ? p->from : p->to, plane);
 }
 
@@ -196,6 +224,8 @@ static uint8_t *stored_at(
         uint32_t page = end == 0 ? p->from : p->to;
         uint8_t *at;
 
+        if (end == 1 && packs_into_buffer(c))
+                return buffer_at(c, i, part->plane);
         if (kind == TIER_DEVICE) /* of a copy */
                 return set_address(p->sets[end], page, part->plane);
         at = kind == TIER_DISK ? c->stored + i * c->slot_bytes : set_address(p->sets[end], page, 0);

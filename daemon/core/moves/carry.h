@@ -13,6 +13,8 @@
  *   WRITE  stored bytes -> the disk
  *   IN     plain bytes -> a device behind a queue
  *
+ * In the place of a page one end may be a buffer of the caller's, with plain bytes of one page.
+ *
  * Memory that this process has mapped is read and written in place; what is behind a queue or on a
  * disk goes through a buffer of the carry's. Loop thread only.
  */
@@ -35,9 +37,13 @@ struct extent_set;
 struct move;
 struct queue;
 
+/* Which end is a buffer of the caller's; of that end no tier is read or written. */
+enum carry_buffer { CARRY_NO_BUFFER, CARRY_TO_BUFFER, CARRY_FROM_BUFFER };
+
 /* What pages that go together have in common. */
 struct carry_way {
-        enum tier_kind from, to;
+        enum tier_kind from, to; /* TIER_DEVICE of a buffer, whose bytes are plain as there */
+        enum carry_buffer buffer;
         struct plane_range planes; /* that are moved: all, but for a copy */
         bool is_copy;              /* `to` stays whose it is */
         bool is_urgent;
@@ -45,7 +51,7 @@ struct carry_way {
 };
 
 struct carry_page {
-        uint32_t from, to;
+        uint32_t from, to;          /* PAGE_NONE: a buffer */
         uint64_t generation;        /* of `from` */
         struct extent_set *sets[2]; /* of these; borrowed while the carry has its namespace */
         /* What page_extra.content is of `from`; from the end on, where result is 0, of `to`. */
@@ -74,6 +80,7 @@ struct carry {
         uint8_t steps[CARRY_STEPS_MAX];
         unsigned n_steps, at;    /* at: the step that is under way, or next */
         uint8_t *plain, *stored; /* owned buffers; NULL: in place */
+        size_t plain_begin;      /* where in `plain` the first page is */
         uint64_t slot_bytes;     /* of a page in `stored` */
         struct move *move;       /* of the mover, while it has it; borrowed */
         struct disk_io *io;      /* likewise of the disk */
@@ -89,6 +96,20 @@ struct carry {
 
 /* One that takes another page of the namespace that way, and is open. NULL: no memory. */
 struct carry *carry_find(struct ns *ns, const struct carry_way *way);
+
+/* One for a page whose other end is a buffer: its bytes are at `begin` of `bytes`, which the carry
+ * owns unless it is NULL (no memory). */
+struct carry *carry_new_with_buffer(
+        struct ns *ns, const struct carry_way *way, uint8_t *bytes, size_t begin);
+
+/* After its end: takes the buffer back. */
+static inline uint8_t *carry_take_buffer(struct carry *c)
+{
+        uint8_t *bytes = c->plain;
+
+        c->plain = NULL;
+        return bytes;
+}
 
 /* Adds one; its number. Its sets aren't to go before carry_drop_page() or the end. */
 uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to);

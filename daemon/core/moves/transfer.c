@@ -23,10 +23,16 @@
 
 /* ---- which ---------------------------------------------------------------------------------- */
 
+/* What it reads stays where it is, and can go elsewhere meanwhile. */
+static bool leaves_page(const struct transfer *t)
+{
+        return t->kind == TRANSFER_COPY || t->kind == TRANSFER_OUT || t->kind == TRANSFER_IN;
+}
+
 struct transfer *transfer_find(const struct ns *ns, uint32_t from)
 {
         list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
-                if (t->ns == ns && t->from == from && t->kind != TRANSFER_COPY)
+                if (t->ns == ns && t->from == from && !leaves_page(t))
                         return t;
         return NULL;
 }
@@ -42,7 +48,7 @@ uint32_t transfer_count(const struct ns *ns, enum transfer_kind kind)
 
 static bool holds_moving(const struct transfer *t)
 {
-        return set_page(t->sets[1], t->to)->state == PAGE_MOVING;
+        return t->sets[1] && set_page(t->sets[1], t->to)->state == PAGE_MOVING;
 }
 
 uint64_t transfer_count_moving(const struct ns *ns)
@@ -84,9 +90,11 @@ static void unlink_one(struct transfer *t)
 static void leave_sets(struct transfer *t)
 {
         for (unsigned i = 0; i < 2; i++)
-                t->sets[i]->n_busy--;
+                if (t->sets[i])
+                        t->sets[i]->n_busy--;
         for (unsigned i = 0; i < 2; i++)
-                settle_set(t->sets[i]);
+                if (t->sets[i])
+                        settle_set(t->sets[i]);
 }
 
 /* The policy has the page that was to be moved, locked where the transfer locked it. */
@@ -113,7 +121,7 @@ static void free_target(struct transfer *t)
 
 static bool is_from_disk(const struct transfer *t)
 {
-        return tier_of_page(&t->ns->geometry, t->from) == TIER_DISK;
+        return t->from != PAGE_NONE && tier_of_page(&t->ns->geometry, t->from) == TIER_DISK;
 }
 
 /* It is a victim again as any other; one that its codec doesn't take, or that the disk hasn't any
@@ -125,7 +133,7 @@ static void give_up(struct transfer *t, int result)
 
         if (((t->kind == TRANSFER_DOWN && result == -EDOM) || is_gone) && is_there(t))
                 drop_below(t->ns, t->from, (struct drop_reason){.why = EVICT_PRESSURE});
-        if (t->kind != TRANSFER_COPY && !t->is_unwanted && is_in_policy(t))
+        if (!leaves_page(t) && !t->is_unwanted && is_in_policy(t))
                 t->ns->evict->unlock(t->ns->policy, t->from);
         if (p->is_written)
                 space_discard(t->ns, p->content, p->disk.key);
@@ -214,20 +222,29 @@ static int end_up(struct transfer *t)
         return 0;
 }
 
-static int end_copy(const struct transfer *t)
+/* What lay below was compared with its own sum. What was on the device, or was compared with the
+ * sums of parts that its place has, may be another's by now. */
+static int end_reading(const struct transfer *t)
 {
-        const struct page *to = set_page(t->sets[1], t->to);
         const struct page *from = ns_page(t->ns, t->from);
         bool may_be_another = tier_of_page(&t->ns->geometry, t->from) == TIER_DEVICE ||
                               t->carry->way.has_part_sums;
 
-        if (to->state != PAGE_GRANTED || to->generation != t->to_generation)
-                return -ECANCELED;
-        /* What lay below was compared with its own sum. What was on the device, or was compared
-         * with the sums of parts that its place has, may be another's by now. */
-        if (may_be_another && (!from || from->generation != t->from_generation))
-                return -ENOENT;
-        return 0;
+        return may_be_another && (!from || from->generation != t->from_generation) ? -ENOENT : 0;
+}
+
+static int end_filling(const struct transfer *t)
+{
+        const struct page *to = set_page(t->sets[1], t->to);
+
+        return to->state == PAGE_GRANTED && to->generation == t->to_generation ? 0 : -ECANCELED;
+}
+
+static int end_copy(const struct transfer *t)
+{
+        int r = end_filling(t);
+
+        return r == 0 ? end_reading(t) : r;
 }
 
 static int end_by_kind(struct transfer *t)
@@ -239,6 +256,10 @@ static int end_by_kind(struct transfer *t)
                 return end_up(t);
         case TRANSFER_PUT:
                 return end_put(t);
+        case TRANSFER_OUT:
+                return end_reading(t);
+        case TRANSFER_IN:
+                return end_filling(t);
         default:
                 return end_copy(t);
         }
@@ -248,6 +269,8 @@ static int end_by_kind(struct transfer *t)
 static void finish_transfer(struct transfer *t)
 {
         int result = t->is_unwanted ? -ECANCELED : carried(t)->result;
+        const struct transfer_buffer buffer = t->buffer;
+        struct carry *carry = t->carry;
         enum transfer_kind kind = t->kind;
         uint32_t from = t->from, to = t->to;
         struct plane_range planes = t->planes;
@@ -265,7 +288,9 @@ static void finish_transfer(struct transfer *t)
         PROBE(kvleased, transferred, t, result);
         leave_sets(t);
         free(t);
-        if (kind != TRANSFER_DOWN)
+        if (buffer.done)
+                buffer.done(carry_take_buffer(carry), result, buffer.data);
+        else if (kind != TRANSFER_DOWN && kind != TRANSFER_OUT && kind != TRANSFER_IN)
                 ns_store(ns)->listeners->transfer_ended(ns, kind, from, to, planes, result);
 }
 
@@ -302,71 +327,136 @@ void transfers_end(struct store *s)
 static struct carry_way way_of(const struct transfer *t, bool is_urgent)
 {
         const struct ns *ns = t->ns;
-        enum tier_kind from = tier_of_page(&ns->geometry, t->from);
-
-        return (struct carry_way){.from = from,
-                .to = tier_of_page(&ns->geometry, t->to),
+        struct carry_way way = {.from = TIER_DEVICE,
+                .to = TIER_DEVICE,
                 .planes = t->planes,
-                .is_copy = t->kind == TRANSFER_COPY,
-                .is_urgent = is_urgent,
-                .has_part_sums = from == TIER_HOST && t->planes.n < ns->layout.n_planes &&
-                                 part_sums_are_known(t->sets[0], t->from)};
+                .is_copy = leaves_page(t),
+                .is_urgent = is_urgent};
+
+        if (t->sets[0])
+                way.from = tier_of_page(&ns->geometry, t->from);
+        else
+                way.buffer = CARRY_FROM_BUFFER;
+        if (t->sets[1])
+                way.to = tier_of_page(&ns->geometry, t->to);
+        else
+                way.buffer = CARRY_TO_BUFFER;
+        way.has_part_sums = way.from == TIER_HOST && t->planes.n < ns->layout.n_planes &&
+                            part_sums_are_known(t->sets[0], t->from);
+        return way;
 }
 
-static int begin_transfer(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to,
-        struct plane_range planes, bool is_urgent)
+static struct carry *find_carry(const struct transfer *t, bool is_urgent)
 {
-        struct store *s = ns_store(ns);
-        struct carry_way way;
-        struct transfer *t;
+        struct carry_way way = way_of(t, is_urgent);
 
-        if (!s->moving.mover)
-                return -EBUSY;
-        t = calloc(1, sizeof(*t));
-        if (!t)
-                return -ENOMEM;
-        *t = (struct transfer){.ns = ns,
-                .kind = kind,
-                .from = from,
-                .to = to,
-                .planes = planes,
-                .from_generation = ns_page(ns, from)->generation,
-                .to_generation = ns_page(ns, to)->generation,
-                .bytes = planes.n * ns->layout.plane_page_bytes,
-                .sets = {ns_set_of(ns, from), ns_set_of(ns, to)}};
-        way = way_of(t, is_urgent);
-        t->carry = carry_find(ns, &way);
-        if (!t->carry) {
-                free(t);
-                return -ENOMEM;
-        }
-        t->place = carry_add(t->carry, from, to);
-        t->sets[0]->n_busy++;
-        t->sets[1]->n_busy++;
+        if (way.buffer == CARRY_NO_BUFFER)
+                return carry_find(t->ns, &way);
+        return carry_new_with_buffer(t->ns, &way, t->buffer.bytes, t->buffer.at);
+}
+
+static void account_transfer(struct transfer *t)
+{
+        struct store *s = ns_store(t->ns);
+
+        for (unsigned i = 0; i < 2; i++)
+                if (t->sets[i])
+                        t->sets[i]->n_busy++;
         s->moving.n_transfers++;
-        if (kind == TRANSFER_DOWN) {
+        if (t->kind == TRANSFER_DOWN) {
                 s->moving.n_sinking++;
                 s->moving.sinking_bytes += t->bytes;
         }
         list_init(&t->link);
         list_append(&s->moving.transfers, &t->link);
-        if (kind != TRANSFER_COPY)
-                ns->evict->lock(ns->policy, from);
-        PROBE(kvleased, transfer, t, ns->tenant, ns, from, kind, t->bytes);
+}
+
+/* *what is its kind, its pages and its planes, and its buffer if it has one. */
+static int begin_transfer(
+        struct ns *ns, const struct transfer *what, bool is_urgent, struct transfer **ret_transfer)
+{
+        struct store *s = ns_store(ns);
+        struct transfer *t;
+
+        if (!s->moving.mover)
+                return -EBUSY;
+        t = malloc(sizeof(*t));
+        if (!t)
+                return -ENOMEM;
+        *t = *what;
+        t->ns = ns;
+        t->bytes = t->planes.n * ns->layout.plane_page_bytes;
+        if (t->from != PAGE_NONE) {
+                t->from_generation = ns_page(ns, t->from)->generation;
+                t->sets[0] = ns_set_of(ns, t->from);
+        }
+        if (t->to != PAGE_NONE) {
+                t->to_generation = ns_page(ns, t->to)->generation;
+                t->sets[1] = ns_set_of(ns, t->to);
+        }
+        t->carry = find_carry(t, is_urgent);
+        if (!t->carry) {
+                free(t);
+                return -ENOMEM;
+        }
+        t->place = carry_add(t->carry, t->from, t->to);
+        account_transfer(t);
+        if (!leaves_page(t))
+                ns->evict->lock(ns->policy, t->from);
+        PROBE(kvleased, transfer, t, ns->tenant, ns, t->from, t->kind, t->bytes);
         if (s->owner.on_transfer_work)
                 s->owner.on_transfer_work(s->owner.data);
+        if (ret_transfer)
+                *ret_transfer = t;
         return 0;
 }
 
 int transfer_begin(
         struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, bool is_urgent)
 {
-        return begin_transfer(ns, kind, from, to, layout_all_planes(&ns->layout), is_urgent);
+        const struct transfer what = {
+                .kind = kind, .from = from, .to = to, .planes = layout_all_planes(&ns->layout)};
+
+        return begin_transfer(ns, &what, is_urgent, NULL);
 }
 
 int transfer_begin_copy(struct ns *ns, uint32_t from, uint32_t to, struct plane_range planes)
 {
-        return begin_transfer(ns, TRANSFER_COPY, from, to, planes, true);
+        const struct transfer what = {
+                .kind = TRANSFER_COPY, .from = from, .to = to, .planes = planes};
+
+        return begin_transfer(ns, &what, true, NULL);
+}
+
+int transfer_begin_out(struct ns *ns, uint32_t from, const struct transfer_buffer *buffer,
+        bool is_urgent, struct transfer **ret_transfer)
+{
+        const struct transfer what = {.kind = TRANSFER_OUT,
+                .from = from,
+                .to = PAGE_NONE,
+                .planes = layout_all_planes(&ns->layout),
+                .buffer = *buffer};
+
+        return begin_transfer(ns, &what, is_urgent, ret_transfer);
+}
+
+int transfer_begin_in(struct ns *ns, uint32_t to, const struct transfer_buffer *buffer,
+        bool is_urgent, struct transfer **ret_transfer)
+{
+        const struct transfer what = {.kind = TRANSFER_IN,
+                .from = PAGE_NONE,
+                .to = to,
+                .planes = layout_all_planes(&ns->layout),
+                .buffer = *buffer};
+
+        return begin_transfer(ns, &what, is_urgent, ret_transfer);
+}
+
+void transfer_let_go(struct transfer *t)
+{
+        t->buffer.done = NULL;
+        if (!t->is_unwanted)
+                transfer_stop_wanting(t);
 }
 
 bool transfer_start(struct store *s)

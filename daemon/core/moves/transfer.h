@@ -7,6 +7,8 @@
  *   put    as down, of a page that is read: the old page is DETACHED while somebody reads it
  *   copy   SEALED or DETACHED -> copying -> a page that is GRANTED to a client has the bytes, of
  *                                           all planes or of some
+ *   out    as copy, into a buffer of the caller's
+ *   in     a buffer's bytes -> copying -> a page that is GRANTED to a client has them
  *              \-> given up: pinned (down), gone or stale by then, damaged, or the copy failed
  *
  * While it is copied a page can be found and read as ever; the new one is MOVING and nobody's (or,
@@ -43,6 +45,23 @@ int transfer_begin(
 /* The same for an urgent COPY of some planes, at least one of the layout's: the others of `to` stay
  * as they are. */
 int transfer_begin_copy(struct ns *ns, uint32_t from, uint32_t to, struct plane_range planes);
+
+/*
+ * The plain bytes of a page, in whatever tier it lies, are copied into a buffer (`from` is SEALED
+ * or DETACHED), or those of a buffer into a page of the device (`to` is GRANTED). 0: *ret_transfer,
+ * which owns the buffer's bytes, is under way, and ends with buffer.done(): a result of 0 says that
+ * these are the page's bytes, as nobody else was granted it meanwhile, and of IN that it is GRANTED
+ * still. -EBUSY; -ENOMEM: as
+ * transfer_begin(), and the buffer is the caller's still.
+ */
+int transfer_begin_out(struct ns *ns, uint32_t from, const struct transfer_buffer *buffer,
+        bool is_urgent, struct transfer **ret_transfer);
+int transfer_begin_in(struct ns *ns, uint32_t to, const struct transfer_buffer *buffer,
+        bool is_urgent, struct transfer **ret_transfer);
+
+/* Of OUT or IN: nobody wants to know how it ends, and buffer.done() isn't called. It frees the
+ * buffer's bytes when it is over. */
+void transfer_let_go(struct transfer *t);
 
 /* What was begun goes on its way, pages that go the same way together. True: some of it can't yet.
  */

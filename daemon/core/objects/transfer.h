@@ -14,7 +14,26 @@ struct carry;
 struct extent_set;
 struct ns;
 
-enum transfer_kind { TRANSFER_DOWN, TRANSFER_UP, TRANSFER_COPY, TRANSFER_PUT };
+enum transfer_kind {
+        TRANSFER_DOWN,
+        TRANSFER_UP,
+        TRANSFER_COPY,
+        TRANSFER_PUT,
+        TRANSFER_OUT, /* to a buffer: `to` is PAGE_NONE */
+        TRANSFER_IN,  /* from a buffer: `from` is PAGE_NONE */
+};
+
+/* What a page's bytes go to or come from, in the place of another page. */
+struct transfer_buffer {
+        /* Heap memory, which the transfer owns while it is under way. All planes of the page lie
+         * there one behind the other, from `at` on. */
+        uint8_t *bytes;
+        size_t at;
+        /* The transfer is over, and is gone: 0, or why it failed (-errno). Who is called owns the
+         * bytes from then on. */
+        void (*done)(uint8_t *bytes, int result, void *data);
+        void *data; /* borrowed */
+};
 
 /* One page on its way. */
 struct transfer {
@@ -25,10 +44,18 @@ struct transfer {
         struct plane_range planes; /* which are moved: all, but for a copy */
         uint64_t from_generation, to_generation;
         uint64_t bytes;             /* of these, plain */
-        struct extent_set *sets[2]; /* of `from`, `to` */
-        struct carry *carry;        /* which has it, as its page `place` */
+        struct extent_set *sets[2]; /* of `from`, `to`; NULL: that end is a buffer */
+        /* Of OUT and IN, whose bytes the carry has. done NULL: nobody wants to know how it ends. */
+        struct transfer_buffer buffer;
+        struct carry *carry; /* which has it, as its page `place` */
         uint32_t place;
         bool is_unwanted; /* called off: a copy whose page was given back, a way down */
 };
+
+/* Does it write to a page that is granted to a client? */
+static inline bool transfer_fills_granted(const struct transfer *t)
+{
+        return t->kind == TRANSFER_COPY || t->kind == TRANSFER_IN;
+}
 
 #endif
