@@ -269,6 +269,7 @@ static void top_up(struct ns *ns, uint64_t now_nsec)
         list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (a->magazine)
                         magazine_top_up(a, now_nsec);
+        exchange_note_room(ns);
         settle_sets_of(ns);
 }
 

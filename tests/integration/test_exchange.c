@@ -51,10 +51,19 @@ static void server_start(void)
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-static void host_turn(struct host *h)
+/* So much later than it is. */
+static void host_turn_later(struct host *h, uint64_t nsec)
 {
         (void)remote_reap(h->remote);
-        (void)exchange_work(&h->w.store, clock_now_nsec());
+        (void)mover_reap(h->w.store.moving.mover);
+        (void)transfer_work(&h->w.store);
+        (void)exchange_work(&h->w.store, clock_now_nsec() + nsec);
+        (void)transfer_start(&h->w.store);
+}
+
+static void host_turn(struct host *h)
+{
+        host_turn_later(h, 0);
 }
 
 /* So that pages that are published from now on are of after the epoch. */
@@ -76,7 +85,8 @@ static void host_await_epoch(struct host *h)
         }
 }
 
-static void host_start_with(struct host *h, bool may_write, const char *secret)
+/* n_below: sets of memory below the device. */
+static void host_start_on(struct host *h, bool may_write, const char *secret, unsigned n_below)
 {
         struct exchange_options o = {
                 .may_write = may_write,
@@ -90,13 +100,18 @@ static void host_start_with(struct host *h, bool may_write, const char *secret)
         };
 
         *h = (struct host){.is_over = false};
-        tiers_start(&h->w, &evict_lru, 4, 0, 2, CODEC_NONE);
+        tiers_start(&h->w, &evict_lru, 4, n_below, 2, CODEC_NONE);
         h->remote = store_open_at(server.servers[0].address);
         store_await_known(h->remote);
         o.remote = h->remote;
         assert_int_equal(exchange_open(h->w.a, &o, &h->w.d), 0);
         if (may_write)
                 host_await_epoch(h);
+}
+
+static void host_start_with(struct host *h, bool may_write, const char *secret)
+{
+        host_start_on(h, may_write, secret, 0);
 }
 
 static void host_start(struct host *h, bool may_write)
@@ -251,6 +266,33 @@ static void test_text_of_another_host(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* Most of a text lies below the device when it is found again: it is exported from there. */
+static void test_text_below_the_device(void **state)
+{
+        struct host a, b;
+        unsigned n_below = 0;
+
+        server_start();
+        host_start_on(&a, true, NULL, 4);
+        host_start(&b, false);
+        host_compute(&a, N_PAGES);
+        for (unsigned key = 1000; n_below < N_PAGES / 2; key++) {
+                assert_true(tier_cache(&a.w, key, 1));
+                tiers_settle(&a.w);
+                n_below = 0;
+                for (unsigned i = 0; i < N_PAGES; i++)
+                        n_below += tier_of(&a.w, i) == TIER_HOST;
+        }
+        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
+        host_await_exported(&a, N_PAGES);
+        assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&b, N_PAGES);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 static void test_sealed_with_a_secret(void **state)
 {
         struct host a, b, other;
@@ -314,13 +356,6 @@ static void test_what_nobody_finds_stays(void **state)
         assert_int_equal(counters_of(&a).there_pages, 0);
         host_end(&a);
         redis_cluster_deinit(&server);
-}
-
-/* As host_turn(), so much later. */
-static void host_turn_later(struct host *h, uint64_t nsec)
-{
-        (void)remote_reap(h->remote);
-        (void)exchange_work(&h->w.store, clock_now_nsec() + nsec);
 }
 
 /* What is found here again a minute later is marked as used there, and what is gone there is
@@ -713,6 +748,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_text_of_another_host),
+                TEST(test_text_below_the_device),
                 TEST(test_sealed_with_a_secret),
                 TEST(test_continues_what_is_here),
                 TEST(test_what_nobody_finds_stays),

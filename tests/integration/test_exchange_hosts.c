@@ -310,7 +310,7 @@ struct decoded {
 static struct decoded decode(const struct harness *h, unsigned first, unsigned wait_msec)
 {
         char socket[PRIVATE_PATH_MAX], wait[32], file[PRIVATE_PATH_MAX];
-        const char *argv[16] = {program_decoder(), "--json", "--layers=2", "--width=64",
+        const char *argv[24] = {program_decoder(), "--json", "--layers=2", "--width=64",
                 "--ffn-width=128", "--page-tokens=32", "--generate=4"};
         struct proc_output o;
         struct decoded d;
@@ -329,6 +329,12 @@ static struct decoded decode(const struct harness *h, unsigned first, unsigned w
                 argv[n++] = private_daemon_socket(&h->daemon, "a", socket);
         } else {
                 argv[n++] = "--no-daemon";
+                argv[n++] = "--device";
+                argv[n++] = private_device();
+        }
+        if (getenv("KVL_FAKECUDA_KERNELS")) {
+                argv[n++] = "--kernels";
+                argv[n++] = getenv("KVL_FAKECUDA_KERNELS");
         }
         (void)snprintf(wait, sizeof(wait), "--wait-ms=%u", wait_msec);
         if (wait_msec > 0)

@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/ground/page.h"
+#include "daemon/core/objects/transfer.h"
 #include "daemon/exchange/envelope.h"
 #include "daemon/exchange/keys.h"
 #include "daemon/remote/store/remote.h"
@@ -48,6 +49,9 @@ struct exchange_io {
         uint8_t *buffer;      /* owned */
         uint64_t buffer_bytes;
         bool is_import; /* the buffer counts as one */
+        /* Of exchange_io_move(); NULL: none is under way. Else it has the buffer. */
+        struct transfer *transfer;
+        int moved; /* how the last one ended */
         uint32_t n;
         struct iovec *keys; /* n, of `names` */
         struct iovec piece; /* `buffer` */
@@ -85,7 +89,21 @@ static inline bool exchange_io_is_over(const struct exchange_io *io)
         return !io->io;
 }
 
-/* Nobody wants it any more: what is under way ends as soon as it can. NULL: nothing. */
+/*
+ * Copies between the buffer, behind its header, and a page: TRANSFER_OUT from a page of any tier,
+ * for a batch that hasn't begun; TRANSFER_IN into one that is granted, for a batch that is over.
+ * Then exchange_io_is_moving() until it is done, and `moved` is 0 or -errno. 0; else nothing
+ * happened, and why: -EBUSY, -ENOMEM.
+ */
+int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind kind, uint32_t page);
+
+static inline bool exchange_io_is_moving(const struct exchange_io *io)
+{
+        return io->transfer;
+}
+
+/* Nobody wants it any more: what is under way ends as soon as it can. A page that is being copied
+ * into has been given back before. NULL: nothing. */
 void exchange_io_end(struct exchange_io *io);
 
 /* One that has begun goes on, and nobody wants to know how it ends. */
@@ -212,6 +230,9 @@ uint64_t epoch_work(struct exchange_epoch *p);
 /* As exchange_work(). */
 uint64_t imports_work(struct exchange *x);
 uint64_t exports_work(struct exchange *x);
+
+/* There may be pages for imports that wait for them. */
+void imports_take_room(const struct exchange_ns *e);
 
 /* The namespace goes, or its epoch changes; NULL: all of them. */
 void imports_end(struct exchange *x, const struct exchange_ns *e, enum exchange_drop why);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/moves/transfer.h"
 #include "daemon/core/objects/tenant.h"
 
 static uint64_t *bytes_of(const struct exchange_io *io)
@@ -125,6 +126,31 @@ int exchange_io_begin(struct exchange_io *io, uint64_t deadline_nsec)
         return r == REMOTE_BUSY ? -EBUSY : r;
 }
 
+static void on_moved(uint8_t *bytes, int result, void *data)
+{
+        struct exchange_io *io = data;
+
+        io->transfer = NULL;
+        io->buffer = bytes;
+        io->moved = result;
+        exchange_wake(io->x);
+}
+
+int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind kind, uint32_t page)
+{
+        const struct transfer_buffer buffer = {
+                .bytes = io->buffer, .at = ENVELOPE_BYTES, .done = on_moved, .data = io};
+        int r;
+
+        if (kind == TRANSFER_OUT)
+                r = transfer_begin_out(ns, page, &buffer, false, &io->transfer);
+        else
+                r = transfer_begin_in(ns, page, &buffer, true, &io->transfer);
+        if (r == 0)
+                io->buffer = NULL;
+        return r;
+}
+
 void exchange_io_let_go(struct exchange_io *io)
 {
         *bytes_of(io) -= io->buffer_bytes;
@@ -136,6 +162,8 @@ void exchange_io_end(struct exchange_io *io)
         if (!io)
                 return;
         *bytes_of(io) -= io->buffer_bytes;
+        if (io->transfer)
+                transfer_let_go(io->transfer);
         /* Only what was begun has a callback. */
         if (io->io && io->io->done) {
                 remote_cancel(io->x->options.remote, io->io);

@@ -53,8 +53,6 @@ static const char *why_not(const struct ns *ns)
 {
         if (!ns->tenant->exchange)
                 return "its tenant has no remote";
-        if (ns->device.pool->queue)
-                return "its pages lie on a GPU, from which nothing is exchanged yet";
         if (layout_page_bytes(&ns->layout) > EXCHANGE_PAGE_MAX)
                 return "its pages have more than 16 MiB";
         return NULL;
@@ -274,6 +272,14 @@ bool exchange_figures(const struct tenant *t, struct exchange_figures *ret)
                 ret->n_ready += e->epoch->number != 0;
         }
         return true;
+}
+
+void exchange_note_room(struct ns *ns)
+{
+        const struct exchange_ns *e = exchange_find_ns(ns);
+
+        if (e && e->x->n_imports > 0)
+                imports_take_room(e);
 }
 
 void exchange_note_prefill(const struct ns *ns, uint64_t n_tokens, uint64_t nsec)

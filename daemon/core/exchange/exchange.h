@@ -18,9 +18,10 @@
  * invalidation keeps hosts from importing, and takes nothing from their devices.
  *
  * Exported is what a disk would take (policy/tier.h): what was found after it was published, with
- * all that comes before it in its text, and texts of EXCHANGE_LONG_TOKENS. One TOUCH first; what
- * isn't there is copied by the loop, summed or sealed by a thread of the store's, and written, at
- * most so many bytes a second. What is read is opened by such a thread, and copied by the loop.
+ * all that comes before it in its text, and texts of EXCHANGE_LONG_TOKENS, in whatever tier they
+ * lie. One TOUCH first; what isn't there is copied into a buffer (moves/transfer.h), summed or
+ * sealed by a thread of the store's, and written, at most so many bytes a second. What is read is
+ * opened by such a thread, and copied into its page.
  *
  * Nothing here blocks: the store's threads have the sockets, its answers are reaped by the server,
  * and exchange_work() draws the consequences. Nothing outlives the process: after a restart nothing
@@ -53,8 +54,7 @@ struct tenant;
  * evict what nobody uses; where it is gone it is written again. Not tuned. */
 #define EXCHANGE_AGAIN_SEC 60
 
-/* Larger pages aren't exchanged: the loop copies a page in one turn, and everybody waits meanwhile.
- * Not tuned. */
+/* Larger pages aren't exchanged: each takes a buffer of its size. Not tuned. */
 #define EXCHANGE_PAGE_MAX (UINT64_C(16) << 20)
 
 struct exchange_options {
@@ -125,8 +125,7 @@ bool exchange_has_ns(const struct ns *ns, const char **ret_why);
 /*
  * Goes on with all that is under way. To be called when store.owner.on_exchange_work says so, and
  * when the time comes that it returns: CLOCK_MONOTONIC, UINT64_MAX where there is nothing to wait
- * for. At most a page is copied each way, for each tenant: now_nsec is returned where there are
- * more.
+ * for; now_nsec where there is more to do at once.
  */
 uint64_t exchange_work(struct store *s, uint64_t now_nsec);
 
@@ -136,6 +135,10 @@ uint64_t exchange_work(struct store *s, uint64_t now_nsec);
  * changed (it leaves, and enters anew). */
 void exchange_enter_ns(struct ns *ns);
 void exchange_leave_ns(struct ns *ns);
+
+/* Memory that was being made for the namespace has come, and goes again where nobody takes it now.
+ */
+void exchange_note_room(struct ns *ns);
 
 /* Something of the namespace was invalidated. Cheap to repeat. */
 void exchange_note_invalidated(struct ns *ns);

@@ -3,7 +3,7 @@
  * page; a *batch* of pages of one namespace, from the beginnings of texts on, is asked for and
  * written:
  *
- *   batch:  asks (one TOUCH for each page) -> writes (one page after another) -> over
+ *   batch:  asks (one TOUCH for each page) -> copies and writes (one page after another) -> over
  *
  * What a page had as its generation is noted when it comes into a batch, so that it does so once a
  * minute (EXCHANGE_AGAIN_SEC); where it wasn't written that is taken back, and it comes again when
@@ -18,7 +18,6 @@
 #include "base/macros.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/exchange/exchange-impl.h"
-#include "daemon/core/memory/sets.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -44,6 +43,7 @@ struct export_page {
         bool was_exported; /* some time; false, too, once the store hasn't it any more */
         bool is_over;
         struct exchange_io *write; /* NULL: not begun, or over */
+        bool is_sent;              /* its bytes are in the buffer */
 };
 
 struct export_batch {
@@ -85,14 +85,13 @@ void export_note_there(struct exchange_ns *e, uint32_t page)
         note_exported(e, page, (uint32_t)ns_page(e->ns, page)->generation);
 }
 
-/* Of this generation, where its bytes are, and not of before the epoch. */
+/* Of this generation, and not of before the epoch. */
 static bool may_go(const struct exchange_ns *e, uint32_t page, uint64_t generation)
 {
         const struct page *p = ns_page(e->ns, page);
 
         return p && p->state == PAGE_SEALED && p->generation == generation &&
-               !ns_page_is_stale(e->ns, p) && p->published_sec >= e->epoch->known_sec &&
-               tier_of_page(&e->ns->geometry, page) == TIER_DEVICE;
+               !ns_page_is_stale(e->ns, p) && p->published_sec >= e->epoch->known_sec;
 }
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -328,45 +327,21 @@ static struct envelope describe_page(const struct exchange_ns *e, uint32_t page)
         return v;
 }
 
-/* Copies the page's bytes, as it may go before they are sent. 0; -ENOMEM: its set can't be mapped.
- */
-static int copy_page(const struct exchange_ns *e, uint32_t page, uint8_t *to)
+static uint64_t value_bytes(const struct export_batch *b)
 {
-        const struct ns_layout *l = &e->ns->layout;
-        struct extent_set *set = ns_set_of(e->ns, page);
-
-        for (uint32_t i = 0; i < l->n_planes; i++) {
-                const uint8_t *from = set_address(set, page, i);
-
-                if (!from)
-                        return -ENOMEM;
-                memcpy(to + i * l->plane_page_bytes, from, l->plane_page_bytes);
-        }
-        return 0;
+        return ENVELOPE_BYTES + layout_page_bytes(&b->e->ns->layout);
 }
 
-static int write_page(struct export_batch *b, struct export_page *p)
+/* Its bytes are copied into a buffer. 0 or -errno. */
+static int begin_page(struct export_batch *b, struct export_page *p)
 {
-        struct exchange *x = b->e->x;
-        uint64_t bytes = ENVELOPE_BYTES + layout_page_bytes(&b->e->ns->layout);
         struct exchange_io *io;
-        char name[EXCHANGE_NAME_MAX];
         int r;
 
         if (!may_go(b->e, p->page, p->generation))
                 return -ENOENT;
-        io = exchange_io_new(x, REMOTE_WRITE, REMOTE_LARGE, 1, bytes, false);
-        r = io ? copy_page(b->e, p->page, io->buffer + ENVELOPE_BYTES) : -ENOMEM;
-        if (r == 0)
-                r = exchange_name_page(b->e, ns_page(b->e->ns, p->page)->key, name);
-        if (r == 0) {
-                struct envelope says = describe_page(b->e, p->page);
-
-                exchange_io_name(io, 0, name, bytes);
-                exchange_io_envelop(io, &says, exchange_ns_key(b->e));
-                io->io->ops[0].expiry_msec = x->options.expiry_msec;
-                r = exchange_io_begin(io, x->tenant->store->now_nsec + EXPORT_DEADLINE_NSEC);
-        }
+        io = exchange_io_new(b->e->x, REMOTE_WRITE, REMOTE_LARGE, 1, value_bytes(b), false);
+        r = io ? exchange_io_move(io, b->e->ns, TRANSFER_OUT, p->page) : -ENOMEM;
         if (r < 0)
                 exchange_io_end(io);
         else
@@ -374,28 +349,61 @@ static int write_page(struct export_batch *b, struct export_page *p)
         return r;
 }
 
-static void take_written(struct export_batch *b)
+/* They are there. 0 or -errno. */
+static int send_page(struct export_batch *b, struct export_page *p)
+{
+        struct exchange *x = b->e->x;
+        struct envelope says;
+        char name[EXCHANGE_NAME_MAX];
+        int r;
+
+        if (p->write->moved < 0)
+                return p->write->moved == -ENOMEM ? -ENOMEM : -ENOENT;
+        if (!may_go(b->e, p->page, p->generation))
+                return -ENOENT;
+        r = exchange_name_page(b->e, ns_page(b->e->ns, p->page)->key, name);
+        if (r < 0)
+                return r;
+        says = describe_page(b->e, p->page);
+        exchange_io_name(p->write, 0, name, value_bytes(b));
+        exchange_io_envelop(p->write, &says, exchange_ns_key(b->e));
+        p->write->io->ops[0].expiry_msec = x->options.expiry_msec;
+        return exchange_io_begin(p->write, x->tenant->store->now_nsec + EXPORT_DEADLINE_NSEC);
+}
+
+static void end_page(struct export_batch *b, struct export_page *p, int result)
 {
         struct exchange_counters *c = &b->e->x->counters;
 
-        for (uint32_t i = 0; i < b->n_begun; i++) {
-                struct export_page *p = &b->pages[i];
-                int r;
-
-                if (!p->write || !exchange_io_is_over(p->write))
-                        continue;
-                r = p->write->results[0].result;
-                exchange_io_end(p->write);
-                p->write = NULL;
-                if (r != 0) {
-                        leave_page(b, p, r);
-                        continue;
-                }
-                c->exported_pages++;
-                c->exported_bytes += layout_page_bytes(&b->e->ns->layout);
-                p->is_over = true;
-                b->n_over++;
+        exchange_io_end(p->write);
+        p->write = NULL;
+        if (result != 0) {
+                leave_page(b, p, result);
+                return;
         }
+        c->exported_pages++;
+        c->exported_bytes += layout_page_bytes(&b->e->ns->layout);
+        p->is_over = true;
+        b->n_over++;
+}
+
+/* Goes on with what was copied, or written. */
+static void go_on_with_page(struct export_batch *b, struct export_page *p)
+{
+        int r;
+
+        if (!p->write || exchange_io_is_moving(p->write))
+                return;
+        if (p->is_sent) {
+                if (exchange_io_is_over(p->write))
+                        end_page(b, p, p->write->results[0].result);
+                return;
+        }
+        r = send_page(b, p);
+        if (r < 0)
+                end_page(b, p, r);
+        else
+                p->is_sent = true;
 }
 
 static struct bucket_limit limit_of(const struct exchange *x)
@@ -406,7 +414,7 @@ static struct bucket_limit limit_of(const struct exchange *x)
         return (struct bucket_limit){.rate = (uint32_t)rate, .burst = (uint32_t)rate};
 }
 
-/* Copies and sends the next page that isn't there. When it is to be called again. */
+/* Begins with the next page that isn't there. When it is to be called again. */
 static uint64_t write_next(struct export_batch *b)
 {
         struct exchange *x = b->e->x;
@@ -424,7 +432,7 @@ static uint64_t write_next(struct export_batch *b)
         if (wait_nsec > 0)
                 return now_nsec + wait_nsec;
         bucket_take(&x->bucket, limit, (uint32_t)(1 + bytes / UNIT_BYTES), now_nsec);
-        r = write_page(b, &b->pages[b->n_begun]);
+        r = begin_page(b, &b->pages[b->n_begun]);
         if (r < 0)
                 leave_page(b, &b->pages[b->n_begun], r);
         b->n_begun++;
@@ -449,7 +457,8 @@ uint64_t exports_work(struct exchange *x)
                 return UINT64_MAX;
         if (b->probe)
                 take_probe(b);
-        take_written(b);
+        for (uint32_t i = 0; i < b->n_begun; i++)
+                go_on_with_page(b, &b->pages[i]);
         if (b->n_over < b->n)
                 next = write_next(b);
         if (b->n_over < b->n)

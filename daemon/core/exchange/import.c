@@ -26,8 +26,9 @@
 
 struct import_page {
         uint32_t page;
-        uint32_t carrier; /* once it is published: what has the key, pinned for the client */
-        struct exchange_io *read; /* NULL: not asked for yet, or looked at already */
+        uint32_t carrier;       /* once it is published: what has the key, pinned for the client */
+        struct exchange_io *io; /* reads its value, and fills it; NULL: not asked for yet, or
+                                   published */
 };
 
 struct import {
@@ -48,8 +49,12 @@ struct import {
         uint32_t n_keys;
         uint32_t n_wanted; /* there; of these have a page: */
         uint32_t n_granted;
-        uint32_t n_asked, n_published;
-        uint64_t bytes_under_way;
+        uint32_t n_asked; /* for their values; of these is in its page, or on its way there: */
+        uint32_t n_filled;
+        uint32_t n_published;      /* of these */
+        bool awaits_room;          /* memory is being made for those that have no page yet */
+        enum exchange_drop why;    /* those from n_granted on aren't imported; where they aren't */
+        uint64_t bytes_under_way;  /* of values */
         struct import_page *pages; /* owned; n_keys */
         uint8_t keys[];
 };
@@ -96,15 +101,27 @@ static void give_page_back(const struct import *i, uint32_t page)
                 grants_give_back(i->a->grants, page);
 }
 
+/* Those from key n on, which aren't published, aren't to come any more. A page goes before what
+ * copies into it is ended. */
+static void drop_pages(struct import *i, uint32_t n)
+{
+        for (uint32_t k = n; k < i->n_granted; k++) {
+                give_page_back(i, i->pages[k].page);
+                exchange_io_end(i->pages[k].io);
+                i->bytes_under_way -= i->pages[k].io ? value_bytes(i) : 0;
+                i->pages[k].io = NULL;
+        }
+        i->n_granted = n;
+        i->n_asked = MIN(i->n_asked, n);
+        i->n_filled = MIN(i->n_filled, n);
+}
+
 /* Frees it with all that it holds. */
 static void import_free(struct import *i)
 {
         for (uint32_t n = 0; n < i->n_published; n++)
                 (void)pin_release(i->a, &i->pages[n].carrier, 1, NULL);
-        for (uint32_t n = i->n_published; n < i->n_granted; n++) {
-                exchange_io_end(i->pages[n].read);
-                give_page_back(i, i->pages[n].page);
-        }
+        drop_pages(i, i->n_published);
         exchange_io_end(i->reads_epoch);
         exchange_io_end(i->probe);
         list_remove(&i->link);
@@ -360,20 +377,46 @@ static bool is_worth_it(const struct import *i, uint64_t now_nsec)
         return i->e->decided.verdict == WORTH_LOADED;
 }
 
-/* Pages for what is there, announced: as many as can be had. */
+/* Those from key n on aren't imported, for this reason. */
+static void cut(struct import *i, uint32_t n, enum exchange_drop why)
+{
+        drop_pages(i, n);
+        i->awaits_room = false;
+        i->why = why;
+}
+
+/* Pages for what is there and has none, announced: as many as can be had. */
 static void take_pages(struct import *i, uint64_t now_nsec)
 {
-        _cleanup_free_ uint32_t *pages = calloc(i->n_wanted, sizeof(*pages));
-        uint32_t n = pages ? lease_make_ready(i->a, i->n_wanted, i->n_wanted, now_nsec) : 0;
-        uint32_t other;
+        uint32_t wanted = i->n_wanted - i->n_granted, n_announced = 0, n, other;
+        _cleanup_free_ uint32_t *pages = calloc(wanted, sizeof(*pages));
         struct detail d;
 
+        i->why = EXCHANGE_NO_ROOM;
+        i->awaits_room = false;
+        if (!pages)
+                return;
+        n = lease_make_ready(i->a, wanted, wanted, now_nsec);
         for (uint32_t k = 0; k < n; k++)
-                pages[k] = i->pages[k].page = grants_take_page(i->a, PAGE_SEQ_IMPORT);
+                pages[k] = grants_take_page(i->a, PAGE_SEQ_IMPORT);
         if (n > 0)
-                (void)announce_pages(i->a, pages, i->keys, n, &i->n_granted, &other, &d);
-        for (uint32_t k = i->n_granted; k < n; k++)
+                (void)announce_pages(
+                        i->a, pages, key_at(i, i->n_granted), n, &n_announced, &other, &d);
+        for (uint32_t k = n_announced; k < n; k++)
                 give_page_back(i, pages[k]);
+        for (uint32_t k = 0; k < n_announced; k++)
+                i->pages[i->n_granted++].page = pages[k];
+        /* Where one can't be announced somebody else was first with it, or the index is full. */
+        i->awaits_room = n_announced == n && n < wanted && i->a->ns->device.n_preparing > 0;
+}
+
+void imports_take_room(const struct exchange_ns *e)
+{
+        list_for_each (i, &e->x->imports, struct import, link)
+                if (i->e == e && i->awaits_room) {
+                        take_pages(i, ns_store(e->ns)->now_nsec);
+                        exchange_wake(e->x);
+                }
 }
 
 /* All keys have been asked for. False: the import is over. */
@@ -398,8 +441,8 @@ static bool take_probe(struct import *i, uint64_t now_nsec)
                 return false;
         }
         take_pages(i, now_nsec);
-        if (i->n_granted == 0) {
-                end_loading(i, EXCHANGE_NO_ROOM);
+        if (i->n_granted == 0 && !i->awaits_room) {
+                end_loading(i, i->why);
                 return false;
         }
         i->is_loading = true;
@@ -427,7 +470,7 @@ static int ask_for_page(struct import *i, uint32_t n)
                 exchange_io_end(io);
                 return r;
         }
-        i->pages[n].read = io;
+        i->pages[n].io = io;
         i->bytes_under_way += value_bytes(i);
         return 0;
 }
@@ -475,22 +518,6 @@ static void note_fault(struct import *i, enum envelope_fault fault)
                         i->e->x, envelope_fault_name(fault), envelope_fault_text(fault), 1);
 }
 
-/* False: its set can't be mapped. */
-static bool fill_page(const struct import *i, uint32_t page, const uint8_t *payload)
-{
-        const struct ns_layout *l = &i->a->ns->layout;
-        struct extent_set *set = ns_set_of(i->a->ns, page);
-
-        for (uint32_t plane = 0; plane < l->n_planes; plane++) {
-                uint8_t *to = set_address(set, page, plane);
-
-                if (!to)
-                        return false;
-                memcpy(to, payload + plane * l->plane_page_bytes, l->plane_page_bytes);
-        }
-        return true;
-}
-
 /* Is it what was taken for this key, and not withdrawn since? */
 static bool is_still_ours(const struct import *i, uint32_t n)
 {
@@ -533,70 +560,94 @@ static bool publish_value(struct import *i, uint32_t n, const struct envelope *v
         return true;
 }
 
-/* The next page's value has arrived, or won't. False: the import is over. */
+/* What is wrong with the next page's value, which has arrived, or won't: the rest isn't imported.
+ * Else it is copied into its page. */
 static bool take_value(struct import *i)
 {
-        uint32_t n = i->n_published;
-        struct exchange_io *io = i->pages[n].read;
-        enum exchange_drop why = exchange_drop_of(io->results[0].result);
+        uint32_t n = i->n_filled;
+        struct exchange_io *io = i->pages[n].io;
+        const struct exchange_result *r = &io->results[0];
         uint64_t now_nsec = ns_store(i->a->ns)->now_nsec;
-        bool is_published = false;
 
-        if (io->results[0].result == -EMSGSIZE)
+        if (r->result == -EMSGSIZE)
                 note_fault(i, ENVELOPE_LENGTH);
-        if (io->results[0].result == 0 && !is_still_ours(i, n)) {
-                why = EXCHANGE_CALLED_OFF;
-        } else if (io->results[0].result == 0) {
-                note_fault(i, io->fault);
-                why = io->fault == ENVELOPE_NO_MEMORY ? EXCHANGE_BUSY : EXCHANGE_DAMAGED;
-                if (why == EXCHANGE_DAMAGED && io->fault != ENVELOPE_GOOD)
-                        remove_damaged(i, n);
-                if (io->fault == ENVELOPE_GOOD) {
-                        why = EXCHANGE_NO_ROOM;
-                        is_published =
-                                fill_page(i, i->pages[n].page, io->buffer + ENVELOPE_BYTES) &&
-                                publish_value(i, n, &io->envelope);
-                }
+        if (r->result != 0) {
+                cut(i, n, exchange_drop_of(r->result));
+                return false;
         }
-        if (io->results[0].result == 0)
-                worth_note_load(
-                        &i->e->x->bandwidth, io->results[0].n_bytes, now_nsec - i->came_nsec);
+        worth_note_load(&i->e->x->bandwidth, r->n_bytes, now_nsec - i->came_nsec);
         i->came_nsec = now_nsec;
+        note_fault(i, io->fault);
+        if (io->fault != ENVELOPE_GOOD) {
+                if (io->fault != ENVELOPE_NO_MEMORY)
+                        remove_damaged(i, n);
+                cut(i, n, io->fault == ENVELOPE_NO_MEMORY ? EXCHANGE_BUSY : EXCHANGE_DAMAGED);
+                return false;
+        }
+        if (!is_still_ours(i, n)) {
+                cut(i, n, EXCHANGE_CALLED_OFF);
+                return false;
+        }
+        if (exchange_io_move(io, i->a->ns, TRANSFER_IN, i->pages[n].page) < 0) {
+                cut(i, n, EXCHANGE_BUSY);
+                return false;
+        }
+        i->n_filled++;
+        return true;
+}
+
+/* The next page is filled, or can't be. */
+static void take_filled(struct import *i)
+{
+        uint32_t n = i->n_published;
+        struct exchange_io *io = i->pages[n].io;
+
+        if (io->moved < 0 || !is_still_ours(i, n)) {
+                cut(i, n, EXCHANGE_CALLED_OFF);
+                return;
+        }
+        if (!publish_value(i, n, &io->envelope)) {
+                cut(i, n, EXCHANGE_NO_ROOM);
+                return;
+        }
         exchange_io_end(io);
-        i->pages[n].read = NULL;
+        i->pages[n].io = NULL;
         i->bytes_under_way -= value_bytes(i);
-        if (is_published && i->n_published < i->n_granted)
-                return true;
-        end_loading(i, is_published ? EXCHANGE_NO_ROOM : why);
-        return false;
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* Goes on with one. True: a page was copied. */
+static bool is_read(const struct import *i, uint32_t n)
+{
+        return exchange_io_is_over(i->pages[n].io);
+}
+
+/* Goes on with one. True: it has let go of buffers, for which others may wait. */
 static bool go_on_loading(struct import *i, uint64_t now_nsec)
 {
-        const struct exchange_io *next;
+        uint64_t held = i->bytes_under_way;
+        bool lets_go;
         int r;
 
         if (i->epoch != i->e->epoch->number) {
                 end_loading(i, EXCHANGE_EPOCH);
-                return false;
+                return true;
         }
         if (now_nsec >= i->deadline_nsec) {
                 end_loading(i, EXCHANGE_LATE);
-                return false;
+                return true;
         }
+        while (i->n_filled < i->n_asked && is_read(i, i->n_filled) && take_value(i))
+                ;
+        while (i->n_published < i->n_filled && !exchange_io_is_moving(i->pages[i->n_published].io))
+                take_filled(i);
+        lets_go = i->bytes_under_way < held;
         r = ask_for_pages(i);
-        if (r < 0) {
-                end_loading(i, exchange_drop_of(r));
-                return false;
-        }
-        next = i->pages[i->n_published].read;
-        if (!next || !exchange_io_is_over(next))
-                return false;
-        (void)take_value(i);
-        return true;
+        if (r < 0)
+                cut(i, i->n_asked, exchange_drop_of(r));
+        if (i->n_published == i->n_granted && !i->awaits_room)
+                end_loading(i, i->why);
+        return lets_go;
 }
 
 static bool go_on(struct import *i, uint64_t now_nsec)
@@ -621,6 +672,7 @@ static struct import *next_to_look_at(const struct exchange *x)
 uint64_t imports_work(struct exchange *x)
 {
         uint64_t now_nsec = x->tenant->store->now_nsec, next = UINT64_MAX;
+        bool lets_go = false;
         struct import *i;
 
         list_for_each (each, &x->imports, struct import, link)
@@ -629,9 +681,10 @@ uint64_t imports_work(struct exchange *x)
                 i->is_looked_at = true;
                 list_remove(&i->link); /* the others come first in the next turn */
                 list_append(&x->imports, &i->link);
-                if (go_on(i, now_nsec))
-                        return now_nsec;
+                lets_go |= go_on(i, now_nsec);
         }
+        if (lets_go)
+                return now_nsec;
         /* One that waits for others' buffers has nothing under way that ends at its deadline. */
         list_for_each (each, &x->imports, struct import, link)
                 next = MIN(next, each->deadline_nsec);

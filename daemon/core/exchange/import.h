@@ -9,10 +9,12 @@
  * goes on without a gap. *Loading*: FREE pages are granted to the client's group, announced under
  * the client's name, filled, checked and published in the order of the text. So who else wants one
  * of the keys meanwhile waits for it as for any that is computed, and nobody on this host asks
- * for it again; where the client goes, its pages and announcements go as they always do.
+ * for it again; where the client goes, its pages and announcements go as they always do. What is
+ * granted at first are the pages that there is room for; others follow as memory comes that is
+ * being made for them.
  *
- * A value is received into a buffer, is checked there, and is copied into its page by the loop: no
- * thread ever writes to a page, so a page can be taken back at any time.
+ * A value is received into a buffer, is checked there, and is copied into its page
+ * (moves/transfer.h). A page that is taken back meanwhile is nobody's until the copy is over.
  *
  * At the deadline what has arrived in order is published, and the rest is given back.
  */

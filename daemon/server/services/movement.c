@@ -97,8 +97,11 @@ static unsigned n_threads(void)
         return cpus > CPUS_PER_THREAD ? (unsigned)MIN(cpus / CPUS_PER_THREAD, MAX_THREADS) : 1;
 }
 
+/* Pages go between tiers, or to other hosts. */
 static bool is_wanted(const struct server *s)
 {
+        if (s->config.n_remotes > 0)
+                return true;
         list_for_each (pool, &s->store.pools, struct pool, link)
                 if (pool->below)
                         return true;
