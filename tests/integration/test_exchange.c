@@ -26,7 +26,8 @@
 
 struct host {
         struct tiers w;
-        unsigned rank; /* of a set: that w's attachment is of; 0: the first, or none */
+        unsigned rank;        /* of a set: that w's attachment is of; 0: the first, or none */
+        unsigned last_tokens; /* of a text's last page; 0: it is full */
         struct remote_store *remote;
         bool is_over;
         uint32_t n_imported;
@@ -141,8 +142,9 @@ static void host_compute(struct host *h, unsigned n)
 {
         uint8_t keys[N_PAGES * KEY_BYTES];
         uint32_t pages[N_PAGES], got[N_PAGES], n_got;
-        struct publish p = {.pages = pages, .keys = keys, .n = n, .last_tokens = PAGE_TOKENS};
+        struct publish p = {.pages = pages, .keys = keys, .n = n};
 
+        p.last_tokens = h->last_tokens > 0 ? h->last_tokens : PAGE_TOKENS;
         make_keys(keys, 0, n);
         assert_int_equal(lease_pages(h->w.attach, n, 1, pages, NULL), 0);
         for (unsigned i = 0; i < n; i++)
@@ -261,6 +263,26 @@ static void test_text_of_another_host(void **state)
         assert_cached(&b, N_PAGES);
         assert_int_equal(counters_of(&b).imported_pages, N_PAGES);
         assert_int_equal(counters_of(&b).exported_pages, 0);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+static void test_last_page_is_partial(void **state)
+{
+        const struct page *last;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        a.last_tokens = 5;
+        host_share_text(&a);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&b, N_PAGES);
+        last = ns_page(b.w.ns, tier_find(&b.w, N_PAGES - 1));
+        assert_int_equal(last->tokens, 5);
+        assert_int_equal(last->end_token, (N_PAGES - 1) * PAGE_TOKENS + 5);
         host_end(&b);
         host_end(&a);
         redis_cluster_deinit(&server);
@@ -748,6 +770,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_text_of_another_host),
+                TEST(test_last_page_is_partial),
                 TEST(test_text_below_the_device),
                 TEST(test_sealed_with_a_secret),
                 TEST(test_continues_what_is_here),
