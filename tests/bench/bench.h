@@ -46,7 +46,8 @@ struct bench {
 extern const struct bench bench_alloc, bench_data, bench_disk, bench_fills, bench_footprint,
         bench_gpu, bench_hit, bench_interference, bench_keys, bench_long, bench_neighbours,
         bench_observe, bench_peers, bench_policy, bench_publish, bench_qos, bench_remote,
-        bench_replay, bench_restart, bench_rings, bench_rpc, bench_throughput, bench_tiers;
+        bench_remote_hosts, bench_replay, bench_restart, bench_rings, bench_rpc, bench_throughput,
+        bench_tiers;
 
 /* A result without numbers, to be filled. Borrowed from the run. */
 struct bench_result *bench_add(struct bench_run *run, const char *unit, const char *name, ...)

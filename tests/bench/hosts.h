@@ -1,0 +1,111 @@
+/*
+ * Two hosts and the store between them: two private kvleased, and a redis-server that both know, on
+ * this machine. What is computed `there` is written to the store, and loaded `here`. What the parts
+ * of the benchmark `remote-hosts` share.
+ */
+#ifndef KVL_BENCH_HOSTS_H
+#define KVL_BENCH_HOSTS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "client/lib/kvlease.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/fixture.h"
+#include "tests/integration/private-daemon.h"
+#include "tests/integration/redis-cluster.h"
+
+#define HOSTS_PAGE_TOKENS 32
+#define HOSTS_TOKEN_BYTES (32u << 10)
+#define HOSTS_PAGE_BYTES  ((uint64_t)HOSTS_PAGE_TOKENS * HOSTS_TOKEN_BYTES)
+#define HOSTS_LONG_PAGES  1024 /* of the longest text: 32 k tokens */
+#define HOSTS_ROOM_PAGES  128  /* that `here` has beside it */
+
+/* Of a kvleased; as many as it has where nothing says otherwise. */
+#define HOSTS_CONNECTIONS 2
+
+/* Texts, by what their keys are made from; each has its pages from the first chain's number on. */
+struct hosts_text {
+        unsigned chain;
+        uint32_t n_pages;
+};
+
+struct hosts {
+        struct redis_cluster redis;
+        struct private_daemon here, there;
+        struct fixture_client maker;  /* there */
+        struct fixture_client asker;  /* here, as all below */
+        struct fixture_client socket; /* without shared memory */
+        int cores[N_CORES];
+        uint64_t n_exported; /* pages that were computed for others */
+        uint32_t pages[HOSTS_LONG_PAGES + HOSTS_ROOM_PAGES];
+        uint8_t keys[HOSTS_LONG_PAGES * KVL_KEY_BYTES];
+};
+
+/* Zeroed before; hosts_close() it in any case. there_pages: that are computed there in all. 0 or
+ * -errno, told; -ENODEV: there is no redis-server. */
+int hosts_open(struct hosts *h, uint32_t there_pages);
+void hosts_close(struct hosts *h);
+
+/* A connection to one of them, as fixture_connect(). */
+int hosts_connect(
+        const struct private_daemon *d, const char *name, unsigned flags, struct fixture_client *c);
+
+/* Client of `here` on the first core, all others on the other one; or everybody anywhere. */
+void hosts_part(const struct hosts *h);
+void hosts_spread(struct hosts *h);
+
+/* Into h->keys. */
+const uint8_t *hosts_keys(struct hosts *h, struct hosts_text t);
+
+/* Computes the texts there, finds them there, and waits until the store has them. 0 or -errno,
+ * told. */
+int hosts_share(struct hosts *h, const struct hosts_text *texts, unsigned n);
+
+/* Takes everything from the device `here` that nobody holds. 0 or -errno, told. */
+int hosts_empty(struct hosts *h, struct kvl_ns *ns);
+
+/* The same, until the text is gone, which somebody may have given back a moment ago. */
+int hosts_remove(struct hosts *h, struct hosts_text t);
+
+/* What a request of a text took that may wait so long, and how many pages it found, which are
+ * given back; those that were loaded have what was computed there. 0 or -errno, told. */
+struct hosts_answer {
+        uint64_t nsec;
+        uint32_t n_pages;
+};
+int hosts_ask(struct hosts *h, struct hosts_text t, int timeout_msec, struct hosts_answer *ret);
+
+/* So many tokens a second are computed by engines here. */
+int hosts_say_prefill(struct hosts *h, double tokens_per_sec);
+
+/* Of the exchange of one of them, as `kvleasectl exchanges` has it: -errno where it has none. */
+int64_t hosts_figure(const struct private_daemon *d, const char *name);
+
+/* ---- the store's state ----------------------------------------------------------------------- */
+
+/* Keeps what it holds, for store_start(). 0 or -errno, told. */
+int hosts_save(struct hosts *h);
+
+enum hosts_state {
+        HOSTS_WELL,
+        HOSTS_STOPPED,
+        HOSTS_SLOW, /* runs for two milliseconds of forty */
+        HOSTS_KILLED,
+        N_HOSTS_STATES
+};
+extern const char *const hosts_state_names[N_HOSTS_STATES];
+
+/* From WELL to another state, or back. Back: what it held when it was saved is there again, and is
+ * loaded. 0 or -errno, told. */
+int hosts_enter(struct hosts *h, enum hosts_state state);
+int hosts_leave(struct hosts *h, enum hosts_state state);
+
+/* Until a text, which is here for a moment then, is loaded again. 0 or -errno, told. */
+int hosts_await_well(struct hosts *h);
+
+/* A text that hosts_await_well() loads; it is shared by hosts_open(). */
+#define HOSTS_TRIAL ((struct hosts_text){1, 8})
+
+#endif

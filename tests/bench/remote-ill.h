@@ -1,0 +1,15 @@
+/* The part of `remote-hosts` in which the store is ill. */
+#ifndef KVL_BENCH_REMOTE_ILL_H
+#define KVL_BENCH_REMOTE_ILL_H
+
+#include "tests/bench/hosts.h"
+
+/* Texts of others, which somebody asks for all the time, and one that is here. */
+#define ILL_CHAIN      100
+#define ILL_TEXTS      8
+#define ILL_TEXT_PAGES 16
+
+/* The texts are shared, and the server's state is saved. Adds its results. 0 or -errno, told. */
+int remote_ill(struct hosts *h, struct bench_run *run);
+
+#endif
