@@ -8,6 +8,7 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "daemon/core/exchange/buffers.h"
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/ground/page.h"
 #include "daemon/core/objects/transfer.h"
@@ -46,7 +47,7 @@ struct exchange_result {
 struct exchange_io {
         struct exchange *x;   /* borrowed; NULL: nobody wants it any more */
         struct remote_io *io; /* the store's; NULL: it is over, and `results` are there */
-        uint8_t *buffer;      /* owned */
+        uint8_t *buffer;      /* owned; of x->buffers */
         uint64_t buffer_bytes;
         bool is_import; /* the buffer counts as one */
         /* Of exchange_io_move(); NULL: none is under way. Else it has the buffer. */
@@ -129,6 +130,7 @@ struct exchange {
         struct list_link imports;    /* struct import.link */
         uint32_t n_imports;
         uint64_t import_bytes, export_bytes; /* of buffers */
+        struct buffers buffers;              /* those that are kept */
         struct list_link texts;              /* struct export_text.link: what is to be exported */
         uint32_t n_texts;
         struct export_batch *batch;   /* under way; owned; NULL: none */

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/moves/transfer.h"
+#include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 
 static uint64_t *bytes_of(const struct exchange_io *io)
@@ -36,7 +38,7 @@ struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
         io->names = calloc(n, sizeof(*io->names));
         io->io = remote_io_new(n);
         if (buffer_bytes > 0)
-                io->buffer = malloc(buffer_bytes);
+                io->buffer = buffers_take(&x->buffers, buffer_bytes);
         if (!io->keys || !io->names || !io->io || (buffer_bytes > 0 && !io->buffer)) {
                 free_io(io);
                 return NULL;
@@ -170,6 +172,8 @@ void exchange_io_end(struct exchange_io *io)
                 io->x = NULL;
                 return;
         }
+        buffers_give_back(&io->x->buffers, TAKE(io->buffer), io->buffer_bytes,
+                io->x->tenant->store->now_nsec);
         free_io(io);
 }
 

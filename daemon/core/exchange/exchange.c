@@ -250,6 +250,7 @@ void exchange_close(struct tenant *t)
                 free_ns(e);
         t->exchange = NULL;
         map_deinit(&x->by_id);
+        buffers_free(&x->buffers);
         explicit_bzero(&x->whose, sizeof(x->whose));
         free(x);
 }
@@ -297,6 +298,7 @@ static uint64_t work_of_tenant(struct exchange *x)
         list_for_each (p, &x->epochs, struct exchange_epoch, link)
                 next = MIN(next, epoch_work(p));
         next = MIN(next, imports_work(x));
+        next = MIN(next, buffers_work(&x->buffers, x->tenant->store->now_nsec));
         return MIN(next, exports_work(x));
 }
 
