@@ -31,6 +31,7 @@ struct host {
         struct remote_store *remote;
         bool is_over;
         uint32_t n_imported;
+        uint32_t n_texts; /* that waited to be exported when it was over */
         int code;
 };
 
@@ -190,8 +191,10 @@ static struct attach *join_host(struct host *h, const char *version, struct memb
 static void on_over(uint32_t n_pages, int code, void *data)
 {
         struct host *h = data;
+        struct exchange_figures f;
 
         assert_false(h->is_over);
+        h->n_texts = exchange_figures(h->w.a, &f) ? f.n_texts : 0;
         h->is_over = true;
         h->n_imported = n_pages;
         h->code = code;
@@ -534,6 +537,38 @@ static void test_exporter_learns_the_epoch(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* The host's client has a namespace whose pages are of so many tokens. */
+static void host_use_long_pages(struct host *h, uint32_t page_tokens)
+{
+        struct ns_layout l = h->w.ns->layout;
+
+        l.page_tokens = page_tokens;
+        if (attach_open(h->w.m, "long", &l, "", false, &h->w.attach, &h->w.d) != 0)
+                fail_msg("%s", h->w.d.text);
+        h->w.ns = h->w.attach->ns;
+}
+
+/* What is imported is there: it isn't to be exported, however long the text is. */
+static void test_imported_is_not_exported(void **state)
+{
+        const uint32_t page_tokens = EXCHANGE_LONG_TOKENS / (N_PAGES - 4);
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_use_long_pages(&a, page_tokens);
+        host_await_epoch(&a);
+        host_share_text(&a);
+        host_start(&b, true);
+        host_use_long_pages(&b, page_tokens);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&b, N_PAGES);
+        assert_int_equal(b.n_texts, 0);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 /* ---- sets ------------------------------------------------------------------------------------ */
 
 /* Makes the host's client one of this rank of a set of two, whose layouts don't tell them apart. */
@@ -779,6 +814,7 @@ int main(void)
                 TEST(test_damaged_is_not_served),
                 TEST(test_invalidated_is_not_found),
                 TEST(test_exporter_learns_the_epoch),
+                TEST(test_imported_is_not_exported),
                 TEST(test_set),
                 TEST(test_set_invalidated_by_one_rank),
                 TEST(test_another_version),

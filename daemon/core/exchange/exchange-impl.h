@@ -129,6 +129,7 @@ struct exchange {
         struct map by_id;            /* id of a namespace -> struct exchange_ns */
         struct list_link imports;    /* struct import.link */
         uint32_t n_imports;
+        bool is_importing; /* a page, right now: what is published was there, and isn't exported */
         uint64_t import_bytes, export_bytes; /* of buffers */
         struct buffers buffers;              /* those that are kept */
         struct list_link texts;              /* struct export_text.link: what is to be exported */

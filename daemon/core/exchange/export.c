@@ -149,7 +149,7 @@ void exchange_note_found(struct attach *a, uint32_t page)
 
 void exchange_note_published(struct ns *ns, uint32_t page)
 {
-        if (ns->tenant->exchange)
+        if (ns->tenant->exchange && !ns->tenant->exchange->is_importing)
                 look_at_page(ns, page);
 }
 

@@ -546,7 +546,9 @@ static bool publish_value(struct import *i, uint32_t n, const struct envelope *v
         int r;
 
         i->a->member->repeats = false;
+        x->is_importing = true;
         r = publish_pages(i->a, &publish, ns_store(i->a->ns)->now_nsec, &p->carrier, &n_done, &d);
+        x->is_importing = false;
         if (r != 0 && r != KVL_STATUS_DUPLICATE)
                 return false;
         i->n_published++;
