@@ -387,7 +387,7 @@ static void test_what_is_computed_sooner_is_not_loaded(void **state)
         share_text();
         w = worker_start(here, "a", "ns", 2);
         assert_outlook("asks", " (10000 a second, until an engine has measured it)");
-        worker_tell(w, "prefill 1000000 1000000 1"); /* a token a nanosecond */
+        worker_tell(w, "note-prefill 1000000 1000000 1"); /* a token a nanosecond */
         assert_int_equal(find_text(w, LONG_MSEC), 0);
         assert_outlook("asks", " (1000000000 a second, as engines measured)");
         assert_outlook("asks", " to compute: not loaded");
@@ -395,7 +395,7 @@ static void test_what_is_computed_sooner_is_not_loaded(void **state)
                                     "remote=\"x\",reason=\"not-worth\"}") == N_PAGES);
         /* One of these counts as four times slower than what is known: more of them are believed.
          */
-        worker_tell(w, "prefill 1000000 1000000000000 100");
+        worker_tell(w, "note-prefill 1000000 1000000000000 100");
         assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
         assert_outlook("asks", " to compute: loaded");
         worker_stop(w);

@@ -385,8 +385,8 @@ static void do_expect(struct worker_state *w, char **args, unsigned n_args)
         worker_answer(kvl_expect(w->ns, keys, n_keys, (uint32_t)strtoul(args[0], NULL, 10)));
 }
 
-/* prefill TOKENS NSEC TIMES */
-static void do_prefill(struct worker_state *w, char **args, unsigned n_args)
+/* note-prefill TOKENS NSEC TIMES */
+static void do_note_prefill(struct worker_state *w, char **args, unsigned n_args)
 {
         uint32_t n_tokens = (uint32_t)strtoul(args[0], NULL, 10);
         uint64_t nsec = strtoull(args[1], NULL, 10);
@@ -418,7 +418,7 @@ const struct worker_command worker_session_commands[] = {
         {"tiers", do_tiers},
         {"probe", do_probe},
         {"expect", do_expect},
-        {"prefill", do_prefill},
+        {"note-prefill", do_note_prefill},
         {"leasable", do_leasable},
         {NULL, NULL},
 };
