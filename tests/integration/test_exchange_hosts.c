@@ -11,161 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/macros.h"
-#include "tests/integration/exporter.h"
-#include "tests/integration/harness.h"
-#include "tests/integration/redis-cluster.h"
+#include "tests/integration/exchange-hosts.h"
 
-#define N_PAGES 20 /* 320 tokens: from 256 on they are loaded */
-#define CHAIN   7
+#define CHAIN 7
 
-#define N_CONNECTIONS 3 /* to one node: option `connections`, and one for small operations */
-
-#define MSEC          UINT64_C(1000000)
 #define PATIENCE_MSEC 60000
-#define LONG_MSEC     10000 /* of a lookup that finds something */
-#define SHORT_MSEC    1000  /* of one that doesn't */
+#define SHORT_MSEC    1000 /* of a lookup that doesn't find anything */
 /* So much later than asked for a lookup may end on a busy machine. */
-#define LATE_OK_NSEC (10000 * MSEC)
-
-static struct redis_cluster server;
-static struct harness *here, there;
-static char tenant_lines[512];
-static const struct private_tenant tenants[] = {{"a", tenant_lines}, {NULL, NULL}};
-static const struct private_options options = {.tenants = tenants};
+#define LATE_OK_NSEC (10 * NSEC_PER_SEC)
 
 /* ---- the two of them ------------------------------------------------------------------------- */
 
-/* prefill: tokens a second that engines compute, as the tenants have it. */
+/* prefill: as of hosts_options. */
 static void hosts_start_with(void **state, unsigned n_masters, unsigned prefill)
 {
-        static const char *const words[] = {NULL};
-        int r = redis_cluster_init(&server);
-
-        if (r == -ENOENT) {
-                redis_cluster_deinit(&server);
-                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
-                skip();
-        }
-        assert_int_equal(r, 0);
-        if (n_masters == 1)
-                r = redis_cluster_add(&server, words, false);
-        else
-                r = redis_cluster_create(&server, n_masters, false);
-        assert_int_equal(r, 0);
-        (void)snprintf(tenant_lines, sizeof(tenant_lines),
-                "limit = 64MiB\nremote = x\nremote_prefill = %u\n\n[remote x]\naddresses = "
-                "%s\nprobe_timeout = 1s\n",
-                prefill, server.servers[0].address);
-        *state = (void *)&options;
-        assert_int_equal(harness_setup(state), 0);
-        here = *state;
-        assert_int_equal(private_daemon_init(&there.daemon, &options), 0);
-        harness_start(&there);
-        here->n_connections = there.n_connections = (int)(N_CONNECTIONS * n_masters);
+        hosts_find_server();
+        hosts_add_servers(n_masters);
+        hosts_start_daemons(state, &(struct hosts_options){.prefill = prefill});
 }
 
-/* A token a second: pages are loaded whatever it takes. */
 static void hosts_start(void **state)
 {
-        hosts_start_with(state, 1, 1);
-}
-
-static void hosts_end(void **state)
-{
-        int status;
-
-        harness_assert_settled(&there);
-        assert_int_equal(private_daemon_stop(&there.daemon, &status), 0);
-        assert_int_equal(status, 0);
-        private_daemon_deinit(&there.daemon);
-        redis_cluster_deinit(&server);
-        *state = here;
-        assert_int_equal(harness_teardown(state), 0);
-}
-
-/* As redis-cli shows it: the number, in quotes. NULL: there is none. Owned. */
-static char *read_epoch(void)
-{
-        char *epoch = NULL;
-
-        for (unsigned i = 0; i < server.n && !epoch; i++) {
-                char *name = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:epoch");
-
-                if (name && strstr(name, "epoch")) {
-                        name[strcspn(name, "\r\n")] = '\0';
-                        epoch = redis_cluster_call(&server, i, "--no-raw get %s", name);
-                }
-                free(name);
-        }
-        return epoch;
-}
-
-/* The other host has an epoch: what is published there is for all hosts from now on. */
-static void await_epoch(void)
-{
-        uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
-        char *epoch;
-
-        while (!(epoch = read_epoch())) {
-                assert_true(clock_now_nsec() < until);
-                sleep_msec(20);
-        }
-        free(epoch);
-}
-
-static void await_other_epoch(const char *before)
-{
-        uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
-        char *now;
-
-        for (bool is_same = true; is_same; sleep_msec(20)) {
-                now = read_epoch();
-                is_same = now && strcmp(now, before) == 0;
-                free(now);
-                assert_true(clock_now_nsec() < until);
-        }
-}
-
-static unsigned count_exported(void)
-{
-        unsigned n = 0;
-
-        for (unsigned i = 0; i < server.n; i++) {
-                char *keys = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:0"), *save = NULL;
-
-                assert_non_null(keys);
-                for (char *k = strtok_r(keys, "\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save))
-                        n++;
-                free(keys);
-        }
-        return n;
-}
-
-static void await_exported(unsigned n)
-{
-        uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
-
-        while (count_exported() < n) {
-                /* Whoever asks for figures has the daemon look at what lies in rings. */
-                (void)ctl_status(&there, "publishes");
-                assert_true(clock_now_nsec() < until);
-                sleep_msec(20);
-        }
-}
-
-/* The other host computes a text, and somebody there finds it: so many pages are there then. */
-static void share_chain(unsigned chain, unsigned n_exported)
-{
-        struct worker *w = worker_start(&there, "a", "ns", 2);
-        uint32_t pages[N_PAGES];
-
-        await_epoch();
-        worker_publish_chain(w, chain, N_PAGES, pages);
-        worker_tell(w, "hits 1 %u:0-%u", chain, N_PAGES - 1);
-        await_exported(n_exported);
-        worker_stop(w);
+        hosts_start_with(state, 1, HOSTS_PREFILL);
 }
 
 static void share_text(void)
@@ -173,55 +41,12 @@ static void share_text(void)
         share_chain(CHAIN, N_PAGES);
 }
 
-/* How many pages a client here finds that may wait so long; each has what was computed. */
-static unsigned find_chain(struct worker *w, unsigned chain, unsigned msec)
-{
-        uint32_t numbers[1 + N_PAGES];
-        unsigned n;
-
-        if (worker_ask(w, "lookup-wait %u %u:0-%u", msec, chain, N_PAGES - 1) != 0)
-                return 0;
-        n = worker_numbers(w, numbers, ARRAY_SIZE(numbers));
-        assert_true(n > 1);
-        for (unsigned i = 1; i < n; i++) {
-                worker_tell(w, "verify %u %u", numbers[i], 1000 * chain + i - 1);
-                worker_tell(w, "release %u", numbers[i]);
-        }
-        return n - 1;
-}
-
 static unsigned find_text(struct worker *w, unsigned msec)
 {
         return find_chain(w, CHAIN, msec);
 }
 
-/* All of it, sooner or later. */
-static void await_chain(struct worker *w, unsigned chain)
-{
-        uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
-
-        while (find_chain(w, chain, LONG_MSEC) < N_PAGES)
-                assert_true(clock_now_nsec() < until);
-}
-
 /* ---- what administrators are told ------------------------------------------------------------ */
-
-/* What Prometheus is told of the exchange of a host. */
-static double figure_of(const struct harness *h, const char *series)
-{
-        struct exporter e;
-        char *text;
-        double value;
-
-        exporter_start(&e, h, NULL);
-        text = exporter_metrics(&e);
-        value = metric_of(text, series);
-        free(text);
-        exporter_stop(&e);
-        return value;
-}
-
-#define OF_A "{tenant=\"a\",remote=\"x\"}"
 
 static bool is_event(json_t *e, const char *reason, const char *tenant)
 {
@@ -257,34 +82,12 @@ static unsigned count_events(const char *reason, const char *tenant, uint64_t *r
 
 static void await_event(const char *reason)
 {
-        uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC, count;
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC, count;
 
         while (count_events(reason, "", &count) == 0) {
                 assert_true(clock_now_nsec() < until);
                 sleep_msec(100);
         }
-}
-
-/* A key that nobody has would be looked for there, or not; it isn't, because somebody asks that.
- * `part`: of the sentence. */
-static void assert_outlook(const char *outlook, const char *part)
-{
-        static const char figure[] = "kvlease_exchange_probes_total" OF_A;
-        const double before = figure_of(here, figure);
-        const char *now;
-        json_t *o, *explained;
-
-        o = ctl_json(here, "explain a ns "
-                           "00000000000000000000000000000000000000000000000000000000000000ff");
-        explained = json_array_get(ctl_list(o, "explanations"), 0);
-        now = json_string_value(json_object_get(explained, "import"));
-        assert_non_null(now);
-        assert_string_equal(now, outlook);
-        now = json_string_value(json_object_get(explained, "import_detail"));
-        assert_non_null(now);
-        assert_non_null(strstr(now, part));
-        json_decref(o);
-        assert_true(figure_of(here, figure) == before);
 }
 
 /* In time, and nothing is left behind. */
@@ -293,7 +96,7 @@ static void assert_finds_nothing(struct worker *w)
         uint64_t began = clock_now_nsec();
 
         assert_int_equal(find_text(w, SHORT_MSEC), 0);
-        assert_true(clock_now_nsec() - began < SHORT_MSEC * MSEC + LATE_OK_NSEC);
+        assert_true(clock_now_nsec() - began < SHORT_MSEC * NSEC_PER_MSEC + LATE_OK_NSEC);
         assert_int_equal(ctl_status(here, "pages_sealed"), 0);
 }
 
@@ -361,15 +164,15 @@ static void test_found_on_the_other_host(void **state)
         struct worker *w;
 
         hosts_start(state);
-        w = worker_start(here, "a", "ns", 2);
+        w = host_worker(here);
         assert_finds_nothing(w);
         share_text();
         assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
         assert_true(figure_of(here, "kvlease_exchange_imported_pages_total" OF_A) == N_PAGES);
         assert_true(figure_of(&there, "kvlease_exchange_exported_pages_total" OF_A) == N_PAGES);
-        assert_outlook("asks", "; the last one: 20 pages, ");
-        assert_outlook("asks", " to load against 320 s to compute: loaded");
-        assert_outlook("asks", " (1 a second, as remote_prefill says)");
+        assert_outlook(here, "asks", "; the last one: 20 pages, ");
+        assert_outlook(here, "asks", " to load against 320 s to compute: loaded");
+        assert_outlook(here, "asks", " (1 a second, as remote_prefill says)");
         /* From here on it is this host's own. */
         assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
         assert_int_equal(find_text(w, SHORT_MSEC), N_PAGES);
@@ -385,19 +188,19 @@ static void test_what_is_computed_sooner_is_not_loaded(void **state)
 
         hosts_start_with(state, 1, 0);
         share_text();
-        w = worker_start(here, "a", "ns", 2);
-        assert_outlook("asks", " (10000 a second, until an engine has measured it)");
+        w = host_worker(here);
+        assert_outlook(here, "asks", " (10000 a second, until an engine has measured it)");
         worker_tell(w, "note-prefill 1000000 1000000 1"); /* a token a nanosecond */
         assert_int_equal(find_text(w, LONG_MSEC), 0);
-        assert_outlook("asks", " (1000000000 a second, as engines measured)");
-        assert_outlook("asks", " to compute: not loaded");
+        assert_outlook(here, "asks", " (1000000000 a second, as engines measured)");
+        assert_outlook(here, "asks", " to compute: not loaded");
         assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
                                     "remote=\"x\",reason=\"not-worth\"}") == N_PAGES);
         /* One of these counts as four times slower than what is known: more of them are believed.
          */
         worker_tell(w, "note-prefill 1000000 1000000000000 100");
         assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
-        assert_outlook("asks", " to compute: loaded");
+        assert_outlook(here, "asks", " to compute: loaded");
         worker_stop(w);
         hosts_end(state);
 }
@@ -435,7 +238,7 @@ static void test_server_is_stopped(void **state)
 
         hosts_start(state);
         share_text();
-        w = worker_start(here, "a", "ns", 2);
+        w = host_worker(here);
         assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
@@ -455,12 +258,12 @@ static void test_server_is_killed(void **state)
 
         hosts_start(state);
         share_text();
-        w = worker_start(here, "a", "ns", 2);
+        w = host_worker(here);
         assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
         await_event("unreachable");
-        assert_outlook("unreachable", "none answers");
+        assert_outlook(here, "unreachable", "none answers");
         worker_stop(w);
         hosts_end(state);
 }
@@ -472,7 +275,7 @@ static void test_server_denies(void **state)
 
         hosts_start(state);
         share_text();
-        w = worker_start(here, "a", "ns", 2);
+        w = host_worker(here);
         free(redis_cluster_call(&server, 0, "acl setuser default -get"));
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
@@ -494,15 +297,14 @@ static void test_server_is_full(void **state)
         share_text();
         free(redis_cluster_call(&server, 0, "config set maxmemory-policy noeviction"));
         free(redis_cluster_call(&server, 0, "config set maxmemory 1mb"));
-        w = worker_start(&there, "a", "ns", 2);
+        w = host_worker(&there);
         worker_publish_chain(w, CHAIN + 1, N_PAGES, pages);
         worker_tell(w, "hits 1 %u:0-%u", CHAIN + 1, N_PAGES - 1);
-        for (uint64_t until = clock_now_nsec() + PATIENCE_MSEC * MSEC;
-                figure_of(&there, refused) < 1;)
+        for (uint64_t until = clock_now_nsec() + PATIENCE_NSEC; figure_of(&there, refused) < 1;)
                 assert_true(clock_now_nsec() < until);
         worker_stop(w);
         assert_int_equal(count_exported(), N_PAGES);
-        w = worker_start(here, "a", "ns", 2);
+        w = host_worker(here);
         assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
         worker_stop(w);
         hosts_end(state);
@@ -553,9 +355,9 @@ static void test_slots_move(void **state)
         struct worker *w;
         pthread_t mover;
 
-        hosts_start_with(state, N_MASTERS, 1);
+        hosts_start_with(state, N_MASTERS, HOSTS_PREFILL);
         share_text();
-        w = worker_start(here, "a", "ns", 2);
+        w = host_worker(here);
         assert_int_equal(pthread_create(&mover, NULL, move_slots, &n_moved), 0);
         await_chain(w, CHAIN);
         for (; n_moved < LEAST_MOVED; n++) {
@@ -587,13 +389,13 @@ static void test_server_lies(void **state)
                         &server, 0, "setrange %s %u damaged", k, n++ % 2 == 0 ? 1000 : 100));
         free(keys);
         assert_int_equal(n, N_PAGES);
-        w = worker_start(here, "a", "ns", 2);
+        w = host_worker(here);
         began = clock_now_nsec();
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
         /* Of the text's first page, where it is damaged; at once, and not again within a minute. */
         told = count_events("payload-sum", "a", &count) + count_events("header-sum", "a", &more);
-        assert_true(told == 1 || clock_now_nsec() - began > 60000 * MSEC);
+        assert_true(told == 1 || clock_now_nsec() - began > 60 * NSEC_PER_SEC);
         assert_true(count + more > 0);
         assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
                                     "remote=\"x\",reason=\"damaged\"}") > 0);
@@ -609,13 +411,13 @@ static void test_invalidated_on_the_other_host(void **state)
 
         hosts_start(state);
         share_text();
-        before = read_epoch();
+        before = read_epoch(NULL);
         assert_non_null(before);
-        other = worker_start(&there, "a", "ns", 2);
+        other = host_worker(&there);
         worker_tell(other, "invalidate %u:3", CHAIN);
         await_other_epoch(before);
         free(before);
-        w = worker_start(here, "a", "ns", 2);
+        w = host_worker(here);
         assert_finds_nothing(w);
         worker_stop(other);
         worker_stop(w);

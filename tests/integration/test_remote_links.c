@@ -7,13 +7,12 @@
 #include "tests/unit/remote-fixture.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/macros.h"
 #include "daemon/remote/protocol/slots.h"
 #include "tests/integration/host-net.h"
+#include "tests/integration/oversleep.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/integration/redis-cluster.h"
 
@@ -157,27 +156,6 @@ static int compare_times(const void *a, const void *b)
         return *x < *y ? -1 : *x > *y;
 }
 
-/* How late this machine wakes a thread that sleeps: what a deadline can't be better than. */
-struct oversleep {
-        pthread_t thread;
-        _Atomic bool is_over;
-        uint64_t worst_nsec;
-};
-
-static void *sleep_often(void *data)
-{
-        struct oversleep *o = data;
-
-        while (!atomic_load(&o->is_over)) {
-                uint64_t until = clock_now_nsec() + NSEC_PER_MSEC, now;
-
-                sleep_msec(1);
-                now = clock_now_nsec();
-                o->worst_nsec = MAX(o->worst_nsec, now > until ? now - until : 0);
-        }
-        return NULL;
-}
-
 /* What was seen while a host was ill. */
 struct illness {
         unsigned n_late;
@@ -200,11 +178,11 @@ static bool is_on_host(const int owners[REDIS_SLOTS], unsigned i, unsigned host)
  * those of the others, which must be there, with a long one. */
 static void live_with(const int owners[REDIS_SLOTS], unsigned host, struct illness *ret)
 {
-        struct oversleep asleep = {.worst_nsec = 0};
+        struct oversleep asleep;
         uint64_t started = clock_now_nsec(), late;
 
         *ret = (struct illness){0};
-        assert_int_equal(pthread_create(&asleep.thread, NULL, sleep_often, &asleep), 0);
+        assert_int_equal(oversleep_begin(&asleep), 0);
         for (unsigned i = 0; clock_now_nsec() - started < ILL_NSEC; i = (i + 1) % N_KEYS) {
                 bool is_ill = is_on_host(owners, i, host);
                 int r = read_key(i, is_ill ? SHORT_MSEC : 10000, &late);
@@ -219,8 +197,7 @@ static void live_with(const int owners[REDIS_SLOTS], unsigned host, struct illne
                 if (r == -EHOSTDOWN && ret->opened_nsec == 0)
                         ret->opened_nsec = clock_now_nsec() - started;
         }
-        atomic_store(&asleep.is_over, true);
-        pthread_join(asleep.thread, NULL);
+        oversleep_end(&asleep);
         ret->asleep_nsec = 2 * asleep.worst_nsec;
         assert_true(ret->n_late > 0);
         qsort(ret->late_nsec, ret->n_late, sizeof(ret->late_nsec[0]), compare_times);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "daemon/remote/ask/ask.h"
-#include "tests/integration/private-daemon.h"
+#include "tests/integration/certificate.h"
 #include "tests/integration/redis-cluster.h"
 
 static struct redis_cluster server;
@@ -179,40 +179,6 @@ static void test_reads_evict_nothing(void **state)
 /* ---- TLS --------------------------------------------------------------------------------------
  */
 
-static void openssl_run(const char *const *words)
-{
-        struct proc_output output;
-
-        assert_int_equal(proc_run(words, NULL, 20000, &output), 0);
-        if (output.status != 0)
-                fail_msg("openssl: %s", output.err);
-        proc_output_free(&output);
-}
-
-/* A certificate NAME.crt with its key NAME.key, by itself or signed by the first one, "ca". */
-static void certificate_make(const char *name, const char *alternative)
-{
-        char key[128], crt[128], ca_key[128], ca_crt[128], subject[64];
-        const char *words[32] = {"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-                "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-keyout", key, "-out", crt,
-                "-subj", subject};
-        unsigned n = 16;
-
-        snprintf(key, sizeof(key), "%s/%s.key", server.dir, name);
-        snprintf(crt, sizeof(crt), "%s/%s.crt", server.dir, name);
-        snprintf(ca_key, sizeof(ca_key), "%s/ca.key", server.dir);
-        snprintf(ca_crt, sizeof(ca_crt), "%s/ca.crt", server.dir);
-        snprintf(subject, sizeof(subject), "/CN=%s", name);
-        if (alternative) {
-                const char *const more[] = {"-CA", ca_crt, "-CAkey", ca_key, "-addext", alternative,
-                        "-addext", "basicConstraints=critical,CA:FALSE"};
-
-                for (unsigned i = 0; i < ARRAY_SIZE(more); i++)
-                        words[n++] = more[i];
-        }
-        openssl_run(words);
-}
-
 /* What became of the first question, with these options. */
 static int tls_try(const struct remote_options *with)
 {
@@ -313,12 +279,12 @@ static void test_tls(void **state)
         snprintf(key, sizeof(key), "%s/server.key", server.dir);
         snprintf(client_crt, sizeof(client_crt), "%s/client.crt", server.dir);
         snprintf(client_key, sizeof(client_key), "%s/client.key", server.dir);
-        certificate_make("ca", NULL);
-        certificate_make("server", "subjectAltName=IP:127.0.0.1,DNS:server.example");
-        certificate_make("client", "subjectAltName=DNS:client.example");
+        certificate_make(server.dir, "ca", NULL);
+        certificate_make(server.dir, "server", "subjectAltName=IP:127.0.0.1,DNS:server.example");
+        certificate_make(server.dir, "client", "subjectAltName=DNS:client.example");
         /* Of somebody else who calls himself the same. */
         snprintf(other, sizeof(other), "%s/other.crt", server.dir);
-        certificate_make("other", NULL);
+        certificate_make(server.dir, "other", NULL);
         server.cli_words = cli;
         assert_int_equal(redis_cluster_add(&server, words, true), 0);
 

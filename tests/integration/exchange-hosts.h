@@ -1,0 +1,84 @@
+/*
+ * Two hosts for a test: two kvleased with clients of their own, and servers of Redis that both know
+ * as [remote x] of their tenant "a". Namespace "ns" of that tenant is theirs, and texts of N_PAGES
+ * are computed there and found here. Asserts by cmocka. One test at a time.
+ *
+ *   hosts_find_server() -> (servers are added) -> hosts_start_daemons() -> hosts_end()
+ */
+#ifndef KVL_TEST_EXCHANGE_HOSTS_H
+#define KVL_TEST_EXCHANGE_HOSTS_H
+
+#include "base/clock.h"
+#include "tests/integration/harness.h"
+#include "tests/integration/redis-cluster.h"
+
+#define N_PAGES 20 /* 320 tokens: from 256 on they are loaded */
+
+#define PATIENCE_NSEC (60 * NSEC_PER_SEC)
+#define LONG_MSEC     10000 /* of a lookup that finds something */
+
+extern struct redis_cluster server;
+extern struct harness *here, there;
+
+/* Where no server is installed the test is skipped. */
+void hosts_find_server(void);
+
+/* Adds a server, or a cluster of more masters than one. */
+void hosts_add_servers(unsigned n_masters);
+
+/* Of both. */
+struct hosts_options {
+        unsigned prefill;  /* tokens a second that engines compute, as the tenants
+                              have it; 0: they say it themselves */
+        unsigned n_planes; /* of 4 KiB a page; 0: 2 */
+        const char *here_lines, *there_lines; /* more of [remote x]; NULL: none */
+};
+
+/* A token a second: pages are loaded whatever it takes. */
+#define HOSTS_PREFILL 1
+
+/* Starts both; *state is what cmocka gave the test. */
+void hosts_start_daemons(void **state, const struct hosts_options *o);
+
+/* Here, with other lines. Nobody is connected. */
+void hosts_restart_here(const struct hosts_options *o);
+
+/* What every test's end demands, of both; and the servers end. */
+void hosts_end(void **state);
+
+/* A client of either. */
+struct worker *host_worker(struct harness *h);
+
+/* As redis-cli shows it: the number, in quotes. NULL: there is none. Owned. *ret_server (may be
+ * NULL): who has it. */
+char *read_epoch(unsigned *ret_server);
+
+/* The other host has an epoch: what is published there is for all hosts from now on. */
+void await_epoch(void);
+void await_other_epoch(const char *before);
+
+/* Pages that the servers have. */
+unsigned count_exported(void);
+void await_exported(unsigned n);
+
+/* The other host computes a text, and somebody there finds it: so many pages are there then. */
+void share_chain(unsigned chain, unsigned n_exported);
+
+/* How many pages a client here finds that may wait so long; each has what was computed. */
+unsigned find_chain(struct worker *w, unsigned chain, unsigned msec);
+
+/* The same. *ret_nsec: what the lookup alone took. */
+unsigned find_chain_timed(struct worker *w, unsigned chain, unsigned msec, uint64_t *ret_nsec);
+
+/* All of it, sooner or later. */
+void await_chain(struct worker *w, unsigned chain);
+
+/* What Prometheus is told of the exchange of a host. */
+#define OF_A "{tenant=\"a\",remote=\"x\"}"
+double figure_of(const struct harness *h, const char *series);
+
+/* A key that nobody has would be looked for there, or not; it isn't, because somebody asks that.
+ * `part`: of the sentence. */
+void assert_outlook(struct harness *h, const char *outlook, const char *part);
+
+#endif
