@@ -295,19 +295,19 @@ static void test_tls(void **state)
         tls_values(&with);
 
         with.tls_host = "elsewhere.example";
-        assert_int_equal(tls_try(&with), -EACCES);
+        assert_int_equal(tls_try(&with), -EKEYREJECTED);
         assert_int_equal(tls_ask(&with), -EACCES);
         with.tls_host = "127.0.0.2";
-        assert_int_equal(tls_try(&with), -EACCES);
+        assert_int_equal(tls_try(&with), -EKEYREJECTED);
         with = good;
         with.tls_ca = other;
-        assert_int_equal(tls_try(&with), -EACCES);
+        assert_int_equal(tls_try(&with), -EKEYREJECTED);
         assert_int_equal(tls_ask(&with), -EACCES);
         with.tls_ca = "/none";
         assert_int_equal(tls_ask(&with), -EINVAL);
         /* The system believes others. */
         with.tls_ca = NULL;
-        assert_int_equal(tls_try(&with), -EACCES);
+        assert_int_equal(tls_try(&with), -EKEYREJECTED);
         /* The server wants to know who we are: TLS 1.3 tells of it after the handshake. */
         with = good;
         with.tls_cert = with.tls_key = NULL;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "daemon/core/exchange/exchange-news.h"
 #include "daemon/core/ground/chronicle.h"
 #include "daemon/remote/store/remote.h"
@@ -75,6 +76,33 @@ static void assert_last(const struct teller *t, uint64_t n, const char *reason, 
 }
 
 /* ---- reached or not -------------------------------------------------------------------------- */
+
+static void test_why(void **state)
+{
+        static const struct {
+                int error;
+                const char *detail;
+        } rows[] = {
+                {0, "of 2 nodes none answers"},
+                {-ECONNREFUSED, "of 2 nodes none answers: Connection refused"},
+                {-EACCES, "of 2 nodes none answers: kvleased isn't let in (user, secret_file)"},
+                {-EKEYREJECTED, "of 2 nodes none answers: the certificate isn't believed (tls_ca, "
+                                "tls_host)"},
+        };
+        struct teller t;
+
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                struct remote_summary why = lost;
+
+                why.last_error = rows[i].error;
+                teller_start(&t);
+                see(&t, &why, 1 * SEC);
+                see(&t, &why, 4 * SEC);
+                assert_last(&t, 1, "unreachable", 1);
+                assert_string_equal(last_event(&t)->detail, rows[i].detail);
+                teller_end(&t);
+        }
+}
 
 static void test_lost_and_regained(void **state)
 {
@@ -249,6 +277,7 @@ static void test_all_reasons(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                TEST(test_why),
                 TEST(test_lost_and_regained),
                 TEST(test_short_outage),
                 TEST(test_flapping),

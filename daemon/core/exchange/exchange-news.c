@@ -95,7 +95,7 @@ static void tell_unreached(struct exchange_news *n, struct chronicle *c, uint64_
         else
                 (void)snprintf(detail, sizeof(detail), "of %u node%s none answers%s%s", n->n_nodes,
                         n->n_nodes == 1 ? "" : "s", n->last_error ? ": " : "",
-                        n->last_error ? strerror(-n->last_error) : "");
+                        n->last_error ? remote_error_text(n->last_error) : "");
         n->regained.n = 0; /* this one says so */
         tell_item(n, &n->lost, c, now_nsec,
                 (struct chronicle_note){.reason = "unreachable", .detail = detail});

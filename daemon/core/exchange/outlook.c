@@ -45,7 +45,7 @@ static enum exchange_outlook say_unreachable(
                 "an import brings nothing now, as of %u node%s of remote %s none answers%s%s",
                 summary->n_nodes, summary->n_nodes == 1 ? "" : "s", remote,
                 summary->last_error ? ": " : "",
-                summary->last_error ? strerror(-summary->last_error) : "");
+                summary->last_error ? remote_error_text(summary->last_error) : "");
 }
 
 /* Tokens that computing is counted with, in a second. */

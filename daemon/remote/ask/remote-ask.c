@@ -311,9 +311,10 @@ static int ask_handshake(struct remote_asker *a, const struct remote_options *op
                 r = remote_tls_begin(a->tls, a->fd, host, &a->ssl);
         while (r == 0 && (r = remote_tls_handshake(a->ssl, &wants_write)) == -EAGAIN)
                 r = ask_wait(a, wants_write ? POLLOUT : POLLIN, deadline_nsec);
-        if (r == -EACCES)
-                snprintf(why, REMOTE_WHY_BYTES, "its certificate isn't believed");
-        return r;
+        if (r != -EKEYREJECTED)
+                return r;
+        snprintf(why, REMOTE_WHY_BYTES, "its certificate isn't believed");
+        return -EACCES;
 }
 
 static int ask_authenticate(

@@ -146,7 +146,7 @@ int remote_tls_handshake(SSL *ssl, bool *ret_wants_write)
         if (r == 0)
                 return -ECONNRESET;
         if (r == -EPROTO && SSL_get_verify_result(ssl) != X509_V_OK)
-                return -EACCES;
+                return -EKEYREJECTED;
         return (int)r;
 }
 

@@ -29,8 +29,8 @@ void remote_tls_free(struct remote_tls *t); /* NULL: nothing */
  * the address. 0 with *ret_ssl, owned, which doesn't close the descriptor; -ENOMEM. */
 int remote_tls_begin(struct remote_tls *t, int fd, const char *host, SSL **ret_ssl);
 
-/* 0: it stands. -EAGAIN, with *ret_wants_write; -errno (-EACCES: the certificate isn't believed).
- */
+/* 0: it stands. -EAGAIN, with *ret_wants_write; -errno (-EKEYREJECTED: the certificate isn't
+ * believed). */
 int remote_tls_handshake(SSL *ssl, bool *ret_wants_write);
 
 /* Bytes (> 0), of the first pieces; -EAGAIN: SSL_want_write() says for what; 0: the other end has

@@ -134,7 +134,8 @@ void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
         conn_close(c);
         /* Before anything ends: whoever asks for more then finds the breaker as it is by now. */
         if (counts)
-                remote_node_failed(c->worker->store, c->node, why, why == -EACCES);
+                remote_node_failed(
+                        c->worker->store, c->node, why, why == -EACCES || why == -EKEYREJECTED);
         else
                 remote_refresh_want(c->worker->store);
         while (n-- > 0) {

@@ -352,6 +352,18 @@ bool remote_node_next(struct remote_store *s, unsigned *iter, struct remote_node
         return is_found;
 }
 
+const char *remote_error_text(int error)
+{
+        switch (error) {
+        case -EACCES:
+                return "kvleased isn't let in (user, secret_file)";
+        case -EKEYREJECTED:
+                return "the certificate isn't believed (tls_ca, tls_host)";
+        default:
+                return strerror(-error);
+        }
+}
+
 void remote_summary(struct remote_store *s, struct remote_summary *ret_summary)
 {
         struct remote_summary *sum = ret_summary;

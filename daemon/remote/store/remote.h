@@ -41,6 +41,8 @@
  *   OOM                -ENOSPC: a write was refused; reads go on
  *   others             -EREMOTEIO
  *
+ * A node whose certificate isn't believed is -EKEYREJECTED, and the breaker opens.
+ *
  * Threads: all functions from one (the loop), callbacks run there. The store's own threads have the
  * sockets: one for small operations, and remote_options.large_threads for large ones, each with at
  * most one connection to a node; names are resolved by a thread of their own, if there are any.
@@ -254,6 +256,10 @@ struct remote_summary {
         uint64_t rtt_nsec;     /* of the slowest node; 0: not known */
         int last_error;        /* of a node that is left alone: -errno; 0: none */
 };
+
+/* Why a node failed (remote_summary.last_error), for people: with the options that matter where
+ * strerror() would name none. */
+const char *remote_error_text(int error);
 
 /* All of them take a moment: as long as a lock is held elsewhere, which is never while somebody
  * waits. */
