@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "tests/integration/certificate.h"
 #include "tests/integration/exchange-hosts.h"
 
 #define CHAIN 7
@@ -310,6 +311,141 @@ static void test_server_is_full(void **state)
         hosts_end(state);
 }
 
+/* ---- who it is, and how much it gives ---------------------------------------------------------
+ */
+
+/* Certificates of two who sign others', "ca" that of the server. */
+static char ca[128], other_ca[128];
+
+static void add_tls_server(void)
+{
+        static const char *const cli[] = {"--tls", "--cacert", ca, NULL};
+        char crt[128], key[128];
+        const char *const words[] = {"--tls-ca-cert-file", ca, "--tls-cert-file", crt,
+                "--tls-key-file", key, "--tls-auth-clients", "no", NULL};
+
+        (void)snprintf(ca, sizeof(ca), "%s/ca.crt", server.dir);
+        (void)snprintf(other_ca, sizeof(other_ca), "%s/other.crt", server.dir);
+        (void)snprintf(crt, sizeof(crt), "%s/server.crt", server.dir);
+        (void)snprintf(key, sizeof(key), "%s/server.key", server.dir);
+        certificate_make(server.dir, "ca", NULL);
+        certificate_make(server.dir, "other", NULL);
+        certificate_make(server.dir, "server", "subjectAltName=IP:127.0.0.1");
+        server.cli_words = cli;
+        assert_int_equal(redis_cluster_add(&server, words, true), 0);
+}
+
+/* Whom this host believes has not signed what the server shows; the other host believes who has. */
+static void test_certificate_of_somebody_else(void **state)
+{
+        char here_lines[256], there_lines[256];
+        struct hosts_options o = {
+                .prefill = HOSTS_PREFILL, .here_lines = here_lines, .there_lines = there_lines};
+        uint32_t pages[N_PAGES];
+        struct worker *w;
+
+        hosts_find_server();
+        add_tls_server();
+        (void)snprintf(here_lines, sizeof(here_lines), "tls = on\ntls_ca = %s\n", other_ca);
+        (void)snprintf(there_lines, sizeof(there_lines), "tls = on\ntls_ca = %s\n", ca);
+        hosts_start_daemons(state, &o);
+        share_text();
+        w = host_worker(here);
+        for (unsigned i = 0; i < 3; i++)
+                assert_finds_nothing(w);
+        await_event("unreachable");
+        assert_outlook(here, "unreachable", "certificate");
+        worker_publish_chain(w, CHAIN + 1, N_PAGES, pages);
+        assert_int_equal(find_chain(w, CHAIN + 1, SHORT_MSEC), N_PAGES);
+        worker_stop(w);
+        /* Whom it believes takes a restart. */
+        o.here_lines = there_lines;
+        hosts_restart_here(&o);
+        w = host_worker(here);
+        await_chain(w, CHAIN);
+        assert_outlook(here, "asks", "which answers");
+        worker_stop(w);
+        hosts_end(state);
+}
+
+#define LARGE_PLANES  16 /* pages of 64 KiB, a text is 1.3 MB */
+#define N_TEXTS       4
+#define CLIENTS_LIMIT "300kb" /* enough for all that ask nothing; not tuned */
+
+/* True: the server said so. */
+static bool limit_clients(const char *bytes)
+{
+        char *said = redis_cluster_call(&server, 0, "config set maxmemory-clients %s", bytes);
+        bool is_set = said && strncmp(said, "OK", 2) == 0;
+
+        free(said);
+        return is_set;
+}
+
+/* Clients that the server has disconnected because of it. */
+static unsigned long count_disconnected(void)
+{
+        static const char name[] = "evicted_clients:";
+        char *said = redis_cluster_call(&server, 0, "info stats");
+        const char *at = said ? strstr(said, name) : NULL;
+        unsigned long n;
+
+        assert_non_null(at);
+        n = strtoul(at + strlen(name), NULL, 10);
+        free(said);
+        return n;
+}
+
+/* While the server disconnects who asks for much. Returns how many pages of the texts were found.
+ */
+static unsigned find_some(struct worker *w, unsigned found[N_TEXTS])
+{
+        unsigned sum = 0;
+        uint64_t nsec;
+
+        for (unsigned i = 0; i < N_TEXTS; i++) {
+                sum += found[i] = find_chain_timed(w, CHAIN + i, SHORT_MSEC, &nsec);
+                assert_true(nsec < SHORT_MSEC * NSEC_PER_MSEC + LATE_OK_NSEC);
+        }
+        print_message("%u pages while %lu clients were disconnected\n", sum, count_disconnected());
+        assert_true(count_disconnected() > 0);
+        return sum;
+}
+
+/* Replies that wait to be sent take more memory than the server has for them: it disconnects who
+ * asked. What then was found already has the right bytes, as everything that is found. */
+static void test_server_disconnects(void **state)
+{
+        unsigned found[N_TEXTS];
+        uint32_t pages[N_PAGES];
+        struct worker *w;
+
+        hosts_find_server();
+        hosts_add_servers(1);
+        if (!limit_clients("0")) {
+                redis_cluster_deinit(&server);
+                print_message("skipped: the server has no maxmemory-clients (Redis 7 has it)\n");
+                skip();
+        }
+        hosts_start_daemons(
+                state, &(struct hosts_options){.prefill = HOSTS_PREFILL, .n_planes = LARGE_PLANES});
+        for (unsigned i = 0; i <= N_TEXTS; i++)
+                share_chain(CHAIN + i, (i + 1) * N_PAGES);
+        w = host_worker(here);
+        assert_true(limit_clients(CLIENTS_LIMIT));
+        assert_true(find_some(w, found) < N_TEXTS * N_PAGES);
+        worker_publish_chain(w, CHAIN + N_TEXTS + 1, N_PAGES, pages);
+        assert_int_equal(find_chain(w, CHAIN + N_TEXTS + 1, SHORT_MSEC), N_PAGES);
+        assert_true(limit_clients("0"));
+        await_chain(w, CHAIN + N_TEXTS);
+        /* Of what was found in part the rest is too short to be loaded. */
+        for (unsigned i = 0; i < N_TEXTS; i++)
+                if (found[i] == 0)
+                        await_chain(w, CHAIN + i);
+        worker_stop(w);
+        hosts_end(state);
+}
+
 /* ---- slots move -------------------------------------------------------------------------------
  */
 
@@ -434,6 +570,8 @@ int main(void)
                 cmocka_unit_test(test_server_is_killed),
                 cmocka_unit_test(test_server_denies),
                 cmocka_unit_test(test_server_is_full),
+                cmocka_unit_test(test_certificate_of_somebody_else),
+                cmocka_unit_test(test_server_disconnects),
                 cmocka_unit_test(test_slots_move),
                 cmocka_unit_test(test_server_lies),
                 cmocka_unit_test(test_invalidated_on_the_other_host),
