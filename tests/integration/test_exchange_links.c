@@ -1,0 +1,286 @@
+/*
+ * Two kvleased, and between them a cluster on three hosts, which are network namespaces: a link
+ * goes down, answers of a host are lost, a link is slow. Each host has a master. What is cached
+ * where somebody looks is found all the time, what others have in time or not at all, and all of it
+ * once the link is back. Skipped where namespaces aren't permitted.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/exchange-hosts.h"
+#include "tests/integration/host-net.h"
+#include "tests/integration/oversleep.h"
+
+#define N_HOSTS  3
+#define N_PLANES 16 /* a page is 64 KiB, so a third of a text takes 0.4 s on a slow link */
+#define N_TEXTS  4
+#define CHAIN    7 /* and N_TEXTS - 1 behind it */
+#define SPARE    20
+#define OWN      30
+#define DURING   31
+
+#define SHORT_MSEC 200 /* of a lookup while a host is ill */
+#define NOW_MSEC   1   /* the least there is: of one that needn't wait */
+#define ILL_NSEC   (3 * NSEC_PER_SEC)
+
+/* As test_remote_links.c has it. An answer needs a client, a thread of the store's, the loop, the
+ * client again and the test to be woken. */
+#define LATE_NSEC (10 * NSEC_PER_MSEC)
+#define N_WAKES   5
+
+static struct host_net net;
+static struct redis_place places[REDIS_MAX];
+static const char *why_not; /* the tests can't be run here; NULL: they can */
+
+/* ---- hosts, and links between them ----------------------------------------------------------- */
+
+static int start(void **state)
+{
+        int r = host_net_init(&net, N_HOSTS);
+
+        (void)state;
+        if (r == -EPERM)
+                why_not = "network namespaces aren't permitted";
+        if (r == -ENOENT)
+                why_not = "links between network namespaces can't be made";
+        for (unsigned i = 0; i < N_HOSTS && r == 0; i++)
+                places[i] = (struct redis_place){net.addresses[i], net.pids[i]};
+        return 0;
+}
+
+static int stop(void **state)
+{
+        (void)state;
+        host_net_deinit(&net);
+        return 0;
+}
+
+static void set_link(unsigned host, enum host_net_state state)
+{
+        assert_int_equal(host_net_set(&net, host, state), 0);
+}
+
+static void hosts_start(void **state)
+{
+        if (why_not) {
+                print_message("skipped: %s\n", why_not);
+                skip();
+        }
+        for (unsigned i = 0; i < N_HOSTS; i++)
+                set_link(i, HOST_NET_WELL);
+        hosts_find_server();
+        server.places = places;
+        hosts_add_servers(N_HOSTS);
+        hosts_start_daemons(
+                state, &(struct hosts_options){.prefill = HOSTS_PREFILL, .n_planes = N_PLANES});
+}
+
+/* The host that has the epoch, or one behind it. Servers have the numbers of their hosts. */
+static unsigned epoch_host(unsigned behind)
+{
+        unsigned i = 0;
+        char *epoch = read_epoch(&i);
+
+        assert_non_null(epoch);
+        free(epoch);
+        return (i + behind) % N_HOSTS;
+}
+
+/* ---- an ill host ----------------------------------------------------------------------------- */
+
+/* What was seen while a host was ill. */
+struct illness {
+        unsigned n_lookups;
+        unsigned found[N_TEXTS]; /* pages of each text, at most */
+        uint64_t late_nsec;      /* of the latest lookup, after its deadline */
+        uint64_t asleep_nsec;    /* by the machine, of all threads that an answer needs */
+};
+
+/* A lookup that may wait so long. Returns what it found. */
+static unsigned look_up(struct illness *seen, struct worker *w, unsigned chain, unsigned msec)
+{
+        uint64_t nsec, deadline_nsec = msec * NSEC_PER_MSEC;
+        unsigned n = find_chain_timed(w, chain, msec, &nsec);
+
+        seen->n_lookups++;
+        if (nsec > deadline_nsec)
+                seen->late_nsec = MAX(seen->late_nsec, nsec - deadline_nsec);
+        return n;
+}
+
+static unsigned sum_found(const struct illness *seen)
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < N_TEXTS; i++)
+                n += seen->found[i];
+        return n;
+}
+
+/* For a while texts that others have are asked for here, and those that are cached, which must be
+ * found, on either host. Something is computed as well. */
+static void live_with(struct worker *w, struct worker *other, struct illness *ret)
+{
+        uint64_t until = clock_now_nsec() + ILL_NSEC;
+        struct oversleep asleep;
+        uint32_t pages[N_PAGES];
+
+        *ret = (struct illness){0};
+        assert_int_equal(oversleep_begin(&asleep), 0);
+        for (unsigned i = 0; clock_now_nsec() < until; i = (i + 1) % N_TEXTS) {
+                unsigned n = look_up(ret, w, CHAIN + i, SHORT_MSEC);
+
+                ret->found[i] = MAX(ret->found[i], n);
+                assert_int_equal(look_up(ret, w, OWN, NOW_MSEC), N_PAGES);
+                assert_int_equal(look_up(ret, other, CHAIN + i, NOW_MSEC), N_PAGES);
+        }
+        worker_publish_chain(w, DURING, N_PAGES, pages);
+        assert_int_equal(look_up(ret, w, DURING, NOW_MSEC), N_PAGES);
+        for (unsigned i = 0; i < N_PAGES; i++)
+                worker_tell(w, "release %u", pages[i]);
+        oversleep_end(&asleep);
+        ret->asleep_nsec = N_WAKES * asleep.worst_nsec;
+        print_message("%u lookups, %u pages of other hosts; after the deadline by %u us at worst "
+                      "(%u times a thread's worst sleep: %u us)\n",
+                ret->n_lookups, sum_found(ret), (unsigned)(ret->late_nsec / NSEC_PER_USEC), N_WAKES,
+                (unsigned)(ret->asleep_nsec / NSEC_PER_USEC));
+        assert_true(ret->late_nsec <= LATE_NSEC + ret->asleep_nsec);
+}
+
+/* The link is well again: what wasn't found is, and what nobody has asked for yet. Of what was
+ * found in part the rest is too short to be loaded. */
+static void await_texts(struct worker *w, const struct illness *seen)
+{
+        uint64_t began = clock_now_nsec();
+
+        await_chain(w, SPARE);
+        for (unsigned i = 0; i < N_TEXTS; i++)
+                if (seen->found[i] == 0)
+                        await_chain(w, CHAIN + i);
+        print_message("all texts were there after another %u ms\n",
+                (unsigned)((clock_now_nsec() - began) / NSEC_PER_MSEC));
+}
+
+/* How many nodes the host leaves alone for now. */
+static double count_left_alone(const struct harness *h)
+{
+        return figure_of(h, "kvlease_exchange_nodes_left_alone" OF_A);
+}
+
+/* A host is ill, by its number behind the one with the epoch. */
+static void fall_ill(void **state, unsigned behind, enum host_net_state ill, struct illness *seen)
+{
+        struct worker *w, *other;
+        uint32_t pages[N_PAGES];
+        unsigned host;
+
+        hosts_start(state);
+        for (unsigned i = 0; i < N_TEXTS; i++)
+                share_chain(CHAIN + i, (i + 1) * N_PAGES);
+        share_chain(SPARE, (N_TEXTS + 1) * N_PAGES);
+        w = host_worker(here);
+        other = host_worker(&there);
+        worker_publish_chain(w, OWN, N_PAGES, pages);
+        host = epoch_host(behind);
+        set_link(host, ill);
+        live_with(w, other, seen);
+        assert_true(sum_found(seen) < N_TEXTS * N_PAGES);
+        if (ill != HOST_NET_SLOW)
+                assert_true(count_left_alone(here) == 1);
+        assert_outlook(here, "asks", "which answers");
+        set_link(host, HOST_NET_WELL);
+        await_texts(w, seen);
+        worker_stop(other);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_found_on_the_other_host(void **state)
+{
+        struct worker *w;
+
+        hosts_start(state);
+        share_chain(CHAIN, N_PAGES);
+        w = host_worker(here);
+        assert_int_equal(find_chain(w, CHAIN, LONG_MSEC), N_PAGES);
+        assert_true(figure_of(here, "kvlease_exchange_imported_pages_total" OF_A) == N_PAGES);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* Without the epoch nothing of others is found. */
+static void test_link_down(void **state)
+{
+        struct illness seen;
+
+        fall_ill(state, 0, HOST_NET_DOWN, &seen);
+        assert_int_equal(sum_found(&seen), 0);
+}
+
+/* The host hears all and its answers are lost. It has some of the pages, the epoch is elsewhere. */
+static void test_mute(void **state)
+{
+        struct illness seen;
+
+        fall_ill(state, 1, HOST_NET_MUTE, &seen);
+}
+
+/* Pages take longer than a lookup may wait. */
+static void test_slow_link(void **state)
+{
+        struct illness seen;
+
+        fall_ill(state, 2, HOST_NET_SLOW, &seen);
+}
+
+/* Something is invalidated while the host with the epoch can't be reached: nothing is exchanged
+ * until that is told, and then nobody finds what was there before. */
+static void test_invalidated_without_a_link(void **state)
+{
+        struct worker *w, *other;
+        unsigned host;
+        char *before;
+
+        hosts_start(state);
+        share_chain(CHAIN, N_PAGES);
+        host = epoch_host(0);
+        before = read_epoch(NULL);
+        assert_non_null(before);
+        w = host_worker(here);
+        other = host_worker(&there);
+        set_link(host, HOST_NET_MUTE);
+        worker_tell(other, "invalidate %u:3", CHAIN);
+        assert_outlook(&there, "epoch", "was invalidated");
+        assert_int_equal(find_chain(other, CHAIN, SHORT_MSEC), 3);
+        assert_int_equal(find_chain(w, CHAIN, SHORT_MSEC), 0);
+        set_link(host, HOST_NET_WELL);
+        await_other_epoch(before);
+        free(before);
+        assert_int_equal(find_chain(w, CHAIN, SHORT_MSEC), 0);
+        /* What is computed from now on is shared, but for that of the same second. */
+        sleep_msec(2100);
+        share_chain(SPARE, 2 * N_PAGES);
+        await_chain(w, SPARE);
+        assert_int_equal(find_chain(w, CHAIN, SHORT_MSEC), 0);
+        worker_stop(other);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_found_on_the_other_host),
+                cmocka_unit_test(test_link_down),
+                cmocka_unit_test(test_mute),
+                cmocka_unit_test(test_slow_link),
+                cmocka_unit_test(test_invalidated_without_a_link),
+        };
+
+        return cmocka_run_group_tests(tests, start, stop);
+}
