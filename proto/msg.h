@@ -76,7 +76,7 @@ enum msg_socket {
         X(ADMIN_NAMESPACES, 69, admin_list_request, admin_namespaces_reply, MSG_READS, false, 0)   \
         X(ADMIN_CLIENTS, 70, admin_list_request, admin_clients_reply, MSG_READS, false, 0)         \
         X(ADMIN_PURGE, 71, admin_purge_request, count_reply, MSG_ON_ADMIN, false, 0)               \
-        X(ADMIN_DRAIN, 72, admin_drain_request, simple_reply, MSG_ON_ADMIN, false, 0)              \
+        X(ADMIN_DRAIN, 72, admin_drain_request, admin_drain_reply, MSG_ON_ADMIN, false, 0)         \
         X(ADMIN_CHECK, 73, admin_check_request, admin_check_reply, MSG_ON_ADMIN, false, 0)         \
         X(ADMIN_RECALL, 74, admin_recall_request, count_reply, MSG_ON_ADMIN, false, 0)             \
         X(ADMIN_REGIONS, 75, admin_list_request, admin_regions_reply, MSG_READS, false, 0)         \

@@ -54,6 +54,7 @@ enum ctl_exit {
         X(REMOVE, "remove", NULL, false, "also forget namespaces that nobody has open")         \
         X(TIMEOUT, "timeout", "TIME", false, "how long at most (\"90s\", \"5min\")")            \
         X(OFF, "off", NULL, false, "call it off")                                               \
+        X(EXPORT, "export", NULL, false, "write what is cached to the store that hosts share")  \
         X(NAMESPACE, "namespace", "NAME", false, "only of this namespace")                      \
         X(SIZE, "size", "SIZE", false, "at least so much (\"4GiB\"), not everything")           \
         X(WAIT, "wait", NULL, false, "wait until clients have given it back")                   \

@@ -63,6 +63,8 @@ const struct example examples[] = {
         {"recall", "kvleasectl recall search --size 4GiB --wait",
                 "room on a GPU, for another engine to start"},
         {"drain", "kvleasectl drain --timeout 5min", "before the host goes down"},
+        {"drain", "kvleasectl drain --export --timeout 10min",
+                "and other hosts are to find what is cached here"},
         {"drain", "kvleasectl drain --off", "the host stays after all"},
         {"config show", "kvleasectl config show --changed",
                 "what is configured, in which line, and what of it waits"},

@@ -282,8 +282,17 @@ const struct verb verbs[] = {
         {"drain", "", "grant nothing new and wait until all clients have left",
                 "New clients, leases and namespaces are refused; lookups and releases go on.\n"
                 "kvleased keeps running, draining, until: kvleasectl drain --off\n"
-                "Waits 30s where --timeout says nothing else.\n",
-                0, 0, O(TIMEOUT) | O(OFF), false, check_drain, verb_drain},
+                "Waits 30s where --timeout says nothing else.\n\n"
+                "--export: besides, what is cached is written to the servers that "
+                "hosts share, what was\n"
+                "used lately first, also where nobody found it again; a tenant writes remote_write "
+                "bytes a second,\n"
+                "and nothing without remote or with remote_write = 0. What was cached before this "
+                "host learnt its\n"
+                "epoch can't go. kvleased goes on with it when the time is up, until --off; asked "
+                "again, it is waited\n"
+                "for again.\n",
+                0, 0, O(TIMEOUT) | O(OFF) | O(EXPORT), false, check_drain, verb_drain},
         {"config show", "", "options in force, where they come from, and what waits",
                 "The same as 'config' alone. VALUE is in force. FROM says where what is "
                 "configured stands: a file's\n"

@@ -85,7 +85,7 @@ MESSAGES = {
     "ADMIN_NAMESPACES": Message(69, pb.AdminListRequest, pb.AdminNamespacesReply),
     "ADMIN_CLIENTS": Message(70, pb.AdminListRequest, pb.AdminClientsReply),
     "ADMIN_PURGE": Message(71, pb.AdminPurgeRequest, pb.CountReply),
-    "ADMIN_DRAIN": Message(72, pb.AdminDrainRequest, pb.SimpleReply),
+    "ADMIN_DRAIN": Message(72, pb.AdminDrainRequest, pb.AdminDrainReply),
     "ADMIN_CHECK": Message(73, pb.AdminCheckRequest, pb.AdminCheckReply),
     "ADMIN_RECALL": Message(74, pb.AdminRecallRequest, pb.CountReply),
     "ADMIN_REGIONS": Message(75, pb.AdminListRequest, pb.AdminRegionsReply),

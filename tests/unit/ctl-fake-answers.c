@@ -572,6 +572,28 @@ static void answer_warm(
         reply->missing = f->mode == FAKE_LEAVING;
 }
 
+/* Half of it, and then all where clients leave; a server that doesn't answer, where they don't. */
+static void answer_drain(
+        struct fake_answers *f, M(AdminDrainReply) * reply, const M(AdminDrainRequest) * q)
+{
+        bool is_over = f->mode == FAKE_LEAVING && q->look;
+
+        if (f->mode == FAKE_EMPTY || !(q->export_cached || q->look))
+                return;
+        reply->export_begun = true;
+        reply->exporting = !is_over;
+        reply->written_pages = is_over ? 40000 : 20000;
+        reply->written_bytes = reply->written_pages << 17;
+        reply->there_pages = 1234;
+        reply->there_bytes = reply->there_pages << 17;
+        reply->left_pages = is_over ? 12 : 20012;
+        reply->left_bytes = reply->left_pages << 17;
+        reply->old_pages = 345;
+        reply->apart_pages = is_over ? 7 : 0;
+        if (f->mode == FAKE_NORMAL)
+                reply->obstacle = "no server of remote cluster answers: Connection refused";
+}
+
 static void answer(
         struct fake_answers *f, uint16_t type, const ProtobufCMessage *q, ProtobufCMessage *m)
 {
@@ -643,6 +665,9 @@ static void answer(
                 return;
         case MSG_ADMIN_WARM:
                 answer_warm(f, (M(AdminWarmReply) *)m, (const M(AdminWarmRequest) *)q);
+                return;
+        case MSG_ADMIN_DRAIN:
+                answer_drain(f, (M(AdminDrainReply) *)m, (const M(AdminDrainRequest) *)q);
                 return;
         case MSG_ADMIN_RECORD:
                 answer_record(f, (M(AdminRecordReply) *)m, (const M(AdminRecordRequest) *)q);

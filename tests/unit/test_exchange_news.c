@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/core/exchange/exchange-news.h"
+#include "daemon/core/ground/exchange-news.h"
 #include "daemon/core/ground/chronicle.h"
 #include "daemon/remote/store/remote.h"
 

@@ -125,12 +125,7 @@ bool epoch_learn(struct exchange_epoch *p, uint64_t number)
         /* What was published in the second of a change may be of before it. */
         p->known_sec = store_now_sec(p->x->tenant->store) + p->was_known;
         p->was_known = true;
-        list_for_each (e, &p->x->namespaces, struct exchange_ns, link) {
-                if (e->epoch != p)
-                        continue;
-                free(e->exported);
-                e->exported = NULL;
-        }
+        exports_forget(p->x, p);
         if (p->x->whose.secret_len > 0 && exchange_seal_key(&p->x->whose, number, &p->seal) < 0)
                 p->number = 0; /* no memory: it is asked for again */
         return true;

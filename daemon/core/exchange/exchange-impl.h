@@ -1,5 +1,5 @@
-/* The insides of the room exchange, shared by exchange.c, exchange-io.c, exchange-epoch.c, import.c
- * and export.c. */
+/* The insides of the room exchange, shared by exchange.c, exchange-io.c, exchange-epoch.c,
+ * import.c, export.c and export-all.c. */
 #ifndef KVL_CORE_EXCHANGE_IMPL_H
 #define KVL_CORE_EXCHANGE_IMPL_H
 
@@ -8,8 +8,9 @@
 
 #include "base/list.h"
 #include "base/map.h"
-#include "daemon/core/exchange/buffers.h"
+#include "daemon/core/ground/buffers.h"
 #include "daemon/core/exchange/exchange.h"
+#include "daemon/core/ground/chore.h"
 #include "daemon/core/ground/page.h"
 #include "daemon/core/objects/transfer.h"
 #include "daemon/exchange/envelope.h"
@@ -27,6 +28,7 @@
 #define EXPORT_TEXTS_MAX     256
 #define EXPORT_BATCH         16
 #define EXPORT_DEADLINE_NSEC (5 * NSEC_PER_SEC)
+#define EXPORT_LOOKS         4096 /* at pages, in one turn */
 
 /* Small operations that no client waits for. Not tuned. */
 #define EXCHANGE_SMALL_NSEC (NSEC_PER_SEC)
@@ -120,6 +122,34 @@ enum exchange_drop exchange_drop_of(int result);
 
 /* ---- a tenant's, and its namespaces' --------------------------------------------------------- */
 
+enum export_all_phase {
+        ALL_OFF,
+        ALL_COUNTS, /* what is to be exported, and when it was used */
+        ALL_WALKS,  /* over the pages of one age after another, and adds them as texts */
+        ALL_ENDS,   /* it has walked, and what it added is still being written */
+        ALL_IDLE,   /* nothing is left that can be exported */
+};
+
+/* All that is cached is exported (export-all.h). A *pass* counts, and walks. */
+struct export_all {
+        enum export_all_phase phase;
+        struct chore chore;     /* of ALL_COUNTS and ALL_WALKS */
+        uint32_t counted_sec;   /* when the pass began */
+        struct exchange_ns *at; /* where it counts or walks, and its page; NULL: at the end */
+        uint32_t page;
+        uint64_t ages;      /* that counting has met and walking hasn't walked: a bit for each */
+        bool again;         /* something was published since counting began */
+        uint32_t n_texts;   /* of exchange.texts */
+        uint64_t n_failed;  /* pages that this pass couldn't write, and another may */
+        uint64_t hold_nsec; /* until then nothing is begun: the store didn't take the last batch */
+        bool is_failing;    /* as long as nothing was written since a page failed, */
+        enum exchange_drop why;          /* which did so for this reason */
+        uint64_t left_pages, left_bytes; /* when they were counted; while they are, so far */
+        uint64_t old_pages;              /* likewise: of before the epoch */
+        uint64_t written_pages, written_bytes, there_pages, there_bytes; /* since the beginning */
+        uint64_t done_pages, done_bytes; /* of these, when `left` was counted */
+};
+
 struct exchange {
         struct tenant *tenant;           /* borrowed */
         struct exchange_options options; /* but for the secret */
@@ -134,7 +164,8 @@ struct exchange {
         struct buffers buffers;              /* those that are kept */
         struct list_link texts;              /* struct export_text.link: what is to be exported */
         uint32_t n_texts;
-        struct export_batch *batch;   /* under way; owned; NULL: none */
+        struct export_batch *batch; /* under way; owned; NULL: none */
+        struct export_all all;
         struct bucket bucket;         /* of exported KiB */
         struct worth_ratio bandwidth; /* of imports */
         struct exchange_counters counters;
@@ -240,6 +271,45 @@ void imports_take_room(const struct exchange_ns *e);
 /* The namespace goes, or its epoch changes; NULL: all of them. */
 void imports_end(struct exchange *x, const struct exchange_ns *e, enum exchange_drop why);
 void exports_end(struct exchange *x, const struct exchange_ns *e);
+
+/* What the store has, of namespaces of this epoch (NULL: all), isn't known any more. */
+void exports_forget(struct exchange *x, const struct exchange_epoch *p);
+
+/* Of this generation, where its bytes are, and not of before the epoch. */
+bool export_may_go(const struct exchange_ns *e, uint32_t page, uint64_t generation);
+
+/* The store had the page lately, or is asked for it now. While all is exported: since that began.
+ */
+bool export_is_done(const struct exchange_ns *e, uint32_t page);
+
+/* The text that ends with the page, which may go and isn't done, is exported with all the others.
+ * False: there is no room for it now. */
+bool export_add_of_all(struct exchange_ns *e, uint32_t page);
+
+void exports_drop_all(struct exchange *x);
+
+/* ---- of all that is cached: export-all.c ----------------------------------------------------- */
+
+/* So long nothing is sent to a store that took nothing, and after a pass. Not tuned. */
+#define EXPORT_ALL_HOLD_NSEC (NSEC_PER_SEC)
+
+static inline bool export_all_is_on(const struct exchange *x)
+{
+        return x->all.phase != ALL_OFF;
+}
+
+void export_all_init(struct exchange *x);
+
+void export_all_stop(struct exchange *x);
+
+/* A namespace goes; something is published; a page was written, or was there; or couldn't be. */
+void export_all_note_left(struct exchange *x);
+void export_all_note_published(struct exchange *x);
+void export_all_note_done(struct exchange_ns *e, bool is_written);
+void export_all_note_failed(struct exchange *x, enum exchange_drop why);
+
+/* Goes on, after what was written; when it is to be called again, or UINT64_MAX. */
+uint64_t export_all_go_on(struct exchange *x);
 
 /* The page, just imported, is there. */
 void export_note_there(struct exchange_ns *e, uint32_t page);

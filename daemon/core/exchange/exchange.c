@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/exchange/exchange-impl.h"
-#include "daemon/core/exchange/exchange-news.h"
+#include "daemon/core/ground/exchange-news.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/ns.h"
@@ -136,6 +136,7 @@ static void free_ns(struct exchange_ns *e)
         epoch_put(e);
         (void)map_remove(&x->by_id, e->ns->id);
         list_remove(&e->link);
+        export_all_note_left(x);
         free(e->exported);
         free(e);
 }
@@ -209,13 +210,28 @@ static int check_options(const struct tenant *t, const struct exchange_options *
         return 0;
 }
 
+/* Do they name the same pages, to the same end? */
+static bool goes_on(const struct exchange *x, const struct exchange_options *o)
+{
+        return x && x->options.remote == o->remote && x->options.may_write == o->may_write &&
+               x->whose.secret_len == o->secret_len &&
+               (o->secret_len == 0 || memcmp(x->whose.secret, o->secret, o->secret_len) == 0);
+}
+
 int exchange_open(struct tenant *t, const struct exchange_options *options, struct detail *d)
 {
         int r = check_options(t, options, d);
-        struct exchange *x;
+        struct exchange *x = t->exchange;
 
         if (r < 0)
                 return r;
+        if (goes_on(x, options)) {
+                x->options = *options;
+                x->options.secret = NULL;
+                x->bucket = (struct bucket){0}; /* nothing is owed, as it would take long */
+                exchange_wake(x);
+                return 0;
+        }
         exchange_close(t);
         x = calloc(1, sizeof(*x));
         if (!x)
@@ -232,6 +248,7 @@ int exchange_open(struct tenant *t, const struct exchange_options *options, stru
         list_init(&x->imports);
         list_init(&x->texts);
         map_init(&x->by_id);
+        export_all_init(x);
         t->exchange = x;
         list_for_each (ns, &t->namespaces, struct ns, link)
                 exchange_enter_ns(ns);
@@ -245,6 +262,7 @@ void exchange_close(struct tenant *t)
 
         if (!x)
                 return;
+        export_all_stop(x);
         imports_end(x, NULL, EXCHANGE_CALLED_OFF);
         list_for_each_safe (e, &x->namespaces, struct exchange_ns, link)
                 free_ns(e);

@@ -22,6 +22,7 @@
  * lie. One TOUCH first; what isn't there is copied into a buffer (moves/transfer.h), summed or
  * sealed by a thread of the store's, and written, at most so many bytes a second. What is read is
  * opened by such a thread, and copied into its page.
+ * Where the host is to go, everything else that is cached is exported, too (export-all.h).
  *
  * Nothing here blocks: the store's threads have the sockets, its answers are reaped by the server,
  * and exchange_work() draws the consequences. Nothing outlives the process: after a restart nothing
@@ -100,7 +101,8 @@ struct exchange_figures {
 };
 
 /*
- * The tenant's namespaces take part from now on. One that is open already is closed first. 0;
+ * The tenant's namespaces take part from now on. One that is open already is closed first, but
+ * where only times and rates are others: then it goes on with these, and knows its epochs. 0;
  * -EINVAL: a number is out of its range; -ENOMEM; both with the sentence, and nothing is open.
  */
 int exchange_open(struct tenant *t, const struct exchange_options *options, struct detail *d);

@@ -31,6 +31,7 @@ static const struct tier_filter export_filter = {
 
 struct export_text {
         struct list_link link; /* exchange.texts */
+        bool is_of_all;        /* export_add_of_all() */
         struct exchange_ns *e; /* borrowed: it goes after its texts */
         uint32_t page;         /* its last one */
         uint64_t generation;
@@ -51,6 +52,7 @@ struct export_batch {
         uint64_t epoch;
         struct exchange_io *probe; /* NULL: it is over */
         uint32_t n, n_begun, n_over;
+        uint32_t n_left; /* of n_over: neither written nor there */
         struct export_page pages[EXPORT_BATCH];
 };
 
@@ -63,10 +65,11 @@ static bool was_exported(const struct exchange_ns *e, uint32_t page)
                e->exported[page].generation == (uint32_t)ns_page(e->ns, page)->generation;
 }
 
-/* And the store had it lately. */
-static bool is_exported(const struct exchange_ns *e, uint32_t page)
+bool export_is_done(const struct exchange_ns *e, uint32_t page)
 {
-        return was_exported(e, page) &&
+        if (!was_exported(e, page))
+                return false;
+        return export_all_is_on(e->x) ||
                store_now_sec(ns_store(e->ns)) - e->exported[page].seen_sec < EXCHANGE_AGAIN_SEC;
 }
 
@@ -80,13 +83,21 @@ static void note_exported(struct exchange_ns *e, uint32_t page, uint32_t generat
                         .generation = generation, .seen_sec = store_now_sec(ns_store(e->ns))};
 }
 
+void exports_forget(struct exchange *x, const struct exchange_epoch *p)
+{
+        list_for_each (e, &x->namespaces, struct exchange_ns, link)
+                if (!p || e->epoch == p) {
+                        free(e->exported);
+                        e->exported = NULL;
+                }
+}
+
 void export_note_there(struct exchange_ns *e, uint32_t page)
 {
         note_exported(e, page, (uint32_t)ns_page(e->ns, page)->generation);
 }
 
-/* Of this generation, and not of before the epoch. */
-static bool may_go(const struct exchange_ns *e, uint32_t page, uint64_t generation)
+bool export_may_go(const struct exchange_ns *e, uint32_t page, uint64_t generation)
 {
         const struct page *p = ns_page(e->ns, page);
 
@@ -99,6 +110,7 @@ static bool may_go(const struct exchange_ns *e, uint32_t page, uint64_t generati
 static void text_free(struct export_text *t)
 {
         t->e->x->n_texts--;
+        t->e->x->all.n_texts -= t->is_of_all;
         list_remove(&t->link);
         free(t);
 }
@@ -111,24 +123,72 @@ static bool text_waits(const struct exchange_ns *e, uint32_t page)
         return false;
 }
 
-static void add_text(struct exchange_ns *e, uint32_t page)
+static struct export_text *text_new(struct exchange_ns *e, uint32_t page)
 {
         struct exchange *x = e->x;
-        struct export_text *t;
+        struct export_text *t = x->n_texts < EXPORT_TEXTS_MAX ? malloc(sizeof(*t)) : NULL;
 
-        if (is_exported(e, page) || text_waits(e, page))
-                return;
-        t = x->n_texts < EXPORT_TEXTS_MAX ? malloc(sizeof(*t)) : NULL;
-        if (!t) { /* what the store has may be marked as used another time */
-                x->counters.not_exported[EXCHANGE_BUSY] += !was_exported(e, page);
-                return;
-        }
+        if (!t)
+                return NULL;
         *t = (struct export_text){
                 .e = e, .page = page, .generation = ns_page(e->ns, page)->generation};
         list_init(&t->link);
         list_append(&x->texts, &t->link);
         x->n_texts++;
         exchange_wake(x);
+        return t;
+}
+
+static void add_text(struct exchange_ns *e, uint32_t page)
+{
+        if (export_is_done(e, page) || text_waits(e, page))
+                return;
+        if (!text_new(e, page)) /* what the store has may be marked as used another time */
+                e->x->counters.not_exported[EXCHANGE_BUSY] += !was_exported(e, page);
+}
+
+/* So far it is looked whether what comes before a page is done, so that a text of which each page
+ * is added isn't gone through from its beginning each time. */
+#define CLIMB_MAX 64
+
+/* Pages of the page's text that are done, from its beginning on, as far as is seen at once. False:
+ * one before it can't go, and nobody would get to this one. */
+static bool find_begin(const struct exchange_ns *e, uint32_t page, uint32_t *ret_depth)
+{
+        uint32_t parent = ns_note(e->ns, page)->place.parent;
+
+        *ret_depth = 0;
+        for (unsigned i = 0; i < CLIMB_MAX && parent != PAGE_NONE && *ret_depth == 0; i++) {
+                if (export_is_done(e, parent))
+                        *ret_depth = ns_note(e->ns, parent)->depth;
+                else if (!export_may_go(e, parent, ns_page(e->ns, parent)->generation))
+                        return false;
+                parent = ns_note(e->ns, parent)->place.parent;
+        }
+        return true;
+}
+
+bool export_add_of_all(struct exchange_ns *e, uint32_t page)
+{
+        struct export_text *t;
+        uint32_t depth;
+
+        if (!find_begin(e, page, &depth))
+                return true;
+        t = text_new(e, page);
+        if (!t)
+                return false;
+        t->is_of_all = true;
+        t->depth = depth;
+        e->x->all.n_texts++;
+        return true;
+}
+
+void exports_drop_all(struct exchange *x)
+{
+        list_for_each_safe (t, &x->texts, struct export_text, link)
+                if (t->is_of_all)
+                        text_free(t);
 }
 
 static void look_at_page(struct ns *ns, uint32_t page)
@@ -149,26 +209,40 @@ void exchange_note_found(struct attach *a, uint32_t page)
 
 void exchange_note_published(struct ns *ns, uint32_t page)
 {
-        if (ns->tenant->exchange && !ns->tenant->exchange->is_importing)
-                look_at_page(ns, page);
+        struct exchange *x = ns->tenant->exchange;
+
+        if (!x || x->is_importing)
+                return;
+        look_at_page(ns, page);
+        export_all_note_published(x);
 }
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* Puts the text's next pages into the batch. */
-static void take_from_text(struct export_batch *b, struct export_text *t)
+/* Nobody gets to the page: what comes before it isn't there, and isn't written with it. */
+static bool is_cut_off(const struct exchange_ns *e, uint32_t page)
+{
+        uint32_t parent = ns_note(e->ns, page)->place.parent;
+
+        return parent != PAGE_NONE && !export_is_done(e, parent);
+}
+
+/* Puts the text's next pages into the batch, after so many looks at most. */
+static void take_from_text(struct export_batch *b, struct export_text *t, uint32_t *looks)
 {
         struct exchange_ns *e = t->e;
         uint32_t depth = ns_note(e->ns, t->page)->depth;
 
-        for (; t->depth < depth && b->n < EXPORT_BATCH; t->depth++) {
+        for (; t->depth < depth && b->n < EXPORT_BATCH && *looks; t->depth++, --*looks) {
                 uint32_t page = ns_page_of_text(e->ns, t->page, t->depth + 1);
                 uint64_t generation = ns_page(e->ns, page)->generation;
 
-                if (is_exported(e, page))
+                if (export_is_done(e, page))
                         continue;
-                if (!may_go(e, page, generation)) { /* nobody gets to what continues it */
-                        e->x->counters.not_exported[EXCHANGE_GONE] += depth - t->depth;
+                if (!export_may_go(e, page, generation) || (t->is_of_all && is_cut_off(e, page))) {
+                        /* Nobody gets to what continues it. */
+                        if (!t->is_of_all)
+                                e->x->counters.not_exported[EXCHANGE_GONE] += depth - t->depth;
                         t->depth = depth;
                         break;
                 }
@@ -184,7 +258,7 @@ static void take_from_text(struct export_batch *b, struct export_text *t)
 /* Is the text's last page still in the tree, and the namespace's epoch known? */
 static bool text_is_good(const struct export_text *t)
 {
-        return t->e->epoch->number != 0 && may_go(t->e, t->page, t->generation);
+        return t->e->epoch->number != 0 && export_may_go(t->e, t->page, t->generation);
 }
 
 /* Its epoch will be known soon, perhaps. */
@@ -208,6 +282,16 @@ static void leave_page(struct export_batch *b, struct export_page *p, int why)
                 e->exported[p->page].generation = 0;
         p->is_over = true;
         b->n_over++;
+        b->n_left++;
+        export_all_note_failed(e->x, exchange_drop_of(why));
+}
+
+/* It is written, or was there. */
+static void note_done(struct export_batch *b, struct export_page *p, bool is_written)
+{
+        p->is_over = true;
+        b->n_over++;
+        export_all_note_done(b->e, is_written);
 }
 
 /* Ends it; what isn't over yet is left. */
@@ -222,6 +306,8 @@ static void end_batch(struct exchange *x, int why)
                 if (!b->pages[i].is_over)
                         leave_page(b, &b->pages[i], why);
         }
+        if (b->n_left == b->n && export_all_is_on(x))
+                x->all.hold_nsec = x->tenant->store->now_nsec + EXPORT_ALL_HOLD_NSEC;
         free(b);
 }
 
@@ -257,39 +343,61 @@ static int begin_probe(struct export_batch *b)
         return 0;
 }
 
-/* Of the first text whose turn it is, and of others of its namespace. */
-static void begin_batch(struct exchange *x)
+/* It can't be exported any more. */
+static void drop_text(struct export_text *t)
+{
+        struct exchange *x = t->e->x;
+        enum exchange_drop why = t->e->epoch->number == 0 ? EXCHANGE_EPOCH : EXCHANGE_GONE;
+
+        x->counters.not_exported[why] += !t->is_of_all;
+        text_free(t);
+}
+
+/* Of the first text whose turn it is, and of others of its namespace. *ret_more: there was too much
+ * to look at. */
+static struct export_batch *collect_batch(struct exchange *x, bool *ret_more)
 {
         struct export_batch *b = calloc(1, sizeof(*b));
-        int r;
+        uint32_t looks = EXPORT_LOOKS;
 
         if (!b)
-                return;
+                return NULL;
         list_for_each_safe (t, &x->texts, struct export_text, link) {
                 if (text_may_wait(t) || (b->n > 0 && t->e != b->e))
                         continue;
                 if (t->e->epoch->number != 0 && !epoch_refresh(t->e->epoch))
                         continue;
                 if (!text_is_good(t)) {
-                        x->counters.not_exported[EXCHANGE_EPOCH] += t->e->epoch->number == 0;
-                        x->counters.not_exported[EXCHANGE_GONE] += t->e->epoch->number != 0;
-                        text_free(t);
+                        drop_text(t);
                         continue;
                 }
                 b->e = t->e;
-                take_from_text(b, t);
-                if (b->n == EXPORT_BATCH)
+                take_from_text(b, t, &looks);
+                if (b->n == EXPORT_BATCH || looks == 0)
                         break;
         }
-        if (b->n == 0) {
-                free(b);
-                return;
-        }
+        *ret_more = looks == 0;
+        if (b->n > 0)
+                return b;
+        free(b);
+        return NULL;
+}
+
+/* When it is to be called again. */
+static uint64_t begin_batch(struct exchange *x)
+{
+        bool more = false;
+        struct export_batch *b = collect_batch(x, &more);
+        int r;
+
+        if (!b)
+                return more ? x->tenant->store->now_nsec : UINT64_MAX;
         b->epoch = b->e->epoch->number;
         x->batch = b;
         r = begin_probe(b);
         if (r < 0)
                 end_batch(x, r);
+        return UINT64_MAX;
 }
 
 /* What is there needn't be sent, and counts as used. */
@@ -302,8 +410,7 @@ static void take_probe(struct export_batch *b)
                         leave_page(b, &b->pages[i], r->result);
                 } else if (r->n_found > 0) {
                         b->e->x->counters.there_pages++;
-                        b->pages[i].is_over = true;
-                        b->n_over++;
+                        note_done(b, &b->pages[i], false);
                 } else {
                         b->pages[i].was_exported = false;
                 }
@@ -338,7 +445,7 @@ static int begin_page(struct export_batch *b, struct export_page *p)
         struct exchange_io *io;
         int r;
 
-        if (!may_go(b->e, p->page, p->generation))
+        if (!export_may_go(b->e, p->page, p->generation))
                 return -ENOENT;
         io = exchange_io_new(b->e->x, REMOTE_WRITE, REMOTE_LARGE, 1, value_bytes(b), false);
         r = io ? exchange_io_move(io, b->e->ns, TRANSFER_OUT, p->page) : -ENOMEM;
@@ -359,7 +466,7 @@ static int send_page(struct export_batch *b, struct export_page *p)
 
         if (p->write->moved < 0)
                 return p->write->moved == -ENOMEM ? -ENOMEM : -ENOENT;
-        if (!may_go(b->e, p->page, p->generation))
+        if (!export_may_go(b->e, p->page, p->generation))
                 return -ENOENT;
         r = exchange_name_page(b->e, ns_page(b->e->ns, p->page)->key, name);
         if (r < 0)
@@ -383,8 +490,7 @@ static void end_page(struct export_batch *b, struct export_page *p, int result)
         }
         c->exported_pages++;
         c->exported_bytes += layout_page_bytes(&b->e->ns->layout);
-        p->is_over = true;
-        b->n_over++;
+        note_done(b, p, true);
 }
 
 /* Goes on with what was copied, or written. */
@@ -439,16 +545,11 @@ static uint64_t write_next(struct export_batch *b)
         return now_nsec;
 }
 
-uint64_t exports_work(struct exchange *x)
+static uint64_t go_on(struct exchange *x)
 {
         struct export_batch *b = x->batch;
         uint64_t next = UINT64_MAX;
 
-        if (!b) {
-                if (!list_is_empty(&x->texts))
-                        begin_batch(x);
-                return UINT64_MAX;
-        }
         if (b->epoch != b->e->epoch->number) {
                 end_batch(x, -ECANCELED);
                 return x->tenant->store->now_nsec;
@@ -465,4 +566,15 @@ uint64_t exports_work(struct exchange *x)
                 return next;
         end_batch(x, 0);
         return x->tenant->store->now_nsec;
+}
+
+uint64_t exports_work(struct exchange *x)
+{
+        uint64_t next = UINT64_MAX;
+
+        if (x->batch)
+                next = go_on(x);
+        else if (!list_is_empty(&x->texts) && x->all.hold_nsec <= x->tenant->store->now_nsec)
+                next = begin_batch(x);
+        return MIN(next, export_all_go_on(x));
 }

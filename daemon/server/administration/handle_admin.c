@@ -1,4 +1,4 @@
-/* Administration: status, tenants, purge, drain, check. */
+/* Administration: status, tenants, purge, check. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,10 +8,8 @@
 #include "base/clock.h"
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/pages.h"
-#include "daemon/core/clients/magazine.h"
 #include "daemon/core/core.h"
 #include "daemon/core/lifetimes/sizing.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -25,15 +23,12 @@
 #include "daemon/server/keeping/keeping.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
-#include "daemon/server/peers/events.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/services/status.h"
 #include "daemon/server/sockets/descriptors.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenant-changes.h"
 #include "daemon/server/waits/durable.h"
 #include "daemon/server/waits/followers.h"
-#include "daemon/server/waits/parked.h"
 #include "kvlease-version.h"
 #include "policy/expect.h"
 #include "proto/kvlease.pb-c.h"
@@ -241,15 +236,6 @@ int handle_ADMIN_STATUS(struct request *rq)
         return 0;
 }
 
-#define UID_TEXT_MAX 16
-
-/* The asker's uid in digits. Returns buf. */
-static char *peer_uid(const struct request *rq, char buf[UID_TEXT_MAX])
-{
-        snprintf(buf, UID_TEXT_MAX, "%u", (unsigned)rq->peer->identity.uid);
-        return buf;
-}
-
 int handle_ADMIN_TENANT_SET(struct request *rq)
 {
         return tenant_changes_ask(rq);
@@ -277,51 +263,6 @@ int handle_ADMIN_PURGE(struct request *rq)
         r = store_purge(&rq->server->store, t, ns, m->remove, &reply->count, &reply->kept);
         loop_kick(&rq->server->loop);
         return r == 0 ? durable_answer(rq) : r;
-}
-
-/* What lies in magazines isn't granted any more: nobody finds a page there while draining. */
-static void empty_magazines(struct store *store)
-{
-        SETTLE_AT_END(store);
-
-        list_for_each (t, &store->tenants, struct tenant, link)
-                list_for_each (ns, &t->namespaces, struct ns, link)
-                        magazine_drain_ns(ns);
-}
-
-static void refuse_parked(struct peer *p)
-{
-        parked_refuse(p->server);
-}
-
-int handle_ADMIN_DRAIN(struct request *rq)
-{
-        const Kvlease__V1__AdminDrainRequest *m = rq->message;
-        struct server *s = rq->server;
-        char uid[UID_TEXT_MAX];
-
-        if (s->store.draining == !m->off)
-                return 0;
-        s->store.draining = !m->off;
-        if (s->store.draining) {
-                rq->after = refuse_parked;
-                empty_magazines(&s->store);
-        }
-        peer_uid(rq, uid);
-        log_message(m->off ? LOG_DRAIN_END : LOG_DRAIN, LOG_FIELDS({"PEER_UID", uid}),
-                m->off ? "draining was called off by uid %s"
-                       : "draining, asked for by uid %s: nothing new is granted",
-                uid);
-        if (m->off)
-                events_to_all(
-                        s, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN_END, "draining was called off");
-        else
-                events_to_all(
-                        s, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN, "the daemon grants nothing new");
-        server_note(s, &(struct chronicle_note){
-                               .kind = EVENT_DAEMON, .reason = m->off ? "drain off" : "drain"});
-        status_notify(s);
-        return 0;
 }
 
 int handle_ADMIN_CHECK(struct request *rq)

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/core/exchange/exchange-news.h"
+#include "daemon/core/ground/exchange-news.h"
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/tenant.h"
@@ -216,6 +216,8 @@ void remotes_apply(struct server *s, struct tenant *t, const struct tenant_confi
         struct remote_service *r = name[0] ? find_service(s, name) : NULL;
         struct detail d = {""};
 
+        if (r && open_exchange(t, config, r, &d) == 0)
+                return;
         exchange_close(t);
         if (!name[0])
                 return;
@@ -223,7 +225,7 @@ void remotes_apply(struct server *s, struct tenant *t, const struct tenant_confi
                 log_error("tenant %s exchanges no pages with other hosts: remote %s isn't open%s",
                         t->name, name,
                         config_find_remote(&s->config, name) ? "" : ", restart kvleased for it");
-        else if (open_exchange(t, config, r, &d) < 0)
+        else
                 log_error("tenant %s exchanges no pages with other hosts: %s", t->name, d.text);
 }
 

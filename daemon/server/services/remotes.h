@@ -18,8 +18,9 @@ void remotes_init(struct server *s);
 /* Opens all of them. One that can't be had is logged. Blocks for reading files. */
 void remotes_start(struct server *s);
 
-/* The tenant has these options from now on. What it had under way ends. Where its
- * secret can't be read, or its remote isn't open, it exchanges nothing, which is logged. */
+/* The tenant has these options from now on. What it had under way ends, but where only times and
+ * rates are others (exchange_open()). Where its secret can't be read, or its remote isn't open, it
+ * exchanges nothing, which is logged. */
 void remotes_apply(struct server *s, struct tenant *t, const struct tenant_config *config);
 
 /* Options of this [remote NAME] have changed: its tenants have them from now on. */

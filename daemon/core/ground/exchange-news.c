@@ -1,4 +1,4 @@
-#include "daemon/core/exchange/exchange-news.h"
+#include "daemon/core/ground/exchange-news.h"
 
 #include <stdio.h>
 #include <string.h>

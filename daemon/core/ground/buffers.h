@@ -6,8 +6,8 @@
  * Those of one size are kept at a time, that of the last one, up to BUFFERS_KEPT_BYTES, and until
  * none was used for BUFFERS_KEPT_NSEC. Loop thread only; time is a parameter.
  */
-#ifndef KVL_CORE_EXCHANGE_BUFFERS_H
-#define KVL_CORE_EXCHANGE_BUFFERS_H
+#ifndef KVL_CORE_BUFFERS_H
+#define KVL_CORE_BUFFERS_H
 
 #include <stdint.h>
 

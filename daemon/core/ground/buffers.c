@@ -1,4 +1,4 @@
-#include "daemon/core/exchange/buffers.h"
+#include "daemon/core/ground/buffers.h"
 
 #include <stdlib.h>
 

@@ -1,0 +1,257 @@
+/*
+ * A host of several: a store of daemon/core, with a client of its own of one real redis-server.
+ * Test code: failures assert.
+ */
+#ifndef KVL_TESTS_EXCHANGE_HOST_H
+#define KVL_TESTS_EXCHANGE_HOST_H
+
+/* Before cmocka, whose fail() is a macro. */
+#include "tests/unit/remote-fixture.h"
+
+#include "daemon/core/exchange/exchange.h"
+#include "daemon/core/exchange/import.h"
+#include "daemon/core/quota/chores.h"
+#include "tests/integration/redis-cluster.h"
+#include "tests/unit/tier-fixture.h"
+
+/* 256 tokens, which a text must have to be loaded, are 16 pages. */
+#define N_PAGES 20
+
+/* So long an import may take where nothing is in its way; and where something is. */
+#define LONG_MSEC  20000
+#define SHORT_MSEC 400
+
+struct host {
+        struct tiers w;
+        unsigned rank;        /* of a set: that w's attachment is of; 0: the first, or none */
+        unsigned last_tokens; /* of a text's last page; 0: it is full */
+        struct remote_store *remote;
+        bool is_over;
+        uint32_t n_imported;
+        uint32_t n_texts; /* that waited to be exported when it was over */
+        int code;
+};
+
+static struct redis_cluster server;
+
+/* Of hosts that are started from now on: bytes a second that they export. */
+static uint64_t host_write_rate = UINT64_C(1) << 30;
+
+static inline void server_start(void)
+{
+        static const char *const words[] = {NULL};
+        int r = redis_cluster_init(&server);
+
+        if (r == -ENOENT) {
+                redis_cluster_deinit(&server);
+                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
+                skip();
+        }
+        assert_int_equal(r, 0);
+        assert_int_equal(redis_cluster_add(&server, words, false), 0);
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+/* So much later than it is. */
+static inline void host_turn_later(struct host *h, uint64_t nsec)
+{
+        (void)remote_reap(h->remote);
+        (void)mover_reap(h->w.store.moving.mover);
+        (void)transfer_work(&h->w.store);
+        (void)exchange_work(&h->w.store, clock_now_nsec() + nsec);
+        (void)transfer_start(&h->w.store);
+}
+
+static inline void host_turn(struct host *h)
+{
+        host_turn_later(h, 0);
+}
+
+/* So that pages that are published from now on are of after the epoch. */
+static inline void host_await_epoch(struct host *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        char *found = NULL;
+
+        do {
+                host_turn(h);
+                free(found);
+                found = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:epoch");
+                assert_true(clock_now_nsec() < until);
+        } while (!found || !strstr(found, "epoch"));
+        free(found);
+        for (unsigned i = 0; i < 50; i++) {
+                host_turn(h);
+                poll(NULL, 0, 1);
+        }
+}
+
+/* What it exchanges, and how, from now on. */
+static inline void host_open_exchange(struct host *h, bool may_write, const char *secret)
+{
+        struct exchange_options o = {
+                .remote = h->remote,
+                .may_write = may_write,
+                .secret = (const uint8_t *)secret,
+                .secret_len = secret ? strlen(secret) : 0,
+                .expiry_msec = 600000,
+                .write_bytes_per_sec = host_write_rate,
+                .probe_nsec = PATIENCE_NSEC,
+                .bytes_per_sec = UINT64_C(1) << 30,
+                .token_nsec = NSEC_PER_SEC, /* whatever it takes to load them */
+        };
+
+        assert_int_equal(exchange_open(h->w.a, &o, &h->w.d), 0);
+}
+
+/* n_below: sets of memory below the device. */
+static inline void host_start_on(
+        struct host *h, bool may_write, const char *secret, unsigned n_below)
+{
+        *h = (struct host){.is_over = false};
+        tiers_start(&h->w, &evict_lru, 4, n_below, 2, CODEC_NONE);
+        h->remote = store_open_at(server.servers[0].address);
+        store_await_known(h->remote);
+        host_open_exchange(h, may_write, secret);
+        if (may_write)
+                host_await_epoch(h);
+}
+
+static inline void host_start_with(struct host *h, bool may_write, const char *secret)
+{
+        host_start_on(h, may_write, secret, 0);
+}
+
+static inline void host_start(struct host *h, bool may_write)
+{
+        host_start_with(h, may_write, NULL);
+}
+
+static inline void host_end(struct host *h)
+{
+        tiers_check(&h->w);
+        exchange_close(h->w.a);
+        tiers_check(&h->w);
+        remote_close(h->remote);
+        tiers_end(&h->w);
+}
+
+static inline struct exchange_counters counters_of(const struct host *h)
+{
+        struct exchange_figures f;
+
+        assert_true(exchange_figures(h->w.a, &f));
+        return f.counters;
+}
+
+/* Pages first.. of a text with bytes of its own, which nobody holds; behind this key, or NULL. */
+static inline void host_compute_behind(
+        struct host *h, const uint8_t *parent_key, unsigned first, unsigned n)
+{
+        uint8_t keys[N_PAGES * KEY_BYTES];
+        uint32_t pages[N_PAGES], got[N_PAGES], n_got;
+        struct publish p = {.pages = pages,
+                .keys = keys,
+                .n = n,
+                .parent_key = parent_key,
+                .last_tokens = h->last_tokens > 0 ? h->last_tokens : PAGE_TOKENS};
+
+        make_keys(keys, first, n);
+        assert_int_equal(lease_pages(h->w.attach, n, 1, pages, NULL), 0);
+        for (unsigned i = 0; i < n; i++)
+                tier_fill(&h->w, pages[i], h->rank * N_PAGES + first + i);
+        assert_int_equal(publish_pages(h->w.attach, &p, 1, got, &n_got, NULL), 0);
+        assert_int_equal(release_pages(h->w.attach, pages, n, 1, NULL), 0);
+}
+
+static inline void host_compute(struct host *h, unsigned n)
+{
+        host_compute_behind(h, NULL, 0, n);
+}
+
+static inline void host_await_exported(struct host *h, uint64_t n)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (counters_of(h).exported_pages < n) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(h);
+                poll(NULL, 0, 1);
+        }
+}
+
+/* Computed, found by somebody, and with the server. */
+static inline void host_share_text(struct host *h)
+{
+        host_compute(h, N_PAGES);
+        assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), N_PAGES);
+        host_await_exported(h, N_PAGES);
+}
+
+/* ---- imports --------------------------------------------------------------------------------- */
+
+static inline void on_over(uint32_t n_pages, int code, void *data)
+{
+        struct host *h = data;
+        struct exchange_figures f;
+
+        assert_false(h->is_over);
+        h->n_texts = exchange_figures(h->w.a, &f) ? f.n_texts : 0;
+        h->is_over = true;
+        h->n_imported = n_pages;
+        h->code = code;
+}
+
+/* Of keys first.., n of them, behind `first` ones that are cached. */
+static inline int import_ask(struct host *h, struct attach *a, unsigned first, unsigned n,
+        unsigned msec, struct import **ret)
+{
+        uint8_t keys[(N_PAGES + 1) * KEY_BYTES];
+        struct import_request rq = {
+                .keys = keys + KEY_BYTES, .n_keys = n, .deadline_nsec = in_msec(msec)};
+
+        if (first > 0) {
+                make_keys(keys, first - 1, n + 1);
+                rq.parent_key = keys;
+        } else {
+                make_keys(keys + KEY_BYTES, 0, n);
+        }
+        h->is_over = false;
+        return import_begin(a, &rq, clock_now_nsec(), on_over, h, ret, &h->w.d);
+}
+
+static inline void import_await(struct host *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (!h->is_over) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(h);
+                tiers_check(&h->w);
+                poll(NULL, 0, 1);
+        }
+}
+
+static inline uint32_t import(struct host *h, unsigned first, unsigned n, unsigned msec)
+{
+        struct import *i;
+
+        assert_int_equal(import_ask(h, h->w.attach, first, n, msec, &i), 0);
+        import_await(h);
+        assert_int_equal(h->code, h->n_imported > 0 ? 0 : KVL_STATUS_MISS);
+        return h->n_imported;
+}
+
+/* What is cached has the bytes that were computed; nothing else is there or granted. */
+static inline void assert_cached(struct host *h, unsigned n)
+{
+        assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), n);
+        for (unsigned i = 0; i < n; i++)
+                assert_true(tier_is_filled(&h->w, tier_find(&h->w, i), h->rank * N_PAGES + i));
+        assert_int_equal(h->w.ns->device.n_pages[PAGE_GRANTED], 0);
+        assert_int_equal(h->w.ns->device.n_pages[PAGE_SEALED], n);
+        assert_int_equal(h->w.ns->catalog.announced.n, 0);
+}
+
+#endif

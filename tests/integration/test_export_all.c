@@ -1,0 +1,329 @@
+/*
+ * A host that is to go exports all that it has cached: a store of daemon/core, with a client of its
+ * own of one real redis-server, and another one that looks what came there. What processes make of
+ * it is in test_drain_export.c.
+ */
+/* Before cmocka, whose fail() is a macro. */
+#include "tests/integration/exchange-host.h"
+
+#include <signal.h>
+
+#include "daemon/core/exchange/export-all.h"
+
+#define TEXT_PAGE_BYTES (2 * TIER_PAGE_BYTES) /* of both planes */
+#define N_IMPORTED      16                    /* the least that is loaded; and a batch of exports */
+
+static void turn(struct host *h)
+{
+        for (unsigned i = 0; i < 4; i++)
+                (void)chores_work(&h->w.store);
+        host_turn(h);
+        tiers_check(&h->w);
+}
+
+static struct export_all_figures figures_of(const struct host *h)
+{
+        struct export_all_figures f;
+
+        export_all_figures(&h->w.store, &f);
+        return f;
+}
+
+static void await_all(struct host *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (figures_of(h).is_running) {
+                assert_true(clock_now_nsec() < until);
+                turn(h);
+                poll(NULL, 0, 1);
+        }
+}
+
+static void begin(struct host *h)
+{
+        assert_int_equal(export_all_begin(&h->w.store), 1);
+        assert_true(figures_of(h).is_on && figures_of(h).is_running);
+}
+
+/* Page numbers and times of the store are as if so much later. */
+static void wait_sec(struct host *h, unsigned sec)
+{
+        store_set_now(&h->w.store, h->w.store.now_nsec + sec * NSEC_PER_SEC);
+}
+
+/* How many pages lie there. */
+static unsigned count_there(void)
+{
+        char *keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0"), *save = NULL;
+        unsigned n = 0;
+
+        assert_non_null(keys);
+        for (char *k = strtok_r(keys, "\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save))
+                n++;
+        free(keys);
+        return n;
+}
+
+static void test_what_nobody_found(void **state)
+{
+        struct host a, b;
+        struct export_all_figures f;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        assert_int_equal(export_all_begin(&b.w.store), 0); /* it may not write */
+        host_compute(&a, N_PAGES);
+        begin(&a);
+        await_all(&a);
+        f = figures_of(&a);
+        assert_int_equal(f.written_pages, N_PAGES);
+        assert_int_equal(f.written_bytes, N_PAGES * TEXT_PAGE_BYTES);
+        assert_int_equal(f.there_pages + f.left_pages + f.old_pages, 0);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&b, N_PAGES);
+        /* What is there isn't sent again. */
+        begin(&a);
+        await_all(&a);
+        f = figures_of(&a);
+        assert_int_equal(f.there_pages, N_PAGES);
+        assert_int_equal(f.written_pages, 0);
+        /* What is published from now on goes, too. */
+        host_compute_behind(&a, NULL, 100, 3);
+        assert_true(figures_of(&a).is_running);
+        await_all(&a);
+        assert_int_equal(figures_of(&a).written_pages, 3);
+        export_all_end(&a.w.store);
+        assert_false(figures_of(&a).is_on);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+static void await_known(struct host *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        struct exchange_figures f;
+
+        do {
+                turn(h);
+                assert_true(clock_now_nsec() < until);
+                assert_true(exchange_figures(h->w.a, &f));
+        } while (f.n_ready == 0);
+}
+
+/* What was cached before the epoch was learnt stays, and what continues it. */
+static void test_of_before_the_epoch(void **state)
+{
+        uint8_t keys[N_PAGES * KEY_BYTES];
+        struct export_all_figures f;
+        struct host a;
+
+        server_start();
+        host_start(&a, true);
+        host_compute(&a, N_PAGES);
+        exchange_note_invalidated(a.w.ns); /* as where another rank has invalidated something */
+        begin(&a);
+        assert_true(figures_of(&a).is_running);
+        await_known(&a);
+        await_all(&a);
+        f = figures_of(&a);
+        assert_int_equal(f.old_pages, N_PAGES);
+        assert_int_equal(f.written_pages + f.there_pages + f.left_pages, 0);
+        wait_sec(&a, 2);
+        make_keys(keys, 0, N_PAGES);
+        host_compute_behind(&a, keys + (N_PAGES - 1) * KEY_BYTES, 50, 2);
+        host_compute_behind(&a, NULL, 100, 3);
+        await_all(&a);
+        f = figures_of(&a);
+        assert_int_equal(f.old_pages, N_PAGES);
+        assert_int_equal(f.written_pages, 3);
+        assert_int_equal(f.left_pages, 2);
+        assert_int_equal(count_there(), 3);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* Turns until so many were written, and then nothing else is begun. */
+static void export_some(struct host *h, unsigned n)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        begin(h);
+        while (figures_of(h).written_pages < n) {
+                assert_true(clock_now_nsec() < until);
+                turn(h);
+                poll(NULL, 0, 1);
+        }
+        export_all_end(&h->w.store);
+        for (unsigned i = 0; i < 50; i++) {
+                turn(h);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(count_there(), n);
+}
+
+/* What was used last is there first; a text from its beginning on, though its end is what was. */
+static void test_order(void **state)
+{
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_compute_behind(&a, NULL, 100, N_PAGES);
+        host_compute(&a, N_PAGES);
+        wait_sec(&a, 100);
+        ns_note_use(a.w.ns, tier_find(&a.w, N_PAGES - 1));
+        export_some(&a, N_IMPORTED);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_IMPORTED);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* More texts than may wait, looked at in small slices, at so many bytes a second. */
+static void test_many_texts(void **state)
+{
+        const unsigned n = 100;
+        struct export_all_figures f;
+        struct host a;
+        uint64_t began;
+
+        server_start();
+        host_write_rate = 80 * TEXT_PAGE_BYTES;
+        host_start(&a, true);
+        host_write_rate = UINT64_C(1) << 30;
+        a.w.store.drop_slice_pages = 7;
+        for (unsigned i = 0; i < n; i++)
+                host_compute_behind(&a, NULL, 1000 + i, 1);
+        began = clock_now_nsec();
+        begin(&a);
+        await_all(&a);
+        f = figures_of(&a);
+        assert_int_equal(f.written_pages, n);
+        assert_int_equal(count_there(), n);
+        /* 80 at once, and so many in each second. */
+        assert_true(clock_now_nsec() - began >= (n - 80) * NSEC_PER_SEC / 80 * 8 / 10);
+        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_BUSY], 0);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* A server that doesn't answer is in the way, and is tried again until it does. */
+static void test_server_is_stopped(void **state)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        enum exchange_drop why;
+        const struct ns *ns;
+        struct host a;
+
+        server_start();
+        host_start(&a, true);
+        host_compute(&a, N_IMPORTED); /* a batch, and a pass */
+        assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
+        begin(&a);
+        assert_int_equal(export_all_obstacle(a.w.a, &why, &ns), OBSTACLE_NONE);
+        while (export_all_obstacle(a.w.a, &why, &ns) == OBSTACLE_NONE) {
+                assert_true(clock_now_nsec() < until);
+                assert_true(figures_of(&a).is_running);
+                turn(&a);
+                poll(NULL, 0, 1);
+        }
+        /* A pass is over in which nothing was written, and another one. */
+        while (counters_of(&a).not_exported[EXCHANGE_LATE] +
+                        counters_of(&a).not_exported[EXCHANGE_UNREACHED] <
+                2 * N_IMPORTED) {
+                assert_true(clock_now_nsec() < until);
+                assert_true(figures_of(&a).is_running);
+                turn(&a);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(export_all_obstacle(a.w.a, &why, &ns), OBSTACLE_FAILS);
+        assert_int_equal(figures_of(&a).written_pages, 0);
+        assert_int_equal(kill(server.servers[0].pid, SIGCONT), 0);
+        await_all(&a);
+        assert_int_equal(export_all_obstacle(a.w.a, &why, &ns), OBSTACLE_NONE);
+        assert_int_equal(figures_of(&a).left_pages, 0);
+        assert_int_equal(count_there(), N_IMPORTED);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* Another rate holds for what is under way; where somebody else reads it, all is of before. */
+static void test_other_options(void **state)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC / 2;
+        struct host a;
+
+        server_start();
+        host_write_rate = 1;
+        host_start(&a, true);
+        host_compute(&a, N_PAGES);
+        begin(&a);
+        while (figures_of(&a).written_pages == 0)
+                turn(&a);
+        host_write_rate = UINT64_C(1) << 30;
+        host_open_exchange(&a, true, NULL);
+        await_all(&a);
+        assert_int_equal(figures_of(&a).written_pages, N_PAGES);
+        assert_true(clock_now_nsec() < until);
+        wait_sec(&a, 2);
+        host_open_exchange(&a, true, "0123456789abcdef");
+        assert_false(figures_of(&a).is_on);
+        begin(&a);
+        await_all(&a);
+        assert_int_equal(figures_of(&a).old_pages, N_PAGES);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* The namespace, or the exchange, goes while it is exported. */
+static void test_ends_meanwhile(void **state)
+{
+        struct host a;
+
+        server_start();
+        host_write_rate = TEXT_PAGE_BYTES;
+        host_start(&a, true);
+        host_write_rate = UINT64_C(1) << 30;
+        host_compute(&a, N_PAGES);
+        begin(&a);
+        while (figures_of(&a).written_pages == 0)
+                turn(&a);
+        exchange_leave_ns(a.w.ns);
+        assert_int_equal(figures_of(&a).apart_pages, N_PAGES);
+        await_all(&a);
+        exchange_enter_ns(a.w.ns);
+        host_await_epoch(&a);
+        a.w.store.drop_slice_pages = 1;
+        begin(&a);
+        turn(&a);
+        exchange_leave_ns(a.w.ns);
+        await_all(&a);
+        exchange_enter_ns(a.w.ns);
+        begin(&a);
+        turn(&a);
+        exchange_close(a.w.a);
+        assert_false(figures_of(&a).is_on);
+        assert_null(chores_work(&a.w.store));
+        assert_int_equal(export_all_begin(&a.w.store), 0);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_what_nobody_found),
+                TEST(test_of_before_the_epoch),
+                TEST(test_order),
+                TEST(test_many_texts),
+                TEST(test_server_is_stopped),
+                TEST(test_other_options),
+                TEST(test_ends_meanwhile),
+        };
+
+        return RUN_TESTS(tests);
+}
