@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "daemon/core/clients/announce.h"
+#include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/requests/invalidate.h"
 
@@ -344,6 +345,35 @@ static void test_imported_is_not_exported(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* A store that seemed too slow is tried again after some time, by a load that is as short as any.
+ */
+static void test_slow_is_tried_again(void **state)
+{
+        const struct worth_ratio slow = {.amount = 1, .nsec = 1e15};
+        const unsigned n_least = WORTH_TOKENS_MIN / PAGE_TOKENS;
+        struct worth_ratio *seen;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_share_text(&a);
+        host_start(&b, false);
+        seen = &b.w.a->exchange->bandwidth;
+        *seen = slow;
+        for (unsigned i = 1; i < IMPORT_TRIAL_AFTER; i++)
+                assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
+        assert_int_equal(counters_of(&b).not_imported[EXCHANGE_NOT_WORTH],
+                (IMPORT_TRIAL_AFTER - 1) * N_PAGES);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), n_least);
+        assert_cached(&b, n_least);
+        assert_true(seen->nsec < slow.nsec);
+        /* Whoever finds a load that is worth it counts anew. */
+        assert_int_equal(b.w.a->exchange->n_refused, 0);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 /* ---- sets ------------------------------------------------------------------------------------ */
 
 /* Makes the host's client one of this rank of a set of two, whose layouts don't tell them apart. */
@@ -590,6 +620,7 @@ int main(void)
                 TEST(test_invalidated_is_not_found),
                 TEST(test_exporter_learns_the_epoch),
                 TEST(test_imported_is_not_exported),
+                TEST(test_slow_is_tried_again),
                 TEST(test_set),
                 TEST(test_set_invalidated_by_one_rank),
                 TEST(test_another_version),

@@ -24,6 +24,7 @@
 #define IMPORTS_MAX          64
 #define IMPORT_BYTES_MAX     (UINT64_C(64) << 20)
 #define IMPORT_WINDOW_BYTES  (UINT64_C(8) << 20) /* of one request */
+#define IMPORT_TRIAL_AFTER   128                 /* imports that aren't worth it, in a row */
 #define EXPORT_BYTES_MAX     (UINT64_C(16) << 20)
 #define EXPORT_TEXTS_MAX     256
 #define EXPORT_BATCH         16
@@ -168,6 +169,7 @@ struct exchange {
         struct export_all all;
         struct bucket bucket;         /* of exported KiB */
         struct worth_ratio bandwidth; /* of imports */
+        unsigned n_refused;           /* imports that weren't worth it since one was */
         struct exchange_counters counters;
 };
 

@@ -377,6 +377,23 @@ static bool is_worth_it(const struct import *i, uint64_t now_nsec)
         return i->e->decided.verdict == WORTH_LOADED;
 }
 
+/*
+ * What isn't loaded isn't measured either: a store that was slow for a while would be left alone
+ * for ever. So one in so many imports that aren't worth it is a trial. It loads as little as any,
+ * and what was seen before counts for nothing then.
+ */
+static bool is_trial(struct import *i)
+{
+        const uint32_t page_tokens = i->a->ns->layout.page_tokens;
+        struct exchange *x = i->e->x;
+
+        if (i->e->decided.verdict != WORTH_TOO_SLOW || ++x->n_refused < IMPORT_TRIAL_AFTER)
+                return false;
+        x->bandwidth = (struct worth_ratio){0};
+        i->n_wanted = MIN(i->n_wanted, (WORTH_TOKENS_MIN + page_tokens - 1) / page_tokens);
+        return true;
+}
+
 /* Those from key n on aren't imported, for this reason. */
 static void cut(struct import *i, uint32_t n, enum exchange_drop why)
 {
@@ -436,10 +453,11 @@ static bool take_probe(struct import *i, uint64_t now_nsec)
                 end_import(i, exchange_drop_of(why), why == 0 ? 0 : i->n_keys);
                 return false;
         }
-        if (!is_worth_it(i, now_nsec)) {
+        if (!is_worth_it(i, now_nsec) && !is_trial(i)) {
                 end_loading(i, EXCHANGE_NOT_WORTH);
                 return false;
         }
+        i->e->x->n_refused = 0;
         take_pages(i, now_nsec);
         if (i->n_granted == 0 && !i->awaits_room) {
                 end_loading(i, i->why);
