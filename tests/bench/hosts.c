@@ -452,7 +452,7 @@ int hosts_leave(struct hosts *h, enum hosts_state state)
         } else if (state == HOSTS_KILLED) {
                 r = start_again(h);
         }
-        return r == 0 && state != HOSTS_WELL ? hosts_await_well(h) : r;
+        return r;
 }
 
 int hosts_await_well(struct hosts *h)

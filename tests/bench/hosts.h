@@ -97,12 +97,13 @@ enum hosts_state {
 };
 extern const char *const hosts_state_names[N_HOSTS_STATES];
 
-/* From WELL to another state, or back. Back: what it held when it was saved is there again, and is
- * loaded. 0 or -errno, told. */
+/* From WELL to another state, or back. Back: what it held when it was saved is there again. 0 or
+ * -errno, told. */
 int hosts_enter(struct hosts *h, enum hosts_state state);
 int hosts_leave(struct hosts *h, enum hosts_state state);
 
-/* Until a text, which is here for a moment then, is loaded again. 0 or -errno, told. */
+/* Until a text, which is here for a moment then, is loaded again by engines for which anything is
+ * worth it. 0 or -errno, told. */
 int hosts_await_well(struct hosts *h);
 
 /* A text that hosts_await_well() loads; it is shared by hosts_open(). */

@@ -29,7 +29,6 @@
 #define PATIENCE_NSEC (60 * NSEC_PER_SEC)
 #define REQUESTS      3 /* whose deadline is measured, in each state and round */
 #define REQUEST_MSEC  100
-#define REQUEST_PAGES 64
 #define MIDWAY_MSEC   5
 #define REQUEST_CHAIN 90
 
@@ -61,7 +60,7 @@ struct ill {
         struct asking *asking;
         pid_t asker;
         uint32_t n_held; /* pages of the text that is here, held */
-        uint32_t held[ILL_TEXT_PAGES];
+        uint32_t held[ILL_HIT_PAGES];
         unsigned n_blocks;
         struct series hits[N_WAYS][N_ILL_STATES];
         double opened_msec[N_HOSTS_STATES]; /* the worst; NAN: not measured */
@@ -77,6 +76,7 @@ static void ask_all_the_time(struct hosts *h, struct asking *a)
 {
         struct fixture_client own = {0};
         struct hosts_answer answer;
+        uint32_t n_found;
         int r;
 
         if (h->cores[CORE_OTHER] >= 0)
@@ -88,15 +88,18 @@ static void ask_all_the_time(struct hosts *h, struct asking *a)
                         sleep_msec(1);
                         continue;
                 }
+                n_found = 0;
                 for (unsigned i = 0; i < ILL_TEXTS && r == 0; i++) {
                         r = hosts_ask(h, (struct hosts_text){ILL_CHAIN + i, ILL_TEXT_PAGES},
                                 ASKING_MSEC, &answer);
                         atomic_fetch_add(&a->n_asked, 1);
                         if (r == 0)
+                                n_found += answer.n_pages;
+                        if (r == 0)
                                 atomic_fetch_add(&a->n_pages, answer.n_pages);
                         sleep_msec(1);
                 }
-                if (r == 0)
+                if (r == 0 && n_found > 0)
                         r = hosts_empty(h, h->asker.ns);
         }
         _exit(1);
@@ -139,16 +142,17 @@ static int await_asker(struct ill *ill, bool finds)
 
 /* ---- hits meanwhile -------------------------------------------------------------------------- */
 
-/* A text that is here, and stays. */
+static const struct hosts_text hit_text = {ILL_CHAIN + ILL_TEXTS, ILL_HIT_PAGES};
+
+/* It is here, and stays. */
 static int hold_text(struct ill *ill)
 {
         struct hosts *h = ill->h;
         uint64_t n_tokens;
-        int r = kvl_lookup_wait(h->asker.ns, 0,
-                hosts_keys(h, (struct hosts_text){ILL_CHAIN + ILL_TEXTS, ILL_TEXT_PAGES}),
-                ILL_TEXT_PAGES, 10000, ill->held, &ill->n_held, &n_tokens, NULL);
+        int r = kvl_lookup_wait(h->asker.ns, 0, hosts_keys(h, hit_text), ILL_HIT_PAGES, 10000,
+                ill->held, &ill->n_held, &n_tokens, NULL);
 
-        if (r == 0 && ill->n_held < ILL_TEXT_PAGES)
+        if (r == 0 && ill->n_held < ILL_HIT_PAGES)
                 r = KVL_MISS;
         return r ? bench_fail("a text that is here", r) : 0;
 }
@@ -157,21 +161,20 @@ static int time_hit(struct ill *ill, const uint8_t *keys, enum way way, unsigned
 {
         struct kvl_ns *ns = way == BY_SHM ? ill->h->asker.ns : ill->h->socket.ns;
         uint64_t n_tokens, began = clock_now_nsec();
-        uint32_t pages[ILL_TEXT_PAGES], n = 0;
-        int r = kvl_lookup(ns, 0, keys, ILL_TEXT_PAGES, pages, &n, &n_tokens);
+        uint32_t pages[ILL_HIT_PAGES], n = 0;
+        int r = kvl_lookup(ns, 0, keys, ILL_HIT_PAGES, pages, &n, &n_tokens);
 
         series_add(&ill->hits[way][state], bench_usec_since(began));
         if (r == 0)
                 r = kvl_release(ns, pages, n);
-        if (r == 0 && n < ILL_TEXT_PAGES)
+        if (r == 0 && n < ILL_HIT_PAGES)
                 r = KVL_MISS;
         return r ? bench_fail(kvl_last_error(), r) : 0;
 }
 
 static int time_hits(struct ill *ill, unsigned state)
 {
-        const uint8_t *keys =
-                hosts_keys(ill->h, (struct hosts_text){ILL_CHAIN + ILL_TEXTS, ILL_TEXT_PAGES});
+        const uint8_t *keys = hosts_keys(ill->h, hit_text);
         int r = 0;
 
         for (unsigned b = 0; b < ill->n_blocks && r == 0; b++) {
@@ -218,6 +221,8 @@ static int hits_round(struct ill *ill)
                 atomic_store(&ill->asking->is_on, false);
                 if (r == 0)
                         r = hosts_leave(ill->h, state);
+                if (r == 0)
+                        r = hosts_await_well(ill->h);
         }
         return r;
 }
@@ -253,7 +258,7 @@ static void *stop_midway(void *data)
 /* One request of a text that the store has. */
 static int time_request(struct ill *ill, enum lateness what)
 {
-        const struct hosts_text t = {REQUEST_CHAIN, REQUEST_PAGES};
+        const struct hosts_text t = {REQUEST_CHAIN, ILL_REQUEST_PAGES};
         struct hosts_answer a;
         pthread_t stopper;
         double msec;
@@ -295,6 +300,8 @@ static int deadlines_round(struct ill *ill, unsigned n_requests)
                 }
                 if (r == 0)
                         r = hosts_leave(ill->h, states[what]);
+                if (r == 0)
+                        r = hosts_await_well(ill->h);
         }
         for (unsigned i = 0; i < N_CORES; i++) {
                 atomic_store(&asleep[i].is_over, true);
@@ -333,8 +340,8 @@ static void report(struct ill *ill, struct bench_run *run)
                                 state == HOSTS_WELL ? (unsigned)ILL_IDLE : HOSTS_WELL);
         for (unsigned what = 0; what < N_LATE; what++) {
                 r = bench_add(run, "ms", "late-%s", late_names[what]);
-                r->median = fmax(0, ill->late_msec[what] - ill->machine_msec);
-                r->max_value = MAX_LATE_MSEC;
+                r->median = fmax(0, ill->late_msec[what]);
+                r->max_value = MAX_LATE_MSEC + ill->machine_msec;
                 r = bench_add(run, "1", "late-%s-waited", late_names[what]);
                 r->median = ill->n_waited[what];
         }
@@ -380,9 +387,10 @@ static int share(struct hosts *h)
 {
         struct hosts_text texts[ILL_TEXTS + 2];
 
-        for (unsigned i = 0; i <= ILL_TEXTS; i++)
+        for (unsigned i = 0; i < ILL_TEXTS; i++)
                 texts[i] = (struct hosts_text){ILL_CHAIN + i, ILL_TEXT_PAGES};
-        texts[ILL_TEXTS + 1] = (struct hosts_text){REQUEST_CHAIN, REQUEST_PAGES};
+        texts[ILL_TEXTS] = hit_text;
+        texts[ILL_TEXTS + 1] = (struct hosts_text){REQUEST_CHAIN, ILL_REQUEST_PAGES};
         return hosts_share(h, texts, ARRAY_SIZE(texts));
 }
 

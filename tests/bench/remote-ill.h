@@ -4,10 +4,14 @@
 
 #include "tests/bench/hosts.h"
 
-/* Texts of others, which somebody asks for all the time, and one that is here. */
-#define ILL_CHAIN      100
-#define ILL_TEXTS      8
-#define ILL_TEXT_PAGES 16
+/* Texts of others, which somebody asks for all the time; one that is here; and one that is asked
+ * for with a deadline. */
+#define ILL_CHAIN         100
+#define ILL_TEXTS         8
+#define ILL_TEXT_PAGES    16
+#define ILL_HIT_PAGES     64
+#define ILL_REQUEST_PAGES 64
+#define ILL_PAGES         (ILL_TEXTS * ILL_TEXT_PAGES + ILL_HIT_PAGES + ILL_REQUEST_PAGES)
 
 /* The texts are shared, and the server's state is saved. Adds its results. 0 or -errno, told. */
 int remote_ill(struct hosts *h, struct bench_run *run);
