@@ -63,6 +63,16 @@ void worth_note_load(struct worth_ratio *seen, uint64_t bytes, uint64_t nsec)
                 worth_note(seen, bytes, nsec);
 }
 
+void worth_note_value(struct worth_ratio *seen, struct worth_stream *s, uint64_t bytes,
+        bool next_is_there, uint64_t now_nsec)
+{
+        s->bytes += bytes;
+        if (next_is_there)
+                return;
+        worth_note_load(seen, s->bytes, now_nsec - s->since_nsec);
+        *s = (struct worth_stream){.since_nsec = now_nsec};
+}
+
 static double part_nsec(const struct worth_part *p)
 {
         double bytes = (double)p->queued_bytes + (double)p->bytes;

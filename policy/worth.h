@@ -60,6 +60,18 @@ void worth_note(struct worth_ratio *seen, uint64_t amount, uint64_t nsec);
  * when what it sent before was there. Less than WORTH_SAMPLE_BYTES isn't noted. */
 void worth_note_load(struct worth_ratio *seen, uint64_t bytes, uint64_t nsec);
 
+/* Values that come one after the other, of one load. Where some of them are looked at together they
+ * are one sample: the first alone would seem slow, and the others as if they had taken no time, and
+ * both count as WORTH_SAMPLE_SPREAD has it. */
+struct worth_stream {
+        uint64_t since_nsec; /* what was noted last had come, or the load began */
+        uint64_t bytes;      /* that came since, and aren't noted */
+};
+
+/* One came; the next one is there already, or not. */
+void worth_note_value(struct worth_ratio *seen, struct worth_stream *s, uint64_t bytes,
+        bool next_is_there, uint64_t now_nsec);
+
 /* What one node is asked for. */
 struct worth_part {
         uint64_t rtt_nsec;

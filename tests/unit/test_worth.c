@@ -165,11 +165,36 @@ static void test_texts(void **state)
                     WORTH_TEXT_MAX - 1);
 }
 
+/* Eight that are looked at together, after as long as it should take: nothing is learnt of that. */
+static void test_values_together(void **state)
+{
+        struct worth_ratio r = {0};
+        struct worth_stream s = {.since_nsec = 1000};
+        uint64_t now = 1000;
+
+        worth_note(&r, MIB, 1000000);
+        for (unsigned load = 0; load < 20; load++) {
+                now += 8000000;
+                for (unsigned i = 0; i < 8; i++)
+                        worth_note_value(&r, &s, MIB, i < 7, now);
+                assert_int_equal(s.bytes, 0);
+                assert_int_equal(s.since_nsec, now);
+                assert_true(is_near(worth_nsec(&r, worth_bandwidth(1), MIB), 1000000));
+        }
+        /* One by one they are samples of their own. */
+        for (unsigned i = 0; i < 200; i++) {
+                now += 2000000;
+                worth_note_value(&r, &s, MIB, false, now);
+        }
+        assert_true(is_near(worth_nsec(&r, worth_bandwidth(1), MIB), 2000000));
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_starts),
                 TEST(test_learns),
+                TEST(test_values_together),
                 TEST(test_outliers),
                 TEST(test_small_loads),
                 TEST(test_rule),

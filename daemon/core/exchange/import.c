@@ -38,9 +38,9 @@ struct import {
         import_fn done;        /* NULL: nobody is told */
         void *data;            /* borrowed */
         uint64_t deadline_nsec, probe_deadline_nsec;
-        uint64_t began_nsec; /* the last probe */
-        uint64_t came_nsec;  /* when the last value had come, or loading began */
-        uint64_t epoch;      /* under which it was probed; 0: it wasn't yet */
+        uint64_t began_nsec;      /* the last probe */
+        struct worth_stream came; /* of values */
+        uint64_t epoch;           /* under which it was probed; 0: it wasn't yet */
         struct exchange_io *reads_epoch, *probe;
         bool is_loading;
         bool is_looked_at; /* scratch of imports_work() */
@@ -464,7 +464,7 @@ static bool take_probe(struct import *i, uint64_t now_nsec)
                 return false;
         }
         i->is_loading = true;
-        i->came_nsec = now_nsec;
+        i->came = (struct worth_stream){.since_nsec = now_nsec};
         return true;
 }
 
@@ -580,6 +580,12 @@ static bool publish_value(struct import *i, uint32_t n, const struct envelope *v
         return true;
 }
 
+/* The value of page n has arrived, or won't. */
+static bool is_read(const struct import *i, uint32_t n)
+{
+        return n < i->n_asked && exchange_io_is_over(i->pages[n].io);
+}
+
 /* What is wrong with the next page's value, which has arrived, or won't: the rest isn't imported.
  * Else it is copied into its page. */
 static bool take_value(struct import *i)
@@ -595,8 +601,7 @@ static bool take_value(struct import *i)
                 cut(i, n, exchange_drop_of(r->result));
                 return false;
         }
-        worth_note_load(&i->e->x->bandwidth, r->n_bytes, now_nsec - i->came_nsec);
-        i->came_nsec = now_nsec;
+        worth_note_value(&i->e->x->bandwidth, &i->came, r->n_bytes, is_read(i, n + 1), now_nsec);
         note_fault(i, io->fault);
         if (io->fault != ENVELOPE_GOOD) {
                 if (io->fault != ENVELOPE_NO_MEMORY)
@@ -637,11 +642,6 @@ static void take_filled(struct import *i)
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-static bool is_read(const struct import *i, uint32_t n)
-{
-        return exchange_io_is_over(i->pages[n].io);
-}
-
 /* Goes on with one. True: it has let go of buffers, for which others may wait. */
 static bool go_on_loading(struct import *i, uint64_t now_nsec)
 {
@@ -657,7 +657,7 @@ static bool go_on_loading(struct import *i, uint64_t now_nsec)
                 end_loading(i, EXCHANGE_LATE);
                 return true;
         }
-        while (i->n_filled < i->n_asked && is_read(i, i->n_filled) && take_value(i))
+        while (is_read(i, i->n_filled) && take_value(i))
                 ;
         while (i->n_published < i->n_filled && !exchange_io_is_moving(i->pages[i->n_published].io))
                 take_filled(i);
