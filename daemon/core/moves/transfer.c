@@ -403,7 +403,8 @@ static int begin_transfer(
         account_transfer(t);
         if (!leaves_page(t))
                 ns->evict->lock(ns->policy, t->from);
-        PROBE(kvleased, transfer, t, ns->tenant, ns, t->from, t->kind, t->bytes);
+        PROBE(kvleased, transfer, t, ns->tenant, ns, t->from != PAGE_NONE ? t->from : t->to,
+                t->kind, t->bytes);
         if (s->owner.on_transfer_work)
                 s->owner.on_transfer_work(s->owner.data);
         if (ret_transfer)

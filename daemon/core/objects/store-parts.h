@@ -104,7 +104,7 @@ struct store_moving {
         struct list_link carries;  /* struct carry.link */
         struct list_link promises; /* struct promise.link: space-gone.c */
         uint32_t n_removing;       /* namespaces with ns_space.removes_unknown */
-        struct mover *mover;       /* owned; NULL: nothing goes below a device */
+        struct mover *mover;       /* owned; NULL: nothing goes between tiers or hosts */
 };
 
 /* Pages that are brought up to a device: the room tiers. */
