@@ -11,7 +11,7 @@
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/exchange/import.h"
 #include "daemon/core/quota/chores.h"
-#include "tests/integration/redis-cluster.h"
+#include "tests/integration/redis-needed.h"
 #include "tests/unit/tier-fixture.h"
 
 /* 256 tokens, which a text must have to be loaded, are 16 pages. */
@@ -40,14 +40,8 @@ static uint64_t host_write_rate = UINT64_C(1) << 30;
 static inline void server_start(void)
 {
         static const char *const words[] = {NULL};
-        int r = redis_cluster_init(&server);
 
-        if (r == -ENOENT) {
-                redis_cluster_deinit(&server);
-                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
-                skip();
-        }
-        assert_int_equal(r, 0);
+        redis_needed(&server);
         assert_int_equal(redis_cluster_add(&server, words, false), 0);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/macros.h"
 #include "tests/integration/exporter.h"
+#include "tests/integration/redis-needed.h"
 
 #define N_CONNECTIONS 3 /* to one node: option `connections`, and one for small operations */
 
@@ -35,16 +36,8 @@ static void clean_up(void)
 
 void hosts_find_server(void)
 {
-        int r;
-
         clean_up();
-        r = redis_cluster_init(&server);
-        if (r == -ENOENT) {
-                redis_cluster_deinit(&server);
-                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
-                skip();
-        }
-        assert_int_equal(r, 0);
+        redis_needed(&server);
 }
 
 void hosts_add_servers(unsigned n_masters)

@@ -10,22 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/integration/redis-cluster.h"
+#include "tests/integration/redis-needed.h"
 #include "tests/unit/doctor-fixture.h"
 
 static struct redis_cluster servers;
-
-static void servers_init(void)
-{
-        int r = redis_cluster_init(&servers);
-
-        if (r == -ENOENT) {
-                redis_cluster_deinit(&servers);
-                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
-                skip();
-        }
-        assert_int_equal(r, 0);
-}
 
 KVL_PRINTF(2, 3) static void configure(struct host *h, const char *format, ...)
 {
@@ -88,7 +76,7 @@ static void test_options(void **state)
                                                                  WELL, "--save", "60 1", NULL};
         struct host *h = *state;
 
-        servers_init();
+        redis_needed(&servers);
         assert_int_equal(redis_cluster_add(&servers, words, false), 0);
         configure(h, "[remote r]\naddresses = %s\n[tenant t]\nremote = r\n",
                 servers.servers[0].address);
@@ -116,7 +104,7 @@ static void test_users(void **state)
         struct host *h = *state;
         const char *address;
 
-        servers_init();
+        redis_needed(&servers);
         assert_int_equal(redis_cluster_add(&servers, words, false), 0);
         address = servers.servers[0].address;
         host_write(h, "/secret", "s3cret\n");
@@ -173,7 +161,7 @@ static void test_cluster(void **state)
 {
         struct host *h = *state;
 
-        servers_init();
+        redis_needed(&servers);
         assert_int_equal(redis_cluster_create(&servers, 3, false), 0);
         for (unsigned i = 0; i < 3; i++) {
                 command(i, "CONFIG SET maxmemory 100mb");

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "tests/integration/harness.h"
-#include "tests/integration/redis-cluster.h"
+#include "tests/integration/redis-needed.h"
 
 #define N_PAGES       20 /* 320 tokens: from 256 on they are loaded */
 #define CHAIN         7
@@ -30,14 +30,8 @@ static struct harness *start(void **state, const char *more)
 {
         static const char *const words[] = {NULL};
         struct harness *staying;
-        int r = redis_cluster_init(&server);
 
-        if (r == -ENOENT) {
-                redis_cluster_deinit(&server);
-                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
-                skip();
-        }
-        assert_int_equal(r, 0);
+        redis_needed(&server);
         assert_int_equal(redis_cluster_add(&server, words, false), 0);
         (void)snprintf(lines, sizeof(lines),
                 "limit = 64MiB\nremote_prefill = 1\n%s\n[remote x]\naddresses = %s\n", more,

@@ -1,6 +1,6 @@
 /*
  * Pages that go from one host to another: two stores of daemon/core, each with a client of its own
- * of one real redis-server. What processes make of it is in exchange.py.
+ * of one real redis-server. What processes make of it is in test_exchange_hosts.c.
  */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"

@@ -10,21 +10,14 @@
 
 #include "daemon/remote/ask/ask.h"
 #include "tests/integration/certificate.h"
-#include "tests/integration/redis-cluster.h"
+#include "tests/integration/redis-needed.h"
 
 static struct redis_cluster server;
 
 /* Starts a server; where none is installed the test is skipped. */
 static void server_start_with(const char *const *words)
 {
-        int r = redis_cluster_init(&server);
-
-        if (r == -ENOENT) {
-                redis_cluster_deinit(&server);
-                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
-                skip();
-        }
-        assert_int_equal(r, 0);
+        redis_needed(&server);
         assert_int_equal(redis_cluster_add(&server, words, false), 0);
 }
 
@@ -266,14 +259,8 @@ static void test_tls(void **state)
                                       .tls_cert = client_crt,
                                       .tls_key = client_key},
                               with;
-        int r = redis_cluster_init(&server);
 
-        if (r == -ENOENT) {
-                redis_cluster_deinit(&server);
-                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
-                skip();
-        }
-        assert_int_equal(r, 0);
+        redis_needed(&server);
         snprintf(ca, sizeof(ca), "%s/ca.crt", server.dir);
         snprintf(crt, sizeof(crt), "%s/server.crt", server.dir);
         snprintf(key, sizeof(key), "%s/server.key", server.dir);

@@ -174,17 +174,18 @@ class Prefill:
     long as the engine was busy with it and not with the one before.
     """
 
-    def __init__(self, namespace: kvlease.Namespace) -> None:
+    def __init__(self, namespace: kvlease.Namespace, page_tokens: int) -> None:
         self._namespace = namespace
+        self._page_tokens = page_tokens
         self._steps: deque[tuple[float, int]] = deque()
         self._ended = 0.0
         self._n_tokens = 0
         self._seconds = 0.0
 
-    def begin(self, n_tokens: Iterable[int], page_tokens: int) -> None:
+    def begin(self, n_tokens: Iterable[int]) -> None:
         """A step is scheduled that computes so many tokens of each of its requests. Those with less
         than a page of them decode."""
-        n_prefilled = sum(n for n in n_tokens if n >= page_tokens)
+        n_prefilled = sum(n for n in n_tokens if n >= self._page_tokens)
         self._steps.append((time.monotonic(), n_prefilled))
 
     def end(self) -> None:

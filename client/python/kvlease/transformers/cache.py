@@ -94,7 +94,7 @@ class Cache(engine_cache.PagedAttentionCache):
         n_pages = info.tiers[0].n_pages
         self.num_sectors = min(self.num_sectors, n_pages - TRASH_PAGES)
         self.pool = Pool(self.num_sectors, self._namespace, options)
-        self._prefill = _engine.Prefill(self._namespace)
+        self._prefill = _engine.Prefill(self._namespace, layout.page_tokens)
         allocator = Allocator(
             self.stats,
             layout,
@@ -134,7 +134,7 @@ class Cache(engine_cache.PagedAttentionCache):
 
     def begin_step(self, n_tokens: Iterable[int]) -> None:
         """A step is scheduled that computes so many tokens of each of its requests."""
-        self._prefill.begin(n_tokens, self._allocator.tokens_per_page)
+        self._prefill.begin(n_tokens)
 
     def expect(self, state: Any) -> None:
         """The request is in the queue from now on."""

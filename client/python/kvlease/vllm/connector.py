@@ -133,8 +133,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         """Once a step, also where nothing is scheduled."""
         if self._pool is None:
             return _Step()
-        scheduled = scheduler_output.num_scheduled_tokens.values()
-        self._pool.prefill.begin(scheduled, self._pool.hash_block_size)
+        self._pool.prefill.begin(scheduler_output.num_scheduled_tokens.values())
         self._pool.rest(scheduler_output.total_num_scheduled_tokens > 0)
         return _Step(self._pool.take_fresh())
 

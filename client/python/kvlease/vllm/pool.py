@@ -87,7 +87,7 @@ class Pool(BlockPool):
         self.namespace = namespace
         self._hosts = _engine.Hosts(namespace, options.remote_timeout)
         self.stats = _engine.Stats()
-        self.prefill = _engine.Prefill(namespace)
+        self.prefill = _engine.Prefill(namespace, self.hash_block_size)
         self.enable_kv_cache_events = False
         self._by_page: dict[int, Block] = {}
         self._budget = n_blocks - 1

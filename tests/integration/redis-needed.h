@@ -1,0 +1,23 @@
+/* For tests that have nothing to show without a Redis server. Test code: failures assert. After
+ * cmocka and what it needs. */
+#ifndef KVL_TESTS_REDIS_NEEDED_H
+#define KVL_TESTS_REDIS_NEEDED_H
+
+#include <errno.h>
+
+#include "tests/integration/redis-cluster.h"
+
+/* As redis_cluster_init(); where no server is installed the test is skipped. */
+static inline void redis_needed(struct redis_cluster *c)
+{
+        int r = redis_cluster_init(c);
+
+        if (r == -ENOENT) {
+                redis_cluster_deinit(c);
+                print_message("skipped: there is no redis-server here (Debian: redis-tools)\n");
+                skip();
+        }
+        assert_int_equal(r, 0);
+}
+
+#endif
