@@ -67,12 +67,11 @@ void fixture_close(struct fixture *f)
         private_daemon_deinit(&f->daemon);
 }
 
-int fixture_connect(const struct fixture *f, unsigned flags, struct fixture_client *ret)
+int fixture_connect_to(const char *socket, const char *name, unsigned flags, uint32_t page_tokens,
+        uint64_t page_bytes, struct fixture_client *ret)
 {
-        struct kvl_connect_options o = {.size = sizeof(o),
-                .socket_path = f->socket,
-                .client_name = "kvlease-bench",
-                .flags = flags};
+        struct kvl_connect_options o = {
+                .size = sizeof(o), .socket_path = socket, .client_name = name, .flags = flags};
         struct kvl_layout layout = {.size = sizeof(layout),
                 .model = "bench",
                 .version = "1",
@@ -80,9 +79,9 @@ int fixture_connect(const struct fixture *f, unsigned flags, struct fixture_clie
                 .n_layers = 1,
                 .n_kv_heads = 1,
                 .head_size = 64,
-                .page_tokens = FIXTURE_PAGE_TOKENS,
+                .page_tokens = page_tokens,
                 .n_planes = 1,
-                .plane_page_bytes = f->page_bytes,
+                .plane_page_bytes = page_bytes,
                 .tp_size = 1};
         int r;
 
@@ -95,6 +94,12 @@ int fixture_connect(const struct fixture *f, unsigned flags, struct fixture_clie
         if (!(flags & KVL_CONNECT_NO_SHM) && !kvl_uses_shm(ret->ns))
                 return bench_fail("memory isn't shared with kvleased: no figures", -EOPNOTSUPP);
         return 0;
+}
+
+int fixture_connect(const struct fixture *f, unsigned flags, struct fixture_client *ret)
+{
+        return fixture_connect_to(
+                f->socket, "kvlease-bench", flags, FIXTURE_PAGE_TOKENS, f->page_bytes, ret);
 }
 
 void fixture_disconnect(struct fixture_client *c)

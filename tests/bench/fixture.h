@@ -46,6 +46,10 @@ struct fixture_client {
         struct kvl_ns *ns;
 };
 int fixture_connect(const struct fixture *f, unsigned flags, struct fixture_client *ret);
+
+/* The same to any socket, by this name, with pages of so many tokens and bytes in one plane. */
+int fixture_connect_to(const char *socket, const char *name, unsigned flags, uint32_t page_tokens,
+        uint64_t page_bytes, struct fixture_client *ret);
 void fixture_disconnect(struct fixture_client *c);
 
 /*

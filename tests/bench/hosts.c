@@ -54,30 +54,9 @@ int hosts_connect(
         const struct private_daemon *d, const char *name, unsigned flags, struct fixture_client *c)
 {
         char socket[PRIVATE_PATH_MAX];
-        struct kvl_connect_options o = {.size = sizeof(o),
-                .socket_path = private_daemon_socket(d, "a", socket),
-                .client_name = name,
-                .flags = flags};
-        struct kvl_layout layout = {.size = sizeof(layout),
-                .model = "bench",
-                .version = "1",
-                .dtype = KVL_DTYPE_F16,
-                .n_layers = 1,
-                .n_kv_heads = 1,
-                .head_size = 64,
-                .page_tokens = HOSTS_PAGE_TOKENS,
-                .n_planes = 1,
-                .plane_page_bytes = HOSTS_PAGE_BYTES,
-                .tp_size = 1};
-        int r = kvl_connect(&o, &c->conn);
 
-        if (r == 0)
-                r = kvl_ns_open(c->conn, "bench", &layout, NULL, 0, &c->ns);
-        if (r)
-                return bench_fail(kvl_last_error(), r);
-        if (!(flags & KVL_CONNECT_NO_SHM) && !kvl_uses_shm(c->ns))
-                return bench_fail("memory isn't shared with kvleased: no figures", -EOPNOTSUPP);
-        return 0;
+        return fixture_connect_to(private_daemon_socket(d, "a", socket), name, flags,
+                HOSTS_PAGE_TOKENS, HOSTS_PAGE_BYTES, c);
 }
 
 /* Without a snapshot that it makes by itself; in one that it is told to make nothing is compressed,
