@@ -6,7 +6,8 @@
  *
  * The left side is that of the node which takes longest, as a run of pages is spread over nodes.
  * rtt is measured by who asks a node (daemon/remote). Bandwidth and the time a token takes are
- * *ratios* over what was seen lately; before anything was seen, what an administrator says. A
+ * *ratios* over what was seen lately; before anything was seen, or in the place of that, what an
+ * administrator says. What tokens take is measured by engines. A
  * quarter is added to transfers, as a load that comes late costs more than one that wasn't tried
  * gains. The least number of tokens and the quarter are of the design for several hosts; both
  * aren't tuned.
@@ -33,7 +34,7 @@
 
 /* A sample that is more times what is known, or more times less, counts as so many times. Of
  * samples of one size one then changes the ratio by 3/8 at most, as where an engine was stopped
- * between announcing and publishing. Not tuned. */
+ * in the middle of a step. Not tuned. */
 #define WORTH_SAMPLE_SPREAD 4
 
 /*
@@ -53,7 +54,7 @@ struct worth_ratio worth_token_time(uint64_t token_nsec);
 /* How long the amount takes: as what was seen, or where nothing was, as `start` has it. */
 uint64_t worth_nsec(const struct worth_ratio *seen, struct worth_ratio start, uint64_t amount);
 
-/* That amount took so long: tokens from announced to published. A 0 isn't noted. */
+/* That amount took so long: tokens, or bytes. A 0 isn't noted. */
 void worth_note(struct worth_ratio *seen, uint64_t amount, uint64_t nsec);
 
 /* So many bytes came from a node in that time: from when it was asked less a round trip, or from

@@ -1,5 +1,4 @@
-/* The insides of the room exchange, shared by exchange.c, exchange-io.c, exchange-epoch.c,
- * import.c, export.c and export-all.c. */
+/* The insides of the room exchange, shared by its files. */
 #ifndef KVL_CORE_EXCHANGE_IMPL_H
 #define KVL_CORE_EXCHANGE_IMPL_H
 

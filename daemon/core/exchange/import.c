@@ -54,7 +54,6 @@ struct import {
         uint32_t n_published;      /* of these */
         bool awaits_room;          /* memory is being made for those that have no page yet */
         enum exchange_drop why;    /* those from n_granted on aren't imported; where they aren't */
-        uint64_t bytes_under_way;  /* of values */
         struct import_page *pages; /* owned; n_keys */
         uint8_t keys[];
 };
@@ -108,7 +107,6 @@ static void drop_pages(struct import *i, uint32_t n)
         for (uint32_t k = n; k < i->n_granted; k++) {
                 give_page_back(i, i->pages[k].page);
                 exchange_io_end(i->pages[k].io);
-                i->bytes_under_way -= i->pages[k].io ? value_bytes(i) : 0;
                 i->pages[k].io = NULL;
         }
         i->n_granted = n;
@@ -489,8 +487,13 @@ static int ask_for_page(struct import *i, uint32_t n)
                 return r;
         }
         i->pages[n].io = io;
-        i->bytes_under_way += value_bytes(i);
         return 0;
+}
+
+/* Of values that are asked for and not published yet. */
+static uint64_t bytes_under_way(const struct import *i)
+{
+        return (i->n_asked - i->n_published) * value_bytes(i);
 }
 
 /* As many as may be under way. 0, or -errno: the next one can't be asked for, and none is under
@@ -502,12 +505,13 @@ static int ask_for_pages(struct import *i)
         int r = 0;
 
         while (r == 0 && i->n_asked < i->n_granted &&
-                (i->bytes_under_way == 0 || i->bytes_under_way + bytes <= IMPORT_WINDOW_BYTES) &&
+                (i->n_asked == i->n_published ||
+                        bytes_under_way(i) + bytes <= IMPORT_WINDOW_BYTES) &&
                 (x->import_bytes == 0 || x->import_bytes + bytes <= IMPORT_BYTES_MAX)) {
                 r = ask_for_page(i, i->n_asked);
                 i->n_asked += r == 0;
         }
-        return i->bytes_under_way > 0 ? 0 : r;
+        return i->n_asked > i->n_published ? 0 : r;
 }
 
 /* Nobody else asks for what is damaged. */
@@ -637,7 +641,6 @@ static void take_filled(struct import *i)
         }
         exchange_io_end(io);
         i->pages[n].io = NULL;
-        i->bytes_under_way -= value_bytes(i);
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
@@ -645,7 +648,7 @@ static void take_filled(struct import *i)
 /* Goes on with one. True: it has let go of buffers, for which others may wait. */
 static bool go_on_loading(struct import *i, uint64_t now_nsec)
 {
-        uint64_t held = i->bytes_under_way;
+        uint64_t held = bytes_under_way(i);
         bool lets_go;
         int r;
 
@@ -661,7 +664,7 @@ static bool go_on_loading(struct import *i, uint64_t now_nsec)
                 ;
         while (i->n_published < i->n_filled && !exchange_io_is_moving(i->pages[i->n_published].io))
                 take_filled(i);
-        lets_go = i->bytes_under_way < held;
+        lets_go = bytes_under_way(i) < held;
         r = ask_for_pages(i);
         if (r < 0)
                 cut(i, i->n_asked, exchange_drop_of(r));
