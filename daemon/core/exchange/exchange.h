@@ -36,6 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/core/objects/exchange.h"
 #include "proto/exchange-drop.h"
 
 struct attach;
@@ -58,37 +59,8 @@ struct tenant;
 /* Larger pages aren't exchanged: each takes a buffer of its size. Not tuned. */
 #define EXCHANGE_PAGE_MAX (UINT64_C(16) << 20)
 
-struct exchange_options {
-        struct remote_store *remote; /* borrowed until exchange_close() */
-        struct exchange_news *news;  /* told of what is refused (exchange-news.h); borrowed as it;
-                                        NULL: nothing is told */
-        bool may_write;              /* else nothing is exported */
-        const uint8_t *secret;       /* copied; keys.h says how long it may be */
-        size_t secret_len;           /* 0: none, pages are summed and not sealed */
-        uint64_t expiry_msec;        /* of what is written: 1 .. a year */
-        uint64_t write_bytes_per_sec;
-        uint64_t probe_nsec;    /* that asking what is there may take, of an import's time */
-        uint64_t bytes_per_sec; /* the store's bandwidth, until it has been measured */
-        uint64_t token_nsec;    /* that computing a token takes; 0: as engines measure it */
-};
-
 /* "not-worth"; static. */
 const char *exchange_drop_name(enum exchange_drop drop);
-
-/* Since the exchange was opened. */
-struct exchange_counters {
-        uint64_t probes;         /* requests that asked the store */
-        uint64_t probed_pages;   /* keys that it was asked for */
-        uint64_t found_pages;    /* of these, there and next to each other from the first on */
-        uint64_t imported_pages; /* published here */
-        uint64_t imported_bytes;
-        uint64_t exported_pages; /* written */
-        uint64_t exported_bytes;
-        uint64_t there_pages; /* to be exported, or used here again, and there already */
-        uint64_t epochs;      /* times a namespace's epoch was changed by this daemon */
-        uint64_t not_imported[N_EXCHANGE_DROPS]; /* pages; of a probe that failed: its keys */
-        uint64_t not_exported[N_EXCHANGE_DROPS]; /* pages */
-};
 
 struct exchange_figures {
         struct exchange_counters counters;

@@ -256,7 +256,7 @@ uint32_t export_all_begin(struct store *s)
                 if (a->phase != ALL_OFF && a->phase != ALL_IDLE)
                         continue;
                 export_all_stop(t->exchange);
-                exports_forget(t->exchange, NULL);
+                exchange_forget_exported(t->exchange, NULL);
                 begin_pass(a);
         }
         return n;

@@ -83,15 +83,6 @@ static void note_exported(struct exchange_ns *e, uint32_t page, uint32_t generat
                         .generation = generation, .seen_sec = store_now_sec(ns_store(e->ns))};
 }
 
-void exports_forget(struct exchange *x, const struct exchange_epoch *p)
-{
-        list_for_each (e, &x->namespaces, struct exchange_ns, link)
-                if (!p || e->epoch == p) {
-                        free(e->exported);
-                        e->exported = NULL;
-                }
-}
-
 void export_note_there(struct exchange_ns *e, uint32_t page)
 {
         note_exported(e, page, (uint32_t)ns_page(e->ns, page)->generation);

@@ -11,7 +11,8 @@
 
 #include <stdint.h>
 
-/* As much as one request has under way (exchange-impl.h: IMPORT_WINDOW_BYTES). Not tuned. */
+/* As much as one request has under way (exchange/exchange-impl.h: IMPORT_WINDOW_BYTES). Not tuned.
+ */
 #define BUFFERS_KEPT_BYTES (UINT64_C(16) << 20)
 #define BUFFERS_KEPT_NSEC  UINT64_C(1000000000)
 

@@ -5,7 +5,9 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/remote/exchange-epoch.h"
+#include "daemon/core/remote/exchange-io.h"
+#include "daemon/core/remote/exchange-ns.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/nsset.h"
 #include "daemon/core/objects/store.h"
@@ -125,7 +127,7 @@ bool epoch_learn(struct exchange_epoch *p, uint64_t number)
         /* What was published in the second of a change may be of before it. */
         p->known_sec = store_now_sec(p->x->tenant->store) + p->was_known;
         p->was_known = true;
-        exports_forget(p->x, p);
+        exchange_forget_exported(p->x, p);
         if (p->x->whose.secret_len > 0 && exchange_seal_key(&p->x->whose, number, &p->seal) < 0)
                 p->number = 0; /* no memory: it is asked for again */
         return true;

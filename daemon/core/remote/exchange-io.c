@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/remote/exchange-io.h"
+#include "daemon/core/remote/exchange-ns.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"

@@ -1,0 +1,97 @@
+/*
+ * Batches of operations on the store that hosts share (daemon/remote): begun by who wants one, over
+ * when the server has reaped it; then the exchange is woken, and whoever began it looks at it. Loop
+ * thread only.
+ */
+#ifndef KVL_CORE_EXCHANGE_IO_H
+#define KVL_CORE_EXCHANGE_IO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "daemon/core/objects/exchange.h"
+#include "daemon/core/objects/transfer.h"
+#include "daemon/exchange/envelope.h"
+#include "daemon/remote/store/remote.h"
+
+/* Small operations that no client waits for. Not tuned. */
+#define EXCHANGE_SMALL_NSEC (NSEC_PER_SEC)
+
+struct exchange_result {
+        int result;
+        uint32_t n_found;
+        uint64_t n_bytes;
+};
+
+/* A batch of operations. */
+struct exchange_io {
+        struct exchange *x;   /* borrowed; NULL: nobody wants it any more */
+        struct remote_io *io; /* the store's; NULL: it is over, and `results` are there */
+        uint8_t *buffer;      /* owned; of x->buffers */
+        uint64_t buffer_bytes;
+        bool is_import; /* the buffer counts as one */
+        /* Of exchange_io_move(); NULL: none is under way. Else it has the buffer. */
+        struct transfer *transfer;
+        int moved; /* how the last one ended */
+        uint32_t n;
+        struct iovec *keys; /* n, of `names` */
+        struct iovec piece; /* `buffer` */
+        char (*names)[EXCHANGE_NAME_MAX];
+        /* Of exchange_io_envelop(). The store's thread has them while the batch is under way. */
+        struct envelope envelope;
+        struct seal_key seal;
+        bool is_sealed;
+        enum envelope_fault fault;
+        struct exchange_result results[];
+};
+
+/* Nothing is in it but the kind, and room for n names; with a buffer of so many bytes. NULL: no
+ * memory. */
+struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
+        enum remote_class of_class, uint32_t n, uint64_t buffer_bytes, bool is_import);
+
+/* Operation i is of this name, terminated; and, where there is a buffer, of the first n_bytes of
+ * it. */
+void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint64_t n_bytes);
+
+/*
+ * The buffer of the one operation is a header, and behind it the page's bytes. The store's thread,
+ * not the loop, sums or seals (with a key, which is copied) what is written, and opens what is
+ * read: `fault` then says what became of it, and `envelope`, with ENVELOPE_GOOD, what it says.
+ */
+void exchange_io_envelop(
+        struct exchange_io *io, const struct envelope *e, const struct seal_key *key);
+
+/* Begins. 0; else it is as it was, with why: -EBUSY, -ENOMEM, -EINVAL, -ESHUTDOWN. */
+int exchange_io_begin(struct exchange_io *io, uint64_t deadline_nsec);
+
+static inline bool exchange_io_is_over(const struct exchange_io *io)
+{
+        return !io->io;
+}
+
+/*
+ * Copies between the buffer, behind its header, and a page: TRANSFER_OUT from a page of any tier,
+ * for a batch that hasn't begun; TRANSFER_IN into one that is granted, for a batch that is over.
+ * Then exchange_io_is_moving() until it is done, and `moved` is 0 or -errno. 0; else nothing
+ * happened, and why: -EBUSY, -ENOMEM.
+ */
+int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind kind, uint32_t page);
+
+static inline bool exchange_io_is_moving(const struct exchange_io *io)
+{
+        return io->transfer;
+}
+
+/* Nobody wants it any more: what is under way ends as soon as it can. A page that is being copied
+ * into has been given back before. NULL: nothing. */
+void exchange_io_end(struct exchange_io *io);
+
+/* One that has begun goes on, and nobody wants to know how it ends. */
+void exchange_io_let_go(struct exchange_io *io);
+
+/* What an operation's result, which isn't 0, is counted as. */
+enum exchange_drop exchange_drop_of(int result);
+
+#endif
