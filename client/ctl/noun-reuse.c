@@ -211,6 +211,8 @@ static const struct column exchanges_columns[] = {
         EXCHANGE(exported_bytes, NULL, BYTES),
         EXCHANGE(there_pages, NULL, COUNT),
         EXCHANGE(epochs, NULL, COUNT),
+        EXCHANGE(session_records, NULL, COUNT),
+        EXCHANGE(sessions, "SESSIONS", COUNT),
         EXCHANGE(n_imports, NULL, COUNT),
         EXCHANGE(n_texts, NULL, COUNT),
         EXCHANGE(bytes_under_way, NULL, BYTES),

@@ -86,6 +86,13 @@ static const struct metric exchange_metrics[] = {
         COUNTER("exchange_there_pages",
                 "Pages to be written, or found again on this host, that the store had already.",
                 there_pages),
+        COUNTER("exchange_session_records",
+                "Records of sessions that were written to the store, each for a turn that was "
+                "over.",
+                session_records),
+        COUNTER("exchange_sessions",
+                "Sessions that another host began, or continued, and this one has loaded.",
+                sessions),
         COUNTER("exchange_epochs",
                 "Times that an invalidation made all pages in the store unfindable.", epochs),
         GAUGE("exchange_imports", "Requests for pages of the store that are under way now.",

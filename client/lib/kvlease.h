@@ -882,6 +882,8 @@ struct kvl_session_options {
         size_t size;         /* sizeof(struct kvl_session_options) */
         int must_exist;      /* -ENOENT instead of a new one */
         uint32_t expire_sec; /* forgotten when it wasn't used for so long; 0: the tenant's */
+        uint32_t load_msec;  /* what another host has of it, and this one hasn't, is loaded first,
+                                for so long at most, up to 600,000; 0: it is opened as it is here */
 };
 
 struct kvl_session_info {
@@ -898,6 +900,13 @@ struct kvl_session_info {
  * have it open. options and info may be NULL; info is of this moment. 0: *ret_session, owned by the
  * namespace (kvl_session_close(), kvl_ns_close()). -ENOENT; -EMFILE: too many sessions; KVL_STALE;
  * -EINVAL; -ENOMEM.
+ *
+ * With load_msec, where the namespace's pages are exchanged with other hosts, the session is here
+ * what it was on the host that was last done with a turn of it (it was closed there by all, or was
+ * given a hint other than KVL_HINT_DONE). What of that can't be had in time is lost at its end
+ * (lost_tokens). A session that is open on this host, was truncated, or was continued here without
+ * other hosts being told yet, is opened as it is here; so where two hosts continue one at the same
+ * time, each has its own, and others follow who was done last. Not being able to load is no error.
  */
 int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
         const struct kvl_session_options *options, struct kvl_session_info *info,

@@ -176,8 +176,8 @@ int exchange_tag_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE
         return name_message(t, &m, "tag", buf);
 }
 
-int exchange_session_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
-        const void *session, size_t session_len, char buf[EXCHANGE_NAME_MAX])
+int exchange_session_place(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        const void *session, size_t session_len, uint8_t ret_place[EXCHANGE_PLACE_BYTES])
 {
         struct message m;
 
@@ -186,7 +186,18 @@ int exchange_session_name(const struct exchange_tenant *t, const uint8_t id[EXCH
         message_begin(&m, "kvl:1 session");
         message_add(&m, id, EXCHANGE_ID_BYTES);
         message_add(&m, session, session_len);
-        return name_message(t, &m, "session", buf);
+        return place_of(t, &m, ret_place);
+}
+
+int exchange_session_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        const void *session, size_t session_len, char buf[EXCHANGE_NAME_MAX])
+{
+        uint8_t place[EXCHANGE_PLACE_BYTES];
+        int r = exchange_session_place(t, id, session, session_len, place);
+
+        if (r == 0)
+                (void)name_of(t, place, "session", buf);
+        return r;
 }
 
 /* ---- keys that seal -------------------------------------------------------------------------- */

@@ -53,6 +53,10 @@
  * stored once. */
 #define EXCHANGE_RANK_ALL UINT32_MAX
 
+/* The rank in the envelope of a session's record, which is no page's: so neither is ever taken for
+ * the other. */
+#define EXCHANGE_RANK_SESSION (UINT32_MAX - 1)
+
 #define EXCHANGE_SESSION_MAX 64 /* bytes of what names a session: SESSION_ID_MAX of the core */
 
 /* Whose things they are, as all hosts that exchange pages have it. */
@@ -106,7 +110,10 @@ int exchange_epoch_name(const struct exchange_tenant *t, const uint8_t id[EXCHAN
 int exchange_tag_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
         uint64_t tag, char buf[EXCHANGE_NAME_MAX]);
 
-/* -EINVAL: the session's name has no byte, or more than EXCHANGE_SESSION_MAX. */
+/* The place, which is the key in the envelope of a session's record, too. -EINVAL: what names the
+ * session has no byte, or more than EXCHANGE_SESSION_MAX; of both. */
+int exchange_session_place(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        const void *session, size_t session_len, uint8_t ret_place[EXCHANGE_PLACE_BYTES]);
 int exchange_session_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
         const void *session, size_t session_len, char buf[EXCHANGE_NAME_MAX]);
 

@@ -390,6 +390,7 @@ static void ask_about(struct raw *r, uint32_t ns_id)
         Kvlease__V1__NsShareRequest share = KVLEASE__V1__NS_SHARE_REQUEST__INIT;
         Kvlease__V1__NsCloseRequest end = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
         Kvlease__V1__SessionOpenRequest session = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
+        Kvlease__V1__SessionLoadRequest load = KVLEASE__V1__SESSION_LOAD_REQUEST__INIT;
         Kvlease__V1__ExplainRequest explain = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
         Kvlease__V1__ExpectRequest expect = KVLEASE__V1__EXPECT_REQUEST__INIT;
         Kvlease__V1__NotePrefillRequest prefill = KVLEASE__V1__NOTE_PREFILL_REQUEST__INIT;
@@ -408,6 +409,7 @@ static void ask_about(struct raw *r, uint32_t ns_id)
                 {MSG_INVALIDATE, &invalidate.base},
                 {MSG_NS_SHARE, &share.base},
                 {MSG_SESSION_OPEN, &session.base},
+                {MSG_SESSION_LOAD, &load.base},
                 {MSG_EXPLAIN, &explain.base},
                 {MSG_EXPECT, &expect.base},
                 {MSG_NOTE_PREFILL, &prefill.base},
@@ -417,10 +419,13 @@ static void ask_about(struct raw *r, uint32_t ns_id)
         lookup.ns_id = lease.ns_id = map.ns_id = give.ns_id = release.ns_id = pin.ns_id = ns_id;
         held.ns_id = leasable.ns_id = expect.ns_id = prefill.ns_id = ns_id;
         invalidate.ns_id = share.ns_id = end.ns_id = session.ns_id = explain.ns_id = ns_id;
+        load.ns_id = ns_id;
+        load.timeout_msec = 1;
         lookup.keys = explain.keys = expect.keys = (ProtobufCBinaryData){sizeof(any_key), any_key};
         lease.n_pages = 1;
         give.pages = release.pages = pin.pages = held.pages = any_page;
         give.n_pages = release.n_pages = pin.n_pages = held.n_pages = 1;
+        load.id = (ProtobufCBinaryData){4, (uint8_t *)"text"};
         session.id = (ProtobufCBinaryData){4, (uint8_t *)"text"};
         for (unsigned i = 0; i < ARRAY_SIZE(all); i++)
                 if (status_of(r, all[i].type, all[i].m) != WIRE_NOT_FOUND)

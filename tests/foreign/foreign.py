@@ -349,6 +349,8 @@ def announcements(daemon: Daemon) -> None:
     for key, status in (keys[0], kv.PENDING), (bytes(32), kv.MISS):  # no other host is known here
         reply = two.connection.ask("IMPORT", ns_id=two.id, keys=key, timeout_msec=1000)
         expect(reply.status == status and reply.n_pages == 0, reply)
+    for name, status in (b"talk", kv.MISS), (bytes(65), kv.INVALID):
+        expect(two.connection.ask("SESSION_LOAD", ns_id=two.id, id=name, timeout_msec=1000).status == status, name)
     two.connection.tell("NOTE_PREFILL", ns_id=two.id, n_tokens=100, nsec=10**7)
     for tokens, nsec in (0, 1), (1, 0), (1, 3600 * 10**9 + 1):
         reply = two.connection.ask("NOTE_PREFILL", ns_id=two.id, n_tokens=tokens, nsec=nsec)

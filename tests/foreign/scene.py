@@ -285,8 +285,9 @@ def pattern(seed: int) -> bytes:
 # ---- completeness ----------------------------------------------------------------------------------
 
 
-# What is answered with OK only where a second host and a Redis server are: tests/integration/test_exchange_hosts.c.
-REFUSED_HERE = {"IMPORT"}
+# What is answered with OK only where a second host and a Redis server are: tests/integration/test_exchange_hosts.c,
+# test_session_hosts.c.
+REFUSED_HERE = {"IMPORT", "SESSION_LOAD"}
 
 
 def nothing_is_left_out() -> list[str]:

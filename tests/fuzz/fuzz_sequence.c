@@ -411,6 +411,7 @@ static void op_invalidate(struct client *c, const struct step *s)
 static void op_session(struct client *c, const struct step *s)
 {
         Kvlease__V1__SessionOpenRequest open = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
+        Kvlease__V1__SessionLoadRequest load = KVLEASE__V1__SESSION_LOAD_REQUEST__INIT;
         Kvlease__V1__SessionPagesRequest pages = KVLEASE__V1__SESSION_PAGES_REQUEST__INIT;
         Kvlease__V1__SessionTruncateRequest cut = KVLEASE__V1__SESSION_TRUNCATE_REQUEST__INIT;
         Kvlease__V1__SessionKeepRequest kept = KVLEASE__V1__SESSION_KEEP_REQUEST__INIT;
@@ -442,6 +443,11 @@ static void op_session(struct client *c, const struct step *s)
         switch (s->a / 2 % 6) {
         case 0:
         case 1:
+                load.ns_id = space->ns_id;
+                load.id = open.id;
+                load.timeout_msec = s->c;
+                if (s->b & 0x40)
+                        say(c, MSG_SESSION_LOAD, &load.base);
                 say(c, MSG_SESSION_OPEN, &open.base);
                 return;
         case 2:

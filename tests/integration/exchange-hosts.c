@@ -67,6 +67,7 @@ void hosts_start_daemons(void **state, const struct hosts_options *o)
         n_planes = o->n_planes > 0 ? o->n_planes : 2;
         write_config(&configs[0], o->prefill, o->here_lines);
         write_config(&configs[1], o->prefill, o->there_lines);
+        configs[0].options.is_kept = configs[1].options.is_kept = o->is_kept;
         *state = &configs[0].options;
         assert_int_equal(harness_setup(state), 0);
         here = *state;

@@ -32,6 +32,7 @@ struct hosts_options {
                               have it; 0: they say it themselves */
         unsigned n_planes; /* of 4 KiB a page; 0: 2 */
         const char *here_lines, *there_lines; /* more of [remote x]; NULL: none */
+        bool is_kept;                         /* kvleased is started again where it dies */
 };
 
 /* A token a second: pages are loaded whatever it takes. */

@@ -21,7 +21,7 @@ struct kvl_session *worker_session(void)
         return session;
 }
 
-/* session-open ID [must] [SECONDS]: is it new, pages, tokens, lost tokens */
+/* session-open ID [must] [load=MSEC] [SECONDS]: is it new, pages, tokens, lost tokens */
 static void do_open(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_session_options o = {.size = sizeof(o)};
@@ -31,6 +31,8 @@ static void do_open(struct worker_state *w, char **args, unsigned n_args)
         for (unsigned i = 1; i < n_args; ++i) {
                 if (strcmp(args[i], "must") == 0)
                         o.must_exist = 1;
+                else if (strncmp(args[i], "load=", 5) == 0)
+                        o.load_msec = (uint32_t)strtoul(args[i] + 5, NULL, 10);
                 else
                         o.expire_sec = (uint32_t)strtoul(args[i], NULL, 10);
         }

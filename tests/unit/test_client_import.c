@@ -302,6 +302,54 @@ static void test_lookup(void **state)
         close_client(&c);
 }
 
+/* ---- a session that is opened ---------------------------------------------------------------- */
+
+static const struct {
+        uint32_t status;
+        int code; /* of opening it */
+} loaded[] = {
+        {WIRE_OK, 0}, {WIRE_MISS, 0}, {WIRE_DENIED, 0}, {WIRE_BUSY, 0}, {WIRE_STALE, KVL_STALE}};
+
+static void script_session(struct fake_peer *p)
+{
+        welcome(p);
+        for (unsigned i = 0; i < ARRAY_SIZE(loaded); i++) {
+                const Kvlease__V1__SessionLoadRequest *m =
+                        (const Kvlease__V1__SessionLoadRequest *)fake_receive(p, MSG_SESSION_LOAD);
+                Kvlease__V1__SessionOpenReply reply = KVLEASE__V1__SESSION_OPEN_REPLY__INIT;
+
+                FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->timeout_msec == LONG_MSEC);
+                FAKE_CHECK(m->id.len == 4 && memcmp(m->id.data, "chat", 4) == 0);
+                fake_reply_simple(p, loaded[i].status, "");
+                if (loaded[i].code != 0)
+                        continue;
+                (void)fake_receive(p, MSG_SESSION_OPEN);
+                reply.session = 1 + i;
+                reply.n_tokens = 160;
+                fake_reply(p, &reply.base);
+        }
+        fake_expect_end(p);
+}
+
+/* What can't be loaded is opened as it is here. */
+static void test_session(void **state)
+{
+        struct kvl_session_options o = {.size = sizeof(o), .load_msec = LONG_MSEC};
+        struct kvl_session_info info = {.size = sizeof(info)};
+        struct kvl_session *s;
+        struct client c;
+
+        open_client(&c, script_session);
+        for (unsigned i = 0; i < ARRAY_SIZE(loaded); i++) {
+                assert_int_equal(kvl_session_open(c.ns, "chat", 4, &o, &info, &s), loaded[i].code);
+                assert_int_equal(info.n_tokens, 160);
+        }
+        o.load_msec = 600001;
+        assert_int_equal(kvl_session_open(c.ns, "chat", 4, &o, &info, &s), -EINVAL);
+        assert_string_equal(kvl_last_error(), "load_msec is 600001, must be 0 to 600000");
+        close_client(&c);
+}
+
 /* ---- what computing takes -------------------------------------------------------------------- */
 
 static void script_prefill(struct fake_peer *p)
@@ -339,6 +387,7 @@ int main(void)
                 cmocka_unit_test(test_takes_no_part),
                 cmocka_unit_test(test_arguments),
                 cmocka_unit_test(test_lookup),
+                cmocka_unit_test(test_session),
                 cmocka_unit_test(test_prefill),
         };
 

@@ -13,6 +13,7 @@
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/args.h"
 #include "client/lib/pages/lookup.h"
+#include "client/lib/pages/session.h"
 
 #define IMPORT_MAX_MSEC  600000 /* protocol */
 #define PREFILL_MAX_NSEC (3600 * NSEC_PER_SEC)
@@ -43,7 +44,7 @@ static Kvlease__V1__ImportRequest import_message(const struct kvl_ns *ns, const 
 
 static const struct op_type type_import = {.msg = MSG_IMPORT, .call_back = op_call_back_waited};
 
-/* What an answer means for a lookup. Whoever may not import, or not now, computes. */
+/* What an answer means for a lookup, or a session. Whoever may not import, or not now, computes. */
 static int import_outcome(int code, uint32_t n_asked, uint32_t *ret_n_keys)
 {
         switch (code) {
@@ -78,6 +79,28 @@ int lookup_import(struct lookup *l, uint64_t deadline_nsec, uint32_t *ret_n_keys
         m = import_message(l->ns, parent_key, keys, n, msec);
         op_init(&op, l->ns, &type_import, NULL, 0);
         return import_outcome(op_run(&op, &m.base, deadline_nsec + LATE_NSEC), n, ret_n_keys);
+}
+
+/* ---- for a session that is opened --------------------------------------------------------------
+ */
+
+static const struct op_type type_load = {.msg = MSG_SESSION_LOAD, .call_back = op_call_back_waited};
+
+int session_load(struct kvl_ns *ns, const void *id, size_t id_bytes, uint32_t timeout_msec)
+{
+        Kvlease__V1__SessionLoadRequest m = KVLEASE__V1__SESSION_LOAD_REQUEST__INIT;
+        struct op op;
+        uint32_t n;
+        int r;
+
+        m.ns_id = ns->id;
+        m.id.data = (uint8_t *)id;
+        m.id.len = id_bytes;
+        m.timeout_msec = timeout_msec;
+        op_init(&op, ns, &type_load, NULL, 0);
+        r = op_run(&op, &m.base, conn_deadline((int)timeout_msec) + LATE_NSEC);
+        r = import_outcome(r, 0, &n);
+        return r == KVL_MISS ? 0 : r;
 }
 
 /* ---- without blocking -------------------------------------------------------------------------

@@ -15,7 +15,8 @@
 #include "client/lib/pages/session.h"
 #include "client/lib/rings/fetch.h"
 
-#define MAX_REPLY_PAGES 1024 /* of one SESSION_PAGES; protocol */
+#define MAX_REPLY_PAGES 1024   /* of one SESSION_PAGES; protocol */
+#define LOAD_MAX_MSEC   600000 /* protocol */
 
 static int check_session(const struct kvl_session *session)
 {
@@ -136,6 +137,12 @@ int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
         if (r == 0)
                 r = abi_copy_options(&o, sizeof(o), options);
         if (r < 0)
+                return r;
+        if (o.load_msec > LOAD_MAX_MSEC)
+                return error_set(
+                        -EINVAL, "load_msec is %u, must be 0 to %d", o.load_msec, LOAD_MAX_MSEC);
+        r = o.load_msec > 0 && ns->imports ? session_load(ns, id, id_bytes, o.load_msec) : 0;
+        if (r != 0)
                 return r;
         session = calloc(1, sizeof(*session));
         if (!session)

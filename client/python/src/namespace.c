@@ -322,9 +322,9 @@ static PyMethodDef own_methods[] = {
                 "others fault (SIGSEGV).\nwritable: write to leased, unpublished pages alone; "
                 "nothing checks it."),
         METHOD("session", namespace_session,
-                "session($self, id, *, must_exist=False, expire=0)\n--\n\n"
+                "session($self, id, *, must_exist=False, expire=0, load=0)\n--\n\n"
                 "Opens the conversation with this id (1..64 bytes), or makes it. NotFound where it "
-                "must exist."),
+                "must exist.\nload: seconds that loading what another host has of it may take."),
         {"request", (PyCFunction)namespace_request, METH_NOARGS,
                 "request($self)\n--\n\n"
                 "Begins a request: what one prompt looks up, leases and publishes belongs "

@@ -67,18 +67,20 @@ static PyObject *open_session(
 PyObject *namespace_session(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-        static const struct signature s = {"session", {"id", "must_exist", "expire"}, 1, 1};
+        static const struct signature s = {"session", {"id", "must_exist", "expire", "load"}, 1, 1};
         struct kvl_session_options o = {.size = sizeof(o)};
-        PyObject *a[3], *bytes, *ret;
+        PyObject *a[4], *bytes, *ret;
         bool must_exist = false;
-        int expire_msec = 0;
+        int expire_msec = 0, load_msec = 0;
         Py_buffer id;
 
         if (!args_parse(&s, args, n, names, a) || !arg_bool(a[1], &must_exist) ||
-                !arg_msec(a[2], "expire", 0, &expire_msec))
+                !arg_msec(a[2], "expire", 0, &expire_msec) ||
+                !arg_msec(a[3], "load", 0, &load_msec))
                 return NULL;
         o.must_exist = must_exist;
         o.expire_sec = ((uint32_t)expire_msec + 999) / 1000;
+        o.load_msec = (uint32_t)load_msec;
         bytes = PyUnicode_Check(a[0]) ? PyUnicode_AsUTF8String(a[0]) : Py_NewRef(a[0]);
         if (!bytes || PyObject_GetBuffer(bytes, &id, PyBUF_SIMPLE) < 0) {
                 Py_XDECREF(bytes);

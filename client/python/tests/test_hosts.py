@@ -126,3 +126,25 @@ def test_without_other_hosts(make_daemon: MakeDaemon) -> None:
                 return await kv.bring(namespace, text(40))
 
         assert asyncio.run(work()) is False
+
+
+def test_a_conversation_goes_on(make_daemon: MakeDaemon, store: Store) -> None:
+    keys = text(40)
+    here = make_daemon(tenant=store.settings())
+    there = make_daemon(tenant=store.settings())
+    with kvlease.connect(there.socket) as connection:
+        namespace = connection.namespace("n", LAYOUT)
+        store.await_epoch()
+        with namespace.session("chat") as session:
+            publish(namespace, keys, session=session)
+        store.await_pages(there, 40)
+    with kvlease.connect(here.socket) as connection:
+        namespace = connection.namespace("n", LAYOUT)
+        with pytest.raises(kvlease.NotFound):
+            namespace.session("chat", must_exist=True)
+        with namespace.session("chat", must_exist=True, load=60) as session:
+            assert session.info.n_pages == 40
+            assert session.info.lost_tokens == 0
+            assert session.info.last_key == keys[-32:]
+        with pytest.raises(ValueError, match="load"):
+            namespace.session("chat", load=-1)

@@ -24,6 +24,8 @@
 #define EXPORT_DEADLINE_NSEC (5 * NSEC_PER_SEC)
 #define EXPORT_LOOKS         4096 /* at pages, in one turn */
 
+struct session;
+
 /* ---- imports, exports ------------------------------------------------------------------------ */
 
 /* As exchange_work(). */
@@ -49,6 +51,22 @@ bool export_is_done(const struct exchange_ns *e, uint32_t page);
 bool export_add_of_all(struct exchange_ns *e, uint32_t page);
 
 void exports_drop_all(struct exchange *x);
+
+/* The text that ends with the page, which may go, is exported, whoever has found it. */
+void export_add_text(struct exchange_ns *e, uint32_t page);
+
+/* ---- sessions: session-export.c, session-load.c ---------------------------------------------- */
+
+/* Other hosts are told of the session, if there is something to tell. False: there is no room for
+ * it now. */
+bool session_export_add(struct exchange_ns *e, const struct session *s);
+
+void session_exports_work(struct exchange *x);
+void session_exports_end(struct exchange *x, const struct exchange_ns *e);
+
+/* As exchange_work(). */
+uint64_t session_loads_work(struct exchange *x);
+void session_loads_end(struct exchange *x, const struct exchange_ns *e);
 
 /* ---- of all that is cached: export-all.c ----------------------------------------------------- */
 

@@ -103,6 +103,8 @@ static void free_ns(struct exchange_ns *e)
 {
         struct exchange *x = e->x;
 
+        session_loads_end(x, e);
+        session_exports_end(x, e);
         imports_end(x, e, EXCHANGE_CALLED_OFF);
         exports_end(x, e);
         epoch_put(e);
@@ -184,6 +186,8 @@ int exchange_open(struct tenant *t, const struct exchange_options *options, stru
         list_init(&x->epochs);
         list_init(&x->imports);
         list_init(&x->texts);
+        list_init(&x->session_exports);
+        list_init(&x->session_loads);
         map_init(&x->by_id);
         export_all_init(x);
         t->exchange = x;
@@ -200,6 +204,7 @@ void exchange_close(struct tenant *t)
         if (!x)
                 return;
         export_all_stop(x);
+        session_loads_end(x, NULL);
         imports_end(x, NULL, EXCHANGE_CALLED_OFF);
         list_for_each_safe (e, &x->namespaces, struct exchange_ns, link)
                 free_ns(e);
@@ -253,6 +258,8 @@ static uint64_t work_of_tenant(struct exchange *x)
         list_for_each (p, &x->epochs, struct exchange_epoch, link)
                 next = MIN(next, epoch_work(p));
         next = MIN(next, imports_work(x));
+        next = MIN(next, session_loads_work(x)); /* goes on with what was imported */
+        session_exports_work(x);
         next = MIN(next, buffers_work(&x->buffers, x->tenant->store->now_nsec));
         return MIN(next, exports_work(x));
 }

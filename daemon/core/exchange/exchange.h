@@ -121,4 +121,7 @@ void exchange_note_invalidated(struct ns *ns);
 void exchange_note_found(struct attach *a, uint32_t page);
 void exchange_note_published(struct ns *ns, uint32_t page);
 
+/* A turn of a session is over, or it was truncated or dropped (listeners.h: session_rests). */
+void exchange_note_session(struct ns *ns, const uint8_t *id, uint32_t id_len);
+
 #endif

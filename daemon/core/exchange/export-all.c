@@ -9,6 +9,7 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/quota/chores.h"
+#include "daemon/core/sessions/session.h"
 
 /* Of it, at a time: what was found meanwhile doesn't wait long behind them. Not tuned. */
 #define TEXTS_MAX 32
@@ -75,6 +76,13 @@ static void go_to_begin(struct export_all *a)
         a->page = 0;
 }
 
+static struct exchange_ns *next_namespace(struct export_all *a)
+{
+        return a->at->link.next == &whose(a)->namespaces
+                       ? NULL
+                       : list_entry(a->at->link.next, struct exchange_ns, link);
+}
+
 /* The next page that may be bound. */
 static void step(struct export_all *a, bool skips_set)
 {
@@ -88,9 +96,7 @@ static void step(struct export_all *a, bool skips_set)
         if (a->page < ns->geometry.capacity_pages)
                 return;
         a->page = 0;
-        a->at = a->at->link.next == &whose(a)->namespaces
-                        ? NULL
-                        : list_entry(a->at->link.next, struct exchange_ns, link);
+        a->at = next_namespace(a);
 }
 
 /* False: it has to wait. */
@@ -152,6 +158,30 @@ static bool work(struct chore *c, uint64_t budget)
         return a->at || end_walk(a);
 }
 
+static void begin_sessions(struct export_all *a)
+{
+        a->phase = ALL_SESSIONS;
+        a->session = 0;
+        go_to_begin(a);
+        exchange_wake(whose(a));
+}
+
+/* Sessions that other hosts weren't told of. True: there are no more. */
+static bool walk_sessions(struct export_all *a)
+{
+        while (a->at) {
+                uint64_t number;
+                const struct session *s = session_next(a->at->ns, a->session, &number);
+
+                if (s && !session_export_add(a->at, s))
+                        return false;
+                a->session = s ? number : 0;
+                if (!s)
+                        a->at = next_namespace(a);
+        }
+        return true;
+}
+
 /* What it added was written, or wasn't. */
 static void end_pass(struct export_all *a)
 {
@@ -161,7 +191,7 @@ static void end_pass(struct export_all *a)
         if (is_over || a->n_failed > 0)
                 a->hold_nsec = now_nsec + EXPORT_ALL_HOLD_NSEC;
         if (is_over)
-                a->phase = ALL_IDLE;
+                begin_sessions(a);
         else
                 begin_pass(a);
 }
@@ -175,6 +205,8 @@ uint64_t export_all_go_on(struct exchange *x)
                 queue(a);
         if (a->phase == ALL_ENDS && a->n_texts == 0 && !x->batch)
                 end_pass(a);
+        if (a->phase == ALL_SESSIONS && walk_sessions(a) && x->n_session_exports == 0)
+                a->phase = ALL_IDLE;
         if (a->phase == ALL_OFF || a->hold_nsec <= now_nsec) {
                 if (a->phase == ALL_IDLE && a->again)
                         begin_pass(a);

@@ -130,7 +130,7 @@ static struct export_text *text_new(struct exchange_ns *e, uint32_t page)
         return t;
 }
 
-static void add_text(struct exchange_ns *e, uint32_t page)
+void export_add_text(struct exchange_ns *e, uint32_t page)
 {
         if (export_is_done(e, page) || text_waits(e, page))
                 return;
@@ -189,7 +189,7 @@ static void look_at_page(struct ns *ns, uint32_t page)
         if (e && e->x->options.may_write &&
                 tier_admits(&export_filter, 1 + ns_note(ns, page)->was_found,
                         ns_page(ns, page)->end_token))
-                add_text(e, page);
+                export_add_text(e, page);
 }
 
 void exchange_note_found(struct attach *a, uint32_t page)

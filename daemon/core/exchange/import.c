@@ -325,33 +325,20 @@ int import_begin(struct attach *a, const struct import_request *rq, uint64_t now
 /* The epoch has been read. False: the import is over. */
 static bool take_epoch(struct import *i)
 {
-        struct exchange_ns *e = i->e;
-        uint64_t epoch = epoch_of(i->reads_epoch);
-        int r = i->reads_epoch->results[0].result;
+        struct exchange_epoch *p = i->e->epoch;
+        int r = epoch_take(p, i->reads_epoch);
 
         exchange_io_end(i->reads_epoch);
         i->reads_epoch = NULL;
-        if (r == 0 && epoch == 0)
-                r = -EMSGSIZE; /* what is there is no epoch */
-        if (r == -EMSGSIZE)
-                epoch_note_refused(e->epoch);
-        if (e->epoch->must_change || epoch == 0) {
-                /* Where there is no epoch there is no page. */
-                end_import(i, e->epoch->must_change ? EXCHANGE_EPOCH : exchange_drop_of(r),
-                        r == -ENOENT ? 0 : i->n_keys);
-                return false;
-        }
-        (void)epoch_learn(e->epoch, epoch);
-        if (e->epoch->number != epoch)
-                r = -ENOMEM;
-        if (r == 0 && i->epoch != epoch) { /* it was probed under another one, or not yet */
+        if (r == 0 && i->epoch != p->number) { /* it was probed under another one, or not yet */
                 exchange_io_end(i->probe);
                 i->probe = NULL;
                 r = begin_probe(i);
         }
         if (r == 0)
                 return true;
-        end_import(i, exchange_drop_of(r), i->n_keys);
+        end_import(i, r == -ESTALE ? EXCHANGE_EPOCH : exchange_drop_of(r),
+                r == -ENOENT ? 0 : i->n_keys);
         return false;
 }
 
@@ -517,19 +504,10 @@ static int ask_for_pages(struct import *i)
 /* Nobody else asks for what is damaged. */
 static void remove_damaged(struct import *i, uint32_t n)
 {
-        struct exchange_io *io;
         char name[EXCHANGE_NAME_MAX];
 
-        if (!i->e->x->options.may_write || exchange_name_page(i->e, key_at(i, n), name) < 0)
-                return;
-        io = exchange_io_new(i->e->x, REMOTE_REMOVE, REMOTE_SMALL, 1, 0, true);
-        if (!io)
-                return;
-        exchange_io_name(io, 0, name, 0);
-        if (exchange_io_begin(io, ns_store(i->a->ns)->now_nsec + EXCHANGE_SMALL_NSEC) < 0)
-                exchange_io_end(io);
-        else
-                exchange_io_let_go(io);
+        if (exchange_name_page(i->e, key_at(i, n), name) == 0)
+                exchange_remove(i->e->x, name);
 }
 
 /* It is damaged, or somebody else's. */

@@ -12,6 +12,7 @@
 #include "daemon/core/clients/member.h"
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/exchange/import.h"
+#include "daemon/core/exchange/session-load.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/store.h"
@@ -164,6 +165,7 @@ static void begin_closing(struct attach *a)
         attach_unrecord(a);
         lease_call_off(a);
         fetch_end_all(a);
+        session_load_end_all(a);
         import_end_all(a);
         prefetch_forget(a);
         (void)announce_withdraw_all(a);

@@ -48,18 +48,21 @@ struct exchange_counters {
         uint64_t imported_bytes;
         uint64_t exported_pages; /* written */
         uint64_t exported_bytes;
-        uint64_t there_pages; /* to be exported, or used here again, and there already */
-        uint64_t epochs;      /* times a namespace's epoch was changed by this daemon */
+        uint64_t there_pages;     /* to be exported, or used here again, and there already */
+        uint64_t session_records; /* of sessions, written */
+        uint64_t sessions;        /* of other hosts that were continued here */
+        uint64_t epochs;          /* times a namespace's epoch was changed by this daemon */
         uint64_t not_imported[N_EXCHANGE_DROPS]; /* pages; of a probe that failed: its keys */
         uint64_t not_exported[N_EXCHANGE_DROPS]; /* pages */
 };
 
 enum export_all_phase {
         ALL_OFF,
-        ALL_COUNTS, /* what is to be exported, and when it was used */
-        ALL_WALKS,  /* over the pages of one age after another, and adds them as texts */
-        ALL_ENDS,   /* it has walked, and what it added is still being written */
-        ALL_IDLE,   /* nothing is left that can be exported */
+        ALL_COUNTS,   /* what is to be exported, and when it was used */
+        ALL_WALKS,    /* over the pages of one age after another, and adds them as texts */
+        ALL_ENDS,     /* it has walked, and what it added is still being written */
+        ALL_SESSIONS, /* the pages are over, and sessions are told of */
+        ALL_IDLE,     /* nothing is left that can be exported */
 };
 
 /* All that is cached is exported (export-all.h). A *pass* counts, and walks. */
@@ -69,6 +72,7 @@ struct export_all {
         uint32_t counted_sec;   /* when the pass began */
         struct exchange_ns *at; /* where it counts or walks, and its page; NULL: at the end */
         uint32_t page;
+        uint64_t session;   /* of ALL_SESSIONS: as session_next() counts them */
         uint64_t ages;      /* that counting has met and walking hasn't walked: a bit for each */
         bool again;         /* something was published since counting began */
         uint32_t n_texts;   /* of exchange.texts */
@@ -96,6 +100,10 @@ struct exchange {
         struct buffers buffers;              /* those that are kept */
         struct list_link texts;              /* struct export_text.link: what is to be exported */
         uint32_t n_texts;
+        struct list_link session_exports; /* struct session_export.link */
+        uint32_t n_session_exports;
+        struct list_link session_loads; /* struct session_load.link */
+        uint32_t n_session_loads;
         struct export_batch *batch; /* under way; owned; NULL: none */
         struct export_all all;
         struct bucket bucket;         /* of exported KiB */

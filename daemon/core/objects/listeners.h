@@ -31,6 +31,9 @@ struct core_listeners {
         void (*page_found)(struct attach *a, uint32_t page);
         /* A page was published, and can be found. */
         void (*page_published)(struct ns *ns, uint32_t page);
+        /* A turn of the session with this id is over: nobody has it open any more, or a client says
+         * when it will be used next; or it was truncated, or dropped. */
+        void (*session_rests)(struct ns *ns, const uint8_t *id, uint32_t id_len);
         /* A client invalidates a key, or a tag, which may be of pages that aren't here. */
         void (*key_invalidated)(struct ns *ns);
         /* The page that a transfer copies to was given back: the copy is for nobody. */

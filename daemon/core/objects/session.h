@@ -87,6 +87,7 @@ struct session {
         uint64_t used_nsec, expire_nsec; /* as in struct session_info; 0: the tenant's */
         enum evict_hint hint;
         uint64_t returns_nsec; /* of EVICT_HINT_RETURNS: when */
+        bool is_recorded; /* other hosts find what it is now, or will soon, as far as is known */
         bool is_truncated;
         uint64_t head_tokens; /* of a truncated one: where its head ended when it was made so */
         struct session_window window;

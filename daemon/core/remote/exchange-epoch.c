@@ -133,6 +133,23 @@ bool epoch_learn(struct exchange_epoch *p, uint64_t number)
         return true;
 }
 
+int epoch_take(struct exchange_epoch *p, const struct exchange_io *io)
+{
+        uint64_t epoch = epoch_of(io);
+        int r = io->results[0].result;
+
+        if (r == 0 && epoch == 0)
+                r = -EMSGSIZE; /* what is there is no epoch */
+        if (r == -EMSGSIZE)
+                epoch_note_refused(p);
+        if (p->must_change)
+                return -ESTALE;
+        if (r < 0)
+                return r;
+        (void)epoch_learn(p, epoch);
+        return p->number == epoch ? 0 : -ENOMEM;
+}
+
 /* Writes another one: over what is there (`changes`), or only where there is none. */
 static struct exchange_io *epoch_write_new(struct exchange_epoch *p, bool changes)
 {

@@ -28,6 +28,10 @@ struct exchange_io *epoch_read_new(struct exchange_epoch *p);
 /* What it has read; 0: nothing that counts. */
 uint64_t epoch_of(const struct exchange_io *io);
 
+/* Learns what `io`, which is over, has read. 0: it is known, and is the store's; -ENOENT: the store
+ * has none, so it has no page either; -ESTALE: it is about to change; else why it isn't known. */
+int epoch_take(struct exchange_epoch *p, const struct exchange_io *io);
+
 /* What is there instead of an epoch is none. */
 void epoch_note_refused(struct exchange_epoch *p);
 

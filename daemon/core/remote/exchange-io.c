@@ -81,10 +81,12 @@ static int seal_value(const struct remote_op *op, void *data)
 static int open_value(const struct remote_op *op, void *data)
 {
         struct exchange_io *io = data;
-        const struct envelope want = io->envelope;
-        struct iovec payload = {
-                .iov_base = io->buffer + ENVELOPE_BYTES, .iov_len = want.payload_bytes};
+        struct envelope want = io->envelope;
+        struct iovec payload = {.iov_base = io->buffer + ENVELOPE_BYTES};
 
+        if (want.payload_bytes == 0)
+                want.payload_bytes = op->n_bytes - MIN(op->n_bytes, (uint64_t)ENVELOPE_BYTES);
+        payload.iov_len = want.payload_bytes;
         io->fault = envelope_open(&want, io->is_sealed ? &io->seal : NULL, op->n_bytes, io->buffer,
                 &payload, 1, &io->envelope);
         return 0;
@@ -176,6 +178,21 @@ void exchange_io_end(struct exchange_io *io)
         buffers_give_back(&io->x->buffers, TAKE(io->buffer), io->buffer_bytes,
                 io->x->tenant->store->now_nsec);
         free_io(io);
+}
+
+void exchange_remove(struct exchange *x, const char *name)
+{
+        struct exchange_io *io =
+                x->options.may_write ? exchange_io_new(x, REMOTE_REMOVE, REMOTE_SMALL, 1, 0, true)
+                                     : NULL;
+
+        if (!io)
+                return;
+        exchange_io_name(io, 0, name, 0);
+        if (exchange_io_begin(io, x->tenant->store->now_nsec + EXCHANGE_SMALL_NSEC) < 0)
+                exchange_io_end(io);
+        else
+                exchange_io_let_go(io);
 }
 
 enum exchange_drop exchange_drop_of(int result)

@@ -59,6 +59,7 @@ void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint
  * The buffer of the one operation is a header, and behind it the page's bytes. The store's thread,
  * not the loop, sums or seals (with a key, which is copied) what is written, and opens what is
  * read: `fault` then says what became of it, and `envelope`, with ENVELOPE_GOOD, what it says.
+ * Where what is to be read says 0 bytes of payload it may have any number.
  */
 void exchange_io_envelop(
         struct exchange_io *io, const struct envelope *e, const struct seal_key *key);
@@ -90,6 +91,10 @@ void exchange_io_end(struct exchange_io *io);
 
 /* One that has begun goes on, and nobody wants to know how it ends. */
 void exchange_io_let_go(struct exchange_io *io);
+
+/* What lies under the name, which is damaged, or nobody's, goes from a store that may be written
+ * to. Nobody waits for that. */
+void exchange_remove(struct exchange *x, const char *name);
 
 /* What an operation's result, which isn't 0, is counted as. */
 enum exchange_drop exchange_drop_of(int result);

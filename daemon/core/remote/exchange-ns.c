@@ -52,6 +52,27 @@ int exchange_name_page(
         return r;
 }
 
+int exchange_name_session(
+        const struct exchange_ns *e, const uint8_t *id, uint32_t id_len, struct session_name *ret)
+{
+        int r = exchange_session_place(&e->x->whose, e->id, id, id_len, ret->place);
+
+        return r == 0 ? exchange_session_name(&e->x->whose, e->id, id, id_len, ret->name) : r;
+}
+
+struct envelope exchange_session_envelope(
+        const struct exchange_ns *e, const struct session_name *name)
+{
+        struct envelope v = {.epoch = e->epoch->number,
+                .rank = EXCHANGE_RANK_SESSION,
+                .codec = CODEC_NONE,
+                .tokens = 1};
+
+        memcpy(v.id, e->id, sizeof(v.id));
+        memcpy(v.key, name->place, sizeof(v.key));
+        return v;
+}
+
 struct envelope exchange_envelope(
         const struct exchange_ns *e, const uint8_t key[KEY_BYTES], const uint8_t *parent_key)
 {

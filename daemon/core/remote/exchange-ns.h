@@ -23,6 +23,19 @@ void exchange_wake(struct exchange *x);
 int exchange_name_page(
         const struct exchange_ns *e, const uint8_t key[KEY_BYTES], char name[EXCHANGE_NAME_MAX]);
 
+/* What a session's record is called. -EINVAL: the id is empty or too long; -ENOMEM. */
+struct session_name {
+        uint8_t place[EXCHANGE_PLACE_BYTES]; /* the key in its envelope */
+        char name[EXCHANGE_NAME_MAX];
+};
+
+int exchange_name_session(
+        const struct exchange_ns *e, const uint8_t *id, uint32_t id_len, struct session_name *ret);
+
+/* What a record's envelope says, but for how long it is. */
+struct envelope exchange_session_envelope(
+        const struct exchange_ns *e, const struct session_name *name);
+
 /* What a page's envelope says, but for its tokens and tag. parent_key NULL: it begins a text. */
 struct envelope exchange_envelope(
         const struct exchange_ns *e, const uint8_t key[KEY_BYTES], const uint8_t *parent_key);

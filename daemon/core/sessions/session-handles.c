@@ -43,6 +43,8 @@ static void opening_free(struct attach *a, struct opening *o, uint64_t now_nsec)
                 o->session->n_open--;
                 session_use(o->session, now_nsec);
                 session_log_used(o->session);
+                if (o->session->n_open == 0)
+                        session_tell(a->ns, o->session->id, o->session->id_len);
         }
         a->member->n_sessions--;
         free(o);

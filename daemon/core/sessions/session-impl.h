@@ -40,6 +40,9 @@ void session_end(struct session *s);
  * long as looking at so many pages. */
 uint64_t session_drop(struct session *s);
 
+/* Tells those who listen that the session with this id rests, or was dropped. */
+void session_tell(struct ns *ns, const uint8_t *id, uint32_t id_len);
+
 /* ---- session-expire.c ------------------------------------------------------------------------ */
 
 /* The session is used: it was opened, closed, published to, or asked for its pages. */

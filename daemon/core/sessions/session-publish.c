@@ -146,6 +146,7 @@ void session_append(
         if (!s)
                 return;
         truncation_call_off(s, -EAGAIN);
+        s->is_recorded = false;
         if (s->is_truncated)
                 append_to_window(s, page, parent);
         else
@@ -154,6 +155,30 @@ void session_append(
         session_log_put(s);
         if (s->hint != EVICT_HINT_UNKNOWN && !s->is_truncated)
                 session_pass_hint(s, now_nsec);
+}
+
+bool session_may_be_replaced(const struct session *s)
+{
+        return s->n_open == 0 && !s->is_truncated && (s->is_recorded || !s->end);
+}
+
+int session_replace(struct ns *ns, const uint8_t *id, uint32_t id_len, uint32_t tail,
+        uint64_t n_tokens, uint64_t now_nsec, struct detail *d)
+{
+        struct session *s = session_find(ns, id, id_len);
+        int r = s ? 0 : session_new(ns, id, id_len, &s, d);
+
+        if (r < 0)
+                return r;
+        if (!session_may_be_replaced(s))
+                return -EBUSY;
+        truncation_call_off(s, -EAGAIN);
+        session_end_at(s, tail);
+        s->n_tokens = MAX(n_tokens, tail == PAGE_NONE ? 0 : page_end_token(ns, tail));
+        s->is_recorded = true;
+        session_use(s, now_nsec);
+        session_log_put(s);
+        return 0;
 }
 
 enum evict_hint session_hint_of(const struct session *s, uint64_t *ret_returns_nsec)
@@ -169,4 +194,5 @@ void session_hint(struct session *s, enum evict_hint hint, uint64_t after_nsec, 
         s->returns_nsec = hint == EVICT_HINT_RETURNS ? now_nsec + after_nsec : 0;
         session_log_put(s);
         session_pass_hint(s, now_nsec);
+        session_tell(s->ns, s->id, s->id_len);
 }

@@ -294,8 +294,10 @@ static void cut_session(struct session_truncation *t)
                 cut_more(t, s);
         else if (!nothing_leaves(t))
                 cut_text(t, s);
+        s->is_recorded = false;
         session_use(s, ns_store(t->ns)->now_nsec);
         session_log_put(s);
+        session_tell(s->ns, s->id, s->id_len);
         leave_session(t, 0);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/core/catalog/drop.h"
+#include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/sessions/session-impl.h"
@@ -255,13 +256,21 @@ void session_end(struct session *s)
                 store->owner.on_work(store->owner.data);
 }
 
+void session_tell(struct ns *ns, const uint8_t *id, uint32_t id_len)
+{
+        ns_store(ns)->listeners->session_rests(ns, id, id_len);
+}
+
 uint64_t session_drop(struct session *s)
 {
         uint64_t n = 1 + s->n_open + MIN(s->window.n, ns_store(s->ns)->drop_slice_pages);
-        uint32_t tail = session_tail(s);
+        uint32_t tail = session_tail(s), id_len = s->id_len;
+        uint8_t id[SESSION_ID_MAX];
         struct ns *ns = s->ns;
 
+        memcpy(id, s->id, id_len);
         session_end(s);
+        session_tell(ns, id, id_len);
         return n + drop_text(ns, tail, 0, session_page_is_shared);
 }
 

@@ -135,6 +135,21 @@ enum evict_hint session_hint_of(const struct session *s, uint64_t *ret_returns_n
 /* "unknown", "continues", "done" or "returns". Static. */
 const char *session_hint_name(enum evict_hint hint);
 
+/* ---- other hosts: session-publish.c ---------------------------------------------------------- */
+
+/*
+ * Another host has continued the session, or it was never here: it ends at the page `tail` of the
+ * tree (PAGE_NONE: nothing of it is here), and its text has n_tokens, 1 .. TEXT_TOKENS_MAX. It is
+ * made where there is none; nobody has it open. 0; -EBUSY: session_may_be_replaced() says no;
+ * -EMFILE, -ENOMEM: as session_open(). Then nothing has changed.
+ */
+int session_replace(struct ns *ns, const uint8_t *id, uint32_t id_len, uint32_t tail,
+        uint64_t n_tokens, uint64_t now_nsec, struct detail *d);
+
+/* Not where somebody has it open, or it is truncated; nor where it was changed here since other
+ * hosts were told of it. What has no page may be replaced. */
+bool session_may_be_replaced(const struct session *s);
+
 /* ---- looking at sessions: session.c, session-pages.c ----------------------------------------- */
 
 /* The session with this id. NULL: there is none. Borrowed. */

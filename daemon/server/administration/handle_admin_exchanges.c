@@ -72,6 +72,8 @@ static void fill_figures(Kvlease__V1__AdminExchange *row, const struct exchange_
         row->exported_bytes = c->exported_bytes;
         row->there_pages = c->there_pages;
         row->epochs = c->epochs;
+        row->session_records = c->session_records;
+        row->sessions = c->sessions;
         row->n_imports = f->n_imports;
         row->n_texts = f->n_texts;
         row->bytes_under_way = f->bytes_under_way;

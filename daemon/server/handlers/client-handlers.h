@@ -35,6 +35,7 @@ int handle_REQUEST_END(struct request *rq);
 int handle_REPORT(struct request *rq);
 int handle_ANNOUNCE(struct request *rq);
 int handle_WAIT(struct request *rq);
+int handle_SESSION_LOAD(struct request *rq);
 int handle_SESSION_OPEN(struct request *rq);
 int handle_SESSION_PAGES(struct request *rq);
 int handle_SESSION_TRUNCATE(struct request *rq);

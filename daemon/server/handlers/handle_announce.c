@@ -109,6 +109,18 @@ int handle_IMPORT(struct request *rq)
         return r < 0 ? r : imports_ask(rq, a);
 }
 
+int handle_SESSION_LOAD(struct request *rq)
+{
+        const Kvlease__V1__SessionLoadRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_timeout(rq, m->timeout_msec);
+        return r < 0 ? r : imports_ask_session(rq, a);
+}
+
 int handle_NOTE_PREFILL(struct request *rq)
 {
         const Kvlease__V1__NotePrefillRequest *m = rq->message;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/exchange/import.h"
+#include "daemon/core/exchange/session-load.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/serving.h"
@@ -17,20 +18,38 @@
 
 struct peer_import {
         struct pending pending;
-        struct attach *attach; /* borrowed; open as long as this is */
-        struct import *import; /* borrowed */
+        struct attach *attach;     /* borrowed; open as long as this is */
+        struct import *import;     /* borrowed; NULL: of a SESSION_LOAD, */
+        struct session_load *load; /* likewise */
 };
 
 static void drop_import(struct pending *w)
 {
         struct peer_import *i = container_of(w, struct peer_import, pending);
 
-        import_cancel(i->import);
+        if (i->import)
+                import_cancel(i->import);
+        else
+                session_load_cancel(i->load);
         pending_remove(&i->pending);
         free(i);
 }
 
 static const struct pending_ops pending_ops = {PENDING_IMPORT, drop_import, NULL};
+
+/* It is over, and what it waited for isn't there any more. */
+static void answer(struct peer_import *i, ProtobufCMessage *reply, int code, const char *detail)
+{
+        struct peer *p = i->pending.peer;
+        const struct frame_header request = i->pending.request;
+        struct server *s = p->server;
+        const struct state_serving was = serving_begin(p);
+
+        pending_remove(&i->pending);
+        free(i);
+        answer_end(p, &request, reply, code, detail);
+        serving_end(s, was);
+}
 
 /* Of an import of which nothing came. */
 static const char *why_nothing(int code)
@@ -48,17 +67,50 @@ static const char *why_nothing(int code)
 static void on_imported(uint32_t n_pages, int code, void *data)
 {
         Kvlease__V1__ImportReply reply = KVLEASE__V1__IMPORT_REPLY__INIT;
-        struct peer_import *i = data;
-        struct peer *p = i->pending.peer;
-        const struct frame_header request = i->pending.request;
-        struct server *s = p->server;
-        const struct state_serving was = serving_begin(p);
 
-        pending_remove(&i->pending);
-        free(i);
         reply.n_pages = n_pages;
-        answer_end(p, &request, &reply.base, code, why_nothing(code));
-        serving_end(s, was);
+        answer(data, &reply.base, code, why_nothing(code));
+}
+
+static void on_loaded(uint32_t n_pages, int code, void *data)
+{
+        Kvlease__V1__SessionLoadReply reply = KVLEASE__V1__SESSION_LOAD_REPLY__INIT;
+
+        reply.n_pages = n_pages;
+        answer(data, &reply.base, code,
+                code == KVL_STATUS_MISS ? "no other host has continued it, or not in time" : "");
+}
+
+/* One that takes so many bytes. NULL with *ret why not, and the sentence. */
+static struct peer_import *import_new(struct request *rq, struct attach *a, size_t bytes, int *ret)
+{
+        struct peer_import *i;
+
+        if (rq->peer->waits[PENDING_IMPORT].n >= IMPORTS_PER_PEER_MAX) {
+                *ret = detail_set(&rq->detail, -EBUSY,
+                        "%d IMPORTs and SESSION_LOADs of this connection aren't answered yet, the "
+                        "most there may be",
+                        IMPORTS_PER_PEER_MAX);
+                return NULL;
+        }
+        i = bytes > pending_left(rq->peer) ? NULL : calloc(1, sizeof(*i));
+        if (i)
+                i->attach = a;
+        else
+                *ret = detail_set(&rq->detail, -ENOMEM, "%s", PENDING_FULL_TEXT);
+        return i;
+}
+
+/* It was begun, or (r isn't 0) wasn't. */
+static int defer(struct request *rq, struct peer_import *i, size_t bytes, int r)
+{
+        if (r != 0) {
+                free(i);
+                return r;
+        }
+        pending_add(&i->pending, rq->peer, &pending_ops, bytes, rq->header, false);
+        rq->is_deferred = true;
+        return 0;
 }
 
 int imports_ask(struct request *rq, struct attach *a)
@@ -72,25 +124,29 @@ int imports_ask(struct request *rq, struct attach *a)
                 .deadline_nsec = now_nsec + m->timeout_msec * NSEC_PER_MSEC,
         };
         size_t bytes = sizeof(struct peer_import) + m->keys.len;
-        struct peer_import *i;
-        int r;
+        int r = 0;
+        struct peer_import *i = import_new(rq, a, bytes, &r);
 
-        if (rq->peer->waits[PENDING_IMPORT].n >= IMPORTS_PER_PEER_MAX)
-                return detail_set(&rq->detail, -EBUSY,
-                        "%d IMPORTs of this connection aren't answered yet, the most there may be",
-                        IMPORTS_PER_PEER_MAX);
-        i = bytes > pending_left(rq->peer) ? NULL : calloc(1, sizeof(*i));
         if (!i)
-                return detail_set(&rq->detail, -ENOMEM, "%s", PENDING_FULL_TEXT);
-        i->attach = a;
-        r = import_begin(a, &want, now_nsec, on_imported, i, &i->import, &rq->detail);
-        if (r != 0) {
-                free(i);
                 return r;
-        }
-        pending_add(&i->pending, rq->peer, &pending_ops, bytes, rq->header, false);
-        rq->is_deferred = true;
-        return 0;
+        return defer(rq, i, bytes,
+                import_begin(a, &want, now_nsec, on_imported, i, &i->import, &rq->detail));
+}
+
+int imports_ask_session(struct request *rq, struct attach *a)
+{
+        const Kvlease__V1__SessionLoadRequest *m = rq->message;
+        uint64_t now_nsec = server_now(rq->server);
+        size_t bytes = sizeof(struct peer_import) + m->id.len;
+        int r = 0;
+        struct peer_import *i = import_new(rq, a, bytes, &r);
+
+        if (!i)
+                return r;
+        return defer(rq, i, bytes,
+                session_load_begin(a, m->id.data, (uint32_t)MIN(m->id.len, (size_t)UINT32_MAX),
+                        now_nsec + m->timeout_msec * NSEC_PER_MSEC, now_nsec, on_loaded, i,
+                        &i->load, &rq->detail));
 }
 
 static struct peer_import *find_import(struct peer *p, uint32_t ns_id)

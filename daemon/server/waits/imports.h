@@ -1,8 +1,8 @@
 /*
- * IMPORTs: requests for pages of other hosts, each answered when the core has brought what it could
- * (daemon/core/exchange/import.h), which is at its deadline at the latest. What else the peer says
- * is handled meanwhile. They end with the attachment, the connection, or the peer's being ignored.
- * Loop thread only.
+ * IMPORTs and SESSION_LOADs: requests for pages of other hosts, each answered when the core has
+ * brought what it could (daemon/core/exchange/import.h, session-load.h), which is at its deadline
+ * at the latest. What else the peer says is handled meanwhile. They end with the attachment, the
+ * connection, or the peer's being ignored. Loop thread only.
  */
 #ifndef KVL_SERVER_IMPORTS_H
 #define KVL_SERVER_IMPORTS_H
@@ -13,12 +13,15 @@ struct attach;
 struct peer;
 struct request;
 
-/* Unanswered ones of one peer. Not tuned. */
+/* Unanswered ones of one peer, of both together. Not tuned. */
 #define IMPORTS_PER_PEER_MAX 16
 
 /* An IMPORT whose message is well formed. 0, with the request deferred; else as import_begin(), or
  * -EBUSY, with the sentence. */
 int imports_ask(struct request *rq, struct attach *a);
+
+/* Likewise a SESSION_LOAD: as session_load_begin(), or -EBUSY. */
+int imports_ask_session(struct request *rq, struct attach *a);
 
 /* The peer closes the namespace `ns_id`, or (0) all: what waits there is answered with -ENOENT. */
 void imports_cancel(struct peer *p, uint32_t ns_id);

@@ -1,0 +1,222 @@
+/*
+ * Sessions as other hosts find them (exchange.h): when a turn of one is over its pages are
+ * exported, as a text, and a record of it is written, in the place of the one before. Who is told
+ * that a session was truncated or dropped removes its record.
+ *
+ *   waits -> is written, or removed -> over, or waits again (it has changed meanwhile)
+ *
+ * What is to be written is what the session is when its turn comes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/objects/session.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/exchange/session-record.h"
+
+/* Of one tenant's: how many wait or are written, and how many are written at a time. Not tuned. */
+#define SESSION_EXPORTS_MAX 256
+#define SESSION_WRITES_MAX  4
+
+struct session_export {
+        struct list_link link;  /* exchange.session_exports */
+        struct exchange_ns *e;  /* borrowed: it goes after its session_exports */
+        struct exchange_io *io; /* NULL: it waits */
+        bool again;             /* it rests again, since that has begun */
+        uint32_t id_len;
+        uint8_t id[SESSION_ID_MAX];
+};
+
+static void export_free(struct session_export *w)
+{
+        exchange_io_end(w->io);
+        list_remove(&w->link);
+        w->e->x->n_session_exports--;
+        free(w);
+}
+
+static struct session *session_of_export(const struct session_export *w)
+{
+        return session_find(w->e->ns, w->id, w->id_len);
+}
+
+/* ---- which ones ------------------------------------------------------------------------------ */
+
+/* A client that is done with a session, or that has published nothing to it, has nothing for
+ * others. */
+static bool has_news(const struct session *s)
+{
+        return !s->is_recorded && (s->is_truncated || (s->end && s->hint != EVICT_HINT_DONE));
+}
+
+static struct session_export *find_export(
+        const struct exchange_ns *e, const uint8_t *id, uint32_t id_len)
+{
+        list_for_each (w, &e->x->session_exports, struct session_export, link)
+                if (w->e == e && w->id_len == id_len && memcmp(w->id, id, id_len) == 0)
+                        return w;
+        return NULL;
+}
+
+/* False: as many wait as may. */
+static bool add_export(struct exchange_ns *e, const uint8_t *id, uint32_t id_len)
+{
+        struct session_export *w = find_export(e, id, id_len);
+
+        if (w) {
+                w->again = w->io;
+                return true;
+        }
+        w = e->x->n_session_exports < SESSION_EXPORTS_MAX ? calloc(1, sizeof(*w)) : NULL;
+        if (!w)
+                return false;
+        w->e = e;
+        w->id_len = id_len;
+        memcpy(w->id, id, id_len);
+        list_init(&w->link);
+        list_append(&e->x->session_exports, &w->link);
+        e->x->n_session_exports++;
+        exchange_wake(e->x);
+        return true;
+}
+
+void exchange_note_session(struct ns *ns, const uint8_t *id, uint32_t id_len)
+{
+        struct exchange_ns *e = exchange_find_ns(ns);
+        const struct session *s;
+
+        if (!e || !e->x->options.may_write)
+                return;
+        s = session_find(ns, id, id_len);
+        if (!s || has_news(s))
+                (void)add_export(e, id, id_len);
+}
+
+bool session_export_add(struct exchange_ns *e, const struct session *s)
+{
+        return !has_news(s) || s->is_truncated || add_export(e, s->id, s->id_len);
+}
+
+void session_exports_end(struct exchange *x, const struct exchange_ns *e)
+{
+        list_for_each_safe (w, &x->session_exports, struct session_export, link)
+                if (w->e == e)
+                        export_free(w);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* Others can get at the session's pages, from the first one on. */
+static bool may_go(const struct exchange_ns *e, uint32_t tail)
+{
+        uint32_t first = ns_page_of_text(e->ns, tail, 1);
+
+        return ns_note(e->ns, tail)->depth <= SESSION_RECORD_PAGES_MAX &&
+               export_may_go(e, tail, ns_page(e->ns, tail)->generation) &&
+               export_may_go(e, first, ns_page(e->ns, first)->generation);
+}
+
+/* The keys of the text that ends with the page. */
+static void write_keys(const struct ns *ns, uint32_t page, uint8_t *keys)
+{
+        for (uint32_t n = ns_note(ns, page)->depth; n-- > 0; page = tree_parent(&ns->tree, page))
+                memcpy(keys + (size_t)n * KEY_BYTES, ns_page(ns, page)->key, KEY_BYTES);
+}
+
+/* NULL: no memory. */
+static struct exchange_io *write_new(
+        struct session_export *w, const struct session *s, const struct session_name *name)
+{
+        struct exchange_ns *e = w->e;
+        uint32_t tail = session_tail(s), n = ns_note(e->ns, tail)->depth;
+        struct envelope says = exchange_session_envelope(e, name);
+        struct exchange_io *io;
+
+        says.payload_bytes = session_record_bytes(n);
+        io = exchange_io_new(
+                e->x, REMOTE_WRITE, REMOTE_LARGE, 1, ENVELOPE_BYTES + says.payload_bytes, false);
+        if (!io)
+                return NULL;
+        write_keys(e->ns, tail, session_record_begin(io->buffer + ENVELOPE_BYTES, s->n_tokens, n));
+        exchange_io_name(io, 0, name->name, ENVELOPE_BYTES + says.payload_bytes);
+        exchange_io_envelop(io, &says, exchange_ns_key(e));
+        io->io->ops[0].expiry_msec = e->x->options.expiry_msec;
+        return io;
+}
+
+static struct exchange_io *remove_new(struct session_export *w, const struct session_name *name)
+{
+        struct exchange_io *io = exchange_io_new(w->e->x, REMOTE_REMOVE, REMOTE_SMALL, 1, 0, false);
+
+        if (io)
+                exchange_io_name(io, 0, name->name, 0);
+        return io;
+}
+
+/* False: there is nothing to do, or it can't be done. */
+static bool begin_export(struct session_export *w)
+{
+        struct session *s = session_of_export(w);
+        bool is_gone = !s || s->is_truncated;
+        struct session_name name;
+
+        if (!is_gone && (!has_news(s) || !may_go(w->e, session_tail(s))))
+                return false;
+        if (exchange_name_session(w->e, w->id, w->id_len, &name) < 0)
+                return false;
+        w->io = is_gone ? remove_new(w, &name) : write_new(w, s, &name);
+        if (!w->io ||
+                exchange_io_begin(w->io, ns_store(w->e->ns)->now_nsec + EXPORT_DEADLINE_NSEC) < 0)
+                return false;
+        if (s)
+                s->is_recorded = true;
+        if (!is_gone)
+                export_add_text(w->e, session_tail(s));
+        return true;
+}
+
+/* It is written or removed, or wasn't. */
+static void end_export(struct session_export *w)
+{
+        bool is_done = w->io->results[0].result == 0;
+        struct session *s = session_of_export(w);
+
+        w->e->x->counters.session_records += is_done && w->io->envelope.payload_bytes > 0;
+        if (s && !is_done)
+                s->is_recorded = false; /* told when it rests again */
+        exchange_io_end(w->io);
+        w->io = NULL;
+        if (!w->again)
+                export_free(w);
+        else
+                w->again = false;
+}
+
+void session_exports_work(struct exchange *x)
+{
+        unsigned n_begun = 0;
+
+        list_for_each_safe (w, &x->session_exports, struct session_export, link) {
+                if (w->io && exchange_io_is_over(w->io)) {
+                        end_export(w);
+                        exchange_wake(x); /* others may wait for its turn */
+                } else if (w->io) {
+                        n_begun++;
+                }
+        }
+        list_for_each_safe (w, &x->session_exports, struct session_export, link) {
+                if (w->io || w->e->epoch->number == 0 || n_begun >= SESSION_WRITES_MAX)
+                        continue;
+                if (begin_export(w))
+                        n_begun++;
+                else
+                        export_free(w);
+        }
+}

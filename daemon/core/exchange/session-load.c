@@ -1,0 +1,377 @@
+#include "daemon/core/exchange/session-load.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/exchange/import.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/exchange/session-record.h"
+#include "proto/status.h"
+
+/* Of one tenant's, at a time: each has room for a record. Not tuned. */
+#define SESSION_LOADS_MAX 16
+
+/* A page that somebody else imports or computes meanwhile is looked at again so much later. Not
+ * tuned. */
+#define AGAIN_NSEC (5 * NSEC_PER_MSEC)
+
+struct session_load {
+        struct list_link link;              /* exchange.session_loads */
+        struct exchange_ns *e;              /* borrowed: it goes after its loads */
+        struct attach *a;                   /* likewise */
+        session_load_fn done;               /* NULL: nobody is told */
+        void *data;                         /* borrowed */
+        uint64_t deadline_nsec, again_nsec; /* again_nsec 0: there is nothing to look at again */
+        struct session_name name;
+        struct exchange_io *reads; /* the epoch, or (is_named) the record; NULL: it is there */
+        bool is_named;
+        struct session_record record; /* n_pages 0: it isn't there yet */
+        uint8_t *payload;             /* owned; what the record borrows of */
+        struct import *import;        /* NULL: none is under way */
+        bool is_looked_at;            /* scratch of session_loads_work() */
+        bool is_cut;                  /* the last import brought nothing, and no other will */
+        uint32_t n_imported;
+        uint32_t id_len;
+        uint8_t id[SESSION_ID_MAX];
+};
+
+static const uint8_t *key_at(const struct session_load *l, uint32_t n)
+{
+        return l->record.keys + (size_t)n * KEY_BYTES;
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+static void load_free(struct session_load *l)
+{
+        if (l->import)
+                import_cancel(l->import);
+        exchange_io_end(l->reads);
+        list_remove(&l->link);
+        l->e->x->n_session_loads--;
+        free(l->payload);
+        free(l);
+}
+
+static void end_load(struct session_load *l, int code)
+{
+        session_load_fn done = l->done;
+        void *data = l->data;
+        uint32_t n = l->n_imported;
+
+        l->e->x->counters.sessions += code == 0;
+        load_free(l);
+        if (done)
+                done(n, code, data);
+}
+
+void session_load_cancel(struct session_load *l)
+{
+        SETTLE_AT_END(ns_store(l->a->ns));
+
+        load_free(l);
+}
+
+static struct session_load *find_load(
+        const struct exchange *x, const struct exchange_ns *e, const struct attach *a)
+{
+        list_for_each (l, &x->session_loads, struct session_load, link)
+                if ((!e || l->e == e) && (!a || l->a == a))
+                        return l;
+        return NULL;
+}
+
+void session_loads_end(struct exchange *x, const struct exchange_ns *e)
+{
+        struct session_load *l;
+
+        while ((l = find_load(x, e, NULL)))
+                end_load(l, KVL_STATUS_MISS);
+}
+
+void session_load_end_all(struct attach *a)
+{
+        struct exchange *x = a->ns->tenant->exchange;
+        struct session_load *l;
+
+        while (x && (l = find_load(x, NULL, a)))
+                end_load(l, KVL_STATUS_MISS);
+}
+
+/* ---- its beginning --------------------------------------------------------------------------- */
+
+static int check_load(struct attach *a, const uint8_t *id, uint32_t id_len, struct detail *d)
+{
+        const struct exchange *x = a->ns->tenant->exchange;
+        const struct session *s;
+        const char *why;
+        int r = attach_check_version(a, d);
+
+        if (r != 0)
+                return r;
+        if (id_len == 0 || id_len > SESSION_ID_MAX)
+                return detail_set(d, -EINVAL, "a session's id has 1 to %d bytes, not %u",
+                        SESSION_ID_MAX, id_len);
+        if (a->member->read_only)
+                return detail_set(d, -EACCES, "the client may only read, and so import nothing");
+        if (!exchange_has_ns(a->ns, &why))
+                return detail_set(d, KVL_STATUS_MISS,
+                        "namespace %s isn't shared with other hosts: %s", a->ns->name, why);
+        s = session_find(a->ns, id, id_len);
+        if (s && !session_may_be_replaced(s))
+                return detail_set(d, KVL_STATUS_MISS,
+                        "the session is open here, or was changed here since other hosts were told "
+                        "of it");
+        if (x->n_session_loads >= SESSION_LOADS_MAX)
+                return detail_set(d, KVL_STATUS_MISS,
+                        "%d sessions of tenant %s are being loaded, the most there may be at a "
+                        "time",
+                        SESSION_LOADS_MAX, a->ns->tenant->name);
+        return 0;
+}
+
+int session_load_begin(struct attach *a, const uint8_t *id, uint32_t id_len, uint64_t deadline_nsec,
+        uint64_t now_nsec, session_load_fn done, void *data, struct session_load **ret_load,
+        struct detail *d)
+{
+        SETTLE_AT_END(ns_store(a->ns));
+        struct session_load *l;
+        int r;
+
+        store_set_now(ns_store(a->ns), now_nsec);
+        r = check_load(a, id, id_len, d);
+        if (r != 0)
+                return r;
+        l = calloc(1, sizeof(*l));
+        if (!l)
+                return detail_set(d, -ENOMEM, "no memory to load a session");
+        *l = (struct session_load){.e = exchange_find_ns(a->ns),
+                .a = a,
+                .deadline_nsec = deadline_nsec,
+                .id_len = id_len};
+        memcpy(l->id, id, id_len);
+        list_init(&l->link);
+        list_append(&l->e->x->session_loads, &l->link);
+        l->e->x->n_session_loads++;
+        l->reads = epoch_read_new(l->e->epoch);
+        r = l->reads ? exchange_io_begin(l->reads, deadline_nsec) : -ENOMEM;
+        if (r < 0) {
+                load_free(l);
+                return detail_set(d, KVL_STATUS_MISS,
+                        "what other hosts share takes no more requests now: %s", strerror(-r));
+        }
+        l->done = done;
+        l->data = data;
+        *ret_load = l;
+        return 0;
+}
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+/* The epoch was read: the record is asked for. False: there is nothing to read. */
+static bool ask_for_record(struct session_load *l)
+{
+        const uint64_t most = ENVELOPE_BYTES + SESSION_RECORD_BYTES_MAX;
+        struct exchange_ns *e = l->e;
+        struct envelope want;
+        struct exchange_io *io;
+        int r = epoch_take(e->epoch, l->reads);
+
+        exchange_io_end(l->reads);
+        l->reads = NULL;
+        if (r < 0 || exchange_name_session(e, l->id, l->id_len, &l->name) < 0)
+                return false;
+        io = exchange_io_new(e->x, REMOTE_READ, REMOTE_LARGE, 1, most, true);
+        if (!io)
+                return false;
+        want = exchange_session_envelope(e, &l->name);
+        exchange_io_name(io, 0, l->name.name, most);
+        exchange_io_envelop(io, &want, exchange_ns_key(e));
+        l->reads = io;
+        l->is_named = true;
+        return exchange_io_begin(io, l->deadline_nsec) == 0;
+}
+
+/* The record, or what lies in its place, was read. False: there is none that counts. */
+static bool take_record(struct session_load *l)
+{
+        struct exchange *x = l->e->x;
+        struct exchange_io *io = l->reads;
+        const struct exchange_result *r = &io->results[0];
+        enum envelope_fault fault = r->result == -EMSGSIZE ? ENVELOPE_LENGTH : io->fault;
+
+        if (r->result != 0 && r->result != -EMSGSIZE)
+                return false;
+        /* One of another epoch was invalidated, or is of after that which was read. */
+        if (fault == ENVELOPE_NO_MEMORY || fault == ENVELOPE_OTHER_EPOCH)
+                return false;
+        if (fault != ENVELOPE_GOOD) {
+                exchange_note_refused(x, envelope_fault_name(fault), envelope_fault_text(fault), 0);
+                exchange_remove(x, l->name.name);
+                return false;
+        }
+        l->payload = malloc(io->envelope.payload_bytes);
+        if (!l->payload)
+                return false;
+        memcpy(l->payload, io->buffer + ENVELOPE_BYTES, io->envelope.payload_bytes);
+        if (!session_record_read(l->payload, io->envelope.payload_bytes, &l->record)) {
+                exchange_note_refused(
+                        x, "no-record", "what lies in the place of a session's record is none", 0);
+                exchange_remove(x, l->name.name);
+                return false;
+        }
+        exchange_io_end(l->reads);
+        l->reads = NULL;
+        return true;
+}
+
+/* ---- its pages ------------------------------------------------------------------------------- */
+
+/* The page n of the session's text; PAGE_NONE: it isn't here, or is another text's. */
+static uint32_t page_at(const struct session_load *l, uint32_t n)
+{
+        const struct ns *ns = l->a->ns;
+        uint32_t page = ns_find_page(ns, key_at(l, n));
+
+        return page != PAGE_NONE && ns_note(ns, page)->depth == n + 1 ? page : PAGE_NONE;
+}
+
+/* How many pages of it are here, from the first on. What isn't here has nothing behind it. */
+static uint32_t count_cached(const struct session_load *l)
+{
+        uint32_t from = 0, to = l->record.n_pages;
+
+        while (from < to) {
+                uint32_t middle = from + (to - from) / 2;
+
+                if (page_at(l, middle) != PAGE_NONE)
+                        from = middle + 1;
+                else
+                        to = middle;
+        }
+        return from;
+}
+
+static void on_imported(uint32_t n_pages, int code, void *data)
+{
+        struct session_load *l = data;
+
+        l->import = NULL;
+        l->n_imported += n_pages;
+        l->is_cut = n_pages == 0 && code != KVL_STATUS_PENDING && code != KVL_STATUS_DUPLICATE;
+        l->again_nsec =
+                ns_store(l->a->ns)->now_nsec + (code == KVL_STATUS_PENDING ? AGAIN_NSEC : 0);
+        exchange_wake(l->e->x);
+}
+
+/* Begins to import what follows the first n pages. False: nothing more will come. */
+static bool import_behind(struct session_load *l, uint32_t n)
+{
+        const struct import_request rq = {
+                .parent_key = n > 0 ? key_at(l, n - 1) : NULL,
+                .keys = key_at(l, n),
+                .n_keys = MIN(l->record.n_pages - n, (uint32_t)IMPORT_KEYS_MAX),
+                .deadline_nsec = l->deadline_nsec,
+        };
+        uint64_t now_nsec = ns_store(l->a->ns)->now_nsec;
+        int r = import_begin(l->a, &rq, now_nsec, on_imported, l, &l->import, NULL);
+
+        l->again_nsec = r == KVL_STATUS_PENDING ? now_nsec + AGAIN_NSEC : 0;
+        return r == 0 || r == KVL_STATUS_PENDING;
+}
+
+/* The session is what the record says, as far as it is here. */
+static int replace_session(struct session_load *l, uint32_t n_cached)
+{
+        struct ns *ns = l->a->ns;
+        uint32_t tail = n_cached > 0 ? page_at(l, n_cached - 1) : PAGE_NONE;
+        int r = session_replace(
+                ns, l->id, l->id_len, tail, l->record.n_tokens, ns_store(ns)->now_nsec, NULL);
+
+        return r == 0 ? 0 : KVL_STATUS_MISS;
+}
+
+/* Is the session here just what the record says? */
+static bool is_same(const struct session_load *l, uint32_t n_cached)
+{
+        const struct session *s = session_find(l->a->ns, l->id, l->id_len);
+
+        return s && n_cached == l->record.n_pages && s->n_tokens == l->record.n_tokens &&
+               session_tail(s) == page_at(l, n_cached - 1);
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static void go_on_with_pages(struct session_load *l, uint64_t now_nsec)
+{
+        uint32_t n = count_cached(l);
+        bool is_late = now_nsec >= l->deadline_nsec;
+
+        if (l->import && !is_late)
+                return;
+        if (l->again_nsec > now_nsec && !is_late)
+                return;
+        if (n < l->record.n_pages && !is_late && !l->is_cut && import_behind(l, n))
+                return;
+        if (l->import) {
+                import_cancel(l->import);
+                l->import = NULL;
+        }
+        end_load(l, is_same(l, n) ? KVL_STATUS_MISS : replace_session(l, n));
+}
+
+static void go_on(struct session_load *l, uint64_t now_nsec)
+{
+        if (l->reads && !exchange_io_is_over(l->reads)) {
+                if (now_nsec >= l->deadline_nsec)
+                        end_load(l, KVL_STATUS_MISS);
+                return;
+        }
+        if (l->reads && !(l->is_named ? take_record(l) : ask_for_record(l))) {
+                end_load(l, KVL_STATUS_MISS);
+                return;
+        }
+        if (!l->reads)
+                go_on_with_pages(l, now_nsec);
+}
+
+/* Who is told that one is over may end others. */
+static struct session_load *next_to_look_at(const struct exchange *x)
+{
+        list_for_each (l, &x->session_loads, struct session_load, link)
+                if (!l->is_looked_at)
+                        return l;
+        return NULL;
+}
+
+/* When there is something to do for it, whatever comes. */
+static uint64_t next_turn(const struct session_load *l, uint64_t now_nsec)
+{
+        return l->again_nsec > now_nsec ? MIN(l->again_nsec, l->deadline_nsec) : l->deadline_nsec;
+}
+
+uint64_t session_loads_work(struct exchange *x)
+{
+        uint64_t now_nsec = x->tenant->store->now_nsec, next = UINT64_MAX;
+        struct session_load *next_load;
+
+        list_for_each (l, &x->session_loads, struct session_load, link)
+                l->is_looked_at = false;
+        while ((next_load = next_to_look_at(x))) {
+                next_load->is_looked_at = true;
+                go_on(next_load, now_nsec);
+        }
+        list_for_each (l, &x->session_loads, struct session_load, link)
+                next = MIN(next, next_turn(l, now_nsec));
+        return next;
+}

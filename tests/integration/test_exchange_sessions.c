@@ -1,0 +1,371 @@
+/*
+ * Sessions that go from one host to another: stores of daemon/core, each with a client of its own
+ * of one real redis-server. What processes make of it is in test_exchange_hosts.c.
+ */
+/* Before cmocka, whose fail() is a macro. */
+#include "tests/integration/exchange-host.h"
+
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/exchange/export-all.h"
+#include "daemon/core/exchange/session-load.h"
+#include "daemon/core/sessions/session-truncate.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/exchange/session-record.h"
+
+#define TEXT_TOKENS ((uint64_t)N_PAGES * PAGE_TOKENS)
+
+static const uint8_t chat[] = "chat";
+#define CHAT chat, sizeof(chat) - 1
+
+/* ---- what hosts do --------------------------------------------------------------------------- */
+
+static uint32_t open_session(struct host *h)
+{
+        uint32_t handle;
+        bool created;
+
+        assert_int_equal(session_open(h->w.attach, CHAT, false, 0, clock_now_nsec(), &handle,
+                                 &created, NULL),
+                0);
+        return handle;
+}
+
+static void close_session(struct host *h, uint32_t handle)
+{
+        assert_int_equal(session_close(h->w.attach, handle, false, clock_now_nsec(), NULL), 0);
+}
+
+/* Publishes keys first.. to the session, behind those before. */
+static void publish_turn(struct host *h, uint32_t handle, unsigned first, unsigned n)
+{
+        uint8_t keys[(N_PAGES + 1) * KEY_BYTES];
+        uint32_t pages[N_PAGES], got[N_PAGES], n_got;
+        struct publish p = {.pages = pages,
+                .keys = keys + KEY_BYTES,
+                .n = n,
+                .parent_key = first > 0 ? keys : NULL,
+                .last_tokens = PAGE_TOKENS,
+                .session = handle};
+
+        if (first > 0)
+                make_keys(keys, first - 1, n + 1);
+        else
+                make_keys(keys + KEY_BYTES, 0, n);
+        assert_int_equal(lease_pages(h->w.attach, n, 1, pages, NULL), 0);
+        for (unsigned i = 0; i < n; i++)
+                tier_fill(&h->w, pages[i], first + i);
+        assert_int_equal(publish_pages(h->w.attach, &p, clock_now_nsec(), got, &n_got, NULL), 0);
+        assert_int_equal(release_pages(h->w.attach, pages, n, 1, NULL), 0);
+}
+
+static void take_turn(struct host *h, unsigned first, unsigned n)
+{
+        uint32_t handle = open_session(h);
+
+        publish_turn(h, handle, first, n);
+        close_session(h, handle);
+}
+
+static void turn_until(struct host *h, bool (*is_so)(struct host *h, uint64_t n), uint64_t n)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (!is_so(h, n)) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(h);
+                poll(NULL, 0, 1);
+        }
+}
+
+static bool has_told(struct host *h, uint64_t n)
+{
+        return counters_of(h).session_records >= n;
+}
+
+/* A turn is over, and other hosts can have it: n pages, of the n_th turn of the host. */
+static void share_turn(struct host *h, unsigned first, unsigned n, unsigned n_th, uint64_t n_pages)
+{
+        take_turn(h, first, n);
+        turn_until(h, has_told, n_th);
+        host_await_exported(h, n_pages);
+}
+
+static bool has_no_record(struct host *h, uint64_t n)
+{
+        char *found = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:session");
+        bool is_gone = found && !strstr(found, "session");
+
+        free(found);
+        return is_gone;
+}
+
+/* What the script does to each such key of the server's, `k`. Neither has a space. */
+static void on_all_keys(const char *pattern, const char *script)
+{
+        free(redis_cluster_call(&server, 0,
+                "eval for\n_,k\nin\nipairs(redis.call('keys','%s'))do\n%s\nend 0", pattern,
+                script));
+}
+
+/* ---- loads ----------------------------------------------------------------------------------- */
+
+static int load_begin(struct host *h, unsigned msec, struct session_load **ret)
+{
+        h->is_over = false;
+        return session_load_begin(
+                h->w.attach, CHAT, in_msec(msec), clock_now_nsec(), on_over, h, ret, &h->w.d);
+}
+
+/* Its code; h->n_imported is set. */
+static int load(struct host *h)
+{
+        struct session_load *l;
+        int r = load_begin(h, LONG_MSEC, &l);
+
+        if (r != 0)
+                return r;
+        import_await(h);
+        return h->code;
+}
+
+static void assert_session(struct host *h, unsigned n_pages, uint64_t n_tokens)
+{
+        const struct session *s = session_find(h->w.ns, CHAT);
+        uint8_t last[KEY_BYTES];
+        struct session_info info;
+
+        assert_non_null(s);
+        session_info(s, &info);
+        assert_int_equal(info.n_pages, n_pages);
+        assert_int_equal(info.n_tokens, n_tokens);
+        assert_int_equal(info.lost_tokens, n_tokens - (uint64_t)n_pages * PAGE_TOKENS);
+        assert_int_equal(info.n_open, 0);
+        if (n_pages == 0)
+                return;
+        make_keys(last, n_pages - 1, 1);
+        assert_memory_equal(info.last_key, last, KEY_BYTES);
+}
+
+static void hosts_start(struct host *a, struct host *b)
+{
+        server_start();
+        host_start(a, true);
+        host_start(b, true);
+}
+
+static void hosts_end(struct host *a, struct host *b)
+{
+        host_end(b);
+        host_end(a);
+        redis_cluster_deinit(&server);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* A conversation is continued by turns, each of which was computed once. */
+static void test_goes_on_elsewhere(void **state)
+{
+        struct host a, b;
+
+        hosts_start(&a, &b);
+        assert_int_equal(load(&b), KVL_STATUS_MISS);
+        share_turn(&a, 0, 16, 1, 16);
+        assert_int_equal(load(&b), 0);
+        assert_int_equal(b.n_imported, 16);
+        assert_session(&b, 16, 16 * PAGE_TOKENS);
+        assert_cached(&b, 16);
+        /* Nothing is new to either of them. */
+        assert_int_equal(load(&b), KVL_STATUS_MISS);
+        assert_int_equal(load(&a), KVL_STATUS_MISS);
+        share_turn(&b, 16, 4, 1, 4);
+        assert_int_equal(load(&a), 0);
+        assert_session(&a, 16, 20 * PAGE_TOKENS); /* 64 tokens are sooner computed than loaded */
+        assert_int_equal(counters_of(&a).sessions, 1);
+        assert_int_equal(counters_of(&b).sessions, 1);
+        hosts_end(&a, &b);
+}
+
+/* What has begun the text is here; somebody computes a page of it meanwhile. */
+static void test_waits_for_others(void **state)
+{
+        struct session_load *l;
+        struct host a, b;
+        uint32_t page, other, n;
+        uint8_t key[KEY_BYTES];
+
+        hosts_start(&a, &b);
+        share_turn(&a, 0, N_PAGES, 1, N_PAGES);
+        host_compute(&b, 2);
+        make_keys(key, 2, 1);
+        assert_int_equal(lease_pages(b.w.attach, 1, 1, &page, NULL), 0);
+        assert_int_equal(announce_pages(b.w.attach, &page, key, 1, &n, &other, NULL), 0);
+        assert_int_equal(load_begin(&b, LONG_MSEC, &l), 0);
+        for (unsigned i = 0; i < 100; i++) {
+                host_turn(&b);
+                poll(NULL, 0, 1);
+        }
+        assert_false(b.is_over);
+        assert_int_equal(free_pages(b.w.attach, &page, 1, NULL), 0);
+        import_await(&b);
+        assert_int_equal(b.code, 0);
+        assert_int_equal(b.n_imported, N_PAGES - 2);
+        assert_session(&b, N_PAGES, TEXT_TOKENS);
+        hosts_end(&a, &b);
+}
+
+/* What the servers have lost is lost at the session's end. */
+static void test_pages_are_lost(void **state)
+{
+        struct host a, b;
+
+        hosts_start(&a, &b);
+        share_turn(&a, 0, N_PAGES, 1, N_PAGES);
+        on_all_keys("kvl:1:a:*:0", "redis.call('del',k)");
+        assert_int_equal(load(&b), 0);
+        assert_int_equal(b.n_imported, 0);
+        assert_session(&b, 0, TEXT_TOKENS);
+        hosts_end(&a, &b);
+}
+
+/* Both go on from the same place: who was done last is who others follow, and what a host hasn't
+ * told others of it keeps. */
+static void test_both_go_on(void **state)
+{
+        struct host a, b;
+        uint32_t handle;
+
+        hosts_start(&a, &b);
+        share_turn(&a, 0, 16, 1, 16);
+        assert_int_equal(load(&b), 0);
+        handle = open_session(&a);
+        assert_int_equal(load(&a), KVL_STATUS_MISS); /* it is open */
+        publish_turn(&a, handle, 16, 1);
+        share_turn(&b, 16, 2, 1, 2);
+        assert_int_equal(load(&a), KVL_STATUS_MISS);
+        close_session(&a, handle);
+        assert_int_equal(load(&a), KVL_STATUS_MISS); /* others weren't told yet */
+        turn_until(&a, has_told, 2);
+        assert_session(&a, 17, 17 * PAGE_TOKENS);
+        assert_int_equal(load(&b), 0);
+        assert_session(&b, 17, 17 * PAGE_TOKENS);
+        hosts_end(&a, &b);
+}
+
+/* No other host finds a session that was truncated, or dropped. */
+static void test_truncated_and_dropped(void **state)
+{
+        struct session_truncation t;
+        struct host a, b;
+        uint32_t handle;
+
+        hosts_start(&a, &b);
+        share_turn(&a, 0, N_PAGES, 1, N_PAGES);
+        handle = open_session(&a);
+        assert_int_equal(truncation_begin_ends(&t, session_of(a.w.attach, handle, NULL),
+                                 PAGE_TOKENS, PAGE_TOKENS, NULL),
+                0);
+        assert_true(truncation_is_over(&t));
+        turn_until(&a, has_no_record, 0);
+        assert_int_equal(load(&b), KVL_STATUS_MISS);
+        close_session(&a, handle);
+        assert_int_equal(load(&a), KVL_STATUS_MISS);
+        handle = open_session(&a);
+        assert_int_equal(session_close(a.w.attach, handle, true, clock_now_nsec(), NULL), 0);
+        share_turn(&a, 0, N_PAGES, 2, N_PAGES);
+        handle = open_session(&a);
+        assert_int_equal(session_close(a.w.attach, handle, true, clock_now_nsec(), NULL), 0);
+        turn_until(&a, has_no_record, 0);
+        assert_int_equal(load(&b), KVL_STATUS_MISS);
+        hosts_end(&a, &b);
+}
+
+/* What was invalidated is found by nobody. */
+static void test_invalidated(void **state)
+{
+        struct host a, b;
+
+        hosts_start(&a, &b);
+        share_turn(&a, 0, N_PAGES, 1, N_PAGES);
+        exchange_note_invalidated(a.w.ns);
+        host_await_epoch(&a);
+        assert_int_equal(load(&b), KVL_STATUS_MISS);
+        assert_null(session_find(b.w.ns, CHAT));
+        hosts_end(&a, &b);
+}
+
+/* Whoever writes to the servers costs a host what others have, and nothing else. */
+static void test_lies(void **state)
+{
+        struct host a, b;
+
+        hosts_start(&a, &b);
+        share_turn(&a, 0, N_PAGES, 1, N_PAGES);
+        on_all_keys("kvl:1:a:*:session", "redis.call('setrange',k,300,'x')");
+        assert_int_equal(load(&b), KVL_STATUS_MISS);
+        assert_null(session_find(b.w.ns, CHAT));
+        turn_until(&b, has_no_record, 0);
+        hosts_end(&a, &b);
+}
+
+static bool is_all_exported(struct host *h, uint64_t n)
+{
+        struct export_all_figures f;
+
+        (void)chores_work(&h->w.store);
+        export_all_figures(&h->w.store, &f);
+        return f.is_on && !f.is_running;
+}
+
+/* Somebody has the session open all the time, and the host is to go. */
+static void test_host_goes(void **state)
+{
+        uint32_t handle;
+        struct host a, b;
+
+        hosts_start(&a, &b);
+        handle = open_session(&a);
+        publish_turn(&a, handle, 0, N_PAGES);
+        assert_int_equal(load(&b), KVL_STATUS_MISS);
+        assert_int_equal(export_all_begin(&a.w.store), 1);
+        turn_until(&a, is_all_exported, 0);
+        assert_int_equal(counters_of(&a).session_records, 1);
+        assert_int_equal(load(&b), 0);
+        assert_session(&b, N_PAGES, TEXT_TOKENS);
+        hosts_end(&a, &b);
+}
+
+/* The client goes, or nobody wants it any more. */
+static void test_called_off(void **state)
+{
+        struct session_load *l;
+        struct host a, b;
+
+        hosts_start(&a, &b);
+        share_turn(&a, 0, N_PAGES, 1, N_PAGES);
+        assert_int_equal(load_begin(&b, LONG_MSEC, &l), 0);
+        session_load_cancel(l);
+        assert_false(b.is_over);
+        assert_int_equal(load_begin(&b, LONG_MSEC, &l), 0);
+        exchange_close(b.w.a);
+        assert_true(b.is_over);
+        assert_int_equal(b.code, KVL_STATUS_MISS);
+        hosts_end(&a, &b);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_goes_on_elsewhere),
+                cmocka_unit_test(test_waits_for_others),
+                cmocka_unit_test(test_pages_are_lost),
+                cmocka_unit_test(test_both_go_on),
+                cmocka_unit_test(test_truncated_and_dropped),
+                cmocka_unit_test(test_invalidated),
+                cmocka_unit_test(test_lies),
+                cmocka_unit_test(test_host_goes),
+                cmocka_unit_test(test_called_off),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,173 @@
+/*
+ * Conversations that go from one host to another: two kvleased with clients of their own, and a
+ * server of Redis that both know (exchange-hosts.h). What the stores of two hosts make of it alone
+ * is in test_exchange_sessions.c.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/exchange-hosts.h"
+
+#define CHAIN       7
+#define PAGE_TOKENS 16
+#define N_LONG      300 /* pages, more than are imported at a time */
+#define N_TURN      20  /* of a turn behind these: long enough to be loaded */
+
+/* *ret_other: a client of the other host, *ret_w: one here. */
+static void start(void **state, bool is_kept, struct worker **ret_other, struct worker **ret_w)
+{
+        hosts_find_server();
+        hosts_add_servers(1);
+        hosts_start_daemons(
+                state, &(struct hosts_options){.prefill = HOSTS_PREFILL, .is_kept = is_kept});
+        *ret_other = host_worker(&there);
+        *ret_w = host_worker(here);
+        await_epoch();
+}
+
+/* How long the record of the conversation is that the server has; 0: it has none. */
+static unsigned record_bytes(void)
+{
+        char *name = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:session"), *said = NULL;
+        unsigned n = 0;
+
+        if (name)
+                name[strcspn(name, "\r\n")] = 0;
+        if (name && name[0])
+                said = redis_cluster_call(&server, 0, "--raw strlen %s", name);
+        if (said)
+                n = (unsigned)strtoul(said, NULL, 10);
+        free(said);
+        free(name);
+        return n;
+}
+
+/* Another turn of `chat` is over, with pages first..last, and other hosts can have it: a longer
+ * conversation has a longer record. */
+static void talk(struct worker *w, unsigned first, unsigned last)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        unsigned before = record_bytes();
+
+        worker_tell(w, "session-talk %d %u %u", CHAIN, first, last);
+        worker_tell(w, "session-close");
+        while (record_bytes() <= before) {
+                assert_true(clock_now_nsec() < until);
+                sleep_msec(20);
+        }
+        await_exported(last + 1);
+}
+
+/* Opens it; asserts what it is. */
+static void open_chat(struct worker *w, unsigned load_msec, const char *is)
+{
+        char words[64];
+
+        (void)snprintf(words, sizeof(words), "chat load=%u", load_msec);
+        assert_string_equal(worker_tell(w, "session-open %s", words) + 1, is); /* behind a space */
+}
+
+/* All of its pages are pinned, and have what was computed. */
+static void assert_said(struct worker *w, unsigned n_pages)
+{
+        for (unsigned i = 0, n; i < n_pages; i += n) {
+                char answer[4096], *at = answer, *word;
+
+                n = MIN(n_pages - i, 50u);
+                (void)snprintf(answer, sizeof(answer), "%s",
+                        worker_tell(w, "session-pages %u %u", i, n) + 1);
+                for (unsigned k = 0; k < n; k++) {
+                        word = strsep(&at, " ");
+                        assert_non_null(word);
+                        assert_int_equal(
+                                worker_ask(w, "verify %s %u", word, 1000 * CHAIN + i + k), 0);
+                        (void)strsep(&at, " ");
+                        word = strsep(&at, " ");
+                        assert_int_equal(atoi(word), (i + k) * PAGE_TOKENS);
+                }
+                assert_null(at);
+                worker_tell(w, "session-release");
+        }
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* It begins there, goes on here, and there again. Each host has all of it, whoever computed it. */
+static void test_conversation(void **state)
+{
+        struct worker *w, *other;
+
+        start(state, false, &other, &w);
+        assert_int_equal(worker_ask(w, "session-open chat must load=%d", LONG_MSEC), -ENOENT);
+        open_chat(other, LONG_MSEC, "1 0 0 0");
+        talk(other, 0, N_LONG - 1);
+        worker_tell(w, "session-open chat must load=%d", LONG_MSEC);
+        assert_said(w, N_LONG);
+        talk(w, N_LONG, N_LONG + N_TURN - 1);
+        open_chat(other, LONG_MSEC, "0 320 5120 0");
+        assert_said(other, N_LONG + N_TURN);
+        assert_true(figure_of(here, "kvlease_exchange_sessions_total" OF_A) == 1);
+        assert_true(figure_of(&there, "kvlease_exchange_sessions_total" OF_A) == 1);
+        assert_true(figure_of(&there, "kvlease_exchange_session_records_total" OF_A) >= 1);
+        worker_stop(w);
+        worker_stop(other);
+        hosts_end(state);
+}
+
+/* What was loaded is the host's own, without the server, and where kvleased dies. */
+static void test_daemon_dies(void **state)
+{
+        struct worker *w, *other;
+
+        harness_needs_kept_memory();
+        start(state, true, &other, &w);
+        open_chat(other, 0, "1 0 0 0");
+        talk(other, 0, N_TURN - 1);
+        open_chat(w, LONG_MSEC, "0 20 320 0");
+        worker_tell(w, "session-close");
+        assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
+        open_chat(w, LONG_MSEC, "0 20 320 0");
+        assert_int_equal(kill((pid_t)ctl_status(here, "pid"), SIGKILL), 0);
+        assert_said(w, N_TURN);
+        worker_tell(w, "session-close");
+        open_chat(w, LONG_MSEC, "0 20 320 0");
+        worker_stop(w);
+        worker_stop(other);
+        hosts_end(state);
+}
+
+/* A server that doesn't answer costs the time that the client gives, and the session is a new one.
+ */
+static void test_server_is_stopped(void **state)
+{
+        uint64_t began;
+        struct worker *w, *other;
+
+        start(state, false, &other, &w);
+        open_chat(other, 0, "1 0 0 0");
+        talk(other, 0, N_TURN - 1);
+        assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
+        began = clock_now_nsec();
+        open_chat(w, 300, "1 0 0 0");
+        print_message("opened after %llu ms of 300\n",
+                (unsigned long long)((clock_now_nsec() - began) / NSEC_PER_MSEC));
+        assert_int_equal(kill(server.servers[0].pid, SIGCONT), 0);
+        worker_stop(w);
+        worker_stop(other);
+        hosts_end(state);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_conversation),
+                cmocka_unit_test(test_daemon_dies),
+                cmocka_unit_test(test_server_is_stopped),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
