@@ -109,6 +109,24 @@ static int place_of(const struct exchange_tenant *t, const struct message *m,
         return message_hmac(m, t->secret, t->secret_len, ret_place);
 }
 
+int exchange_member_number(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        uint32_t rank, uint32_t *ret_number)
+{
+        uint8_t hmac[EXCHANGE_PLACE_BYTES];
+        struct message m;
+        int r;
+
+        message_begin(&m, "kvl:1 member");
+        message_add(&m, id, EXCHANGE_ID_BYTES);
+        message_add_number(&m, rank);
+        r = place_of(t, &m, hmac);
+        if (r < 0)
+                return r;
+        memcpy(ret_number, hmac, sizeof(*ret_number));
+        *ret_number %= EXCHANGE_RANK_ALL;
+        return 0;
+}
+
 int exchange_page_place(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
         uint64_t epoch, const uint8_t key[EXCHANGE_KEY_BYTES],
         uint8_t ret_place[EXCHANGE_PLACE_BYTES])
@@ -134,13 +152,22 @@ static size_t name_of(const struct exchange_tenant *t, const uint8_t place[EXCHA
 }
 
 size_t exchange_page_name(const struct exchange_tenant *t,
-        const uint8_t place[EXCHANGE_PLACE_BYTES], uint32_t rank, char buf[EXCHANGE_NAME_MAX])
+        const uint8_t place[EXCHANGE_PLACE_BYTES], uint32_t part, char buf[EXCHANGE_NAME_MAX])
 {
-        char end[sizeof("4294967295")] = "all";
+        (void)name_of(t, place, "", buf);
+        return exchange_page_rename(buf, part);
+}
 
-        if (rank != EXCHANGE_RANK_ALL)
-                snprintf(end, sizeof(end), "%u", (unsigned)rank);
-        return name_of(t, place, end, buf);
+size_t exchange_page_rename(char name[EXCHANGE_NAME_MAX], uint32_t part)
+{
+        char *end = strrchr(name, ':') + 1;
+        size_t before = (size_t)(end - name);
+        int n = part == EXCHANGE_RANK_ALL
+                        ? snprintf(end, EXCHANGE_NAME_MAX - before, "all")
+                        : snprintf(end, EXCHANGE_NAME_MAX - before, "%u", (unsigned)part);
+
+        assert(n > 0 && (size_t)n < EXCHANGE_NAME_MAX - before);
+        return before + (size_t)n;
 }
 
 /* Of what isn't a page: the name of the place that the message says. */

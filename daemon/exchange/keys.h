@@ -2,19 +2,27 @@
  * Under which names things of a tenant lie where other hosts find them (daemon/remote), and the
  * keys that seal what lies there (envelope.h). PURE: nothing here asks a host, a file or a clock.
  *
- *   page            kvl:1:TENANT:{PLACE}:RANK      RANK in decimal, or "all"
+ *   page            kvl:1:TENANT:{PLACE}:PART      PART in decimal, or "all"
  *   epoch           kvl:1:TENANT:{PLACE}:epoch
  *   epoch of a tag  kvl:1:TENANT:{PLACE}:tag
  *   session         kvl:1:TENANT:{PLACE}:session
  *
  * PLACE is a *place*: 64 lower-case hexadecimal digits of HMAC-SHA256 (RFC 2104) with the tenant's
- * secret, over what the thing is: for a page the model's identity, the epoch and the page's key.
- * Braces make it the tag by which a cluster chooses the slot. So the parts that ranks have of one
- * page lie in one slot, and one EXISTS with a key for each rank says whether the page is complete;
- * pages of one text are spread over all nodes. Who has no secret learns of a name neither model nor
- * page, and can't make a name for a text that he guesses. A tenant without a secret has names
- * anybody can make: HMAC with the empty secret. A server's ACL can hold tenants apart by the
+ * secret, over what the thing is: for a page what its epoch is of (the model's identity, or the
+ * name of a namespace set), the epoch and the page's key. Braces make it the tag by which a cluster
+ * chooses the slot. So the parts that the namespaces of a set (the ranks of a model) have of one
+ * page lie in one slot, and one EXISTS with a key for each of them says whether the page is
+ * complete; pages of one text are spread over all nodes. Who has no secret learns of a name neither
+ * model nor page, and can't make a name for a text that he guesses. A tenant without a secret has
+ * names anybody can make: HMAC with the empty secret. A server's ACL can hold tenants apart by the
  * pattern "kvl:1:TENANT:*" in any case.
+ *
+ * PART is the rank, where the place holds the model's identity. Where it holds a set's name it is a
+ * *member's number*, made of the member's own identity and rank: so it tells apart also members
+ * that have one rank and layer group, and versions of a model that hosts have at the same time
+ * under one name of a set. It has 32 bits. Two members that have the same one overwrite each
+ * other's values, which costs misses; the identity and the rank are in the envelope, so that a page
+ * of another member is never taken for one's own.
  *
  * An *epoch* is a number of 64 bits that all hosts of a tenant have for a model, kept under the
  * epoch's name; it is part of every page's place, so pages of another epoch aren't even found. It
@@ -68,10 +76,10 @@ struct exchange_tenant {
 
 /*
  * What the bytes of pages are: all of it is in the identity, and what differs in anything is never
- * found in the other's place. All borrowed; texts are terminated, NULL is "".
+ * taken for the other. All borrowed; texts are terminated, NULL is "".
  *
- * The rank isn't there: it is at the end of a page's name, and in its envelope. Where all ranks
- * have the same bytes tp_size is 0, so that engines with other numbers of ranks share them.
+ * The rank isn't there: it is in a page's PART, and in its envelope. Where all ranks have the same
+ * bytes tp_size is 0, so that engines with other numbers of ranks share them.
  */
 struct exchange_model {
         /* The namespace's name, so that keys of two namespaces never meet. Those of a set have
@@ -94,15 +102,24 @@ int exchange_identify(const struct exchange_tenant *t, const struct exchange_mod
 
 /* ---- places and names ------------------------------------------------------------------------ */
 
-/* Of a page, for all ranks. */
+/* The number of a member of a set: never EXCHANGE_RANK_ALL. It is made with the tenant's secret:
+ * who reads names must not be able to tell by it whether a model that he guesses is theirs. */
+int exchange_member_number(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        uint32_t rank, uint32_t *ret_number);
+
+/* Of a page, for all ranks; id: what its epoch is of. */
 int exchange_page_place(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
         uint64_t epoch, const uint8_t key[EXCHANGE_KEY_BYTES],
         uint8_t ret_place[EXCHANGE_PLACE_BYTES]);
 
-/* The name of what one rank has of the page at a place. Costs no HMAC. Returns its length, below
- * EXCHANGE_NAME_MAX; buf is terminated. */
+/* The name of one part of the page at a place: of a rank (or EXCHANGE_RANK_ALL), or of the member
+ * with this number. Costs no HMAC. Returns its length, below EXCHANGE_NAME_MAX; buf is terminated.
+ */
 size_t exchange_page_name(const struct exchange_tenant *t,
-        const uint8_t place[EXCHANGE_PLACE_BYTES], uint32_t rank, char buf[EXCHANGE_NAME_MAX]);
+        const uint8_t place[EXCHANGE_PLACE_BYTES], uint32_t part, char buf[EXCHANGE_NAME_MAX]);
+
+/* The name of a part of a page becomes that of another part of the same page; as above. */
+size_t exchange_page_rename(char name[EXCHANGE_NAME_MAX], uint32_t part);
 
 /* The names of the other things; buf is terminated. */
 int exchange_epoch_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],

@@ -1,14 +1,16 @@
-/* Names and keys of what hosts exchange: against vectors that Python's hmac and hashlib made of the
- * same fields, and that whatever differs in anything has another name. */
+/* Names and keys of what hosts exchange: against vectors that tests/tools/exchange-vectors.py made
+ * apart from this code (hmac, hashlib), and that whatever differs in anything has another name. */
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
 
+#include "daemon/remote/protocol/slots.h"
 #include "tests/unit/exchange-fixture.h"
 
 #define ID      "7306a8a885429cd0bc4dd8f91423472a91e243523aa3ce618be1b230b7248ad9"
 #define PAGE    "78b56d0cd34613e121fab120829dcae064e39e53be556481cb4cbac84b9ac5cb"
 #define OPEN    "d66e84c4caf484552fbb511f8c4bb434a78f74c8536c6efff3e4b237cdbb358e"
+#define MEMBER  3268271898
 #define EPOCH   "7a16470fffd6ec75dede774d3dda4f8d90baa696892c6187d35e954f477ab06d"
 #define TAG     "92c7e5e72cc9a29ffe11805bb937a6826dfac866118e128cb78a3e1870b2b765"
 #define SESSION "bed2746abe864a2f2f9b3fbaf6802bf37e70ea824cbb2048ffc67898a5886318"
@@ -41,6 +43,10 @@ static void test_places(void **state)
         assert_string_equal(name, "kvl:1:acme:{" PAGE "}:0");
         exchange_page_name(&t, place, EXCHANGE_RANK_ALL, name);
         assert_string_equal(name, "kvl:1:acme:{" PAGE "}:all");
+        assert_int_equal(exchange_page_rename(name, 17), sizeof("kvl:1:acme:{" PAGE "}:17") - 1);
+        assert_string_equal(name, "kvl:1:acme:{" PAGE "}:17");
+        assert_int_equal(exchange_page_rename(name, 3), sizeof("kvl:1:acme:{" PAGE "}:3") - 1);
+        assert_string_equal(name, "kvl:1:acme:{" PAGE "}:3");
         assert_int_equal(exchange_epoch_name(&t, id, name), 0);
         assert_string_equal(name, "kvl:1:acme:{" EPOCH "}:epoch");
         assert_int_equal(exchange_tag_name(&t, id, 7, name), 0);
@@ -51,6 +57,49 @@ static void test_places(void **state)
         t.secret_len = 0;
         assert_int_equal(exchange_page_place(&t, id, FIXTURE_EPOCH, page, place), 0);
         is_hex(place, OPEN);
+}
+
+static void test_members(void **state)
+{
+        struct exchange_tenant t = fixture_tenant(), others = fixture_tenant();
+        uint8_t id[EXCHANGE_ID_BYTES];
+        uint32_t numbers[4];
+        unsigned n = 0;
+
+        others.secret[0] ^= 1;
+        assert_int_equal(exchange_identify(&t, &fixture_model, id), 0);
+        assert_int_equal(exchange_member_number(&t, id, 1, &numbers[n++]), 0);
+        assert_int_equal(numbers[0], MEMBER);
+        assert_int_equal(exchange_member_number(&t, id, 2, &numbers[n++]), 0);
+        assert_int_equal(exchange_member_number(&others, id, 1, &numbers[n++]), 0);
+        id[0] ^= 1;
+        assert_int_equal(exchange_member_number(&t, id, 1, &numbers[n++]), 0);
+        for (unsigned i = 0; i < n; i++)
+                for (unsigned j = 0; j < i; j++)
+                        assert_int_not_equal(numbers[i], numbers[j]);
+}
+
+/* Whatever part of a page, and which page by its key alone. */
+static void test_parts_lie_in_one_slot(void **state)
+{
+        static const uint32_t parts[] = {0, 1, 17, MEMBER, EXCHANGE_RANK_ALL};
+        uint8_t id[EXCHANGE_ID_BYTES] = {0}, key[EXCHANGE_KEY_BYTES] = {0};
+        struct exchange_tenant t = fixture_tenant();
+        uint8_t place[EXCHANGE_PLACE_BYTES];
+        char name[EXCHANGE_NAME_MAX];
+        unsigned slots[2];
+
+        for (unsigned i = 0; i < ARRAY_SIZE(slots); i++) {
+                key[0] = (uint8_t)i;
+                assert_int_equal(exchange_page_place(&t, id, 1, key, place), 0);
+                slots[i] = slot_of_key(name, exchange_page_name(&t, place, parts[0], name));
+                for (unsigned k = 1; k < ARRAY_SIZE(parts); k++) {
+                        size_t len = exchange_page_name(&t, place, parts[k], name);
+
+                        assert_int_equal(slot_of_key(name, len), slots[i]);
+                }
+        }
+        assert_int_not_equal(slots[0], slots[1]);
 }
 
 static void test_seal_keys(void **state)
@@ -171,6 +220,8 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_places),
+                TEST(test_members),
+                TEST(test_parts_lie_in_one_slot),
                 TEST(test_seal_keys),
                 TEST(test_longest),
                 TEST(test_texts_too_long),

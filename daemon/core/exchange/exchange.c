@@ -73,9 +73,12 @@ static int identify_ns(struct exchange_ns *e)
                 .format = l->format,
                 .format_len = l->format_len,
         };
+        int r = exchange_identify(&e->x->whose, &m, e->id);
 
-        e->rank = l->tp_rank;
-        return exchange_identify(&e->x->whose, &m, e->id);
+        e->rank = e->part = l->tp_rank;
+        if (r == 0 && ns->catalog.set)
+                r = exchange_member_number(&e->x->whose, e->id, e->rank, &e->part);
+        return r;
 }
 
 void exchange_enter_ns(struct ns *ns)

@@ -145,6 +145,7 @@ struct exchange_ns {
         struct exchange_epoch *epoch;  /* shared with the others of its set */
         uint8_t id[EXCHANGE_ID_BYTES]; /* exchange_identify() */
         uint32_t rank;
+        uint32_t part;                  /* behind the place in its pages' names: keys.h */
         struct exported_page *exported; /* of each page; owned; NULL: none was */
         struct worth_ratio prefill;     /* as engines measure it; nothing: they don't */
         struct worth_answer decided;    /* of the last import that found something there, */

@@ -45,10 +45,10 @@ int exchange_name_page(
         const struct exchange_ns *e, const uint8_t key[KEY_BYTES], char name[EXCHANGE_NAME_MAX])
 {
         uint8_t place[EXCHANGE_PLACE_BYTES];
-        int r = exchange_page_place(&e->x->whose, e->id, e->epoch->number, key, place);
+        int r = exchange_page_place(&e->x->whose, e->epoch->id, e->epoch->number, key, place);
 
         if (r == 0)
-                (void)exchange_page_name(&e->x->whose, place, e->rank, name);
+                (void)exchange_page_name(&e->x->whose, place, e->part, name);
         return r;
 }
 
@@ -71,6 +71,11 @@ struct envelope exchange_session_envelope(
         memcpy(v.id, e->id, sizeof(v.id));
         memcpy(v.key, name->place, sizeof(v.key));
         return v;
+}
+
+void exchange_rename_page(const struct exchange_ns *e, char name[EXCHANGE_NAME_MAX])
+{
+        (void)exchange_page_rename(name, e->part);
 }
 
 struct envelope exchange_envelope(

@@ -36,6 +36,10 @@ int exchange_name_session(
 struct envelope exchange_session_envelope(
         const struct exchange_ns *e, const struct session_name *name);
 
+/* Such a name, of another namespace of its set, becomes the one that the key has in this one. Costs
+ * no HMAC. */
+void exchange_rename_page(const struct exchange_ns *e, char name[EXCHANGE_NAME_MAX]);
+
 /* What a page's envelope says, but for its tokens and tag. parent_key NULL: it begins a text. */
 struct envelope exchange_envelope(
         const struct exchange_ns *e, const uint8_t key[KEY_BYTES], const uint8_t *parent_key);
