@@ -62,19 +62,28 @@ static inline void host_turn(struct host *h)
         host_turn_later(h, 0);
 }
 
+static inline bool servers_have_epoch(void)
+{
+        bool found = false;
+
+        for (unsigned i = 0; i < server.n && !found; i++) {
+                char *names = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:epoch");
+
+                found = names && strstr(names, "epoch");
+                free(names);
+        }
+        return found;
+}
+
 /* So that pages that are published from now on are of after the epoch. */
 static inline void host_await_epoch(struct host *h)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
-        char *found = NULL;
 
         do {
                 host_turn(h);
-                free(found);
-                found = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:epoch");
                 assert_true(clock_now_nsec() < until);
-        } while (!found || !strstr(found, "epoch"));
-        free(found);
+        } while (!servers_have_epoch());
         for (unsigned i = 0; i < 50; i++) {
                 host_turn(h);
                 poll(NULL, 0, 1);

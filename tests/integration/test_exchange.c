@@ -1,6 +1,7 @@
 /*
  * Pages that go from one host to another: two stores of daemon/core, each with a client of its own
- * of one real redis-server. What processes make of it is in test_exchange_hosts.c.
+ * of one real redis-server. Namespace sets are in test_exchange_sets.c; what processes make of it
+ * is in test_exchange_hosts.c.
  */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
@@ -374,84 +375,6 @@ static void test_slow_is_tried_again(void **state)
         redis_cluster_deinit(&server);
 }
 
-/* ---- sets ------------------------------------------------------------------------------------ */
-
-/* Makes the host's client one of this rank of a set of two, whose layouts don't tell them apart. */
-static void host_as_rank(struct host *h, unsigned rank)
-{
-        static const char *const names[] = {"n.0", "n.1"};
-        const struct attach_options options = {.set = "s", .set_size = 2};
-        const struct ns_layout l = h->w.ns->layout;
-
-        if (attach_open_with(h->w.m, names[rank], &l, &options, &h->w.attach, &h->w.d) != 0)
-                fail_msg("%s", h->w.d.text);
-        h->w.ns = h->w.attach->ns;
-        h->rank = rank;
-}
-
-/* It computes what both ranks have of a text, and writes it. */
-static void host_share_as_ranks(struct host *h)
-{
-        for (unsigned rank = 0; rank < 2; rank++) {
-                host_as_rank(h, rank);
-                host_await_epoch(h);
-                host_compute(h, N_PAGES);
-                assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), N_PAGES);
-                host_await_exported(h, (rank + 1) * N_PAGES);
-        }
-}
-
-/* Each rank has its own bytes. */
-static void test_set(void **state)
-{
-        struct host a, b;
-
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_as_ranks(&a);
-        for (unsigned rank = 0; rank < 2; rank++) {
-                host_as_rank(&b, rank);
-                assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-                assert_cached(&b, N_PAGES);
-        }
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
-}
-
-/* What one rank has invalidated isn't found by the other, also by hosts where only that is open. */
-static void test_set_invalidated_by_one_rank(void **state)
-{
-        uint8_t key[KEY_BYTES];
-        struct drop d;
-        struct host a, b, c;
-        uint64_t until;
-
-        server_start();
-        host_start(&a, true);
-        host_start(&b, true);
-        host_start(&c, false);
-        host_share_as_ranks(&a);
-        host_as_rank(&b, 0);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        make_keys(key, 1, 1);
-        assert_int_equal(drop_key(&d, b.w.attach, key, NULL), 0);
-        assert_true(drop_is_over(&d));
-        until = clock_now_nsec() + PATIENCE_NSEC;
-        while (counters_of(&b).epochs == 0) {
-                assert_true(clock_now_nsec() < until);
-                host_turn(&b);
-        }
-        host_as_rank(&c, 1);
-        assert_int_equal(import(&c, 0, N_PAGES, LONG_MSEC), 0);
-        assert_cached(&c, 0);
-        host_end(&c);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
-}
-
 /* Pages of other weights are never found, and those who have the old ones go on. */
 static void test_another_version(void **state)
 {
@@ -621,8 +544,6 @@ int main(void)
                 TEST(test_exporter_learns_the_epoch),
                 TEST(test_imported_is_not_exported),
                 TEST(test_slow_is_tried_again),
-                TEST(test_set),
-                TEST(test_set_invalidated_by_one_rank),
                 TEST(test_another_version),
                 TEST(test_server_is_gone_or_stopped),
                 TEST(test_both_look_for_it),

@@ -306,6 +306,13 @@ void nsset_keep_incomplete(struct nsset *set)
                 give_up(e);
 }
 
+uint64_t nsset_where(const struct nsset *set, const uint8_t key[KEY_BYTES])
+{
+        const struct nsset_key *e = find_key(set, key);
+
+        return e ? e->here : 0;
+}
+
 /* In one of these places. */
 static bool is_pinned(const struct nsset *set, const struct nsset_key *e, uint64_t where)
 {

@@ -51,6 +51,11 @@ void nsset_swept(struct ns *ns, uint32_t page);
 /* What is incomplete in the set stays, as if sessions had given up the rest of it. */
 void nsset_keep_incomplete(struct nsset *set);
 
+/* The namespaces, by struct ns.set_place, that have the key cached, and aren't to drop it because
+ * another one has. One that was invalidated as a whole may still be among them until the sweep
+ * comes by. */
+uint64_t nsset_where(const struct nsset *set, const uint8_t key[KEY_BYTES]);
+
 /* May this page be evicted: does nobody hold its key in another namespace of the set? */
 bool nsset_may_evict(const struct ns *ns, uint32_t page);
 

@@ -101,14 +101,18 @@ int announce_pages(struct attach *a, const uint32_t *pages, const uint8_t *keys,
         return r;
 }
 
+int announce_state_in(const struct ns *ns, const uint8_t key[KEY_BYTES])
+{
+        uint64_t hash = shared_hash(&ns->shared, key);
+
+        if (shared_find(ns, hash, key) != PAGE_NONE)
+                return 0;
+        return announce_find(ns, hash, key) != PAGE_NONE ? KVL_STATUS_PENDING : KVL_STATUS_MISS;
+}
+
 int announce_state(const struct attach *a, const uint8_t key[KEY_BYTES], struct detail *d)
 {
-        uint64_t hash = shared_hash(&a->ns->shared, key);
         int r = attach_check_version(a, d);
 
-        if (r != 0)
-                return r;
-        if (shared_find(a->ns, hash, key) != PAGE_NONE)
-                return 0;
-        return announce_find(a->ns, hash, key) != PAGE_NONE ? KVL_STATUS_PENDING : KVL_STATUS_MISS;
+        return r == 0 ? announce_state_in(a->ns, key) : r;
 }

@@ -31,7 +31,9 @@
 int announce_pages(struct attach *a, const uint32_t *pages, const uint8_t *keys, uint32_t n,
         uint32_t *ret_n, uint32_t *ret_page, struct detail *d);
 
-/* What a key is: 0 cached; KVL_STATUS_PENDING; KVL_STATUS_MISS; KVL_STATUS_STALE. */
+/* What a key is: 0 cached; KVL_STATUS_PENDING; KVL_STATUS_MISS; for an attachment KVL_STATUS_STALE,
+ * too. */
+int announce_state_in(const struct ns *ns, const uint8_t key[KEY_BYTES]);
 int announce_state(const struct attach *a, const uint8_t key[KEY_BYTES], struct detail *d);
 
 #endif

@@ -17,6 +17,9 @@
  * another host has invalidated. What another host has cached by itself stays there: an
  * invalidation keeps hosts from importing, and takes nothing from their devices.
  *
+ * The namespaces of a set have one place for a page, and import only what all of them have here or
+ * find there (import.h).
+ *
  * Exported is what a disk would take (policy/tier.h): what was found after it was published, with
  * all that comes before it in its text, and texts of EXCHANGE_LONG_TOKENS, in whatever tier they
  * lie. One TOUCH first; what isn't there is copied into a buffer (moves/transfer.h), summed or

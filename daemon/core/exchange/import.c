@@ -257,17 +257,9 @@ static struct import *import_new(
 /* 0 or -errno: there is no probe. */
 static int begin_probe(struct import *i)
 {
-        struct exchange_io *io =
-                exchange_io_new(i->e->x, REMOTE_PROBE, REMOTE_SMALL, i->n_keys, 0, true);
-        int r = io ? 0 : -ENOMEM;
+        struct exchange_io *io;
+        int r = set_probe_new(i->e, i->keys, &i->n_keys, &io);
 
-        for (uint32_t n = 0; n < i->n_keys && r == 0; n++) {
-                char name[EXCHANGE_NAME_MAX];
-
-                r = exchange_name_page(i->e, key_at(i, n), name);
-                if (r == 0)
-                        exchange_io_name(io, n, name, 0);
-        }
         if (r == 0)
                 r = exchange_io_begin(io, i->probe_deadline_nsec);
         if (r < 0) {
@@ -424,13 +416,12 @@ void imports_take_room(const struct exchange_ns *e)
 /* All keys have been asked for. False: the import is over. */
 static bool take_probe(struct import *i, uint64_t now_nsec)
 {
-        const struct exchange_result *r = i->probe->results;
         int why = 0;
 
-        while (i->n_wanted < i->n_keys && r[i->n_wanted].result == 0 && r[i->n_wanted].n_found > 0)
+        while (i->n_wanted < i->n_keys && exchange_io_found_all(i->probe, i->n_wanted))
                 i->n_wanted++;
         if (i->n_wanted < i->n_keys)
-                why = r[i->n_wanted].result;
+                why = i->probe->results[i->n_wanted].result;
         exchange_io_end(i->probe);
         i->probe = NULL;
         i->e->x->counters.found_pages += i->n_wanted;

@@ -6,12 +6,14 @@
  *                 \-> over: nothing is there, or it isn't worth it
  *
  * *Probing*: the namespace's epoch is read, and one EXISTS for each key says how far what is there
- * goes on without a gap. *Loading*: FREE pages are granted to the client's group, announced under
- * the client's name, filled, checked and published in the order of the text. So who else wants one
- * of the keys meanwhile waits for it as for any that is computed, and nobody on this host asks
- * for it again; where the client goes, its pages and announcements go as they always do. What is
- * granted at first are the pages that there is room for; others follow as memory comes that is
- * being made for them.
+ * goes on without a gap. Of a namespace of a set (catalog/nsset.h) it asks for what the others
+ * lack, too, as far as they are open on this host: a page that stays incomplete is of no use, and
+ * isn't loaded. *Loading*: FREE pages are granted to the client's group, announced under the
+ * client's name, filled, checked and published in the order of the text. So who else wants one of
+ * the keys meanwhile waits for it as for any that is computed, and nobody on this host asks for it
+ * again; where the client goes, its pages and announcements go as they always do. What is granted
+ * at first are the pages that there is room for; others follow as memory comes that is being made
+ * for them.
  *
  * A value is received into a buffer, is checked there, and is copied into its page
  * (moves/transfer.h). A page that is taken back meanwhile is nobody's until the copy is over.

@@ -6,6 +6,7 @@
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/nsset.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/exchange/worth-text.h"
 
@@ -68,6 +69,7 @@ static const char *prefill_source(const struct exchange_ns *e)
 static enum exchange_outlook say_asks(
         const struct exchange_ns *e, const char *remote, bool answers, struct detail *d)
 {
+        const struct nsset *set = e->ns->catalog.set;
         char last[WORTH_TEXT_MAX] = "";
 
         if (e->n_decided > 0)
@@ -75,10 +77,11 @@ static enum exchange_outlook say_asks(
                         (uint64_t)e->n_decided * e->ns->layout.page_tokens, last);
         return detail_set(d, OUTLOOK_ASKS,
                 "an import loads what remote %s has, which %s: at least %d tokens, where that is "
-                "sooner than computing them (%llu a second, %s)%s%s",
+                "sooner than computing them (%llu a second, %s)%s%s%s%s",
                 remote, answers ? "answers" : "hasn't answered yet", WORTH_TOKENS_MIN,
                 (unsigned long long)prefill_rate(e), prefill_source(e),
-                last[0] ? "; the last one: " : "", last);
+                set ? ", and no page that another namespace lacks of set " : "",
+                set ? set->name : "", last[0] ? "; the last one: " : "", last);
 }
 
 enum exchange_outlook exchange_outlook(const struct ns *ns, const char *remote, struct detail *d)

@@ -1,5 +1,6 @@
 /* Batches of operations on the store that hosts share: begun here, over when the server has reaped
  * them, looked at in exchange_work(). */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,18 @@ static void free_io(struct exchange_io *io)
         free(io);
 }
 
+int exchange_io_reserve_names(struct exchange_io *io, uint32_t n_names)
+{
+        if (n_names <= io->names_max)
+                return 0;
+        free(io->keys);
+        free(io->names);
+        io->keys = calloc(n_names, sizeof(*io->keys));
+        io->names = calloc(n_names, sizeof(*io->names));
+        io->names_max = n_names;
+        return io->keys && io->names ? 0 : -ENOMEM;
+}
+
 struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
         enum remote_class of_class, uint32_t n, uint64_t buffer_bytes, bool is_import)
 {
@@ -35,12 +48,10 @@ struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
                 return NULL;
         io->n = n;
         io->is_import = is_import;
-        io->keys = calloc(n, sizeof(*io->keys));
-        io->names = calloc(n, sizeof(*io->names));
         io->io = remote_io_new(n);
         if (buffer_bytes > 0)
                 io->buffer = buffers_take(&x->buffers, buffer_bytes);
-        if (!io->keys || !io->names || !io->io || (buffer_bytes > 0 && !io->buffer)) {
+        if (exchange_io_reserve_names(io, n) < 0 || !io->io || (buffer_bytes > 0 && !io->buffer)) {
                 free_io(io);
                 return NULL;
         }
@@ -54,17 +65,20 @@ struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
 
 void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint64_t n_bytes)
 {
+        struct remote_op *op = &io->io->ops[i];
         size_t len = strlen(name);
+        uint32_t at = io->n_names++;
 
-        memcpy(io->names[i], name, len + 1);
-        io->keys[i] = (struct iovec){.iov_base = io->names[i], .iov_len = len};
-        io->io->ops[i].keys = &io->keys[i];
-        io->io->ops[i].n_keys = 1;
+        assert(at < io->names_max);
+        memcpy(io->names[at], name, len + 1);
+        io->keys[at] = (struct iovec){.iov_base = io->names[at], .iov_len = len};
+        if (op->n_keys++ == 0)
+                op->keys = &io->keys[at];
         if (!io->buffer)
                 return;
         io->piece = (struct iovec){.iov_base = io->buffer, .iov_len = n_bytes};
-        io->io->ops[i].iov = &io->piece;
-        io->io->ops[i].n_iov = 1;
+        op->iov = &io->piece;
+        op->n_iov = 1;
 }
 
 /* In the store's thread: of the io it uses nothing but the page's bytes and how they are sealed. */
@@ -109,6 +123,7 @@ static void on_done(struct remote_io *of, void *data)
 
         for (uint32_t i = 0; i < io->n; i++)
                 io->results[i] = (struct exchange_result){.result = of->ops[i].result,
+                        .n_names = of->ops[i].n_keys,
                         .n_found = of->ops[i].n_found,
                         .n_bytes = of->ops[i].n_bytes};
         io->io = NULL; /* the store frees it */

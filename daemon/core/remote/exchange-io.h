@@ -20,7 +20,8 @@
 
 struct exchange_result {
         int result;
-        uint32_t n_found;
+        uint32_t n_names;
+        uint32_t n_found; /* of these */
         uint64_t n_bytes;
 };
 
@@ -35,7 +36,8 @@ struct exchange_io {
         struct transfer *transfer;
         int moved; /* how the last one ended */
         uint32_t n;
-        struct iovec *keys; /* n, of `names` */
+        uint32_t n_names, names_max;
+        struct iovec *keys; /* names_max, of `names` */
         struct iovec piece; /* `buffer` */
         char (*names)[EXCHANGE_NAME_MAX];
         /* Of exchange_io_envelop(). The store's thread has them while the batch is under way. */
@@ -46,13 +48,16 @@ struct exchange_io {
         struct exchange_result results[];
 };
 
-/* Nothing is in it but the kind, and room for n names; with a buffer of so many bytes. NULL: no
- * memory. */
+/* Nothing is in it but the kind, and room for a name of each of the n operations; with a buffer of
+ * so many bytes. NULL: no memory. */
 struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
         enum remote_class of_class, uint32_t n, uint64_t buffer_bytes, bool is_import);
 
-/* Operation i is of this name, terminated; and, where there is a buffer, of the first n_bytes of
- * it. */
+/* Before the first name is given: there is room for so many in all. 0 or -ENOMEM. */
+int exchange_io_reserve_names(struct exchange_io *io, uint32_t n_names);
+
+/* Operation i is of this name, terminated, besides those that it was given right before (a probe, a
+ * removal, a touch); and, where there is a buffer, of the first n_bytes of it. */
 void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint64_t n_bytes);
 
 /*
@@ -83,6 +88,14 @@ int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind k
 static inline bool exchange_io_is_moving(const struct exchange_io *io)
 {
         return io->transfer;
+}
+
+/* Of a batch that is over: all that operation i was to look for is there. */
+static inline bool exchange_io_found_all(const struct exchange_io *io, uint32_t i)
+{
+        const struct exchange_result *r = &io->results[i];
+
+        return r->result == 0 && r->n_found == r->n_names;
 }
 
 /* Nobody wants it any more: what is under way ends as soon as it can. A page that is being copied
