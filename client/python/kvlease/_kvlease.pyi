@@ -221,7 +221,12 @@ class Namespace:
     ) -> bool: ...
     def arena(self, plane: int = 0, *, writable: bool = False, dtype: ViewDType = "u8") -> View: ...
     def session(
-        self, id: str | Buffer, *, must_exist: bool = False, expire: float | None = 0, load: float | None = 0
+        self,
+        id: str | Buffer,
+        *,
+        must_exist: bool = False,
+        expire: float | None = 0,
+        load: float | None = 0,
     ) -> Session: ...
     def request(self) -> Request: ...
     def window(

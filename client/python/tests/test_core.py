@@ -30,7 +30,9 @@ def key(keys: bytes, i: int) -> bytes:
     return keys[i * 32 : (i + 1) * 32]
 
 
-def publish(ns: kvlease.Namespace, keys: bytes, fill: int = 7, session: kvlease.Session | None = None) -> None:
+def publish(
+    ns: kvlease.Namespace, keys: bytes, fill: int = 7, session: kvlease.Session | None = None
+) -> None:
     """Publishes pages of one byte, and lets them go."""
     with ns.lease(len(keys) // 32) as pages:
         for i in range(len(pages)):
