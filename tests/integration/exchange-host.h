@@ -131,6 +131,18 @@ static inline void host_start(struct host *h, bool may_write)
         host_start_with(h, may_write, NULL);
 }
 
+/* The host's client has a namespace whose pages are of so many tokens, and bytes in each plane. */
+static inline void host_use_pages(struct host *h, uint32_t page_tokens, uint64_t plane_bytes)
+{
+        struct ns_layout l = h->w.ns->layout;
+
+        l.page_tokens = page_tokens;
+        l.plane_page_bytes = plane_bytes;
+        if (attach_open(h->w.m, "long", &l, "", false, &h->w.attach, &h->w.d) != 0)
+                fail_msg("%s", h->w.d.text);
+        h->w.ns = h->w.attach->ns;
+}
+
 static inline void host_end(struct host *h)
 {
         tiers_check(&h->w);

@@ -314,17 +314,6 @@ static void test_exporter_learns_the_epoch(void **state)
         redis_cluster_deinit(&server);
 }
 
-/* The host's client has a namespace whose pages are of so many tokens. */
-static void host_use_long_pages(struct host *h, uint32_t page_tokens)
-{
-        struct ns_layout l = h->w.ns->layout;
-
-        l.page_tokens = page_tokens;
-        if (attach_open(h->w.m, "long", &l, "", false, &h->w.attach, &h->w.d) != 0)
-                fail_msg("%s", h->w.d.text);
-        h->w.ns = h->w.attach->ns;
-}
-
 /* What is imported is there: it isn't to be exported, however long the text is. */
 static void test_imported_is_not_exported(void **state)
 {
@@ -333,11 +322,11 @@ static void test_imported_is_not_exported(void **state)
 
         server_start();
         host_start(&a, true);
-        host_use_long_pages(&a, page_tokens);
+        host_use_pages(&a, page_tokens, TIER_PAGE_BYTES);
         host_await_epoch(&a);
         host_share_text(&a);
         host_start(&b, true);
-        host_use_long_pages(&b, page_tokens);
+        host_use_pages(&b, page_tokens, TIER_PAGE_BYTES);
         assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
         assert_cached(&b, N_PAGES);
         assert_int_equal(b.n_texts, 0);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/sum.h"
 #include "daemon/exchange/envelope.h"
 
 #define FIXTURE_EPOCH UINT64_C(0x0123456789abcdef)
@@ -53,6 +54,14 @@ static inline int fixture_envelope(
         memset(ret->key, 0x11, sizeof(ret->key));
         memset(ret->parent, 0x22, sizeof(ret->parent));
         return exchange_identify(t, &fixture_model, ret->id);
+}
+
+/* Sums a header that isn't sealed anew, as an enemy can who wrote to it. */
+static inline void fixture_mend_sum(uint8_t header[ENVELOPE_BYTES])
+{
+        const uint64_t sum = sum_of(header, ENVELOPE_BYTES - sizeof(sum));
+
+        memcpy(header + ENVELOPE_BYTES - sizeof(sum), &sum, sizeof(sum));
 }
 
 #endif
