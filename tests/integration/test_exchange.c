@@ -209,6 +209,56 @@ static void test_what_is_used_stays_there(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* The servers' user may have these pages' names, and no others but those of epochs. */
+static void allow_pages(const struct host *h, unsigned first, unsigned n)
+{
+        uint8_t keys[N_PAGES * KEY_BYTES];
+        char name[EXCHANGE_NAME_MAX];
+
+        make_keys(keys, first, n);
+        for (unsigned i = 0; i < n; i++) {
+                assert_int_equal(exchange_name_page(exchange_find_ns(h->w.ns),
+                                         keys + (size_t)i * KEY_BYTES, name),
+                        0);
+                free(redis_cluster_call(&server, 0, "acl setuser default ~%s", name));
+        }
+}
+
+/* A page in the middle of a text can't be written. Once it can, it is as soon as the text is found
+ * again, though its last page never failed; and only what nobody could get to is asked for again.
+ */
+static void test_hole_is_filled(void **state)
+{
+        const unsigned hole = 5;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        free(redis_cluster_call(&server, 0, "acl setuser default resetkeys ~kvl:1:a:*:epoch"));
+        allow_pages(&a, 0, hole);
+        allow_pages(&a, hole + 1, N_PAGES - hole - 1);
+        host_compute(&a, N_PAGES);
+        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
+        host_await_exported(&a, hole + 1);
+        for (unsigned i = 0; i < 300; i++) {
+                host_turn(&a);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_REFUSED], 1);
+        assert_true(counters_of(&a).exported_pages < N_PAGES);
+        free(redis_cluster_call(&server, 0, "acl setuser default ~*"));
+        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
+        host_await_exported(&a, N_PAGES);
+        assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
+        assert_in_range(counters_of(&a).there_pages, 0, N_PAGES - hole - 1);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&b, N_PAGES);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 /* Each value gets other bytes, from `at` on. */
 static void damage_values(unsigned at)
 {
@@ -528,6 +578,7 @@ int main(void)
                 TEST(test_continues_what_is_here),
                 TEST(test_what_nobody_finds_stays),
                 TEST(test_what_is_used_stays_there),
+                TEST(test_hole_is_filled),
                 TEST(test_damaged_is_not_served),
                 TEST(test_invalidated_is_not_found),
                 TEST(test_exporter_learns_the_epoch),

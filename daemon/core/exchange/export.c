@@ -6,8 +6,9 @@
  *   batch:  asks (one TOUCH for each page) -> copies and writes (one page after another) -> over
  *
  * What a page had as its generation is noted when it comes into a batch, so that it does so once a
- * minute (EXCHANGE_AGAIN_SEC); where it wasn't written that is taken back, and it comes again when
- * it is found again. So what is used here, from a text's beginning on, counts as used in the store,
+ * minute (EXCHANGE_AGAIN_SEC). Where it wasn't written that is taken back, of it and of what
+ * continues it, to which nobody gets: they come again when the text is found again, by whose last
+ * page it is seen. So what is used here, from a text's beginning on, counts as used in the store,
  * where otherwise what all texts begin with would be evicted first: who has it asks nobody for it.
  */
 #include <errno.h>
@@ -210,12 +211,12 @@ void exchange_note_published(struct ns *ns, uint32_t page)
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* Nobody gets to the page: what comes before it isn't there, and isn't written with it. */
+/* Nobody gets to the page: what comes before it wasn't written, and isn't written with it. */
 static bool is_cut_off(const struct exchange_ns *e, uint32_t page)
 {
         uint32_t parent = ns_note(e->ns, page)->place.parent;
 
-        return parent != PAGE_NONE && !export_is_done(e, parent);
+        return parent != PAGE_NONE && !was_exported(e, parent);
 }
 
 /* Puts the text's next pages into the batch, after so many looks at most. */
@@ -227,12 +228,13 @@ static void take_from_text(struct export_batch *b, struct export_text *t, uint32
         for (; t->depth < depth && b->n < EXPORT_BATCH && *looks; t->depth++, --*looks) {
                 uint32_t page = ns_page_of_text(e->ns, t->page, t->depth + 1);
                 uint64_t generation = ns_page(e->ns, page)->generation;
+                bool may_go = export_may_go(e, page, generation);
 
                 if (export_is_done(e, page))
                         continue;
-                if (!export_may_go(e, page, generation) || (t->is_of_all && is_cut_off(e, page))) {
+                if (!may_go || is_cut_off(e, page)) {
                         /* Nobody gets to what continues it. */
-                        if (!t->is_of_all)
+                        if (!may_go && !t->is_of_all)
                                 e->x->counters.not_exported[EXCHANGE_GONE] += depth - t->depth;
                         t->depth = depth;
                         break;
@@ -261,6 +263,16 @@ static bool text_may_wait(const struct export_text *t)
                p->state == PAGE_SEALED && p->generation == t->generation;
 }
 
+/* The page of a batch counts as never exported, if it still counts as exported by that batch. */
+static void forget_page(const struct export_batch *b, const struct export_page *p)
+{
+        const struct exchange_ns *e = b->e;
+
+        if (b->epoch == e->epoch->number && e->exported &&
+                e->exported[p->page].generation == (uint32_t)p->generation)
+                e->exported[p->page].generation = 0;
+}
+
 /* The next page can't go on: of the batch, `why` says why. */
 static void leave_page(struct export_batch *b, struct export_page *p, int why)
 {
@@ -268,9 +280,7 @@ static void leave_page(struct export_batch *b, struct export_page *p, int why)
 
         /* What the store has, as far as is known, may be marked as used another time. */
         e->x->counters.not_exported[exchange_drop_of(why)] += !p->was_exported;
-        if (b->epoch == e->epoch->number && e->exported &&
-                e->exported[p->page].generation == (uint32_t)p->generation)
-                e->exported[p->page].generation = 0;
+        forget_page(b, p);
         p->is_over = true;
         b->n_over++;
         b->n_left++;
@@ -285,6 +295,18 @@ static void note_done(struct export_batch *b, struct export_page *p, bool is_wri
         export_all_note_done(b->e, is_written);
 }
 
+/* Nobody gets to what continues a page that was left. Where all is exported each page is looked at
+ * again in any case. */
+static void forget_what_is_cut_off(const struct export_batch *b)
+{
+        if (b->n_left == 0 || export_all_is_on(b->e->x))
+                return;
+        for (uint32_t i = 0; i < b->n; i++)
+                if (export_may_go(b->e, b->pages[i].page, b->pages[i].generation) &&
+                        is_cut_off(b->e, b->pages[i].page))
+                        forget_page(b, &b->pages[i]);
+}
+
 /* Ends it; what isn't over yet is left. */
 static void end_batch(struct exchange *x, int why)
 {
@@ -297,6 +319,7 @@ static void end_batch(struct exchange *x, int why)
                 if (!b->pages[i].is_over)
                         leave_page(b, &b->pages[i], why);
         }
+        forget_what_is_cut_off(b);
         if (b->n_left == b->n && export_all_is_on(x))
                 x->all.hold_nsec = x->tenant->store->now_nsec + EXPORT_ALL_HOLD_NSEC;
         free(b);
