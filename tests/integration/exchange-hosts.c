@@ -11,8 +11,13 @@
 
 #define N_CONNECTIONS 3 /* to one node: option `connections`, and one for small operations */
 
+/* As test_remote_links.c has it. An answer needs a client, a thread of the store's, the loop, the
+ * client again and the test to be woken. */
+#define LATE_NSEC (10 * NSEC_PER_MSEC)
+#define N_WAKES   5
+
 struct redis_cluster server;
-struct harness *here, there;
+struct harness *here, there, elsewhere;
 
 /* Of a daemon. */
 struct host_config {
@@ -21,17 +26,25 @@ struct host_config {
         struct private_options options;
 };
 
-static struct host_config configs[2];
-static unsigned n_planes;
+static struct host_config configs[HOSTS_MAX];
+static unsigned n_hosts, n_planes;
 
-/* ---- the two of them ------------------------------------------------------------------------- */
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+struct harness *host_at(unsigned i)
+{
+        struct harness *const hosts[HOSTS_MAX] = {here, &there, &elsewhere};
+
+        return hosts[i];
+}
 
 /* What a test left that failed. */
 static void clean_up(void)
 {
         redis_cluster_deinit(&server);
-        if (there.daemon.dir[0])
-                private_daemon_deinit(&there.daemon);
+        for (unsigned i = 1; i < HOSTS_MAX; i++)
+                if (host_at(i)->daemon.dir[0])
+                        private_daemon_deinit(&host_at(i)->daemon);
 }
 
 void hosts_find_server(void)
@@ -52,6 +65,11 @@ void hosts_add_servers(unsigned n_masters)
         assert_int_equal(r, 0);
 }
 
+void hosts_add_replicated(unsigned n_masters)
+{
+        assert_int_equal(redis_cluster_create(&server, n_masters, true), 0);
+}
+
 static void write_config(struct host_config *c, unsigned prefill, const char *lines)
 {
         (void)snprintf(c->tenant_lines, sizeof(c->tenant_lines),
@@ -64,16 +82,23 @@ static void write_config(struct host_config *c, unsigned prefill, const char *li
 
 void hosts_start_daemons(void **state, const struct hosts_options *o)
 {
+        const char *const lines[HOSTS_MAX] = {o->here_lines, o->there_lines};
+
+        n_hosts = o->n_hosts > 0 ? o->n_hosts : 2;
         n_planes = o->n_planes > 0 ? o->n_planes : 2;
-        write_config(&configs[0], o->prefill, o->here_lines);
-        write_config(&configs[1], o->prefill, o->there_lines);
-        configs[0].options.is_kept = configs[1].options.is_kept = o->is_kept;
+        for (unsigned i = 0; i < n_hosts; i++) {
+                write_config(&configs[i], o->prefill, lines[i]);
+                configs[i].options.is_kept = o->is_kept;
+        }
         *state = &configs[0].options;
         assert_int_equal(harness_setup(state), 0);
         here = *state;
-        assert_int_equal(private_daemon_init(&there.daemon, &configs[1].options), 0);
-        harness_start(&there);
-        here->n_connections = there.n_connections = (int)(N_CONNECTIONS * server.n);
+        for (unsigned i = 1; i < n_hosts; i++) {
+                assert_int_equal(private_daemon_init(&host_at(i)->daemon, &configs[i].options), 0);
+                harness_start(host_at(i));
+        }
+        for (unsigned i = 0; i < n_hosts; i++)
+                host_at(i)->n_connections = (int)(N_CONNECTIONS * server.n);
 }
 
 void hosts_restart_here(const struct hosts_options *o)
@@ -87,10 +112,14 @@ void hosts_end(void **state)
 {
         int status;
 
-        harness_assert_settled(&there);
-        assert_int_equal(private_daemon_stop(&there.daemon, &status), 0);
-        assert_int_equal(status, 0);
-        private_daemon_deinit(&there.daemon);
+        for (unsigned i = 1; i < n_hosts; i++) {
+                struct harness *h = host_at(i);
+
+                harness_assert_settled(h);
+                assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+                assert_int_equal(status, 0);
+                private_daemon_deinit(&h->daemon);
+        }
         redis_cluster_deinit(&server);
         *state = here;
         assert_int_equal(harness_teardown(state), 0);
@@ -108,8 +137,10 @@ char *read_epoch(unsigned *ret_server)
         char *epoch = NULL;
 
         for (unsigned i = 0; i < server.n && !epoch; i++) {
-                char *name = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:epoch");
+                char *name = NULL;
 
+                if (redis_cluster_is_master(&server, i))
+                        name = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:epoch");
                 if (name && strstr(name, "epoch")) {
                         name[strcspn(name, "\r\n")] = '\0';
                         epoch = redis_cluster_call(&server, i, "--no-raw get %s", name);
@@ -146,13 +177,23 @@ void await_other_epoch(const char *before)
         }
 }
 
+/* As who asks for figures has a daemon do. */
+void hosts_look_at_rings(void)
+{
+        for (unsigned i = 0; i < n_hosts; i++)
+                (void)ctl_status(host_at(i), "publishes");
+}
+
 unsigned count_exported(void)
 {
         unsigned n = 0;
 
         for (unsigned i = 0; i < server.n; i++) {
-                char *keys = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:0"), *save = NULL;
+                char *keys, *save = NULL;
 
+                if (!redis_cluster_is_master(&server, i))
+                        continue;
+                keys = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:0");
                 assert_non_null(keys);
                 for (char *k = strtok_r(keys, "\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save))
                         n++;
@@ -166,11 +207,18 @@ void await_exported(unsigned n)
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
 
         while (count_exported() < n) {
-                /* Whoever asks for figures has the daemon look at what lies in rings. */
-                (void)ctl_status(&there, "publishes");
+                hosts_look_at_rings();
                 assert_true(clock_now_nsec() < until);
                 sleep_msec(20);
         }
+}
+
+void await_ready(struct harness *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (figure_of(h, "kvlease_exchange_namespaces_ready" OF_A) < 1)
+                assert_true(clock_now_nsec() < until);
 }
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -185,6 +233,15 @@ void share_chain(unsigned chain, unsigned n_exported)
         worker_tell(w, "hits 1 %u:0-%u", chain, N_PAGES - 1);
         await_exported(n_exported);
         worker_stop(w);
+}
+
+void compute_chain(struct worker *w, unsigned chain)
+{
+        uint32_t pages[N_PAGES];
+
+        worker_publish_chain(w, chain, N_PAGES, pages);
+        for (unsigned i = 0; i < N_PAGES; i++)
+                worker_tell(w, "release %u", pages[i]);
 }
 
 unsigned find_chain_timed(struct worker *w, unsigned chain, unsigned msec, uint64_t *ret_nsec)
@@ -220,6 +277,85 @@ void await_chain(struct worker *w, unsigned chain)
 
         while (find_chain(w, chain, LONG_MSEC) < N_PAGES)
                 assert_true(clock_now_nsec() < until);
+}
+
+/* ---- lookups that mustn't be late ------------------------------------------------------------ */
+
+void lookups_begin(struct lookups *l)
+{
+        *l = (struct lookups){0};
+        assert_int_equal(oversleep_begin(&l->asleep), 0);
+}
+
+unsigned look_up(struct lookups *l, struct worker *w, unsigned chain, unsigned msec)
+{
+        uint64_t nsec, deadline_nsec = msec * NSEC_PER_MSEC;
+        unsigned n = find_chain_timed(w, chain, msec, &nsec);
+
+        l->n++;
+        if (nsec > deadline_nsec)
+                l->late_nsec = MAX(l->late_nsec, nsec - deadline_nsec);
+        return n;
+}
+
+void lookups_end(struct lookups *l)
+{
+        uint64_t asleep_nsec;
+
+        oversleep_end(&l->asleep);
+        asleep_nsec = N_WAKES * l->asleep.worst_nsec;
+        print_message("%u lookups; after the deadline by %u us at worst (%u times a thread's worst "
+                      "sleep: %u us)\n",
+                l->n, (unsigned)(l->late_nsec / NSEC_PER_USEC), N_WAKES,
+                (unsigned)(asleep_nsec / NSEC_PER_USEC));
+        assert_true(l->late_nsec <= LATE_NSEC + asleep_nsec);
+}
+
+/* ---- slots that move ------------------------------------------------------------------------- */
+
+/* Of the first key that server i has; -1: it has none. */
+static int slot_on(unsigned i)
+{
+        char *keys = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:0"), *reply = NULL;
+        int slot = -1;
+
+        if (keys && strncmp(keys, "kvl:", 4) == 0) {
+                keys[strcspn(keys, "\r\n")] = '\0';
+                reply = redis_cluster_call(&server, i, "--raw CLUSTER KEYSLOT %s", keys);
+                slot = reply ? atoi(reply) : -1;
+        }
+        free(reply);
+        free(keys);
+        return slot;
+}
+
+static void *move_slots(void *data)
+{
+        struct slot_mover *m = data;
+
+        for (unsigned i = 0; !atomic_load(&m->is_over); i = (i + 1) % m->n_masters) {
+                int slot = slot_on(i);
+
+                if (slot < 0)
+                        continue;
+                redis_cluster_move_slot(&server, (unsigned)slot, i, (i + 1) % m->n_masters);
+                atomic_fetch_add(&m->n_moved, 1);
+        }
+        return NULL;
+}
+
+void slots_move(struct slot_mover *m, unsigned n_masters)
+{
+        m->n_masters = n_masters;
+        atomic_init(&m->n_moved, 0);
+        atomic_init(&m->is_over, false);
+        assert_int_equal(pthread_create(&m->thread, NULL, move_slots, m), 0);
+}
+
+void slots_stay(struct slot_mover *m)
+{
+        atomic_store(&m->is_over, true);
+        assert_int_equal(pthread_join(m->thread, NULL), 0);
 }
 
 /* ---- what administrators are told ------------------------------------------------------------ */

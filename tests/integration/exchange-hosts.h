@@ -1,15 +1,19 @@
 /*
- * Two hosts for a test: two kvleased with clients of their own, and servers of Redis that both know
- * as [remote x] of their tenant "a". Namespace "ns" of that tenant is theirs, and texts of N_PAGES
- * are computed there and found here. Asserts by cmocka. One test at a time.
+ * Two hosts for a test, or three: kvleased with clients of their own, and servers of Redis that all
+ * of them know as [remote x] of their tenant "a". Namespace "ns" of that tenant is theirs, and
+ * texts of N_PAGES are computed there and found here. Asserts by cmocka. One test at a time.
  *
  *   hosts_find_server() -> (servers are added) -> hosts_start_daemons() -> hosts_end()
  */
 #ifndef KVL_TEST_EXCHANGE_HOSTS_H
 #define KVL_TEST_EXCHANGE_HOSTS_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "base/clock.h"
 #include "tests/integration/harness.h"
+#include "tests/integration/oversleep.h"
 #include "tests/integration/redis-cluster.h"
 
 #define N_PAGES 20 /* 320 tokens: from 256 on they are loaded */
@@ -17,8 +21,13 @@
 #define PATIENCE_NSEC (60 * NSEC_PER_SEC)
 #define LONG_MSEC     10000 /* of a lookup that finds something */
 
+#define HOSTS_MAX 3
+
 extern struct redis_cluster server;
-extern struct harness *here, there;
+extern struct harness *here, there, elsewhere;
+
+/* The hosts by number: here, there, elsewhere. */
+struct harness *host_at(unsigned i);
 
 /* Where no server is installed the test is skipped. */
 void hosts_find_server(void);
@@ -26,8 +35,12 @@ void hosts_find_server(void);
 /* Adds a server, or a cluster of more masters than one. */
 void hosts_add_servers(unsigned n_masters);
 
-/* Of both. */
+/* The same, and each master has a replica. */
+void hosts_add_replicated(unsigned n_masters);
+
+/* Of all. */
 struct hosts_options {
+        unsigned n_hosts;  /* 0: 2 */
         unsigned prefill;  /* tokens a second that engines compute, as the tenants
                               have it; 0: they say it themselves */
         unsigned n_planes; /* of 4 KiB a page; 0: 2 */
@@ -38,32 +51,41 @@ struct hosts_options {
 /* A token a second: pages are loaded whatever it takes. */
 #define HOSTS_PREFILL 1
 
-/* Starts both; *state is what cmocka gave the test. */
+/* Starts them; *state is what cmocka gave the test. */
 void hosts_start_daemons(void **state, const struct hosts_options *o);
 
 /* Here, with other lines. Nobody is connected. */
 void hosts_restart_here(const struct hosts_options *o);
 
-/* What every test's end demands, of both; and the servers end. */
+/* What every test's end demands, of all of them; and the servers end. */
 void hosts_end(void **state);
 
-/* A client of either. */
+/* A client of one of them. */
 struct worker *host_worker(struct harness *h);
 
 /* As redis-cli shows it: the number, in quotes. NULL: there is none. Owned. *ret_server (may be
- * NULL): who has it. */
+ * NULL): the master that has it. */
 char *read_epoch(unsigned *ret_server);
 
 /* The other host has an epoch: what is published there is for all hosts from now on. */
 void await_epoch(void);
 void await_other_epoch(const char *before);
 
+/* All hosts look at what lies in their clients' rings: what was found there counts as found. */
+void hosts_look_at_rings(void);
+
 /* Pages that the servers have. */
 unsigned count_exported(void);
 void await_exported(unsigned n);
 
+/* The host knows the epoch: what is published there is for all hosts from now on. */
+void await_ready(struct harness *h);
+
 /* The other host computes a text, and somebody there finds it: so many pages are there then. */
 void share_chain(unsigned chain, unsigned n_exported);
+
+/* A client computes a text, and nobody holds it. */
+void compute_chain(struct worker *w, unsigned chain);
 
 /* How many pages a client here finds that may wait so long; each has what was computed. */
 unsigned find_chain(struct worker *w, unsigned chain, unsigned msec);
@@ -73,6 +95,37 @@ unsigned find_chain_timed(struct worker *w, unsigned chain, unsigned msec, uint6
 
 /* All of it, sooner or later. */
 void await_chain(struct worker *w, unsigned chain);
+
+/* ---- lookups that mustn't be late ---- */
+
+struct lookups {
+        unsigned n;
+        uint64_t late_nsec; /* of the latest one, after its deadline */
+        struct oversleep asleep;
+};
+
+void lookups_begin(struct lookups *l);
+
+/* One that may wait so long. Returns how many pages it found. */
+unsigned look_up(struct lookups *l, struct worker *w, unsigned chain, unsigned msec);
+
+/* None was late, but for what this machine is late by itself. */
+void lookups_end(struct lookups *l);
+
+/* ---- slots that move ---- */
+
+/* Slots that have pages go from one master to the next, one after the other, in a thread. */
+struct slot_mover {
+        pthread_t thread;
+        unsigned n_masters; /* servers 0.. */
+        _Atomic unsigned n_moved;
+        _Atomic bool is_over;
+};
+
+void slots_move(struct slot_mover *m, unsigned n_masters);
+void slots_stay(struct slot_mover *m);
+
+/* ---- what administrators are told ---- */
 
 /* What Prometheus is told of the exchange of a host. */
 #define OF_A "{tenant=\"a\",remote=\"x\"}"

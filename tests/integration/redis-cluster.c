@@ -291,6 +291,15 @@ int redis_cluster_create(struct redis_cluster *c, unsigned n_masters, bool has_r
         return r == 0 ? agreement_await(c) : r;
 }
 
+bool redis_cluster_is_master(struct redis_cluster *c, unsigned i)
+{
+        char *said = c->servers[i].pid > 0 ? redis_cluster_call(c, i, "INFO replication") : NULL;
+        bool is_master = said && strstr(said, "role:master");
+
+        free(said);
+        return is_master;
+}
+
 static bool is_host(const struct redis_cluster *c, const char *line)
 {
         for (unsigned k = 0; k < c->n; k++)

@@ -63,6 +63,9 @@ int redis_cluster_create(struct redis_cluster *c, unsigned n_masters, bool has_r
 char *redis_cluster_call(struct redis_cluster *c, unsigned i, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
+/* Does server i run, and say that it is no replica? */
+bool redis_cluster_is_master(struct redis_cluster *c, unsigned i);
+
 /* Which server serves which slot, as server i says; -1: none of ours. */
 #define REDIS_SLOTS 16384
 int redis_cluster_owners(struct redis_cluster *c, unsigned i, int ret_owners[REDIS_SLOTS]);

@@ -4,9 +4,7 @@
  * other one answers as if there were none, and in time.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -452,57 +450,24 @@ static void test_server_disconnects(void **state)
 #define N_MASTERS   3
 #define LEAST_MOVED 8
 
-/* Of the first key that server i has; -1: it has none. */
-static int slot_on(unsigned i)
-{
-        char *keys = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:0"), *reply = NULL;
-        int slot = -1;
-
-        if (keys && strncmp(keys, "kvl:", 4) == 0) {
-                keys[strcspn(keys, "\r\n")] = '\0';
-                reply = redis_cluster_call(&server, i, "--raw CLUSTER KEYSLOT %s", keys);
-                slot = reply ? atoi(reply) : -1;
-        }
-        free(reply);
-        free(keys);
-        return slot;
-}
-
-static void *move_slots(void *data)
-{
-        _Atomic unsigned *n_moved = data;
-        int slot;
-
-        for (unsigned i = 0; *n_moved < UINT32_MAX / 2; i = (i + 1) % N_MASTERS) {
-                slot = slot_on(i);
-                if (slot < 0)
-                        continue;
-                redis_cluster_move_slot(&server, (unsigned)slot, i, (i + 1) % N_MASTERS);
-                ++*n_moved;
-        }
-        return NULL;
-}
-
 /* While slots move from node to node all that was computed is found, and more is written. */
 static void test_slots_move(void **state)
 {
-        static _Atomic unsigned n_moved;
+        static struct slot_mover mover;
         unsigned n = 1;
         struct worker *w;
-        pthread_t mover;
 
         hosts_start_with(state, N_MASTERS, HOSTS_PREFILL);
         share_text();
         w = host_worker(here);
-        assert_int_equal(pthread_create(&mover, NULL, move_slots, &n_moved), 0);
+        slots_move(&mover, N_MASTERS);
         await_chain(w, CHAIN);
-        for (; n_moved < LEAST_MOVED; n++) {
+        for (; mover.n_moved < LEAST_MOVED; n++) {
                 share_chain(CHAIN + n, (n + 1) * N_PAGES);
                 await_chain(w, CHAIN + n);
         }
-        n_moved += UINT32_MAX / 2;
-        assert_int_equal(pthread_join(mover, NULL), 0);
-        print_message("%u texts while %u slots were moved\n", n, n_moved - UINT32_MAX / 2);
+        slots_stay(&mover);
+        print_message("%u texts while %u slots were moved\n", n, mover.n_moved);
         assert_true(figure_of(here, "kvlease_exchange_imported_pages_total" OF_A) == n * N_PAGES);
         worker_stop(w);
         hosts_end(state);

@@ -12,7 +12,6 @@
 #include "base/macros.h"
 #include "tests/integration/exchange-hosts.h"
 #include "tests/integration/host-net.h"
-#include "tests/integration/oversleep.h"
 
 #define N_HOSTS  3
 #define N_PLANES 16 /* a page is 64 KiB, so a third of a text takes 0.4 s on a slow link */
@@ -25,11 +24,6 @@
 #define SHORT_MSEC 200 /* of a lookup while a host is ill */
 #define NOW_MSEC   1   /* the least there is: of one that needn't wait */
 #define ILL_NSEC   (3 * NSEC_PER_SEC)
-
-/* As test_remote_links.c has it. An answer needs a client, a thread of the store's, the loop, the
- * client again and the test to be woken. */
-#define LATE_NSEC (10 * NSEC_PER_MSEC)
-#define N_WAKES   5
 
 static struct host_net net;
 static struct redis_place places[REDIS_MAX];
@@ -93,23 +87,9 @@ static unsigned epoch_host(unsigned behind)
 
 /* What was seen while a host was ill. */
 struct illness {
-        unsigned n_lookups;
+        struct lookups lookups;
         unsigned found[N_TEXTS]; /* pages of each text, at most */
-        uint64_t late_nsec;      /* of the latest lookup, after its deadline */
-        uint64_t asleep_nsec;    /* by the machine, of all threads that an answer needs */
 };
-
-/* A lookup that may wait so long. Returns what it found. */
-static unsigned look_up(struct illness *seen, struct worker *w, unsigned chain, unsigned msec)
-{
-        uint64_t nsec, deadline_nsec = msec * NSEC_PER_MSEC;
-        unsigned n = find_chain_timed(w, chain, msec, &nsec);
-
-        seen->n_lookups++;
-        if (nsec > deadline_nsec)
-                seen->late_nsec = MAX(seen->late_nsec, nsec - deadline_nsec);
-        return n;
-}
 
 static unsigned sum_found(const struct illness *seen)
 {
@@ -125,29 +105,20 @@ static unsigned sum_found(const struct illness *seen)
 static void live_with(struct worker *w, struct worker *other, struct illness *ret)
 {
         uint64_t until = clock_now_nsec() + ILL_NSEC;
-        struct oversleep asleep;
-        uint32_t pages[N_PAGES];
 
         *ret = (struct illness){0};
-        assert_int_equal(oversleep_begin(&asleep), 0);
+        lookups_begin(&ret->lookups);
         for (unsigned i = 0; clock_now_nsec() < until; i = (i + 1) % N_TEXTS) {
-                unsigned n = look_up(ret, w, CHAIN + i, SHORT_MSEC);
+                unsigned n = look_up(&ret->lookups, w, CHAIN + i, SHORT_MSEC);
 
                 ret->found[i] = MAX(ret->found[i], n);
-                assert_int_equal(look_up(ret, w, OWN, NOW_MSEC), N_PAGES);
-                assert_int_equal(look_up(ret, other, CHAIN + i, NOW_MSEC), N_PAGES);
+                assert_int_equal(look_up(&ret->lookups, w, OWN, NOW_MSEC), N_PAGES);
+                assert_int_equal(look_up(&ret->lookups, other, CHAIN + i, NOW_MSEC), N_PAGES);
         }
-        worker_publish_chain(w, DURING, N_PAGES, pages);
-        assert_int_equal(look_up(ret, w, DURING, NOW_MSEC), N_PAGES);
-        for (unsigned i = 0; i < N_PAGES; i++)
-                worker_tell(w, "release %u", pages[i]);
-        oversleep_end(&asleep);
-        ret->asleep_nsec = N_WAKES * asleep.worst_nsec;
-        print_message("%u lookups, %u pages of other hosts; after the deadline by %u us at worst "
-                      "(%u times a thread's worst sleep: %u us)\n",
-                ret->n_lookups, sum_found(ret), (unsigned)(ret->late_nsec / NSEC_PER_USEC), N_WAKES,
-                (unsigned)(ret->asleep_nsec / NSEC_PER_USEC));
-        assert_true(ret->late_nsec <= LATE_NSEC + ret->asleep_nsec);
+        compute_chain(w, DURING);
+        assert_int_equal(look_up(&ret->lookups, w, DURING, NOW_MSEC), N_PAGES);
+        print_message("%u pages of other hosts; ", sum_found(ret));
+        lookups_end(&ret->lookups);
 }
 
 /* The link is well again: what wasn't found is, and what nobody has asked for yet. Of what was

@@ -1,0 +1,350 @@
+/*
+ * Three hosts: three kvleased with clients of their own, and between them a real cluster of three
+ * masters, each with a replica. What one computes the two others find; something is invalidated;
+ * slots move; a master is killed and one is stopped, and their replicas take over. What is cached
+ * where somebody looks is found all the time, and no lookup is late.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/macros.h"
+#include "daemon/core/exchange/exchange.h"
+#include "tests/integration/exchange-hosts.h"
+
+#define N_HOSTS     3
+#define N_MASTERS   3 /* servers 0.., and behind them their replicas in this order */
+#define LEAST_MOVED 8
+#define DURING_MAX  15
+
+#define SHORT_MSEC 200 /* of a lookup while a master is gone */
+#define NOW_MSEC   1   /* the least there is: of one that needn't wait */
+
+/* As test_remote_cluster.c has it. */
+#define FAILOVER_NSEC (60 * NSEC_PER_SEC)
+/* What a server has lost of what it said that it has taken is written again so much later. */
+#define AGAIN_NSEC ((EXCHANGE_AGAIN_SEC + 30) * NSEC_PER_SEC)
+
+static struct worker *workers[N_HOSTS]; /* of each host one */
+static unsigned n_texts;                /* so far, by their numbers from 1 on */
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+static void cluster_start(void **state)
+{
+        hosts_find_server();
+        hosts_add_replicated(N_MASTERS);
+        hosts_start_daemons(
+                state, &(struct hosts_options){.prefill = HOSTS_PREFILL, .n_hosts = N_HOSTS});
+        for (unsigned i = 0; i < N_HOSTS; i++)
+                workers[i] = host_worker(host_at(i));
+        for (unsigned i = 0; i < N_HOSTS; i++)
+                await_ready(host_at(i));
+        n_texts = 0;
+}
+
+static void cluster_end(void **state)
+{
+        for (unsigned i = 0; i < N_HOSTS; i++)
+                worker_stop(workers[i]);
+        hosts_end(state);
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+/* A host computes the next text, and somebody there finds it. */
+static unsigned compute_text(unsigned host)
+{
+        unsigned text = ++n_texts;
+
+        compute_chain(workers[host], text);
+        worker_tell(workers[host], "hits 1 %u:0-%u", text, N_PAGES - 1);
+        return text;
+}
+
+/* Texts of hosts are found there again, by other requests, until the servers have so many pages:
+ * what couldn't be written comes again when it is found again. */
+static void find_until_exported(
+        const unsigned texts[], const unsigned hosts[], unsigned n, unsigned n_exported)
+{
+        uint64_t until = clock_now_nsec() + AGAIN_NSEC;
+
+        /* Twice, as a page may be seen where it was and where it is moved to. */
+        while (count_exported() < n_exported || count_exported() < n_exported) {
+                assert_true(clock_now_nsec() < until);
+                for (unsigned i = 0; i < n; i++)
+                        worker_tell(workers[hosts[i]], "hits 2 %u:0-%u", texts[i], N_PAGES - 1);
+                hosts_look_at_rings();
+                sleep_msec(20);
+        }
+}
+
+static unsigned share_text(unsigned host)
+{
+        unsigned n = count_exported(), text = compute_text(host);
+
+        find_until_exported(&text, &host, 1, n + N_PAGES);
+        return text;
+}
+
+/* The two others find a host's text, each page with what was computed there. */
+static void find_at_others(unsigned host, unsigned text)
+{
+        for (unsigned i = 1; i < N_HOSTS; i++)
+                await_chain(workers[(host + i) % N_HOSTS], text);
+}
+
+static void assert_nowhere_else(unsigned host, unsigned text)
+{
+        for (unsigned i = 1; i < N_HOSTS; i++)
+                assert_int_equal(find_chain(workers[(host + i) % N_HOSTS], text, SHORT_MSEC), 0);
+}
+
+/* ---- all is well ----------------------------------------------------------------------------- */
+
+/* While slots move, too: hosts go on exporting and importing. */
+static void test_found_by_two_others(void **state)
+{
+        static struct slot_mover mover;
+
+        cluster_start(state);
+        for (unsigned i = 0; i < N_HOSTS; i++)
+                find_at_others(i, share_text(i));
+        for (unsigned i = 0; i < N_HOSTS; i++) {
+                assert_true(figure_of(host_at(i), "kvlease_exchange_exported_pages_total" OF_A) ==
+                            N_PAGES);
+                assert_true(figure_of(host_at(i), "kvlease_exchange_imported_pages_total" OF_A) ==
+                            (N_HOSTS - 1) * N_PAGES);
+        }
+        slots_move(&mover, N_MASTERS);
+        while (mover.n_moved < LEAST_MOVED || n_texts < 2 * N_HOSTS) {
+                const unsigned host = n_texts % N_HOSTS;
+
+                find_at_others(host, share_text(host));
+                for (unsigned i = 0; i < N_HOSTS; i++)
+                        assert_int_equal(find_chain(workers[i], 1 + host, NOW_MSEC), N_PAGES);
+        }
+        slots_stay(&mover);
+        print_message("%u texts while %u slots were moved\n", n_texts - N_HOSTS, mover.n_moved);
+        cluster_end(state);
+}
+
+/* The host invalidates a page of the text, and all others know. What was computed since is shared
+ * again, but for that of the same second. */
+static void invalidate(unsigned host, unsigned text)
+{
+        char *before = read_epoch(NULL);
+
+        assert_non_null(before);
+        worker_tell(workers[host], "invalidate %u:3", text);
+        await_other_epoch(before);
+        free(before);
+}
+
+/* Nobody imports what was exported before, whoever has computed it, and whoever invalidates a page
+ * of it: who computed it, or who imported it. What hosts have cached is their own. */
+static void test_invalidated_on_one_host(void **state)
+{
+        unsigned text, other;
+
+        cluster_start(state);
+        text = share_text(0);
+        other = share_text(1);
+        invalidate(0, text);
+        assert_nowhere_else(0, text);
+        assert_nowhere_else(1, other);
+        assert_int_equal(find_chain(workers[0], text, SHORT_MSEC), 3);
+        assert_int_equal(find_chain(workers[1], other, NOW_MSEC), N_PAGES);
+
+        sleep_msec(2100);
+        text = share_text(1);
+        other = share_text(0);
+        await_chain(workers[2], text);
+        invalidate(2, text);
+        assert_int_equal(find_chain(workers[0], text, SHORT_MSEC), 0);
+        assert_int_equal(find_chain(workers[2], text, SHORT_MSEC), 3);
+        assert_int_equal(find_chain(workers[1], text, NOW_MSEC), N_PAGES);
+        assert_nowhere_else(0, other);
+
+        sleep_msec(2100);
+        for (unsigned i = 0; i < N_HOSTS; i++)
+                find_at_others(i, share_text(i));
+        cluster_end(state);
+}
+
+/* ---- masters are lost ------------------------------------------------------------------------ */
+
+/* Names of all pages that a server has; owned. */
+static char *list_pages(unsigned i)
+{
+        char *names = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:0");
+
+        assert_non_null(names);
+        return names;
+}
+
+/* How many pages of the list aren't in the other one. Cuts the first one up. */
+static unsigned count_lost(char *before, const char *after)
+{
+        char *save = NULL;
+        unsigned n = 0;
+
+        for (char *name = strtok_r(before, "\r\n", &save); name;
+                name = strtok_r(NULL, "\r\n", &save))
+                n += !strstr(after, name);
+        return n;
+}
+
+/* The replica has all that its master has. */
+static void await_replica(unsigned master)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        for (unsigned n_lost = 1; n_lost > 0;) {
+                char *names = list_pages(master), *copied = list_pages(master + N_MASTERS);
+
+                n_lost = count_lost(names, copied);
+                free(copied);
+                free(names);
+                assert_true(clock_now_nsec() < until);
+        }
+}
+
+/* SIGKILL, or SIGSTOP, after which nothing that it is asked has an answer. */
+static void signal_server(unsigned i, int sig)
+{
+        assert_int_equal(kill(server.servers[i].pid, sig), 0);
+        if (sig != SIGKILL)
+                return;
+        assert_int_equal(waitpid(server.servers[i].pid, NULL, 0), server.servers[i].pid);
+        server.servers[i].pid = 0;
+}
+
+/* One that was stopped is a replica. */
+static void continue_server(unsigned i)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        signal_server(i, SIGCONT);
+        while (redis_cluster_is_master(&server, i))
+                assert_true(clock_now_nsec() < until);
+}
+
+/* What there is when a master is lost, and what comes until its replica has taken over. */
+struct loss {
+        unsigned everywhere;     /* a text that all hosts have cached */
+        unsigned asked[N_HOSTS]; /* of each host: which others look for meanwhile, */
+        unsigned spare[N_HOSTS]; /* and only afterwards */
+        unsigned n_during;       /* texts that are computed meanwhile, and where */
+        unsigned during[DURING_MAX], during_at[DURING_MAX];
+};
+
+static void compute_during(struct loss *l, unsigned host)
+{
+        if (l->n_during == ARRAY_SIZE(l->during))
+                return;
+        l->during_at[l->n_during] = host;
+        l->during[l->n_during++] = compute_text(host);
+}
+
+/* Hosts go on: they look for what they have, for what others have, and compute. */
+static void live_until_taken_over(struct loss *l, unsigned replica)
+{
+        uint64_t began = clock_now_nsec();
+        struct lookups lookups;
+        unsigned n_found = 0;
+
+        lookups_begin(&lookups);
+        for (unsigned i = 0; !redis_cluster_is_master(&server, replica); i++) {
+                const unsigned host = i % N_HOSTS;
+
+                assert_true(clock_now_nsec() - began < FAILOVER_NSEC);
+                n_found += look_up(
+                        &lookups, workers[host], l->asked[(host + 1) % N_HOSTS], SHORT_MSEC);
+                if (i % 4 == 0)
+                        compute_during(l, host);
+                for (unsigned k = 0; k < N_HOSTS; k++)
+                        assert_int_equal(
+                                look_up(&lookups, workers[k], l->everywhere, NOW_MSEC), N_PAGES);
+                for (unsigned k = 0; k < l->n_during; k += 4)
+                        assert_int_equal(
+                                look_up(&lookups, workers[l->during_at[k]], l->during[k], NOW_MSEC),
+                                N_PAGES);
+        }
+        print_message(
+                "taken over after %u ms, with %u texts computed, and %u pages of others found "
+                "in ",
+                (unsigned)((clock_now_nsec() - began) / NSEC_PER_MSEC), l->n_during, n_found);
+        lookups_end(&lookups);
+}
+
+static void lose_master(unsigned ill, int sig)
+{
+        struct loss l = {.everywhere = share_text(0)};
+        char *before, *after;
+        unsigned n_lost, n;
+
+        find_at_others(0, l.everywhere);
+        for (unsigned i = 0; i < N_HOSTS; i++) {
+                l.asked[i] = share_text(i);
+                l.spare[i] = share_text(i);
+        }
+        await_replica(ill);
+        for (unsigned i = 0; i < N_HOSTS; i++)
+                compute_during(&l, i);
+        before = list_pages(ill);
+        signal_server(ill, sig);
+        live_until_taken_over(&l, ill + N_MASTERS);
+        if (sig == SIGSTOP)
+                continue_server(ill);
+        after = list_pages(ill + N_MASTERS);
+        n_lost = count_lost(before, after);
+        free(before);
+        print_message("%u pages of the old master are lost\n", n_lost);
+        for (unsigned i = 0; i < N_HOSTS; i++)
+                find_at_others(i, l.spare[i]);
+        /* What couldn't be written, or was written and is lost, is there once it was found again.
+         */
+        find_until_exported(l.during, l.during_at, l.n_during, n_texts * N_PAGES);
+        for (unsigned i = 0; i < l.n_during; i++)
+                find_at_others(l.during_at[i], l.during[i]);
+        for (unsigned i = 0; i < N_HOSTS; i++)
+                find_at_others(i, share_text(i));
+        /* Of what was written since, whose slots were the old master's. */
+        before = list_pages(ill + N_MASTERS);
+        n = count_lost(before, after);
+        free(before);
+        free(after);
+        print_message("%u pages of its slots were written since\n", n);
+        assert_true(n > 0);
+}
+
+/* First the one that has the epoch, without which nothing is imported; then another one is stopped.
+ */
+static void test_masters_are_lost(void **state)
+{
+        unsigned first;
+        char *epoch;
+
+        cluster_start(state);
+        epoch = read_epoch(&first);
+        assert_non_null(epoch);
+        free(epoch);
+        lose_master(first, SIGKILL);
+        lose_master((first + 1) % N_MASTERS, SIGSTOP);
+        cluster_end(state);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_found_by_two_others),
+                cmocka_unit_test(test_invalidated_on_one_host),
+                cmocka_unit_test(test_masters_are_lost),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
