@@ -68,6 +68,7 @@ enum msg_socket {
         X(IMPORT, 58, import_request, import_reply, MSG_PUBLISHES, false, 0)                       \
         X(NOTE_PREFILL, 59, note_prefill_request, simple_reply, MSG_PUBLISHES, true, 0)            \
         X(SESSION_LOAD, 60, session_load_request, session_load_reply, MSG_PUBLISHES, false, 0)     \
+        X(PROBE_HOSTS, 61, probe_hosts_request, probe_hosts_reply, MSG_ON_TENANT, false, 0)        \
         X(ADMIN_STATUS, 64, admin_status_request, admin_status_reply, MSG_READS, false, 0)         \
         X(ADMIN_DEVICES, 65, admin_list_request, admin_devices_reply, MSG_READS, false, 0)         \
         X(ADMIN_TENANTS, 66, admin_list_request, admin_tenants_reply, MSG_READS, false, 0)         \

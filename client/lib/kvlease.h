@@ -602,6 +602,27 @@ int kvl_probe(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *
         uint32_t *ret_n_keys);
 
 /*
+ * kvl_probe() that counts what other hosts share, too (tenant option `remote`), for routers and
+ * schedulers: how much of a text needn't be computed. Of keys[0..n_keys-1] (at least one, any
+ * number, in order of the text) *ret_n_here are cached on this host, from the first on, and
+ * *ret_n_keys on this host or others, without a gap: 0 <= *ret_n_here <= *ret_n_keys <= n_keys.
+ * *ret_would_load (may be NULL): 1 where kvl_import_start() would load now what others have of the
+ * KVL_MAX_IMPORT_KEYS keys behind *ret_n_here, as that is sooner than computing it; else 0. What
+ * somebody on this host is computing counts as little as with kvl_probe(). Pins, loads and changes
+ * nothing, here or there, and counts as no use: what it says may be different right after. Clients
+ * that may only read may ask, too.
+ * Other hosts are asked where not all is cached here, at most timeout_msec (1..600000): a round
+ * trip to the servers for each KVL_MAX_IMPORT_KEYS keys, of which each takes at most the remote's
+ * `probe_timeout`. Where they don't answer, have too much to do (16 imports and probes of the
+ * connection, 32 of the tenant), the namespace takes no part, or the daemon is too old, what is
+ * known so far is the answer. This host is asked as by kvl_probe(). Blocks; from any thread.
+ * 0, also where both numbers are 0; KVL_STALE; -EINVAL; -ENOTCONN, -EPROTO, -ECHILD; over the
+ * socket also -ETIMEDOUT and -ENOMEM. The results are set with 0 alone.
+ */
+int kvl_probe_hosts(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, int timeout_msec,
+        uint32_t *ret_n_here, uint32_t *ret_n_keys, int *ret_would_load);
+
+/*
  * Says that a request will ask for this text soon: keys[0..n_keys-1] (any number, in order of the
  * text), as an engine knows of the requests that wait in its queue. For ttl_msec (0: 30,000; at
  * most KVL_MAX_EXPECT_MSEC), or until a lookup finds the text, what is cached of it is passed over

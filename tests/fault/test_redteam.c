@@ -394,6 +394,7 @@ static void ask_about(struct raw *r, uint32_t ns_id)
         Kvlease__V1__ExplainRequest explain = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
         Kvlease__V1__ExpectRequest expect = KVLEASE__V1__EXPECT_REQUEST__INIT;
         Kvlease__V1__NotePrefillRequest prefill = KVLEASE__V1__NOTE_PREFILL_REQUEST__INIT;
+        Kvlease__V1__ProbeHostsRequest probe = KVLEASE__V1__PROBE_HOSTS_REQUEST__INIT;
         const struct {
                 uint16_t type;
                 ProtobufCMessage *m;
@@ -413,11 +414,12 @@ static void ask_about(struct raw *r, uint32_t ns_id)
                 {MSG_EXPLAIN, &explain.base},
                 {MSG_EXPECT, &expect.base},
                 {MSG_NOTE_PREFILL, &prefill.base},
+                {MSG_PROBE_HOSTS, &probe.base},
                 {MSG_NS_CLOSE, &end.base},
         };
 
         lookup.ns_id = lease.ns_id = map.ns_id = give.ns_id = release.ns_id = pin.ns_id = ns_id;
-        held.ns_id = leasable.ns_id = expect.ns_id = prefill.ns_id = ns_id;
+        held.ns_id = leasable.ns_id = expect.ns_id = prefill.ns_id = probe.ns_id = ns_id;
         invalidate.ns_id = share.ns_id = end.ns_id = session.ns_id = explain.ns_id = ns_id;
         load.ns_id = ns_id;
         load.timeout_msec = 1;

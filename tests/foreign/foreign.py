@@ -346,8 +346,8 @@ def announcements(daemon: Daemon) -> None:
     expect(reply.status == kv.PENDING and reply.page == pages[0] and reply.n_announced == 0, reply)
     expect(two.connection.ask("WAIT", ns_id=two.id, key=bytes(32), timeout_msec=1).status == kv.MISS, "nobody's")
     expect(two.connection.ask("WAIT", ns_id=two.id, key=keys[0], timeout_msec=1).status == kv.TIMEOUT, "timeout")
-    for key, status in (keys[0], kv.PENDING), (bytes(32), kv.MISS):  # no other host is known here
-        reply = two.connection.ask("IMPORT", ns_id=two.id, keys=key, timeout_msec=1000)
+    for name, key, status in ("IMPORT", keys[0], kv.PENDING), ("IMPORT", bytes(32), kv.MISS), ("PROBE_HOSTS", keys[0], kv.MISS):
+        reply = two.connection.ask(name, ns_id=two.id, keys=key, timeout_msec=1000)  # no other host is known here
         expect(reply.status == status and reply.n_pages == 0, reply)
     for name, status in (b"talk", kv.MISS), (bytes(65), kv.INVALID):
         expect(two.connection.ask("SESSION_LOAD", ns_id=two.id, id=name, timeout_msec=1000).status == status, name)

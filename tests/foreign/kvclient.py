@@ -77,6 +77,7 @@ MESSAGES = {
     "EXPECT": Message(53, pb.ExpectRequest, pb.SimpleReply),
     "IMPORT": Message(58, pb.ImportRequest, pb.ImportReply),
     "SESSION_LOAD": Message(60, pb.SessionLoadRequest, pb.SessionLoadReply),
+    "PROBE_HOSTS": Message(61, pb.ProbeHostsRequest, pb.ProbeHostsReply),
     "NOTE_PREFILL": Message(59, pb.NotePrefillRequest, pb.SimpleReply),
     "ADMIN_STATUS": Message(64, pb.AdminStatusRequest, pb.AdminStatusReply),
     "ADMIN_DEVICES": Message(65, pb.AdminListRequest, pb.AdminDevicesReply),

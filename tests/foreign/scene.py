@@ -287,7 +287,7 @@ def pattern(seed: int) -> bytes:
 
 # What is answered with OK only where a second host and a Redis server are: tests/integration/test_exchange_hosts.c,
 # test_session_hosts.c.
-REFUSED_HERE = {"IMPORT", "SESSION_LOAD"}
+REFUSED_HERE = {"IMPORT", "PROBE_HOSTS", "SESSION_LOAD"}
 
 
 def nothing_is_left_out() -> list[str]:

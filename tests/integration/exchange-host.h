@@ -30,6 +30,7 @@ struct host {
         uint32_t n_imported;
         uint32_t n_texts; /* that waited to be exported when it was over */
         int code;
+        bool would_load;
 };
 
 static struct redis_cluster server;
@@ -206,7 +207,7 @@ static inline void host_share_text(struct host *h)
 
 /* ---- imports --------------------------------------------------------------------------------- */
 
-static inline void on_over(uint32_t n_pages, int code, void *data)
+static inline void on_over(const struct import_outcome *outcome, void *data)
 {
         struct host *h = data;
         struct exchange_figures f;
@@ -214,8 +215,22 @@ static inline void on_over(uint32_t n_pages, int code, void *data)
         assert_false(h->is_over);
         h->n_texts = exchange_figures(h->w.a, &f) ? f.n_texts : 0;
         h->is_over = true;
-        h->n_imported = n_pages;
-        h->code = code;
+        h->n_imported = outcome->n_pages;
+        h->would_load = outcome->would_load;
+        h->code = outcome->code;
+}
+
+/* How many of n keys of a text are there. */
+static inline int probe_ask(
+        struct host *h, struct attach *a, unsigned n, unsigned msec, struct import **ret)
+{
+        uint8_t keys[N_PAGES * KEY_BYTES];
+        const struct import_request rq = {
+                .keys = keys, .n_keys = n, .deadline_nsec = in_msec(msec), .only_probes = true};
+
+        make_keys(keys, 0, n);
+        h->is_over = false;
+        return import_begin(a, &rq, clock_now_nsec(), on_over, h, ret, &h->w.d);
 }
 
 /* Of keys first.., n of them, behind `first` ones that are cached. */

@@ -539,6 +539,115 @@ static void test_single_flight_and_its_end(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* By a client that may only read. Returns how many pages of n are there; nothing is brought, and
+ * nothing has changed but what was asked. */
+static uint32_t probe(struct host *h, struct attach *reader, unsigned n, unsigned msec)
+{
+        const struct exchange_counters before = counters_of(h);
+        const struct exchange_ns *e = exchange_find_ns(reader->ns);
+        const uint32_t n_decided = e->n_decided, n_sealed = h->w.ns->device.n_pages[PAGE_SEALED];
+        struct exchange_counters after;
+        struct import *i;
+
+        assert_int_equal(probe_ask(h, reader, n, msec, &i), 0);
+        import_await(h);
+        assert_int_equal(h->code, h->n_imported > 0 ? 0 : KVL_STATUS_MISS);
+        after = counters_of(h);
+        assert_true(after.found_pages == before.found_pages + h->n_imported);
+        assert_true(after.imported_pages == before.imported_pages);
+        assert_memory_equal(after.not_imported, before.not_imported, sizeof(after.not_imported));
+        assert_int_equal(e->n_decided, n_decided);
+        assert_int_equal(h->w.ns->device.n_pages[PAGE_GRANTED], 0);
+        assert_int_equal(h->w.ns->device.n_pages[PAGE_SEALED], n_sealed);
+        assert_int_equal(h->w.ns->catalog.announced.n, 0);
+        return h->n_imported;
+}
+
+/* What is there is counted, whatever of it is here or on its way. */
+static void test_probe(void **state)
+{
+        struct attach *reader;
+        struct import *i, *second;
+        struct host a, b, other = {.is_over = false};
+        struct member *m;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        reader = join_host(&b, NULL, &m);
+        member_set_read_only(m, true);
+        assert_int_equal(probe(&b, reader, N_PAGES, LONG_MSEC), 0);
+        host_share_text(&a);
+        assert_int_equal(probe(&b, reader, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_true(b.would_load);
+        assert_int_equal(probe(&b, reader, 15, LONG_MSEC), 15); /* too short to be loaded */
+        assert_false(b.would_load);
+        host_compute(&b, 3);
+        assert_int_equal(probe(&b, reader, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_int_equal(import_ask(&b, b.w.attach, 3, N_PAGES - 3, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        other.w = b.w;
+        assert_int_equal(probe_ask(&other, reader, N_PAGES, LONG_MSEC, &second), 0);
+        while (!other.is_over)
+                host_turn(&b);
+        assert_int_equal(other.n_imported, N_PAGES);
+        import_await(&b);
+        assert_cached(&b, N_PAGES);
+        assert_int_equal(probe(&b, reader, N_PAGES, LONG_MSEC), N_PAGES);
+        member_free(m);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+static void test_probe_of_a_text_with_a_gap(void **state)
+{
+        char name[EXCHANGE_NAME_MAX];
+        uint8_t key[KEY_BYTES];
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        make_keys(key, 7, 1);
+        assert_int_equal(exchange_name_page(exchange_find_ns(a.w.ns), key, name), 0);
+        free(redis_cluster_call(&server, 0, "del %s", name));
+        assert_int_equal(probe(&b, b.w.attach, N_PAGES, LONG_MSEC), 7);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* As if there were nothing, in time; and those that ask leave room for those that load. */
+static void test_probes_without_an_answer(void **state)
+{
+        struct import *probes[PROBES_MAX], *i;
+        struct host a, b;
+        uint64_t began;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
+        began = clock_now_nsec();
+        assert_int_equal(probe(&b, b.w.attach, N_PAGES, SHORT_MSEC), 0);
+        assert_true(clock_now_nsec() - began < 5 * NSEC_PER_SEC);
+        for (unsigned k = 0; k < PROBES_MAX; k++)
+                assert_int_equal(probe_ask(&b, b.w.attach, N_PAGES, LONG_MSEC, &probes[k]), 0);
+        assert_int_equal(probe_ask(&b, b.w.attach, N_PAGES, LONG_MSEC, &i), KVL_STATUS_MISS);
+        assert_non_null(strstr(b.w.d.text, "32 imports of tenant a are under way"));
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, SHORT_MSEC, &i), 0);
+        import_cancel(i);
+        for (unsigned k = 0; k < PROBES_MAX; k++)
+                import_cancel(probes[k]);
+        kill(server.servers[0].pid, SIGCONT);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 /* What is under way ends with the exchange, and with the namespace's invalidation. */
 static void test_called_off(void **state)
 {
@@ -588,6 +697,9 @@ int main(void)
                 TEST(test_server_is_gone_or_stopped),
                 TEST(test_both_look_for_it),
                 TEST(test_single_flight_and_its_end),
+                TEST(test_probe),
+                TEST(test_probe_of_a_text_with_a_gap),
+                TEST(test_probes_without_an_answer),
                 TEST(test_called_off),
         };
 

@@ -179,6 +179,37 @@ static void test_found_on_the_other_host(void **state)
         hosts_end(state);
 }
 
+/* What a client is told of the text: pages that are here, and those here or elsewhere. */
+static void assert_told(struct worker *w, unsigned n_here, unsigned n, bool would_load)
+{
+        uint32_t told[3];
+
+        worker_tell(w, "probe-hosts %u %u:0-%u", LONG_MSEC, CHAIN, N_PAGES - 1);
+        assert_int_equal(worker_numbers(w, told, ARRAY_SIZE(told)), ARRAY_SIZE(told));
+        assert_true(told[0] == n_here && told[1] == n && told[2] == would_load);
+}
+
+/* Nothing is loaded for that, nor is it missed. */
+static void test_told_what_the_other_host_has(void **state)
+{
+        struct worker *w;
+
+        hosts_start(state);
+        w = host_worker(here);
+        assert_told(w, 0, 0, false);
+        share_text();
+        assert_told(w, 0, N_PAGES, true);
+        assert_int_equal(ctl_status(here, "pages_sealed"), 0);
+        assert_true(figure_of(here, "kvlease_exchange_imported_pages_total" OF_A) == 0);
+        assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
+        assert_told(w, N_PAGES, N_PAGES, false);
+        worker_tell(w, "invalidate %u:0", CHAIN);
+        assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
+        assert_told(w, 0, 0, false);
+        worker_stop(w);
+        hosts_end(state);
+}
+
 /* Loaded is what is here before an engine has computed it: by its own account, once it gives one.
  */
 static void test_what_is_computed_sooner_is_not_loaded(void **state)
@@ -190,6 +221,7 @@ static void test_what_is_computed_sooner_is_not_loaded(void **state)
         w = host_worker(here);
         assert_outlook(here, "asks", " (10000 a second, until an engine has measured it)");
         worker_tell(w, "note-prefill 1000000 1000000 1"); /* a token a nanosecond */
+        assert_told(w, 0, N_PAGES, false);
         assert_int_equal(find_text(w, LONG_MSEC), 0);
         assert_outlook(here, "asks", " (1000000000 a second, as engines measured)");
         assert_outlook(here, "asks", " to compute: not loaded");
@@ -529,6 +561,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_found_on_the_other_host),
+                cmocka_unit_test(test_told_what_the_other_host_has),
                 cmocka_unit_test(test_what_is_computed_sooner_is_not_loaded),
                 cmocka_unit_test(test_decoder_on_the_other_host),
                 cmocka_unit_test(test_server_is_stopped),

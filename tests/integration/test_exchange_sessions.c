@@ -110,11 +110,16 @@ static void on_all_keys(const char *pattern, const char *script)
 
 /* ---- loads ----------------------------------------------------------------------------------- */
 
+static void on_loaded(uint32_t n_pages, int code, void *data)
+{
+        on_over(&(struct import_outcome){.n_pages = n_pages, .code = code}, data);
+}
+
 static int load_begin(struct host *h, unsigned msec, struct session_load **ret)
 {
         h->is_over = false;
         return session_load_begin(
-                h->w.attach, CHAT, in_msec(msec), clock_now_nsec(), on_over, h, ret, &h->w.d);
+                h->w.attach, CHAT, in_msec(msec), clock_now_nsec(), on_loaded, h, ret, &h->w.d);
 }
 
 /* Its code; h->n_imported is set. */

@@ -379,6 +379,20 @@ static void do_probe(struct worker_state *w, char **args, unsigned n_args)
                 printf("0 %u %u\n", n, n_below);
 }
 
+/* probe-hosts MSEC KEYS...: of the run that begins with the first how many are here, and how many
+ * here or elsewhere; 1: these would be loaded */
+static void do_probe_hosts(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint32_t n_keys = worker_parse_keys(args + 1, n_args - 1, keys, 256), n_here, n;
+        int would_load,
+                r = kvl_probe_hosts(w->ns, keys, n_keys, atoi(args[0]), &n_here, &n, &would_load);
+
+        if (r)
+                worker_answer(r);
+        else
+                printf("0 %u %u %d\n", n_here, n, would_load);
+}
+
 /* expect TTL KEYS... */
 static void do_expect(struct worker_state *w, char **args, unsigned n_args)
 {
@@ -419,6 +433,7 @@ const struct worker_command worker_session_commands[] = {
         {"explain", do_explain},
         {"tiers", do_tiers},
         {"probe", do_probe},
+        {"probe-hosts", do_probe_hosts},
         {"expect", do_expect},
         {"note-prefill", do_note_prefill},
         {"leasable", do_leasable},

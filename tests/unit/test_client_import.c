@@ -350,6 +350,221 @@ static void test_session(void **state)
         close_client(&c);
 }
 
+/* ---- what is there --------------------------------------------------------------------------- */
+
+/* n_cached of so many keys are, and the one behind them isn't. */
+static void answer_explain(struct fake_peer *p, uint32_t first, uint32_t n_keys, uint32_t n_cached)
+{
+        Kvlease__V1__Explanation cached = KVLEASE__V1__EXPLANATION__INIT,
+                                 other = KVLEASE__V1__EXPLANATION__INIT, *rows[256];
+        Kvlease__V1__ExplainReply reply = KVLEASE__V1__EXPLAIN_REPLY__INIT;
+        const Kvlease__V1__ExplainRequest *m =
+                (const Kvlease__V1__ExplainRequest *)fake_receive(p, MSG_EXPLAIN);
+
+        FAKE_CHECK(m->keys.len == (size_t)n_keys * KVL_KEY_BYTES && is_key(m->keys, first));
+        cached.state = KVL_EXPLAIN_CACHED;
+        other.state = KVL_EXPLAIN_PENDING;
+        for (uint32_t i = 0; i < n_keys; i++)
+                rows[i] = i < n_cached ? &cached : &other;
+        reply.explanations = rows;
+        reply.n_explanations = n_keys;
+        fake_reply(p, &reply.base);
+}
+
+static void receive_probe(struct fake_peer *p, uint32_t first, uint32_t n_keys)
+{
+        const Kvlease__V1__ProbeHostsRequest *m =
+                (const Kvlease__V1__ProbeHostsRequest *)fake_receive(p, MSG_PROBE_HOSTS);
+
+        FAKE_CHECK(m->ns_id == FAKE_NS_ID);
+        FAKE_CHECK(m->keys.len == (size_t)n_keys * KVL_KEY_BYTES && is_key(m->keys, first));
+        FAKE_CHECK(m->timeout_msec >= 1 && m->timeout_msec <= LONG_MSEC);
+}
+
+/* Other hosts have n_found of so many keys. */
+static void answer_probe(
+        struct fake_peer *p, uint32_t first, uint32_t n_keys, uint32_t n_found, bool would_load)
+{
+        Kvlease__V1__ProbeHostsReply reply = KVLEASE__V1__PROBE_HOSTS_REPLY__INIT;
+
+        receive_probe(p, first, n_keys);
+        reply.status = n_found > 0 ? WIRE_OK : WIRE_MISS;
+        reply.n_pages = n_found;
+        reply.would_load = would_load;
+        fake_reply(p, &reply.base);
+}
+
+static void assert_probe(
+        struct client *c, uint32_t n_asked, uint32_t n_here, uint32_t n_keys, int would_load)
+{
+        uint32_t here = UINT32_MAX, all = UINT32_MAX;
+        int would = -1;
+
+        assert_int_equal(
+                kvl_probe_hosts(c->ns, c->keys[0], n_asked, LONG_MSEC, &here, &all, NULL), 0);
+        assert_true(here == n_here && all == n_keys);
+        assert_int_equal(
+                kvl_probe_hosts(c->ns, c->keys[0], n_asked, LONG_MSEC, &here, &all, &would), 0);
+        assert_true(here == n_here && all == n_keys);
+        assert_int_equal(would, would_load);
+}
+
+/* In pieces; and what goes on there may go on here again. Whether it would be loaded is asked of
+ * what lacks first. */
+static void script_probe(struct fake_peer *p)
+{
+        welcome(p);
+        for (unsigned i = 0; i < 2; i++) {
+                answer_explain(p, 0, 256, FIRST);
+                answer_probe(p, FIRST, 256, 256, true);
+                answer_probe(p, 261, 39, 10, false);
+                answer_explain(p, 271, 29, 2);
+                answer_probe(p, 273, 27, 1, false);
+                answer_explain(p, 274, 26, 0);
+        }
+        for (unsigned i = 0; i < 2; i++) { /* all of it is there */
+                answer_explain(p, 0, 7, 0);
+                answer_probe(p, 0, 7, 7, false);
+        }
+        for (unsigned i = 0; i < 2; i++) /* or here */
+                answer_explain(p, 0, 7, 7);
+        for (unsigned i = 0; i < 2; i++) { /* or nowhere */
+                answer_explain(p, 0, 7, 0);
+                answer_probe(p, 0, 7, 0, false);
+                answer_explain(p, 0, 7, 0);
+        }
+        fake_expect_end(p);
+}
+
+static void test_probe(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_probe);
+        assert_probe(&c, N_KEYS, FIRST, 274, 1);
+        assert_probe(&c, 7, 0, 7, 0);
+        assert_probe(&c, 7, 7, 7, 0);
+        assert_probe(&c, 7, 0, 0, 0);
+        close_client(&c);
+}
+
+/* Where other hosts can't be asked, what is known is the answer. */
+static const uint32_t refusals[] = {
+        WIRE_MISS, WIRE_BUSY, WIRE_DENIED, WIRE_NO_MEMORY, WIRE_UNSUPPORTED};
+
+static void script_probe_is_refused(struct fake_peer *p)
+{
+        welcome(p);
+        for (size_t i = 0; i < 2 * ARRAY_SIZE(refusals); i++) {
+                answer_explain(p, 0, 256, FIRST);
+                answer_probe(p, FIRST, 256, 256, true);
+                receive_probe(p, 261, 39);
+                fake_reply_simple(p, refusals[i / 2], "");
+                answer_explain(p, 261, 39, 0);
+        }
+        answer_explain(p, 0, 7, FIRST);
+        receive_probe(p, FIRST, 2);
+        fake_reply_simple(p, WIRE_STALE, "");
+        fake_expect_end(p);
+}
+
+static void test_probe_is_refused(void **state)
+{
+        uint32_t here = 77, all = 78;
+        struct client c;
+
+        open_client(&c, script_probe_is_refused);
+        for (size_t i = 0; i < ARRAY_SIZE(refusals); i++)
+                assert_probe(&c, N_KEYS, FIRST, 261, 1);
+        assert_int_equal(
+                kvl_probe_hosts(c.ns, c.keys[0], 7, LONG_MSEC, &here, &all, NULL), KVL_STALE);
+        assert_true(here == 77 && all == 78);
+        close_client(&c);
+}
+
+/* The daemon doesn't answer in time. */
+static void script_probe_is_late(struct fake_peer *p)
+{
+        welcome(p);
+        answer_explain(p, 0, 7, FIRST);
+        receive_probe(p, FIRST, 2);
+        answer_explain(p, FIRST, 2, 0);
+        fake_expect_end(p);
+}
+
+static void test_probe_is_late(void **state)
+{
+        uint32_t here = 0, all = 0;
+        struct client c;
+        int would = 1;
+
+        open_client(&c, script_probe_is_late);
+        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 7, 20, &here, &all, &would), 0);
+        assert_true(here == FIRST && all == FIRST && would == 0);
+        close_client(&c);
+}
+
+static void script_probe_without_part(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        for (unsigned i = 0; i < 2; i++)
+                answer_explain(p, 0, 256, FIRST);
+        fake_expect_end(p);
+}
+
+static void test_probe_without_part(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_probe_without_part);
+        assert_probe(&c, N_KEYS, FIRST, FIRST, 0);
+        close_client(&c);
+}
+
+static uint32_t wrong_number;
+
+static void script_probe_is_wrong(struct fake_peer *p)
+{
+        Kvlease__V1__ProbeHostsReply reply = KVLEASE__V1__PROBE_HOSTS_REPLY__INIT;
+
+        welcome(p);
+        answer_explain(p, 0, 7, FIRST);
+        receive_probe(p, FIRST, 2);
+        reply.n_pages = wrong_number;
+        fake_reply(p, &reply.base);
+        fake_expect_end(p);
+}
+
+static void test_probe_is_wrong(void **state)
+{
+        uint32_t here, all;
+        struct client c;
+
+        for (wrong_number = 0; wrong_number <= 3; wrong_number += 3) {
+                open_client(&c, script_probe_is_wrong);
+                assert_int_equal(
+                        kvl_probe_hosts(c.ns, c.keys[0], 7, LONG_MSEC, &here, &all, NULL), -EPROTO);
+                close_client(&c);
+        }
+}
+
+static void test_probe_arguments(void **state)
+{
+        uint32_t n;
+        struct client c;
+
+        open_client(&c, script_no_message);
+        assert_int_equal(kvl_probe_hosts(NULL, c.keys[0], 1, 1, &n, &n, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(c.ns, NULL, 1, 1, &n, &n, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 0, 1, &n, &n, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 1, 1, NULL, &n, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 1, 1, &n, NULL, NULL), -EINVAL);
+        assert_string_equal(kvl_last_error(), "there is no room for the numbers of keys");
+        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 1, 0, &n, &n, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 1, 600001, &n, &n, NULL), -EINVAL);
+        close_client(&c);
+}
+
 /* ---- what computing takes -------------------------------------------------------------------- */
 
 static void script_prefill(struct fake_peer *p)
@@ -388,6 +603,12 @@ int main(void)
                 cmocka_unit_test(test_arguments),
                 cmocka_unit_test(test_lookup),
                 cmocka_unit_test(test_session),
+                cmocka_unit_test(test_probe),
+                cmocka_unit_test(test_probe_is_refused),
+                cmocka_unit_test(test_probe_is_late),
+                cmocka_unit_test(test_probe_without_part),
+                cmocka_unit_test(test_probe_is_wrong),
+                cmocka_unit_test(test_probe_arguments),
                 cmocka_unit_test(test_prefill),
         };
 

@@ -43,9 +43,9 @@
  * The daemon has, before it answers HELLO, undone what pending requests got and nobody was told of:
  * namespaces they opened, pages they leased. Those that aren't here are so, and sent again:
  * NS_OPEN, NS_SHARE, SHM_OPEN, MAP, LEASE, SESSION_OPEN get it anew; ANNOUNCE, too, as a restart
- * ends announcements; EXPLAIN and WAIT change nothing; IMPORT and SESSION_LOAD bring what isn't
- * there yet; INVALIDATE, SESSION_TRUNCATE and SESSION_KEEP drop what is there still, and count
- * that, as REPORT does, which is LOST where it continues what is forgotten; LOOKUP and
+ * ends announcements; EXPLAIN, PROBE_HOSTS and WAIT change nothing; IMPORT and SESSION_LOAD bring
+ * what isn't there yet; INVALIDATE, SESSION_TRUNCATE and SESSION_KEEP drop what is there still, and
+ * count that, as REPORT does, which is LOST where it continues what is forgotten; LOOKUP and
  * SESSION_PAGES pin anew (and pins of the first time stay until the namespace is closed).
  */
 static const struct {

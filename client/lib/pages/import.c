@@ -2,7 +2,7 @@
  * What isn't cached on this host, and is on others: the daemon is asked to bring it here. That is a
  * message, also where memory is shared, as the daemon alone talks to others. Who waits sends it
  * where a lookup has found less than it wants, and nobody computes the rest (wait-key.c); who
- * schedules others meanwhile starts it.
+ * schedules others meanwhile starts it; who only wants to know asks what is there.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,12 +39,37 @@ static Kvlease__V1__ImportRequest import_message(const struct kvl_ns *ns, const 
         return m;
 }
 
+/* For whoever may not ask, or not now, other hosts have nothing. Older daemons don't know of all
+ * that is asked. */
+static int miss_or(int code)
+{
+        switch (code) {
+        case KVL_NO_PARENT:
+        case -EACCES:
+        case -EBUSY:
+        case -ENOMEM:
+        case -EOPNOTSUPP:
+        case -ETIMEDOUT:
+                return KVL_MISS;
+        default:
+                return code;
+        }
+}
+
+static int check_timeout(int timeout_msec)
+{
+        if (timeout_msec >= 1 && timeout_msec <= IMPORT_MAX_MSEC)
+                return 0;
+        return error_set(
+                -EINVAL, "the timeout is %d ms, must be 1 to %d", timeout_msec, IMPORT_MAX_MSEC);
+}
+
 /* ---- for a lookup that waits ------------------------------------------------------------------
  */
 
 static const struct op_type type_import = {.msg = MSG_IMPORT, .call_back = op_call_back_waited};
 
-/* What an answer means for a lookup, or a session. Whoever may not import, or not now, computes. */
+/* What an answer means for a lookup, or a session. */
 static int import_outcome(int code, uint32_t n_asked, uint32_t *ret_n_keys)
 {
         switch (code) {
@@ -54,14 +79,8 @@ static int import_outcome(int code, uint32_t n_asked, uint32_t *ret_n_keys)
         case KVL_DUPLICATE:
                 *ret_n_keys = 1;
                 return 0;
-        case KVL_NO_PARENT:
-        case -EACCES:
-        case -EBUSY:
-        case -ENOMEM:
-        case -ETIMEDOUT:
-                return KVL_MISS;
         default:
-                return code;
+                return miss_or(code);
         }
 }
 
@@ -149,11 +168,10 @@ int kvl_import_start(struct kvl_ns *ns, const uint8_t *parent_key, const uint8_t
         struct op *op;
         int r = args_check_keys(ns, keys, n_keys, UINT32_MAX);
 
+        if (r == 0)
+                r = check_timeout(timeout_msec);
         if (r < 0)
                 return r;
-        if (timeout_msec < 1 || timeout_msec > IMPORT_MAX_MSEC)
-                return error_set(-EINVAL, "the timeout is %d ms, must be 1 to %d", timeout_msec,
-                        IMPORT_MAX_MSEC);
         if (!ns->imports)
                 return error_note(KVL_MISS, "");
         i = malloc(sizeof(*i));
@@ -171,6 +189,138 @@ int kvl_import_start(struct kvl_ns *ns, const uint8_t *parent_key, const uint8_t
         if (r < 0)
                 free(i);
         return r;
+}
+
+/* ---- what is there ----------------------------------------------------------------------------
+ */
+
+struct hosts_call {
+        struct conn_call call;
+        uint32_t n_asked;
+        uint32_t n_keys; /* that other hosts have */
+        bool would_load;
+};
+
+static void on_probed(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame)
+{
+        struct hosts_call *h = container_of(call, struct hosts_call, call);
+        const Kvlease__V1__ProbeHostsReply *m = (const Kvlease__V1__ProbeHostsReply *)reply;
+
+        if (m && code == 0 && (m->n_pages == 0 || m->n_pages > h->n_asked)) {
+                conn_finish_violated(c, call, "kvleased found a wrong number of keys elsewhere");
+                return;
+        }
+        if (m && code == 0) {
+                h->n_keys = m->n_pages;
+                h->would_load = m->would_load;
+        }
+        conn_finish(c, call, code);
+}
+
+/* Of at most KVL_MAX_IMPORT_KEYS. 0: other hosts have some; KVL_MISS; KVL_STALE, -errno. */
+static int ask_hosts(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys,
+        uint64_t deadline_nsec, struct hosts_call *h)
+{
+        Kvlease__V1__ProbeHostsRequest m = KVLEASE__V1__PROBE_HOSTS_REQUEST__INIT;
+        struct conn *c = conn_of(ns);
+        int r;
+
+        *h = (struct hosts_call){.call.on_reply = on_probed, .n_asked = n_keys};
+        m.ns_id = ns->id;
+        m.keys.data = (uint8_t *)keys;
+        m.keys.len = (size_t)n_keys * KVL_KEY_BYTES;
+        m.timeout_msec = conn_msec_until(deadline_nsec);
+        if (m.timeout_msec == 0)
+                return KVL_MISS;
+        conn_lock(c);
+        r = conn_start(c, &h->call, MSG_PROBE_HOSTS, &m.base);
+        if (r == 0)
+                r = conn_wait(c, &h->call, deadline_nsec + LATE_NSEC);
+        conn_unlock(c);
+        r = miss_or(r);
+        return r == KVL_MISS ? r : error_note(r, h->call.detail);
+}
+
+/* 0: *ret_n_keys of them, from the first on, are with other hosts, or aren't known to be;
+ * KVL_STALE, -errno. */
+static int probe_there(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys,
+        uint64_t deadline_nsec, uint32_t *ret_n_keys, bool *ret_would_load)
+{
+        uint32_t n_found = 0, n;
+        struct hosts_call h;
+        int r;
+
+        *ret_would_load = false;
+        do {
+                n = MIN(n_keys - n_found, (uint32_t)KVL_MAX_IMPORT_KEYS);
+                r = ask_hosts(ns, keys + (size_t)n_found * KVL_KEY_BYTES, n, deadline_nsec, &h);
+                if (n_found == 0)
+                        *ret_would_load = h.would_load;
+                n_found += h.n_keys;
+        } while (r == 0 && h.n_keys == n && n_found < n_keys);
+        *ret_n_keys = n_found;
+        return r == KVL_MISS ? 0 : r;
+}
+
+/* Likewise on this host. */
+static int probe_here(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_n_keys)
+{
+        int r = n_keys > 0 ? kvl_probe(ns, keys, n_keys, NULL, ret_n_keys) : KVL_MISS;
+
+        if (r == KVL_MISS)
+                *ret_n_keys = 0;
+        return r == KVL_MISS ? 0 : r;
+}
+
+/* Behind the first *n_found keys, to which it adds. What goes on elsewhere may go on here again. */
+static int probe_by_turns(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys,
+        uint64_t deadline_nsec, uint32_t *n_found, bool *ret_would_load)
+{
+        uint32_t n = *n_found, there, here = 0;
+        bool would;
+        int r;
+
+        do {
+                r = probe_there(ns, keys + (size_t)n * KVL_KEY_BYTES, n_keys - n, deadline_nsec,
+                        &there, &would);
+                if (n == *n_found)
+                        *ret_would_load = would;
+                n += there;
+                if (r == 0)
+                        r = probe_here(ns, keys + (size_t)n * KVL_KEY_BYTES, n_keys - n, &here);
+                n += here;
+        } while (r == 0 && here > 0 && n < n_keys);
+        *n_found = n;
+        return r;
+}
+
+int kvl_probe_hosts(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, int timeout_msec,
+        uint32_t *ret_n_here, uint32_t *ret_n_keys, int *ret_would_load)
+{
+        uint32_t n_here, n_found;
+        bool would_load = false;
+        int r = args_check_keys(ns, keys, n_keys, UINT32_MAX);
+
+        if (r == 0)
+                r = check_timeout(timeout_msec);
+        if (r == 0 && (!ret_n_here || !ret_n_keys))
+                r = error_set(-EINVAL, "there is no room for the numbers of keys");
+        if (r == 0)
+                r = probe_here(ns, keys, n_keys, &n_here);
+        if (r != 0)
+                return r;
+        n_found = n_here;
+        if (ns->imports && n_here < n_keys)
+                r = probe_by_turns(
+                        ns, keys, n_keys, conn_deadline(timeout_msec), &n_found, &would_load);
+        if (r != 0)
+                return r;
+        *ret_n_here = n_here;
+        *ret_n_keys = n_found;
+        if (ret_would_load)
+                *ret_would_load = would_load;
+        return 0;
 }
 
 /* ---- what it is compared with -----------------------------------------------------------------

@@ -16,6 +16,7 @@
  * the daemon's, and charged to nobody. Not tuned, but for the window: half of it has the store wait
  * for the loop (kvlease-bench remote-hosts long). */
 #define IMPORTS_MAX          64
+#define PROBES_MAX           32 /* imports under way with which another one may only probe */
 #define IMPORT_BYTES_MAX     (UINT64_C(64) << 20)
 #define IMPORT_WINDOW_BYTES  (UINT64_C(16) << 20) /* of one request */
 #define IMPORT_TRIAL_AFTER   128                  /* imports that aren't worth it, in a row */

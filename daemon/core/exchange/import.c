@@ -42,6 +42,7 @@ struct import {
         struct worth_stream came; /* of values */
         uint64_t epoch;           /* under which it was probed; 0: it wasn't yet */
         struct exchange_io *reads_epoch, *probe;
+        bool only_probes, would_load; /* the latter where it only probes */
         bool is_loading;
         bool is_looked_at; /* scratch of imports_work() */
         bool has_parent;
@@ -131,17 +132,22 @@ static void import_free(struct import *i)
 /* `n_lost` pages weren't imported, for this reason. */
 static void end_import(struct import *i, enum exchange_drop why, uint32_t n_lost)
 {
+        struct import_outcome outcome = {i->only_probes ? i->n_wanted : i->n_published};
+        bool only_probes = i->only_probes;
         import_fn done = i->done;
         void *data = i->data;
         struct attach *a = i->a;
-        uint32_t n = i->n_published;
         uint8_t first[KEY_BYTES];
 
-        i->e->x->counters.not_imported[why] += n_lost;
+        if (!only_probes)
+                i->e->x->counters.not_imported[why] += n_lost;
         memcpy(first, i->keys, KEY_BYTES);
+        outcome.would_load = i->would_load;
         import_free(i);
+        if (outcome.n_pages == 0)
+                outcome.code = only_probes ? KVL_STATUS_MISS : look_at_first(a, first, NULL);
         if (done)
-                done(n, n > 0 ? 0 : look_at_first(a, first, NULL), data);
+                done(&outcome, data);
 }
 
 /* What was found and isn't published yet is left there. */
@@ -186,19 +192,28 @@ void import_end_all(struct attach *a)
 
 /* ---- its beginning --------------------------------------------------------------------------- */
 
+/* 0: this client may import the first key, and nobody on this host has it. */
+static int check_first(struct attach *a, const uint8_t *key, struct detail *d)
+{
+        int r = look_at_first(a, key, d);
+
+        if (a->member->read_only)
+                return detail_set(d, -EACCES, "the client may only read, and so import nothing");
+        return r == KVL_STATUS_MISS ? 0 : r;
+}
+
 static int check_import(struct attach *a, const struct import_request *rq, struct detail *d)
 {
         const struct exchange *x = a->ns->tenant->exchange;
+        const uint32_t most = rq->only_probes ? PROBES_MAX : IMPORTS_MAX;
         const char *why;
         int r;
 
         if (rq->n_keys == 0 || rq->n_keys > IMPORT_KEYS_MAX)
                 return detail_set(d, -EINVAL, "an import of %u pages: 1 to %d are allowed",
                         rq->n_keys, IMPORT_KEYS_MAX);
-        if (a->member->read_only)
-                return detail_set(d, -EACCES, "the client may only read, and so import nothing");
-        r = look_at_first(a, rq->keys, d);
-        if (r != KVL_STATUS_MISS)
+        r = rq->only_probes ? attach_check_version(a, d) : check_first(a, rq->keys, d);
+        if (r != 0)
                 return r;
         if (!exchange_has_ns(a->ns, &why))
                 return detail_set(d, KVL_STATUS_MISS,
@@ -208,11 +223,10 @@ static int check_import(struct attach *a, const struct import_request *rq, struc
         if (rq->parent_key && ns_find_page(a->ns, rq->parent_key) == PAGE_NONE)
                 return detail_set(d, KVL_STATUS_NO_PARENT,
                         "the page before the first isn't cached in namespace %s", a->ns->name);
-        if (x->n_imports >= IMPORTS_MAX)
+        if (x->n_imports >= most)
                 return detail_set(d, KVL_STATUS_MISS,
-                        "%d imports of tenant %s are under way, the "
-                        "most there may be",
-                        IMPORTS_MAX, a->ns->tenant->name);
+                        "%u imports of tenant %s are under way, the most there may be%s", most,
+                        a->ns->tenant->name, rq->only_probes ? " beside a probe" : "");
         return 0;
 }
 
@@ -230,7 +244,7 @@ static uint32_t count_missing(const struct attach *a, const struct import_reques
 static struct import *import_new(
         struct attach *a, const struct import_request *rq, struct exchange_ns *e)
 {
-        uint32_t n = count_missing(a, rq);
+        uint32_t n = rq->only_probes ? rq->n_keys : count_missing(a, rq);
         struct import *i = calloc(1, sizeof(*i) + (size_t)n * KEY_BYTES);
 
         if (!i)
@@ -248,6 +262,7 @@ static struct import *import_new(
                 memcpy(i->parent, rq->parent_key, KEY_BYTES);
         memcpy(i->keys, rq->keys, (size_t)n * KEY_BYTES);
         i->deadline_nsec = rq->deadline_nsec;
+        i->only_probes = rq->only_probes;
         list_init(&i->link);
         list_append(&e->x->imports, &i->link);
         e->x->n_imports++;
@@ -297,9 +312,9 @@ int import_begin(struct attach *a, const struct import_request *rq, uint64_t now
         i = import_new(a, rq, exchange_find_ns(a->ns));
         if (!i)
                 return detail_set(d, -ENOMEM, "no memory to import %u pages", rq->n_keys);
-        i->probe_deadline_nsec =
-                now_nsec + MIN(minus_u64(rq->deadline_nsec, now_nsec) / PROBE_SHARE,
-                                   i->e->x->options.probe_nsec);
+        i->probe_deadline_nsec = now_nsec + MIN(minus_u64(rq->deadline_nsec, now_nsec) /
+                                                            (rq->only_probes ? 1 : PROBE_SHARE),
+                                                    i->e->x->options.probe_nsec);
         r = begin_import(i);
         if (r < 0) {
                 end_import(i, exchange_drop_of(r), i->n_keys);
@@ -336,7 +351,7 @@ static bool take_epoch(struct import *i)
 
 /* As policy/worth.h has it, of the store as if it were one node: what it is asked for is spread
  * over its nodes, and all of them together are what was measured. */
-static bool is_worth_it(const struct import *i, uint64_t now_nsec)
+static struct worth_answer decide(const struct import *i, uint64_t now_nsec)
 {
         const struct exchange *x = i->e->x;
         const struct worth_part part = {
@@ -347,9 +362,13 @@ static bool is_worth_it(const struct import *i, uint64_t now_nsec)
                 .start = worth_bandwidth(x->options.bytes_per_sec),
         };
 
-        i->e->decided =
-                worth_loading(&part, 1, (uint64_t)i->n_wanted * i->a->ns->layout.page_tokens,
-                        &i->e->prefill, worth_token_time(x->options.token_nsec));
+        return worth_loading(&part, 1, (uint64_t)i->n_wanted * i->a->ns->layout.page_tokens,
+                &i->e->prefill, worth_token_time(x->options.token_nsec));
+}
+
+static bool is_worth_it(const struct import *i, uint64_t now_nsec)
+{
+        i->e->decided = decide(i, now_nsec);
         i->e->n_decided = i->n_wanted;
         return i->e->decided.verdict == WORTH_LOADED;
 }
@@ -427,6 +446,11 @@ static bool take_probe(struct import *i, uint64_t now_nsec)
         i->e->x->counters.found_pages += i->n_wanted;
         if (i->n_wanted == 0) {
                 end_import(i, exchange_drop_of(why), why == 0 ? 0 : i->n_keys);
+                return false;
+        }
+        if (i->only_probes) {
+                i->would_load = decide(i, now_nsec).verdict == WORTH_LOADED;
+                end_import(i, i->why, 0);
                 return false;
         }
         if (!is_worth_it(i, now_nsec) && !is_trial(i)) {

@@ -18,11 +18,13 @@
  * A value is received into a buffer, is checked there, and is copied into its page
  * (moves/transfer.h). A page that is taken back meanwhile is nobody's until the copy is over.
  *
- * At the deadline what has arrived in order is published, and the rest is given back.
+ * At the deadline what has arrived in order is published, and the rest is given back. Who
+ * only wants to know how much is there has an import that ends after probing.
  */
 #ifndef KVL_CORE_IMPORT_H
 #define KVL_CORE_IMPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct attach;
@@ -37,14 +39,21 @@ struct import_request {
         const uint8_t *keys;       /* n_keys * KEY_BYTES, copied */
         uint32_t n_keys;           /* 1 .. IMPORT_KEYS_MAX */
         uint64_t deadline_nsec;    /* CLOCK_MONOTONIC */
+        bool only_probes;          /* of any keys; parent_key is NULL */
 };
 
-/* n_pages were imported, from the first key on: they are cached, and nobody has pinned them; the
- * import is gone. code: 0, where n_pages > 0; else what the first key is by now, as import_begin()
- * says it: somebody on this host may have been first with it. KVL_STATUS_MISS: nothing came. Called
- * from exchange_work(), exchange_close() and attach_close(), never from within import_begin(); may
- * call that, and import_cancel() of others. */
-typedef void (*import_fn)(uint32_t n_pages, int code, void *data);
+struct import_outcome {
+        /* Imported, from the first key on: cached, and pinned by nobody. A probe: there. */
+        uint32_t n_pages;
+        /* 0, where n_pages > 0; else what the first key is by now, as import_begin() says it:
+         * somebody on this host may have been first with it. KVL_STATUS_MISS: nothing came. */
+        int code;
+        bool would_load; /* where it only probes: another one would load them now */
+};
+
+/* The import is gone. Called from exchange_work(), exchange_close() and attach_close(), never from
+ * within import_begin(); may call that, and import_cancel() of others. */
+typedef void (*import_fn)(const struct import_outcome *outcome, void *data);
 
 /*
  * 0: *ret_import is under way, and ends at its deadline at the latest. KVL_STATUS_DUPLICATE: the

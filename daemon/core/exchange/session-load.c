@@ -262,13 +262,15 @@ static uint32_t count_cached(const struct session_load *l)
         return from;
 }
 
-static void on_imported(uint32_t n_pages, int code, void *data)
+static void on_imported(const struct import_outcome *outcome, void *data)
 {
         struct session_load *l = data;
+        int code = outcome->code;
 
         l->import = NULL;
-        l->n_imported += n_pages;
-        l->is_cut = n_pages == 0 && code != KVL_STATUS_PENDING && code != KVL_STATUS_DUPLICATE;
+        l->n_imported += outcome->n_pages;
+        l->is_cut =
+                outcome->n_pages == 0 && code != KVL_STATUS_PENDING && code != KVL_STATUS_DUPLICATE;
         l->again_nsec =
                 ns_store(l->a->ns)->now_nsec + (code == KVL_STATUS_PENDING ? AGAIN_NSEC : 0);
         exchange_wake(l->e->x);

@@ -1,4 +1,4 @@
-/* ANNOUNCE, WAIT, IMPORT, NOTE_PREFILL. */
+/* ANNOUNCE, WAIT, IMPORT, PROBE_HOSTS, NOTE_PREFILL. */
 #include <errno.h>
 
 #include "daemon/core/clients/announce.h"
@@ -84,29 +84,43 @@ int handle_WAIT(struct request *rq)
         return r == KVL_STATUS_PENDING ? wait_for(rq, a, m) : r;
 }
 
-static int check_import(struct request *rq, const Kvlease__V1__ImportRequest *m)
+/* What other hosts are asked; `want` has all but keys and deadline. */
+static int ask_hosts(struct request *rq, uint32_t ns_id, const ProtobufCBinaryData *keys,
+        uint32_t timeout_msec, struct import_request want)
 {
-        if (m->keys.len == 0 || m->keys.len % KEY_BYTES != 0 ||
-                m->keys.len / KEY_BYTES > IMPORT_KEYS_MAX)
+        struct attach *a = request_attach(rq, ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        if (keys->len == 0 || keys->len % KEY_BYTES != 0 || keys->len / KEY_BYTES > IMPORT_KEYS_MAX)
                 return detail_set(&rq->detail, -EINVAL,
-                        "keys has %zu bytes: %d for each of 1 to %d keys are allowed", m->keys.len,
+                        "keys has %zu bytes: %d for each of 1 to %d keys are allowed", keys->len,
                         KEY_BYTES, IMPORT_KEYS_MAX);
-        if (m->parent_key.len != 0 && m->parent_key.len != KEY_BYTES)
-                return detail_set(&rq->detail, -EINVAL, "parent_key has %zu bytes, not %d or none",
-                        m->parent_key.len, KEY_BYTES);
-        return check_timeout(rq, m->timeout_msec);
+        want.keys = keys->data;
+        want.n_keys = (uint32_t)(keys->len / KEY_BYTES);
+        r = check_timeout(rq, timeout_msec);
+        return r < 0 ? r : imports_ask(rq, a, &want, timeout_msec);
 }
 
 int handle_IMPORT(struct request *rq)
 {
         const Kvlease__V1__ImportRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
-        int r;
 
-        if (!a)
-                return -ENOENT;
-        r = check_import(rq, m);
-        return r < 0 ? r : imports_ask(rq, a);
+        if (m->parent_key.len != 0 && m->parent_key.len != KEY_BYTES)
+                return detail_set(&rq->detail, -EINVAL, "parent_key has %zu bytes, not %d or none",
+                        m->parent_key.len, KEY_BYTES);
+        return ask_hosts(rq, m->ns_id, &m->keys, m->timeout_msec,
+                (struct import_request){
+                        .parent_key = m->parent_key.len > 0 ? m->parent_key.data : NULL});
+}
+
+int handle_PROBE_HOSTS(struct request *rq)
+{
+        const Kvlease__V1__ProbeHostsRequest *m = rq->message;
+
+        return ask_hosts(rq, m->ns_id, &m->keys, m->timeout_msec,
+                (struct import_request){.only_probes = true});
 }
 
 int handle_SESSION_LOAD(struct request *rq)

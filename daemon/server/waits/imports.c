@@ -64,12 +64,21 @@ static const char *why_nothing(int code)
         }
 }
 
-static void on_imported(uint32_t n_pages, int code, void *data)
+static void on_imported(const struct import_outcome *outcome, void *data)
 {
         Kvlease__V1__ImportReply reply = KVLEASE__V1__IMPORT_REPLY__INIT;
 
-        reply.n_pages = n_pages;
-        answer(data, &reply.base, code, why_nothing(code));
+        reply.n_pages = outcome->n_pages;
+        answer(data, &reply.base, outcome->code, why_nothing(outcome->code));
+}
+
+static void on_probed(const struct import_outcome *outcome, void *data)
+{
+        Kvlease__V1__ProbeHostsReply reply = KVLEASE__V1__PROBE_HOSTS_REPLY__INIT;
+
+        reply.n_pages = outcome->n_pages;
+        reply.would_load = outcome->would_load;
+        answer(data, &reply.base, outcome->code, why_nothing(outcome->code));
 }
 
 static void on_loaded(uint32_t n_pages, int code, void *data)
@@ -88,8 +97,8 @@ static struct peer_import *import_new(struct request *rq, struct attach *a, size
 
         if (rq->peer->waits[PENDING_IMPORT].n >= IMPORTS_PER_PEER_MAX) {
                 *ret = detail_set(&rq->detail, -EBUSY,
-                        "%d IMPORTs and SESSION_LOADs of this connection aren't answered yet, the "
-                        "most there may be",
+                        "%d IMPORTs, SESSION_LOADs and PROBE_HOSTS of this connection aren't "
+                        "answered yet, the most there may be",
                         IMPORTS_PER_PEER_MAX);
                 return NULL;
         }
@@ -113,24 +122,21 @@ static int defer(struct request *rq, struct peer_import *i, size_t bytes, int r)
         return 0;
 }
 
-int imports_ask(struct request *rq, struct attach *a)
+int imports_ask(struct request *rq, struct attach *a, const struct import_request *want,
+        uint32_t timeout_msec)
 {
-        const Kvlease__V1__ImportRequest *m = rq->message;
         uint64_t now_nsec = server_now(rq->server);
-        const struct import_request want = {
-                .parent_key = m->parent_key.len > 0 ? m->parent_key.data : NULL,
-                .keys = m->keys.data,
-                .n_keys = (uint32_t)(m->keys.len / KEY_BYTES),
-                .deadline_nsec = now_nsec + m->timeout_msec * NSEC_PER_MSEC,
-        };
-        size_t bytes = sizeof(struct peer_import) + m->keys.len;
+        size_t bytes = sizeof(struct peer_import) + (size_t)want->n_keys * KEY_BYTES;
+        struct import_request within = *want;
         int r = 0;
         struct peer_import *i = import_new(rq, a, bytes, &r);
 
         if (!i)
                 return r;
+        within.deadline_nsec = now_nsec + timeout_msec * NSEC_PER_MSEC;
         return defer(rq, i, bytes,
-                import_begin(a, &want, now_nsec, on_imported, i, &i->import, &rq->detail));
+                import_begin(a, &within, now_nsec, within.only_probes ? on_probed : on_imported, i,
+                        &i->import, &rq->detail));
 }
 
 int imports_ask_session(struct request *rq, struct attach *a)

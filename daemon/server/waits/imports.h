@@ -1,8 +1,9 @@
 /*
  * IMPORTs and SESSION_LOADs: requests for pages of other hosts, each answered when the core has
  * brought what it could (daemon/core/exchange/import.h, session-load.h), which is at its deadline
- * at the latest. What else the peer says is handled meanwhile. They end with the attachment, the
- * connection, or the peer's being ignored. Loop thread only.
+ * at the latest; and PROBE_HOSTS, each answered when the core knows what is there. What else the
+ * peer says is handled meanwhile. They end with the attachment, the connection, or the peer's being
+ * ignored. Loop thread only.
  */
 #ifndef KVL_SERVER_IMPORTS_H
 #define KVL_SERVER_IMPORTS_H
@@ -10,15 +11,17 @@
 #include <stdint.h>
 
 struct attach;
+struct import_request;
 struct peer;
 struct request;
 
-/* Unanswered ones of one peer, of both together. Not tuned. */
+/* Unanswered ones of one peer, of all together. Not tuned. */
 #define IMPORTS_PER_PEER_MAX 16
 
-/* An IMPORT whose message is well formed. 0, with the request deferred; else as import_begin(), or
- * -EBUSY, with the sentence. */
-int imports_ask(struct request *rq, struct attach *a);
+/* One whose message is well formed, and wants this within timeout_msec from now on. 0, with the
+ * request deferred; else as import_begin(), or -EBUSY, with the sentence. */
+int imports_ask(struct request *rq, struct attach *a, const struct import_request *want,
+        uint32_t timeout_msec);
 
 /* Likewise a SESSION_LOAD: as session_load_begin(), or -EBUSY. */
 int imports_ask_session(struct request *rq, struct attach *a);
