@@ -198,6 +198,16 @@ class Explanation(NamedTuple):
     by: str
 
 
+class HostsProbe(NamedTuple):
+    """How much of a text needn't be computed: leading keys that are cached on this host, and that
+    are on this host or others. would_load: kvleased would load now what others have behind n_here,
+    as that is sooner than computing it."""
+
+    n_here: int
+    n_keys: int
+    would_load: bool
+
+
 class Event(NamedTuple):
     """What the daemon tells. namespace: None where it concerns all; timeout in seconds.
 

@@ -113,6 +113,10 @@ static PyObject *ns_lookup_wait(
         return ret;
 }
 
+/* So long other hosts are asked where nothing else is said: no longer than somebody who routes a
+ * request would wait. Not tuned. */
+#define HOSTS_MSEC 1000
+
 static PyObject *ns_probe(struct ns_object *self, PyObject *object)
 {
         struct keys keys;
@@ -142,6 +146,32 @@ static PyObject *ns_probe(struct ns_object *self, PyObject *object)
                       : raise_code(r);
         free(tiers);
         return ret;
+}
+
+static PyObject *ns_probe_hosts(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"probe_hosts", {"keys", "timeout"}, 1, 2};
+        int r = 0, msec = HOSTS_MSEC, would_load = 0;
+        uint32_t n_here = 0, n_keys = 0;
+        struct keys keys;
+        PyObject *a[2];
+
+        if (!args_parse(&s, args, n, names, a) || !arg_msec(a[1], "timeout", 600000, &msec) ||
+                !keys_get(a[0], &keys))
+                return NULL;
+        if (!ns_enter(self)) {
+                keys_free(&keys);
+                return NULL;
+        }
+        if (keys.n > 0)
+                UNLOCKED(r = kvl_probe_hosts(self->ns, keys.bytes, keys.n, msec ? msec : 1, &n_here,
+                                 &n_keys, &would_load));
+        ns_leave(self);
+        keys_free(&keys);
+        return r ? raise_code(r)
+                 : types_new("HostsProbe", Py_BuildValue("(IIN)", (unsigned)n_here,
+                                                   (unsigned)n_keys, PyBool_FromLong(would_load)));
 }
 
 /* True: the daemon was told; False: it had no time for hints. */
@@ -670,6 +700,12 @@ PyMethodDef ns_call_methods[] = {
                 "probe($self, keys, /)\n--\n\n"
                 "How many leading keys are cached, and where: bytes of that length, each a Tier. "
                 "Pins nothing."},
+        METHOD("probe_hosts", ns_probe_hosts,
+                "probe_hosts($self, keys, timeout=1)\n--\n\n"
+                "How many leading keys are cached on this host, and how many on this host or "
+                "others: a HostsProbe. Asks\nothers for timeout seconds at most (None: 600); what "
+                "is known by then is the answer, also where none\ncan be asked. Pins and loads "
+                "nothing."),
         METHOD("lease", ns_lease,
                 "lease($self, n_pages, request=0, *, min_pages=0, max_wait=None, "
                 "contiguous=False)\n--\n\n"

@@ -66,6 +66,34 @@ def test_a_text_of_another_host(make_daemon: MakeDaemon, store: Store, shm: bool
             bring(namespace, keys, parent=keys[:64])
 
 
+@pytest.mark.parametrize("shm", [True, False])
+def test_how_much_others_have(make_daemon: MakeDaemon, store: Store, shm: bool) -> None:
+    keys = text(N_PAGES)
+    here = make_daemon(tenant=store.settings())
+    with kvlease.connect(here.socket, shm=shm) as connection:
+        namespace = connection.namespace("n", LAYOUT)
+        assert namespace.probe_hosts(keys, 60) == (0, 0, False)
+        share(make_daemon(tenant=store.settings()), store, keys)
+        probe = namespace.probe_hosts(keys, timeout=60)
+        assert probe == kvlease.HostsProbe(n_here=0, n_keys=N_PAGES, would_load=True)
+        assert namespace.probe(keys) == b""
+        assert bring(namespace, keys) is True
+        n = kvlease.MAX_IMPORT_KEYS
+        assert namespace.probe_hosts(keys, 60)[:2] == (n, N_PAGES)
+        store.pause(True)
+        assert namespace.probe_hosts(keys, 0.2) == (n, n, False)
+        assert namespace.probe_hosts(keys[: n * 32]) == (n, n, False)
+        store.pause(False)
+        assert namespace.probe_hosts(b"") == (0, 0, False)
+        with pytest.raises(ValueError, match="timeout"):
+            namespace.probe_hosts(keys, -1)
+        with pytest.raises(kvlease.Invalid, match="601000 ms"):
+            namespace.probe_hosts(keys, 601)
+        namespace.close()
+        with pytest.raises(kvlease.Closed):
+            namespace.probe_hosts(keys)
+
+
 def test_what_computing_takes(make_daemon: MakeDaemon, store: Store) -> None:
     keys = text(40)
     here = make_daemon(tenant=store.settings(prefill=0))
@@ -120,6 +148,7 @@ def test_without_other_hosts(make_daemon: MakeDaemon) -> None:
     with kvlease.connect(daemon.socket) as connection:
         namespace = connection.namespace("n", LAYOUT)
         assert bring(namespace, text(40)) is None
+        assert namespace.probe_hosts(text(40)) == (0, 0, False)
 
         async def work() -> bool:
             async with asyncio.timeout(60), Dispatcher(connection) as kv:
