@@ -189,7 +189,7 @@ static void assert_told(struct worker *w, unsigned n_here, unsigned n, bool woul
         assert_true(told[0] == n_here && told[1] == n && told[2] == would_load);
 }
 
-/* Nothing is loaded for that, nor is it missed. */
+/* Nothing is loaded for that, nor is it missed; and who may only read is told, too. */
 static void test_told_what_the_other_host_has(void **state)
 {
         struct worker *w;
@@ -198,6 +198,10 @@ static void test_told_what_the_other_host_has(void **state)
         w = host_worker(here);
         assert_told(w, 0, 0, false);
         share_text();
+        ctl(here, "tenants set a publish_uids=4321");
+        assert_int_equal(worker_ask(w, "lease 1"), -EACCES);
+        assert_told(w, 0, N_PAGES, true);
+        ctl(here, "tenants set a publish_uids=");
         assert_told(w, 0, N_PAGES, true);
         assert_int_equal(ctl_status(here, "pages_sealed"), 0);
         assert_true(figure_of(here, "kvlease_exchange_imported_pages_total" OF_A) == 0);
