@@ -293,14 +293,14 @@ static void draw_trial(struct trial *t, unsigned text, unsigned n_by_lie[N_LIES]
 
 /* ---- imports --------------------------------------------------------------------------------- */
 
-static void on_trial_over(uint32_t n_pages, int code, void *data)
+static void on_trial_over(const struct import_outcome *outcome, void *data)
 {
         struct trial *t = data;
 
         assert_false(t->is_over);
         t->is_over = true;
-        t->n_imported = n_pages;
-        t->code = code;
+        t->n_imported = outcome->n_pages;
+        t->code = outcome->code;
 }
 
 /* All texts are asked for, with what the trials have under their names. */

@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 #include "daemon/core/exchange/exchange.h"
-#include "daemon/core/exchange/import.h"
 #include "daemon/core/objects/exchange.h"
 #include "daemon/core/remote/exchange-epoch.h"
 #include "daemon/core/remote/exchange-io.h"
 #include "daemon/core/remote/exchange-ns.h"
+#include "daemon/core/remote/set-probe.h"
 
 /* Of one tenant: requests, and bytes of buffers that are under way or not looked at yet. They are
  * the daemon's, and charged to nobody. Not tuned, but for the window: half of it has the store wait
@@ -27,24 +27,6 @@
 #define EXPORT_LOOKS         4096 /* at pages, in one turn */
 
 struct session;
-
-/* ---- the probe of an import: set-probe.c ----------------------------------------------------- */
-
-/* Names that one asks for. All keys of a request fit where no more than 32 namespaces lack them;
- * else fewer keys are asked for. Not tuned. */
-#define SET_PROBE_NAMES_MAX (32 * IMPORT_KEYS_MAX)
-
-/*
- * An operation for each key (*n_keys of them, 1 .. IMPORT_KEYS_MAX), which says whether the page
- * can be made complete: of the namespace itself, and of each other of its set that is open here and
- * takes part, the store is asked for it; but of another one that has the key, or in which somebody
- * is about to have it, nothing is asked for. exchange_io_found_all(): all are there. What
- * namespaces have that aren't open on this host isn't known here, and isn't asked for.
- *
- * *n_keys becomes less where there would be too many names. 0; -ENOMEM, with *ret_io NULL.
- */
-int set_probe_new(const struct exchange_ns *e, const uint8_t *keys, uint32_t *n_keys,
-        struct exchange_io **ret_io);
 
 /* ---- imports, exports ------------------------------------------------------------------------ */
 

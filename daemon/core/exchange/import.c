@@ -269,6 +269,8 @@ static struct import *import_new(
         return i;
 }
 
+static_assert(IMPORT_KEYS_MAX <= SET_PROBE_KEYS_MAX, "all are asked for at once");
+
 /* 0 or -errno: there is no probe. */
 static int begin_probe(struct import *i)
 {

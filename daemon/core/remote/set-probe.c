@@ -1,11 +1,13 @@
-/* What an import asks the store: whether all namespaces of a set that lack a key find it there. */
+#include "daemon/core/remote/set-probe.h"
+
 #include <errno.h>
 
 #include "base/macros.h"
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/clients/announce.h"
-#include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/nsset.h"
+#include "daemon/core/remote/exchange-ns.h"
 #include "proto/status.h"
 
 struct set_probe {
@@ -14,7 +16,7 @@ struct set_probe {
         const struct exchange_ns *others[NSSET_MAX_SIZE];
         const uint8_t *keys;
         uint32_t n_keys, n_names;
-        uint64_t asked[IMPORT_KEYS_MAX]; /* of `others`, for each key: a bit by place */
+        uint64_t asked[SET_PROBE_KEYS_MAX]; /* of `others`, for each key: a bit by place */
 };
 
 static const uint8_t *key_at(const struct set_probe *p, uint32_t n)
