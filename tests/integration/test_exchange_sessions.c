@@ -244,16 +244,35 @@ static void test_both_go_on(void **state)
         share_turn(&a, 0, 16, 1, 16);
         assert_int_equal(load(&b), 0);
         handle = open_session(&a);
+        share_turn(&b, 16, 2, 1, 2);
         assert_int_equal(load(&a), KVL_STATUS_MISS); /* it is open */
         publish_turn(&a, handle, 16, 1);
-        share_turn(&b, 16, 2, 1, 2);
-        assert_int_equal(load(&a), KVL_STATUS_MISS);
         close_session(&a, handle);
-        assert_int_equal(load(&a), KVL_STATUS_MISS); /* others weren't told yet */
         turn_until(&a, has_told, 2);
         assert_session(&a, 17, 17 * PAGE_TOKENS);
         assert_int_equal(load(&b), 0);
         assert_session(&b, 17, 17 * PAGE_TOKENS);
+        hosts_end(&a, &b);
+}
+
+/* What a host can't tell others stays there as it is, whatever they do. */
+static void test_others_arent_told(void **state)
+{
+        struct host a, b, reader;
+
+        hosts_start(&a, &b);
+        host_start(&reader, false);
+        share_turn(&a, 0, 16, 1, 16);
+        assert_int_equal(load(&b), 0);
+        assert_int_equal(load(&reader), 0);
+        share_turn(&b, 16, 1, 1, 1);
+        assert_int_equal(load(&reader), 0);
+        assert_session(&reader, 16, 17 * PAGE_TOKENS);
+        take_turn(&reader, 16, 2);
+        share_turn(&b, 17, 2, 2, 3);
+        assert_int_equal(load(&reader), KVL_STATUS_MISS);
+        assert_session(&reader, 18, 18 * PAGE_TOKENS);
+        host_end(&reader);
         hosts_end(&a, &b);
 }
 
@@ -265,7 +284,8 @@ static void test_truncated_and_dropped(void **state)
         uint32_t handle;
 
         hosts_start(&a, &b);
-        share_turn(&a, 0, N_PAGES, 1, N_PAGES);
+        share_turn(&a, 0, N_PAGES - 1, 1, N_PAGES - 1);
+        assert_int_equal(load(&b), 0);
         handle = open_session(&a);
         assert_int_equal(truncation_begin_ends(&t, session_of(a.w.attach, handle, NULL),
                                  PAGE_TOKENS, PAGE_TOKENS, NULL),
@@ -274,10 +294,12 @@ static void test_truncated_and_dropped(void **state)
         turn_until(&a, has_no_record, 0);
         assert_int_equal(load(&b), KVL_STATUS_MISS);
         close_session(&a, handle);
-        assert_int_equal(load(&a), KVL_STATUS_MISS);
+        share_turn(&b, N_PAGES - 1, 1, 1, 1);
+        assert_int_equal(load(&a), KVL_STATUS_MISS); /* its own has a gap */
         handle = open_session(&a);
         assert_int_equal(session_close(a.w.attach, handle, true, clock_now_nsec(), NULL), 0);
-        share_turn(&a, 0, N_PAGES, 2, N_PAGES);
+        take_turn(&a, 0, N_PAGES);
+        turn_until(&a, has_told, 2);
         handle = open_session(&a);
         assert_int_equal(session_close(a.w.attach, handle, true, clock_now_nsec(), NULL), 0);
         turn_until(&a, has_no_record, 0);
@@ -365,6 +387,7 @@ int main(void)
                 cmocka_unit_test(test_waits_for_others),
                 cmocka_unit_test(test_pages_are_lost),
                 cmocka_unit_test(test_both_go_on),
+                cmocka_unit_test(test_others_arent_told),
                 cmocka_unit_test(test_truncated_and_dropped),
                 cmocka_unit_test(test_invalidated),
                 cmocka_unit_test(test_lies),
