@@ -81,6 +81,7 @@ int main(int argc, char **argv)
                 .plane_page_bytes = 4096, .tp_size = 1};
         static struct kvl_session_page pages[MAX_PAGES];
         int dies = argc > 1 && strcmp(argv[1], "--die") == 0;
+        const struct kvl_session_options options = {.size = sizeof(options), .load_msec = 200};
         struct kvl_session_info info = {.size = sizeof(info)};
         struct kvl_session *session;
         static struct text text;
@@ -95,7 +96,8 @@ int main(int argc, char **argv)
         argv += dies;
         if (kvl_connect(NULL, &conn) || kvl_ns_open(conn, "session", &layout, NULL, 0, &ns))
                 die("connecting");
-        if (kvl_session_open(ns, argv[1], strlen(argv[1]), NULL, &info, &session) != 0)
+        /* Where other hosts share their pages it goes on where one of them was. */
+        if (kvl_session_open(ns, argv[1], strlen(argv[1]), &options, &info, &session) != 0)
                 die("opening the session");
         r = kvl_session_pages(session, 0, MAX_PAGES, pages, &n_pages);
         if (r != 0 && r != KVL_MISS)

@@ -214,9 +214,10 @@ void session_exports_work(struct exchange *x)
         list_for_each_safe (w, &x->session_exports, struct session_export, link) {
                 if (w->io || w->e->epoch->number == 0 || n_begun >= SESSION_WRITES_MAX)
                         continue;
-                if (begin_export(w))
-                        n_begun++;
-                else
-                        export_free(w);
+                if (begin_export(w)) { /* it has gone through a text: the others' turns come */
+                        exchange_wake(x);
+                        return;
+                }
+                export_free(w);
         }
 }

@@ -316,19 +316,14 @@ static bool is_same(const struct session_load *l, uint32_t n_cached)
 
 static void go_on_with_pages(struct session_load *l, uint64_t now_nsec)
 {
-        uint32_t n = count_cached(l);
         bool is_late = now_nsec >= l->deadline_nsec;
+        uint32_t n;
 
-        if (l->import && !is_late)
+        if (!is_late && (l->import || l->again_nsec > now_nsec))
                 return;
-        if (l->again_nsec > now_nsec && !is_late)
-                return;
+        n = count_cached(l);
         if (n < l->record.n_pages && !is_late && !l->is_cut && import_behind(l, n))
                 return;
-        if (l->import) {
-                import_cancel(l->import);
-                l->import = NULL;
-        }
         end_load(l, is_same(l, n) ? KVL_STATUS_MISS : replace_session(l, n));
 }
 
