@@ -271,12 +271,19 @@ unsigned find_chain(struct worker *w, unsigned chain, unsigned msec)
         return find_chain_timed(w, chain, msec, &nsec);
 }
 
-void await_chain(struct worker *w, unsigned chain)
+void await_part(struct worker *w, unsigned chain, unsigned least)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
 
-        while (find_chain(w, chain, LONG_MSEC) < N_PAGES)
-                assert_true(clock_now_nsec() < until);
+        for (unsigned n; (n = find_chain(w, chain, LONG_MSEC)) < least;)
+                if (clock_now_nsec() >= until)
+                        fail_msg("of text %u there are %u pages of %u after %llu s", chain, n,
+                                least, (unsigned long long)(PATIENCE_NSEC / NSEC_PER_SEC));
+}
+
+void await_chain(struct worker *w, unsigned chain)
+{
+        await_part(w, chain, N_PAGES);
 }
 
 /* ---- lookups that mustn't be late ------------------------------------------------------------ */

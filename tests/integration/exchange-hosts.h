@@ -93,7 +93,8 @@ unsigned find_chain(struct worker *w, unsigned chain, unsigned msec);
 /* The same. *ret_nsec: what the lookup alone took. */
 unsigned find_chain_timed(struct worker *w, unsigned chain, unsigned msec, uint64_t *ret_nsec);
 
-/* All of it, sooner or later. */
+/* So many pages of it at least, sooner or later; or all. */
+void await_part(struct worker *w, unsigned chain, unsigned least);
 void await_chain(struct worker *w, unsigned chain);
 
 /* ---- lookups that mustn't be late ---- */
