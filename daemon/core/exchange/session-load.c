@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/catalog/pages.h"
-#include "daemon/core/clients/attach.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/exchange/import.h"
 #include "daemon/core/ground/detail.h"
@@ -115,13 +114,10 @@ static int check_load(struct attach *a, const uint8_t *id, uint32_t id_len, stru
         const struct exchange *x = a->ns->tenant->exchange;
         const struct session *s;
         const char *why;
-        int r = attach_check_version(a, d);
+        int r = session_check_id(a, id_len, d);
 
         if (r != 0)
                 return r;
-        if (id_len == 0 || id_len > SESSION_ID_MAX)
-                return detail_set(d, -EINVAL, "a session's id has 1 to %d bytes, not %u",
-                        SESSION_ID_MAX, id_len);
         if (a->member->read_only)
                 return detail_set(d, -EACCES, "the client may only read, and so import nothing");
         if (!exchange_has_ns(a->ns, &why))

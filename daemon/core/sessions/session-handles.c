@@ -56,7 +56,7 @@ static void close_handle(struct attach *a, uint32_t handle, uint64_t now_nsec)
         (void)map_remove(&a->sessions, handle);
 }
 
-static int check_open(const struct attach *a, uint32_t id_len, struct detail *d)
+int session_check_id(const struct attach *a, uint32_t id_len, struct detail *d)
 {
         int r = attach_check_version(a, d);
 
@@ -65,6 +65,15 @@ static int check_open(const struct attach *a, uint32_t id_len, struct detail *d)
         if (id_len == 0 || id_len > SESSION_ID_MAX)
                 return detail_set(d, -EINVAL, "a session's id has 1 to %d bytes, not %u",
                         SESSION_ID_MAX, id_len);
+        return 0;
+}
+
+static int check_open(const struct attach *a, uint32_t id_len, struct detail *d)
+{
+        int r = session_check_id(a, id_len, d);
+
+        if (r != 0)
+                return r;
         if (a->member->n_sessions >= SESSION_HANDLES_MAX)
                 return detail_set(d, -EMFILE,
                         "this client has %d sessions open, the most it may: close some of them",

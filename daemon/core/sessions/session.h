@@ -61,6 +61,10 @@ int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must
         uint64_t expire_nsec, uint64_t now_nsec, uint32_t *ret_handle, bool *ret_created,
         struct detail *d);
 
+/* 0: the attachment can have sessions, and an id may be so long; else -EINVAL or KVL_STATUS_STALE,
+ * as session_open(). */
+int session_check_id(const struct attach *a, uint32_t id_len, struct detail *d);
+
 /* The session of a handle. NULL with the sentence: the attachment has no such handle, or the
  * session is gone. Borrowed. */
 struct session *session_of(struct attach *a, uint32_t handle, struct detail *d);
