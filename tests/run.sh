@@ -5,7 +5,7 @@
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
 #   sh tests/run.sh --part NAME      one part (repeatable): static release python asan tsan valgrind
 #                                    fuzz coverage (only with --full, or by name) torch engines peers
-#                                    (by name)
+#                                    valkey (by name)
 #   sh tests/run.sh --also NAME      this part after the others (repeatable)
 #   sh tests/run.sh --no-deps        don't look for missing packages
 #
@@ -29,10 +29,10 @@ while [ $# -gt 0 ]; do
         --no-deps) deps=0 ;;
         --part | --also)
                 case "${2-}" in
-                static | release | python | torch | engines | peers | asan | tsan | valgrind | \
-                        fuzz | coverage) ;;
+                static | release | python | torch | engines | peers | valkey | asan | tsan | \
+                        valgrind | fuzz | coverage) ;;
                 *)
-                        echo "run.sh: $1 needs one of: static release python torch engines peers asan tsan valgrind fuzz coverage" >&2
+                        echo "run.sh: $1 needs one of: static release python torch engines peers valkey asan tsan valgrind fuzz coverage" >&2
                         exit 2
                         ;;
                 esac
@@ -65,6 +65,8 @@ COVERAGE_UNIT='host queue cuda_load cuda cuda_faults cuda_ipc cuda_work'
 COVERAGE_INTEGRATION='share recall gpu_client gpu_faults gpu_start'
 COVERAGE_PROGRAMS='daemon/server/kvleased client/ctl/kvleasectl tests/integration/kvl-worker
 tests/fakecuda/libcuda.so.1'
+# Of the part "valkey", in the short run: the client of a cluster, and what hosts share through servers.
+VALKEY_SHORT='remote_cluster remote_server doctor_remote exchange exchange_sessions exchange_sets session_hosts'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -329,6 +331,22 @@ part_peers() {
         say "testing peers"
         # Whatever isn't there or fails is told, and left out.
         check peers sh -c '! build/tests/bench/kvlease-bench --quick peers 2>&1 >/dev/null | grep .' || true
+}
+
+# What is shared between hosts, through servers of Valkey where the other parts have Redis.
+part_valkey() {
+        valkey=$(sh tests/tools/fetch-valkey.sh) || valkey=
+        check valkey-package test -n "$valkey" || return 0
+        # shellcheck disable=SC2086
+        build build --buildtype=release $symbols || return 0
+        as="env KVL_REDIS=$valkey"
+        if [ "$full" = 1 ]; then
+                run_tests valkey build --suite redis --no-suite cudaipc --no-suite vmm
+        else
+                # shellcheck disable=SC2046
+                run_tests valkey build $(printf 'integration-%s ' $VALKEY_SHORT)
+        fi
+        as=
 }
 
 part_asan() {
