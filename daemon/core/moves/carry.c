@@ -1,26 +1,17 @@
-#include "daemon/core/moves/carry.h"
-
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fault-point.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/moves/part-sums.h"
+#include "daemon/core/moves/carry-impl.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/tier/mover.h"
 #include "gpu/queue.h"
-
-enum step { STEP_OUT, STEP_READ, STEP_OPEN, STEP_PACK, STEP_WRITE, STEP_IN };
-
-/* Of what a step answers: it is under way; it can't begin yet. */
-#define UNDER_WAY 1
-#define NOT_YET   2
 
 static bool is_behind_queue(const struct ns *ns, enum tier_kind kind)
 {
@@ -28,14 +19,6 @@ static bool is_behind_queue(const struct ns *ns, enum tier_kind kind)
 }
 
 /* ---- which ----------------------------------------------------------------------------------- */
-
-/* From below to further below as they are stored, where both store them alike. */
-static bool goes_as_it_is(const struct carry *c)
-{
-        return c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE &&
-               codec_layers_equal(&c->ns->codecs.of_pages.tiers[c->way.from],
-                       &c->ns->codecs.of_pages.tiers[c->way.to]);
-}
 
 static void plan_steps(struct carry *c)
 {
@@ -49,7 +32,7 @@ static void plan_steps(struct carry *c)
                 c->steps[n++] = STEP_READ;
         if (c->way.from != TIER_DEVICE)
                 c->steps[n++] = STEP_OPEN;
-        if (c->way.to != TIER_DEVICE && !goes_as_it_is(c))
+        if (c->way.to != TIER_DEVICE && !carry_goes_as_it_is(c))
                 c->steps[n++] = STEP_PACK;
         if (c->way.from == TIER_DEVICE && c->way.to == TIER_DEVICE && !out && !in)
                 c->steps[n++] = STEP_PACK; /* a copy */
@@ -60,28 +43,17 @@ static void plan_steps(struct carry *c)
         c->n_steps = n;
 }
 
-/* Plain, in the planes that are moved. */
-static uint64_t plain_bytes(const struct carry *c)
-{
-        return c->way.planes.n * c->ns->layout.plane_page_bytes;
-}
-
-static bool is_partial(const struct carry *c)
-{
-        return c->way.planes.n < c->ns->layout.n_planes;
-}
-
 /* Buffers for as many pages as it may have. 0 or -ENOMEM. */
 static int make_buffers(struct carry *c)
 {
         const struct ns *ns = c->ns;
         bool has_plain =
                 is_behind_queue(ns, c->way.from) || is_behind_queue(ns, c->way.to) ||
-                (c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE && !goes_as_it_is(c));
+                (c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE && !carry_goes_as_it_is(c));
         enum tier_kind disk = c->way.from == TIER_DISK ? c->way.from : c->way.to;
 
         if (has_plain && !c->plain) {
-                c->plain = malloc(c->n_max * plain_bytes(c));
+                c->plain = malloc(c->n_max * carry_plain_bytes(c));
                 if (!c->plain)
                         return -ENOMEM;
         }
@@ -191,47 +163,6 @@ uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to)
         return c->n++;
 }
 
-/* ---- addresses ------------------------------------------------------------------------------- */
-
-static uint8_t *buffer_at(const struct carry *c, uint32_t i, uint32_t plane)
-{
-        return c->plain + c->plain_begin + i * plain_bytes(c) +
-               (plane - c->way.planes.first) * c->ns->layout.plane_page_bytes;
-}
-
-/* A page of a device is copied into a buffer by the mover: the buffer is where it is stored. */
-static bool packs_into_buffer(const struct carry *c)
-{
-        return c->way.buffer == CARRY_TO_BUFFER && c->steps[c->at] == STEP_PACK;
-}
-
-static uint8_t *plain_at(const struct carry *c, uint32_t i, uint32_t plane)
-{
-        unsigned end = c->way.from == TIER_DEVICE ? 0 : 1;
-        const struct carry_page *p = &c->pages[i];
-
-        if (c->plain && !packs_into_buffer(c))
-                return buffer_at(c, i, plane);
-        return set_address(p->sets[end], end == 0 ? p->from : p->to, plane);
-}
-
-/* Of a part of a page: of one of zeros, where all that is stored of the page begins. */
-static uint8_t *stored_at(
-        const struct carry *c, uint32_t i, unsigned end, const struct page_part *part)
-{
-        enum tier_kind kind = end == 0 ? c->way.from : c->way.to;
-        const struct carry_page *p = &c->pages[i];
-        uint32_t page = end == 0 ? p->from : p->to;
-        uint8_t *at;
-
-        if (end == 1 && packs_into_buffer(c))
-                return buffer_at(c, i, part->plane);
-        if (kind == TIER_DEVICE) /* of a copy */
-                return set_address(p->sets[end], page, part->plane);
-        at = kind == TIER_DISK ? c->stored + i * c->slot_bytes : set_address(p->sets[end], page, 0);
-        return at ? at + part->stored_at : NULL;
-}
-
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 static bool is_wanted(const struct carry_page *p)
@@ -248,12 +179,6 @@ static uint32_t count_wanted(const struct carry *c)
         return n;
 }
 
-/* Those that a step was begun with, in their order: who isn't wanted since has no result yet. */
-static bool was_sent(const struct carry_page *p)
-{
-        return p->result == 0;
-}
-
 static void fail_rest(struct carry *c, int result)
 {
         for (uint32_t i = 0; i < c->n; i++)
@@ -263,203 +188,10 @@ static void fail_rest(struct carry *c, int result)
 
 static void go_on(struct carry *c);
 
-static void end_step(struct carry *c)
+void carry_end_step(struct carry *c)
 {
         c->at++;
         go_on(c);
-}
-
-/* The sampled page was encoded. Sums that aren't finite are left out: somebody wrote to the page
- * meanwhile, which nobody may. */
-static void count_errors(struct carry *c)
-{
-        struct ns_coding *coding = &c->ns->codecs.done[c->way.to];
-
-        coding->n_sampled++;
-        for (unsigned i = 0; i < CODEC_RANGES_MAX; i++) {
-                const struct codec_error *e = &c->errors[i];
-
-                if (!isfinite(e->errors) || !isfinite(e->squares))
-                        continue;
-                coding->errors[i].n += e->n;
-                coding->errors[i].errors += e->errors;
-                coding->errors[i].squares += e->squares;
-        }
-}
-
-/* The page that was read is the one that it is. */
-static bool is_still(const struct carry *c, const struct carry_page *p)
-{
-        return c->ns && set_page(p->sets[0], p->from)->generation == p->generation;
-}
-
-static void on_moved(struct move *move, int result, void *data)
-{
-        struct carry *c = data;
-        size_t k = 0;
-
-        c->move = NULL;
-        for (uint32_t i = 0; i < c->n; i++) {
-                struct carry_page *p = &c->pages[i];
-
-                if (!was_sent(p))
-                        continue;
-                p->result = move->pages[k].result;
-                if (p->result == 0 && move->direction == MOVE_DOWN) {
-                        p->content = p->disk.sum = move->pages[k].sum;
-                        if (i == c->sampled && c->ns)
-                                count_errors(c);
-                }
-                if (p->result == 0 && move->sums == MOVE_SUM_BOTH && is_still(c, p))
-                        part_sums_note(p->sets[0], p->from, &move->planes[k * move->n_planes]);
-                k++;
-        }
-        assert(k == move->n_pages);
-        (void)result;
-        end_step(c);
-}
-
-/* What a part of page i is for the mover: of a plane that isn't moved nothing but its sum. */
-static struct move_plane plane_of(const struct carry *c, uint32_t i, const struct page_part *part)
-{
-        bool opens = c->steps[c->at] == STEP_OPEN;
-        bool is_moved = plane_range_has(c->way.planes, part->plane);
-        uint8_t *plain = is_moved ? plain_at(c, i, part->plane) : NULL;
-        uint8_t *stored = stored_at(c, i, opens ? 0 : 1, part);
-
-        if (plain)
-                plain += part->plain_at;
-        return (struct move_plane){.from = opens ? stored : plain,
-                .to = opens ? plain : stored,
-                .plain_bytes = part->plain_bytes,
-                .codec = part->codec,
-                .shape = &c->ns->codecs.of_pages.shape};
-}
-
-/* All of page i, as it is stored. */
-static struct move_plane plane_as_it_is(const struct carry *c, uint32_t i)
-{
-        static const struct page_part all;
-
-        return (struct move_plane){.from = stored_at(c, i, 0, &all),
-                .to = stored_at(c, i, 1, &all),
-                .plain_bytes = c->ns->codecs.of_pages.stored_bytes[c->way.from]};
-}
-
-/* The tier whose parts the step's moves consist of. */
-static enum tier_kind coded_tier(const struct carry *c)
-{
-        return c->steps[c->at] == STEP_OPEN ? c->way.from : c->way.to;
-}
-
-/* Does the step's move have this part? Of planes that aren't moved where the page's sum is
- * compared. */
-static bool has_part(const struct carry *c, const struct page_part *part)
-{
-        bool reads_all = c->steps[c->at] == STEP_OPEN && !c->way.has_part_sums;
-
-        return reads_all || plane_range_has(c->way.planes, part->plane);
-}
-
-/* How many the step's move has of each page. */
-static uint32_t count_parts(const struct carry *c)
-{
-        struct page_part part = {0};
-        uint32_t n = 0;
-
-        while (page_part_next(&c->ns->codecs.of_pages, &c->ns->layout, coded_tier(c), &part))
-                n += has_part(c, &part);
-        return n;
-}
-
-/* The parts of page i; false: there is no memory at one of its ends. */
-static bool fill_parts(struct carry *c, uint32_t i, struct move_plane *planes)
-{
-        const struct carry_page *p = &c->pages[i];
-        const uint64_t *sums = c->way.has_part_sums ? part_sums_of(p->sets[0], p->from) : NULL;
-        struct page_part part = {0};
-        bool is_there = true;
-
-        for (uint32_t at = 0;
-                page_part_next(&c->ns->codecs.of_pages, &c->ns->layout, coded_tier(c), &part);
-                at++) {
-                if (!has_part(c, &part))
-                        continue;
-                *planes = plane_of(c, i, &part);
-                if (i == c->sampled && c->steps[c->at] == STEP_PACK && part.codec != CODEC_NONE)
-                        planes->error = &c->errors[part.range];
-                if (sums)
-                        planes->sum = sums[at];
-                is_there &=
-                        planes->from && (planes->to || !plane_range_has(c->way.planes, part.plane));
-                planes++;
-        }
-        return is_there;
-}
-
-static bool fill_planes(struct carry *c, uint32_t i, struct move_plane *planes)
-{
-        if (c->steps[c->at] != STEP_OPEN || !goes_as_it_is(c))
-                return fill_parts(c, i, planes);
-        *planes = plane_as_it_is(c, i);
-        return planes->from && planes->to;
-}
-
-/* False: there is no memory at one of its ends. */
-static bool fill_move(struct carry *c, struct move *m)
-{
-        size_t k = 0;
-
-        for (uint32_t i = 0; i < c->n; i++) {
-                if (!was_sent(&c->pages[i]))
-                        continue;
-                if (!fill_planes(c, i, &m->planes[k * m->n_planes]))
-                        return false;
-                m->pages[k++].sum = c->pages[i].content;
-        }
-        return true;
-}
-
-static uint32_t count_sent(const struct carry *c)
-{
-        uint32_t n = 0;
-
-        for (uint32_t i = 0; i < c->n; i++)
-                n += was_sent(&c->pages[i]);
-        return n;
-}
-
-static enum move_sums which_sums(const struct carry *c)
-{
-        if (c->way.has_part_sums)
-                return MOVE_SUM_PLANES;
-        return c->way.from == TIER_HOST && is_partial(c) ? MOVE_SUM_BOTH : MOVE_SUM_PAGE;
-}
-
-static int move_bytes(struct carry *c)
-{
-        bool opens = c->steps[c->at] == STEP_OPEN;
-        size_t n_planes = opens && goes_as_it_is(c) ? 1 : count_parts(c);
-        struct move *m = move_new(opens ? MOVE_UP : MOVE_DOWN, count_sent(c), n_planes);
-        int r;
-
-        if (!m)
-                return -ENOMEM;
-        if (!fill_move(c, m)) {
-                move_free(m);
-                return -EIO;
-        }
-        m->sums = which_sums(c);
-        m->is_urgent = c->way.is_urgent;
-        m->done = on_moved;
-        m->data = c;
-        r = mover_submit(c->store->moving.mover, m);
-        if (r != 0) {
-                move_free(m);
-                return r > 0 ? NOT_YET : r;
-        }
-        c->move = m;
-        return UNDER_WAY;
 }
 
 static void on_job(struct job *job, int result, void *data)
@@ -473,7 +205,7 @@ static void on_job(struct job *job, int result, void *data)
         c->queue = NULL;
         if (result < 0)
                 fail_rest(c, result);
-        end_step(c);
+        carry_end_step(c);
 }
 
 static int run_job(struct carry *c, unsigned end)
@@ -481,8 +213,8 @@ static int run_job(struct carry *c, unsigned end)
         const struct ns *ns = c->ns;
         uint64_t bytes = ns->layout.plane_page_bytes;
         struct queue *queue = ns->tiers[end == 0 ? c->way.from : c->way.to].pool->queue;
-        struct job *job =
-                job_new(end == 0 ? JOB_COPY_OUT : JOB_COPY_IN, count_sent(c) * c->way.planes.n);
+        struct job *job = job_new(
+                end == 0 ? JOB_COPY_OUT : JOB_COPY_IN, carry_count_sent(c) * c->way.planes.n);
         size_t k = 0;
 
         if (!job)
@@ -491,7 +223,7 @@ static int run_job(struct carry *c, unsigned end)
                 const struct carry_page *p = &c->pages[i];
                 uint32_t page = end == 0 ? p->from : p->to;
 
-                if (!was_sent(p))
+                if (!carry_was_sent(p))
                         continue;
                 for (uint32_t n = 0; n < c->way.planes.n; n++) {
                         uint32_t plane = c->way.planes.first + n;
@@ -499,7 +231,7 @@ static int run_job(struct carry *c, unsigned end)
                         job->copies[k++] =
                                 (struct device_copy){.extent = p->sets[end]->extents[plane],
                                         .offset = ns_offset(ns, page),
-                                        .host = plain_at(c, i, plane),
+                                        .host = carry_plain_at(c, i, plane),
                                         .len = bytes};
                 }
         }
@@ -541,7 +273,7 @@ static void on_io(struct disk_io *io, void *data)
                 struct carry_page *p = &c->pages[i];
                 const struct disk_io_page *is;
 
-                if (!was_sent(p))
+                if (!carry_was_sent(p))
                         continue;
                 is = &io->pages[k++];
                 p->result = is->result;
@@ -556,7 +288,7 @@ static void on_io(struct disk_io *io, void *data)
                 }
         }
         assert(k == io->n);
-        end_step(c);
+        carry_end_step(c);
 }
 
 static int use_disk(struct carry *c)
@@ -570,20 +302,20 @@ static int use_disk(struct carry *c)
         if (!space)
                 return -ENODEV;
         for (uint32_t i = 0; writes && i < c->n; i++)
-                if (was_sent(&c->pages[i]) && is_gone(c, &c->pages[i]))
+                if (carry_was_sent(&c->pages[i]) && is_gone(c, &c->pages[i]))
                         c->pages[i].result = -ENOENT;
-        if (count_sent(c) == 0)
+        if (carry_count_sent(c) == 0)
                 return -ENOENT;
-        io = disk_io_new(count_sent(c));
+        io = disk_io_new(carry_count_sent(c));
         if (!io)
                 return -ENOMEM;
         for (uint32_t i = 0; i < c->n; i++) {
                 struct carry_page *p = &c->pages[i];
 
-                if (!was_sent(p))
+                if (!carry_was_sent(p))
                         continue;
                 p->iov = (struct iovec){c->stored + i * c->slot_bytes, c->slot_bytes};
-                if (writes && goes_as_it_is(c))
+                if (writes && carry_goes_as_it_is(c))
                         p->disk.sum = p->content;
                 io->pages[k++] = (struct disk_io_page){
                         .page = p->disk, .at = p->content, .iov = &p->iov, .n_iov = 1};
@@ -598,7 +330,7 @@ static int use_disk(struct carry *c)
         }
         disk_io_free(io);
         if (r == DISK_FULL)
-                return space_make_room(c->ns, count_sent(c)) ? NOT_YET : -ENOSPC;
+                return space_make_room(c->ns, carry_count_sent(c)) ? NOT_YET : -ENOSPC;
         return r == DISK_BUSY || r == -EAGAIN ? NOT_YET : r;
 }
 
@@ -615,7 +347,7 @@ static int begin_step(struct carry *c)
                 return use_disk(c);
         case STEP_OPEN:
         case STEP_PACK:
-                return move_bytes(c);
+                return carry_move_bytes(c);
         }
         return -EINVAL;
 }
@@ -652,7 +384,7 @@ static void choose_sample(struct carry *c)
 {
         struct ns_coding *coding = &c->ns->codecs.done[c->way.to];
 
-        if (c->way.to == TIER_DEVICE || goes_as_it_is(c) ||
+        if (c->way.to == TIER_DEVICE || carry_goes_as_it_is(c) ||
                 c->ns->codecs.of_pages.tiers[c->way.to].n == 0)
                 return;
         for (uint32_t i = 0; i < c->n; i++)
@@ -721,9 +453,9 @@ static void unwrite_gone(struct carry *c)
 
                 if (goes && p->is_written)
                         discard_written(c, p);
-                else if (goes && c->io && was_sent(p))
+                else if (goes && c->io && carry_was_sent(p))
                         disk_unwrite(c->disk, c->io, k);
-                k += was_sent(p);
+                k += carry_was_sent(p);
         }
 }
 
