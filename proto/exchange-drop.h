@@ -17,7 +17,8 @@
         X(UNREACHED, "unreached", "a node, or the network")                            \
         X(REFUSED, "refused", "the server has no memory left, or an ACL that forbids") \
         X(EPOCH, "epoch", "the namespace's epoch isn't known, or has changed")         \
-        X(CALLED_OFF, "called-off", "whoever wanted the page has gone, or said so")
+        X(CALLED_OFF, "called-off", "whoever wanted the page has gone, or said so")    \
+        X(NOT_FINITE, "not-finite", "a number isn't finite, and the codec can't store it")
 
 enum exchange_drop {
 #define X(name, ...) EXCHANGE_##name,

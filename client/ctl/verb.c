@@ -170,7 +170,9 @@ const struct verb verbs[] = {
                 "(the lookup's\n"
                 "deadline), not-worth (computing is faster), no-room, damaged, gone, unreached, "
                 "refused, busy, epoch\n"
-                "(something was invalidated, or the server doesn't answer), called-off.\n",
+                "(something was invalidated, or the server doesn't answer), called-off, not-finite "
+                "(numbers that the\n"
+                "codec can't store).\n",
                 0, 0, O(TENANT), false, NULL, verb_exchanges},
         {"explain", "TENANT NAMESPACE KEY...", "why keys hit or miss",
                 "A key is 64 hexadecimal digits. AGE is the time since it was published, or since "

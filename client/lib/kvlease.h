@@ -444,8 +444,9 @@ struct kvl_ns_options {
         uint32_t expire_sec;
         /* In which fewer bytes pages lie below the device: fixed by the first who opens it, another
          * one is KVL_LAYOUT then. NONE takes what there is; a namespace that is made then has what
-         * the tenant is configured for. Of dtype F32, F16 and BF16 alone (-EINVAL). disk_codec: on
-         * a disk below that. */
+         * the tenant is configured for. Of dtype F32, F16 and BF16 alone (-EINVAL). Where the
+         * tenant has a remote, pages of other hosts come in host_codec, too, and from hosts that
+         * have the same one alone. disk_codec: on a disk below that. */
         enum kvl_codec host_codec, disk_codec;
         /*
          * kvl_ns_info.stride_bytes as it must be: plane_page_bytes (pages one right behind the

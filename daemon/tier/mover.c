@@ -270,17 +270,18 @@ static int each_plane_up(struct task *t, const struct move_plane *planes)
 
 static int page_up(struct task *t, const struct move_page *page, struct move_plane *planes)
 {
-        bool is_whole = t->move.sums != MOVE_SUM_PLANES;
+        enum move_sums sums = t->move.sums;
         struct sum sum;
         int r;
 
-        if (!is_whole)
+        if (sums == MOVE_SUM_PLANES)
                 r = each_plane_up(t, planes);
-        else if (t->move.sums == MOVE_SUM_BOTH)
+        else if (sums == MOVE_SUM_BOTH)
                 r = each_piece_up_both(t, planes, &sum);
         else
                 r = each_piece(t, planes, &sum, piece_up);
-        if (r == 0 && is_whole && sum_end(&sum) != page->sum)
+        if (r == 0 && (sums == MOVE_SUM_PAGE || sums == MOVE_SUM_BOTH) &&
+                sum_end(&sum) != page->sum)
                 r = -EBADMSG;
         if (r == -EBADMSG)
                 wipe_pages(&t->move, planes);

@@ -21,7 +21,8 @@
  *          `reads_back`: -EIO where it doesn't. It reads all of the page once more: moves of 1 MiB
  *          take half as long again (kvlease-bench tiers).
  *
- *   up     the stored bytes had the expected sum, and these very bytes are what was copied. With a
+ *   up     the stored bytes had the expected sum (but for MOVE_SUM_NONE), and these very bytes are
+ *          what was copied. With a
  *          codec, and for MOVE_SUM_BOTH, they are read twice, piece by piece: nobody else may write
  *          where they are stored.
  *
@@ -53,6 +54,8 @@ enum move_sums {
         /* UP: of each plane, as the caller says; move_page.sum isn't looked at. So a move of some
          * of a page's planes can be compared, once a move of the whole has set their sums. */
         MOVE_SUM_PLANES,
+        /* UP: none: the caller has compared them. What no encoder makes is refused all the same. */
+        MOVE_SUM_NONE,
 };
 
 /* A page's bytes in one plane, or those of them that have one codec. Plain and stored bytes don't

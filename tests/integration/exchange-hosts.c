@@ -73,12 +73,14 @@ void hosts_add_replicated(unsigned n_masters)
         assert_int_equal(redis_cluster_create(&server, n_masters, true), 0);
 }
 
-static void write_config(struct host_config *c, unsigned prefill, const char *lines)
+/* lines: more of [remote x]. */
+static void write_config(struct host_config *c, const struct hosts_options *o, const char *lines)
 {
         (void)snprintf(c->tenant_lines, sizeof(c->tenant_lines),
-                "limit = 64MiB\nremote = x\nremote_prefill = %u\n\n[remote x]\naddresses = "
+                "limit = 64MiB\nremote = x\nremote_prefill = %u\n%s\n[remote x]\naddresses = "
                 "%s\nprobe_timeout = 1s\n%s",
-                prefill, server.servers[0].address, lines ? lines : "");
+                o->prefill, o->tenant_lines ? o->tenant_lines : "", server.servers[0].address,
+                lines ? lines : "");
         c->tenants[0] = (struct private_tenant){"a", c->tenant_lines};
         c->options = (struct private_options){.tenants = c->tenants};
 }
@@ -90,7 +92,7 @@ void hosts_start_daemons(void **state, const struct hosts_options *o)
         n_hosts = o->n_hosts > 0 ? o->n_hosts : 2;
         n_planes = o->n_planes > 0 ? o->n_planes : 2;
         for (unsigned i = 0; i < n_hosts; i++) {
-                write_config(&configs[i], o->prefill, lines[i]);
+                write_config(&configs[i], o, lines[i]);
                 configs[i].options.is_kept = o->is_kept;
         }
         *state = &configs[0].options;
@@ -106,7 +108,7 @@ void hosts_start_daemons(void **state, const struct hosts_options *o)
 
 void hosts_restart_here(const struct hosts_options *o)
 {
-        write_config(&configs[0], o->prefill, o->here_lines);
+        write_config(&configs[0], o, o->here_lines);
         assert_int_equal(private_daemon_configure(&here->daemon, &configs[0].options), 0);
         harness_restart(here);
 }

@@ -40,10 +40,11 @@ void hosts_add_replicated(unsigned n_masters);
 
 /* Of all. */
 struct hosts_options {
-        unsigned n_hosts;  /* 0: 2 */
-        unsigned prefill;  /* tokens a second that engines compute, as the tenants
-                              have it; 0: they say it themselves */
-        unsigned n_planes; /* of 4 KiB a page; 0: 2 */
+        unsigned n_hosts;         /* 0: 2 */
+        unsigned prefill;         /* tokens a second that engines compute, as the tenants
+                                     have it; 0: they say it themselves */
+        unsigned n_planes;        /* of 4 KiB a page; 0: 2 */
+        const char *tenant_lines; /* more of all tenants; NULL: none */
         const char *here_lines, *there_lines; /* more of [remote x]; NULL: none */
         bool is_kept;                         /* kvleased is started again where it dies */
 };

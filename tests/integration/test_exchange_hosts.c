@@ -179,6 +179,30 @@ static void test_found_on_the_other_host(void **state)
         hosts_end(state);
 }
 
+/* Pages travel as int8 stores them, which is in less than half the bytes; these numbers it stores
+ * exactly. Of a GPU, too, whose tenant has no memory of the host. */
+static void test_found_through_a_codec(void **state)
+{
+        const struct hosts_options o = {
+                .prefill = HOSTS_PREFILL, .tenant_lines = "host_codec = int8\n"};
+        struct worker *w;
+        double bytes;
+
+        hosts_find_server();
+        hosts_add_servers(1);
+        hosts_start_daemons(state, &o);
+        assert_int_equal(setenv("KVL_WORKER_NUMBERS", "1", 1), 0);
+        w = host_worker(here);
+        share_text();
+        assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
+        bytes = figure_of(here, "kvlease_exchange_imported_bytes_total" OF_A);
+        assert_true(bytes > 0 && bytes < N_PAGES * 2 * 4096 / 2);
+        assert_true(figure_of(&there, "kvlease_exchange_exported_bytes_total" OF_A) == bytes);
+        worker_stop(w);
+        assert_int_equal(unsetenv("KVL_WORKER_NUMBERS"), 0);
+        hosts_end(state);
+}
+
 /* What a client is told of the text: pages that are here, and those here or elsewhere. */
 static void assert_told(struct worker *w, unsigned n_here, unsigned n, bool would_load)
 {
@@ -565,6 +589,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_found_on_the_other_host),
+                cmocka_unit_test(test_found_through_a_codec),
                 cmocka_unit_test(test_told_what_the_other_host_has),
                 cmocka_unit_test(test_what_is_computed_sooner_is_not_loaded),
                 cmocka_unit_test(test_decoder_on_the_other_host),

@@ -1,5 +1,6 @@
 /* Bytes of pages; declared in worker.h. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
@@ -16,13 +17,41 @@ static struct kvl_ns_info info_of(const struct kvl_ns *ns)
         return info;
 }
 
+/* A matrix of worker_layout(): tokens by channels, 2 KiB. */
+#define N_CHANNELS     32
+#define MATRIX_NUMBERS 512
+
+/* What int8 stores exactly: whole numbers, of which each channel has the greatest. */
+static void make_numbers(uint64_t *piece, uint64_t bytes, uint64_t at)
+{
+        for (uint64_t i = 0; i < bytes / 4; i++) {
+                uint8_t *where = (uint8_t *)piece + i * 4;
+                float number = 127;
+                uint32_t word;
+
+                memcpy(&word, where, sizeof(word));
+                if ((at / 4 + i) % MATRIX_NUMBERS >= N_CHANNELS)
+                        number = (float)((int)(word % 255) - 127);
+                memcpy(where, &number, sizeof(number));
+        }
+}
+
+/* What a page has there: bytes that follow from the seed, or (KVL_WORKER_NUMBERS is set) numbers
+ * that do. */
+static void make_piece(uint64_t *piece, uint64_t bytes, uint64_t seed, unsigned plane, uint64_t at)
+{
+        pattern_fill_from(piece, bytes, seed, plane, at);
+        if (getenv("KVL_WORKER_NUMBERS"))
+                make_numbers(piece, bytes, at);
+}
+
 int worker_page_fill(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t seed)
 {
         uint64_t bytes = info_of(ns).plane_page_bytes, piece[PIECE / 8];
         int r = 0;
 
         for (uint64_t at = 0; at < bytes && r == 0; at += PIECE) {
-                pattern_fill_from(piece, MIN(PIECE, bytes - at), seed, plane, at);
+                make_piece(piece, MIN(PIECE, bytes - at), seed, plane, at);
                 r = kvl_page_write(ns, page, plane, at, piece, MIN(PIECE, bytes - at));
         }
         return r;
@@ -30,25 +59,37 @@ int worker_page_fill(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t 
 
 bool worker_page_copy_matches(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t seed)
 {
-        uint64_t bytes = info_of(ns).plane_page_bytes, piece[PIECE / 8];
+        uint64_t bytes = info_of(ns).plane_page_bytes, piece[PIECE / 8], wanted[PIECE / 8];
 
-        for (uint64_t at = 0; at < bytes; at += PIECE)
-                if (kvl_page_read(ns, page, plane, at, piece, MIN(PIECE, bytes - at)) != 0 ||
-                        !pattern_matches_from(piece, MIN(PIECE, bytes - at), seed, plane, at))
+        for (uint64_t at = 0; at < bytes; at += PIECE) {
+                const uint64_t n = MIN(PIECE, bytes - at);
+
+                make_piece(wanted, n, seed, plane, at);
+                if (kvl_page_read(ns, page, plane, at, piece, n) != 0 ||
+                        memcmp(piece, wanted, n) != 0)
                         return false;
+        }
         return true;
 }
 
 bool worker_page_matches(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t seed)
 {
         struct kvl_ns_info info = info_of(ns);
-        const void *at = kvl_page_ptr(ns, page, plane);
+        const uint8_t *bytes = kvl_page_ptr(ns, page, plane);
+        uint64_t wanted[PIECE / 8];
 
-        if (!at)
+        if (!bytes)
                 return false;
         if (!info.is_cpu_memory)
                 return worker_page_copy_matches(ns, page, plane, seed);
-        return pattern_matches(at, info.plane_page_bytes, seed, plane);
+        for (uint64_t at = 0; at < info.plane_page_bytes; at += PIECE) {
+                const uint64_t n = MIN(PIECE, info.plane_page_bytes - at);
+
+                make_piece(wanted, n, seed, plane, at);
+                if (memcmp(bytes + at, wanted, n) != 0)
+                        return false;
+        }
+        return true;
 }
 
 bool worker_page_is_zero(struct kvl_ns *ns, uint32_t page, unsigned plane)

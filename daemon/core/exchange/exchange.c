@@ -54,6 +54,8 @@ static int identify_ns(struct exchange_ns *e)
 {
         const struct ns *ns = e->ns;
         const struct ns_layout *l = &ns->layout;
+        const struct page_codecs *codecs = &ns->codecs.of_pages;
+        char text[CODEC_LAYERS_TEXT_MAX];
         const struct exchange_model m = {
                 .scope = ns->name,
                 .model = l->model,
@@ -67,7 +69,8 @@ static int identify_ns(struct exchange_ns *e)
                 .plane_page_bytes = l->plane_page_bytes,
                 .tp_size = l->tp_size,
                 .layer_group = l->layer_group,
-                .codecs = "none",
+                .codecs = codec_layers_format(
+                        &codecs->tiers[page_travel_form(codecs)], l->n_layers, text),
                 .salt = l->salt,
                 .salt_len = l->salt_len,
                 .format = l->format,

@@ -44,7 +44,7 @@ static void count_page(struct export_all *a, const struct page *p)
 
         if (is_wanted(e, a->page, p)) {
                 a->left_pages++;
-                a->left_bytes += layout_page_bytes(&e->ns->layout);
+                a->left_bytes += page_travel_bytes(&e->ns->codecs.of_pages);
                 a->ages |= age_of(a, ns_note(e->ns, a->page)->used_sec);
         } else {
                 a->old_pages += is_old(e, a->page, p);
@@ -249,7 +249,7 @@ void export_all_note_published(struct exchange *x)
 void export_all_note_done(struct exchange_ns *e, bool is_written)
 {
         struct export_all *a = &e->x->all;
-        uint64_t bytes = layout_page_bytes(&e->ns->layout);
+        uint64_t bytes = page_travel_bytes(&e->ns->codecs.of_pages);
 
         if (!export_all_is_on(e->x))
                 return;

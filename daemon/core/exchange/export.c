@@ -450,7 +450,7 @@ static struct envelope describe_page(const struct exchange_ns *e, uint32_t page)
 
 static uint64_t value_bytes(const struct export_batch *b)
 {
-        return ENVELOPE_BYTES + layout_page_bytes(&b->e->ns->layout);
+        return ENVELOPE_BYTES + page_travel_bytes(&b->e->ns->codecs.of_pages);
 }
 
 /* Its bytes are copied into a buffer. 0 or -errno. */
@@ -479,7 +479,8 @@ static int send_page(struct export_batch *b, struct export_page *p)
         int r;
 
         if (p->write->moved < 0)
-                return p->write->moved == -ENOMEM ? -ENOMEM : -ENOENT;
+                return p->write->moved == -ENOMEM || p->write->moved == -EDOM ? p->write->moved
+                                                                              : -ENOENT;
         if (!export_may_go(b->e, p->page, p->generation))
                 return -ENOENT;
         r = exchange_name_page(b->e, ns_page(b->e->ns, p->page)->key, name);
@@ -503,7 +504,7 @@ static void end_page(struct export_batch *b, struct export_page *p, int result)
                 return;
         }
         c->exported_pages++;
-        c->exported_bytes += layout_page_bytes(&b->e->ns->layout);
+        c->exported_bytes += page_travel_bytes(&b->e->ns->codecs.of_pages);
         note_done(b, p, true);
 }
 
@@ -539,7 +540,7 @@ static uint64_t write_next(struct export_batch *b)
 {
         struct exchange *x = b->e->x;
         uint64_t now_nsec = x->tenant->store->now_nsec, wait_nsec;
-        uint64_t bytes = layout_page_bytes(&b->e->ns->layout);
+        uint64_t bytes = page_travel_bytes(&b->e->ns->codecs.of_pages);
         struct bucket_limit limit = limit_of(x);
         int r;
 

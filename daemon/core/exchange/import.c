@@ -74,7 +74,7 @@ static const uint8_t *parent_of(const struct import *i, uint32_t n)
 
 static uint64_t value_bytes(const struct import *i)
 {
-        return ENVELOPE_BYTES + layout_page_bytes(&i->a->ns->layout);
+        return ENVELOPE_BYTES + page_travel_bytes(&i->a->ns->codecs.of_pages);
 }
 
 /* What is known of the first key: KVL_STATUS_MISS: it is to be imported; DUPLICATE: it is cached;
@@ -626,6 +626,13 @@ static void take_filled(struct import *i)
         uint32_t n = i->n_published;
         struct exchange_io *io = i->pages[n].io;
 
+        if (io->moved == -EBADMSG) { /* its sums hold, or its seal, so another host wrote that */
+                exchange_note_refused(
+                        i->e->x, "not-encoded", "no codec of kvlease writes such bytes", 1);
+                remove_damaged(i, n);
+                cut(i, n, EXCHANGE_DAMAGED);
+                return;
+        }
         if (io->moved < 0 || !is_still_ours(i, n)) {
                 cut(i, n, EXCHANGE_CALLED_OFF);
                 return;

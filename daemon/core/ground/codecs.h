@@ -80,6 +80,19 @@ struct page_codecs {
 int page_codecs_init(struct page_codecs *c, const struct ns_layout *layout,
         const struct codec_layers tiers[TIER_COUNT], struct detail *d);
 
+/* In which form pages leave the host, and come from others: as they lie in the host's memory where
+ * that has a codec, whether the device has a tier there or not; else as on the device. */
+static inline enum tier_kind page_travel_form(const struct page_codecs *c)
+{
+        return c->tiers[TIER_HOST].n > 0 ? TIER_HOST : TIER_DEVICE;
+}
+
+/* A page's then, in all planes together. */
+static inline uint64_t page_travel_bytes(const struct page_codecs *c)
+{
+        return c->stored_bytes[page_travel_form(c)];
+}
+
 /* Contiguous bytes of one plane, which lie stored behind those of the part before. */
 struct page_part {
         uint32_t plane, range; /* range: of struct codec_layers */

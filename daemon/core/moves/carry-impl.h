@@ -20,6 +20,13 @@ static inline uint64_t carry_plain_bytes(const struct carry *c)
         return c->way.planes.n * c->ns->layout.plane_page_bytes;
 }
 
+/* One end is a buffer of the caller's with plain bytes. */
+static inline bool carry_has_plain_buffer(const struct carry *c)
+{
+        return (c->way.buffer == CARRY_TO_BUFFER && c->way.to == TIER_DEVICE) ||
+               (c->way.buffer == CARRY_FROM_BUFFER && c->way.from == TIER_DEVICE);
+}
+
 /* Those that a step was begun with, in their order: who isn't wanted since has no result yet. */
 static inline bool carry_was_sent(const struct carry_page *p)
 {

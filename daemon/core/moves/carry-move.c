@@ -30,10 +30,10 @@ uint32_t carry_count_sent(const struct carry *c)
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-static uint8_t *buffer_at(const struct carry *c, uint32_t i, uint32_t plane)
+/* In the caller's buffer, which has one page. */
+static uint8_t *buffer_at(const struct carry *c, uint64_t offset)
 {
-        return c->plain + c->plain_begin + i * carry_plain_bytes(c) +
-               (plane - c->way.planes.first) * c->ns->layout.plane_page_bytes;
+        return c->buffer + c->buffer_begin + offset;
 }
 
 /* A page of a device is copied into a buffer by the mover: the buffer is where it is stored. */
@@ -46,9 +46,12 @@ uint8_t *carry_plain_at(const struct carry *c, uint32_t i, uint32_t plane)
 {
         unsigned end = c->way.from == TIER_DEVICE ? 0 : 1;
         const struct carry_page *p = &c->pages[i];
+        uint64_t offset = (plane - c->way.planes.first) * c->ns->layout.plane_page_bytes;
 
-        if (c->plain && !packs_into_buffer(c))
-                return buffer_at(c, i, plane);
+        if (carry_has_plain_buffer(c) && !packs_into_buffer(c))
+                return buffer_at(c, offset);
+        if (c->plain)
+                return c->plain + i * carry_plain_bytes(c) + offset;
         return set_address(p->sets[end], end == 0 ? p->from : p->to, plane);
 }
 
@@ -61,8 +64,8 @@ static uint8_t *stored_at(
         uint32_t page = end == 0 ? p->from : p->to;
         uint8_t *at;
 
-        if (end == 1 && packs_into_buffer(c))
-                return buffer_at(c, i, part->plane);
+        if (c->way.buffer == (end == 0 ? CARRY_FROM_BUFFER : CARRY_TO_BUFFER))
+                return buffer_at(c, part->stored_at);
         if (kind == TIER_DEVICE) /* of a copy */
                 return set_address(p->sets[end], page, part->plane);
         at = kind == TIER_DISK ? c->stored + i * c->slot_bytes : set_address(p->sets[end], page, 0);
@@ -224,6 +227,8 @@ static bool fill_move(struct carry *c, struct move *m)
 
 static enum move_sums which_sums(const struct carry *c)
 {
+        if (c->way.buffer == CARRY_FROM_BUFFER && !carry_has_plain_buffer(c))
+                return MOVE_SUM_NONE;
         if (c->way.has_part_sums)
                 return MOVE_SUM_PLANES;
         return c->way.from == TIER_HOST && c->way.planes.n < c->ns->layout.n_planes ? MOVE_SUM_BOTH

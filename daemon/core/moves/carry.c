@@ -18,12 +18,21 @@ static bool is_behind_queue(const struct ns *ns, enum tier_kind kind)
         return ns->tiers[kind].pool->queue;
 }
 
+static bool reads_queue(const struct carry *c)
+{
+        return c->way.buffer != CARRY_FROM_BUFFER && is_behind_queue(c->ns, c->way.from);
+}
+
+static bool writes_queue(const struct carry *c)
+{
+        return c->way.buffer != CARRY_TO_BUFFER && is_behind_queue(c->ns, c->way.to);
+}
+
 /* ---- which ----------------------------------------------------------------------------------- */
 
 static void plan_steps(struct carry *c)
 {
-        bool out = is_behind_queue(c->ns, c->way.from) && c->way.buffer != CARRY_FROM_BUFFER;
-        bool in = is_behind_queue(c->ns, c->way.to) && c->way.buffer != CARRY_TO_BUFFER;
+        bool out = reads_queue(c), in = writes_queue(c);
         unsigned n = 0;
 
         if (out)
@@ -47,12 +56,12 @@ static void plan_steps(struct carry *c)
 static int make_buffers(struct carry *c)
 {
         const struct ns *ns = c->ns;
-        bool has_plain =
-                is_behind_queue(ns, c->way.from) || is_behind_queue(ns, c->way.to) ||
-                (c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE && !carry_goes_as_it_is(c));
+        bool crosses_queue = reads_queue(c) || writes_queue(c);
+        bool changes_codec =
+                c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE && !carry_goes_as_it_is(c);
         enum tier_kind disk = c->way.from == TIER_DISK ? c->way.from : c->way.to;
 
-        if (has_plain && !c->plain) {
+        if ((crosses_queue && !carry_has_plain_buffer(c)) || changes_codec) {
                 c->plain = malloc(c->n_max * carry_plain_bytes(c));
                 if (!c->plain)
                         return -ENOMEM;
@@ -103,8 +112,8 @@ struct carry *carry_new_with_buffer(
         if (!c)
                 return NULL;
         c->n_max = 1;
-        c->plain = bytes;
-        c->plain_begin = begin;
+        c->buffer = bytes;
+        c->buffer_begin = begin;
         return c;
 }
 
@@ -384,8 +393,8 @@ static void choose_sample(struct carry *c)
 {
         struct ns_coding *coding = &c->ns->codecs.done[c->way.to];
 
-        if (c->way.to == TIER_DEVICE || carry_goes_as_it_is(c) ||
-                c->ns->codecs.of_pages.tiers[c->way.to].n == 0)
+        if (c->way.to == TIER_DEVICE || c->way.buffer != CARRY_NO_BUFFER ||
+                carry_goes_as_it_is(c) || c->ns->codecs.of_pages.tiers[c->way.to].n == 0)
                 return;
         for (uint32_t i = 0; i < c->n; i++)
                 if (coding->n_pages++ % CARRY_SAMPLES_ONE_IN == 0)
@@ -493,6 +502,7 @@ void carry_free(struct carry *c)
         list_remove(&c->link);
         free(c->plain);
         free(c->stored);
+        free(c->buffer);
         free(c);
 }
 

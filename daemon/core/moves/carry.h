@@ -13,7 +13,9 @@
  *   WRITE  stored bytes -> the disk
  *   IN     plain bytes -> a device behind a queue
  *
- * In the place of a page one end may be a buffer of the caller's, with plain bytes of one page.
+ * In the place of a page one end may be a buffer of the caller's, with the bytes of one page:
+ * plain, or as TIER_HOST stores them (page_travel_form()). The sums of what comes from one are the
+ * caller's business.
  *
  * Memory that this process has mapped is read and written in place; what is behind a queue or on a
  * disk goes through a buffer of the carry's. Loop thread only.
@@ -42,7 +44,7 @@ enum carry_buffer { CARRY_NO_BUFFER, CARRY_TO_BUFFER, CARRY_FROM_BUFFER };
 
 /* What pages that go together have in common. */
 struct carry_way {
-        enum tier_kind from, to; /* TIER_DEVICE of a buffer, whose bytes are plain as there */
+        enum tier_kind from, to; /* of a buffer: the one that has pages in its form */
         enum carry_buffer buffer;
         struct plane_range planes; /* that are moved: all, but for a copy */
         bool is_copy;              /* `to` stays whose it is */
@@ -80,13 +82,14 @@ struct carry {
         uint8_t steps[CARRY_STEPS_MAX];
         unsigned n_steps, at;    /* at: the step that is under way, or next */
         uint8_t *plain, *stored; /* owned buffers; NULL: in place */
-        size_t plain_begin;      /* where in `plain` the first page is */
-        uint64_t slot_bytes;     /* of a page in `stored` */
-        struct move *move;       /* of the mover, while it has it; borrowed */
-        struct disk_io *io;      /* likewise of the disk */
-        struct disk_file *disk;  /* whose that is */
-        struct queue *queue;     /* whose job reads or writes a buffer; borrowed; NULL: none's */
-        bool is_late;            /* its driver may do so for as long as it is stuck */
+        uint8_t *buffer; /* owned: the caller's, whose page begins at buffer_begin; or NULL */
+        size_t buffer_begin;
+        uint64_t slot_bytes;    /* of a page in `stored` */
+        struct move *move;      /* of the mover, while it has it; borrowed */
+        struct disk_io *io;     /* likewise of the disk */
+        struct disk_file *disk; /* whose that is */
+        struct queue *queue;    /* whose job reads or writes a buffer; borrowed; NULL: none's */
+        bool is_late;           /* its driver may do so for as long as it is stuck */
         uint32_t sampled; /* number of the page whose errors are measured; CARRY_NONE_SAMPLED */
         /* Of that page, by range of codecs; the mover's while it has the move. */
         struct codec_error errors[CODEC_RANGES_MAX];
@@ -97,7 +100,7 @@ struct carry {
 /* One that takes another page of the namespace that way, and is open. NULL: no memory. */
 struct carry *carry_find(struct ns *ns, const struct carry_way *way);
 
-/* One for a page whose other end is a buffer: its bytes are at `begin` of `bytes`, which the carry
+/* One for a page whose other end is a buffer: the page is at `begin` of `bytes`, which the carry
  * owns unless it is NULL (no memory). */
 struct carry *carry_new_with_buffer(
         struct ns *ns, const struct carry_way *way, uint8_t *bytes, size_t begin);
@@ -105,9 +108,9 @@ struct carry *carry_new_with_buffer(
 /* After its end: takes the buffer back. */
 static inline uint8_t *carry_take_buffer(struct carry *c)
 {
-        uint8_t *bytes = c->plain;
+        uint8_t *bytes = c->buffer;
 
-        c->plain = NULL;
+        c->buffer = NULL;
         return bytes;
 }
 

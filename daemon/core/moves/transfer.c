@@ -327,8 +327,9 @@ void transfers_end(struct store *s)
 static struct carry_way way_of(const struct transfer *t, bool is_urgent)
 {
         const struct ns *ns = t->ns;
-        struct carry_way way = {.from = TIER_DEVICE,
-                .to = TIER_DEVICE,
+        const enum tier_kind of_buffer = page_travel_form(&ns->codecs.of_pages);
+        struct carry_way way = {.from = of_buffer,
+                .to = of_buffer,
                 .planes = t->planes,
                 .is_copy = leaves_page(t),
                 .is_urgent = is_urgent};

@@ -47,12 +47,14 @@ int transfer_begin(
 int transfer_begin_copy(struct ns *ns, uint32_t from, uint32_t to, struct plane_range planes);
 
 /*
- * The plain bytes of a page, in whatever tier it lies, are copied into a buffer (`from` is SEALED
- * or DETACHED), or those of a buffer into a page of the device (`to` is GRANTED). 0: *ret_transfer,
+ * The bytes of a page, in whatever tier it lies, are copied into a buffer (`from` is SEALED or
+ * DETACHED), or those of a buffer into a page of the device (`to` is GRANTED). In the buffer they
+ * have the form in which pages leave the host (page_travel_form()). 0: *ret_transfer,
  * which owns the buffer's bytes, is under way, and ends with buffer.done(): a result of 0 says that
  * these are the page's bytes, as nobody else was granted it meanwhile, and of IN that it is GRANTED
- * still. -EBUSY; -ENOMEM: as
- * transfer_begin(), and the buffer is the caller's still.
+ * still. -EDOM of OUT: a number isn't finite, and its codec doesn't take it; -EBADMSG of IN: no
+ * encoder makes such bytes, and the page is zeros. -EBUSY; -ENOMEM: as transfer_begin(), and the
+ * buffer is the caller's still.
  */
 int transfer_begin_out(struct ns *ns, uint32_t from, const struct transfer_buffer *buffer,
         bool is_urgent, struct transfer **ret_transfer);

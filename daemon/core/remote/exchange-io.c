@@ -224,6 +224,8 @@ enum exchange_drop exchange_drop_of(int result)
                 return EXCHANGE_BUSY;
         case -ECANCELED:
                 return EXCHANGE_CALLED_OFF;
+        case -EDOM:
+                return EXCHANGE_NOT_FINITE;
         case -EACCES:
         case -ENOSPC:
         case -EREMOTEIO:

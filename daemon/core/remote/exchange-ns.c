@@ -81,10 +81,11 @@ void exchange_rename_page(const struct exchange_ns *e, char name[EXCHANGE_NAME_M
 struct envelope exchange_envelope(
         const struct exchange_ns *e, const uint8_t key[KEY_BYTES], const uint8_t *parent_key)
 {
+        const struct page_codecs *codecs = &e->ns->codecs.of_pages;
         struct envelope v = {.epoch = e->epoch->number,
                 .rank = e->rank,
-                .codec = CODEC_NONE,
-                .payload_bytes = layout_page_bytes(&e->ns->layout),
+                .codec = codec_layers_number(&codecs->tiers[page_travel_form(codecs)]),
+                .payload_bytes = page_travel_bytes(codecs),
                 .tokens = e->ns->layout.page_tokens};
 
         static_assert(KEY_BYTES == EXCHANGE_KEY_BYTES, "a page's key");

@@ -338,7 +338,10 @@ const struct option options[] = {
                         "device: 'none' (as they are), 'int8', 'fp8' or 'int4', or one for each "
                         "range of layers, from layer 0 on: '0-7:none,8-23:int8,24-:int4'. For "
                         "namespaces made from then on whose client names none; a layout that it "
-                        "isn't for (another number format, or number of layers) has none."},
+                        "isn't for (another number format, or number of layers) has none. Where "
+                        "the tenant "
+                        "has a remote, its pages travel so, too, between hosts that have the "
+                        "same."},
         {SECTION_TENANT, "disk_codec", OPTION_TEXT, AT(tenant_config, disk_codec), 1,
                 CODEC_OPTION_MAX, .default_text = "none", .reloadable = true,
                 .help = "In which fewer bytes cached pages lie on a disk: as host_codec."},

@@ -1,0 +1,233 @@
+/*
+ * Pages that travel between hosts as a codec stores them: two stores of daemon/core, each with a
+ * client of its own of one real redis-server.
+ */
+/* Before cmocka, whose fail() is a macro. */
+#include "tests/integration/exchange-host.h"
+
+#include "daemon/core/exchange/exchange-impl.h"
+
+#define NOT_A_NUMBER 0x7e00 /* of 16 bits */
+#define INT8_OFF     (0.5 / 220)
+
+static double f16(uint16_t bits)
+{
+        _Float16 x;
+
+        memcpy(&x, &bits, sizeof(x));
+        return (double)x;
+}
+
+/* 0.125 .. 0.5 */
+static uint16_t number_of(unsigned key, uint32_t plane, unsigned i)
+{
+        return (uint16_t)(0x3000 + (i * 37 + key * 11 + plane * 5) % 0x800);
+}
+
+static uint16_t *numbers_at(const struct host *h, uint32_t page, uint32_t plane)
+{
+        return (uint16_t *)(void *)set_address(ns_set_of(h->w.ns, page), page, plane);
+}
+
+/* The pages of a text, which then are found by somebody. Key `bad` has what is no number. */
+static void compute_numbers(struct host *h, unsigned bad)
+{
+        uint8_t keys[N_PAGES * KEY_BYTES];
+        uint32_t pages[N_PAGES], got[N_PAGES], n_got;
+        struct publish p = {.pages = pages,
+                .keys = keys,
+                .n = N_PAGES,
+                .last_tokens = h->w.ns->layout.page_tokens};
+
+        make_keys(keys, 0, N_PAGES);
+        assert_int_equal(lease_pages(h->w.attach, N_PAGES, 1, pages, NULL), 0);
+        for (unsigned key = 0; key < N_PAGES; key++)
+                for (uint32_t plane = 0; plane < h->w.n_planes; plane++)
+                        for (unsigned i = 0; i < TIER_PAGE_BYTES / 2; i++)
+                                numbers_at(h, pages[key], plane)[i] = number_of(key, plane, i);
+        if (bad < N_PAGES)
+                *numbers_at(h, pages[bad], 1) = NOT_A_NUMBER;
+        assert_int_equal(publish_pages(h->w.attach, &p, 1, got, &n_got, NULL), 0);
+        assert_int_equal(release_pages(h->w.attach, pages, N_PAGES, 1, NULL), 0);
+        assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), N_PAGES);
+}
+
+/* What is cached is as near to what was computed as the codec lets it. */
+static void assert_near(struct host *h, unsigned n)
+{
+        assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), n);
+        for (unsigned key = 0; key < n; key++)
+                for (uint32_t plane = 0; plane < h->w.n_planes; plane++)
+                        for (unsigned i = 0; i < TIER_PAGE_BYTES / 2; i++) {
+                                double error = f16(numbers_at(h, tier_find(&h->w, key), plane)[i]) -
+                                               f16(number_of(key, plane, i));
+
+                                assert_true(error <= INT8_OFF && error >= -INT8_OFF);
+                        }
+        assert_int_equal(h->w.ns->device.n_pages[PAGE_GRANTED], 0);
+        assert_int_equal(h->w.ns->catalog.announced.n, 0);
+}
+
+static void start_two(struct host *a, struct host *b, const char *secret)
+{
+        server_start();
+        host_codec = CODEC_INT8;
+        host_start_with(a, true, secret);
+        host_start_with(b, true, secret);
+}
+
+static void end_two(struct host *a, struct host *b)
+{
+        host_end(b);
+        host_end(a);
+        host_codec = CODEC_NONE;
+        redis_cluster_deinit(&server);
+}
+
+/* The name of a text's page on the server. */
+static void name_page(const struct host *h, unsigned i, char name[EXCHANGE_NAME_MAX])
+{
+        uint8_t key[KEY_BYTES];
+
+        make_keys(key, i, 1);
+        assert_int_equal(exchange_name_page(exchange_find_ns(h->w.ns), key, name), 0);
+}
+
+static unsigned long stored_length(const struct host *h, unsigned i)
+{
+        char name[EXCHANGE_NAME_MAX], *said;
+        unsigned long n;
+
+        name_page(h, i, name);
+        said = redis_cluster_call(&server, 0, "--raw strlen %s", name);
+        assert_non_null(said);
+        n = strtoul(said, NULL, 10);
+        free(said);
+        return n;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void share_numbers(const char *secret)
+{
+        const uint64_t plain = 2 * TIER_PAGE_BYTES;
+        struct exchange_counters c;
+        struct host a, b;
+        uint64_t bytes;
+
+        start_two(&a, &b, secret);
+        bytes = page_travel_bytes(&a.w.ns->codecs.of_pages);
+        assert_true(bytes < plain * 52 / 100);
+        compute_numbers(&a, N_PAGES);
+        host_await_exported(&a, N_PAGES);
+        c = counters_of(&a);
+        assert_int_equal(c.exported_bytes, N_PAGES * bytes);
+        for (unsigned i = 0; i < N_PAGES; i++)
+                assert_int_equal(stored_length(&a, i), ENVELOPE_BYTES + bytes);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_near(&b, N_PAGES);
+        c = counters_of(&b);
+        assert_int_equal(c.imported_pages, N_PAGES);
+        assert_int_equal(c.imported_bytes, N_PAGES * bytes);
+        end_two(&a, &b);
+}
+
+static void test_half_the_bytes(void **state)
+{
+        share_numbers(NULL);
+        share_numbers("0123456789abcdef");
+}
+
+/* What one codec stores is never taken for what another one does. */
+static void test_another_codec(void **state)
+{
+        static const enum codec others[] = {CODEC_NONE, CODEC_FP8, CODEC_INT4};
+        struct host a, b;
+
+        start_two(&a, &b, NULL);
+        compute_numbers(&a, N_PAGES);
+        host_await_exported(&a, N_PAGES);
+        for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+                struct host other;
+
+                host_codec = others[i];
+                host_start(&other, true);
+                assert_int_equal(import(&other, 0, N_PAGES, LONG_MSEC), 0);
+                assert_int_equal(counters_of(&other).found_pages, 0);
+                host_end(&other);
+        }
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        end_two(&a, &b);
+}
+
+/* The codec doesn't take a page: nothing behind it is of use to others. */
+static void test_not_finite(void **state)
+{
+        const unsigned bad = 17;
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        struct host a, b;
+
+        start_two(&a, &b, NULL);
+        compute_numbers(&a, bad);
+        while (counters_of(&a).not_exported[EXCHANGE_NOT_FINITE] == 0 ||
+                counters_of(&a).exported_pages < bad) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(&a);
+        }
+        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_NOT_FINITE], 1);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), bad);
+        assert_near(&b, bad);
+        end_two(&a, &b);
+}
+
+/* Another host, or who has no secret to know, writes what no encoder makes, in an envelope that is
+ * right: it is damaged, and goes. */
+static void test_never_encoded(void **state)
+{
+        const unsigned bad = 17;
+        struct exchange_ns *e;
+        struct envelope says;
+        struct one written;
+        struct iovec payload;
+        char name[EXCHANGE_NAME_MAX];
+        uint8_t keys[2 * KEY_BYTES], *value;
+        uint64_t bytes, until = clock_now_nsec() + PATIENCE_NSEC;
+        struct host a, b;
+
+        start_two(&a, &b, NULL);
+        bytes = page_travel_bytes(&a.w.ns->codecs.of_pages);
+        compute_numbers(&a, N_PAGES);
+        host_await_exported(&a, N_PAGES);
+        e = exchange_find_ns(a.w.ns);
+        make_keys(keys, bad - 1, 2);
+        says = exchange_envelope(e, keys + KEY_BYTES, keys);
+        value = malloc(ENVELOPE_BYTES + bytes);
+        assert_non_null(value);
+        memset(value, 0xff, ENVELOPE_BYTES + bytes);
+        payload = (struct iovec){value + ENVELOPE_BYTES, bytes};
+        assert_int_equal(envelope_seal(&says, NULL, &payload, 1, NULL, value, NULL), 0);
+        name_page(&a, bad, name);
+        assert_int_equal(
+                one_call(a.remote, REMOTE_WRITE, name, value, ENVELOPE_BYTES + bytes, &written), 0);
+        free(value);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), bad);
+        assert_near(&b, bad);
+        assert_int_equal(counters_of(&b).not_imported[EXCHANGE_DAMAGED], N_PAGES - bad);
+        while (stored_length(&a, bad) > 0) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(&b);
+        }
+        end_two(&a, &b);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_half_the_bytes),
+                cmocka_unit_test(test_another_codec),
+                cmocka_unit_test(test_not_finite),
+                cmocka_unit_test(test_never_encoded),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
