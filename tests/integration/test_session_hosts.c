@@ -29,21 +29,32 @@ static void start(void **state, bool is_kept, struct worker **ret_other, struct 
         await_epoch();
 }
 
-/* How long the record of the conversation is that the server has; 0: it has none. */
+/* How long the records of conversations are in sum that the server has; 0: it has none. */
 static unsigned record_bytes(void)
 {
-        char *name = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:session"), *said = NULL;
-        unsigned n = 0;
+        char *said = redis_cluster_call(&server, 0,
+                "--raw eval local\nn=0\nfor\n_,k\nin\nipairs(redis.call('keys',"
+                "'kvl:1:a:*:session'))do\nn=n+redis.call('strlen',k)\nend\nreturn\nn 0");
+        unsigned n = said ? (unsigned)strtoul(said, NULL, 10) : 0;
 
-        if (name)
-                name[strcspn(name, "\r\n")] = 0;
-        if (name && name[0])
-                said = redis_cluster_call(&server, 0, "--raw strlen %s", name);
-        if (said)
-                n = (unsigned)strtoul(said, NULL, 10);
         free(said);
-        free(name);
         return n;
+}
+
+static double records_told(const struct harness *h)
+{
+        return figure_of(h, "kvlease_exchange_session_records_total" OF_A);
+}
+
+/* The host has told others so many times of a session, and knows that it has. */
+static void await_told(const struct harness *h, double n)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (records_told(h) < n) {
+                assert_true(clock_now_nsec() < until);
+                sleep_msec(20);
+        }
 }
 
 /* Another turn of `chat` is over, with pages first..last, and other hosts can have it: a longer
@@ -140,6 +151,85 @@ static void test_daemon_dies(void **state)
         hosts_end(state);
 }
 
+/* A client of the host has a conversation of one page; when others know of that, the host has begun
+ * and ended what it had to tell them before. */
+static void tell_another(struct harness *h, struct worker *w, const char *id, unsigned chain)
+{
+        double before = records_told(h);
+
+        worker_tell(w, "session-open %s", id);
+        worker_tell(w, "session-talk %u 0 0", chain);
+        worker_tell(w, "session-close");
+        await_told(h, before + 1);
+}
+
+/* kvleased is killed here, and another one takes over, which can tell others of sessions. */
+static void kill_here(void)
+{
+        assert_int_equal(kill((pid_t)ctl_status(here, "pid"), SIGKILL), 0);
+        assert_int_equal(private_daemon_await(&here->daemon), 0);
+        await_ready(here);
+}
+
+/* What others were told of is what they may continue, also where kvleased has died meanwhile. Who
+ * opens it here, and adds nothing, takes nothing of that away. */
+static void test_told_before_it_died(void **state)
+{
+        struct worker *w, *other;
+
+        harness_needs_kept_memory();
+        start(state, true, &other, &w);
+        await_ready(here);
+        open_chat(w, 0, "1 0 0 0");
+        talk(w, 0, N_TURN - 1);
+        await_told(here, 1);
+        open_chat(other, LONG_MSEC, "0 20 320 0");
+        talk(other, N_TURN, 2 * N_TURN - 1);
+        kill_here();
+        open_chat(w, 0, "0 20 320 0");
+        worker_tell(w, "session-close");
+        open_chat(w, LONG_MSEC, "0 40 640 0");
+        assert_said(w, 2 * N_TURN);
+        worker_stop(w);
+        worker_stop(other);
+        hosts_end(state);
+}
+
+/* A host that has truncated its own, and removed the record, leaves what another one tells. */
+static void test_truncated_before_it_died(void **state)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        struct worker *w, *other;
+        unsigned told;
+
+        harness_needs_kept_memory();
+        start(state, true, &other, &w);
+        await_ready(here);
+        open_chat(w, 0, "1 0 0 0");
+        talk(w, 0, N_TURN - 1);
+        open_chat(other, LONG_MSEC, "0 20 320 0");
+        worker_tell(w, "session-open chat");
+        worker_tell(w, "session-truncate 16 16");
+        worker_tell(w, "session-close");
+        while (record_bytes() > 0) {
+                assert_true(clock_now_nsec() < until);
+                sleep_msec(20);
+        }
+        tell_another(here, w, "second", CHAIN + 1);
+        talk(other, N_TURN, 2 * N_TURN - 1);
+        kill_here();
+        told = record_bytes();
+        worker_tell(w, "session-open chat");
+        worker_tell(w, "session-close");
+        tell_another(here, w, "third", CHAIN + 2);
+        assert_true(record_bytes() > told);
+        worker_tell(w, "session-open chat");
+        worker_tell(w, "session-close drop");
+        worker_stop(w);
+        worker_stop(other);
+        hosts_end(state);
+}
+
 /* A server that doesn't answer costs the time that the client gives, and the session is a new one.
  */
 static void test_server_is_stopped(void **state)
@@ -166,6 +256,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_conversation),
                 cmocka_unit_test(test_daemon_dies),
+                cmocka_unit_test(test_told_before_it_died),
+                cmocka_unit_test(test_truncated_before_it_died),
                 cmocka_unit_test(test_server_is_stopped),
         };
 

@@ -158,11 +158,11 @@ static inline void dump_one(const struct session *s, char *text)
         uint32_t page = session_tail(s);
 
         session_info(s, &info);
-        add_text(text,
-                "%.*s: %u pages, %llu tokens, %llu lost, expire %llu, hint %d%s:", (int)info.id_len,
-                (const char *)info.id, info.n_pages, (unsigned long long)info.n_tokens,
-                (unsigned long long)info.lost_tokens, (unsigned long long)info.expire_nsec,
-                info.hint, info.is_truncated ? ", truncated" : "");
+        add_text(text, "%.*s: %u pages, %llu tokens, %llu lost, expire %llu, hint %d%s%s:",
+                (int)info.id_len, (const char *)info.id, info.n_pages,
+                (unsigned long long)info.n_tokens, (unsigned long long)info.lost_tokens,
+                (unsigned long long)info.expire_nsec, info.hint,
+                info.is_truncated ? ", truncated" : "", s->told == SESSION_TOLD ? ", told" : "");
         for (; page != PAGE_NONE; page = tree_parent(&s->ns->tree, page))
                 add_text(text, " %u", page);
         add_text(text, " |");

@@ -51,6 +51,110 @@ static void test_restart(void **state)
         end(&w);
 }
 
+static struct session *find_session(const struct bench *w, const char *id)
+{
+        struct session *s = session_find(w->ns, (const uint8_t *)id, (uint32_t)strlen(id));
+
+        assert_non_null(s);
+        return s;
+}
+
+static void expect_told(struct bench *w, const char *id, bool is_told)
+{
+        enum session_told told = is_told ? SESSION_TOLD : SESSION_UNTOLD;
+
+        for (int n = 0; n < 2; n++) { /* what a daemon read it writes down, too */
+                expect_restart(w);
+                assert_int_equal(find_session(w, id)->told, told);
+        }
+}
+
+static void tell(struct session *s, bool is_done)
+{
+        session_begin_telling(s);
+        session_end_telling(s, is_done);
+}
+
+/* Other hosts know what a session is once they were told, and until it changes. */
+static void test_told(void **state)
+{
+        struct bench w;
+        uint32_t handle;
+
+        begin(&w, 8);
+        append(w.a, open_logged(&w, "s"), ROOT, 0, 4);
+        expect_told(&w, "s", false);
+        session_begin_telling(find_session(&w, "s"));
+        session_log_put(find_session(&w, "s"));
+        expect_told(&w, "s", false);
+        tell(find_session(&w, "s"), false);
+        expect_told(&w, "s", false);
+        tell(find_session(&w, "s"), true);
+        expect_told(&w, "s", true);
+        session_hint(find_session(&w, "s"), EVICT_HINT_RETURNS, 5, 1);
+        evict(w.a, 3);
+        expect_told(&w, "s", true);
+        assert_int_equal(find_session(&w, "s")->hint, EVICT_HINT_RETURNS);
+        handle = open_session(w.a, "s");
+        session_begin_telling(find_session(&w, "s"));
+        append(w.a, handle, 2, 3, 1);
+        session_end_telling(find_session(&w, "s"), true);
+        expect_told(&w, "s", false);
+        tell(find_session(&w, "s"), true);
+        truncate_pages(w.a, open_session(w.a, "s"), 1, 1, 2);
+        expect_told(&w, "s", false);
+        tell(find_session(&w, "s"), true);
+        expect_told(&w, "s", true);
+        end(&w);
+}
+
+/* What others have made of it is what others know; it isn't taken before they know it. */
+static void test_replaced(void **state)
+{
+        struct bench w;
+        uint8_t key[KEY_BYTES];
+        uint32_t page;
+
+        begin(&w, 8);
+        append(w.a, open_logged(&w, "s"), ROOT, 0, 4);
+        append(w.a, open_session(w.a, "t"), ROOT, 0, 2);
+        make_keys(key, 3, 1);
+        page = ns_find_page(w.ns, key);
+        expect_told(&w, "t", false);
+        assert_false(session_may_be_replaced(find_session(&w, "t")));
+        session_begin_telling(find_session(&w, "t"));
+        assert_false(session_may_be_replaced(find_session(&w, "t")));
+        assert_int_equal(session_replace(w.ns, (const uint8_t *)"t", 1, page, 64, 1, NULL), -EBUSY);
+        session_end_telling(find_session(&w, "t"), true);
+        expect_told(&w, "t", true);
+        assert_int_equal(session_replace(w.ns, (const uint8_t *)"t", 1, page, 64, 1, NULL), 0);
+        assert_int_equal(session_replace(w.ns, (const uint8_t *)"u", 1, page, 64, 1, NULL), 0);
+        expect_told(&w, "t", true);
+        expect_told(&w, "u", true);
+        expect_pages(w.a, open_session(w.a, "t"), "0@0 1@1 2@2 3@3");
+        end(&w);
+}
+
+/* A hint that there isn't is none, and nothing is believed that comes with it. */
+static void test_no_hint(void **state)
+{
+        struct bench w;
+        struct session *s;
+
+        begin(&w, 4);
+        append(w.a, open_logged(&w, "s"), ROOT, 0, 1);
+        s = find_session(&w, "s");
+        tell(s, true);
+        s->hint = EVICT_HINT_RETURNS + 1;
+        session_log_put(s);
+        restart(&w);
+        assert_false(w.found.is_damaged);
+        s = find_session(&w, "s");
+        assert_int_equal(s->hint, EVICT_HINT_UNKNOWN);
+        assert_int_equal(s->told, SESSION_UNTOLD);
+        end(&w);
+}
+
 /* Where a page goes, the sessions that end there end at its parent. */
 static void test_ends(void **state)
 {
@@ -665,6 +769,9 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_off),
                 cmocka_unit_test(test_restart),
+                cmocka_unit_test(test_told),
+                cmocka_unit_test(test_replaced),
+                cmocka_unit_test(test_no_hint),
                 cmocka_unit_test(test_ends),
                 cmocka_unit_test(test_page_first),
                 cmocka_unit_test(test_windows),

@@ -83,6 +83,13 @@ static void act_keep(struct session *s)
         (void)session_keep(s, ranges, 1 + random_below(4), &n_left, NULL);
 }
 
+/* Other hosts are told of it. */
+static void act_tell(struct session *s)
+{
+        session_begin_telling(s);
+        session_end_telling(s, true);
+}
+
 static void act_on(struct actor *x, uint32_t *handle, struct session *s, unsigned what)
 {
         SETTLE_AT_END(&x->w.f.store);
@@ -104,8 +111,10 @@ static void act_on(struct actor *x, uint32_t *handle, struct session *s, unsigne
                 (void)sessions_give_way(x->w.ns, true);
         else if (what == 17)
                 store_set_now(&x->w.f.store, now_nsec + NSEC_PER_SEC / 3);
-        else
+        else if (what < 20)
                 act_keep(s);
+        else
+                act_tell(s);
 }
 
 /* The number says all of what is done. */
@@ -125,7 +134,7 @@ static void act(struct actor *x, uint64_t seed, unsigned number)
                 settle_all(&x->w.f.store);
                 memset(x->handles, 0, sizeof(x->handles));
         } else if (s) {
-                act_on(x, &x->handles[i], s, random_below(20));
+                act_on(x, &x->handles[i], s, random_below(22));
         } else {
                 char id[2] = {(char)('a' + i)};
 
@@ -257,6 +266,51 @@ static void test_killed(void **state)
                 }
 }
 
+/* A session of four pages, of which others were told, keeps its first page and so many last ones,
+ * until so many records of that are written. False: there weren't as many. */
+static bool kill_truncation(unsigned n_last, const char *pass)
+{
+        char before[DUMP_BYTES], after[DUMP_BYTES];
+        const struct session *s;
+        struct bench w;
+        int status;
+        pid_t pid;
+
+        begin(&w, 8);
+        append(w.a, open_logged(&w, "s"), ROOT, 0, 4);
+        act_tell(session_of(w.a, w.a->last_session, NULL));
+        dump(w.ns, before);
+        pid = child_fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                uint64_t n;
+
+                setenv("KVL_FAULT_PASS", pass, 1);
+                setenv("KVL_FAULT_POINT", "session-log-after-tail", 1);
+                begin_child(&w);
+                (void)session_truncate(session_of(w.a, w.a->last_session, NULL), PAGE_TOKENS,
+                        n_last * PAGE_TOKENS, &n, NULL);
+                _exit(0);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        restart(&w);
+        dump(w.ns, after);
+        s = session_find(w.ns, (const uint8_t *)"s", 1);
+        assert_int_equal(s->told == SESSION_TOLD, strcmp(before, after) == 0);
+        end(&w);
+        return WIFSIGNALED(status);
+}
+
+/* No record that has something of a truncation says that others know of it. */
+static void test_truncation_untold(void **state)
+{
+        for (unsigned n_last = 0; n_last < 2; n_last++) {
+                assert_true(kill_truncation(n_last, "1"));
+                assert_true(kill_truncation(n_last, "2"));
+                assert_false(kill_truncation(n_last, "9"));
+        }
+}
+
 /* ---- damaged --------------------------------------------------------------------------------- */
 
 static void test_damaged(void **state)
@@ -321,6 +375,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_killed),
+                cmocka_unit_test(test_truncation_untold),
                 cmocka_unit_test(test_damaged),
                 cmocka_unit_test(test_no_memory),
         };

@@ -53,7 +53,8 @@ static struct session *session_of_export(const struct session_export *w)
  * others. */
 static bool has_news(const struct session *s)
 {
-        return !s->is_recorded && (s->is_truncated || (s->end && s->hint != EVICT_HINT_DONE));
+        return s->told == SESSION_UNTOLD &&
+               (s->is_truncated || (s->end && s->hint != EVICT_HINT_DONE));
 }
 
 static struct session_export *find_export(
@@ -176,7 +177,7 @@ static bool begin_export(struct session_export *w)
                 exchange_io_begin(w->io, ns_store(w->e->ns)->now_nsec + EXPORT_DEADLINE_NSEC) < 0)
                 return false;
         if (s)
-                s->is_recorded = true;
+                session_begin_telling(s);
         if (!is_gone)
                 export_add_text(w->e, session_tail(s));
         return true;
@@ -189,8 +190,8 @@ static void end_export(struct session_export *w)
         struct session *s = session_of_export(w);
 
         w->e->x->counters.session_records += is_done && w->io->envelope.payload_bytes > 0;
-        if (s && !is_done)
-                s->is_recorded = false; /* told when it rests again */
+        if (s)
+                session_end_telling(s, is_done);
         exchange_io_end(w->io);
         w->io = NULL;
         if (!w->again)

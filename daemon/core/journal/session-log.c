@@ -156,7 +156,7 @@ static struct session_record *write_put(struct session_log *log, unsigned half,
                 .n_pages = n,
                 .id_len = (uint8_t)(id ? s->id_len : 0),
                 .is_coming = s->window.n_coming > 0 && from >= s->window.n,
-                .hint = (uint8_t)s->hint,
+                .hint = (uint8_t)(s->hint | (s->told == SESSION_TOLD ? SESSION_PUT_TOLD : 0)),
                 .is_truncated = s->is_truncated,
         };
         if (id) {

@@ -38,6 +38,9 @@
  *               any more, which recovery frees.
  *   dropped     The log is written first. Between: there are pages that are only cached, or that
  *               recovery frees.
+ *   told        The log is written once other hosts were told of the session. Between: they were,
+ *               and the log doesn't say so. A record of a session that has changed doesn't say so,
+ *               from the first one on that has something of the change.
  *
  * How large it is: when a copy begins, a half has at most 64 KiB, or twice the bytes that are live
  * where that is more. It has room for three times the most that can be live; a copy that would need
@@ -91,6 +94,8 @@ struct session_log_page {
         uint32_t generation; /* low 32 bits */
 };
 
+#define SESSION_PUT_TOLD UINT8_C(0x80) /* in session_put.hint */
+
 /* The record of a session. Its id follows, in whole words, then n_pages times struct
  * session_log_page. */
 struct session_put {
@@ -108,7 +113,10 @@ struct session_put {
         uint8_t is_coming; /* 1: the pages from pages_first on aren't of the window yet. Daemons
                               that know nothing of this wrote 0, and take a record with 1 for a
                               damaged one */
-        uint8_t hint, is_truncated;
+        uint8_t hint;      /* enum evict_hint, and SESSION_PUT_TOLD where other hosts were told
+                              what the session is (SESSION_TOLD). Daemons that know nothing of
+                              that never wrote it, and take a hint with it for none */
+        uint8_t is_truncated;
 };
 
 /* Sessions that ended at one page end at the other. */

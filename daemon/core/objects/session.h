@@ -61,6 +61,13 @@ struct session_window {
         uint32_t n_coming;          /* pages in `coming` */
 };
 
+/* What other hosts find of a session, as far as is known. */
+enum session_told {
+        SESSION_UNTOLD,  /* something else than it is now, or nothing */
+        SESSION_TELLING, /* what it is now, unless that which is being written fails */
+        SESSION_TOLD,    /* what it is now, or what others have made of that. The log has it */
+};
+
 /* What the log has of a session. */
 struct session_logged {
         bool is_there;       /* the log has the session */
@@ -87,7 +94,7 @@ struct session {
         uint64_t used_nsec, expire_nsec; /* as in struct session_info; 0: the tenant's */
         enum evict_hint hint;
         uint64_t returns_nsec; /* of EVICT_HINT_RETURNS: when */
-        bool is_recorded; /* other hosts find what it is now, or will soon, as far as is known */
+        enum session_told told;
         bool is_truncated;
         uint64_t head_tokens; /* of a truncated one: where its head ended when it was made so */
         struct session_window window;

@@ -335,6 +335,18 @@ static void restore_tokens(struct session *s, const struct session_put *p)
                 MAX(bound_tokens(p->n_tokens), s->is_truncated ? session_window_end(s) : head);
 }
 
+/* A hint that no daemon has written is none, and says nothing of other hosts. */
+static void restore_hint(struct session *s, const struct session_put *p)
+{
+        uint8_t hint = p->hint & (uint8_t)~SESSION_PUT_TOLD;
+
+        s->returns_nsec = p->returns_nsec;
+        if (hint > EVICT_HINT_RETURNS)
+                return;
+        s->hint = (enum evict_hint)hint;
+        s->told = p->hint & SESSION_PUT_TOLD ? SESSION_TOLD : SESSION_UNTOLD;
+}
+
 static void restore_session(struct replay *r, struct session *s, const struct replayed *from)
 {
         const struct session_put *p = &from->put;
@@ -343,8 +355,7 @@ static void restore_session(struct replay *r, struct session *s, const struct re
 
         s->used_nsec = MIN(p->used_nsec, now_nsec);
         s->expire_nsec = p->expire_nsec;
-        s->hint = p->hint <= EVICT_HINT_RETURNS ? (enum evict_hint)p->hint : EVICT_HINT_UNKNOWN;
-        s->returns_nsec = p->returns_nsec;
+        restore_hint(s, p);
         s->is_truncated = p->is_truncated == 1;
         s->window.token = bound_tokens(p->window_token);
         session_end_at(s, end.page);

@@ -146,7 +146,7 @@ void session_append(
         if (!s)
                 return;
         truncation_call_off(s, -EAGAIN);
-        s->is_recorded = false;
+        s->told = SESSION_UNTOLD;
         if (s->is_truncated)
                 append_to_window(s, page, parent);
         else
@@ -157,9 +157,23 @@ void session_append(
                 session_pass_hint(s, now_nsec);
 }
 
+void session_begin_telling(struct session *s)
+{
+        s->told = SESSION_TELLING;
+}
+
+void session_end_telling(struct session *s, bool is_done)
+{
+        if (s->told != SESSION_TELLING)
+                return;
+        s->told = is_done ? SESSION_TOLD : SESSION_UNTOLD;
+        if (is_done)
+                session_log_put(s);
+}
+
 bool session_may_be_replaced(const struct session *s)
 {
-        return s->n_open == 0 && !s->is_truncated && (s->is_recorded || !s->end);
+        return s->n_open == 0 && !s->is_truncated && (s->told == SESSION_TOLD || !s->end);
 }
 
 int session_replace(struct ns *ns, const uint8_t *id, uint32_t id_len, uint32_t tail,
@@ -175,7 +189,7 @@ int session_replace(struct ns *ns, const uint8_t *id, uint32_t id_len, uint32_t 
         truncation_call_off(s, -EAGAIN);
         session_end_at(s, tail);
         s->n_tokens = MAX(n_tokens, tail == PAGE_NONE ? 0 : page_end_token(ns, tail));
-        s->is_recorded = true;
+        s->told = SESSION_TOLD;
         session_use(s, now_nsec);
         session_log_put(s);
         return 0;

@@ -290,11 +290,11 @@ static void cut_session(struct session_truncation *t)
 {
         struct session *s = t->session;
 
+        s->told = SESSION_UNTOLD; /* also by the first record of what is changed here */
         if (!t->builds)
                 cut_more(t, s);
         else if (!nothing_leaves(t))
                 cut_text(t, s);
-        s->is_recorded = false;
         session_use(s, ns_store(t->ns)->now_nsec);
         session_log_put(s);
         session_tell(s->ns, s->id, s->id_len);

@@ -150,8 +150,15 @@ const char *session_hint_name(enum evict_hint hint);
 int session_replace(struct ns *ns, const uint8_t *id, uint32_t id_len, uint32_t tail,
         uint64_t n_tokens, uint64_t now_nsec, struct detail *d);
 
+/* Other hosts are being told what the session is. */
+void session_begin_telling(struct session *s);
+
+/* They were told, or (is_done false) maybe not: the next time that it rests they are told again.
+ * Where the session has changed meanwhile nothing is known of what it is now. */
+void session_end_telling(struct session *s, bool is_done);
+
 /* Not where somebody has it open, or it is truncated; nor where it was changed here since other
- * hosts were told of it. What has no page may be replaced. */
+ * hosts were told of it, or they are being told. What has no page may be replaced. */
 bool session_may_be_replaced(const struct session *s);
 
 /* ---- looking at sessions: session.c, session-pages.c ----------------------------------------- */
