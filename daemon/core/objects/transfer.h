@@ -26,7 +26,8 @@ enum transfer_kind {
 /* What a page's bytes go to or come from, in the place of another page. */
 struct transfer_buffer {
         /* Heap memory, which the transfer owns while it is under way. All of the page lies there
-         * from `at` on, page_travel_bytes(): plain, plane after plane, or as TIER_HOST stores it. */
+         * from `at` on, page_travel_bytes(): plain, plane after plane, or as TIER_HOST stores it.
+         */
         uint8_t *bytes;
         size_t at;
         /* The transfer is over, and is gone: 0, or why it failed (-errno). Who is called owns the
