@@ -6,28 +6,7 @@
 #include "tests/integration/exchange-host.h"
 
 #include "daemon/core/exchange/exchange-impl.h"
-
-#define NOT_A_NUMBER 0x7e00 /* of 16 bits */
-#define INT8_OFF     (0.5 / 220)
-
-static double f16(uint16_t bits)
-{
-        _Float16 x;
-
-        memcpy(&x, &bits, sizeof(x));
-        return (double)x;
-}
-
-/* 0.125 .. 0.5 */
-static uint16_t number_of(unsigned key, uint32_t plane, unsigned i)
-{
-        return (uint16_t)(0x3000 + (i * 37 + key * 11 + plane * 5) % 0x800);
-}
-
-static uint16_t *numbers_at(const struct host *h, uint32_t page, uint32_t plane)
-{
-        return (uint16_t *)(void *)set_address(ns_set_of(h->w.ns, page), page, plane);
-}
+#include "tests/unit/page-numbers.h"
 
 /* The pages of a text, which then are found by somebody. Key `bad` has what is no number. */
 static void compute_numbers(struct host *h, unsigned bad)
@@ -42,11 +21,9 @@ static void compute_numbers(struct host *h, unsigned bad)
         make_keys(keys, 0, N_PAGES);
         assert_int_equal(lease_pages(h->w.attach, N_PAGES, 1, pages, NULL), 0);
         for (unsigned key = 0; key < N_PAGES; key++)
-                for (uint32_t plane = 0; plane < h->w.n_planes; plane++)
-                        for (unsigned i = 0; i < TIER_PAGE_BYTES / 2; i++)
-                                numbers_at(h, pages[key], plane)[i] = number_of(key, plane, i);
+                numbers_fill(&h->w, pages[key], key);
         if (bad < N_PAGES)
-                *numbers_at(h, pages[bad], 1) = NOT_A_NUMBER;
+                *numbers_at(&h->w, pages[bad], 1) = NUMBER_NAN;
         assert_int_equal(publish_pages(h->w.attach, &p, 1, got, &n_got, NULL), 0);
         assert_int_equal(release_pages(h->w.attach, pages, N_PAGES, 1, NULL), 0);
         assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), N_PAGES);
@@ -58,12 +35,8 @@ static void assert_near(struct host *h, unsigned n)
         assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), n);
         for (unsigned key = 0; key < n; key++)
                 for (uint32_t plane = 0; plane < h->w.n_planes; plane++)
-                        for (unsigned i = 0; i < TIER_PAGE_BYTES / 2; i++) {
-                                double error = f16(numbers_at(h, tier_find(&h->w, key), plane)[i]) -
-                                               f16(number_of(key, plane, i));
-
-                                assert_true(error <= INT8_OFF && error >= -INT8_OFF);
-                        }
+                        assert_true(numbers_error(&h->w, tier_find(&h->w, key), plane, key) <=
+                                    NUMBERS_INT8_OFF);
         assert_int_equal(h->w.ns->device.n_pages[PAGE_GRANTED], 0);
         assert_int_equal(h->w.ns->catalog.announced.n, 0);
 }

@@ -5,6 +5,7 @@
 
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/lifetimes/tenant.h"
+#include "tests/unit/page-numbers.h"
 #include "tests/unit/transfer-fixture.h"
 
 /* ---- down ------------------------------------------------------------------------------------ */
@@ -385,14 +386,6 @@ static void test_copy(void **state)
 
 /* ---- codecs ---------------------------------------------------------------------------------- */
 
-static double f16(uint16_t bits)
-{
-        _Float16 x;
-
-        memcpy(&x, &bits, sizeof(x));
-        return (double)x;
-}
-
 /* Half the memory, and each value near what it was. */
 static void test_int8(void **state)
 {
@@ -429,7 +422,7 @@ static void test_int8(void **state)
         assert_int_equal(told.status, 0);
         memcpy(after, set_address(ns_set_of(w.ns, told.page), told.page, 0), sizeof(after));
         for (unsigned i = 0; i < ARRAY_SIZE(before); i++) {
-                double error = f16(before[i]) - f16(after[i]);
+                double error = number_value(before[i]) - number_value(after[i]);
 
                 assert_true(error <= 0.5 / 220 && error >= -0.5 / 220);
         }
@@ -458,7 +451,7 @@ static double layer_error(const struct tiers *w, uint32_t page, unsigned layer, 
         double greatest = 0;
 
         for (unsigned i = 0; i < w->n_planes * TIER_PAGE_BYTES / 2 / n_layers; i++) {
-                double error = f16(at[i]) - f16(layer_number(layer, i));
+                double error = number_value(at[i]) - number_value(layer_number(layer, i));
 
                 greatest = error > greatest ? error : -error > greatest ? -error : greatest;
         }
@@ -577,7 +570,7 @@ static void test_layers(void **state)
 /* What int8 doesn't take is dropped, once, and the others go down. */
 static void test_not_finite(void **state)
 {
-        const uint16_t nan = 0x7e00;
+        const uint16_t nan = NUMBER_NAN;
         struct tiers w;
         uint32_t page;
 

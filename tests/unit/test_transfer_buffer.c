@@ -7,32 +7,20 @@
 
 #define HEADER 100 /* in front of the bytes; of no alignment */
 
-struct outcome {
-        uint8_t *bytes;
-        int result;
-        unsigned n;
-};
-
-static void on_end(uint8_t *bytes, int result, void *data)
-{
-        struct outcome *e = data;
-
-        *e = (struct outcome){bytes, result, e->n + 1};
-}
-
 static uint64_t buffer_bytes(const struct tiers *w)
 {
         return HEADER + w->n_planes * w->ns->layout.plane_page_bytes;
 }
 
-static struct transfer_buffer make_buffer(const struct tiers *w, struct outcome *e)
+static struct transfer_buffer make_buffer(const struct tiers *w, struct buffer_end *e)
 {
         uint8_t *bytes = malloc(buffer_bytes(w));
 
         assert_non_null(bytes);
         memset(bytes, 0xee, buffer_bytes(w));
-        *e = (struct outcome){NULL};
-        return (struct transfer_buffer){.bytes = bytes, .at = HEADER, .done = on_end, .data = e};
+        *e = (struct buffer_end){NULL};
+        return (struct transfer_buffer){
+                .bytes = bytes, .at = HEADER, .done = on_buffer_end, .data = e};
 }
 
 /* What tier_fill() writes to a page. */
@@ -61,7 +49,7 @@ static bool buffer_is_filled(const struct tiers *w, const uint8_t *bytes, unsign
         return is_same;
 }
 
-static struct transfer *begin_out(struct tiers *w, uint32_t page, struct outcome *e)
+static struct transfer *begin_out(struct tiers *w, uint32_t page, struct buffer_end *e)
 {
         const struct transfer_buffer b = make_buffer(w, e);
         struct transfer *t;
@@ -70,7 +58,7 @@ static struct transfer *begin_out(struct tiers *w, uint32_t page, struct outcome
         return t;
 }
 
-static struct transfer *begin_in(struct tiers *w, uint32_t page, unsigned key, struct outcome *e)
+static struct transfer *begin_in(struct tiers *w, uint32_t page, unsigned key, struct buffer_end *e)
 {
         const struct transfer_buffer b = make_buffer(w, e);
         struct transfer *t;
@@ -84,7 +72,7 @@ static struct transfer *begin_in(struct tiers *w, uint32_t page, unsigned key, s
 static void assert_out(struct tiers *w, unsigned key, enum tier_kind tier)
 {
         uint32_t page = tier_find(w, key);
-        struct outcome e;
+        struct buffer_end e;
 
         assert_int_equal(tier_of(w, key), tier);
         (void)begin_out(w, page, &e);
@@ -128,7 +116,7 @@ static void test_out_of_a_disk(void **state)
 
 static void test_in(void **state)
 {
-        struct outcome e;
+        struct buffer_end e;
         struct tiers w;
         uint32_t page;
 
@@ -148,7 +136,7 @@ static void test_in(void **state)
 /* A page that is given back isn't anybody's before nothing writes to it any more. */
 static void test_given_back_meanwhile(void **state)
 {
-        struct outcome e;
+        struct buffer_end e;
         struct tiers w;
         uint32_t page, n_free;
 
@@ -176,7 +164,7 @@ static void test_gone_meanwhile(void **state)
 {
         uint32_t from, page = PAGE_NONE;
         uint8_t key[KEY_BYTES];
-        struct outcome e;
+        struct buffer_end e;
         struct tiers w;
         uint64_t n;
 
@@ -198,7 +186,7 @@ static void test_gone_meanwhile(void **state)
 /* Nobody is told, and the buffer goes by itself. */
 static void test_let_go(void **state)
 {
-        struct outcome e, other;
+        struct buffer_end e, other;
         struct tiers w;
         uint32_t page;
 
@@ -218,7 +206,7 @@ static void test_let_go(void **state)
 static void test_no_mover(void **state)
 {
         struct transfer *t = NULL;
-        struct outcome e;
+        struct buffer_end e;
         struct tiers w;
         struct mover *mover;
         struct transfer_buffer b;

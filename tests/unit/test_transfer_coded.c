@@ -1,25 +1,13 @@
 /* Bytes of pages that leave the host in the form in which its memory stores them, and come from
  * there: encoded (daemon/core/moves/transfer.h). What is plain is in test_transfer_buffer.c. */
 #include "daemon/core/clients/grants.h"
+#include "tests/unit/page-numbers.h"
 #include "tests/unit/space-fixture.h"
 #include "tests/unit/transfer-fixture.h"
 
 #define HEADER  100 /* in front of the bytes; of no alignment */
 #define TRAILER 64  /* behind them */
 #define FILLER  0xee
-
-struct outcome {
-        uint8_t *bytes;
-        int result;
-        unsigned n;
-};
-
-static void on_end(uint8_t *bytes, int result, void *data)
-{
-        struct outcome *e = data;
-
-        *e = (struct outcome){bytes, result, e->n + 1};
-}
 
 static uint64_t travel_bytes(const struct tiers *w)
 {
@@ -47,17 +35,6 @@ static void assert_bounds(const struct tiers *w, const uint8_t *bytes)
 
 /* ---- pages ----------------------------------------------------------------------------------- */
 
-static uint16_t *numbers_at(const struct tiers *w, uint32_t page, uint32_t plane)
-{
-        return (uint16_t *)(void *)set_address(ns_set_of(w->ns, page), page, plane);
-}
-
-/* 0.125 .. 0.5 */
-static uint16_t number_of(unsigned key, uint32_t plane, unsigned i)
-{
-        return (uint16_t)(0x3000 + (i * 37 + key * 11 + plane * 5) % 0x800);
-}
-
 /* Caches one page with finite numbers, of which the first is this one instead (0: isn't). */
 static void cache_numbers(struct tiers *w, unsigned key, uint16_t first)
 {
@@ -68,9 +45,7 @@ static void cache_numbers(struct tiers *w, unsigned key, uint16_t first)
 
         make_keys(keys, key, 1);
         assert_int_equal(lease_pages(w->attach, 1, w->now_nsec, &page, NULL), 0);
-        for (uint32_t plane = 0; plane < w->n_planes; plane++)
-                for (unsigned i = 0; i < TIER_PAGE_BYTES / 2; i++)
-                        numbers_at(w, page, plane)[i] = number_of(key, plane, i);
+        numbers_fill(w, page, key);
         if (first)
                 *numbers_at(w, page, 0) = first;
         assert_int_equal(publish_pages(w->attach, &p, w->now_nsec, &sealed, &n, NULL), 0);
@@ -79,9 +54,9 @@ static void cache_numbers(struct tiers *w, unsigned key, uint16_t first)
 
 static int page_out(struct tiers *w, unsigned key, uint8_t **ret_bytes)
 {
-        struct outcome e = {.n = 0};
+        struct buffer_end e = {.n = 0};
         const struct transfer_buffer b = {
-                .bytes = make_buffer(w), .at = HEADER, .done = on_end, .data = &e};
+                .bytes = make_buffer(w), .at = HEADER, .done = on_buffer_end, .data = &e};
         struct transfer *t;
 
         assert_int_equal(transfer_begin_out(w->ns, tier_find(w, key), &b, false, &t), 0);
@@ -95,8 +70,9 @@ static int page_out(struct tiers *w, unsigned key, uint8_t **ret_bytes)
 /* Takes `bytes`. Returns how it ended, and the page. */
 static int page_in(struct tiers *w, uint8_t *bytes, uint32_t *ret_page)
 {
-        struct outcome e = {.n = 0};
-        const struct transfer_buffer b = {.bytes = bytes, .at = HEADER, .done = on_end, .data = &e};
+        struct buffer_end e = {.n = 0};
+        const struct transfer_buffer b = {
+                .bytes = bytes, .at = HEADER, .done = on_buffer_end, .data = &e};
         struct transfer *t;
 
         assert_int_equal(lease_pages(w->attach, 1, w->now_nsec, ret_page, NULL), 0);
@@ -109,43 +85,19 @@ static int page_in(struct tiers *w, uint8_t *bytes, uint32_t *ret_page)
         return e.result;
 }
 
-static double f16(uint16_t bits)
-{
-        _Float16 x;
-
-        memcpy(&x, &bits, sizeof(x));
-        return (double)x;
-}
-
-/* The greatest error of a plane's numbers. */
-static double plane_error(const struct tiers *w, uint32_t page, uint32_t plane, unsigned key)
-{
-        double greatest = 0;
-
-        for (unsigned i = 0; i < TIER_PAGE_BYTES / 2; i++) {
-                double error = f16(numbers_at(w, page, plane)[i]) - f16(number_of(key, plane, i));
-
-                greatest = error > greatest ? error : -error > greatest ? -error : greatest;
-        }
-        return greatest;
-}
-
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* The two codecs of a case: how far numbers up to 0.5 are off at most. */
-#define INT8_OFF (0.5 / 220)
-#define INT4_OFF (0.5 / 12)
-
+/* What a page goes through. */
 static const struct form {
         enum codec host, disk;
         const char *host_layers; /* in place of `host`, of two layers with a plane each; NULL */
-        double off[2];           /* of each plane */
+        double off[2];           /* of each plane: how far its numbers are off at most */
 } forms[] = {
-        {CODEC_INT8, CODEC_INT8, NULL, {INT8_OFF, INT8_OFF}},
-        {CODEC_INT8, CODEC_INT4, NULL, {INT8_OFF, INT8_OFF}},
-        {CODEC_INT4, CODEC_NONE, NULL, {INT4_OFF, INT4_OFF}},
-        {CODEC_NONE, CODEC_INT8, "0:none,1:int8", {0, INT8_OFF}},
-        {CODEC_NONE, CODEC_INT8, "0:int4,1:int8", {INT4_OFF, INT8_OFF}},
+        {CODEC_INT8, CODEC_INT8, NULL, {NUMBERS_INT8_OFF, NUMBERS_INT8_OFF}},
+        {CODEC_INT8, CODEC_INT4, NULL, {NUMBERS_INT8_OFF, NUMBERS_INT8_OFF}},
+        {CODEC_INT4, CODEC_NONE, NULL, {NUMBERS_INT4_OFF, NUMBERS_INT4_OFF}},
+        {CODEC_NONE, CODEC_INT8, "0:none,1:int8", {0, NUMBERS_INT8_OFF}},
+        {CODEC_NONE, CODEC_INT8, "0:int4,1:int8", {NUMBERS_INT4_OFF, NUMBERS_INT8_OFF}},
 };
 
 static void open_form(struct tiers *w, const struct form *f, unsigned n_host)
@@ -172,7 +124,7 @@ static void go_and_come(
         assert_int_equal(page_out(w, key, &bytes), 0);
         assert_int_equal(page_in(w, bytes, &page), 0);
         for (uint32_t plane = 0; plane < w->n_planes; plane++) {
-                double error = plane_error(w, page, plane, key);
+                double error = numbers_error(w, page, plane, key);
 
                 assert_true(error <= f->off[plane] + below);
                 assert_int_equal(error > 0, f->off[plane] + below > 0);
@@ -237,8 +189,8 @@ static void test_from_a_disk(void **state)
                 while (key < N_DEVICE && tier_of(&w, key) != TIER_DISK)
                         key++;
                 go_and_come(&w, &forms[i], key, TIER_DISK,
-                        forms[i].disk == CODEC_INT4   ? INT4_OFF
-                        : forms[i].disk == CODEC_INT8 ? INT8_OFF
+                        forms[i].disk == CODEC_INT4   ? NUMBERS_INT4_OFF
+                        : forms[i].disk == CODEC_INT8 ? NUMBERS_INT8_OFF
                                                       : 0);
                 tiers_end(&w);
         }
@@ -273,7 +225,7 @@ static void test_not_finite(void **state)
         struct tiers w;
 
         open_form(&w, &forms[0], 4);
-        cache_numbers(&w, 0, 0x7e00); /* no number */
+        cache_numbers(&w, 0, NUMBER_NAN);
         assert_int_equal(page_out(&w, 0, &bytes), -EDOM);
         assert_int_equal(tier_of(&w, 0), TIER_DEVICE);
         free(bytes);

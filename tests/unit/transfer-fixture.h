@@ -22,4 +22,18 @@ static inline unsigned any_below(struct tiers *w)
                         return key;
 }
 
+/* How a transfer to or from a buffer ended. */
+struct buffer_end {
+        uint8_t *bytes;
+        int result;
+        unsigned n;
+};
+
+static inline void on_buffer_end(uint8_t *bytes, int result, void *data)
+{
+        struct buffer_end *e = data;
+
+        *e = (struct buffer_end){bytes, result, e->n + 1};
+}
+
 #endif
