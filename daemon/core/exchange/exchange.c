@@ -102,6 +102,7 @@ void exchange_enter_ns(struct ns *ns)
                 return;
         }
         list_append(&x->namespaces, &e->link);
+        epoch_recall(e);
         exchange_wake(x);
 }
 

@@ -229,6 +229,7 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
 /* Another version of the weights: what was computed with the old ones is of no use to anybody. */
 static int retire_version(struct ns *ns, const char *version)
 {
+        struct shared_epoch epoch = {0};
         uint64_t n_pages;
         int r;
 
@@ -247,6 +248,9 @@ static int retire_version(struct ns *ns, const char *version)
         records_commit_options(ns);
         shared_show_epochs(ns);
         space_renew(ns);
+        /* Each version has an epoch of its own, but in a set: there a change is still due. */
+        epoch.must_change = ns->catalog.set && records_shared_epoch(ns).must_change;
+        records_commit_shared_epoch(ns, &epoch);
         exchange_enter_ns(ns);
         return 0;
 }

@@ -127,8 +127,11 @@ struct exchange_epoch {
         bool is_writing;               /* it writes new_epoch */
         uint64_t new_epoch;
         uint64_t asked_nsec; /* when it last was asked for, or written */
-        bool was_known;      /* some epoch was */
+        bool was_known;      /* some epoch was, here or by the daemon before this one */
         uint32_t known_sec;  /* when it was learnt; pages of before aren't exported */
+        /* As the daemon before this one knew it, until one is known; kept_number 0: it didn't. */
+        uint64_t kept_number;
+        uint32_t kept_sec;
 };
 
 /* A page that was exported, or was to be. */

@@ -261,6 +261,31 @@ void records_commit_epoch(struct ns *ns)
         FAULT_POINT("epoch-after-store");
 }
 
+void records_commit_shared_epoch(struct ns *ns, const struct shared_epoch *epoch)
+{
+        struct records_shared_epoch *e = &ns->records.header->shared_epoch;
+
+        if (epoch->must_change)
+                atomic_store_explicit(&e->must_change, 1, memory_order_release);
+        atomic_store_explicit(&e->number, 0, memory_order_release);
+        atomic_store_explicit(&e->known_sec, epoch->known_sec, memory_order_release);
+        atomic_store_explicit(&e->number, epoch->number, memory_order_release);
+        if (!epoch->must_change)
+                atomic_store_explicit(&e->must_change, 0, memory_order_release);
+}
+
+struct shared_epoch records_shared_epoch(const struct ns *ns)
+{
+        const struct records_shared_epoch *e = &ns->records.header->shared_epoch;
+
+        return (struct shared_epoch){
+                .must_change = atomic_load_explicit(&e->must_change, memory_order_relaxed) != 0,
+                .number = atomic_load_explicit(&e->number, memory_order_relaxed),
+                .known_sec =
+                        (uint32_t)MIN(atomic_load_explicit(&e->known_sec, memory_order_relaxed),
+                                (uint64_t)UINT32_MAX)};
+}
+
 static void fill_identity(const struct ns *ns, struct records_header *h)
 {
         struct records_identity *i = &h->identity;

@@ -77,6 +77,16 @@ struct records_options {
         uint32_t sum; /* records_options_sum() */
 };
 
+/*
+ * What is known of the epoch that the namespace has with other hosts (core/remote). Zeros where
+ * nothing is, which is what daemons left there that knew no other hosts.
+ */
+struct records_shared_epoch {
+        _Atomic uint64_t must_change; /* 0, 1: something was invalidated that others don't know */
+        _Atomic uint64_t number;      /* 0: none; else known_sec holds */
+        _Atomic uint64_t known_sec;
+};
+
 struct records_header {
         uint64_t magic;
         uint32_t version;      /* STATE_LAYOUT_VERSION */
@@ -90,6 +100,7 @@ struct records_header {
         /* By enum tier_kind, where the geometry says CODEC_BY_LAYER; else zeros, which is what
          * daemons that knew no such codecs left there. Such a daemon refuses that geometry. */
         struct codec_layers codecs[TIER_COUNT];
+        struct records_shared_epoch shared_epoch;
 };
 static_assert(sizeof(struct records_header) <= RECORDS_HEADER_BYTES, "layout");
 static_assert(offsetof(struct records_header, live) == 16, "layout");
@@ -127,6 +138,17 @@ void records_end(struct ns *ns);
 
 /* Version text, version epoch and expire_nsec, as the namespace has them. */
 void records_commit_options(struct ns *ns);
+
+/* What is known of the epoch that it has with other hosts, as struct exchange_epoch has it. A
+ * kill meanwhile leaves it unknown, or to be changed, where it was or is to be. */
+struct shared_epoch {
+        bool must_change;
+        uint64_t number; /* 0: not known */
+        uint32_t known_sec;
+};
+
+void records_commit_shared_epoch(struct ns *ns, const struct shared_epoch *epoch);
+struct shared_epoch records_shared_epoch(const struct ns *ns);
 
 /* The copy of the options that counts; NULL: it is damaged. */
 const struct records_options *records_options(const struct records *r);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/macros.h"
 #include "daemon/core/remote/exchange-epoch.h"
 #include "daemon/core/remote/exchange-io.h"
 #include "daemon/core/remote/exchange-ns.h"
@@ -12,6 +13,7 @@
 #include "daemon/core/objects/nsset.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/records/records.h"
 
 /* So long the store keeps one that nobody reads: the longest there is (remote.h). Losing it costs
  * what was exported under it. */
@@ -74,6 +76,37 @@ void epoch_put(struct exchange_ns *e)
         free(p);
 }
 
+/* ---- over a restart -------------------------------------------------------------------------- */
+
+static void commit_epoch(const struct exchange_epoch *p)
+{
+        const struct shared_epoch known = {
+                .must_change = p->must_change, .number = p->number, .known_sec = p->known_sec};
+
+        list_for_each (e, &p->x->namespaces, struct exchange_ns, link)
+                if (e->epoch == p)
+                        records_commit_shared_epoch(e->ns, &known);
+}
+
+void epoch_recall(struct exchange_ns *e)
+{
+        const struct shared_epoch kept = records_shared_epoch(e->ns);
+        struct exchange_epoch *p = e->epoch;
+
+        if (kept.must_change && !p->must_change) {
+                epoch_change(p);
+        } else if (p->number != 0 || p->must_change) {
+                commit_epoch(p);
+        } else if (kept.number != 0) {
+                bool is_first = p->kept_number == 0 && !p->was_known;
+
+                /* Namespaces of a set have the same one, or it isn't known. */
+                p->kept_number = is_first || kept.number == p->kept_number ? kept.number : 0;
+                p->kept_sec = MAX(p->kept_sec, kept.known_sec);
+                p->was_known = true;
+        }
+}
+
 /* ---- the number ------------------------------------------------------------------------------ */
 
 static uint64_t random_epoch(void)
@@ -126,10 +159,15 @@ bool epoch_learn(struct exchange_epoch *p, uint64_t number)
         p->number = number;
         /* What was published in the second of a change may be of before it. */
         p->known_sec = store_now_sec(p->x->tenant->store) + p->was_known;
+        if (number == p->kept_number)
+                p->known_sec = p->kept_sec;
         p->was_known = true;
         exchange_forget_exported(p->x, p);
         if (p->x->whose.secret_len > 0 && exchange_seal_key(&p->x->whose, number, &p->seal) < 0)
                 p->number = 0; /* no memory: it is asked for again */
+        else
+                p->kept_number = 0;
+        commit_epoch(p);
         return true;
 }
 
@@ -183,6 +221,8 @@ void epoch_change(struct exchange_epoch *p)
         p->must_change = true;
         p->changes_again = true;
         p->number = 0;
+        p->kept_number = 0;
+        commit_epoch(p);
         if (p->asking && p->is_writing) /* its answer is of before */
                 return;
         exchange_io_end(p->asking);

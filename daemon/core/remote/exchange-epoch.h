@@ -19,6 +19,10 @@
  * namespaces from then on, and has its id already. NULL: no memory. */
 struct exchange_epoch *epoch_get(struct exchange_ns *e);
 
+/* e, which is one of its exchange's namespaces by now: what was known of the epoch before a
+ * restart, and the namespace's records have, is known here. */
+void epoch_recall(struct exchange_ns *e);
+
 /* e is none of them any more; it goes with the last one. Where it is being changed that goes on. */
 void epoch_put(struct exchange_ns *e);
 
@@ -35,7 +39,9 @@ int epoch_take(struct exchange_epoch *p, const struct exchange_io *io);
 /* What is there instead of an epoch is none. */
 void epoch_note_refused(struct exchange_epoch *p);
 
-/* This is what the store has. True: it is another one than was known here. */
+/* This is what the store has. True: it is another one than was known here. Where it is the one that
+ * was known before a restart nothing was invalidated meanwhile, and it counts as known since then.
+ */
 bool epoch_learn(struct exchange_epoch *p, uint64_t number);
 
 /* Something was invalidated: nothing is imported or exported before the store has
