@@ -16,6 +16,8 @@
 #include "tests/bench/qos.h"
 #include "tests/integration/pattern.h"
 
+#define N_CHANNELS      64 /* of the layout of fixture_connect_to() */
+#define MATRIX_NUMBERS  (HOSTS_PAGE_TOKENS * N_CHANNELS)
 #define EXTENT_BYTES    ((uint64_t)8 << 20)
 #define PATIENCE_NSEC   (60 * NSEC_PER_SEC)
 #define FIND_AGAIN_NSEC (500 * NSEC_PER_MSEC)
@@ -30,7 +32,8 @@
  * A probe may take a second, not 5 ms: on a machine of two cores, which have the server, two
  * daemons and their clients, it is the scheduler that decides how long one takes.
  */
-static int start_daemon(struct hosts *h, struct private_daemon *d, uint32_t n_pages)
+static int start_daemon(
+        struct hosts *h, struct private_daemon *d, uint32_t n_pages, const char *codec)
 {
         char lines[256], device[96];
         const struct private_tenant tenants[] = {{"a", lines}, {NULL, NULL}};
@@ -39,9 +42,9 @@ static int start_daemon(struct hosts *h, struct private_daemon *d, uint32_t n_pa
         int r;
 
         snprintf(lines, sizeof(lines),
-                "remote = x\nremote_write = 16GiB\nremote_prefill = 0\n\n[remote x]\naddresses = "
-                "%s\nconnections = %d\nprobe_timeout = 1s\n",
-                h->redis.servers[0].address, HOSTS_CONNECTIONS);
+                "remote = x\nremote_write = 16GiB\nremote_prefill = 0\nhost_codec = %s\n\n"
+                "[remote x]\naddresses = %s\nconnections = %d\nprobe_timeout = 1s\n",
+                codec, h->redis.servers[0].address, HOSTS_CONNECTIONS);
         snprintf(device, sizeof(device), "memory = %llu\nextent = %llu\n",
                 (unsigned long long)bytes, (unsigned long long)EXTENT_BYTES);
         r = private_daemon_init(d, &options);
@@ -110,7 +113,7 @@ static int touch_pages(struct hosts *h)
         return r ? bench_fail(kvl_last_error(), r) : 0;
 }
 
-int hosts_open(struct hosts *h, uint32_t there_pages)
+int hosts_open(struct hosts *h, uint32_t there_pages, const char *codec)
 {
         const struct hosts_text trial = HOSTS_TRIAL;
         int r = bench_find_cores(h->cores);
@@ -119,9 +122,9 @@ int hosts_open(struct hosts *h, uint32_t there_pages)
         if (r == 0)
                 r = start_server(h);
         if (r == 0)
-                r = start_daemon(h, &h->there, there_pages + HOSTS_ROOM_PAGES);
+                r = start_daemon(h, &h->there, there_pages + HOSTS_ROOM_PAGES, codec);
         if (r == 0)
-                r = start_daemon(h, &h->here, HOSTS_LONG_PAGES + HOSTS_ROOM_PAGES);
+                r = start_daemon(h, &h->here, HOSTS_LONG_PAGES + HOSTS_ROOM_PAGES, codec);
         if (r == 0)
                 r = hosts_connect(&h->there, "bench-maker", 0, &h->maker);
         if (r == 0)
@@ -217,6 +220,24 @@ const uint8_t *hosts_keys(struct hosts *h, struct hosts_text t)
         return h->keys;
 }
 
+/*
+ * Of a page's numbers, which have 16 bits, n from `first` on, a multiple of 8: such as int8 stores
+ * exactly, which are whole, and of which each channel's first one is the greatest.
+ */
+static void make_numbers(uint16_t *to, uint64_t first, uint64_t n, uint64_t seed)
+{
+        uint64_t bytes = 0;
+
+        for (uint64_t i = first; i < first + n; i++) {
+                bytes = i % 8 == 0 ? pattern_mix(seed + i / 8) : bytes >> 8;
+                _Float16 number = i % MATRIX_NUMBERS < N_CHANNELS
+                                          ? (_Float16)127
+                                          : (_Float16)((int)(bytes % 255) - 127);
+
+                memcpy(&to[i - first], &number, sizeof(number));
+        }
+}
+
 static int compute(struct hosts *h, struct hosts_text t)
 {
         struct kvl_ns *ns = h->maker.ns;
@@ -228,8 +249,8 @@ static int compute(struct hosts *h, struct hosts_text t)
         int r = kvl_lease(ns, 0, t.n_pages, h->pages);
 
         for (uint32_t i = 0; i < t.n_pages && r == 0; i++)
-                pattern_fill(kvl_page_ptr(ns, h->pages[i], 0), HOSTS_PAGE_BYTES,
-                        pattern_seed("a", t.chain, i), 0);
+                make_numbers(kvl_page_ptr(ns, h->pages[i], 0), 0, HOSTS_PAGE_BYTES / 2,
+                        pattern_seed("a", t.chain, i));
         if (r == 0)
                 r = kvl_publish(ns, &p, NULL, NULL);
         if (r == 0)
@@ -317,13 +338,18 @@ int hosts_remove(struct hosts *h, struct hosts_text t)
         return bench_fail(kvl_last_error(), r);
 }
 
-/* The first words of each page. */
+/* The second token of each page. */
 static bool is_right(const struct hosts *h, struct hosts_text t, uint32_t n)
 {
-        for (uint32_t i = 0; i < n; i++)
-                if (!pattern_matches(kvl_page_ptr(h->asker.ns, h->pages[i], 0), 64,
-                            pattern_seed("a", t.chain, i), 0))
+        uint16_t wanted[N_CHANNELS];
+
+        for (uint32_t i = 0; i < n; i++) {
+                const uint16_t *page = kvl_page_ptr(h->asker.ns, h->pages[i], 0);
+
+                make_numbers(wanted, N_CHANNELS, N_CHANNELS, pattern_seed("a", t.chain, i));
+                if (memcmp(page + N_CHANNELS, wanted, sizeof(wanted)) != 0)
                         return false;
+        }
         return true;
 }
 

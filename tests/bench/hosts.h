@@ -43,9 +43,9 @@ struct hosts {
         uint8_t keys[HOSTS_LONG_PAGES * KVL_KEY_BYTES];
 };
 
-/* Zeroed before; hosts_close() it in any case. there_pages: that are computed there in all. 0 or
- * -errno, told; -ENODEV: there is no redis-server. */
-int hosts_open(struct hosts *h, uint32_t there_pages);
+/* Zeroed before; hosts_close() it in any case. there_pages: that are computed there in all. codec:
+ * their host_codec, as pages travel then. 0 or -errno, told; -ENODEV: there is no redis-server. */
+int hosts_open(struct hosts *h, uint32_t there_pages, const char *codec);
 void hosts_close(struct hosts *h);
 
 /* A connection to one of them, as fixture_connect(). */

@@ -4,7 +4,7 @@
  * whether what is loaded is here sooner than it would be computed; and how long a second host takes
  * for a prefix of 32 k tokens that the first one has computed, against what docs/REMOTE.md says
  * that it takes: a round trip, and its bytes over the bandwidth that the client of daemon/remote
- * alone reads with, between the loads.
+ * alone reads with, between the loads. And the same with pages that travel as int8 stores them.
  */
 #include <errno.h>
 #include <math.h>
@@ -48,6 +48,7 @@ struct bench_state {
         struct mix mix[ARRAY_SIZE(mix_factors)];
         unsigned n_refused; /* in a store that is well again, until one was loaded */
         struct series load, formula, speed; /* ms; ms; MiB/s */
+        struct series coded;                /* ms */
         struct series probe;                /* us */
 };
 
@@ -193,23 +194,32 @@ static int time_formula(struct bench_state *b, double *ret_msec)
         return r;
 }
 
-static int long_round(struct bench_state *b)
+static int time_load(struct bench_state *b, struct series *load)
 {
         const struct hosts_text t = {LONG_CHAIN, b->long_pages};
         struct hosts_answer a = {.n_pages = 0};
-        double msec;
-        int r = time_formula(b, &msec);
+        int r = hosts_remove(&b->hosts, t);
 
-        if (r == 0)
-                r = hosts_remove(&b->hosts, t);
         if (r == 0)
                 r = hosts_ask(&b->hosts, t, ANSWER_MSEC, &a);
         if (r == 0 && a.n_pages < b->long_pages)
                 r = bench_fail("a long prefix of another host", -ENODATA);
         if (r != 0)
                 return r;
-        series_add(&b->load, (double)a.nsec / NSEC_PER_MSEC);
-        series_close_round(&b->load);
+        series_add(load, (double)a.nsec / NSEC_PER_MSEC);
+        series_close_round(load);
+        return 0;
+}
+
+static int long_round(struct bench_state *b)
+{
+        double msec;
+        int r = time_formula(b, &msec);
+
+        if (r == 0)
+                r = time_load(b, &b->load);
+        if (r != 0)
+                return r;
         series_add(&b->formula, msec);
         series_close_round(&b->formula);
         return 0;
@@ -241,6 +251,28 @@ static int measure_long(struct bench_state *b, struct bench_run *run)
         return r;
 }
 
+/* The same by two hosts with a codec. */
+static int measure_coded(struct bench_state *b, struct bench_run *run)
+{
+        const struct hosts_text text = {LONG_CHAIN, b->long_pages};
+        struct bench_result *row;
+        int r;
+
+        hosts_close(&b->hosts);
+        b->hosts = (struct hosts){0};
+        r = hosts_open(&b->hosts, b->long_pages, "int8");
+        if (r == 0)
+                r = hosts_share(&b->hosts, &text, 1);
+        for (unsigned i = 0; i < run->rounds && r == 0; i++)
+                r = time_load(b, &b->coded);
+        if (r != 0)
+                return r;
+        row = bench_add(run, "ms", "load-%u-int8", b->long_pages * HOSTS_PAGE_TOKENS);
+        series_report(row, &b->coded, &b->load, "no codec");
+        row->p99 = row->baseline_p99 = NAN;
+        return 0;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 static int start(struct bench_state *b, const struct bench_run *run)
@@ -254,7 +286,9 @@ static int start(struct bench_state *b, const struct bench_run *run)
                 r = series_init(&b->speed, 1, run->rounds);
         if (r == 0)
                 r = series_init(&b->probe, N_PROBES, run->rounds);
-        return r == 0 ? hosts_open(&b->hosts, b->long_pages + mix_total() + ILL_PAGES) : r;
+        if (r == 0)
+                r = series_init(&b->coded, 1, run->rounds);
+        return r == 0 ? hosts_open(&b->hosts, b->long_pages + mix_total() + ILL_PAGES, "none") : r;
 }
 
 static void end(struct bench_state *b)
@@ -265,6 +299,7 @@ static void end(struct bench_state *b)
         series_deinit(&b->formula);
         series_deinit(&b->speed);
         series_deinit(&b->probe);
+        series_deinit(&b->coded);
 }
 
 static bool is_wanted(const struct bench_run *run, const char *part)
@@ -286,6 +321,8 @@ static int run_remote_hosts(struct bench_run *run)
                 r = measure_mix(&b, run);
         if (r == 0 && is_wanted(run, "long"))
                 r = measure_long(&b, run);
+        if (r == 0 && is_wanted(run, "long"))
+                r = measure_coded(&b, run);
         end(&b);
         return r;
 }
