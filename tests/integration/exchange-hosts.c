@@ -261,6 +261,7 @@ void share_chain(unsigned chain, unsigned n_exported)
         uint32_t pages[N_PAGES];
 
         await_epoch();
+        await_ready(&there); /* the epoch may be of another host, and not be known there yet */
         worker_publish_chain(w, chain, N_PAGES, pages);
         worker_tell(w, "hits 1 %u:0-%u", chain, N_PAGES - 1);
         await_exported(n_exported);
