@@ -34,8 +34,6 @@ mkdir -p "${kept%/*}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
-# apt's own user fetches, where root calls it.
-chmod 755 "$work"
 mkdir -p "$work/lists/partial" "$work/archives/partial"
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $release main" >"$work/sources.list"
 

@@ -139,14 +139,15 @@ void records_end(struct ns *ns);
 /* Version text, version epoch and expire_nsec, as the namespace has them. */
 void records_commit_options(struct ns *ns);
 
-/* What is known of the epoch that it has with other hosts, as struct exchange_epoch has it. A
- * kill meanwhile leaves it unknown, or to be changed, where it was or is to be. */
+/* What is known of the epoch that it has with other hosts, as struct exchange_epoch has it. */
 struct shared_epoch {
         bool must_change;
         uint64_t number; /* 0: not known */
         uint32_t known_sec;
 };
 
+/* Who is killed meanwhile leaves an epoch that isn't known; and one that must change, where it had
+ * to before or has to from now on. */
 void records_commit_shared_epoch(struct ns *ns, const struct shared_epoch *epoch);
 struct shared_epoch records_shared_epoch(const struct ns *ns);
 
