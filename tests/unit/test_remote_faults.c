@@ -408,6 +408,101 @@ static void test_cancel(void **state)
         fake_redis_stop(&e);
 }
 
+/* Of "part" half comes, and the rest when the test says so. */
+static bool answer_in_parts(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        _Atomic bool *goes_on = e->data;
+
+        if (!fake_arg_is(&args[1], "part"))
+                return answer_by_key(e, c, n, args);
+        fake_say(c, "$10\r\nhello");
+        while (!atomic_load(goes_on))
+                usleep(1000);
+        fake_say(c, "there\r\n");
+        return true;
+}
+
+/* Nothing is received any more into what was taken back. */
+static void test_taken_back_halfway(void **state)
+{
+        uint8_t value[10], other[5];
+        struct iovec iov = {value, sizeof(value)};
+        _Atomic bool goes_on = false;
+        struct remote_store *s;
+        struct remote_io *io;
+        struct fake_redis e;
+        struct one o;
+
+        fake_redis_start(&e, 0, answer_in_parts, &goes_on);
+        s = store_open_at(e.address);
+        store_await_known(s);
+        io = one_submit(s, REMOTE_READ, "part", &iov, 1, in_msec(10000), &o);
+        poll(NULL, 0, 50); /* the first half has arrived, or else there is less to see */
+        remote_take_back(s, io);
+        assert_false(o.is_done);
+        memset(value, 0xee, sizeof(value));
+        atomic_store(&goes_on, true);
+        one_await(s, &o);
+        assert_int_equal(o.result, -ECANCELED);
+        for (unsigned i = 0; i < 4; i++) /* on both threads */
+                assert_int_equal(one_call(s, REMOTE_READ, "key", other, sizeof(other), &o), 0);
+        for (unsigned i = 0; i < sizeof(value); i++)
+                assert_int_equal(value[i], 0xee);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* Work on a value that takes its time. */
+struct long_work {
+        _Atomic bool is_begun, is_over;
+};
+
+static int work_long(const struct remote_op *op, void *data)
+{
+        struct long_work *w = data;
+
+        atomic_store(&w->is_begun, true);
+        usleep(50000);
+        memset(op->iov[0].iov_base, 'x', op->iov[0].iov_len);
+        atomic_store(&w->is_over, true);
+        return 0;
+}
+
+/* Who takes it back waits for that. */
+static void test_taken_back_while_worked_on(void **state)
+{
+        struct iovec key = PIECE("key"), iov = {malloc(5), 5};
+        struct remote_io *io = remote_io_new(1);
+        struct long_work w = {false, false};
+        struct remote_store *s;
+        struct fake_redis e;
+        struct one o = {.is_done = false};
+
+        s = known_store(&e);
+        io->kind = REMOTE_READ;
+        io->of_class = REMOTE_LARGE;
+        io->deadline_nsec = in_msec(10000);
+        io->done = one_done;
+        io->data = &o;
+        io->ops[0] = (struct remote_op){.keys = &key,
+                .n_keys = 1,
+                .iov = &iov,
+                .n_iov = 1,
+                .on_value = work_long,
+                .value_data = &w};
+        assert_int_equal(remote_submit(s, io), 0);
+        while (!atomic_load(&w.is_begun))
+                poll(NULL, 0, 1);
+        remote_take_back(s, io);
+        assert_true(atomic_load(&w.is_over));
+        free(iov.iov_base);
+        one_await(s, &o);
+        assert_int_equal(o.result, 0); /* it was there before */
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
 /* Of a write that has begun: its buffers are the caller's again at once, by the connection's end.
  */
 static void test_cancel_write(void **state)
@@ -555,6 +650,8 @@ int main(void)
                 TEST(test_cut_off),
                 TEST(test_wrong_secret),
                 TEST(test_cancel),
+                TEST(test_taken_back_halfway),
+                TEST(test_taken_back_while_worked_on),
                 TEST(test_cancel_write),
                 TEST(test_busy_and_close),
                 TEST(test_window),

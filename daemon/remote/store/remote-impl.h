@@ -171,6 +171,7 @@ struct remote_store {
         uint64_t map_version;
         bool is_refresh_wanted;
         struct list_link done;
+        pthread_cond_t is_done; /* something was added to it */
         bool is_rung;
         struct remote_stats stats;
 

@@ -148,6 +148,19 @@ void remote_cancel(struct remote_store *s, struct remote_io *io)
                 remote_worker_wake(s->workers[i]);
 }
 
+void remote_take_back(struct remote_store *s, struct remote_io *io)
+{
+        const struct remote_task *t = remote_task_of(io);
+
+        remote_cancel(s, io);
+        if (s->is_closing) /* the threads have ended */
+                return;
+        pthread_mutex_lock(&s->lock);
+        while (atomic_load(&t->n_left) > 0)
+                pthread_cond_wait(&s->is_done, &s->lock);
+        pthread_mutex_unlock(&s->lock);
+}
+
 void remote_task_done(struct remote_store *s, struct remote_task *t)
 {
         const uint64_t once = 1;
@@ -155,6 +168,7 @@ void remote_task_done(struct remote_store *s, struct remote_task *t)
 
         pthread_mutex_lock(&s->lock);
         list_append(&s->done, &t->link);
+        pthread_cond_signal(&s->is_done);
         rings = !s->is_rung;
         s->is_rung = true;
         pthread_mutex_unlock(&s->lock);
@@ -237,6 +251,7 @@ static int store_init(
         int r;
 
         pthread_mutex_init(&s->lock, NULL);
+        pthread_cond_init(&s->is_done, NULL);
         list_init(&s->done);
         for (unsigned slot = 0; slot < N_SLOTS; slot++)
                 s->node_of[slot] = REMOTE_NO_NODE;
@@ -285,6 +300,7 @@ void remote_close(struct remote_store *s)
         auth_free(s);
         free(s->slots_text);
         free(s->refresh);
+        pthread_cond_destroy(&s->is_done);
         pthread_mutex_destroy(&s->lock);
         free(s);
 }

@@ -46,7 +46,7 @@
  * Threads: all functions from one (the loop), callbacks run there. The store's own threads have the
  * sockets: one for small operations, and remote_options.large_threads for large ones, each with at
  * most one connection to a node; names are resolved by a thread of their own, if there are any.
- * Nothing here blocks, but for remote_open() and remote_close().
+ * Nothing here blocks, but for remote_open(), remote_close() and, shortly, remote_take_back().
  */
 #ifndef KVL_REMOTE_REMOTE_H
 #define KVL_REMOTE_REMOTE_H
@@ -207,6 +207,14 @@ int remote_submit(struct remote_store *s, struct remote_io *io);
  * the connection.
  */
 void remote_cancel(struct remote_store *s, struct remote_io *io);
+
+/*
+ * As remote_cancel(), for buffers whose memory goes: when it returns no thread reads or writes them
+ * any more. The callback still runs in remote_reap(). Waits until the threads come around: they
+ * wait for no node meanwhile, but first do what has arrived (some milliseconds, and the time of
+ * on_value).
+ */
+void remote_take_back(struct remote_store *s, struct remote_io *io);
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
