@@ -17,6 +17,7 @@
 #include "daemon/core/lifetimes/tenant.h"
 #include "daemon/core/memory/run.h"
 #include "daemon/core/moves/space.h"
+#include "daemon/core/moves/fill.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
@@ -313,7 +314,8 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
         if (p->state > PAGE_NULL || p->state == PAGE_RETIRING || p->state == PAGE_QUARANTINED)
                 return "is in a state that doesn't exist yet";
         if ((p->state == PAGE_MOVING) !=
-                (compact_moves_to(ns, page) || transfer_moves_to(ns, page)))
+                (compact_moves_to(ns, page) || transfer_moves_to(ns, page) ||
+                        fill_has_moving(ns, page)))
                 return "is moving, but nothing is moved to it, or the other way round";
         if ((p->state == PAGE_NULL) != (page == 0 && ns->sets.keep_page_zero))
                 return "only page 0 of a namespace that keeps it back is null";
@@ -403,7 +405,8 @@ static int check_tally(struct checker *c, const struct tally *t)
                         t->n_announced);
         if (r == 0)
                 r = check_expect(c, "count of moving pages", ns->name, t->n_state[PAGE_MOVING],
-                        compact_count_moves(ns) + transfer_count_moving(ns));
+                        compact_count_moves(ns) + transfer_count_moving(ns) +
+                                fill_count_moving(ns));
         return r;
 }
 

@@ -5,6 +5,7 @@
 #include "daemon/core/catalog/announced.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
+#include "daemon/core/objects/fill.h"
 #include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/transfer.h"
@@ -22,8 +23,20 @@ bool ns_is_pinned(const struct ns *ns, uint32_t page)
         return page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page);
 }
 
-/* The page was granted to a client, and a transfer copies to it (n_busy says that one may): it is
- * the transfer's until that is over. */
+/* The page was granted to a client, and somebody writes to it where it lies: it is his until that
+ * is over. */
+static bool is_being_filled(struct ns *ns, uint32_t page)
+{
+        list_for_each (f, &ns_store(ns)->moving.fills, struct fill, link)
+                if (f->ns == ns && f->page == page && !f->is_unwanted) {
+                        f->is_unwanted = true;
+                        ns_set_state(ns, page, PAGE_MOVING);
+                        return true;
+                }
+        return false;
+}
+
+/* Likewise a transfer copies to it: it is the transfer's. */
 static bool is_copied_to(struct ns *ns, uint32_t page)
 {
         struct transfer *found = NULL;
@@ -43,7 +56,7 @@ void ns_free_page(struct ns *ns, uint32_t page)
         struct extent_set *set = ns_set_of(ns, page);
 
         announce_withdraw(ns, page);
-        if (set->n_busy > 0 && is_copied_to(ns, page))
+        if (set->n_busy > 0 && (is_being_filled(ns, page) || is_copied_to(ns, page)))
                 return;
         set_put_page(set, page);
         settle_set(set);

@@ -21,6 +21,7 @@
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
+#include "daemon/core/moves/fill.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
@@ -295,6 +296,7 @@ void ns_free(struct ns *ns)
         tags_reset(ns);
         compact_forget_ns(ns);
         transfer_forget_ns(ns);
+        fill_forget_ns(ns);
         space_close(ns, false);
         for (unsigned i = 0; i < TIER_COUNT; i++) {
                 list_for_each_safe (set, &ns->tiers[i].sets_bound, struct extent_set, link)

@@ -125,7 +125,7 @@ struct extent_set {
         uint64_t *part_sums; /* owned; NULL: none are known (moves/part-sums.h) */
         uint32_t n_mapped;   /* attachments that were sent its extents */
         uint32_t n_ready;    /* pages in magazines */
-        uint32_t n_busy;     /* ends of transfers (transfer.h): its memory is read or written */
+        uint32_t n_busy; /* ends of transfers, and fills (moves/): its memory is read or written */
         uint64_t cost_bytes; /* scratch of one call (reclaim) */
         uint64_t asked_nsec; /* when it began to be made */
         struct set_recall recall;

@@ -1,0 +1,102 @@
+#include "daemon/core/moves/fill.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "daemon/core/catalog/pages.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/pool.h"
+#include "daemon/core/objects/store.h"
+
+/* 0 or -errno. */
+static int find_planes(const struct fill *f, struct iovec *planes)
+{
+        const struct ns_layout *l = &f->ns->layout;
+
+        for (uint32_t plane = 0; plane < l->n_planes; plane++) {
+                planes[plane].iov_base = set_address(f->set, f->page, plane);
+                planes[plane].iov_len = l->plane_page_bytes;
+                if (!planes[plane].iov_base)
+                        return -ENOMEM;
+        }
+        return 0;
+}
+
+bool fill_is_possible(const struct ns *ns)
+{
+        return !ns->device.pool->queue && page_travel_form(&ns->codecs.of_pages) == TIER_DEVICE;
+}
+
+int fill_begin(struct ns *ns, uint32_t page, const struct fill_writer *writer, struct iovec *planes,
+        struct fill **ret_fill)
+{
+        struct fill *f = malloc(sizeof(*f));
+        int r;
+
+        assert(fill_is_possible(ns) && ns_page(ns, page)->state == PAGE_GRANTED);
+
+        if (!f)
+                return -ENOMEM;
+        *f = (struct fill){.ns = ns, .set = ns_set_of(ns, page), .page = page, .writer = *writer};
+        r = find_planes(f, planes);
+        if (r < 0) {
+                free(f);
+                return r;
+        }
+        f->set->n_busy++;
+        list_init(&f->link);
+        list_append(&ns_store(ns)->moving.fills, &f->link);
+        *ret_fill = f;
+        return 0;
+}
+
+/* Its set isn't in use by it any more. */
+static void leave(struct fill *f)
+{
+        list_remove(&f->link);
+        f->set->n_busy--;
+}
+
+int fill_end(struct fill *f)
+{
+        /* Nobody else is granted it meanwhile, but its client could publish it. */
+        bool is_granted = ns_page(f->ns, f->page)->state == PAGE_GRANTED;
+
+        leave(f);
+        if (f->is_unwanted)
+                ns_free_page(f->ns, f->page);
+        settle_set(f->set);
+        free(f);
+        return is_granted ? 0 : -ECANCELED;
+}
+
+void fill_forget_ns(struct ns *ns)
+{
+        list_for_each_safe (f, &ns_store(ns)->moving.fills, struct fill, link) {
+                if (f->ns != ns)
+                        continue;
+                f->writer.stop(f->writer.data);
+                leave(f);
+                free(f);
+        }
+}
+
+uint64_t fill_count_moving(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        list_for_each (f, &ns_store(ns)->moving.fills, struct fill, link)
+                n += f->ns == ns && f->is_unwanted;
+        return n;
+}
+
+bool fill_has_moving(const struct ns *ns, uint32_t page)
+{
+        list_for_each (f, &ns_store(ns)->moving.fills, struct fill, link)
+                if (f->ns == ns && f->page == page && f->is_unwanted)
+                        return true;
+        return false;
+}

@@ -1,0 +1,194 @@
+/* Pages that are filled where they lie (daemon/core/moves/fill.h), on real memory: where that is,
+ * and what happens to the page meanwhile. */
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/moves/fill.h"
+#include "daemon/core/requests/invalidate.h"
+#include "tests/unit/tier-fixture.h"
+
+#define N_PLANES 3
+#define KEY      7
+
+/* Who fills a page. */
+struct filler {
+        struct fill *fill;
+        struct iovec planes[N_PLANES];
+        unsigned n_stopped;
+};
+
+/* As tier_fill() has it, into what was given. */
+static void write_planes(const struct filler *f)
+{
+        for (uint32_t plane = 0; plane < N_PLANES; plane++)
+                for (uint64_t i = 0; i < f->planes[plane].iov_len; i += 8) {
+                        uint64_t word = (KEY * UINT64_C(0x9e3779b97f4a7c15)) ^ (i << 8 | plane);
+
+                        memcpy((uint8_t *)f->planes[plane].iov_base + i, &word, 8);
+                }
+}
+
+/* The last one who writes does so to memory that is still there. */
+static void on_stop(void *data)
+{
+        struct filler *f = data;
+
+        write_planes(f);
+        f->fill = NULL;
+        f->n_stopped++;
+}
+
+static void start(struct tiers *w)
+{
+        tiers_start(w, &evict_lru, 2, 0, N_PLANES, CODEC_NONE);
+}
+
+/* A page of the client's, that is being filled. */
+static uint32_t begin(struct tiers *w, struct filler *f)
+{
+        const struct fill_writer writer = {on_stop, f};
+        uint32_t page;
+
+        *f = (struct filler){.n_stopped = 0};
+        assert_int_equal(lease_pages(w->attach, 1, w->now_nsec, &page, NULL), 0);
+        assert_int_equal(fill_begin(w->ns, page, &writer, f->planes, &f->fill), 0);
+        tiers_check(w);
+        return page;
+}
+
+static int end(struct tiers *w, struct filler *f)
+{
+        SETTLE_AT_END(&w->store);
+
+        return fill_end(f->fill);
+}
+
+static void test_filled_where_it_lies(void **state)
+{
+        struct filler f;
+        struct tiers w;
+        uint32_t page;
+
+        start(&w);
+        assert_true(fill_is_possible(w.ns));
+        page = begin(&w, &f);
+        write_planes(&f);
+        assert_int_equal(end(&w, &f), 0);
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_GRANTED);
+        assert_true(tier_is_filled(&w, page, KEY));
+        assert_int_equal(f.n_stopped, 0);
+        tiers_end(&w);
+}
+
+/* A page that is given back is nobody's before nobody writes to it any more, nor does its set go.
+ */
+static void test_given_back_meanwhile(void **state)
+{
+        uint32_t page, n_free;
+        struct filler f;
+        struct tiers w;
+
+        start(&w);
+        page = begin(&w, &f);
+        n_free = (uint32_t)ns_n_room(w.ns);
+        assert_int_equal(free_pages(w.attach, &page, 1, NULL), 0);
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_MOVING);
+        assert_int_equal(ns_n_room(w.ns), n_free);
+        assert_int_equal(fill_count_moving(w.ns), 1);
+        tiers_check(&w);
+        write_planes(&f);
+        assert_int_equal(end(&w, &f), -ECANCELED);
+        assert_true(!ns_page(w.ns, page) || ns_page(w.ns, page)->state == PAGE_FREE);
+        assert_int_equal(fill_count_moving(w.ns), 0);
+        tiers_end(&w);
+}
+
+/* Two at once: each page is its own fill's. */
+static void test_two(void **state)
+{
+        struct filler first, second;
+        struct tiers w;
+        uint32_t page, other;
+
+        start(&w);
+        page = begin(&w, &first);
+        other = begin(&w, &second);
+        assert_int_equal(free_pages(w.attach, &page, 1, NULL), 0);
+        assert_true(fill_has_moving(w.ns, page));
+        assert_false(fill_has_moving(w.ns, other));
+        write_planes(&second);
+        assert_int_equal(end(&w, &second), 0);
+        assert_true(tier_is_filled(&w, other, KEY));
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_MOVING);
+        assert_int_equal(end(&w, &first), -ECANCELED);
+        tiers_end(&w);
+}
+
+/* A client that publishes what it wasn't told of spoils its own page, which stays nobody else's
+ * when it is dropped. */
+static void test_published_meanwhile(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        struct filler f;
+        struct tiers w;
+        struct publish p = {.keys = key, .n = 1};
+        uint32_t page, sealed, n_sealed;
+        uint64_t n;
+
+        start(&w);
+        make_keys(key, KEY, 1);
+        page = begin(&w, &f);
+        p.pages = &page;
+        p.last_tokens = w.ns->layout.page_tokens;
+        assert_int_equal(publish_pages(w.attach, &p, w.now_nsec, &sealed, &n_sealed, NULL), 0);
+        tier_unpin(&w, sealed);
+        assert_int_equal(end(&w, &f), -ECANCELED);
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_SEALED);
+        assert_int_equal(invalidate_key(w.attach, key, &n, NULL), 0);
+
+        page = begin(&w, &f);
+        assert_int_equal(publish_pages(w.attach, &p, w.now_nsec, &sealed, &n_sealed, NULL), 0);
+        tier_unpin(&w, sealed);
+        assert_int_equal(invalidate_key(w.attach, key, &n, NULL), 0);
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_MOVING);
+        assert_int_equal(end(&w, &f), -ECANCELED);
+        tiers_end(&w);
+}
+
+/* The memory stays until who writes has stopped. */
+static void test_namespace_goes(void **state)
+{
+        struct filler f;
+        struct tiers w;
+
+        start(&w);
+        (void)begin(&w, &f);
+        member_free(w.m);
+        tiers_check(&w);
+        assert_int_equal(f.n_stopped, 0);
+        assert_int_equal(fill_count_moving(w.ns), 1);
+        store_deinit(&w.store);
+        assert_int_equal(f.n_stopped, 1);
+}
+
+/* What is stored otherwise than it travels has to be decoded from elsewhere. */
+static void test_travels_in_a_codec(void **state)
+{
+        struct tiers w;
+
+        tiers_start(&w, &evict_lru, 2, 2, 1, CODEC_INT8);
+        assert_false(fill_is_possible(w.ns));
+        tiers_end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_filled_where_it_lies),
+                cmocka_unit_test(test_given_back_meanwhile),
+                cmocka_unit_test(test_two),
+                cmocka_unit_test(test_published_meanwhile),
+                cmocka_unit_test(test_namespace_goes),
+                cmocka_unit_test(test_travels_in_a_codec),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
