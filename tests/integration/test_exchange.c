@@ -13,6 +13,7 @@
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/moves/fill.h"
 #include "daemon/core/requests/invalidate.h"
 
 /* Another client of the host's, with the same namespace, of this version; NULL: of the same. */
@@ -651,6 +652,40 @@ static void test_probes_without_an_answer(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* What was being received into is nobody's until the client of the store has let go of it, and
+ * stays as long when the namespace goes. */
+static void test_called_off_while_received(void **state)
+{
+        const struct list_link *fills;
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, true);
+        host_share_text(&a);
+        fills = &b.w.store.moving.fills;
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        assert_false(list_is_empty(fills));
+        import_cancel(i);
+        tiers_check(&b.w);
+        assert_int_equal(b.w.ns->device.n_pages[PAGE_GRANTED], 0);
+        assert_int_equal(b.w.ns->device.n_pages[PAGE_MOVING], fill_count_moving(b.w.ns));
+        assert_true(fill_count_moving(b.w.ns) > 0);
+        while (!list_is_empty(fills))
+                host_turn(&b);
+        tiers_check(&b.w);
+        assert_int_equal(b.w.ns->device.n_pages[PAGE_MOVING], 0);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        assert_false(list_is_empty(fills));
+        tiers_end(&b.w);
+        remote_close(b.remote);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 /* What is under way ends with the exchange, and with the namespace's invalidation. */
 static void test_called_off(void **state)
 {
@@ -703,6 +738,7 @@ int main(void)
                 TEST(test_probe),
                 TEST(test_probe_of_a_text_with_a_gap),
                 TEST(test_probes_without_an_answer),
+                TEST(test_called_off_while_received),
                 TEST(test_called_off),
         };
 

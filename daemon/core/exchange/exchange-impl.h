@@ -12,7 +12,7 @@
 #include "daemon/core/remote/exchange-ns.h"
 #include "daemon/core/remote/set-probe.h"
 
-/* Of one tenant: requests, and bytes of buffers that are under way or not looked at yet. They are
+/* Of one tenant: requests, and bytes of values that are under way or not looked at yet. Buffers are
  * the daemon's, and charged to nobody. Not tuned, but for the window: half of it has the store wait
  * for the loop (kvlease-bench remote-hosts long). */
 #define IMPORTS_MAX          64

@@ -345,7 +345,7 @@ static int begin_probe(struct export_batch *b)
 
                 r = exchange_name_page(b->e, ns_page(b->e->ns, b->pages[i].page)->key, name);
                 if (r == 0)
-                        exchange_io_name(io, i, name, 0);
+                        exchange_io_name(io, i, name);
         }
         if (r == 0)
                 r = exchange_io_begin(io, x->tenant->store->now_nsec + EXCHANGE_SMALL_NSEC);
@@ -487,7 +487,7 @@ static int send_page(struct export_batch *b, struct export_page *p)
         if (r < 0)
                 return r;
         says = describe_page(b->e, p->page);
-        exchange_io_name(p->write, 0, name, value_bytes(b));
+        exchange_io_name(p->write, 0, name);
         exchange_io_envelop(p->write, &says, exchange_ns_key(b->e));
         p->write->io->ops[0].expiry_msec = x->options.expiry_msec;
         return exchange_io_begin(p->write, x->tenant->store->now_nsec + EXPORT_DEADLINE_NSEC);

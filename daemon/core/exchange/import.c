@@ -474,15 +474,14 @@ static bool take_probe(struct import *i, uint64_t now_nsec)
 
 static int ask_for_page(struct import *i, uint32_t n)
 {
-        struct exchange_io *io =
-                exchange_io_new(i->e->x, REMOTE_READ, REMOTE_LARGE, 1, value_bytes(i), true);
+        struct exchange_io *io = exchange_io_new_import(i->e->x, i->a->ns, i->pages[n].page);
         char name[EXCHANGE_NAME_MAX];
         int r = io ? exchange_name_page(i->e, key_at(i, n), name) : -ENOMEM;
 
         if (r == 0) {
                 struct envelope want = exchange_envelope(i->e, key_at(i, n), parent_of(i, n));
 
-                exchange_io_name(io, 0, name, value_bytes(i));
+                exchange_io_name(io, 0, name);
                 exchange_io_envelop(io, &want, exchange_ns_key(i->e));
                 r = exchange_io_begin(io, i->deadline_nsec);
         }
@@ -586,7 +585,7 @@ static bool is_read(const struct import *i, uint32_t n)
 }
 
 /* What is wrong with the next page's value, which has arrived, or won't: the rest isn't imported.
- * Else it is copied into its page. */
+ * Else it is copied into its page, unless it lies there. */
 static bool take_value(struct import *i)
 {
         uint32_t n = i->n_filled;

@@ -146,7 +146,7 @@ static struct exchange_io *write_new(
         if (!io)
                 return NULL;
         write_keys(e->ns, tail, session_record_begin(io->buffer + ENVELOPE_BYTES, s->n_tokens, n));
-        exchange_io_name(io, 0, name->name, ENVELOPE_BYTES + says.payload_bytes);
+        exchange_io_name(io, 0, name->name);
         exchange_io_envelop(io, &says, exchange_ns_key(e));
         io->io->ops[0].expiry_msec = e->x->options.expiry_msec;
         return io;
@@ -157,7 +157,7 @@ static struct exchange_io *remove_new(struct session_export *w, const struct ses
         struct exchange_io *io = exchange_io_new(w->e->x, REMOTE_REMOVE, REMOTE_SMALL, 1, 0, false);
 
         if (io)
-                exchange_io_name(io, 0, name->name, 0);
+                exchange_io_name(io, 0, name->name);
         return io;
 }
 

@@ -191,7 +191,7 @@ static bool ask_for_record(struct session_load *l)
         if (!io)
                 return false;
         want = exchange_session_envelope(e, &l->name);
-        exchange_io_name(io, 0, l->name.name, most);
+        exchange_io_name(io, 0, l->name.name);
         exchange_io_envelop(io, &want, exchange_ns_key(e));
         l->reads = io;
         l->is_named = true;

@@ -96,7 +96,7 @@ struct exchange {
         struct list_link imports;    /* struct import.link */
         uint32_t n_imports;
         bool is_importing; /* a page, right now: what is published was there, and isn't exported */
-        uint64_t import_bytes, export_bytes; /* of buffers */
+        uint64_t import_bytes, export_bytes; /* of values under way */
         struct buffers buffers;              /* those that are kept */
         struct list_link texts;              /* struct export_text.link: what is to be exported */
         uint32_t n_texts;

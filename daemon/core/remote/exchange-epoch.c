@@ -128,7 +128,7 @@ static struct exchange_io *epoch_io_new(struct exchange_epoch *p, enum remote_ki
                 return NULL;
         io = exchange_io_new(p->x, kind, REMOTE_SMALL, 1, EPOCH_BYTES, true);
         if (io)
-                exchange_io_name(io, 0, name, EPOCH_BYTES);
+                exchange_io_name(io, 0, name);
         return io;
 }
 

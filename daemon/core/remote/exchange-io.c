@@ -6,25 +6,42 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/core/remote/exchange-io.h"
-#include "daemon/core/remote/exchange-ns.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/moves/fill.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/remote/exchange-io.h"
+#include "daemon/core/remote/exchange-ns.h"
 
 static uint64_t *bytes_of(const struct exchange_io *io)
 {
         return io->is_import ? &io->x->import_bytes : &io->x->export_bytes;
 }
 
+/* Nobody writes to the page any more. */
+static void end_fill(struct exchange_io *io)
+{
+        if (io->fill)
+                io->moved = fill_end(TAKE(io->fill));
+}
+
 static void free_io(struct exchange_io *io)
 {
+        end_fill(io);
         remote_io_free(io->io);
+        free(io->pieces);
         free(io->buffer);
         free(io->names);
         free(io->keys);
         explicit_bzero(&io->seal, sizeof(io->seal));
         free(io);
+}
+
+static void count_bytes(struct exchange_io *io, uint64_t bytes)
+{
+        io->bytes += bytes;
+        *bytes_of(io) += bytes;
 }
 
 int exchange_io_reserve_names(struct exchange_io *io, uint32_t n_names)
@@ -58,12 +75,52 @@ struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
         io->io->kind = kind;
         io->io->of_class = of_class;
         io->x = x;
+        io->remote = x->options.remote;
         io->buffer_bytes = buffer_bytes;
-        *bytes_of(io) += buffer_bytes;
+        count_bytes(io, buffer_bytes);
         return io;
 }
 
-void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint64_t n_bytes)
+/* The page's memory goes. Whose it was has ended it before. */
+static void stop_filling(void *data)
+{
+        struct exchange_io *io = data;
+
+        io->fill = NULL;
+        if (io->io && io->io->done)
+                remote_take_back(io->remote, io->io);
+}
+
+/* 0 or -ENOMEM. */
+static int receive_in_place(struct exchange_io *io, struct ns *ns, uint32_t page)
+{
+        const struct fill_writer writer = {stop_filling, io};
+
+        io->n_pieces = 1 + ns->layout.n_planes;
+        io->pieces = calloc(io->n_pieces, sizeof(*io->pieces));
+        if (!io->pieces)
+                return -ENOMEM;
+        io->pieces[0] = (struct iovec){io->header, sizeof(io->header)};
+        return fill_begin(ns, page, &writer, io->pieces + 1, &io->fill);
+}
+
+struct exchange_io *exchange_io_new_import(struct exchange *x, struct ns *ns, uint32_t page)
+{
+        const uint64_t bytes = ENVELOPE_BYTES + page_travel_bytes(&ns->codecs.of_pages);
+        const bool is_in_place = fill_is_possible(ns) && ns->layout.n_planes < REMOTE_IOV_MAX;
+        struct exchange_io *io =
+                exchange_io_new(x, REMOTE_READ, REMOTE_LARGE, 1, is_in_place ? 0 : bytes, true);
+
+        if (!io || !is_in_place)
+                return io;
+        count_bytes(io, bytes);
+        if (receive_in_place(io, ns, page) == 0)
+                return io;
+        exchange_io_end(io);
+        return NULL;
+}
+
+void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name)
 {
         struct remote_op *op = &io->io->ops[i];
         size_t len = strlen(name);
@@ -74,11 +131,11 @@ void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint
         io->keys[at] = (struct iovec){.iov_base = io->names[at], .iov_len = len};
         if (op->n_keys++ == 0)
                 op->keys = &io->keys[at];
-        if (!io->buffer)
+        if (!io->buffer && !io->pieces)
                 return;
-        io->piece = (struct iovec){.iov_base = io->buffer, .iov_len = n_bytes};
-        op->iov = &io->piece;
-        op->n_iov = 1;
+        io->piece = (struct iovec){.iov_base = io->buffer, .iov_len = io->buffer_bytes};
+        op->iov = io->pieces ? io->pieces : &io->piece;
+        op->n_iov = io->pieces ? io->n_pieces : 1;
 }
 
 /* In the store's thread: of the io it uses nothing but the page's bytes and how they are sealed. */
@@ -95,14 +152,19 @@ static int seal_value(const struct remote_op *op, void *data)
 static int open_value(const struct remote_op *op, void *data)
 {
         struct exchange_io *io = data;
+        const struct seal_key *key = io->is_sealed ? &io->seal : NULL;
         struct envelope want = io->envelope;
-        struct iovec payload = {.iov_base = io->buffer + ENVELOPE_BYTES};
+        struct iovec payload;
 
         if (want.payload_bytes == 0)
                 want.payload_bytes = op->n_bytes - MIN(op->n_bytes, (uint64_t)ENVELOPE_BYTES);
-        payload.iov_len = want.payload_bytes;
-        io->fault = envelope_open(&want, io->is_sealed ? &io->seal : NULL, op->n_bytes, io->buffer,
-                &payload, 1, &io->envelope);
+        if (io->pieces) {
+                io->fault = envelope_open(&want, key, op->n_bytes, io->header, io->pieces + 1,
+                        io->n_pieces - 1, &io->envelope);
+                return 0;
+        }
+        payload = (struct iovec){io->buffer + ENVELOPE_BYTES, want.payload_bytes};
+        io->fault = envelope_open(&want, key, op->n_bytes, io->buffer, &payload, 1, &io->envelope);
         return 0;
 }
 
@@ -117,6 +179,14 @@ void exchange_io_envelop(
         io->io->ops[0].value_data = io;
 }
 
+/* All that was to be received is there, or won't be. */
+static void leave_page(struct exchange_io *io)
+{
+        SETTLE_AT_END(ns_store(io->fill->ns));
+
+        end_fill(io);
+}
+
 static void on_done(struct remote_io *of, void *data)
 {
         struct exchange_io *io = data;
@@ -127,6 +197,8 @@ static void on_done(struct remote_io *of, void *data)
                         .n_found = of->ops[i].n_found,
                         .n_bytes = of->ops[i].n_bytes};
         io->io = NULL; /* the store frees it */
+        if (io->fill)
+                leave_page(io);
         if (io->x)
                 exchange_wake(io->x);
         else
@@ -162,6 +234,8 @@ int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind k
                 .bytes = io->buffer, .at = ENVELOPE_BYTES, .done = on_moved, .data = io};
         int r;
 
+        if (io->pieces) /* it is there, or leave_page() has said why not */
+                return 0;
         if (kind == TRANSFER_OUT)
                 r = transfer_begin_out(ns, page, &buffer, false, &io->transfer);
         else
@@ -173,7 +247,7 @@ int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind k
 
 void exchange_io_let_go(struct exchange_io *io)
 {
-        *bytes_of(io) -= io->buffer_bytes;
+        *bytes_of(io) -= io->bytes;
         io->x = NULL;
 }
 
@@ -181,7 +255,7 @@ void exchange_io_end(struct exchange_io *io)
 {
         if (!io)
                 return;
-        *bytes_of(io) -= io->buffer_bytes;
+        *bytes_of(io) -= io->bytes;
         if (io->transfer)
                 transfer_let_go(io->transfer);
         /* Only what was begun has a callback. */
@@ -203,7 +277,7 @@ void exchange_remove(struct exchange *x, const char *name)
 
         if (!io)
                 return;
-        exchange_io_name(io, 0, name, 0);
+        exchange_io_name(io, 0, name);
         if (exchange_io_begin(io, x->tenant->store->now_nsec + EXCHANGE_SMALL_NSEC) < 0)
                 exchange_io_end(io);
         else

@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 
 #include "daemon/core/objects/exchange.h"
+#include "daemon/core/objects/fill.h"
 #include "daemon/core/objects/transfer.h"
 #include "daemon/exchange/envelope.h"
 #include "daemon/remote/store/remote.h"
@@ -27,18 +28,26 @@ struct exchange_result {
 
 /* A batch of operations. */
 struct exchange_io {
-        struct exchange *x;   /* borrowed; NULL: nobody wants it any more */
-        struct remote_io *io; /* the store's; NULL: it is over, and `results` are there */
-        uint8_t *buffer;      /* owned; of x->buffers */
+        struct exchange *x;          /* borrowed; NULL: nobody wants it any more */
+        struct remote_io *io;        /* the store's; NULL: it is over, and `results` are there */
+        struct remote_store *remote; /* borrowed: whose `io` is */
+        uint8_t *buffer;             /* owned; of x->buffers */
         uint64_t buffer_bytes;
-        bool is_import; /* the buffer counts as one */
+        uint64_t bytes; /* that count as under way */
+        bool is_import; /* as imported ones */
+        /* Of exchange_io_new_import(), where the value is received in its place: the header, and
+         * the page's planes. NULL: it has a buffer. */
+        struct iovec *pieces; /* owned; n_pieces */
+        unsigned n_pieces;
+        struct fill *fill; /* NULL: it is over */
+        uint8_t header[ENVELOPE_BYTES];
         /* Of exchange_io_move(); NULL: none is under way. Else it has the buffer. */
         struct transfer *transfer;
         int moved; /* how the last one ended */
         uint32_t n;
         uint32_t n_names, names_max;
         struct iovec *keys; /* names_max, of `names` */
-        struct iovec piece; /* `buffer` */
+        struct iovec piece; /* of `buffer` */
         char (*names)[EXCHANGE_NAME_MAX];
         /* Of exchange_io_envelop(). The store's thread has them while the batch is under way. */
         struct envelope envelope;
@@ -53,15 +62,23 @@ struct exchange_io {
 struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
         enum remote_class of_class, uint32_t n, uint64_t buffer_bytes, bool is_import);
 
+/*
+ * One operation that reads the value of a page, and is to be named and enveloped. `page` is
+ * granted. Where the page's bytes lie in this process in the form in which they travel they are
+ * received there; else into a buffer. Either way exchange_io_move() has them in the page. NULL: no
+ * memory.
+ */
+struct exchange_io *exchange_io_new_import(struct exchange *x, struct ns *ns, uint32_t page);
+
 /* Before the first name is given: there is room for so many in all. 0 or -ENOMEM. */
 int exchange_io_reserve_names(struct exchange_io *io, uint32_t n_names);
 
 /* Operation i is of this name, terminated, besides those that it was given right before (a probe, a
- * removal, a touch); and, where there is a buffer, of the first n_bytes of it. */
-void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name, uint64_t n_bytes);
+ * removal, a touch); its value is the buffer, if there is one. */
+void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name);
 
 /*
- * The buffer of the one operation is a header, and behind it the page's bytes. The store's thread,
+ * The value of the one operation is a header, and behind it the page's bytes. The store's thread,
  * not the loop, sums or seals (with a key, which is copied) what is written, and opens what is
  * read: `fault` then says what became of it, and `envelope`, with ENVELOPE_GOOD, what it says.
  * Where what is to be read says 0 bytes of payload it may have any number.
@@ -79,9 +96,9 @@ static inline bool exchange_io_is_over(const struct exchange_io *io)
 
 /*
  * Copies between the buffer, behind its header, and a page: TRANSFER_OUT from a page of any tier,
- * for a batch that hasn't begun; TRANSFER_IN into one that is granted, for a batch that is over.
- * Then exchange_io_is_moving() until it is done, and `moved` is 0 or -errno. 0; else nothing
- * happened, and why: -EBUSY, -ENOMEM.
+ * for a batch that hasn't begun; TRANSFER_IN into one that is granted, for a batch that is over
+ * (that of exchange_io_new_import(), which may be there already). Then exchange_io_is_moving()
+ * until it is done, and `moved` is 0 or -errno. 0; else nothing happened, and why: -EBUSY, -ENOMEM.
  */
 int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind kind, uint32_t page);
 
@@ -99,7 +116,7 @@ static inline bool exchange_io_found_all(const struct exchange_io *io, uint32_t 
 }
 
 /* Nobody wants it any more: what is under way ends as soon as it can. A page that is being copied
- * into has been given back before. NULL: nothing. */
+ * or received into has been given back before. NULL: nothing. */
 void exchange_io_end(struct exchange_io *io);
 
 /* One that has begun goes on, and nobody wants to know how it ends. */

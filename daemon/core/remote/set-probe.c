@@ -74,10 +74,10 @@ static int name_key(const struct set_probe *p, struct exchange_io *io, uint32_t 
 
         if (r < 0)
                 return r;
-        exchange_io_name(io, n, name, 0);
+        exchange_io_name(io, n, name);
         for (uint64_t asked = p->asked[n]; asked != 0; asked &= asked - 1) {
                 exchange_rename_page(p->others[__builtin_ctzll(asked)], name);
-                exchange_io_name(io, n, name, 0);
+                exchange_io_name(io, n, name);
         }
         return 0;
 }
