@@ -6,7 +6,9 @@
 /* A sample takes an eighth off those before it. */
 #define KEPT (7.0 / 8)
 
-#define MARGIN (5.0 / 4)
+/* Of transfers, what is added to them at least; and in times of their error. */
+#define MARGIN_MIN    0.25
+#define MARGIN_ERRORS 2
 
 static uint64_t to_u64(double nsec)
 {
@@ -42,25 +44,38 @@ uint64_t worth_nsec(const struct worth_ratio *seen, struct worth_ratio start, ui
         return to_u64(expected_nsec(seen, start, (double)amount));
 }
 
+/* `kept` of what was there before counts on. */
+static void note(struct worth_ratio *seen, double amount, double took, double kept)
+{
+        seen->amount = seen->amount * kept + amount;
+        seen->nsec = seen->nsec * kept + took;
+}
+
+/* What counts as the time of a sample: within WORTH_SAMPLE_SPREAD of what is known. */
+static double limit_took(const struct worth_ratio *seen, uint64_t amount, uint64_t nsec)
+{
+        double expected = expected_nsec(seen, *seen, (double)amount);
+
+        if (seen->amount == 0)
+                return (double)nsec;
+        return MAX(
+                MIN((double)nsec, expected * WORTH_SAMPLE_SPREAD), expected / WORTH_SAMPLE_SPREAD);
+}
+
 void worth_note(struct worth_ratio *seen, uint64_t amount, uint64_t nsec)
 {
-        double took = (double)nsec, expected;
-
-        if (amount == 0 || nsec == 0)
-                return;
-        if (seen->amount > 0) {
-                expected = expected_nsec(seen, *seen, (double)amount);
-                took = MAX(
-                        MIN(took, expected * WORTH_SAMPLE_SPREAD), expected / WORTH_SAMPLE_SPREAD);
-        }
-        seen->amount = seen->amount * KEPT + (double)amount;
-        seen->nsec = seen->nsec * KEPT + took;
+        if (amount > 0 && nsec > 0)
+                note(seen, (double)amount, limit_took(seen, amount, nsec), KEPT);
 }
 
 void worth_note_load(struct worth_ratio *seen, uint64_t bytes, uint64_t nsec)
 {
-        if (bytes >= WORTH_SAMPLE_BYTES)
-                worth_note(seen, bytes, nsec);
+        double took, before = MAX(seen->nsec, WORTH_LOADS_NSEC);
+
+        if (bytes < WORTH_SAMPLE_BYTES || nsec == 0)
+                return;
+        took = limit_took(seen, bytes, nsec);
+        note(seen, (double)bytes, took, WORTH_LOADS_NSEC / (before + took));
 }
 
 void worth_note_value(struct worth_ratio *seen, struct worth_stream *s, uint64_t bytes,
@@ -73,22 +88,38 @@ void worth_note_value(struct worth_ratio *seen, struct worth_stream *s, uint64_t
         *s = (struct worth_stream){.since_nsec = now_nsec};
 }
 
-static double part_nsec(const struct worth_part *p)
+void worth_note_took(struct worth_error *error, uint64_t expected_nsec, uint64_t took_nsec)
+{
+        double expected = (double)expected_nsec, off = (double)took_nsec - expected;
+
+        if (expected_nsec == 0)
+                return;
+        off = MIN(MAX(off, -off) / expected, 1);
+        error->mean = error->mean * KEPT + off * (1 - KEPT);
+}
+
+static double transfer_nsec(const struct worth_part *p)
 {
         double bytes = (double)p->queued_bytes + (double)p->bytes;
 
-        return (double)p->rtt_nsec + expected_nsec(p->seen, p->start, bytes) * MARGIN;
+        return expected_nsec(p->seen, p->start, bytes);
 }
 
 struct worth_answer worth_loading(const struct worth_part *parts, unsigned n, uint64_t tokens,
         const struct worth_ratio *seen, struct worth_ratio start)
 {
         struct worth_answer a = {.compute_nsec = worth_nsec(seen, start, tokens)};
-        double load = 0;
+        double load = 0, expected = 0;
 
-        for (unsigned i = 0; i < n; i++)
-                load = MAX(load, part_nsec(&parts[i]));
+        for (unsigned i = 0; i < n; i++) {
+                double rtt = (double)parts[i].rtt_nsec, transfer = transfer_nsec(&parts[i]);
+                double margin = MAX(MARGIN_MIN, parts[i].error.mean * MARGIN_ERRORS);
+
+                load = MAX(load, rtt + transfer * (1 + margin));
+                expected = MAX(expected, rtt + transfer);
+        }
         a.load_nsec = to_u64(load);
+        a.expected_nsec = to_u64(expected);
         if (tokens < WORTH_TOKENS_MIN)
                 a.verdict = WORTH_TOO_SHORT;
         else

@@ -2,15 +2,17 @@
  * Whether cached pages that lie on other hosts are worth loading: whether they are here sooner than
  * they would be computed again. PURE: no clock; times are parameters.
  *
- *   n >= WORTH_TOKENS_MIN, and  rtt + (queued + bytes) / bandwidth * 5/4  <  tokens * token time
+ *   n >= WORTH_TOKENS_MIN, and
+ *   rtt + (queued + bytes) / bandwidth * (1 + max(1/4, 2 * error))  <  tokens * token time
  *
  * The left side is that of the node which takes longest, as a run of pages is spread over nodes.
  * rtt is measured by who asks a node (daemon/remote). Bandwidth and the time a token takes are
  * *ratios* over what was seen lately; before anything was seen, or in the place of that, what an
  * administrator says. What tokens take is measured by engines. A
  * quarter is added to transfers, as a load that comes late costs more than one that wasn't tried
- * gains. The least number of tokens and the quarter are of the design for several hosts; both
- * aren't tuned.
+ * gains. Where loads lately were off from what was expected by more than half of that, twice as
+ * much as they were is added: the slower side of two in three of them, if they spread evenly. The
+ * least number of tokens and the quarter are of the design for several hosts. None of it is tuned.
  *
  * All functions take any numbers: what is too large for the result counts as its largest value.
  */
@@ -29,18 +31,24 @@
 /* Likewise of a token's time: 100 us, 10,000 tokens a second of prefill. */
 #define WORTH_TOKEN_NSEC_DEFAULT UINT64_C(100000)
 
+/* Of the time in which something came, so much of the latest counts for bandwidth: of what was
+ * before a sample it takes off as much as adds up to that. So it doesn't matter in how many samples
+ * bytes came, and slow ones count for as long as they took. Not tuned. */
+#define WORTH_LOADS_NSEC 100e6
+
 /* Loads below it say more of a round trip than of bandwidth, and aren't noted. Not tuned. */
 #define WORTH_SAMPLE_BYTES (UINT64_C(64) << 10)
 
 /* A sample that is more times what is known, or more times less, counts as so many times. Of
- * samples of one size one then changes the ratio by 3/8 at most, as where an engine was stopped
- * in the middle of a step. Not tuned. */
+ * tokens, in samples of one size, one then changes the ratio by 3/8 at most, as where an engine was
+ * stopped in the middle of a step. Not tuned. */
 #define WORTH_SAMPLE_SPREAD 4
 
 /*
- * An amount and the time it took, of which older samples count less and less: each one takes an
- * eighth off what was there before (as the average of a node's round trips does). So a ratio weighs
- * samples by how large they are. All zeros: nothing was seen.
+ * An amount and the time it took, of which older samples count less and less. One of tokens takes
+ * an eighth off what was there before (as the average of a node's round trips does), one of bytes
+ * what WORTH_LOADS_NSEC says. So a ratio weighs samples by how large they are. All zeros: nothing
+ * was seen.
  */
 struct worth_ratio {
         double amount, nsec;
@@ -58,7 +66,8 @@ uint64_t worth_nsec(const struct worth_ratio *seen, struct worth_ratio start, ui
 void worth_note(struct worth_ratio *seen, uint64_t amount, uint64_t nsec);
 
 /* So many bytes came from a node in that time: from when it was asked less a round trip, or from
- * when what it sent before was there. Less than WORTH_SAMPLE_BYTES isn't noted. */
+ * when what it sent before was there. Nothing in no time, and less than WORTH_SAMPLE_BYTES isn't
+ * noted. */
 void worth_note_load(struct worth_ratio *seen, uint64_t bytes, uint64_t nsec);
 
 /* Values that come one after the other, of one load. Where some of them are looked at together they
@@ -73,6 +82,16 @@ struct worth_stream {
 void worth_note_value(struct worth_ratio *seen, struct worth_stream *s, uint64_t bytes,
         bool next_is_there, uint64_t now_nsec);
 
+/* How far loads were off from what was expected of them: the mean of |took - expected| / expected,
+ * of which each load takes an eighth off. Zero: as expected, or none was seen. */
+struct worth_error {
+        double mean;
+};
+
+/* A load took so long, from when it was decided on what was expected. One of which nothing was
+ * expected (0) isn't noted; one that was off by more than all that was expected is off by that. */
+void worth_note_took(struct worth_error *error, uint64_t expected_nsec, uint64_t took_nsec);
+
 /* What one node is asked for. */
 struct worth_part {
         uint64_t rtt_nsec;
@@ -80,6 +99,7 @@ struct worth_part {
         uint64_t bytes;
         const struct worth_ratio *seen; /* of its bytes; borrowed */
         struct worth_ratio start;       /* worth_bandwidth() */
+        struct worth_error error;       /* of its loads */
 };
 
 enum worth_verdict {
@@ -90,8 +110,9 @@ enum worth_verdict {
 
 struct worth_answer {
         enum worth_verdict verdict;
-        uint64_t load_nsec;    /* the left side */
-        uint64_t compute_nsec; /* the right side */
+        uint64_t load_nsec;     /* the left side */
+        uint64_t compute_nsec;  /* the right side */
+        uint64_t expected_nsec; /* that loading takes: the left side, but that nothing is added */
 };
 
 /* parts: of the nodes that have some of the pages. seen, start: of the namespace's tokens

@@ -44,6 +44,8 @@ static void test_text_of_another_host(void **state)
         assert_cached(&b, N_PAGES);
         assert_int_equal(counters_of(&b).imported_pages, N_PAGES);
         assert_int_equal(counters_of(&b).exported_pages, 0);
+        /* No load takes what was expected, to a nanosecond. */
+        assert_true(b.w.a->exchange->error.mean > 0);
         host_end(&b);
         host_end(&a);
         redis_cluster_deinit(&server);
@@ -401,6 +403,7 @@ static void test_slow_is_tried_again(void **state)
         host_start(&b, false);
         seen = &b.w.a->exchange->bandwidth;
         *seen = slow;
+        b.w.a->exchange->error.mean = 1;
         for (unsigned i = 1; i < IMPORT_TRIAL_AFTER; i++)
                 assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
         assert_int_equal(counters_of(&b).not_imported[EXCHANGE_NOT_WORTH],
@@ -408,6 +411,7 @@ static void test_slow_is_tried_again(void **state)
         assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), n_least);
         assert_cached(&b, n_least);
         assert_true(seen->nsec < slow.nsec);
+        assert_true(b.w.a->exchange->error.mean == 0);
         /* Whoever finds a load that is worth it counts anew. */
         assert_int_equal(b.w.a->exchange->n_refused, 0);
         host_end(&b);

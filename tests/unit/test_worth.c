@@ -7,6 +7,7 @@
 #include "daemon/exchange/worth-text.h"
 
 #define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
 
 static const struct worth_ratio none;
 
@@ -70,6 +71,43 @@ static void test_small_loads(void **state)
         assert_int_equal(worth_nsec(&r, worth_bandwidth(1), 1000), 1000);
 }
 
+/* A MiB at a millisecond is what is known, and that is all that counts. */
+static struct worth_ratio known_bandwidth(void)
+{
+        struct worth_ratio r = {0};
+
+        for (unsigned i = 0; i < 500; i++)
+                worth_note_load(&r, 4 * MIB, 4 * NSEC_PER_MSEC);
+        return r;
+}
+
+/* 50 ms at half of it, in one sample and in 25. */
+static void test_samples_of_any_size(void **state)
+{
+        struct worth_ratio one = known_bandwidth(), many = one;
+        uint64_t of_one, of_many;
+
+        worth_note_load(&one, 25 * MIB, 50 * NSEC_PER_MSEC);
+        for (unsigned i = 0; i < 25; i++)
+                worth_note_load(&many, MIB, 2 * NSEC_PER_MSEC);
+        of_one = worth_nsec(&one, worth_bandwidth(1), MIB);
+        of_many = worth_nsec(&many, worth_bandwidth(1), MIB);
+        assert_in_range(of_one, 12 * NSEC_PER_MSEC / 10, 14 * NSEC_PER_MSEC / 10);
+        assert_in_range(of_many, of_one - of_one / 20, of_one + of_one / 20);
+}
+
+/* However much came fast before: a store that is slow from now on is known to be soon. */
+static void test_slow_is_learnt_soon(void **state)
+{
+        struct worth_ratio r = known_bandwidth();
+
+        worth_note_load(&r, GIB, 1000 * NSEC_PER_MSEC);
+        for (unsigned i = 0; i < 30; i++)
+                worth_note_load(&r, MIB, 10 * NSEC_PER_MSEC);
+        assert_in_range(
+                worth_nsec(&r, worth_bandwidth(1), MIB), 5 * NSEC_PER_MSEC / 2, 10 * NSEC_PER_MSEC);
+}
+
 static struct worth_part part(uint64_t rtt_nsec, uint64_t queued_bytes, uint64_t bytes)
 {
         return (struct worth_part){.rtt_nsec = rtt_nsec,
@@ -94,6 +132,49 @@ static void test_rule(void **state)
         assert_int_equal(verdict_of(part(0, 41000000, 39000000)), WORTH_TOO_SLOW);
         assert_int_equal(verdict_of(part(NSEC_PER_MSEC, 0, 79000000)), WORTH_LOADED);
         assert_int_equal(verdict_of(part(2 * NSEC_PER_MSEC, 0, 79000000)), WORTH_TOO_SLOW);
+}
+
+/* Where loads were off by a fifth, two of it are added; by an eighth or less, a quarter. */
+static void test_error(void **state)
+{
+        struct worth_part p = part(0, 0, 71000000); /* 99.4 ms and 100.8 ms with two fifths */
+        struct worth_error e = {0};
+
+        worth_note_took(&e, 0, 1000);
+        assert_true(e.mean == 0);
+        for (unsigned i = 0; i < 200; i++)
+                worth_note_took(&e, 1000, i % 2 ? 1200 : 800);
+        assert_true(e.mean > 0.199 && e.mean < 0.201);
+        p.error = e;
+        assert_int_equal(verdict_of(p), WORTH_LOADED);
+        p.bytes = 72000000;
+        assert_int_equal(verdict_of(p), WORTH_TOO_SLOW);
+        p.error.mean = 0.125;
+        assert_int_equal(verdict_of(p), WORTH_LOADED);
+        p.bytes = 80000000;
+        p.error.mean = 0;
+        assert_int_equal(verdict_of(p), WORTH_TOO_SLOW);
+        /* At worst they are off by all of it: three times as long as expected. */
+        for (unsigned i = 0; i < 200; i++)
+                worth_note_took(&e, 1, UINT64_MAX);
+        assert_true(e.mean > 0.999 && e.mean <= 1);
+        p.error = e;
+        p.bytes = 33000000;
+        assert_int_equal(verdict_of(p), WORTH_LOADED);
+        p.bytes = 34000000;
+        assert_int_equal(verdict_of(p), WORTH_TOO_SLOW);
+}
+
+/* What is expected of a load is without what is added, and its error is of that. */
+static void test_expected(void **state)
+{
+        struct worth_part parts[] = {part(5, 0, MIB), part(100, 0, MIB)};
+        struct worth_answer a;
+
+        parts[0].error.mean = 0.5;
+        a = worth_loading(parts, 2, 1000, &none, worth_token_time(0));
+        assert_int_equal(a.load_nsec, 5 + 2 * MIB);
+        assert_int_equal(a.expected_nsec, 100 + MIB);
 }
 
 static void test_nodes(void **state)
@@ -182,7 +263,7 @@ static void test_values_together(void **state)
                 assert_true(is_near(worth_nsec(&r, worth_bandwidth(1), MIB), 1000000));
         }
         /* One by one they are samples of their own. */
-        for (unsigned i = 0; i < 200; i++) {
+        for (unsigned i = 0; i < 500; i++) {
                 now += 2000000;
                 worth_note_value(&r, &s, MIB, false, now);
         }
@@ -197,7 +278,11 @@ int main(void)
                 TEST(test_values_together),
                 TEST(test_outliers),
                 TEST(test_small_loads),
+                TEST(test_samples_of_any_size),
+                TEST(test_slow_is_learnt_soon),
                 TEST(test_rule),
+                TEST(test_error),
+                TEST(test_expected),
                 TEST(test_nodes),
                 TEST(test_short),
                 TEST(test_extremes),

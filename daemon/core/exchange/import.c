@@ -40,6 +40,7 @@ struct import {
         uint64_t deadline_nsec, probe_deadline_nsec;
         uint64_t began_nsec;      /* the last probe */
         struct worth_stream came; /* of values */
+        uint64_t expected_nsec;   /* from began_nsec on; 0: it is a trial */
         uint64_t epoch;           /* under which it was probed; 0: it wasn't yet */
         struct exchange_io *reads_epoch, *probe;
         bool only_probes, would_load; /* the latter where it only probes */
@@ -362,6 +363,7 @@ static struct worth_answer decide(const struct import *i, uint64_t now_nsec)
                 .bytes = i->n_wanted * value_bytes(i),
                 .seen = &x->bandwidth,
                 .start = worth_bandwidth(x->options.bytes_per_sec),
+                .error = x->error,
         };
 
         return worth_loading(&part, 1, (uint64_t)i->n_wanted * i->a->ns->layout.page_tokens,
@@ -388,6 +390,7 @@ static bool is_trial(struct import *i)
         if (i->e->decided.verdict != WORTH_TOO_SLOW || ++x->n_refused < IMPORT_TRIAL_AFTER)
                 return false;
         x->bandwidth = (struct worth_ratio){0};
+        x->error = (struct worth_error){0};
         i->n_wanted = MIN(i->n_wanted, (WORTH_TOKENS_MIN + page_tokens - 1) / page_tokens);
         return true;
 }
@@ -455,7 +458,9 @@ static bool take_probe(struct import *i, uint64_t now_nsec)
                 end_import(i, i->why, 0);
                 return false;
         }
-        if (!is_worth_it(i, now_nsec) && !is_trial(i)) {
+        if (is_worth_it(i, now_nsec)) {
+                i->expected_nsec = i->e->decided.expected_nsec;
+        } else if (!is_trial(i)) {
                 end_loading(i, EXCHANGE_NOT_WORTH);
                 return false;
         }
@@ -669,6 +674,8 @@ static bool go_on_loading(struct import *i, uint64_t now_nsec)
         r = ask_for_pages(i);
         if (r < 0)
                 cut(i, i->n_asked, exchange_drop_of(r));
+        if (i->n_published == i->n_wanted)
+                worth_note_took(&i->e->x->error, i->expected_nsec, now_nsec - i->began_nsec);
         if (i->n_published == i->n_granted && !i->awaits_room)
                 end_loading(i, i->why);
         return lets_go;

@@ -108,6 +108,7 @@ struct exchange {
         struct export_all all;
         struct bucket bucket;         /* of exported KiB */
         struct worth_ratio bandwidth; /* of imports */
+        struct worth_error error;     /* likewise */
         unsigned n_refused;           /* imports that weren't worth it since one was */
         struct exchange_counters counters;
 };
