@@ -41,6 +41,9 @@ static uint64_t host_write_rate = UINT64_C(1) << 30;
 /* Likewise: the codec of their memory below the device, be there any or not. */
 static enum codec host_codec = CODEC_NONE;
 
+/* Likewise: planes of their pages. */
+static unsigned host_planes = 2;
+
 static inline void server_start(void)
 {
         static const char *const words[] = {NULL};
@@ -117,7 +120,7 @@ static inline void host_start_on(
         struct host *h, bool may_write, const char *secret, unsigned n_below)
 {
         *h = (struct host){.is_over = false};
-        tiers_start(&h->w, &evict_lru, 4, n_below, 2, host_codec);
+        tiers_start(&h->w, &evict_lru, 4, n_below, host_planes, host_codec);
         h->remote = store_open_at(server.servers[0].address);
         store_await_known(h->remote);
         host_open_exchange(h, may_write, secret);

@@ -690,6 +690,41 @@ static void test_called_off_while_received(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* Pages of so many planes; whether they are received in place. */
+static bool import_planes(unsigned n_planes)
+{
+        struct import *i;
+        struct host a, b;
+        bool in_place;
+
+        server_start();
+        host_planes = n_planes;
+        host_start(&a, true);
+        host_use_pages(&a, PAGE_TOKENS, 4096);
+        host_await_epoch(&a);
+        host_share_text(&a);
+        host_start(&b, false);
+        host_use_pages(&b, PAGE_TOKENS, 4096);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        in_place = !list_is_empty(&b.w.store.moving.fills);
+        import_await(&b);
+        assert_int_equal(b.n_imported, N_PAGES);
+        assert_cached(&b, N_PAGES);
+        host_end(&b);
+        host_end(&a);
+        host_planes = 2;
+        redis_cluster_deinit(&server);
+        return in_place;
+}
+
+/* More pieces than one operation of the store's client has go through a buffer. */
+static void test_many_planes(void **state)
+{
+        assert_true(import_planes(REMOTE_IOV_MAX - 1));
+        assert_false(import_planes(REMOTE_IOV_MAX));
+}
+
 /* What is under way ends with the exchange, and with the namespace's invalidation. */
 static void test_called_off(void **state)
 {
@@ -742,6 +777,7 @@ int main(void)
                 TEST(test_probe),
                 TEST(test_probe_of_a_text_with_a_gap),
                 TEST(test_probes_without_an_answer),
+                TEST(test_many_planes),
                 TEST(test_called_off_while_received),
                 TEST(test_called_off),
         };
