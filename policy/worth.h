@@ -8,11 +8,13 @@
  * The left side is that of the node which takes longest, as a run of pages is spread over nodes.
  * rtt is measured by who asks a node (daemon/remote). Bandwidth and the time a token takes are
  * *ratios* over what was seen lately; before anything was seen, or in the place of that, what an
- * administrator says. What tokens take is measured by engines. A
- * quarter is added to transfers, as a load that comes late costs more than one that wasn't tried
- * gains. Where loads lately were off from what was expected by more than half of that, twice as
- * much as they were is added: the slower side of two in three of them, if they spread evenly. The
- * least number of tokens and the quarter are of the design for several hosts. None of it is tuned.
+ * administrator says. What tokens take is measured by engines.
+ *
+ * A quarter is added to transfers, as a load that comes late costs more than one that wasn't tried
+ * gains. Where the last loads were off from what was expected of them by more than an eighth in the
+ * mean, twice that mean is added in its place: 1.6 standard deviations, if they spread normally.
+ * The least number of tokens and the quarter are of the design for several hosts. None of it is
+ * tuned.
  *
  * All functions take any numbers: what is too large for the result counts as its largest value.
  */
