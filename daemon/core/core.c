@@ -57,7 +57,6 @@ void store_init(struct store *s, const struct evict_ops *evict)
         s->drop_slice_pages = DROP_SLICE_PAGES;
         list_init(&s->moves);
         list_init(&s->moving.transfers);
-        list_init(&s->moving.fills);
         list_init(&s->moving.carries);
         list_init(&s->fetching.fetches);
         list_init(&s->moving.promises);

@@ -27,8 +27,8 @@ bool ns_is_pinned(const struct ns *ns, uint32_t page)
  * is over. */
 static bool is_being_filled(struct ns *ns, uint32_t page)
 {
-        list_for_each (f, &ns_store(ns)->moving.fills, struct fill, link)
-                if (f->ns == ns && f->page == page && !f->is_unwanted) {
+        list_for_each (f, &ns_set_of(ns, page)->moving.fills, struct fill, link)
+                if (f->page == page && !f->is_unwanted) {
                         f->is_unwanted = true;
                         ns_set_state(ns, page, PAGE_MOVING);
                         return true;
@@ -56,7 +56,7 @@ void ns_free_page(struct ns *ns, uint32_t page)
         struct extent_set *set = ns_set_of(ns, page);
 
         announce_withdraw(ns, page);
-        if (set->n_busy > 0 && (is_being_filled(ns, page) || is_copied_to(ns, page)))
+        if (set->moving.n_busy > 0 && (is_being_filled(ns, page) || is_copied_to(ns, page)))
                 return;
         set_put_page(set, page);
         settle_set(set);

@@ -245,6 +245,7 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         list_init(&set->link);
         list_init(&set->room_link);
         list_init(&set->settle_link);
+        list_init(&set->moving.fills);
         list_init(&set->announced_link);
         list_init(&set->recall.link);
         set->ns = ns;

@@ -46,9 +46,9 @@ int fill_begin(struct ns *ns, uint32_t page, const struct fill_writer *writer, s
                 free(f);
                 return r;
         }
-        f->set->n_busy++;
+        f->set->moving.n_busy++;
         list_init(&f->link);
-        list_append(&ns_store(ns)->moving.fills, &f->link);
+        list_append(&f->set->moving.fills, &f->link);
         *ret_fill = f;
         return 0;
 }
@@ -57,7 +57,7 @@ int fill_begin(struct ns *ns, uint32_t page, const struct fill_writer *writer, s
 static void leave(struct fill *f)
 {
         list_remove(&f->link);
-        f->set->n_busy--;
+        f->set->moving.n_busy--;
 }
 
 int fill_end(struct fill *f)
@@ -73,30 +73,35 @@ int fill_end(struct fill *f)
         return is_granted ? 0 : -ECANCELED;
 }
 
-void fill_forget_ns(struct ns *ns)
+static void forget_set(struct extent_set *set)
 {
-        list_for_each_safe (f, &ns_store(ns)->moving.fills, struct fill, link) {
-                if (f->ns != ns)
-                        continue;
+        list_for_each_safe (f, &set->moving.fills, struct fill, link) {
                 f->writer.stop(f->writer.data);
                 leave(f);
                 free(f);
         }
 }
 
+void fill_forget_ns(struct ns *ns)
+{
+        ns_for_each_set (set, ns)
+                forget_set(set);
+}
+
 uint64_t fill_count_moving(const struct ns *ns)
 {
         uint64_t n = 0;
 
-        list_for_each (f, &ns_store(ns)->moving.fills, struct fill, link)
-                n += f->ns == ns && f->is_unwanted;
+        ns_for_each_set (set, ns)
+                list_for_each (f, &set->moving.fills, struct fill, link)
+                        n += f->is_unwanted;
         return n;
 }
 
 bool fill_has_moving(const struct ns *ns, uint32_t page)
 {
-        list_for_each (f, &ns_store(ns)->moving.fills, struct fill, link)
-                if (f->ns == ns && f->page == page && f->is_unwanted)
+        list_for_each (f, &ns_set_of(ns, page)->moving.fills, struct fill, link)
+                if (f->page == page && f->is_unwanted)
                         return true;
         return false;
 }

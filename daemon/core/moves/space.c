@@ -620,6 +620,7 @@ bool space_work(struct store *s, uint32_t budget)
 
 bool space_has(const struct ns *ns, uint32_t page)
 {
-        return !space_takes(ns) || ns->space.drops_missing || ns_set_of(ns, page)->n_busy > 0 ||
+        return !space_takes(ns) || ns->space.drops_missing ||
+               ns_set_of(ns, page)->moving.n_busy > 0 ||
                disk_page_at(ns->space.disk, ns_extra(ns, page)->content, ns_page(ns, page)->key);
 }

@@ -91,7 +91,7 @@ static void leave_sets(struct transfer *t)
 {
         for (unsigned i = 0; i < 2; i++)
                 if (t->sets[i])
-                        t->sets[i]->n_busy--;
+                        t->sets[i]->moving.n_busy--;
         for (unsigned i = 0; i < 2; i++)
                 if (t->sets[i])
                         settle_set(t->sets[i]);
@@ -362,7 +362,7 @@ static void account_transfer(struct transfer *t)
 
         for (unsigned i = 0; i < 2; i++)
                 if (t->sets[i])
-                        t->sets[i]->n_busy++;
+                        t->sets[i]->moving.n_busy++;
         s->moving.n_transfers++;
         if (t->kind == TRANSFER_DOWN) {
                 s->moving.n_sinking++;

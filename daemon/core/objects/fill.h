@@ -21,7 +21,7 @@ struct fill_writer {
 };
 
 struct fill {
-        struct list_link link; /* store.moving.fills */
+        struct list_link link; /* extent_set.moving.fills */
         struct ns *ns;         /* borrowed */
         struct extent_set *set;
         uint32_t page;

@@ -106,6 +106,12 @@ struct set_recall {
         uint64_t give_up_nsec;  /* likewise: called off then; 0: not set yet */
 };
 
+/* Who reads or writes its memory: the room moves. */
+struct set_moving {
+        uint32_t n_busy;        /* ends of transfers, and fills: the set stays where it is */
+        struct list_link fills; /* struct fill.link: pages that are written where they lie */
+};
+
 struct extent_set {
         struct list_link link;        /* tier->sets_bound, in order of binding;
                                          tier->sets_preparing; pool.orphans */
@@ -125,7 +131,7 @@ struct extent_set {
         uint64_t *part_sums; /* owned; NULL: none are known (moves/part-sums.h) */
         uint32_t n_mapped;   /* attachments that were sent its extents */
         uint32_t n_ready;    /* pages in magazines */
-        uint32_t n_busy; /* ends of transfers, and fills (moves/): its memory is read or written */
+        struct set_moving moving;
         uint64_t cost_bytes; /* scratch of one call (reclaim) */
         uint64_t asked_nsec; /* when it began to be made */
         struct set_recall recall;
@@ -149,13 +155,13 @@ static inline uint32_t set_extent_number(const struct extent_set *set, uint32_t 
 
 static inline bool set_is_idle(const struct extent_set *set)
 {
-        return set->n_free == set->n_usable && set->n_mapped == 0 && set->n_busy == 0;
+        return set->n_free == set->n_usable && set->n_mapped == 0 && set->moving.n_busy == 0;
 }
 
 /* No page of the set is in use, and none is on its way. */
 static inline bool set_is_unheld(const struct extent_set *set)
 {
-        return set->n_free == set->n_usable && set->n_busy == 0;
+        return set->n_free == set->n_usable && set->moving.n_busy == 0;
 }
 
 /* The set is recalled, and nothing of it is held: nobody ever will. */

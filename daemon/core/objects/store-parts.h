@@ -102,7 +102,6 @@ struct store_moving {
         uint32_t n_sinking;        /* transfers on their way down */
         uint64_t sinking_bytes;    /* of these */
         struct list_link carries;  /* struct carry.link */
-        struct list_link fills;    /* struct fill.link */
         struct list_link promises; /* struct promise.link: space-gone.c */
         uint32_t n_removing;       /* namespaces with ns_space.removes_unknown */
         struct mover *mover;       /* owned; NULL: nothing goes between tiers or hosts */

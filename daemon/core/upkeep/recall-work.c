@@ -85,7 +85,7 @@ static bool sink_what_is_cached(struct work *w, struct extent_set *set)
                         !transfer_find(ns, page) && sink_page(ns, page) == -EBUSY)
                         return true;
         }
-        set->recall.is_sunk = set->recall.sink_at == n && set->n_busy == 0;
+        set->recall.is_sunk = set->recall.sink_at == n && set->moving.n_busy == 0;
         return !set->recall.is_sunk;
 }
 
