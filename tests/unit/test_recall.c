@@ -211,6 +211,32 @@ static void test_pinned_in_a_segment(void **state)
         fixture_end(&w.f);
 }
 
+/* A lease finds out itself that what was pinned in the way is so no longer: the set goes for it. */
+static void test_lease_when_the_last_pin_went(void **state)
+{
+        uint32_t pages[SET_PAGES], page;
+        struct world w;
+        struct member *m;
+        struct attach *a;
+
+        start(&w, 1);
+        m = join(w.f.a);
+        a = open_ns(m, "n");
+        assert_int_equal(attach_share(a, NULL), 0);
+        publish_chain(a, 0, 1, &page);
+        a->share.counters[page]++;
+        assert_int_equal(release_pages(a, &page, 1, 1, NULL), 0);
+        assert_int_equal(recall_all(&w), 1);
+        assert_int_equal(work(&w), RECALL_SOON);
+        assert_int_equal(ns_page(a->ns, page)->state, PAGE_DETACHED);
+        assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, NULL), KVL_STATUS_FULL);
+        a->share.counters[page]--;
+        assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, NULL), 0);
+        fixture_check(&w.f);
+        member_free(m);
+        fixture_end(&w.f);
+}
+
 /* Published after the recall: sealed, but not to be found, and so with what follows it. */
 static void test_publish_into_a_recalled_set(void **state)
 {
@@ -592,6 +618,7 @@ int main(void)
                 TEST(test_no_room_in_recalled_sets),
                 TEST(test_pinned_over_the_socket),
                 TEST(test_pinned_in_a_segment),
+                TEST(test_lease_when_the_last_pin_went),
                 TEST(test_publish_into_a_recalled_set),
                 TEST(test_publish_shared_into_a_recalled_set),
                 TEST(test_magazine),

@@ -202,8 +202,10 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
         r = bind_lacking(ns, n, claim, d);
         if (r == 0)
                 return 0;
-        if (n > pages_within_reach(ns))
+        if (n > pages_within_reach(ns)) {
                 ns_look_again(ns, NS_LOOK_PAGES);
+                settle_now(ns_store(ns), ns); /* a recalled set may have been held by that alone */
+        }
         if (n > pages_within_reach(ns))
                 return r < 0 ? r : lease_reason_status(region_nearest(ns->device.stake));
         if (r > 0 && ask_others(ns, n, claim))
