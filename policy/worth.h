@@ -90,7 +90,7 @@ struct worth_error {
         double mean;
 };
 
-/* A load took so long, from when it was decided on what was expected. One of which nothing was
+/* A load took so long, from when the node was asked what it has. One of which nothing was
  * expected (0) isn't noted; one that was off by more than all that was expected is off by that. */
 void worth_note_took(struct worth_error *error, uint64_t expected_nsec, uint64_t took_nsec);
 

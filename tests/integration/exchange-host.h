@@ -290,4 +290,16 @@ static inline void assert_cached(struct host *h, unsigned n)
         assert_int_equal(h->w.ns->catalog.announced.n, 0);
 }
 
+/* Until pages are granted, and values under way. */
+static inline void turn_until_loading(struct host *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (h->w.ns->device.n_pages[PAGE_GRANTED] == 0) {
+                assert_true(clock_now_nsec() < until);
+                assert_false(h->is_over);
+                host_turn(h);
+        }
+}
+
 #endif

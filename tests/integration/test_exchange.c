@@ -13,7 +13,6 @@
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/lifetimes/namespace.h"
-#include "daemon/core/moves/fill.h"
 #include "daemon/core/requests/invalidate.h"
 
 /* Another client of the host's, with the same namespace, of this version; NULL: of the same. */
@@ -472,18 +471,6 @@ static void test_server_is_gone_or_stopped(void **state)
         }
 }
 
-/* Until pages are granted, and values under way. */
-static void turn_until_loading(struct host *h)
-{
-        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
-
-        while (h->w.ns->device.n_pages[PAGE_GRANTED] == 0) {
-                assert_true(clock_now_nsec() < until);
-                assert_false(h->is_over);
-                host_turn(h);
-        }
-}
-
 /* Who begins while another one hasn't loaded anything yet learns that that one does. */
 static void test_both_look_for_it(void **state)
 {
@@ -656,81 +643,6 @@ static void test_probes_without_an_answer(void **state)
         redis_cluster_deinit(&server);
 }
 
-static bool is_receiving(const struct host *h)
-{
-        ns_for_each_set (set, h->w.ns)
-                if (!list_is_empty(&set->moving.fills))
-                        return true;
-        return false;
-}
-
-/* What was being received into is nobody's until the client of the store has let go of it, and
- * stays as long when the namespace goes. */
-static void test_called_off_while_received(void **state)
-{
-        struct import *i;
-        struct host a, b;
-
-        server_start();
-        host_start(&a, true);
-        host_start(&b, true);
-        host_share_text(&a);
-        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        turn_until_loading(&b);
-        assert_true(is_receiving(&b));
-        import_cancel(i);
-        tiers_check(&b.w);
-        assert_int_equal(b.w.ns->device.n_pages[PAGE_GRANTED], 0);
-        assert_int_equal(b.w.ns->device.n_pages[PAGE_MOVING], fill_count_moving(b.w.ns));
-        assert_true(fill_count_moving(b.w.ns) > 0);
-        while (is_receiving(&b))
-                host_turn(&b);
-        tiers_check(&b.w);
-        assert_int_equal(b.w.ns->device.n_pages[PAGE_MOVING], 0);
-        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        turn_until_loading(&b);
-        assert_true(is_receiving(&b));
-        tiers_end(&b.w);
-        remote_close(b.remote);
-        host_end(&a);
-        redis_cluster_deinit(&server);
-}
-
-/* Pages of so many planes; whether they are received in place. */
-static bool import_planes(unsigned n_planes)
-{
-        struct import *i;
-        struct host a, b;
-        bool in_place;
-
-        server_start();
-        host_planes = n_planes;
-        host_start(&a, true);
-        host_use_pages(&a, PAGE_TOKENS, 4096);
-        host_await_epoch(&a);
-        host_share_text(&a);
-        host_start(&b, false);
-        host_use_pages(&b, PAGE_TOKENS, 4096);
-        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        turn_until_loading(&b);
-        in_place = is_receiving(&b);
-        import_await(&b);
-        assert_int_equal(b.n_imported, N_PAGES);
-        assert_cached(&b, N_PAGES);
-        host_end(&b);
-        host_end(&a);
-        host_planes = 2;
-        redis_cluster_deinit(&server);
-        return in_place;
-}
-
-/* More pieces than one operation of the store's client has go through a buffer. */
-static void test_many_planes(void **state)
-{
-        assert_true(import_planes(REMOTE_IOV_MAX - 1));
-        assert_false(import_planes(REMOTE_IOV_MAX));
-}
-
 /* What is under way ends with the exchange, and with the namespace's invalidation. */
 static void test_called_off(void **state)
 {
@@ -783,8 +695,6 @@ int main(void)
                 TEST(test_probe),
                 TEST(test_probe_of_a_text_with_a_gap),
                 TEST(test_probes_without_an_answer),
-                TEST(test_many_planes),
-                TEST(test_called_off_while_received),
                 TEST(test_called_off),
         };
 

@@ -477,12 +477,28 @@ static bool take_probe(struct import *i, uint64_t now_nsec)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
+/* Is it what was taken for this key, and not withdrawn since? */
+static bool is_still_ours(const struct import *i, uint32_t n)
+{
+        const struct ns *ns = i->a->ns;
+        uint32_t page = i->pages[n].page;
+        const struct page *p = ns_page(ns, page);
+
+        return p && p->state == PAGE_GRANTED && p->owner == i->a->grants->group->id &&
+               p->announced && memcmp(p->key, key_at(i, n), KEY_BYTES) == 0;
+}
+
+/* 0; -ECANCELED: the client has given the page back, which it was never told of; other -errno. */
 static int ask_for_page(struct import *i, uint32_t n)
 {
-        struct exchange_io *io = exchange_io_new_import(i->e->x, i->a->ns, i->pages[n].page);
         char name[EXCHANGE_NAME_MAX];
-        int r = io ? exchange_name_page(i->e, key_at(i, n), name) : -ENOMEM;
+        struct exchange_io *io;
+        int r;
 
+        if (!is_still_ours(i, n))
+                return -ECANCELED;
+        io = exchange_io_new_import(i->e->x, i->a->ns, i->pages[n].page);
+        r = io ? exchange_name_page(i->e, key_at(i, n), name) : -ENOMEM;
         if (r == 0) {
                 struct envelope want = exchange_envelope(i->e, key_at(i, n), parent_of(i, n));
 
@@ -537,17 +553,6 @@ static void note_fault(struct import *i, enum envelope_fault fault)
         if (fault != ENVELOPE_GOOD && fault != ENVELOPE_NO_MEMORY)
                 exchange_note_refused(
                         i->e->x, envelope_fault_name(fault), envelope_fault_text(fault), 1);
-}
-
-/* Is it what was taken for this key, and not withdrawn since? */
-static bool is_still_ours(const struct import *i, uint32_t n)
-{
-        const struct ns *ns = i->a->ns;
-        uint32_t page = i->pages[n].page;
-        const struct page *p = ns_page(ns, page);
-
-        return p && p->state == PAGE_GRANTED && p->owner == i->a->grants->group->id &&
-               p->announced && memcmp(p->key, key_at(i, n), KEY_BYTES) == 0;
 }
 
 static bool publish_value(struct import *i, uint32_t n, const struct envelope *v)

@@ -1,0 +1,128 @@
+/*
+ * Pages of other hosts that are received where they lie: what happens to page and namespace
+ * meanwhile, and which go through a buffer instead. Two stores as in test_exchange.c.
+ */
+/* Before cmocka, whose fail() is a macro. */
+#include "tests/integration/exchange-host.h"
+
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/moves/fill.h"
+
+static bool is_receiving(const struct host *h)
+{
+        ns_for_each_set (set, h->w.ns)
+                if (!list_is_empty(&set->moving.fills))
+                        return true;
+        return false;
+}
+
+/* What was being received into is nobody's until the client of the store has let go of it, and
+ * stays as long when the namespace goes. */
+static void test_called_off_while_received(void **state)
+{
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, true);
+        host_share_text(&a);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        assert_true(is_receiving(&b));
+        import_cancel(i);
+        tiers_check(&b.w);
+        assert_int_equal(b.w.ns->device.n_pages[PAGE_GRANTED], 0);
+        assert_int_equal(b.w.ns->device.n_pages[PAGE_MOVING], fill_count_moving(b.w.ns));
+        assert_true(fill_count_moving(b.w.ns) > 0);
+        while (is_receiving(&b))
+                host_turn(&b);
+        tiers_check(&b.w);
+        assert_int_equal(b.w.ns->device.n_pages[PAGE_MOVING], 0);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        assert_true(is_receiving(&b));
+        tiers_end(&b.w);
+        remote_close(b.remote);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* A client may give back, before it is asked for, what it was never told of: what it leases then
+ * isn't written to. */
+static void test_given_back_before_it_is_asked_for(void **state)
+{
+        uint32_t pages[N_PAGES];
+        unsigned n = 0;
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        b.w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        assert_false(is_receiving(&b));
+        for (uint32_t page = 0; n < N_PAGES; page++)
+                if (ns_page(b.w.ns, page) && ns_page(b.w.ns, page)->state == PAGE_GRANTED)
+                        pages[n++] = page;
+        assert_int_equal(free_pages(b.w.attach, pages, N_PAGES, NULL), 0);
+        b.w.a->exchange->import_bytes -= IMPORT_BYTES_MAX;
+        exchange_wake(b.w.a->exchange);
+        import_await(&b);
+        assert_int_equal(b.n_imported, 0);
+        assert_int_equal(counters_of(&b).not_imported[EXCHANGE_CALLED_OFF], N_PAGES);
+        assert_cached(&b, 0);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* Pages of so many planes; whether they are received in place. */
+static bool import_planes(unsigned n_planes)
+{
+        struct import *i;
+        struct host a, b;
+        bool in_place;
+
+        server_start();
+        host_planes = n_planes;
+        host_start(&a, true);
+        host_use_pages(&a, PAGE_TOKENS, 4096);
+        host_await_epoch(&a);
+        host_share_text(&a);
+        host_start(&b, false);
+        host_use_pages(&b, PAGE_TOKENS, 4096);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        in_place = is_receiving(&b);
+        import_await(&b);
+        assert_int_equal(b.n_imported, N_PAGES);
+        assert_cached(&b, N_PAGES);
+        host_end(&b);
+        host_end(&a);
+        host_planes = 2;
+        redis_cluster_deinit(&server);
+        return in_place;
+}
+
+/* More pieces than one operation of the store's client has go through a buffer. */
+static void test_many_planes(void **state)
+{
+        assert_true(import_planes(REMOTE_IOV_MAX - 1));
+        assert_false(import_planes(REMOTE_IOV_MAX));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_called_off_while_received),
+                TEST(test_given_back_before_it_is_asked_for),
+                TEST(test_many_planes),
+        };
+
+        return RUN_TESTS(tests);
+}
