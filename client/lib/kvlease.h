@@ -773,7 +773,9 @@ int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
  * Drops the page with `key` and everything after it; NULL: the whole namespace. When it returns
  * nobody finds any of it; before, lookups of others find less and less (of a whole namespace: all
  * or nothing). Some 1 s for a million pages; other calls of this connection that need kvleased wait
- * meanwhile. Pinned pages stay readable. *ret_n_pages (may be NULL): pages dropped. -EAGAIN: some
+ * meanwhile. Pinned pages stay readable. Where the tenant shares pages with other hosts
+ * (docs/REMOTE.md) they drop the same, a second later, as long as they reach the servers, and load
+ * nothing more that was written before. *ret_n_pages (may be NULL): pages dropped. -EAGAIN: some
  * 60 are under way, in the namespace by whomever, or on this connection, so that this one wasn't
  * begun: again once one of them has returned.
  */

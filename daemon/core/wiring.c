@@ -52,7 +52,7 @@ const struct core_listeners core_listeners = {
         .page_found = page_found,
         .page_published = exchange_note_published,
         .session_rests = exchange_note_session,
-        .key_invalidated = exchange_note_invalidated,
+        .invalidated = exchange_note_change,
         .copy_unwanted = transfer_stop_wanting,
         .transfer_ended = fetch_ended,
 };

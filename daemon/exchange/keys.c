@@ -170,37 +170,34 @@ size_t exchange_page_rename(char name[EXCHANGE_NAME_MAX], uint32_t part)
         return before + (size_t)n;
 }
 
-/* Of what isn't a page: the name of the place that the message says. */
-static int name_message(const struct exchange_tenant *t, const struct message *m, const char *end,
-        char buf[EXCHANGE_NAME_MAX])
-{
-        uint8_t place[EXCHANGE_PLACE_BYTES];
-        int r = place_of(t, m, place);
-
-        if (r == 0)
-                (void)name_of(t, place, end, buf);
-        return r;
-}
-
 int exchange_epoch_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
         char buf[EXCHANGE_NAME_MAX])
 {
+        uint8_t place[EXCHANGE_PLACE_BYTES];
         struct message m;
+        int r;
 
         message_begin(&m, "kvl:1 epoch");
         message_add(&m, id, EXCHANGE_ID_BYTES);
-        return name_message(t, &m, "epoch", buf);
+        r = place_of(t, &m, place);
+        if (r == 0)
+                (void)name_of(t, place, "epoch", buf);
+        return r;
 }
 
-int exchange_tag_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
-        uint64_t tag, char buf[EXCHANGE_NAME_MAX])
+int exchange_change_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        uint64_t epoch, uint8_t ret_place[EXCHANGE_PLACE_BYTES], char buf[EXCHANGE_NAME_MAX])
 {
         struct message m;
+        int r;
 
-        message_begin(&m, "kvl:1 tag");
+        message_begin(&m, "kvl:1 change");
         message_add(&m, id, EXCHANGE_ID_BYTES);
-        message_add_number(&m, tag);
-        return name_message(t, &m, "tag", buf);
+        message_add_number(&m, epoch);
+        r = place_of(t, &m, ret_place);
+        if (r == 0)
+                (void)name_of(t, ret_place, "change", buf);
+        return r;
 }
 
 int exchange_session_place(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],

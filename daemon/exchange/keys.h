@@ -4,12 +4,13 @@
  *
  *   page            kvl:1:TENANT:{PLACE}:PART      PART in decimal, or "all"
  *   epoch           kvl:1:TENANT:{PLACE}:epoch
- *   epoch of a tag  kvl:1:TENANT:{PLACE}:tag
+ *   change          kvl:1:TENANT:{PLACE}:change
  *   session         kvl:1:TENANT:{PLACE}:session
  *
  * PLACE is a *place*: 64 lower-case hexadecimal digits of HMAC-SHA256 (RFC 2104) with the tenant's
  * secret, over what the thing is: for a page what its epoch is of (the model's identity, or the
- * name of a namespace set), the epoch and the page's key. Braces make it the tag by which a cluster
+ * name of a namespace set), the epoch and the page's key; for a change (change.h) the epoch that
+ * it is of. Braces make it the tag by which a cluster
  * chooses the slot. So the parts that the namespaces of a set (the ranks of a model) have of one
  * page lie in one slot, and one EXISTS with a key for each of them says whether the page is
  * complete; pages of one text are spread over all nodes. Who has no secret learns of a name neither
@@ -64,6 +65,9 @@
 /* The rank in the envelope of a session's record, which is no page's: so neither is ever taken for
  * the other. */
 #define EXCHANGE_RANK_SESSION (UINT32_MAX - 1)
+
+/* Likewise in the envelope of a change. */
+#define EXCHANGE_RANK_CHANGE (UINT32_MAX - 2)
 
 #define EXCHANGE_SESSION_MAX 64 /* bytes of what names a session: SESSION_ID_MAX of the core */
 
@@ -121,11 +125,14 @@ size_t exchange_page_name(const struct exchange_tenant *t,
 /* The name of a part of a page becomes that of another part of the same page; as above. */
 size_t exchange_page_rename(char name[EXCHANGE_NAME_MAX], uint32_t part);
 
-/* The names of the other things; buf is terminated. */
+/* The name of an epoch; buf is terminated, in what follows too. */
 int exchange_epoch_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
         char buf[EXCHANGE_NAME_MAX]);
-int exchange_tag_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
-        uint64_t tag, char buf[EXCHANGE_NAME_MAX]);
+
+/* Of what was invalidated when this epoch ended, and its place, which is the key in its envelope.
+ */
+int exchange_change_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
+        uint64_t epoch, uint8_t ret_place[EXCHANGE_PLACE_BYTES], char buf[EXCHANGE_NAME_MAX]);
 
 /* The place, which is the key in the envelope of a session's record, too. -EINVAL: what names the
  * session has no byte, or more than EXCHANGE_SESSION_MAX; of both. */

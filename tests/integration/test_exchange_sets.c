@@ -355,7 +355,7 @@ static void test_one_place_of_a_page(void **state)
 /* What one rank has invalidated isn't found by the other, also by hosts where only that is open. */
 static void test_invalidated_by_one_rank(void **state)
 {
-        struct set_host a, b, c;
+        struct set_host a, b, c, has_all;
         uint8_t key[KEY_BYTES];
         struct drop d;
         uint64_t until;
@@ -364,6 +364,12 @@ static void test_invalidated_by_one_rank(void **state)
         start_and_share(&a);
         start(&b, true);
         start(&c, false);
+        start_and_open(&has_all);
+        host_await_epoch(&has_all.h);
+        for (unsigned rank = 0; rank < N_RANKS; rank++)
+                host_compute(as_rank(&has_all, rank), N_PAGES);
+        for (unsigned rank = 0; rank < N_RANKS; rank++)
+                assert_int_equal(count_hits(has_all.attaches[rank], 0, N_PAGES), N_PAGES);
         assert_int_equal(import(as_rank(&b, 0), 0, N_PAGES, LONG_MSEC), N_PAGES);
         make_keys(key, 1, 1);
         assert_int_equal(drop_key(&d, b.attaches[0], key, NULL), 0);
@@ -375,6 +381,15 @@ static void test_invalidated_by_one_rank(void **state)
         }
         assert_int_equal(import(as_rank(&c, 1), 0, N_PAGES, LONG_MSEC), 0);
         assert_cached(&c.h, 0);
+        /* It goes from all ranks, also where another host has computed it. */
+        for (unsigned rank = 0; rank < N_RANKS; rank++)
+                while (count_hits(has_all.attaches[rank], 0, N_PAGES) != 1) {
+                        assert_true(clock_now_nsec() < until);
+                        host_turn(&has_all.h);
+                        (void)chores_work(&has_all.h.w.store);
+                        poll(NULL, 0, 1);
+                }
+        end(&has_all);
         end(&c);
         end_both(&a, &b);
 }

@@ -12,7 +12,7 @@
 #define OPEN    "d66e84c4caf484552fbb511f8c4bb434a78f74c8536c6efff3e4b237cdbb358e"
 #define MEMBER  3268271898
 #define EPOCH   "7a16470fffd6ec75dede774d3dda4f8d90baa696892c6187d35e954f477ab06d"
-#define TAG     "92c7e5e72cc9a29ffe11805bb937a6826dfac866118e128cb78a3e1870b2b765"
+#define CHANGE  "efad83d1cc9466fede627dcc96918547ea2e07ecabd374002c4f0cb3721a80be"
 #define SESSION "bed2746abe864a2f2f9b3fbaf6802bf37e70ea824cbb2048ffc67898a5886318"
 #define SEAL    "34730d74ef4506bd87d23b5e09a48f7d5b388dd8eca8b4757aa978a0ed8e31fc"
 #define SECRET  "caceca86d6d9dd78f714117d0e598e50460155932ab4522b1e68b48cdc7a8868"
@@ -49,8 +49,9 @@ static void test_places(void **state)
         assert_string_equal(name, "kvl:1:acme:{" PAGE "}:3");
         assert_int_equal(exchange_epoch_name(&t, id, name), 0);
         assert_string_equal(name, "kvl:1:acme:{" EPOCH "}:epoch");
-        assert_int_equal(exchange_tag_name(&t, id, 7, name), 0);
-        assert_string_equal(name, "kvl:1:acme:{" TAG "}:tag");
+        assert_int_equal(exchange_change_name(&t, id, FIXTURE_EPOCH, place, name), 0);
+        is_hex(place, CHANGE);
+        assert_string_equal(name, "kvl:1:acme:{" CHANGE "}:change");
         assert_int_equal(exchange_session_name(&t, id, "chat-1", 6, name), 0);
         assert_string_equal(name, "kvl:1:acme:{" SESSION "}:session");
 

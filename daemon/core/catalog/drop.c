@@ -342,6 +342,29 @@ uint64_t drop_below_soon(struct ns *ns, uint32_t page, struct drop_reason reason
         return n;
 }
 
+int drop_later(
+        struct ns *ns, enum drop_kind kind, uint32_t page, uint64_t tag, struct drop_reason reason)
+{
+        struct drop *d;
+
+        if (!drop_has_room(ns))
+                return -EAGAIN;
+        d = malloc(sizeof(*d));
+        if (!d)
+                return -ENOMEM;
+        drop_init(d);
+        d->kind = kind;
+        d->reason = reason;
+        d->top = d->at = page;
+        d->tag = tag;
+        (void)drop_begin(d, ns, 0);
+        if (drop_is_over(d))
+                free(d);
+        else
+                drop_queue(d, free_drop);
+        return 0;
+}
+
 uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth, drop_wanted_fn is_wanted)
 {
         struct drop d;

@@ -94,6 +94,13 @@ void drop_below(struct ns *ns, uint32_t page, struct drop_reason reason);
 uint64_t drop_below_soon(struct ns *ns, uint32_t page, struct drop_reason reason, uint64_t budget);
 
 /*
+ * A page and everything below it (DROP_SUBTREE, at `page`); or all pages with `tag`, likewise
+ * (DROP_TAG, PAGE_NONE): in chores_work() alone, for nobody. 0; -EAGAIN: DROPS_MAX; -ENOMEM.
+ */
+int drop_later(
+        struct ns *ns, enum drop_kind kind, uint32_t page, uint64_t tag, struct drop_reason reason);
+
+/*
  * The pages of the tree from `page` (PAGE_NONE: none) up to where its text is `stop_depth` pages
  * long, as far as nobody has use for them (is_wanted): a slice now, the rest in
  * chores_work(), or never: what stays is cached as anything else. Returns how many looks it took.

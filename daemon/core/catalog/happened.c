@@ -38,6 +38,8 @@ static const char *cause_name(enum drop_cause cause)
                 return "not used";
         case CAUSE_DAMAGED:
                 return "damaged";
+        case CAUSE_HOST:
+                return "invalidated on another host";
         }
         return "";
 }

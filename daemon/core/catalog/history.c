@@ -51,6 +51,8 @@ static const char *cause_text(enum drop_cause cause)
                 return "recall";
         case CAUSE_DAMAGED:
                 return "damaged";
+        case CAUSE_HOST:
+                return "another host";
         case CAUSE_INCOMPLETE:
                 return "incomplete in its set";
         }

@@ -263,6 +263,11 @@ uint32_t ns_page_of_text(const struct ns *ns, uint32_t page, uint32_t depth)
                 &ns->catalog.ancestors, &ns->tree, page, ns_note(ns, page)->depth, depth);
 }
 
+void ns_note_stale(struct ns *ns)
+{
+        ns->catalog.n_stale = ns_n_pages(ns, PAGE_SEALED);
+}
+
 void ns_sweep_page(struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);

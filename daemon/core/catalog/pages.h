@@ -75,4 +75,7 @@ uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *dat
 /* A page that is bound is freed where it is stale, or DETACHED while somebody pins it. */
 void ns_sweep_page(struct ns *ns, uint32_t page);
 
+/* All pages that are cached have become unfindable: each is swept. */
+void ns_note_stale(struct ns *ns);
+
 #endif

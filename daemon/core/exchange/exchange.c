@@ -130,14 +130,19 @@ void exchange_leave_ns(struct ns *ns)
                 free_ns(e);
 }
 
-void exchange_note_invalidated(struct ns *ns)
+void exchange_note_change(struct ns *ns, const struct change_item *what)
 {
         struct exchange_ns *e = exchange_find_ns(ns);
 
         if (!e)
                 return;
-        epoch_change(e->epoch);
+        epoch_change(e->epoch, what);
         exchange_wake(e->x);
+}
+
+void exchange_note_invalidated(struct ns *ns)
+{
+        exchange_note_change(ns, &(const struct change_item){.kind = CHANGE_ALL});
 }
 
 /* ---- a tenant's ------------------------------------------------------------------------------ */
@@ -215,6 +220,7 @@ void exchange_close(struct tenant *t)
         imports_end(x, NULL, EXCHANGE_CALLED_OFF);
         list_for_each_safe (e, &x->namespaces, struct exchange_ns, link)
                 free_ns(e);
+        epochs_end(x);
         t->exchange = NULL;
         map_deinit(&x->by_id);
         buffers_free(&x->buffers);
@@ -262,7 +268,7 @@ static uint64_t work_of_tenant(struct exchange *x)
 {
         uint64_t next = UINT64_MAX;
 
-        list_for_each (p, &x->epochs, struct exchange_epoch, link)
+        list_for_each_safe (p, &x->epochs, struct exchange_epoch, link)
                 next = MIN(next, epoch_work(p));
         next = MIN(next, imports_work(x));
         next = MIN(next, session_loads_work(x)); /* goes on with what was imported */

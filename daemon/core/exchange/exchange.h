@@ -14,8 +14,9 @@
  * it, the next exporter makes another one.
  *
  * What was cached here before the epoch was learnt, or changed, isn't exported: it may be what
- * another host has invalidated. What another host has cached by itself stays there: an
- * invalidation keeps hosts from importing, and takes nothing from their devices.
+ * another host has invalidated. Whoever invalidates something also writes down what it was
+ * (daemon/exchange/change.h). All hosts read the epoch once a second, and drop what of that they
+ * have cached themselves.
  *
  * The namespaces of a set have one place for a page, and import only what all of them have here or
  * find there (import.h).
@@ -117,7 +118,8 @@ void exchange_leave_ns(struct ns *ns);
  */
 void exchange_note_room(struct ns *ns);
 
-/* Something of the namespace was invalidated. Cheap to repeat. */
+/* That was invalidated in the namespace; all of it was. Cheap to repeat. */
+void exchange_note_change(struct ns *ns, const struct change_item *what);
 void exchange_note_invalidated(struct ns *ns);
 
 /* A lookup has found the page as its deepest; it was published. */

@@ -4,6 +4,7 @@
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/records/records.h"
 #include "daemon/core/sessions/session.h"
 
 /* In one call of idle_work(): each is some descriptors closed and some memory unmapped, a fraction
@@ -59,7 +60,8 @@ uint64_t idle_look(struct store *s, uint64_t now_nsec)
 static bool is_due(const struct ns *ns)
 {
         return ns->idle.since_nsec > 0 &&
-               ns_store(ns)->now_nsec >= ns->idle.since_nsec + NS_IDLE_NSEC && ns_is_idle(ns);
+               ns_store(ns)->now_nsec >= ns->idle.since_nsec + NS_IDLE_NSEC && ns_is_idle(ns) &&
+               !records_shared_epoch(ns).must_change; /* which other hosts don't know yet */
 }
 
 bool idle_work(struct store *s)

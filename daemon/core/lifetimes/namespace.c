@@ -5,21 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fault-point.h"
-#include "base/probe.h"
 #include "daemon/core/catalog/announced.h"
 #include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/happened.h"
 #include "daemon/core/catalog/history.h"
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/tag.h"
-#include "daemon/core/clients/magazine.h"
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/lifetimes/idle.h"
 #include "daemon/core/memory/address.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/fill.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
@@ -30,6 +25,7 @@
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/records/records.h"
 #include "daemon/core/records/shared.h"
+#include "daemon/core/requests/invalidate.h"
 #include "daemon/core/sessions/session-restore.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/tiers/prefetch.h"
@@ -310,53 +306,11 @@ void ns_free(struct ns *ns)
         ns_discard(ns);
 }
 
-/*
- * The epoch makes what is cached unfindable; its slots stay until the sweep comes by. The tree gets
- * a replacement, which is made first and can be thrown away; the policy may carry over what it has
- * learnt, so it is reset in place, as the last step that can fail.
- */
 int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
 {
-        SETTLE_AT_END(ns_store(ns));
-        struct store *store = ns_store(ns);
-        uint64_t n_findable = ns_count_findable(ns);
-        struct tree tree;
-        int r;
+        int r = ns_empty(ns, cause, ret_pages);
 
-        tree_init(&tree);
-        tree_set_tiers(&tree, ns->tree.first, ns->tree.n_tiers);
-        r = tree_reserve(&tree, ns->tree.n_nodes);
         if (r == 0)
-                r = space_raise(ns);
-        if (r == 0)
-                r = ns->evict->reset(ns->policy);
-        if (r < 0) {
-                space_drop_missing(ns); /* where it was raised */
-                tree_deinit(&tree);
-                return r;
-        }
-        expect_free(ns->expect);
-        ns->expect = NULL;
-        tree_deinit(&ns->tree);
-        ns->tree = tree;
-        ancestors_deinit(&ns->catalog.ancestors);
-        drops_reset(ns);
-        prefetch_reset(ns);
-        sessions_reset(ns);
-        tags_reset(ns);
-        ns->epoch++;
-        records_commit_epoch(ns);
-        shared_show_epochs(ns);
-        FAULT_POINT("index-after-epochs");
-        announce_withdraw_ns(ns);
-        magazine_drain_ns(ns); /* of pages that could only be published as stale */
-        ns->catalog.n_stale = ns_n_pages(ns, PAGE_SEALED);
-        exchange_note_invalidated(ns);
-        history_note_all(ns, HISTORY_INVALIDATED, cause);
-        happened_emptied(ns, n_findable, cause);
-        PROBE(kvleased, invalidate, ns->tenant, ns, n_findable, cause);
-        *ret_pages = n_findable;
-        if (store->owner.on_stale)
-                store->owner.on_stale(ns, store->owner.data);
-        return 0;
+                exchange_note_invalidated(ns);
+        return r;
 }

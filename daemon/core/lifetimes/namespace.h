@@ -36,11 +36,7 @@ struct ns_kept {
  */
 int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns);
 
-/*
- * Everything cached becomes unfindable at once, at a cost that doesn't depend on how much there is;
- * ns_sweep() frees it later. cause: as keys are told of it that went. *ret_pages: pages that were
- * findable. Tells store.owner.on_stale. 0 or -ENOMEM (unchanged).
- */
+/* As ns_empty() (requests/invalidate.h), and other hosts are told, which then do the same. */
 int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages);
 
 /* Frees the namespace with everything that it holds. It has no attachments, nor any that is

@@ -21,6 +21,7 @@ enum drop_cause {
         CAUSE_INCOMPLETE, /* of a namespace set */
         CAUSE_EXPIRED,
         CAUSE_DAMAGED, /* below the device */
+        CAUSE_HOST,    /* invalidated on another host */
 };
 
 struct drop_reason {

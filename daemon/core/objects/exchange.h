@@ -13,6 +13,7 @@
 #include "base/map.h"
 #include "daemon/core/ground/buffers.h"
 #include "daemon/core/ground/chore.h"
+#include "daemon/exchange/change.h"
 #include "daemon/exchange/keys.h"
 #include "policy/bucket.h"
 #include "policy/worth.h"
@@ -52,6 +53,7 @@ struct exchange_counters {
         uint64_t session_records; /* of sessions, written */
         uint64_t sessions;        /* of other hosts that were continued here */
         uint64_t epochs;          /* times a namespace's epoch was changed by this daemon */
+        uint64_t followed;        /* changes of other hosts that were followed here */
         uint64_t not_imported[N_EXCHANGE_DROPS]; /* pages; of a probe that failed: its keys */
         uint64_t not_exported[N_EXCHANGE_DROPS]; /* pages */
 };
@@ -113,23 +115,53 @@ struct exchange {
         struct exchange_counters counters;
 };
 
+enum epoch_asks {
+        EPOCH_READS,   /* the epoch that the store has */
+        EPOCH_MAKES,   /* writes one where the store has none */
+        EPOCH_TELLS,   /* writes what was invalidated, before it changes the epoch */
+        EPOCH_CHANGES, /* writes another epoch over the one that is there */
+        EPOCH_FOLLOWS, /* reads what another host has invalidated */
+};
+
+/*
+ * What hosts tell each other of what they invalidate (daemon/exchange/change.h). Each change lies
+ * under a name made of the epoch that it ended, is written only where there is none, and names the
+ * epoch behind it: so changes are a chain, of which no host can take another one's link away.
+ */
+struct exchange_changes {
+        uint64_t seen;        /* the epoch that the store had, as was known last; 0: none */
+        uint64_t at;          /* all changes before this epoch were followed here; 0: not known */
+        bool is_behind;       /* there may be one at `at` that wasn't */
+        bool has_met;         /* while behind: `seen` was among those that were followed */
+        bool is_read;         /* since it must change, the epoch was read */
+        bool is_due;          /* the records are to be told, once nothing is behind or dropped */
+        unsigned n_missed;    /* while behind: how often none was there */
+        unsigned n_followed;  /* since the epoch was read last */
+        struct change made;   /* here, and not sent yet */
+        struct change sent;   /* by EPOCH_TELLS, or with it by EPOCH_CHANGES */
+        struct change coming; /* of another host, to be followed from item `n_done` on */
+        uint32_t n_done;
+};
+
 /* An epoch is a namespace's, or has all namespaces of a set: what is invalidated in one of them is
  * so in all. */
 struct exchange_epoch {
         struct list_link link;         /* exchange.epochs */
         struct exchange *x;            /* borrowed */
         uint8_t id[EXCHANGE_ID_BYTES]; /* of its name: the namespace's, or of the set's name */
-        uint32_t n_namespaces;         /* that have it, at least one */
+        uint32_t n_namespaces;         /* that have it; 0: it goes once it has changed */
         uint64_t number;               /* 0: not known */
+        uint64_t turn;                 /* how often the number has become another one, or unknown */
         struct seal_key seal;          /* of the epoch, where the tenant has a secret */
         bool must_change;              /* something was invalidated, and the store doesn't know */
         bool changes_again;            /* and again since new_epoch was sent */
-        struct exchange_io *asking;    /* reads the epoch, or writes one; NULL */
-        bool is_writing;               /* it writes new_epoch */
-        uint64_t new_epoch;
-        uint64_t asked_nsec; /* when it last was asked for, or written */
-        bool was_known;      /* some epoch was, here or by the daemon before this one */
-        uint32_t known_sec;  /* when it was learnt; pages of before aren't exported */
+        struct exchange_io *asking;    /* NULL: nothing is under way */
+        enum epoch_asks asks;          /* what it does */
+        uint64_t new_epoch;            /* that it writes, or tells of */
+        uint64_t asked_nsec;           /* when something was begun last */
+        struct exchange_changes changes;
+        bool was_known;     /* some epoch was, here or by the daemon before this one */
+        uint32_t known_sec; /* when it was learnt; pages of before aren't exported */
         /* As the daemon before this one knew it, until one is known; kept_number 0: it didn't. */
         uint64_t kept_number;
         uint32_t kept_sec;

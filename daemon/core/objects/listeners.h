@@ -10,6 +10,7 @@
 
 #include "daemon/core/objects/drop-reason.h"
 #include "daemon/core/objects/transfer.h"
+#include "daemon/exchange/change.h"
 
 struct attach;
 struct ns;
@@ -35,7 +36,7 @@ struct core_listeners {
          * when it will be used next; or it was truncated, or dropped. */
         void (*session_rests)(struct ns *ns, const uint8_t *id, uint32_t id_len);
         /* A client invalidates a key, or a tag, which may be of pages that aren't here. */
-        void (*key_invalidated)(struct ns *ns);
+        void (*invalidated)(struct ns *ns, const struct change_item *what);
         /* The page that a transfer copies to was given back: the copy is for nobody. */
         void (*copy_unwanted)(struct transfer *t);
         /* A transfer that isn't one of TRANSFER_DOWN is over: 0, or why it failed. */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/macros.h"
+#include "daemon/core/remote/exchange-change.h"
 #include "daemon/core/remote/exchange-epoch.h"
 #include "daemon/core/remote/exchange-io.h"
 #include "daemon/core/remote/exchange-ns.h"
@@ -15,12 +16,21 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/records/records.h"
 
-/* So long the store keeps one that nobody reads: the longest there is (remote.h). Losing it costs
- * what was exported under it. */
-#define EPOCH_EXPIRY_MSEC (UINT64_C(365) * 24 * 3600 * 1000)
-
 /* The value: the number itself, of the machine's byte order, as envelopes have numbers. */
 #define EPOCH_BYTES sizeof(uint64_t)
+
+/* So many changes are followed before the next second begins: whoever may write to the store could
+ * write them without end. Not tuned. */
+#define EPOCH_FOLLOWS_MAX 64
+
+/* So often, a second apart, a change is looked for that isn't there. */
+#define EPOCH_MISSED_MAX 3
+
+/* Until what couldn't be begun is tried again. Not tuned. */
+#define EPOCH_SOON_NSEC (10 * NSEC_PER_MSEC)
+
+/* Of an exchange, that no namespace has any more and that must change still. Not tuned. */
+#define EPOCHS_LEFT_MAX 64
 
 /* ---- whose ----------------------------------------------------------------------------------- */
 
@@ -60,29 +70,61 @@ struct exchange_epoch *epoch_get(struct exchange_ns *e)
         return p;
 }
 
-void epoch_put(struct exchange_ns *e)
+static void epoch_free(struct exchange_epoch *p)
 {
-        struct exchange_epoch *p = e->epoch;
-
-        e->epoch = NULL;
-        if (--p->n_namespaces > 0)
-                return;
-        if (p->asking && p->is_writing && !exchange_io_is_over(p->asking))
-                exchange_io_let_go(p->asking); /* who purged it wants that */
-        else
-                exchange_io_end(p->asking);
+        exchange_io_end(p->asking);
         list_remove(&p->link);
         explicit_bzero(&p->seal, sizeof(p->seal));
         free(p);
 }
 
+static void epoch_leave(struct exchange_epoch *p);
+
+/* Of epochs that no namespace has any more, and that must change still, there are too many: the one
+ * that has been so for longest. NULL: there aren't. */
+static struct exchange_epoch *find_too_many(const struct exchange *x)
+{
+        struct exchange_epoch *first = NULL;
+        unsigned n = 0;
+
+        list_for_each (p, &x->epochs, struct exchange_epoch, link)
+                if (p->n_namespaces == 0 && n++ == 0)
+                        first = p;
+        return n > EPOCHS_LEFT_MAX ? first : NULL;
+}
+
+void epoch_put(struct exchange_ns *e)
+{
+        struct exchange_epoch *p = e->epoch, *left;
+
+        e->epoch = NULL;
+        if (--p->n_namespaces > 0)
+                return;
+        if (!p->must_change) {
+                epoch_free(p);
+                return;
+        }
+        /* The last of those, so that the first one is the oldest. */
+        list_remove(&p->link);
+        list_append(&e->x->epochs, &p->link);
+        left = find_too_many(e->x);
+        if (left)
+                epoch_leave(left);
+}
+
 /* ---- over a restart -------------------------------------------------------------------------- */
 
-static void commit_epoch(const struct exchange_epoch *p)
+/* While others' changes are still being followed the records have the epoch from which on: who is
+ * killed meanwhile follows them again, and takes what is cached for that of another epoch. */
+static void commit_epoch(struct exchange_epoch *p)
 {
-        const struct shared_epoch known = {
-                .must_change = p->must_change, .number = p->number, .known_sec = p->known_sec};
+        const struct exchange_changes *c = &p->changes;
+        const bool is_followed = !c->is_behind && change_is_over(p);
+        const struct shared_epoch known = {.must_change = p->must_change,
+                .number = p->must_change || !is_followed ? c->at : p->number,
+                .known_sec = p->known_sec};
 
+        p->changes.is_due = !is_followed;
         list_for_each (e, &p->x->namespaces, struct exchange_ns, link)
                 if (e->epoch == p)
                         records_commit_shared_epoch(e->ns, &known);
@@ -93,8 +135,11 @@ void epoch_recall(struct exchange_ns *e)
         const struct shared_epoch kept = records_shared_epoch(e->ns);
         struct exchange_epoch *p = e->epoch;
 
+        if (p->changes.at == 0)
+                p->changes.at = p->changes.seen = kept.number;
         if (kept.must_change && !p->must_change) {
-                epoch_change(p);
+                /* The daemon before this one knew what; nobody else does. */
+                epoch_change(p, &(const struct change_item){.kind = CHANGE_ALL});
         } else if (p->number != 0 || p->must_change) {
                 commit_epoch(p);
         } else if (kept.number != 0) {
@@ -134,10 +179,15 @@ static struct exchange_io *epoch_io_new(struct exchange_epoch *p, enum remote_ki
 
 struct exchange_io *epoch_read_new(struct exchange_epoch *p)
 {
-        return epoch_io_new(p, REMOTE_READ);
+        struct exchange_io *io = epoch_io_new(p, REMOTE_READ);
+
+        if (io)
+                io->epoch_turn = p->turn;
+        return io;
 }
 
-uint64_t epoch_of(const struct exchange_io *io)
+/* What it has read; 0: nothing that counts. */
+static uint64_t epoch_of(const struct exchange_io *io)
 {
         uint64_t epoch = 0;
 
@@ -146,16 +196,42 @@ uint64_t epoch_of(const struct exchange_io *io)
         return epoch;
 }
 
-void epoch_note_refused(struct exchange_epoch *p)
+/* It was read before what is known now: by the time that it is looked at it may be another one. */
+static bool is_outdated(const struct exchange_epoch *p, const struct exchange_io *io)
+{
+        return io->epoch_turn != p->turn && epoch_of(io) != p->number;
+}
+
+static void note_refused(struct exchange_epoch *p)
 {
         exchange_note_refused(
                 p->x, "no-epoch", "what lies in the place of a namespace's epoch is none", 0);
 }
 
-bool epoch_learn(struct exchange_epoch *p, uint64_t number)
+/* The store has this one. Where it is another one than it had, hosts may have changed it. */
+static void note_seen(struct exchange_epoch *p, uint64_t number)
 {
+        struct exchange_changes *c = &p->changes;
+
+        if (number == c->seen)
+                return;
+        c->seen = number;
+        if (c->at == 0) {
+                c->at = number;
+        } else if (c->at != number) {
+                c->is_behind = true;
+                c->has_met = false;
+                c->n_missed = 0;
+        }
+}
+
+/* This is what the store has. */
+static void learn(struct exchange_epoch *p, uint64_t number)
+{
+        note_seen(p, number);
         if (p->number == number)
-                return false;
+                return;
+        p->turn++;
         p->number = number;
         /* What was published in the second of a change may be of before it. */
         p->known_sec = store_now_sec(p->x->tenant->store) + p->was_known;
@@ -168,7 +244,6 @@ bool epoch_learn(struct exchange_epoch *p, uint64_t number)
         else
                 p->kept_number = 0;
         commit_epoch(p);
-        return true;
 }
 
 int epoch_take(struct exchange_epoch *p, const struct exchange_io *io)
@@ -179,14 +254,16 @@ int epoch_take(struct exchange_epoch *p, const struct exchange_io *io)
         if (r == 0 && epoch == 0)
                 r = -EMSGSIZE; /* what is there is no epoch */
         if (r == -EMSGSIZE)
-                epoch_note_refused(p);
-        if (p->must_change)
+                note_refused(p);
+        if (p->must_change || is_outdated(p, io))
                 return -ESTALE;
         if (r < 0)
                 return r;
-        (void)epoch_learn(p, epoch);
+        learn(p, epoch);
         return p->number == epoch ? 0 : -ENOMEM;
 }
+
+/* ---- what is asked --------------------------------------------------------------------------- */
 
 /* Writes another one: over what is there (`changes`), or only where there is none. */
 static struct exchange_io *epoch_write_new(struct exchange_epoch *p, bool changes)
@@ -195,16 +272,53 @@ static struct exchange_io *epoch_write_new(struct exchange_epoch *p, bool change
 
         if (!io)
                 return NULL;
-        p->new_epoch = random_epoch();
         memcpy(io->buffer, &p->new_epoch, EPOCH_BYTES);
         io->io->ops[0].expiry_msec = EPOCH_EXPIRY_MSEC;
         io->io->ops[0].only_new = !changes;
         return io;
 }
 
-static void begin_asking(struct exchange_epoch *p, struct exchange_io *io, bool is_writing)
+/* What was invalidated here is on its way from now on, and ends with another epoch. No epoch is
+ * written twice: it may be that the first time it was, and that another host has changed it since.
+ */
+static void send_changes(struct exchange_epoch *p)
 {
+        struct exchange_changes *c = &p->changes;
+
+        change_merge(&c->sent, &c->made);
+        c->made.n_items = 0;
+        p->new_epoch = c->sent.next = random_epoch();
+        p->changes_again = false;
+}
+
+static void begin_asking(struct exchange_epoch *p, enum epoch_asks asks)
+{
+        struct exchange_io *io = NULL;
+
         p->asked_nsec = p->x->tenant->store->now_nsec;
+        switch (asks) {
+        case EPOCH_READS:
+                p->changes.n_followed = 0;
+                io = epoch_read_new(p);
+                break;
+        case EPOCH_MAKES:
+                p->new_epoch = random_epoch();
+                io = epoch_write_new(p, false);
+                break;
+        case EPOCH_TELLS:
+                send_changes(p);
+                io = change_write_new(p);
+                break;
+        case EPOCH_CHANGES:
+                if (p->changes.at != p->new_epoch)
+                        send_changes(p);
+                io = epoch_write_new(p, true);
+                break;
+        case EPOCH_FOLLOWS:
+                p->changes.n_followed++;
+                io = change_read_new(p);
+                break;
+        }
         if (!io)
                 return;
         if (exchange_io_begin(io, p->asked_nsec + EXCHANGE_SMALL_NSEC) < 0) {
@@ -212,62 +326,47 @@ static void begin_asking(struct exchange_epoch *p, struct exchange_io *io, bool 
                 return;
         }
         p->asking = io;
-        p->is_writing = is_writing;
-        p->changes_again = false;
+        p->asks = asks;
 }
 
-void epoch_change(struct exchange_epoch *p)
+static void send_and_let_go(struct exchange_epoch *p, struct exchange_io *io)
 {
+        if (io && exchange_io_begin(io, p->asked_nsec + EXCHANGE_SMALL_NSEC) == 0)
+                exchange_io_let_go(io);
+        else
+                exchange_io_end(io);
+}
+
+/* Nobody goes on with it. Where it must change still, what that takes is sent at once, and once. */
+static void epoch_leave(struct exchange_epoch *p)
+{
+        p->asked_nsec = p->x->tenant->store->now_nsec;
+        if (p->must_change) {
+                exchange_io_end(TAKE(p->asking));
+                send_changes(p);
+                if (p->changes.at != 0)
+                        send_and_let_go(p, change_write_new(p));
+                send_and_let_go(p, epoch_write_new(p, true));
+        }
+        epoch_free(p);
+}
+
+void epoch_change(struct exchange_epoch *p, const struct change_item *what)
+{
+        change_add(&p->changes.made, what);
         p->must_change = true;
         p->changes_again = true;
+        p->turn++;
         p->number = 0;
         p->kept_number = 0;
         commit_epoch(p);
-        if (p->asking && p->is_writing) /* its answer is of before */
+        if (p->asking && p->asks != EPOCH_READS)
                 return;
+        /* Its answer is of before, and what is written now is to end what the store has now. */
         exchange_io_end(p->asking);
         p->asking = NULL;
-        begin_asking(p, epoch_write_new(p, true), true);
-}
-
-/* It was written, or not; where that isn't known yet another one is written after a while. */
-static void take_written(struct exchange_epoch *p, int result)
-{
-        if (result != 0)
-                return; /* -EEXIST: another host was first, and its epoch is read */
-        p->x->counters.epochs += p->must_change;
-        p->must_change = p->changes_again;
-        if (!p->must_change)
-                (void)epoch_learn(p, p->new_epoch);
-}
-
-/* Where this host exports it makes an epoch in the place of none, or of what is none. */
-static void take_read(struct exchange_epoch *p, uint64_t epoch, int result)
-{
-        bool is_none = result == -ENOENT, is_rubbish = result == 0 || result == -EMSGSIZE;
-
-        if (p->must_change)
-                return;
-        if (epoch == 0 && is_rubbish)
-                epoch_note_refused(p);
-        if (epoch != 0)
-                (void)epoch_learn(p, epoch);
-        else if ((is_none || is_rubbish) && p->x->options.may_write)
-                begin_asking(p, epoch_write_new(p, is_rubbish), true);
-}
-
-static void take_answer(struct exchange_epoch *p)
-{
-        struct exchange_io *io = p->asking;
-        uint64_t epoch = epoch_of(io);
-        int result = io->results[0].result;
-
-        p->asking = NULL;
-        exchange_io_end(io);
-        if (p->is_writing)
-                take_written(p, result);
-        else
-                take_read(p, epoch, result);
+        p->changes.is_read = false;
+        begin_asking(p, EPOCH_READS);
 }
 
 bool epoch_refresh(struct exchange_epoch *p)
@@ -278,21 +377,209 @@ bool epoch_refresh(struct exchange_epoch *p)
                 return false;
         if (now < p->asked_nsec + EPOCH_AGAIN_NSEC)
                 return true;
-        begin_asking(p, epoch_read_new(p), false);
+        begin_asking(p, EPOCH_READS);
         return !p->asking; /* it can't be asked for now: what is known has to do */
+}
+
+/* ---- what is answered ------------------------------------------------------------------------ */
+
+/* Rather than a while after it was asked last. */
+static void go_on_at_once(struct exchange_epoch *p)
+{
+        p->asked_nsec = 0;
+}
+
+/* Where this host exports it makes an epoch in the place of none, or of what is none. */
+static void take_read(struct exchange_epoch *p, const struct exchange_io *io)
+{
+        const uint64_t epoch = epoch_of(io);
+        const int result = io->results[0].result;
+        const bool is_none = result == -ENOENT;
+        const bool is_rubbish = epoch == 0 && (result == 0 || result == -EMSGSIZE);
+
+        if (is_rubbish)
+                note_refused(p);
+        if (is_outdated(p, io) && !p->must_change)
+                return;
+        if (epoch != 0 && p->must_change)
+                note_seen(p, epoch);
+        else if (epoch != 0)
+                learn(p, epoch);
+        else if (is_rubbish && !p->must_change)
+                exchange_remove(p->x, io->names[0]);
+        else if (is_none && !p->must_change && p->x->options.may_write)
+                begin_asking(p, EPOCH_MAKES);
+        p->changes.is_read = epoch != 0 || is_none || is_rubbish;
+        if (p->must_change && p->changes.is_read)
+                go_on_at_once(p);
+}
+
+/* An epoch is there that this host has made. */
+static void take_made(struct exchange_epoch *p, int result)
+{
+        if (result != 0 || p->must_change)
+                return; /* -EEXIST: another host was first, and its epoch is read */
+        p->changes.at = p->new_epoch;
+        p->changes.is_behind = false;
+        learn(p, p->new_epoch);
+}
+
+/* What was sent is known to others once the epoch is another one; where it may not have arrived it
+ * is sent again. */
+static void take_told(struct exchange_epoch *p, int result)
+{
+        struct exchange_changes *c = &p->changes;
+
+        if (result == 0) {
+                c->at = p->new_epoch;
+                c->sent.n_items = 0;
+                begin_asking(p, EPOCH_CHANGES);
+        } else if (result == -EEXIST) { /* another host was first: what it did comes before this */
+                c->is_behind = c->has_met = true;
+                go_on_at_once(p);
+        } else {
+                c->is_read = false;
+        }
+}
+
+static void take_changed(struct exchange_epoch *p, int result)
+{
+        struct exchange_changes *c = &p->changes;
+
+        c->is_read = false;
+        if (result != 0)
+                return;
+        c->sent.n_items = 0;
+        c->at = p->new_epoch;
+        p->x->counters.epochs++;
+        p->must_change = p->changes_again;
+        if (!p->must_change) {
+                learn(p, p->new_epoch);
+                return;
+        }
+        c->seen = p->new_epoch;
+        go_on_at_once(p);
+}
+
+/* The last change that there is was followed: one that leads to the epoch of the store, or none
+ * does, as the store has lost it, or the epoch. A change is written before the epoch, but may be
+ * seen after it. */
+static void end_following(struct exchange_epoch *p)
+{
+        struct exchange_changes *c = &p->changes;
+
+        if (!c->has_met && !p->must_change && ++c->n_missed < EPOCH_MISSED_MAX)
+                return;
+        if (!c->has_met)
+                c->at = c->seen;
+        c->is_behind = false;
+        c->is_due = true;
+        if (p->must_change)
+                go_on_at_once(p);
+}
+
+static void take_followed(struct exchange_epoch *p, const struct exchange_io *io)
+{
+        struct exchange_changes *c = &p->changes;
+        const int result = io->results[0].result;
+
+        if (result == -ENOENT) {
+                end_following(p);
+        } else if (result == -EMSGSIZE || (result == 0 && !change_take(p, io))) {
+                c->at = c->seen;
+                c->is_behind = false;
+                c->is_due = true;
+        } else if (result == 0) {
+                p->x->counters.followed++;
+                if (c->n_followed % EPOCH_FOLLOWS_MAX != 0)
+                        go_on_at_once(p);
+        }
+}
+
+static void take_answer(struct exchange_epoch *p)
+{
+        struct exchange_io *io = p->asking;
+        int result = io->results[0].result;
+
+        p->asking = NULL;
+        switch (p->asks) {
+        case EPOCH_READS:
+                take_read(p, io);
+                break;
+        case EPOCH_MAKES:
+                take_made(p, result);
+                break;
+        case EPOCH_TELLS:
+                take_told(p, result);
+                break;
+        case EPOCH_CHANGES:
+                take_changed(p, result);
+                break;
+        case EPOCH_FOLLOWS:
+                take_followed(p, io);
+                break;
+        }
+        exchange_io_end(io);
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+/* What another host has invalidated goes here, too. False: not all of it could be begun yet. */
+static bool follow_coming(struct exchange_epoch *p)
+{
+        struct exchange_changes *c = &p->changes;
+
+        if (c->coming.next == 0)
+                return true;
+        if (!change_follow(p))
+                return false;
+        c->at = c->coming.next;
+        c->has_met |= c->at == c->seen;
+        c->coming = (struct change){0};
+        c->n_done = 0;
+        return true;
+}
+
+static enum epoch_asks next_question(const struct exchange_epoch *p)
+{
+        const struct exchange_changes *c = &p->changes;
+
+        if (c->is_behind)
+                return EPOCH_FOLLOWS;
+        if (!p->must_change || !c->is_read)
+                return EPOCH_READS;
+        return c->at != 0 ? EPOCH_TELLS : EPOCH_CHANGES;
+}
+
+/* It is asked when it is time; then, or when. */
+static uint64_t ask_next(struct exchange_epoch *p, uint64_t now)
+{
+        if (!p->asking && (p->asked_nsec == 0 || now >= p->asked_nsec + EPOCH_AGAIN_NSEC))
+                begin_asking(p, next_question(p));
+        return p->asking ? UINT64_MAX : p->asked_nsec + EPOCH_AGAIN_NSEC;
 }
 
 uint64_t epoch_work(struct exchange_epoch *p)
 {
-        uint64_t now = p->x->tenant->store->now_nsec;
+        const uint64_t now = p->x->tenant->store->now_nsec;
+        uint64_t next = UINT64_MAX;
 
         if (p->asking && exchange_io_is_over(p->asking))
                 take_answer(p);
-        if (p->asking || p->number != 0)
-                return UINT64_MAX;
-        if (p->asked_nsec > 0 && now < p->asked_nsec + EPOCH_AGAIN_NSEC)
-                return p->asked_nsec + EPOCH_AGAIN_NSEC;
-        begin_asking(
-                p, p->must_change ? epoch_write_new(p, true) : epoch_read_new(p), p->must_change);
-        return p->asking ? UINT64_MAX : now + EPOCH_AGAIN_NSEC;
+        if (!follow_coming(p))
+                return now + EPOCH_SOON_NSEC;
+        if (p->changes.is_due && !p->changes.is_behind && change_is_over(p))
+                commit_epoch(p);
+        else if (p->changes.is_due && !p->changes.is_behind)
+                next = now + EPOCH_SOON_NSEC;
+        if (p->n_namespaces > 0 || p->must_change)
+                return MIN(next, ask_next(p, now));
+        epoch_free(p);
+        return UINT64_MAX;
+}
+
+void epochs_end(struct exchange *x)
+{
+        list_for_each_safe (p, &x->epochs, struct exchange_epoch, link)
+                epoch_leave(p);
 }

@@ -54,6 +54,7 @@ struct exchange_io {
         struct seal_key seal;
         bool is_sealed;
         enum envelope_fault fault;
+        uint64_t epoch_turn; /* of epoch_read_new(): exchange_epoch.turn when it was begun */
         struct exchange_result results[];
 };
 

@@ -1,7 +1,20 @@
 #include "daemon/core/requests/invalidate.h"
 
 #include <errno.h>
+#include <string.h>
 
+#include "base/fault-point.h"
+#include "base/probe.h"
+#include "daemon/core/catalog/announced.h"
+#include "daemon/core/catalog/happened.h"
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/tiers/prefetch.h"
+#include "daemon/core/records/records.h"
+#include "daemon/core/records/shared.h"
+#include "policy/expect.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
@@ -25,14 +38,16 @@ static int check_may_begin(const struct attach *a, struct detail *detail)
 int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], struct detail *detail)
 {
         SETTLE_AT_END(ns_store(a->ns));
+        struct change_item what = {.kind = CHANGE_KEY};
         int r;
 
+        memcpy(what.key, key, KEY_BYTES);
         drop_init(d);
         r = check_may_begin(a, detail);
         if (r != 0)
                 return r;
         space_drop_unclaimed(a->ns);
-        ns_store(a->ns)->listeners->key_invalidated(a->ns);
+        ns_store(a->ns)->listeners->invalidated(a->ns, &what);
         d->kind = DROP_SUBTREE;
         d->reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_KEY};
         d->top = d->at = ns_find_page(a->ns, key);
@@ -43,6 +58,7 @@ int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], str
 int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail)
 {
         SETTLE_AT_END(ns_store(a->ns));
+        const struct change_item what = {.kind = CHANGE_TAG, .tag = tag};
         int r;
 
         drop_init(d);
@@ -50,10 +66,80 @@ int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *deta
         if (r != 0)
                 return r;
         space_drop_unclaimed(a->ns);
-        ns_store(a->ns)->listeners->key_invalidated(a->ns);
+        ns_store(a->ns)->listeners->invalidated(a->ns, &what);
         d->kind = DROP_TAG;
         d->reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_TAG};
         d->tag = tag;
         (void)drop_begin(d, a->ns, ns_store(a->ns)->drop_slice_pages);
         return 0;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+/*
+ * The epoch makes what is cached unfindable; its slots stay until the sweep comes by. The tree gets
+ * a replacement, which is made first and can be thrown away; the policy may carry over what it has
+ * learnt, so it is reset in place, as the last step that can fail.
+ */
+int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
+{
+        SETTLE_AT_END(ns_store(ns));
+        struct store *store = ns_store(ns);
+        uint64_t n_findable = ns_count_findable(ns);
+        struct tree tree;
+        int r;
+
+        tree_init(&tree);
+        tree_set_tiers(&tree, ns->tree.first, ns->tree.n_tiers);
+        r = tree_reserve(&tree, ns->tree.n_nodes);
+        if (r == 0)
+                r = space_raise(ns);
+        if (r == 0)
+                r = ns->evict->reset(ns->policy);
+        if (r < 0) {
+                space_drop_missing(ns); /* where it was raised */
+                tree_deinit(&tree);
+                return r;
+        }
+        expect_free(ns->expect);
+        ns->expect = NULL;
+        tree_deinit(&ns->tree);
+        ns->tree = tree;
+        ancestors_deinit(&ns->catalog.ancestors);
+        drops_reset(ns);
+        prefetch_reset(ns);
+        sessions_reset(ns);
+        tags_reset(ns);
+        ns->epoch++;
+        records_commit_epoch(ns);
+        shared_show_epochs(ns);
+        FAULT_POINT("index-after-epochs");
+        announce_withdraw_ns(ns);
+        magazine_drain_ns(ns); /* of pages that could only be published as stale */
+        ns_note_stale(ns);
+        history_note_all(ns, HISTORY_INVALIDATED, cause);
+        happened_emptied(ns, n_findable, cause);
+        PROBE(kvleased, invalidate, ns->tenant, ns, n_findable, cause);
+        *ret_pages = n_findable;
+        if (store->owner.on_stale)
+                store->owner.on_stale(ns, store->owner.data);
+        return 0;
+}
+
+/* ---- on another host ------------------------------------------------------------------------- */
+
+int ns_follow_change(struct ns *ns, const struct change_item *what)
+{
+        SETTLE_AT_END(ns_store(ns));
+        const struct drop_reason reason = {.why = EVICT_INVALIDATE, .cause = CAUSE_HOST};
+        uint64_t n_pages;
+        uint32_t page;
+
+        if (what->kind == CHANGE_ALL)
+                return ns_empty(ns, CAUSE_HOST, &n_pages);
+        space_drop_unclaimed(ns);
+        if (what->kind == CHANGE_TAG)
+                return drop_later(ns, DROP_TAG, PAGE_NONE, what->tag, reason);
+        page = ns_find_page(ns, what->key);
+        return page == PAGE_NONE ? 0 : drop_later(ns, DROP_SUBTREE, page, 0, reason);
 }

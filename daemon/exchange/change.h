@@ -1,0 +1,61 @@
+/*
+ * A *change*: what was invalidated between one epoch of a namespace and the next (keys.h), as other
+ * hosts find it, so that each drops what it has of that. It is the payload of an envelope
+ * (envelope.h), which says of which epoch it is; each change names the epoch behind it, so that a
+ * host that knows some epoch can follow all changes since then. PURE: no I/O.
+ *
+ * Whoever holds the bytes meanwhile is an enemy: read is only what an envelope was accepted for.
+ *
+ * Numbers are of the machine's byte order, which is little-endian, as an envelope's.
+ *
+ * Any thread; no memory.
+ */
+#ifndef KVL_EXCHANGE_CHANGE_H
+#define KVL_EXCHANGE_CHANGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/exchange/keys.h"
+
+/* What more would be is all of the namespace. Not tuned. */
+#define CHANGE_ITEMS_MAX 16
+
+#define CHANGE_BYTES_MAX (16 + (size_t)CHANGE_ITEMS_MAX * 48)
+
+enum change_kind {
+        CHANGE_ALL = 1, /* of the namespace */
+        CHANGE_KEY,     /* the page with `key`, and everything that continues it */
+        CHANGE_TAG,     /* the pages with `tag`, likewise */
+};
+
+struct change_item {
+        enum change_kind kind;
+        uint64_t tag;                    /* CHANGE_TAG: > 0; else 0 */
+        uint8_t key[EXCHANGE_KEY_BYTES]; /* CHANGE_KEY; else zeros */
+};
+
+struct change {
+        uint64_t next;    /* the epoch behind it: > 0 */
+        uint32_t n_items; /* 0 .. CHANGE_ITEMS_MAX; the order is of no matter */
+        struct change_item items[CHANGE_ITEMS_MAX];
+};
+
+/* The item is in it from now on. Where all are there is nothing to be added; where there is no room
+ * all are. `next` isn't looked at. */
+void change_add(struct change *c, const struct change_item *item);
+
+/* All items of `other` are in it, too. */
+void change_merge(struct change *c, const struct change *other);
+
+/* Of a change with so many items. */
+size_t change_bytes(uint32_t n_items);
+
+/* Writes change_bytes(c->n_items) bytes. */
+void change_write(const struct change *c, uint8_t *payload);
+
+/* False: it is no change, or of another version; *ret is as it was. */
+bool change_read(const uint8_t *payload, size_t n_bytes, struct change *ret);
+
+#endif
