@@ -304,19 +304,23 @@ unsigned find_chain(struct worker *w, unsigned chain, unsigned msec)
         return find_chain_timed(w, chain, msec, &nsec);
 }
 
-void await_part(struct worker *w, unsigned chain, unsigned least)
+struct told ask_of_chain(struct worker *w, unsigned chain, unsigned msec)
 {
-        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        uint32_t told[3];
 
-        for (unsigned n; (n = find_chain(w, chain, LONG_MSEC)) < least;)
-                if (clock_now_nsec() >= until)
-                        fail_msg("of text %u there are %u pages of %u after %llu s", chain, n,
-                                least, (unsigned long long)(PATIENCE_NSEC / NSEC_PER_SEC));
+        worker_tell(w, "probe-hosts %u %u:0-%u", msec, chain, N_PAGES - 1);
+        assert_int_equal(worker_numbers(w, told, ARRAY_SIZE(told)), ARRAY_SIZE(told));
+        return (struct told){told[0], told[1], told[2]};
 }
 
 void await_chain(struct worker *w, unsigned chain)
 {
-        await_part(w, chain, N_PAGES);
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        for (unsigned n; (n = find_chain(w, chain, LONG_MSEC)) < N_PAGES;)
+                if (clock_now_nsec() >= until)
+                        fail_msg("of text %u there are %u pages after %llu s", chain, n,
+                                (unsigned long long)(PATIENCE_NSEC / NSEC_PER_SEC));
 }
 
 /* ---- lookups that mustn't be late ------------------------------------------------------------ */

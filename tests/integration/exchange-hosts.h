@@ -94,8 +94,14 @@ unsigned find_chain(struct worker *w, unsigned chain, unsigned msec);
 /* The same. *ret_nsec: what the lookup alone took. */
 unsigned find_chain_timed(struct worker *w, unsigned chain, unsigned msec, uint64_t *ret_nsec);
 
-/* So many pages of it at least, sooner or later; or all. */
-void await_part(struct worker *w, unsigned chain, unsigned least);
+/* What a client is told that asks how much of a text there is, for which nothing is loaded. */
+struct told {
+        unsigned n_here, n; /* pages on its host; there, or on others as well */
+        bool would_load;    /* what others have */
+};
+struct told ask_of_chain(struct worker *w, unsigned chain, unsigned msec);
+
+/* All of it is found, sooner or later. */
 void await_chain(struct worker *w, unsigned chain);
 
 /* ---- lookups that mustn't be late ---- */

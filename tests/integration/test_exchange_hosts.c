@@ -203,14 +203,11 @@ static void test_found_through_a_codec(void **state)
         hosts_end(state);
 }
 
-/* What a client is told of the text: pages that are here, and those here or elsewhere. */
 static void assert_told(struct worker *w, unsigned n_here, unsigned n, bool would_load)
 {
-        uint32_t told[3];
+        struct told told = ask_of_chain(w, CHAIN, LONG_MSEC);
 
-        worker_tell(w, "probe-hosts %u %u:0-%u", LONG_MSEC, CHAIN, N_PAGES - 1);
-        assert_int_equal(worker_numbers(w, told, ARRAY_SIZE(told)), ARRAY_SIZE(told));
-        assert_true(told[0] == n_here && told[1] == n && told[2] == would_load);
+        assert_true(told.n_here == n_here && told.n == n && told.would_load == would_load);
 }
 
 /* Nothing is loaded for that, nor is it missed; and who may only read is told, too. */
