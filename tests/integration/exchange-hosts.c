@@ -94,6 +94,7 @@ void hosts_start_daemons(void **state, const struct hosts_options *o)
         for (unsigned i = 0; i < n_hosts; i++) {
                 write_config(&configs[i], o, lines[i]);
                 configs[i].options.is_kept = o->is_kept;
+                configs[i].options.net_pid = o->net_pids ? o->net_pids[i] : 0;
         }
         *state = &configs[0].options;
         assert_int_equal(harness_setup(state), 0);
@@ -311,6 +312,19 @@ struct told ask_of_chain(struct worker *w, unsigned chain, unsigned msec)
         worker_tell(w, "probe-hosts %u %u:0-%u", msec, chain, N_PAGES - 1);
         assert_int_equal(worker_numbers(w, told, ARRAY_SIZE(told)), ARRAY_SIZE(told));
         return (struct told){told[0], told[1], told[2]};
+}
+
+struct told await_whole(struct worker *w, unsigned chain)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        struct told told;
+
+        while ((told = ask_of_chain(w, chain, LONG_MSEC)).n < N_PAGES) {
+                if (clock_now_nsec() >= until)
+                        fail_msg("of text %u there are %u pages", chain, told.n);
+                hosts_look_at_rings();
+        }
+        return told;
 }
 
 void await_chain(struct worker *w, unsigned chain)

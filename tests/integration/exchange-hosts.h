@@ -47,6 +47,7 @@ struct hosts_options {
         const char *tenant_lines; /* more of all tenants; NULL: none */
         const char *here_lines, *there_lines; /* more of [remote x]; NULL: none */
         bool is_kept;                         /* kvleased is started again where it dies */
+        const pid_t *net_pids; /* each host is in the network of a process; NULL: all are here */
 };
 
 /* A token a second: pages are loaded whatever it takes. */
@@ -100,6 +101,10 @@ struct told {
         bool would_load;    /* what others have */
 };
 struct told ask_of_chain(struct worker *w, unsigned chain, unsigned msec);
+
+/* The same, once all of it can be had: before, what one node has may be loaded without what another
+ * one has, and leaves too little behind it to be loaded later. */
+struct told await_whole(struct worker *w, unsigned chain);
 
 /* All of it is found, sooner or later. */
 void await_chain(struct worker *w, unsigned chain);

@@ -115,6 +115,8 @@ int host_net_set(struct host_net *net, unsigned i, enum host_net_state state)
         switch (state) {
         case HOST_NET_DOWN:
                 return script_run("nsenter -t %d -n ip link set eth0 down", pid);
+        case HOST_NET_CUT:
+                return script_run("ip link set h%u down", i);
         case HOST_NET_MUTE:
                 return script_run("nsenter -t %d -n ip route add blackhole 10.79.%u.1/32", pid, i);
         case HOST_NET_SLOW:
@@ -123,10 +125,11 @@ int host_net_set(struct host_net *net, unsigned i, enum host_net_state state)
                         pid);
         default:
                 /* A link that goes down takes its routes with it. */
-                return script_run("nsenter -t %d -n sh -c 'ip link set eth0 up; "
-                                  "ip route replace default via 10.79.%u.1; "
-                                  "ip route del blackhole 10.79.%u.1/32 2>/dev/null; "
-                                  "tc qdisc del dev eth0 root 2>/dev/null; true'",
-                        pid, i, i);
+                return script_run(
+                        "ip link set h%u up && nsenter -t %d -n sh -c 'ip link set eth0 up; "
+                        "ip route replace default via 10.79.%u.1; "
+                        "ip route del blackhole 10.79.%u.1/32 2>/dev/null; "
+                        "tc qdisc del dev eth0 root 2>/dev/null; true'",
+                        i, pid, i, i);
         }
 }

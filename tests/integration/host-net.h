@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define HOST_NET_MAX 4
+#define HOST_NET_MAX 6
 
 struct host_net {
         unsigned n;
@@ -29,7 +29,8 @@ void host_net_deinit(struct host_net *net);
 /* What becomes of a link. Each is undone by HOST_NET_WELL. */
 enum host_net_state {
         HOST_NET_WELL,
-        HOST_NET_DOWN, /* nothing comes through, and nobody says so */
+        HOST_NET_DOWN, /* nothing comes through, and nobody says so but to the host itself */
+        HOST_NET_CUT,  /* the same, and the host isn't told either */
         HOST_NET_MUTE, /* what is sent to the host arrives, and nothing comes back */
         HOST_NET_SLOW, /* the host sends 8 Mbit/s */
 };

@@ -23,6 +23,8 @@
 
 #define MAX_ENV 8
 
+#define NSENTER_WORDS 4
+
 #define LOG_SHOWN_BYTES ((size_t)20000)
 
 static const struct private_tenant default_tenants[] = {{"a", "limit = 64MiB\n"}, {NULL, NULL}};
@@ -151,6 +153,7 @@ int private_daemon_init(struct private_daemon *d, const struct private_options *
         r = mkdir(d->runtime, 0755) < 0 || mkdir(d->state, 0755) < 0 ? -errno : 0;
         if (!r)
                 r = private_device_init();
+        d->net_pid = o->net_pid;
         d->is_kept = o->is_kept;
         d->keep_max = o->keep_max;
         d->has_faults = o->has_faults;
@@ -214,8 +217,10 @@ static int wait_ready(struct private_daemon *d)
 int private_daemon_start(struct private_daemon *d)
 {
         const char *program = d->has_faults ? program_daemon_fault() : program_daemon();
-        const char *argv[] = {program, "--config", d->config, d->is_kept ? "--keep" : NULL,
-                "--keep-young=1ms", /* no pauses after deaths */
+        char net_pid[16];
+        /* nsenter becomes what it starts. */
+        const char *argv[] = {"nsenter", "-t", net_pid, "-n", program, "--config", d->config,
+                d->is_kept ? "--keep" : NULL, "--keep-young=1ms", /* no pauses after deaths */
                 d->keep_max ? "--keep-max" : NULL, d->keep_max, NULL};
         char notify[PRIVATE_PATH_MAX + 32], control[PRIVATE_PATH_MAX + 32];
         char faults[PRIVATE_PATH_MAX + 32];
@@ -249,7 +254,8 @@ int private_daemon_start(struct private_daemon *d)
                 assert(n < ARRAY_SIZE(env) - 1);
                 env[n++] = *e;
         }
-        program_wrap(argv, wrapped);
+        snprintf(net_pid, sizeof(net_pid), "%d", (int)d->net_pid);
+        program_wrap(d->net_pid ? argv : argv + NSENTER_WORDS, wrapped);
         r = proc_spawn(wrapped, env, (struct proc_files){-1, log, log});
         if (r < 0)
                 return r;

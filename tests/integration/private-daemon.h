@@ -38,6 +38,7 @@ struct private_options {
         bool has_faults;       /* the program with fault points; private_daemon_arm() */
         const char *disk_size; /* the device has a disk of that; NULL: none */
         const struct private_tenant *tenants; /* ends with a NULL name; NULL: one tenant "a" */
+        pid_t net_pid; /* the daemon is in the network of this process (host-net.h); 0: here */
 };
 
 struct private_daemon {
@@ -51,6 +52,7 @@ struct private_daemon {
         const char *keep_max;
         struct fault_table *faults; /* NULL without fault points */
         const char *const *env;
+        pid_t net_pid; /* as private_options has it */
         pid_t pid;     /* 0: not running. Of one that is kept: its keeper's */
         int status;    /* as of waitpid(), after -ECHILD */
         int notify_fd; /* -1: none */

@@ -126,16 +126,11 @@ static void live_with(struct worker *w, struct worker *other, struct illness *re
 
 /* The link is well again, and all of the text can be had, here or from others. What was loaded of
  * it while the host was ill may leave too little to be loaded behind it; else all of it is found.
- * The servers say first that they have it: a text of which one of them isn't asked yet would be
- * loaded in part. */
+ */
 static void await_text(struct worker *w, unsigned chain)
 {
-        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
-        struct told told;
+        struct told told = await_whole(w, chain);
 
-        while ((told = ask_of_chain(w, chain, LONG_MSEC)).n < N_PAGES)
-                if (clock_now_nsec() >= until)
-                        fail_msg("of text %u there are %u pages", chain, told.n);
         if (N_PAGES - told.n_here < LEAST_PAGES)
                 assert_int_equal(find_chain(w, chain, NOW_MSEC), told.n_here);
         else
