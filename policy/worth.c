@@ -44,6 +44,13 @@ uint64_t worth_nsec(const struct worth_ratio *seen, struct worth_ratio start, ui
         return to_u64(expected_nsec(seen, start, (double)amount));
 }
 
+uint64_t worth_per_sec(const struct worth_ratio *seen, struct worth_ratio start)
+{
+        const struct worth_ratio *r = seen->amount > 0 ? seen : &start;
+
+        return to_u64(r->amount * (double)NSEC_PER_SEC / r->nsec);
+}
+
 /* `kept` of what was there before counts on. */
 static void note(struct worth_ratio *seen, double amount, double took, double kept)
 {
@@ -125,4 +132,10 @@ struct worth_answer worth_loading(const struct worth_part *parts, unsigned n, ui
         else
                 a.verdict = a.load_nsec < a.compute_nsec ? WORTH_LOADED : WORTH_TOO_SLOW;
         return a;
+}
+
+bool worth_lost(uint64_t took_nsec, uint64_t tokens, const struct worth_ratio *seen,
+        struct worth_ratio start)
+{
+        return worth_nsec(seen, start, tokens) < took_nsec;
 }

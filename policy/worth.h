@@ -64,6 +64,9 @@ struct worth_ratio worth_token_time(uint64_t token_nsec);
 /* How long the amount takes: as what was seen, or where nothing was, as `start` has it. */
 uint64_t worth_nsec(const struct worth_ratio *seen, struct worth_ratio start, uint64_t amount);
 
+/* How much of it there is in a second: the inverse of worth_nsec(). */
+uint64_t worth_per_sec(const struct worth_ratio *seen, struct worth_ratio start);
+
 /* That amount took so long: tokens, or bytes. A 0 isn't noted. */
 void worth_note(struct worth_ratio *seen, uint64_t amount, uint64_t nsec);
 
@@ -121,5 +124,10 @@ struct worth_answer {
  * (worth_token_time()). */
 struct worth_answer worth_loading(const struct worth_part *parts, unsigned n, uint64_t tokens,
         const struct worth_ratio *seen, struct worth_ratio start);
+
+/* Whether computing so many tokens takes less than a load took that brought them. As long isn't
+ * less. seen, start: as worth_loading() has them. */
+bool worth_lost(uint64_t took_nsec, uint64_t tokens, const struct worth_ratio *seen,
+        struct worth_ratio start);
 
 #endif

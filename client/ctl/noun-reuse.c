@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/ctl/columns.h"
+#include "client/ctl/ctl.h"
 #include "client/lib/kvlease.h"
 #include "proto/msg.h"
 
@@ -191,6 +192,45 @@ static void exchange_dropped(const void *row, const struct show_format *f, struc
                 derive_text(ret, "%s", text);
 }
 
+/* {"late": 3, "damaged": 20}. Reasons are the daemon's, who may be anybody. */
+static json_t *drops_json(const Kvlease__V1__AdminExchange *x, size_t count_offset)
+{
+        json_t *object = need(json_object());
+
+        for (size_t i = 0; i < x->n_drops; i++) {
+                const char *at = (const char *)x->drops[i] + count_offset;
+                uint64_t count = MIN(*(const uint64_t *)at, (uint64_t)INT64_MAX);
+                _cleanup_free_ char *reason = text_printable(x->drops[i]->reason);
+
+                if (json_object_set_new(object, reason, need(json_integer((json_int_t)count))) < 0)
+                        need(NULL);
+        }
+        return object;
+}
+
+static json_t *exchange_not_imported(const void *row)
+{
+        return drops_json(row, offsetof(Kvlease__V1__AdminExchangeDrop, not_imported));
+}
+
+static json_t *exchange_not_exported(const void *row)
+{
+        return drops_json(row, offsetof(Kvlease__V1__AdminExchangeDrop, not_exported));
+}
+
+/* What wasn't measured isn't there. */
+static void exchange_bandwidth(const void *row, const struct show_format *f, struct value *ret)
+{
+        ret->number = ((const Kvlease__V1__AdminExchange *)row)->import_bytes_per_sec;
+        ret->present = ret->number > 0;
+}
+
+static void exchange_prefill(const void *row, const struct show_format *f, struct value *ret)
+{
+        ret->number = ((const Kvlease__V1__AdminExchange *)row)->prefill_tokens_per_sec;
+        ret->present = ret->number > 0;
+}
+
 static const struct column exchanges_columns[] = {
         EXCHANGE(tenant, "TENANT", TEXT),
         EXCHANGE(remote, "REMOTE", TEXT),
@@ -207,6 +247,19 @@ static const struct column exchanges_columns[] = {
         EXCHANGE(found_pages, "FOUND", COUNT),
         EXCHANGE(imported_pages, "IMPORTED", COUNT),
         EXCHANGE(imported_bytes, NULL, BYTES),
+        EXCHANGE(loads, "LOADS", COUNT, .spare = 4),
+        EXCHANGE(loads_lost, "LOST", COUNT, .spare = 3),
+        EXCHANGE(load_error_ppm, NULL, COUNT),
+        {.heading = "BYTES/S",
+                .key = "import_bytes_per_sec",
+                .kind = COLUMN_BYTES,
+                .spare = 5,
+                .derive = exchange_bandwidth},
+        {.heading = "TOKENS/S",
+                .key = "prefill_tokens_per_sec",
+                .kind = COLUMN_COUNT,
+                .spare = 6,
+                .derive = exchange_prefill},
         EXCHANGE(exported_pages, "EXPORTED", COUNT),
         EXCHANGE(exported_bytes, NULL, BYTES),
         EXCHANGE(there_pages, NULL, COUNT),
@@ -217,6 +270,8 @@ static const struct column exchanges_columns[] = {
         EXCHANGE(n_texts, NULL, COUNT),
         EXCHANGE(bytes_under_way, NULL, BYTES),
         {.heading = "NOT BROUGHT", .kind = COLUMN_TEXT, .derive = exchange_dropped},
+        {.key = "not_imported", .derive_json = exchange_not_imported},
+        {.key = "not_exported", .derive_json = exchange_not_exported},
 };
 
 NOUN(exchanges, AdminExchangesReply, MSG_ADMIN_EXCHANGES);

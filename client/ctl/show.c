@@ -166,18 +166,25 @@ static json_t *value_json(const struct column *c, const struct value *v)
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
+/* Owned. */
+static json_t *column_json(const struct column *c, const void *row, const struct show_format *f)
+{
+        struct value v;
+
+        if (c->derive_json)
+                return need(c->derive_json(row));
+        value_get(c, row, f, &v);
+        return need(value_json(c, &v));
+}
+
 json_t *show_object_json(const struct column_table *t, const struct show_format *f, const void *row)
 {
         json_t *object = need(json_object());
 
         for (size_t i = 0; i < t->n_columns; i++) {
                 const struct column *c = &t->columns[i];
-                struct value v;
 
-                if (!c->key)
-                        continue;
-                value_get(c, row, f, &v);
-                if (json_object_set_new(object, c->key, need(value_json(c, &v))) < 0)
+                if (c->key && json_object_set_new(object, c->key, column_json(c, row, f)) < 0)
                         need(NULL);
         }
         return object;

@@ -65,6 +65,8 @@ struct column {
         size_t inner_offset, offset, width;
         /* Or how it comes about; the row is borrowed. *ret comes zeroed. */
         void (*derive)(const void *row, const struct show_format *f, struct value *ret);
+        /* Or, in JSON alone, where it is an object or a list. Returned owned. */
+        json_t *(*derive_json)(const void *row);
 };
 
 struct column_table {

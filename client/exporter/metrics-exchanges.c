@@ -56,6 +56,7 @@ static const char not_exported_help[] =
         DROP(name, reason, "exchange_not_exported_pages", not_exported_help, not_exported_##name)
 
 DERIVE(rtt_seconds, (double)r->rtt_usec / 1e6)
+DERIVE(load_error, (double)r->load_error_ppm / 1e6)
 
 static const struct metric exchange_metrics[] = {
         GAUGE("exchange_nodes", "Nodes of the store that a tenant shares with other hosts.",
@@ -80,6 +81,22 @@ static const struct metric exchange_metrics[] = {
                 imported_pages),
         COUNTER("exchange_imported_bytes", "Bytes of pages that were loaded from the store.",
                 imported_bytes),
+        COUNTER("exchange_loads",
+                "Loads from the store that seemed sooner than computing, and are over.", loads),
+        COUNTER("exchange_lost_loads",
+                "Loads from the store that took more time than computing what they brought takes.",
+                loads_lost),
+        DERIVED("exchange_load_error_ratio", TEXT_GAUGE,
+                "How far loads took more or less time than expected: the mean of the last ones, as "
+                "a part of what was expected.",
+                load_error),
+        GAUGE("exchange_import_bytes_per_second",
+                "Rate at which pages of the store came lately, measured; 0: none came.",
+                import_bytes_per_sec),
+        GAUGE("exchange_prefill_tokens_per_second",
+                "Rate at which engines compute lately, measured, in the namespace of a tenant "
+                "where they are slowest; 0: not known, or set by remote_prefill.",
+                prefill_tokens_per_sec),
         COUNTER("exchange_exported_pages", "Pages that were written to the store.", exported_pages),
         COUNTER("exchange_exported_bytes", "Bytes of pages that were written to the store.",
                 exported_bytes),

@@ -28,6 +28,13 @@ static struct attach *join_host(struct host *h, const char *version, struct memb
         return a;
 }
 
+/* Loads that were decided on and are over, and of these those that took longer than computing. */
+static void assert_loads(const struct host *h, unsigned n, unsigned n_lost)
+{
+        assert_int_equal(counters_of(h).loads, n);
+        assert_int_equal(counters_of(h).loads_lost, n_lost);
+}
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_text_of_another_host(void **state)
@@ -45,6 +52,7 @@ static void test_text_of_another_host(void **state)
         assert_int_equal(counters_of(&b).exported_pages, 0);
         /* No load takes what was expected, to a nanosecond. */
         assert_true(b.w.a->exchange->error.mean > 0);
+        assert_loads(&b, 1, 0);
         host_end(&b);
         host_end(&a);
         redis_cluster_deinit(&server);
@@ -413,6 +421,50 @@ static void test_slow_is_tried_again(void **state)
         assert_true(b.w.a->exchange->error.mean == 0);
         /* Whoever finds a load that is worth it counts anew. */
         assert_int_equal(b.w.a->exchange->n_refused, 0);
+        /* Nobody estimated that a trial would pay. */
+        assert_loads(&b, 0, 0);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* A load loses where its tokens would have been computed meanwhile. One that ends at its deadline
+ * loses where it has brought nothing. */
+static void test_load_that_lost(void **state)
+{
+        struct exchange_figures f;
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_share_text(&a);
+        host_start(&b, false);
+        assert_true(exchange_figures(b.w.a, &f));
+        assert_int_equal(f.import_bytes_per_sec, 0);
+        assert_int_equal(f.prefill_tokens_per_sec, 0);
+        b.w.a->exchange->options.token_nsec = 0;
+        exchange_note_prefill(b.w.ns, 2, NSEC_PER_SEC);
+        assert_true(exchange_figures(b.w.a, &f));
+        assert_int_equal(f.prefill_tokens_per_sec, 2);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        exchange_find_ns(b.w.ns)->prefill = (struct worth_ratio){.amount = 1e9, .nsec = 1};
+        import_await(&b);
+        assert_int_equal(b.n_imported, N_PAGES);
+        assert_loads(&b, 1, 1);
+        assert_true(exchange_figures(b.w.a, &f));
+        assert_true(f.load_error == b.w.a->exchange->error.mean && f.load_error > 0);
+        b.w.a->exchange->bandwidth = (struct worth_ratio){.amount = 3000, .nsec = NSEC_PER_MSEC};
+        assert_true(exchange_figures(b.w.a, &f));
+        assert_int_equal(f.import_bytes_per_sec, 3000000);
+        host_end(&b);
+        host_start(&b, false);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, SHORT_MSEC, &i), 0);
+        turn_until_loading(&b);
+        host_turn_later(&b, SHORT_MSEC * NSEC_PER_MSEC);
+        assert_true(b.is_over);
+        assert_loads(&b, 1, b.n_imported == 0);
         host_end(&b);
         host_end(&a);
         redis_cluster_deinit(&server);
@@ -667,6 +719,7 @@ static void test_called_off(void **state)
         assert_int_equal(b.w.ns->device.n_pages[PAGE_GRANTED], 0);
         assert_int_equal(count_hits(b.w.attach, 0, N_PAGES), 0);
         assert_true(counters_of(&b).not_imported[EXCHANGE_EPOCH] > 0);
+        assert_loads(&b, 0, 0);
         host_end(&b);
         host_end(&a);
         redis_cluster_deinit(&server);
@@ -688,6 +741,7 @@ int main(void)
                 TEST(test_exporter_learns_the_epoch),
                 TEST(test_imported_is_not_exported),
                 TEST(test_slow_is_tried_again),
+                TEST(test_load_that_lost),
                 TEST(test_another_version),
                 TEST(test_server_is_gone_or_stopped),
                 TEST(test_both_look_for_it),

@@ -100,6 +100,21 @@ static void await_event(const char *reason)
         }
 }
 
+/* The first row of kvleasectl exchanges: a number, or (reason) one of an object of these. */
+static json_int_t json_figure_of(struct harness *h, const char *name, const char *reason)
+{
+        json_t *o = ctl_json(h, "exchanges"), *figure;
+        json_int_t value;
+
+        figure = json_object_get(json_array_get(ctl_list(o, "exchanges"), 0), name);
+        if (reason)
+                figure = json_object_get(figure, reason);
+        assert_true(json_is_integer(figure));
+        value = json_integer_value(figure);
+        json_decref(o);
+        return value;
+}
+
 /* In time, and nothing is left behind. */
 static void assert_finds_nothing(struct worker *w)
 {
@@ -180,6 +195,8 @@ static void test_found_on_the_other_host(void **state)
         assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
         assert_true(figure_of(here, "kvlease_exchange_imported_pages_total" OF_A) == N_PAGES);
         assert_true(figure_of(&there, "kvlease_exchange_exported_pages_total" OF_A) == N_PAGES);
+        assert_true(figure_of(here, "kvlease_exchange_loads_total" OF_A) == 1);
+        assert_true(figure_of(here, "kvlease_exchange_lost_loads_total" OF_A) == 0);
         assert_outlook(here, "asks", "; the last one: 20 pages, ");
         assert_outlook(here, "asks", " to load against 320 s to compute: loaded");
         assert_outlook(here, "asks", " (1 a second, as remote_prefill says)");
@@ -263,6 +280,10 @@ static void test_what_is_computed_sooner_is_not_loaded(void **state)
         assert_outlook(here, "asks", " to compute: not loaded");
         assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
                                     "remote=\"x\",reason=\"not-worth\"}") == N_PAGES);
+        assert_int_equal(json_figure_of(here, "not_imported", "not-worth"), N_PAGES);
+        assert_int_equal(json_figure_of(here, "prefill_tokens_per_sec", NULL), 1000000000);
+        assert_true(figure_of(here, "kvlease_exchange_prefill_tokens_per_second" OF_A) == 1e9);
+        assert_int_equal(json_figure_of(here, "loads", NULL), 0);
         /* One of these counts as four times slower than what is known: more of them are believed.
          */
         worker_tell(w, "note-prefill 1000000 1000000000000 100");

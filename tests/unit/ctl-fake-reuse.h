@@ -60,9 +60,11 @@ static M(AdminExchangeDrop) drops[] = {
         {.reason = "busy"},
         {.reason = "late", .not_imported = 12, .not_exported = 1},
         {.reason = "damaged", .not_imported = 3},
+        /* Of another daemon: its reasons may be anything. */
+        {.reason = "\x1b[2J\xff", .not_exported = 2},
 };
 
-static M(AdminExchangeDrop) * drop_rows[] = {&drops[0], &drops[1], &drops[2]};
+static M(AdminExchangeDrop) * drop_rows[] = {&drops[0], &drops[1], &drops[2], &drops[3]};
 
 static M(AdminExchange) exchanges[] = {
         {.tenant = "search",
@@ -80,6 +82,11 @@ static M(AdminExchange) exchanges[] = {
                 .found_pages = 9000,
                 .imported_pages = 8985,
                 .imported_bytes = UINT64_C(8985) << 21,
+                .loads = 450,
+                .loads_lost = 9,
+                .load_error_ppm = 62500,
+                .import_bytes_per_sec = UINT64_C(3) << 29,
+                .prefill_tokens_per_sec = 12500,
                 .exported_pages = 1200,
                 .exported_bytes = UINT64_C(1200) << 21,
                 .there_pages = 40,
@@ -89,7 +96,7 @@ static M(AdminExchange) exchanges[] = {
                 .n_imports = 2,
                 .n_texts = 1,
                 .bytes_under_way = 16 << 20,
-                .n_drops = 3,
+                .n_drops = ARRAY_SIZE(drop_rows),
                 .drops = drop_rows},
         {.tenant = "chat", .remote = "rack"},
 };

@@ -25,6 +25,33 @@ static void test_starts(void **state)
         assert_int_equal(worth_nsec(&none, worth_token_time(7), 0), 0);
 }
 
+/* The inverse of times. */
+static void test_rates(void **state)
+{
+        struct worth_ratio r = {0};
+
+        assert_int_equal(worth_per_sec(&none, worth_bandwidth(2000)), 2000);
+        assert_int_equal(worth_per_sec(&none, worth_token_time(0)), 10000);
+        worth_note(&r, 16, 8 * NSEC_PER_MSEC);
+        assert_int_equal(worth_per_sec(&r, worth_token_time(7)), 2000);
+        r = (struct worth_ratio){.amount = 1e19, .nsec = 1};
+        assert_int_equal(worth_per_sec(&r, worth_token_time(7)), UINT64_MAX);
+}
+
+/* A load that took as long as computing lost nothing; one that brought nothing has lost. */
+static void test_lost(void **state)
+{
+        const struct worth_ratio measured = {.amount = 10, .nsec = 1000};
+        const struct worth_ratio start = worth_token_time(7);
+
+        assert_false(worth_lost(2240, 320, &none, start));
+        assert_true(worth_lost(2241, 320, &none, start));
+        assert_false(worth_lost(32000, 320, &measured, start));
+        assert_true(worth_lost(32001, 320, &measured, start));
+        assert_true(worth_lost(1, 0, &measured, start));
+        assert_false(worth_lost(UINT64_MAX, UINT64_MAX, &measured, start));
+}
+
 /* What was seen counts, not where it began. */
 static void test_learns(void **state)
 {
@@ -274,6 +301,8 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_starts),
+                TEST(test_rates),
+                TEST(test_lost),
                 TEST(test_learns),
                 TEST(test_values_together),
                 TEST(test_outliers),

@@ -228,6 +228,22 @@ void exchange_close(struct tenant *t)
         free(x);
 }
 
+static uint64_t measured_per_sec(const struct worth_ratio *seen)
+{
+        return seen->amount > 0 ? worth_per_sec(seen, *seen) : 0;
+}
+
+/* Of namespaces that have a figure the least one counts. */
+static void figure_namespace(struct exchange_figures *f, const struct exchange_ns *e)
+{
+        uint64_t rate = e->x->options.token_nsec > 0 ? 0 : measured_per_sec(&e->prefill);
+
+        f->n_namespaces++;
+        f->n_ready += e->epoch->number != 0;
+        if (rate > 0 && (f->prefill_tokens_per_sec == 0 || rate < f->prefill_tokens_per_sec))
+                f->prefill_tokens_per_sec = rate;
+}
+
 bool exchange_figures(const struct tenant *t, struct exchange_figures *ret)
 {
         const struct exchange *x = t->exchange;
@@ -240,11 +256,11 @@ bool exchange_figures(const struct tenant *t, struct exchange_figures *ret)
                 .is_sealed = x->whose.secret_len > 0,
                 .n_imports = x->n_imports,
                 .n_texts = x->n_texts,
-                .bytes_under_way = x->import_bytes + x->export_bytes};
-        list_for_each (e, &x->namespaces, struct exchange_ns, link) {
-                ret->n_namespaces++;
-                ret->n_ready += e->epoch->number != 0;
-        }
+                .bytes_under_way = x->import_bytes + x->export_bytes,
+                .import_bytes_per_sec = measured_per_sec(&x->bandwidth),
+                .load_error = x->error.mean};
+        list_for_each (e, &x->namespaces, struct exchange_ns, link)
+                figure_namespace(ret, e);
         return true;
 }
 

@@ -74,6 +74,11 @@ struct exchange_figures {
         uint32_t n_imports;       /* requests under way */
         uint32_t n_texts;         /* that wait to be exported */
         uint64_t bytes_under_way; /* of buffers */
+        /* As measured lately; 0: nothing was. */
+        uint64_t import_bytes_per_sec;   /* that values came with */
+        uint64_t prefill_tokens_per_sec; /* that engines compute, where they are slowest; nothing is
+                                            measured where exchange_options.token_nsec says it */
+        double load_error;               /* exchange.error.mean */
 };
 
 /*

@@ -151,9 +151,25 @@ static void end_import(struct import *i, enum exchange_drop why, uint32_t n_lost
                 done(&outcome, data);
 }
 
+/* Counts it as exchange_counters.loads has it. */
+static void count_load(const struct import *i, enum exchange_drop why)
+{
+        struct exchange *x = i->e->x;
+        uint64_t tokens = (uint64_t)i->n_published * i->a->ns->layout.page_tokens;
+        uint64_t took_nsec = minus_u64(x->tenant->store->now_nsec, i->began_nsec);
+
+        if (!i->is_loading || i->expected_nsec == 0 || why == EXCHANGE_CALLED_OFF ||
+                why == EXCHANGE_EPOCH)
+                return;
+        x->counters.loads++;
+        x->counters.loads_lost += worth_lost(
+                took_nsec, tokens, &i->e->prefill, worth_token_time(x->options.token_nsec));
+}
+
 /* What was found and isn't published yet is left there. */
 static void end_loading(struct import *i, enum exchange_drop why)
 {
+        count_load(i, why);
         end_import(i, why, i->n_wanted - i->n_published);
 }
 

@@ -52,10 +52,7 @@ static enum exchange_outlook say_unreachable(
 /* Tokens that computing is counted with, in a second. */
 static uint64_t prefill_rate(const struct exchange_ns *e)
 {
-        const uint64_t n = 1000000;
-        uint64_t nsec = worth_nsec(&e->prefill, worth_token_time(e->x->options.token_nsec), n);
-
-        return nsec == 0 ? UINT64_MAX : (uint64_t)((double)n * NSEC_PER_SEC / (double)nsec);
+        return worth_per_sec(&e->prefill, worth_token_time(e->x->options.token_nsec));
 }
 
 /* Who says so. */

@@ -52,7 +52,12 @@ struct exchange_counters {
         uint64_t there_pages;     /* to be exported, or used here again, and there already */
         uint64_t session_records; /* of sessions, written */
         uint64_t sessions;        /* of other hosts that were continued here */
-        uint64_t epochs;          /* times a namespace's epoch was changed by this daemon */
+        /* Imports that began to load because that seemed sooner than computing, and are over for
+         * whatever reason but EXCHANGE_CALLED_OFF and EXCHANGE_EPOCH; no trials. Lost are those
+         * that took, from their probe on, more time than computing the tokens of the pages that
+         * they published, by the time a token takes when they are over (worth_lost()). */
+        uint64_t loads, loads_lost;
+        uint64_t epochs; /* times a namespace's epoch was changed by this daemon */
         uint64_t followed;        /* changes of other hosts that were followed here */
         uint64_t not_imported[N_EXCHANGE_DROPS]; /* pages; of a probe that failed: its keys */
         uint64_t not_exported[N_EXCHANGE_DROPS]; /* pages */

@@ -71,6 +71,11 @@ static void fill_figures(Kvlease__V1__AdminExchange *row, const struct exchange_
         row->exported_pages = c->exported_pages;
         row->exported_bytes = c->exported_bytes;
         row->there_pages = c->there_pages;
+        row->loads = c->loads;
+        row->loads_lost = c->loads_lost;
+        row->load_error_ppm = (uint64_t)(f->load_error * 1e6);
+        row->import_bytes_per_sec = f->import_bytes_per_sec;
+        row->prefill_tokens_per_sec = f->prefill_tokens_per_sec;
         row->epochs = c->epochs;
         row->session_records = c->session_records;
         row->sessions = c->sessions;
