@@ -96,7 +96,8 @@ enum msg_socket {
         X(ADMIN_CONFIG, 86, admin_list_request, admin_config_reply, MSG_READS, false, 0)           \
         X(ADMIN_COUNTERS, 88, admin_counters_request, admin_counters_reply, MSG_READS, false, 0)   \
         X(ADMIN_CODECS, 90, admin_list_request, admin_codecs_reply, MSG_READS, false, 0)           \
-        X(ADMIN_EXCHANGES, 93, admin_list_request, admin_exchanges_reply, MSG_READS, false, 0)
+        X(ADMIN_EXCHANGES, 93, admin_list_request, admin_exchanges_reply, MSG_READS, false, 0)     \
+        X(ADMIN_REMOTES, 94, admin_list_request, admin_remotes_reply, MSG_READS, false, 0)
 
 #define MSG_EVENT_TABLE(X)                 \
         X(CHALLENGE, 128, challenge_event) \

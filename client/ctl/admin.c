@@ -76,6 +76,7 @@ static const char *verb_to_look_with(uint16_t type)
         case MSG_ADMIN_SETS:
         case MSG_ADMIN_CODECS:
         case MSG_ADMIN_EXCHANGES:
+        case MSG_ADMIN_REMOTES:
         case MSG_ADMIN_COUNTERS:
         case MSG_ADMIN_CONFIG:
                 return NULL;

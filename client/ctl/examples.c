@@ -39,6 +39,8 @@ const struct example examples[] = {
         {"sets", "kvleasectl sets", "how complete the keys of ranks and layer groups are"},
         {"exchanges", "kvleasectl exchanges --tenant chat",
                 "what it finds on other hosts, and whether their store answers"},
+        {"remote", "kvleasectl remote cluster",
+                "which of its nodes answer, how fast, and why the others don't"},
         {"codecs", "kvleasectl codecs --tenant chat",
                 "how cold pages are stored, and how far their numbers are off"},
         {"explain", "kvleasectl explain chat llama " KEY, "whether it is cached, or why not"},

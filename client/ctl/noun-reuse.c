@@ -242,39 +242,123 @@ static const struct column exchanges_columns[] = {
         EXCHANGE(rtt_usec, NULL, COUNT),
         EXCHANGE(n_namespaces, NULL, COUNT),
         EXCHANGE(n_namespaces_ready, NULL, COUNT),
-        EXCHANGE(probes, "PROBES", COUNT),
+        EXCHANGE(probes, "PROBES", COUNT, .spare = 2),
         EXCHANGE(probed_pages, NULL, COUNT),
         EXCHANGE(found_pages, "FOUND", COUNT),
         EXCHANGE(imported_pages, "IMPORTED", COUNT),
         EXCHANGE(imported_bytes, NULL, BYTES),
-        EXCHANGE(loads, "LOADS", COUNT, .spare = 4),
-        EXCHANGE(loads_lost, "LOST", COUNT, .spare = 3),
+        EXCHANGE(loads, "LOADS", COUNT, .spare = 5),
+        EXCHANGE(loads_lost, "LOST", COUNT, .spare = 4),
         EXCHANGE(load_error_ppm, NULL, COUNT),
         {.heading = "BYTES/S",
                 .key = "import_bytes_per_sec",
                 .kind = COLUMN_BYTES,
-                .spare = 5,
+                .spare = 6,
                 .derive = exchange_bandwidth},
         {.heading = "TOKENS/S",
                 .key = "prefill_tokens_per_sec",
                 .kind = COLUMN_COUNT,
-                .spare = 6,
+                .spare = 7,
                 .derive = exchange_prefill},
         EXCHANGE(exported_pages, "EXPORTED", COUNT),
         EXCHANGE(exported_bytes, NULL, BYTES),
         EXCHANGE(there_pages, NULL, COUNT),
         EXCHANGE(epochs, NULL, COUNT),
         EXCHANGE(session_records, NULL, COUNT),
-        EXCHANGE(sessions, "SESSIONS", COUNT),
+        EXCHANGE(sessions, "SESSIONS", COUNT, .spare = 3),
         EXCHANGE(n_imports, NULL, COUNT),
         EXCHANGE(n_texts, NULL, COUNT),
         EXCHANGE(bytes_under_way, NULL, BYTES),
-        {.heading = "NOT BROUGHT", .kind = COLUMN_TEXT, .derive = exchange_dropped},
+        {.heading = "NOT BROUGHT", .kind = COLUMN_TEXT, .wraps = true, .derive = exchange_dropped},
         {.key = "not_imported", .derive_json = exchange_not_imported},
         {.key = "not_exported", .derive_json = exchange_not_exported},
 };
 
 NOUN(exchanges, AdminExchangesReply, MSG_ADMIN_EXCHANGES);
+
+/* ---- nodes of remotes ------------------------------------------------------------------------ */
+
+typedef Kvlease__V1__AdminRemoteNode node_row;
+
+#define NODE(field, title, what, ...)                                   \
+        {                                                               \
+                FIELD(AdminRemoteNode, field, title, what), __VA_ARGS__ \
+        }
+
+/* "open for 12 s", after which a trial is let through. */
+static void node_breaker(const void *row, const struct show_format *f, struct value *ret)
+{
+        const node_row *n = row;
+        char left[32];
+
+        if (n->open_left_msec > 0)
+                derive_text(ret, "%.32s for %s", n->breaker,
+                        show_seconds(f, (n->open_left_msec + 999) / 1000, left));
+        else if (n->breaker[0])
+                derive_text(ret, "%.32s", n->breaker);
+}
+
+/* Of a remote without nodes there is none. */
+static void node_slots(const void *row, const struct show_format *f, struct value *ret)
+{
+        ret->present = ((const node_row *)row)->address[0];
+        ret->number = ((const node_row *)row)->slots;
+}
+
+/* What wasn't measured isn't there. */
+static void node_round_trip(const void *row, const struct show_format *f, struct value *ret)
+{
+        const node_row *n = row;
+
+        if (n->rtt_usec > 0)
+                derive_text(ret, "%" PRIu64 ".%02" PRIu64 " ms", n->rtt_usec / 1000,
+                        n->rtt_usec / 10 % 100);
+}
+
+/* Of a node, or (none is known) why that is so. */
+static void node_why(const void *row, const struct show_format *f, struct value *ret)
+{
+        const node_row *n = row;
+        const char *why = n->address[0] ? n->last_error : n->slots_error;
+
+        if (why[0])
+                derive_text(ret, "%s", why);
+}
+
+static const struct column nodes_columns[] = {
+        NODE(remote, "REMOTE", TEXT),
+        NODE(state, "STATE", TEXT, .spare = 7),
+        NODE(is_cluster, NULL, BOOL),
+        NODE(slots_served, NULL, COUNT),
+        NODE(slots_error, NULL, TEXT),
+        NODE(reads, NULL, COUNT),
+        NODE(reads_failed, NULL, COUNT),
+        NODE(writes, NULL, COUNT),
+        NODE(writes_refused, NULL, COUNT),
+        NODE(address, "NODE", TEXT),
+        {.heading = "SLOTS",
+                .key = "slots",
+                .kind = COLUMN_COUNT,
+                .spare = 6,
+                .derive = node_slots},
+        NODE(connections, NULL, COUNT),
+        {.heading = "BREAKER", .kind = COLUMN_TEXT, .derive = node_breaker},
+        NODE(breaker, NULL, TEXT),
+        NODE(open_left_msec, NULL, COUNT),
+        {.heading = "ROUND TRIP", .kind = COLUMN_TEXT, .spare = 1, .derive = node_round_trip},
+        NODE(rtt_usec, NULL, COUNT),
+        NODE(bytes_read, "READ", BYTES, .spare = 3),
+        NODE(bytes_written, "WRITTEN", BYTES, .spare = 2),
+        NODE(answers, NULL, COUNT),
+        NODE(errors, NULL, COUNT),
+        NODE(timeouts, "TIMEOUTS", COUNT, .spare = 5),
+        NODE(losses, "LOST", COUNT, .spare = 4),
+        NODE(trips, "TRIPS", COUNT, .spare = 8),
+        {.heading = "LAST ERROR", .kind = COLUMN_TEXT, .wraps = true, .derive = node_why},
+        NODE(last_error, NULL, TEXT),
+};
+
+NOUN(nodes, AdminRemotesReply, MSG_ADMIN_REMOTES);
 
 /* ---- explanations ---------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #include "client/ctl/noun.h"
 #include "proto/kvlease.pb-c.h"
 
-extern const struct noun noun_sessions, noun_sets, noun_codecs, noun_exchanges;
+extern const struct noun noun_sessions, noun_sets, noun_codecs, noun_exchanges, noun_nodes;
 
 /* Row of explanations_table: what an EXPLAIN says of a key. All borrowed. */
 struct explained {

@@ -26,6 +26,42 @@ int verb_exchanges(const struct ctl *ctl)
         return print_noun(ctl, &noun_exchanges);
 }
 
+/* ---- remotes --------------------------------------------------------------------------------- */
+
+/* Rows of one remote, in a list. */
+struct remote_filter {
+        const char *name; /* NULL: of all */
+        struct show_list *list;
+        size_t n_rows; /* so far */
+};
+
+static void add_node(const void *row, void *data)
+{
+        const Kvlease__V1__AdminRemoteNode *node = row;
+        struct remote_filter *f = data;
+
+        if (f->name && strcmp(node->remote, f->name) != 0)
+                return;
+        show_list_add(f->list, row);
+        f->n_rows++;
+}
+
+int verb_remote(const struct ctl *ctl)
+{
+        struct remote_filter f = {.name = ctl->n_args > 0 ? ctl->args[0] : NULL,
+                .list = show_list_new(&noun_nodes.table, &ctl->format)};
+        int r = admin_each(ctl->admin, &noun_nodes, ctl->options[CTL_OPTION_TENANT], add_node, &f);
+
+        if (r == CTL_OK && f.name && f.n_rows == 0)
+                r = fail(
+                        CTL_REFUSED, "there is no remote %s: kvleasectl remote lists them", f.name);
+        if (r == CTL_OK)
+                show_list_print(f.list);
+        else
+                show_list_free(f.list);
+        return r;
+}
+
 /* ---- sessions -------------------------------------------------------------------------------- */
 
 int verb_sessions_list(const struct ctl *ctl)

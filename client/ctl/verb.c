@@ -180,6 +180,27 @@ const struct verb verbs[] = {
                 "(numbers that the\n"
                 "codec can't store).\n",
                 0, 0, O(TENANT), false, NULL, verb_exchanges},
+        {"remote", "[REMOTE]", "nodes of the servers that hosts share, and whether they answer",
+                "A line for each node of each [remote NAME] of the configuration, or of one "
+                "remote. A\n"
+                "node whose BREAKER is open is left alone, as it failed: what lies there is a miss "
+                "at\n"
+                "once. When that time is over one request is let through (half-open); it closes "
+                "the\n"
+                "breaker, or doubles the time, up to 30 s. STATE is the remote's: reached, "
+                "unreached,\n"
+                "unknown (its nodes are being asked who serves what), not-open (kvleased's log "
+                "says why,\n"
+                "or a restart is needed). SLOTS: of 16384 that the node serves, 0 where it was "
+                "only asked\n"
+                "who does; ROUND TRIP: of small requests; READ and WRITTEN: of values; TIMEOUTS: "
+                "requests\n"
+                "without an answer in time; LOST: connections; TRIPS: how often the breaker "
+                "opened; LAST\n"
+                "ERROR: why a connection failed last, however long ago. What tenants exchange by "
+                "these\n"
+                "servers shows kvleasectl exchanges.\n",
+                0, 1, O(TENANT), false, NULL, verb_remote},
         {"explain", "TENANT NAMESPACE KEY...", "why keys hit or miss",
                 "A key is 64 hexadecimal digits. AGE is the time since it was published, or since "
                 "it went.\n"

@@ -85,6 +85,7 @@ int verb_version(const struct ctl *ctl);
 int verb_sets(const struct ctl *ctl);
 int verb_codecs(const struct ctl *ctl);
 int verb_exchanges(const struct ctl *ctl);
+int verb_remote(const struct ctl *ctl);
 int verb_sessions_list(const struct ctl *ctl);
 int verb_sessions_purge(const struct ctl *ctl);
 int verb_explain(const struct ctl *ctl);

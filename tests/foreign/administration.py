@@ -30,6 +30,7 @@ def administration(daemon: Daemon) -> None:
     expect(monitor.tell("ADMIN_REGIONS").regions and admin.tell("ADMIN_SETS").sets[0].name == "pair", "sets")
     expect(not monitor.tell("ADMIN_CODECS").codecs, "codecs")
     expect(not monitor.tell("ADMIN_EXCHANGES").exchanges, "exchanges")
+    expect(not monitor.tell("ADMIN_REMOTES").nodes, "remotes")
     monitor.tell("ADMIN_EVICTIONS")
     rows = {(o.section, o.name, o.key): o for o in monitor.tell("ADMIN_CONFIG").options}
     expect(rows["daemon", "", "log_level"].default_value == "info", rows)

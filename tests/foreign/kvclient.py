@@ -104,6 +104,7 @@ MESSAGES = {
     "ADMIN_CONFIG": Message(86, pb.AdminListRequest, pb.AdminConfigReply),
     "ADMIN_COUNTERS": Message(88, pb.AdminCountersRequest, pb.AdminCountersReply),
     "ADMIN_EXCHANGES": Message(93, pb.AdminListRequest, pb.AdminExchangesReply),
+    "ADMIN_REMOTES": Message(94, pb.AdminListRequest, pb.AdminRemotesReply),
     "ADMIN_CODECS": Message(90, pb.AdminListRequest, pb.AdminCodecsReply),
 }
 EVENTS: dict[str, tuple[int, Any]] = {

@@ -64,6 +64,7 @@ def expect_without_daemon(shell, env):
     expect(shell, "kvleasectl ten", ["tenants"], env)
     expect(shell, "kvleasectl tenants ", ["list", "show", "add", "set", "remove"], env)
     expect(shell, "kvleasectl --json trace re", ["replay", "recommend", "record"], env)
+    expect(shell, "kvleasectl remo", ["remote"], env)
     expect(shell, "kvleasectl trace record o", ["on", "off"], env)
     expect(shell, "kvleasectl recall --t", ["--timeout"], env)
     expect(shell, "kvleasectl status --no", ["--no-headings"], env)
@@ -108,6 +109,7 @@ def expect_of_daemon(shell, env):
            [f"placement={v}" for v in ("pack", "spread", "device=host", "device=host-1")], env)
     expect(shell, "kvleasectl warm chat hello --session ", ["turn-1", "turn-2"], env)
     expect(shell, "kvleasectl sessions purge chess --session ", [], env)
+    expect(shell, "kvleasectl remote c", ["cluster"], env)
     # Another host isn't asked: ssh could want a password.
     expect(shell, "kvleasectl --host ssh://gpu1 tenants show ", [], env)
     expect(shell, "kvleasectl --host=ssh://gpu1 purge chat ", [], env)
@@ -154,7 +156,7 @@ def main():
     shells = [shell for shell in ("bash", "zsh") if shutil.which(shell)]
     with tempfile.TemporaryDirectory(prefix="kvl-completion-") as folder:
         folder = pathlib.Path(folder)
-        (folder / "none.conf").touch()
+        (folder / "none.conf").write_text("[remote cluster]\naddresses = 127.0.0.1:1 127.0.0.1:2\n")
         path = f"{pathlib.Path(kvleased).parent}:{pathlib.Path(kvleasectl).parent}:{os.environ['PATH']}"
         env = {**os.environ, "PATH": path,
                "KVLEASE_ADMIN_SOCKET": str(folder / "run/admin.sock"), "KVLEASE_COMPLETION_SEC": "60"}

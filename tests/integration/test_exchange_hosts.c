@@ -115,6 +115,45 @@ static json_int_t json_figure_of(struct harness *h, const char *name, const char
         return value;
 }
 
+/* A figure of the only node of kvleasectl remote, which is the server. Owned. */
+static json_t *json_of_node(struct harness *h, const char *name)
+{
+        json_t *o = ctl_json(h, "remote x --tenant a"), *node;
+
+        assert_int_equal(json_array_size(ctl_list(o, "nodes")), 1);
+        node = json_array_get(ctl_list(o, "nodes"), 0);
+        assert_string_equal(json_string_value(json_object_get(node, "remote")), "x");
+        assert_string_equal(
+                json_string_value(json_object_get(node, "address")), server.servers[0].address);
+        node = json_incref(json_object_get(node, name));
+        assert_non_null(node);
+        json_decref(o);
+        return node;
+}
+
+static json_int_t number_of_node(struct harness *h, const char *name)
+{
+        json_t *figure = json_of_node(h, name);
+        json_int_t value = json_integer_value(figure);
+
+        json_decref(figure);
+        return value;
+}
+
+static void await_text_of_node(struct harness *h, const char *name, const char *text)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        bool is_it;
+
+        do {
+                json_t *figure = json_of_node(h, name);
+
+                is_it = strcmp(json_string_value(figure), text) == 0;
+                json_decref(figure);
+                assert_true(clock_now_nsec() < until);
+        } while (!is_it);
+}
+
 /* In time, and nothing is left behind. */
 static void assert_finds_nothing(struct worker *w)
 {
@@ -331,11 +370,23 @@ static void test_server_is_stopped(void **state)
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
         await_event("unreachable");
+        await_text_of_node(here, "breaker", "open");
+        await_text_of_node(here, "state", "unreached");
+        assert_true(number_of_node(here, "trips") > 0);
+        assert_true(number_of_node(here, "losses") > 0);
         assert_int_equal(count_events("reachable again", "", &count), 0);
         /* It goes on, and so do they. */
         assert_int_equal(kill(server.servers[0].pid, SIGCONT), 0);
         await_chain(w, CHAIN);
         await_event("reachable again");
+        await_text_of_node(here, "breaker", "closed");
+        await_text_of_node(here, "state", "reached");
+        assert_int_equal(number_of_node(here, "open_left_msec"), 0);
+        assert_int_equal(number_of_node(here, "slots"), 16384);
+        assert_true(number_of_node(here, "rtt_usec") > 0);
+        assert_true(number_of_node(here, "bytes_read") >= N_PAGES * 2 * 4096);
+        assert_true(number_of_node(&there, "bytes_written") >= N_PAGES * 2 * 4096);
+        assert_true(number_of_node(here, "reads") >= N_PAGES);
         worker_stop(w);
         hosts_end(state);
 }

@@ -6,6 +6,7 @@
 
 #include "base/macros.h"
 #include "tests/integration/harness.h"
+#include "tests/unit/fake-redis.h"
 
 #define N_ROWS 300
 
@@ -19,6 +20,14 @@ static const struct private_options many_tenants = {.tenants = tenants};
 static struct private_tenant scheduled[N_ROWS + 1];
 static const struct private_options two_devices = {
         .tenants = scheduled, .devices = "host, host-1", .daemon_lines = "sizer_interval = 10ms\n"};
+
+/* A server that says it is one of a cluster with so many masters. None but it answers. */
+#define N_NODES 500
+
+static struct fake_redis server;
+static char slots[N_NODES * 80], remote_lines[256];
+static struct private_tenant sharing[] = {{"a", remote_lines}, {"b", "limit = 1MiB\n"}, {0}};
+static const struct private_options with_remote = {.tenants = sharing};
 
 static char *tenant_name(unsigned i, char buf[NAME_SIZE])
 {
@@ -151,14 +160,98 @@ static void test_regions(void **state)
         json_decref(reply);
 }
 
+/* ---- nodes of a remote ----------------------------------------------------------------------- */
+
+static char *node_name(unsigned i, char buf[NAME_SIZE])
+{
+        snprintf(buf, NAME_SIZE, "127.1.%u.%u:1", i / 250, i % 250 + 1);
+        return buf;
+}
+
+static bool answer_slots(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        fake_say(c, fake_arg_is(&args[0], "CLUSTER") ? slots : "$-1\r\n");
+        return true;
+}
+
+static int start_server(void **state)
+{
+        char *at = slots, host[NAME_SIZE];
+
+        at += sprintf(at, "*%u\r\n", N_NODES);
+        for (unsigned i = 0; i < N_NODES; i++) {
+                *strchr(node_name(i, host), ':') = '\0';
+                at += sprintf(at, "*3\r\n:%u\r\n:%u\r\n*2\r\n$%zu\r\n%s\r\n:1\r\n", 2 * i,
+                        2 * i + 1, strlen(host), host);
+        }
+        fake_redis_start(&server, 0, answer_slots, NULL);
+        snprintf(remote_lines, sizeof(remote_lines),
+                "remote = x\n[remote x]\naddresses = %s\n[remote x2]\naddresses = %s\n"
+                "[remote y]\naddresses = none.invalid:1\n",
+                server.address, server.address);
+        return 0;
+}
+
+static int stop_server(void **state)
+{
+        fake_redis_stop(&server);
+        return 0;
+}
+
+static size_t count_nodes(struct harness *h, const char *words)
+{
+        json_t *reply = ctl_json(h, words);
+        size_t n = json_array_size(ctl_list(reply, "nodes"));
+
+        json_decref(reply);
+        return n;
+}
+
+/* The name of row i of a remote: the server comes first, then those that it names. */
+static const char *row_name(unsigned i, char buf[NAME_SIZE])
+{
+        return i == 0 ? server.address : node_name(i - 1, buf);
+}
+
+/* Twice as many as one answer has, in the order of the remotes; last is one without nodes. */
+static void test_nodes(void **state)
+{
+        const unsigned n = N_NODES + 1;
+        struct harness *h = *state;
+        char expected[NAME_SIZE];
+        json_t *reply, *row;
+        size_t i;
+
+        while (count_nodes(h, "remote") < 2 * n + 1)
+                sleep_msec(20);
+        reply = ctl_json(h, "remote");
+        assert_int_equal(json_array_size(ctl_list(reply, "nodes")), 2 * n + 1);
+        json_array_foreach(ctl_list(reply, "nodes"), i, row)
+        {
+                assert_string_equal(
+                        json_string_value(json_object_get(row, "remote")), i < n       ? "x"
+                                                                           : i < 2 * n ? "x2"
+                                                                                       : "y");
+                assert_string_equal(json_string_value(json_object_get(row, "address")),
+                        i < 2 * n ? row_name((unsigned)i % n, expected) : "");
+        }
+        json_decref(reply);
+        assert_int_equal(count_nodes(h, "remote x2"), n);
+        assert_int_equal(count_nodes(h, "remote y"), 1);
+        assert_int_equal(count_nodes(h, "remote --tenant a"), n);
+        assert_int_equal(count_nodes(h, "remote --tenant b"), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_tenants, (void *)&many_tenants),
                 harness_test(test_namespaces, NULL),
                 harness_test(test_regions, (void *)&two_devices),
+                harness_test(test_nodes, (void *)&with_remote),
         };
 
         name_tenants();
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return cmocka_run_group_tests(tests, start_server, stop_server);
 }

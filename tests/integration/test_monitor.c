@@ -50,6 +50,7 @@ static const struct {
         {MSG_ADMIN_COUNTERS, READS},
         {MSG_ADMIN_CODECS, READS},
         {MSG_ADMIN_EXCHANGES, READS},
+        {MSG_ADMIN_REMOTES, READS},
 };
 
 static enum class class_of(uint16_t type) {

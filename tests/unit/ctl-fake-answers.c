@@ -657,6 +657,10 @@ static void answer(
                 LIST_ROW(f, (M(AdminExchangesReply) *)m, (const M(AdminListRequest) *)q, exchanges,
                         exchanges, admin_exchange);
                 return;
+        case MSG_ADMIN_REMOTES:
+                LIST_ROW(f, (M(AdminRemotesReply) *)m, (const M(AdminListRequest) *)q, nodes, nodes,
+                        admin_remote_node);
+                return;
         case MSG_ADMIN_EXPLAIN:
                 answer_explain(f, (M(ExplainReply) *)m, (const M(AdminExplainRequest) *)q);
                 return;

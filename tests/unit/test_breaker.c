@@ -63,11 +63,20 @@ static void test_trials(void **state)
         assert_int_equal(b.state, BREAKER_OPEN);
 }
 
+/* What people are told. */
+static void test_names(void **state)
+{
+        assert_string_equal(breaker_state_name(BREAKER_CLOSED), "closed");
+        assert_string_equal(breaker_state_name(BREAKER_OPEN), "open");
+        assert_string_equal(breaker_state_name(BREAKER_HALF_OPEN), "half-open");
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_opens),
                 TEST(test_trials),
+                TEST(test_names),
         };
 
         return RUN_TESTS(tests);

@@ -182,6 +182,7 @@ static void test_losses(void **state)
 
 static void test_breaker(void **state)
 {
+        struct remote_summary summary;
         uint64_t started, opened;
         uint8_t value[200];
         struct remote_store *s;
@@ -202,6 +203,10 @@ static void test_breaker(void **state)
         assert_true(opened - started < NSEC_PER_SEC);
         assert_int_equal(store_node(s, NULL).breaker, BREAKER_OPEN);
         assert_true(store_node(s, NULL).n_trips > 0);
+        assert_true(store_node(s, NULL).open_until_nsec > started + BREAKER_OPEN_NSEC);
+        assert_true(store_node(s, NULL).open_until_nsec < opened + BREAKER_OPEN_NSEC);
+        remote_summary(s, &summary);
+        assert_string_equal(remote_state_name(summary.state), "unreached");
         /* Answered at once while it is open. */
         for (unsigned i = 0; i < 100; i++)
                 assert_int_equal(

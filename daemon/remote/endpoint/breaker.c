@@ -2,6 +2,17 @@
 
 #include "base/macros.h"
 
+const char *breaker_state_name(enum breaker_state state)
+{
+        static const char *const names[] = {
+                [BREAKER_CLOSED] = "closed",
+                [BREAKER_OPEN] = "open",
+                [BREAKER_HALF_OPEN] = "half-open",
+        };
+
+        return names[state];
+}
+
 bool breaker_admits(struct breaker *b, uint64_t now_nsec, bool *ret_is_trial)
 {
         *ret_is_trial = false;

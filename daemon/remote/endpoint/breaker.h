@@ -33,6 +33,9 @@ struct breaker {
         uint64_t open_nsec;  /* for so long it was opened last; 0: since the last success never */
 };
 
+/* "closed", "open", "half-open": in kvleasectl's JSON, never renamed. Static. */
+const char *breaker_state_name(enum breaker_state state);
+
 /* May a request go to the node? *ret_is_trial: as the trial. */
 bool breaker_admits(struct breaker *b, uint64_t now_nsec, bool *ret_is_trial);
 

@@ -362,10 +362,22 @@ bool remote_node_next(struct remote_store *s, unsigned *iter, struct remote_node
                 *ret_stats = n->stats;
                 ret_stats->breaker = n->breaker.state;
                 ret_stats->open_nsec = n->breaker.open_nsec;
+                ret_stats->open_until_nsec = n->breaker.until_nsec;
                 is_found = true;
         }
         pthread_mutex_unlock(&s->lock);
         return is_found;
+}
+
+const char *remote_state_name(enum remote_state state)
+{
+        static const char *const names[] = {
+                [REMOTE_UNKNOWN] = "unknown",
+                [REMOTE_REACHED] = "reached",
+                [REMOTE_UNREACHED] = "unreached",
+        };
+
+        return names[state];
 }
 
 const char *remote_error_text(int error)

@@ -223,9 +223,10 @@ struct remote_node_stats {
         uint32_t n_slots;       /* that it serves, as far as is known */
         uint32_t n_connections; /* that stand */
         enum breaker_state breaker;
-        uint64_t open_nsec; /* while it isn't closed: for how long it was opened */
-        uint64_t rtt_nsec;  /* of small operations, from sent to answered: a moving average over
-                               some eight of them; 0: none yet */
+        uint64_t open_nsec;       /* while it isn't closed: for how long it was opened */
+        uint64_t open_until_nsec; /* open: CLOCK_MONOTONIC, from when on a trial is let through */
+        uint64_t rtt_nsec; /* of small operations, from sent to answered: a moving average over
+                              some eight of them; 0: none yet */
         uint64_t bytes_in, bytes_out; /* of values */
         uint64_t n_ops;               /* answered */
         uint64_t n_errors;            /* answered by an error of the server's */
@@ -256,6 +257,9 @@ struct remote_stats {
  *              resolved
  */
 enum remote_state { REMOTE_UNKNOWN, REMOTE_REACHED, REMOTE_UNREACHED };
+
+/* "unknown", "reached", "unreached"; static. */
+const char *remote_state_name(enum remote_state state);
 
 struct remote_summary {
         enum remote_state state;

@@ -23,6 +23,7 @@ int handle_ADMIN_EVICTIONS(struct request *rq);
 int handle_ADMIN_SESSIONS(struct request *rq);
 int handle_ADMIN_CODECS(struct request *rq);
 int handle_ADMIN_EXCHANGES(struct request *rq);
+int handle_ADMIN_REMOTES(struct request *rq);
 int handle_ADMIN_SETS(struct request *rq);
 int handle_ADMIN_SESSION_PURGE(struct request *rq);
 int handle_ADMIN_RECORD(struct request *rq);
