@@ -379,6 +379,38 @@ static void test_wrong_secret(void **state)
         fake_redis_stop(&e);
 }
 
+static bool answer_nothing(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        return true;
+}
+
+/* The time for a connection to stand is one for all of it: a server that accepts, and never answers
+ * AUTH, is given up as soon as one that can't be reached. */
+static void test_silent_secret(void **state)
+{
+        const char *address;
+        struct remote_options options = {
+                .addresses = &address, .n_addresses = 1, .secret = "s3cret", .connect_msec = 20};
+        struct remote_store *s;
+        struct fake_redis e;
+        uint64_t started;
+
+        fake_redis_start(&e, 0, answer_nothing, NULL);
+        address = e.address;
+        started = clock_now_nsec();
+        s = store_open(&options);
+        while (store_node(s, NULL).breaker != BREAKER_OPEN) {
+                assert_true(clock_now_nsec() < started + PATIENCE_NSEC);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(store_node(s, NULL).last_error, -ETIMEDOUT);
+        /* After three times 20 ms, and two pauses of 200 ms between questions for slots. */
+        assert_true(clock_now_nsec() - started < 1500 * NSEC_PER_MSEC);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
 /* ---- cancelling -------------------------------------------------------------------------------
  */
 
@@ -654,6 +686,7 @@ int main(void)
                 TEST(test_unreachable),
                 TEST(test_cut_off),
                 TEST(test_wrong_secret),
+                TEST(test_silent_secret),
                 TEST(test_cancel),
                 TEST(test_taken_back_halfway),
                 TEST(test_taken_back_while_worked_on),

@@ -32,7 +32,8 @@ struct remote_options {
         unsigned large_threads; /* 1 .. REMOTE_LARGE_THREADS_MAX: connections to each node for large
                                    ones; 0: 2 */
         unsigned max_ops;       /* submitted and not reaped; 0: 4,096, not tuned */
-        unsigned connect_msec;  /* until a connection stands; 0: REMOTE_CONNECT_MSEC */
+        unsigned connect_msec;  /* until a connection stands, TLS and AUTH included; 0:
+                                   REMOTE_CONNECT_MSEC */
         unsigned silence_msec;  /* TCP_USER_TIMEOUT: sent, and not acknowledged; 0: 500 */
         bool is_tls;            /* TLS 1.2 or later, and the node's certificate is verified */
         const char *tls_ca;     /* PEM file of whom to believe; NULL: the system's */

@@ -248,7 +248,7 @@ static void conn_shake(struct remote_conn *c)
                 remote_conn_lose(c, r, LOSS_PEER);
 }
 
-static void conn_connected(struct remote_conn *c, uint64_t now_nsec)
+static void conn_connected(struct remote_conn *c)
 {
         struct remote_store *s = c->worker->store;
         socklen_t len = sizeof(int);
@@ -260,7 +260,6 @@ static void conn_connected(struct remote_conn *c, uint64_t now_nsec)
                 remote_conn_lose(c, -error, LOSS_PEER);
                 return;
         }
-        c->until_nsec = now_nsec + REMOTE_SETUP_MSEC * NSEC_PER_MSEC;
         if (!s->tls) {
                 conn_introduce(c);
                 return;
@@ -463,7 +462,7 @@ void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nse
         case CONN_CLOSED:
                 return;
         case CONN_CONNECTING:
-                conn_connected(c, now_nsec);
+                conn_connected(c);
                 return;
         case CONN_HANDSHAKE:
                 conn_shake(c);

@@ -29,9 +29,6 @@
 
 #define REMOTE_WORKERS_MAX (1 + REMOTE_LARGE_THREADS_MAX)
 
-/* From the connection to AUTH's answer, where there is TLS or AUTH. Not tuned. */
-#define REMOTE_SETUP_MSEC 500
-
 /* CLUSTER SLOTS is answered by then, or another node is asked. Not tuned. */
 #define REMOTE_SLOTS_MSEC 500
 
