@@ -5,10 +5,11 @@
  *   n >= WORTH_TOKENS_MIN, and
  *   rtt + (queued + bytes) / bandwidth * (1 + max(1/4, 2 * error))  <  tokens * token time
  *
- * The left side is that of the node which takes longest, as a run of pages is spread over nodes.
- * rtt is measured by who asks a node (daemon/remote). Bandwidth and the time a token takes are
- * *ratios* over what was seen lately; before anything was seen, or in the place of that, what an
- * administrator says. What tokens take is measured by engines.
+ * Bytes come in *parts* that are under way at the same time, each with figures of its own; the
+ * left side is that of the part which takes longest. Imports have one part, the whole store, whose
+ * rtt is what their own probe took (core/exchange/import.c). Bandwidth and the time a token takes
+ * are *ratios* over what was seen lately; before anything was seen, or in the place of that, what
+ * an administrator says. What tokens take is measured by engines.
  *
  * A quarter is added to transfers, as a load that comes late costs more than one that wasn't tried
  * gains. Where the last loads were off from what was expected of them by more than an eighth in the
@@ -26,7 +27,7 @@
 
 #define WORTH_TOKENS_MIN 256
 
-/* Bytes a second that are assumed of a node at first, where nothing is configured: 1 GB/s, near to
+/* Bytes a second that are assumed of a store at first, where nothing is configured: 1 GB/s, near to
  * what one connection of one server gives on a network of 10 Gbit/s. */
 #define WORTH_BANDWIDTH_DEFAULT UINT64_C(1000000000)
 
@@ -70,8 +71,8 @@ uint64_t worth_per_sec(const struct worth_ratio *seen, struct worth_ratio start)
 /* That amount took so long: tokens, or bytes. A 0 isn't noted. */
 void worth_note(struct worth_ratio *seen, uint64_t amount, uint64_t nsec);
 
-/* So many bytes came from a node in that time: from when it was asked less a round trip, or from
- * when what it sent before was there. Nothing in no time, and less than WORTH_SAMPLE_BYTES isn't
+/* So many bytes came in that time: from when they were asked for less a round trip, or from when
+ * what was sent before was there. Nothing in no time, and less than WORTH_SAMPLE_BYTES isn't
  * noted. */
 void worth_note_load(struct worth_ratio *seen, uint64_t bytes, uint64_t nsec);
 
@@ -93,11 +94,11 @@ struct worth_error {
         double mean;
 };
 
-/* A load took so long, from when the node was asked what it has. One of which nothing was
+/* A load took so long, from when it was asked what is there. One of which nothing was
  * expected (0) isn't noted; one that was off by more than all that was expected is off by that. */
 void worth_note_took(struct worth_error *error, uint64_t expected_nsec, uint64_t took_nsec);
 
-/* What one node is asked for. */
+/* What is asked for at one place: of a store, or of one of its nodes. */
 struct worth_part {
         uint64_t rtt_nsec;
         uint64_t queued_bytes; /* that it is to send before */
@@ -120,8 +121,8 @@ struct worth_answer {
         uint64_t expected_nsec; /* that loading takes: the left side, but that nothing is added */
 };
 
-/* parts: of the nodes that have some of the pages. seen, start: of the namespace's tokens
- * (worth_token_time()). */
+/* parts: of all places that have some of the pages, at least one. seen, start: of the namespace's
+ * tokens (worth_token_time()). */
 struct worth_answer worth_loading(const struct worth_part *parts, unsigned n, uint64_t tokens,
         const struct worth_ratio *seen, struct worth_ratio start);
 

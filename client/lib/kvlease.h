@@ -836,7 +836,8 @@ int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
 
 /*
  * kvl_lookup() that waits for keys somebody else is computing, page by page, and for pages that the
- * daemon brings from other hosts (tenant option `remote`), up to timeout_msec in all. Returns with
+ * daemon brings from other hosts (tenant option `remote`), up to timeout_msec in all. Of what is
+ * left of it when they are asked, the question what they have takes a quarter at most. Returns with
  * the longest run there is once a key is neither cached nor being computed, or the time is over.
  * Returns as kvl_lookup(); *ret_is_pending (may be NULL; set with KVL_MISS, too): 1 where the key
  * after the last found is still being computed.
@@ -851,8 +852,9 @@ int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, ui
  * schedule other requests meanwhile. keys[0..n_keys-1] (at least one; of more than
  * KVL_MAX_IMPORT_KEYS the first ones) are in order of the text, parent_key is the key before them
  * (NULL: they begin the text), and that one is cached here while keys[0] isn't. Pins nothing.
- * timeout_msec: 1..600000, which the daemon keeps. Returns KVL_MISS where the namespace takes no
- * part: then nothing was started, and done (may be NULL) isn't called.
+ * timeout_msec: 1..600000, which the daemon keeps; the question what other hosts have takes a
+ * quarter of it at most, and the remote's `probe_timeout`. Returns KVL_MISS where the namespace
+ * takes no part: then nothing was started, and done (may be NULL) isn't called.
  * code: 0: keys[0] is cached by now, and those after it as far as they came: look them up.
  * KVL_MISS: no other host has it, or not in time, or it is quicker to compute. KVL_TIMEOUT:
  * somebody on this host computes it, and hasn't published it yet. KVL_STALE. -EBUSY: 16 of these

@@ -25,7 +25,7 @@
  * all that comes before it in its text, and texts of EXCHANGE_LONG_TOKENS, in whatever tier they
  * lie. One TOUCH first; what isn't there is copied into a buffer (moves/transfer.h), summed or
  * sealed by a thread of the store's, and written, at most so many bytes a second. What is read is
- * opened by such a thread, and copied into its page.
+ * opened by such a thread where its page lies, or in a buffer, from which it is copied (import.h).
  * Where the host is to go, everything else that is cached is exported, too (export-all.h).
  *
  * Nothing here blocks: the store's threads have the sockets, its answers are reaped by the server,

@@ -15,8 +15,10 @@
  * at first are the pages that there is room for; others follow as memory comes that is being made
  * for them.
  *
- * A value is received into a buffer, is checked there, and is copied into its page
- * (moves/transfer.h). A page that is taken back meanwhile is nobody's until the copy is over.
+ * A value is received where its page lies, and is checked there, if that is memory of this process
+ * and pages travel plain (moves/fill.h). Else it is received into a buffer, is checked there, and
+ * is copied into its page (moves/transfer.h). A page that is taken back meanwhile is nobody's until
+ * nothing writes to it any more.
  *
  * At the deadline what has arrived in order is published, and the rest is given back. Who
  * only wants to know how much is there has an import that ends after probing.

@@ -210,12 +210,14 @@ const struct option options[] = {
                         "count as misses."},
         {SECTION_REMOTE, "bandwidth", OPTION_BYTES, AT(remote_config, bandwidth_bytes), MIB,
                 1024 * GIB, .default_text = "1GiB", .reloadable = true,
-                .help = "Bytes a second that are expected of a node until it was measured: pages "
-                        "are loaded where that is sooner than computing them."},
+                .help = "Bytes a second that all servers together are expected to send to this "
+                        "host, for a tenant until that was measured: pages are loaded where that "
+                        "is sooner than computing them."},
         {SECTION_REMOTE, "expiry", OPTION_DURATION, AT(remote_config, expiry_nsec), NSEC_PER_SEC,
                 365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "24h", .reloadable = true,
-                .help = "How long what this host writes stays there at most. With remote_write "
-                        "of a tenant it bounds the bytes that the tenant has there."},
+                .help = "How long pages and records of sessions that this host writes stay there "
+                        "at most; epochs stay for a year. With remote_write of a tenant it bounds "
+                        "the bytes of pages that the tenant has there."},
 
         {SECTION_TENANT, "limit", OPTION_BYTES, AT(tenant_config, limit_bytes), MIB,
                 1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,
@@ -360,8 +362,8 @@ const struct option options[] = {
                         "aren't."},
         {SECTION_TENANT, "remote_write", OPTION_BYTES, AT(tenant_config, remote.write_bytes), 0,
                 16 * GIB, .default_text = "64MiB", .reloadable = true,
-                .help = "Bytes a second of the tenant's pages that this host writes there at most. "
-                        "0: it only reads."},
+                .help = "Bytes a second of the tenant's pages that this host writes there at most; "
+                        "records of sessions, and epochs, don't count. 0: it only reads."},
         {SECTION_TENANT, "remote_secret", OPTION_PATH, AT(tenant_config, remote.secret_file), 0,
                 CONFIG_PATH_MAX, .default_text = "", .reloadable = true,
                 .help = "File with a secret of 16 to 256 random bytes, the same on all hosts, "
