@@ -119,6 +119,34 @@ static int ask_tenants(struct doctor_daemon *to, struct admin *admin)
         return CTL_OK;
 }
 
+static int ask_exchanges(struct doctor_daemon *to, struct admin *admin)
+{
+        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
+        const Kvlease__V1__AdminExchangesReply *m;
+        const ProtobufCMessage *reply;
+
+        do {
+                int r = admin_call(admin, MSG_ADMIN_EXCHANGES, &request.base, &reply);
+
+                if (r != CTL_OK)
+                        return r;
+                m = (const Kvlease__V1__AdminExchangesReply *)reply;
+                to->exchanges = need(realloc(to->exchanges,
+                        (to->n_exchanges + m->n_exchanges + 1) * sizeof(*to->exchanges)));
+                for (size_t i = 0; i < m->n_exchanges; i++) {
+                        const Kvlease__V1__AdminExchange *row = m->exchanges[i];
+
+                        to->exchanges[to->n_exchanges++] = (struct doctor_exchange){
+                                copy_text(row->tenant), copy_text(row->remote), row->probed_pages,
+                                row->found_pages};
+                }
+                if (m->next <= request.after)
+                        break;
+                request.after = m->next;
+        } while (true);
+        return CTL_OK;
+}
+
 static int ask_all(struct doctor *d, const char *path)
 {
         struct admin *admin = NULL;
@@ -130,6 +158,8 @@ static int ask_all(struct doctor *d, const char *path)
                 r = ask_devices(&d->daemon, admin);
         if (r == CTL_OK)
                 r = ask_tenants(&d->daemon, admin);
+        if (r == CTL_OK)
+                r = ask_exchanges(&d->daemon, admin);
         admin_close(admin);
         return r;
 }
@@ -187,8 +217,13 @@ void doctor_free_daemon(struct doctor_daemon *daemon)
                 free(daemon->tenants[i].gids);
                 free(daemon->tenants[i].group);
         }
+        for (size_t i = 0; i < daemon->n_exchanges; i++) {
+                free(daemon->exchanges[i].tenant);
+                free(daemon->exchanges[i].remote);
+        }
         free(daemon->devices);
         free(daemon->tenants);
+        free(daemon->exchanges);
         free(daemon->why);
         free(daemon->version);
         free(daemon->segments);

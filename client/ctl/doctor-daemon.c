@@ -16,6 +16,9 @@
 /* Descriptors: their names come to the next process as one variable of 128 KiB (keeper.h). */
 #define STORE_MOST 16384
 
+/* Pages that were asked for in vain, before something is wrong. Not tuned. */
+#define PROBES_FOR_NOTHING 1000
+
 /* Nobody to be asked: says so, and returns true. */
 static bool is_away(struct doctor *d)
 {
@@ -425,4 +428,33 @@ void doctor_check_tenant_sockets(struct doctor *d)
         if (!is_wrong)
                 doctor_find(d, DOCTOR_OK, "tenants whose sockets are all right: %zu",
                         d->daemon.n_tenants);
+}
+
+/* ---- other hosts ----------------------------------------------------------------------------- */
+
+void doctor_check_remote_keys(struct doctor *d)
+{
+        bool is_wrong = false;
+
+        if (is_away(d))
+                return;
+        for (size_t i = 0; i < d->daemon.n_exchanges; i++) {
+                const struct doctor_exchange *x = &d->daemon.exchanges[i];
+
+                if (x->probed_pages < PROBES_FOR_NOTHING || x->found_pages > 0)
+                        continue;
+                doctor_find(d, DOCTOR_WARNING,
+                        "tenant %s has asked [remote %s] for %" PRIu64
+                        " pages of other hosts, and found none: do their engines have other keys?",
+                        x->tenant, x->remote, x->probed_pages);
+                doctor_advise(d, "give engines of all hosts the same seed of hashes (vLLM: "
+                                 "PYTHONHASHSEED), version and layout, and the tenant the same "
+                                 "remote_secret and host_codec, unless nobody else writes there "
+                                 "(docs/ENGINES.md, \"What is shared with whom\")");
+                is_wrong = true;
+        }
+        if (!is_wrong)
+                doctor_find(d, DOCTOR_OK,
+                        "tenants that exchange pages, and have found some or asked for few: %zu",
+                        d->daemon.n_exchanges);
 }

@@ -22,6 +22,9 @@
 
 #define CONNECT_MSEC 1000
 
+/* Of the machine's memory: what is above isn't there for one server alone. Not tuned. */
+#define MEMORY_PERCENT_MOST 90
+
 /* One [remote NAME], and what has been found of it. */
 struct remote_look {
         struct doctor *d;
@@ -137,13 +140,41 @@ static bool node_number(struct node_look *n, const char *name, uint64_t *ret_num
         return value && parse_u64(value, ret_number) == 0;
 }
 
+/* Does its limit leave room to what else the machine has in its memory? */
+static void check_limit(struct node_look *n, uint64_t limit)
+{
+        static const char *const words[] = {"INFO", "memory", NULL};
+        char limit_text[FORMAT_BYTES_MAX], total_text[FORMAT_BYTES_MAX];
+        bool is_refused;
+        _cleanup_free_ char *text = node_ask(n, words, &is_refused);
+        struct doctor *d = n->of->d;
+        uint64_t total;
+
+        if (is_refused) {
+                node_find(n, DOCTOR_UNCHECKED, "user %s may not ask for the machine's memory",
+                        user_of(n->of));
+                doctor_advise(d, "redis-cli ACL SETUSER %s +info", user_of(n->of));
+                return;
+        }
+        if (!text || !doctor_number(text, "total_system_memory:", &total) || total == 0 ||
+                limit <= total / 100 * MEMORY_PERCENT_MOST)
+                return;
+        node_find(n, DOCTOR_WARNING,
+                "maxmemory = %s of the machine's %s: it evicts nothing before memory is short",
+                format_bytes(limit, limit_text), format_bytes(total, total_text));
+        doctor_advise(d, "CONFIG SET maxmemory to four fifths of the machine's memory, or less");
+}
+
 static void check_memory(struct node_look *n)
 {
         _cleanup_free_ char *policy = node_option(n, "maxmemory-policy");
         struct doctor *d = n->of->d;
         uint64_t bytes, clients;
+        bool has_limit = node_number(n, "maxmemory", &bytes);
 
-        if (node_number(n, "maxmemory", &bytes) && bytes == 0) {
+        if (has_limit && bytes > 0) {
+                check_limit(n, bytes);
+        } else if (has_limit) {
                 node_find(n, DOCTOR_WARNING, "maxmemory = 0: it takes memory until there is none");
                 doctor_advise(d, "CONFIG SET maxmemory to 1.25 times the bytes that pages are to "
                                  "have there");
@@ -252,8 +283,26 @@ static void check_rights_of(struct node_look *n, const char *tenant)
                         commands[i][0], why);
                 doctor_advise(n->of->d,
                         "redis-cli ACL SETUSER %s '~kvl:1:%s:*' +exists +get +set +touch +unlink "
-                        "'+cluster|slots'",
+                        "'+cluster|slots' +asking",
                         user_of(n->of), tenant);
+                return;
+        }
+}
+
+/* What kvleased asks for besides, by no key: who serves which slot; and, of a cluster, to be served
+ * what is on its way from one node to another. */
+static void check_rights_of_client(struct node_look *n)
+{
+        static const char *const commands[][3] = {{"CLUSTER", "SLOTS", NULL}, {"ASKING", NULL}};
+        char why[REMOTE_WHY_BYTES];
+
+        for (unsigned i = 0; i < (n->of->is_cluster ? 2 : 1); i++) {
+                if (!is_forbidden(n, commands[i], why))
+                        continue;
+                node_find(n, DOCTOR_ERROR, "%s is refused: %s",
+                        i == 0 ? "CLUSTER SLOTS" : commands[i][0], why);
+                doctor_advise(n->of->d, "redis-cli ACL SETUSER %s '+cluster|slots' +asking",
+                        user_of(n->of));
                 return;
         }
 }
@@ -262,6 +311,7 @@ static void check_rights(struct node_look *n)
 {
         const struct doctor_lines *lines = &n->of->d->config;
 
+        check_rights_of_client(n);
         for (size_t i = 0; i < lines->n; i++) {
                 const struct doctor_line *line = &lines->lines[i];
 

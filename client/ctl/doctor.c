@@ -59,6 +59,8 @@ const struct doctor_check doctor_checks[] = {
         {"io-uring", "the disk tier is slower with threads", doctor_check_io_uring},
         {"remote", "pages for other hosts lie there, and are lost, or late, as it is set up",
                 doctor_check_remote},
+        {"remote-keys", "what another host has computed is found by keys that both have alike",
+                doctor_check_remote_keys},
 };
 const size_t n_doctor_checks = ARRAY_SIZE(doctor_checks);
 

@@ -44,6 +44,12 @@ struct doctor_tenant {
         char *name, *socket_path, *uids, *gids, *group;
 };
 
+/* As `kvleasectl exchanges` has it. */
+struct doctor_exchange {
+        char *tenant, *remote;
+        uint64_t probed_pages, found_pages;
+};
+
 /* What a daemon that answers says of itself; zeros where none does. */
 struct doctor_daemon {
         enum doctor_daemon_state state;
@@ -57,6 +63,8 @@ struct doctor_daemon {
         size_t n_devices;
         struct doctor_tenant *tenants;
         size_t n_tenants;
+        struct doctor_exchange *exchanges;
+        size_t n_exchanges;
 };
 
 struct doctor {
@@ -118,6 +126,7 @@ void doctor_check_state_dir(struct doctor *d);
 void doctor_check_disk(struct doctor *d);
 void doctor_check_io_uring(struct doctor *d);
 void doctor_check_remote(struct doctor *d);
+void doctor_check_remote_keys(struct doctor *d);
 
 /* Adds a finding to the check that runs. */
 KVL_PRINTF(3, 4)

@@ -87,6 +87,9 @@ static void test_options(void **state)
                 command(0, rows[i].right);
                 expect_well(h, 1);
         }
+        command(0, "CONFIG SET maxmemory 1024000gb");
+        host_expect(h, "remote", DOCTOR_WARNING, "maxmemory = 1000 TiB of the machine's",
+                "CONFIG SET maxmemory to four fifths of the machine's memory");
         assert_int_equal(redis_cluster_add(&servers, saving, false), 0);
         configure(h, "[remote r]\naddresses = %s\n", servers.servers[1].address);
         host_expect(h, "remote", DOCTOR_WARNING, "save = ", "CONFIG SET save ''");
@@ -98,8 +101,8 @@ static void test_users(void **state)
 {
         static const char *const words[] = {WELL, "--user", "all", "on", ">s3cret", "~kvl:1:t:*",
                 "+exists", "+get", "+set", "+touch", "+unlink", "+cluster|slots", "+config|get",
-                "+cluster|nodes", "--user", "blind", "on", ">s3cret", "~kvl:1:t:*", "+exists",
-                "+get", "+set", "+touch", "+unlink", "--user", "reader", "on", ">s3cret",
+                "+cluster|nodes", "+info", "--user", "blind", "on", ">s3cret", "~kvl:1:t:*",
+                "+exists", "+get", "+set", "+touch", "+unlink", "--user", "reader", "on", ">s3cret",
                 "~kvl:1:t:*", "+exists", "+get", "+touch", "+config|get", NULL};
         struct host *h = *state;
         const char *address;
@@ -131,6 +134,11 @@ static void test_users(void **state)
                 "+config|get");
         host_expect(h, "remote", DOCTOR_UNCHECKED,
                 "user blind may not ask for the nodes of a cluster", "'+cluster|nodes'");
+        host_expect(h, "remote", DOCTOR_ERROR, "CLUSTER SLOTS is refused: NOPERM",
+                "ACL SETUSER blind '+cluster|slots'");
+        configure(h, "[remote r]\naddresses = %s\nuser = reader\nsecret_file = /secret\n", address);
+        host_expect(h, "remote", DOCTOR_UNCHECKED,
+                "user reader may not ask for the machine's memory", "+info");
         configure(h, "[remote r]\naddresses = %s\nuser = all\nsecret_file = /wrong\n", address);
         host_expect(h, "remote", DOCTOR_ERROR, "kvleased isn't let in: WRONGPASS",
                 "secret_file and tls_ of [remote r]");
@@ -181,6 +189,19 @@ static void test_cluster(void **state)
         host_expect(h, "remote", DOCTOR_WARNING, "cluster-node-timeout = 15000 ms",
                 "CONFIG SET cluster-node-timeout 5000");
         command(1, "CONFIG SET cluster-node-timeout 5000");
+        for (unsigned i = 0; i < 3; i++)
+                command(i, "ACL SETUSER kv on nopass ~kvl:1:t:* +exists +get +set +touch +unlink "
+                           "+cluster|slots +cluster|nodes +cluster|info +config|get +info");
+        host_write(h, "/secret", "any\n");
+        configure(h,
+                "[remote r]\naddresses = %s\nuser = kv\nsecret_file = /secret\n"
+                "[tenant t]\nremote = r\n",
+                servers.servers[0].address);
+        host_expect(h, "remote", DOCTOR_ERROR, "ASKING is refused: NOPERM",
+                "ACL SETUSER kv '+cluster|slots' +asking");
+        for (unsigned i = 0; i < 3; i++)
+                command(i, "ACL SETUSER kv +asking");
+        expect_well(h, 3);
         command(1, "CLUSTER DELSLOTS 8000");
         host_expect(h, "remote", DOCTOR_WARNING, "of 16384 slots 16383 have a node",
                 "redis-cli --cluster fix");

@@ -585,6 +585,29 @@ static void test_bare_host(void **state)
         assert_false(doctor_run(&h->d, "none"));
 }
 
+/* Many pages were asked for, and none was found: engines' keys differ, perhaps. */
+static void test_remote_keys(void **state)
+{
+        struct host *h = *state;
+        struct doctor_exchange *x = calloc(2, sizeof(*x));
+
+        host_expect(h, "remote-keys", DOCTOR_UNCHECKED, "see check daemon", NULL);
+        host_start_daemon(h);
+        host_expect(h, "remote-keys", DOCTOR_OK, "asked for few: 0", NULL);
+        assert_non_null(x);
+        x[0] = (struct doctor_exchange){strdup("search"), strdup("rack"), 32000, 9000};
+        x[1] = (struct doctor_exchange){strdup("chat"), strdup("rack"), 999, 0};
+        h->d.daemon.exchanges = x;
+        h->d.daemon.n_exchanges = 2;
+        host_expect(h, "remote-keys", DOCTOR_OK, "asked for few: 2", NULL);
+        x[1].probed_pages = 1000;
+        host_expect(h, "remote-keys", DOCTOR_WARNING,
+                "tenant chat has asked [remote rack] for 1000 pages of other hosts, and found none",
+                "PYTHONHASHSEED");
+        x[1].found_pages = 1;
+        host_expect(h, "remote-keys", DOCTOR_OK, "asked for few: 2", NULL);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -599,6 +622,7 @@ int main(void)
                 HOST_TEST(test_config_that_is_none),
                 HOST_TEST(test_untrusted_program),
                 HOST_TEST(test_daemon),
+                HOST_TEST(test_remote_keys),
                 HOST_TEST(test_running),
                 HOST_TEST(test_devices),
                 HOST_TEST(test_index_guard),
