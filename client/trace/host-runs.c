@@ -12,9 +12,6 @@
 
 #define STEP_REQUESTS 256 /* not tuned: between two looks at the counter */
 
-/* As the daemon's filter for its disk (daemon/core/tiers/sink.c). */
-#define LONG_TOKENS 16384
-
 static const char *const affinity_names[HOSTS_AFFINITIES] = {
         [HOSTS_ROUND_ROBIN] = "round-robin",
         [HOSTS_RANDOM] = "random",
@@ -134,8 +131,10 @@ static void prepare_run(const struct runs *runs, uint32_t n_hosts, enum hosts_af
                                 .node_bytes_per_sec = m->node_bandwidth,
                                 .host_bytes_per_sec = m->host_bandwidth,
                                 .rtt_nsec = m->rtt_nsec},
-                        .filter = {.min_uses = (uint32_t)m->min_uses, .long_tokens = LONG_TOKENS},
-                        .is_on_publish = m->is_on_publish,
+                        .filter = {.min_uses = (uint32_t)m->min_uses,
+                                .long_tokens = HOST_LONG_TOKENS},
+                        .export = (enum hosts_export)m->export,
+                        .write_bytes_per_sec = m->write_rate,
                         .min_tokens = HOST_LOAD_TOKENS,
                         .block_bytes = h->block_bytes,
                         .keys_per_block =

@@ -13,6 +13,9 @@
 /* Fewer tokens aren't worth a load: of the design for several hosts, not tuned. */
 #define HOST_LOAD_TOKENS 256
 
+/* As the daemon's filter of exports (EXCHANGE_LONG_TOKENS), which is that of its disk. */
+#define HOST_LONG_TOKENS 16384
+
 /* Memory of a node for each byte of values, in percent: Redis' size classes (docs/REMOTE.md). */
 #define STORE_MEMORY_PERCENT 125
 

@@ -29,7 +29,11 @@ static void print_store(const struct host_runs *h, FILE *to)
                 fprintf(to, "values expire after %s", format_duration(m->expiry_nsec, time));
         else
                 fputs("values never expire", to);
-        fprintf(to, ", exports on %s\n", m->is_on_publish ? "publication" : "demotion");
+        fprintf(to, ", exports of what is %s",
+                m->export == HOSTS_EXPORT_DEMOTION ? "demoted" : "found or long");
+        if (m->write_rate > 0)
+                fprintf(to, ", %s/s of each host at most", format_bytes(m->write_rate, one));
+        putc('\n', to);
 }
 
 static char *rate_text(const struct host_run *run, uint64_t bytes, char buf[FORMAT_BYTES_MAX])
@@ -101,15 +105,16 @@ static json_t *json_count(uint64_t n)
 
 static json_t *store_json(const struct store_model *m)
 {
-        return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                 "bytes_per_host", json_count(m->host_size), "evict",
                 m->evict == VALUES_LFU ? "lfu" : "lru", "export",
-                m->is_on_publish ? "publish" : "demotion", "expire_ms",
-                json_count(m->expiry_nsec / NSEC_A_MSEC), "uses", json_count(m->min_uses),
-                "node_bytes_per_second", json_count(m->node_bandwidth), "node_memory_bytes",
-                json_count(m->node_memory), "node_keys_per_second", json_count(m->node_keys),
-                "host_bytes_per_second", json_count(m->host_bandwidth), "rtt_ms",
-                json_count(m->rtt_nsec / NSEC_A_MSEC), "page_tokens", json_count(m->page_tokens));
+                m->export == HOSTS_EXPORT_DEMOTION ? "demotion" : "found", "write_bytes_per_second",
+                json_count(m->write_rate), "expire_ms", json_count(m->expiry_nsec / NSEC_A_MSEC),
+                "uses", json_count(m->min_uses), "node_bytes_per_second",
+                json_count(m->node_bandwidth), "node_memory_bytes", json_count(m->node_memory),
+                "node_keys_per_second", json_count(m->node_keys), "host_bytes_per_second",
+                json_count(m->host_bandwidth), "rtt_ms", json_count(m->rtt_nsec / NSEC_A_MSEC),
+                "page_tokens", json_count(m->page_tokens));
 }
 
 static json_t *traffic_json(const struct host_run *run)

@@ -8,6 +8,7 @@
 
 #include "base/macros.h"
 #include "base/parse.h"
+#include "policy/hosts/hosts.h"
 
 enum kind { BYTES, TIME, NUMBER, EVICT, EXPORT };
 
@@ -39,11 +40,12 @@ static int parse_value(struct store_model *m, const struct row *row, const char 
         int r;
 
         static_assert(VALUES_LRU == 0 && VALUES_LFU == 1, "the words' numbers");
+        static_assert(HOSTS_EXPORT_FOUND == 0 && HOSTS_EXPORT_DEMOTION == 1, "likewise");
         switch (row->kind) {
         case EVICT:
                 return parse_word(text, "lru", "lfu", field);
         case EXPORT:
-                return parse_word(text, "demotion", "publish", field);
+                return parse_word(text, "found", "demotion", field);
         case BYTES:
                 r = parse_bytes(text, &value);
                 break;
@@ -91,7 +93,7 @@ static void describe_range(const struct row *row, char *buf, size_t size)
                 snprintf(buf, size, "lru or lfu");
                 break;
         case EXPORT:
-                snprintf(buf, size, "demotion or publish");
+                snprintf(buf, size, "found or demotion");
                 break;
         case BYTES:
                 snprintf(buf, size, "a size of %s to %s", format_bytes(row->least, least),

@@ -11,12 +11,13 @@
 
 /* Sizes in bytes, times in nanoseconds. */
 struct store_model {
-        uint64_t host_size;     /* of values, for each host; 0: there is no store */
-        uint32_t evict;         /* enum values_evict */
-        uint32_t is_on_publish; /* 0, 1 */
-        uint64_t expiry_nsec;   /* 0: never */
-        uint64_t min_uses;      /* 1 ..; of what isn't long */
-        uint64_t n_nodes;       /* 0: as many as are needed */
+        uint64_t host_size;   /* of values, for each host; 0: there is no store */
+        uint32_t evict;       /* enum values_evict */
+        uint32_t export;      /* enum hosts_export */
+        uint64_t write_rate;  /* bytes a second of each host; 0: no limit */
+        uint64_t expiry_nsec; /* 0: never */
+        uint64_t min_uses;    /* 1 ..; of what isn't long */
+        uint64_t n_nodes;     /* 0: as many as are needed */
         uint64_t node_bandwidth, host_bandwidth; /* a second */
         uint64_t node_memory;
         uint64_t node_keys; /* that a node is asked for in a second */
@@ -24,28 +25,30 @@ struct store_model {
         uint64_t page_tokens; /* 0: pages are the trace's blocks */
 };
 
-/* X(key, kind, field, default, least, most, "MEANING"). Defaults are written as users write them.
- */
-#define STORE_MODEL_TABLE(X)                                                                      \
-        X("size", BYTES, host_size, "256GiB", 0, 1ull << 50, "of values, for each host")          \
-        X("evict", EVICT, evict, "lru", 0, 0, "lru or lfu, of single keys, as Redis")             \
-        X("expire", TIME, expiry_nsec, "1h", 0, 1ull << 60, "after which a value goes; 0: never") \
-        X("export", EXPORT, is_on_publish, "demotion", 0, 0,                                      \
-                "demotion: what leaves a device; publish: at once")                               \
-        X("uses", NUMBER, min_uses, "2", 1, 100,                                                  \
-                "of a page before it is written, if its text "                                    \
-                "has fewer than 16384 tokens")                                                    \
-        X("nodes", NUMBER, n_nodes, "0", 0, 100000, "of the store; 0: as many as are needed")     \
-        X("bandwidth", BYTES, node_bandwidth, "2GiB", 1 << 20, 1ull << 40, "of a node, a second") \
-        X("memory", BYTES, node_memory, "256GiB", 1 << 20, 1ull << 50, "of a node")               \
-        X("keys", NUMBER, node_keys, "500000", 1, 1000000000,                                     \
-                "that a node is asked for, a "                                                    \
-                "second, where it does no more")                                                  \
-        X("link", BYTES, host_bandwidth, "3GiB", 1 << 20, 1ull << 40,                             \
-                "what a host receives, a second")                                                 \
-        X("rtt", TIME, rtt_nsec, "1ms", 0, 1ull << 34, "a round trip to a node that is idle")     \
-        X("page", NUMBER, page_tokens, "0", 0, 65536,                                             \
-                "tokens of a value; 0: a block of the "                                           \
+/* X(key, kind, field, default, least, most, "MEANING"). Defaults are written as users write them;
+ * those of expire, export, write and uses are what kvleased does (expiry, remote_write). */
+#define STORE_MODEL_TABLE(X)                                                                       \
+        X("size", BYTES, host_size, "256GiB", 0, 1ull << 50, "of values, for each host")           \
+        X("evict", EVICT, evict, "lru", 0, 0, "lru or lfu, of single keys, as Redis")              \
+        X("expire", TIME, expiry_nsec, "24h", 0, 1ull << 60, "after which a value goes; 0: never") \
+        X("export", EXPORT, export, "found", 0, 0,                                                 \
+                "found: what is found, and long texts; demotion: what leaves a device")            \
+        X("write", BYTES, write_rate, "64MiB", 0, 1ull << 34,                                      \
+                "what a host writes, a second; 0: no limit")                                       \
+        X("uses", NUMBER, min_uses, "2", 1, 100,                                                   \
+                "of a page before it is written, if its text "                                     \
+                "has fewer than 16384 tokens")                                                     \
+        X("nodes", NUMBER, n_nodes, "0", 0, 100000, "of the store; 0: as many as are needed")      \
+        X("bandwidth", BYTES, node_bandwidth, "2GiB", 1 << 20, 1ull << 40, "of a node, a second")  \
+        X("memory", BYTES, node_memory, "256GiB", 1 << 20, 1ull << 50, "of a node")                \
+        X("keys", NUMBER, node_keys, "500000", 1, 1000000000,                                      \
+                "that a node is asked for, a "                                                     \
+                "second, where it does no more")                                                   \
+        X("link", BYTES, host_bandwidth, "3GiB", 1 << 20, 1ull << 40,                              \
+                "what a host receives, a second")                                                  \
+        X("rtt", TIME, rtt_nsec, "1ms", 0, 1ull << 34, "a round trip to a node that is idle")      \
+        X("page", NUMBER, page_tokens, "0", 0, 65536,                                              \
+                "tokens of a value; 0: a block of the "                                            \
                 "trace")
 
 /* The defaults. */

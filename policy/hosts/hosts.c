@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
+#include "policy/bucket.h"
 #include "policy/hosts/mix.h"
 
 #define NSEC_A_SEC UINT64_C(1000000000)
@@ -12,6 +13,16 @@
 #define USES_MAX 127
 #define IS_LONG  128
 
+/* What a host writes is counted in these: policy/bucket.h has at most a million a second. */
+#define UNIT_BYTES 4096
+
+/* The first n blocks of a request's text, which are to be written. */
+struct export_text {
+        uint32_t request, n, at; /* those before `at` are there */
+        uint32_t n_texts;        /* of kvleased's */
+        bool was_asked;          /* whether that at `at` is there: it isn't */
+};
+
 struct host {
         struct hosts *all;
         struct sim *cache;  /* owned */
@@ -19,6 +30,13 @@ struct host {
         uint32_t copy;      /* whose requests it serves */
         uint64_t busy_nsec; /* until when it computes */
         uint64_t computed_tokens;
+        struct bucket bucket;      /* of what it writes, in UNIT_BYTES */
+        uint64_t writes_nsec;      /* until then texts have been written */
+        struct export_text *texts; /* owned: a ring of HOSTS_TEXTS_MAX; NULL: nothing waits ever */
+        uint32_t first_text, n_texts;
+        uint32_t n_waiting; /* export_text.n_texts of all */
+        uint32_t *seen_sec; /* owned; of each block of the trace, one more than when the host had
+                               it and saw it in the store; 0: it didn't. NULL as texts */
 };
 
 struct copy {
@@ -109,33 +127,53 @@ static void count_probes(struct hosts *h, uint64_t n_blocks)
         count_traffic(h, 0, n);
 }
 
-static bool can_write(const struct hosts *h, uint32_t key)
+static void count_touches(struct hosts *h, uint64_t n_blocks)
 {
-        for (uint32_t j = 0; j < h->options.store.keys_per_block; j++)
-                if (!lanes_takes_write(h->lanes, place_of(key, j), h->now_nsec))
-                        return false;
-        return true;
+        uint64_t n = n_blocks * h->options.store.keys_per_block;
+
+        h->result.touches += n;
+        count_traffic(h, 0, n);
 }
 
-/* A block that the filter admits is written, unless it is there, or a node is too far behind. */
-static void export_block(struct hosts *h, uint32_t copy, uint32_t block)
+/* How long the slowest node of a block takes until it could begin to write. Nodes know no time but
+ * now: what hosts could write since the last request comes to them together. */
+static uint64_t node_wait_nsec(const struct hosts *h, uint32_t key)
+{
+        uint64_t wait = 0;
+
+        for (uint32_t j = 0; j < h->options.store.keys_per_block; j++)
+                wait = MAX(wait, lanes_write_wait_nsec(h->lanes, place_of(key, j), h->now_nsec));
+        return wait;
+}
+
+static struct bucket_limit write_limit(const struct hosts *h)
+{
+        uint64_t rate = h->options.store.write_bytes_per_sec;
+
+        if (rate == 0)
+                return (struct bucket_limit){.burst = 1};
+        rate = MAX(UINT64_C(1), MIN(rate / UNIT_BYTES, (uint64_t)BUCKET_MAX_RATE));
+        return (struct bucket_limit){.rate = (uint32_t)rate, .burst = (uint32_t)rate};
+}
+
+/* How long the host has to wait until it may write. */
+static uint64_t write_wait_nsec(const struct hosts *h, const struct host *host, uint64_t at_nsec)
+{
+        return bucket_wait_nsec(&host->bucket, write_limit(h), at_nsec);
+}
+
+/* A block that isn't there is written, as the host could do at that time. */
+static void write_block(struct hosts *h, struct host *host, uint32_t key, uint64_t at_nsec)
 {
         const struct hosts_store *store = &h->options.store;
-        uint32_t key = key_of(h, copy, block);
+        uint64_t units = 1 + store->block_bytes / UNIT_BYTES;
 
-        count_probes(h, 1);
-        if (values_has(h->values, key, h->now_nsec)) {
-                h->result.known_writes += store->keys_per_block;
-                return;
-        }
-        if (!can_write(h, key)) {
-                h->result.dropped_writes += store->keys_per_block;
-                return;
-        }
         if (values_put(h->values, key, h->now_nsec) < 0) {
                 h->error = -ENOMEM;
                 return;
         }
+        bucket_take(
+                &host->bucket, write_limit(h), (uint32_t)MIN(units, (uint64_t)UINT32_MAX), at_nsec);
         for (uint32_t j = 0; j < store->keys_per_block; j++)
                 lanes_write(h->lanes, place_of(key, j), page_bytes(h), h->now_nsec);
         h->result.writes += store->keys_per_block;
@@ -153,14 +191,168 @@ static bool is_admitted(const struct hosts *h, uint8_t uses)
 /* A host's cache lets go of a block. */
 static void block_leaves(void *data, uint32_t block)
 {
-        const struct host *host = data;
+        struct host *host = data;
         struct hosts *h = host->all;
+        uint32_t n_keys = h->options.store.keys_per_block, key = key_of(h, host->copy, block);
 
-        if (is_admitted(h, host->uses[block]))
-                export_block(h, host->copy, block);
+        if (!is_admitted(h, host->uses[block])) {
+                h->result.refused_writes += n_keys;
+                return;
+        }
+        count_probes(h, 1);
+        if (values_has(h->values, key, h->now_nsec))
+                h->result.known_writes += n_keys;
+        else if (write_wait_nsec(h, host, h->now_nsec) > 0 ||
+                 node_wait_nsec(h, key) > HOSTS_DEMOTED_NSEC)
+                h->result.dropped_writes += n_keys;
         else
-                h->result.refused_writes += h->options.store.keys_per_block;
+                write_block(h, host, key, h->now_nsec);
 }
+
+/* ---- texts that are to be written ------------------------------------------------------------ */
+
+static void note_seen(struct host *host, uint32_t block, uint64_t at_nsec)
+{
+        host->seen_sec[block] = (uint32_t)(at_nsec / NSEC_A_SEC) + 1;
+}
+
+/* Did the host see it in the store lately, since it has it? */
+static bool was_seen(const struct host *host, uint32_t block, uint64_t at_nsec)
+{
+        uint32_t seen = host->seen_sec[block];
+
+        return seen > 0 && at_nsec / NSEC_A_SEC + 1 - seen < HOSTS_TOUCH_NSEC / NSEC_A_SEC;
+}
+
+/* It is over. */
+static void drop_text(struct hosts *h, struct export_text *t)
+{
+        h->result.dropped_writes += (uint64_t)(t->n - t->at) * h->options.store.keys_per_block;
+        t->at = t->n;
+}
+
+/* Whether the host may write by now. Sets writes_nsec to when it may. */
+static bool may_write(const struct hosts *h, struct host *host)
+{
+        host->writes_nsec += write_wait_nsec(h, host, host->writes_nsec);
+        return host->writes_nsec <= h->now_nsec;
+}
+
+/* The next block of the text is there; it was, or is written. False: it has to wait; or the host
+ * has waited in vain, and the text is over, as nobody gets to what continues it. */
+static bool export_next(struct hosts *h, struct host *host, struct export_text *t)
+{
+        uint32_t block = path_of(h, t->request)[t->at], key = key_of(h, host->copy, block);
+
+        if (was_seen(host, block, host->writes_nsec))
+                return true;
+        if (!t->was_asked)
+                count_touches(h, 1);
+        t->was_asked = true;
+        if (values_use(h->values, key, h->now_nsec)) {
+                h->result.known_writes += h->options.store.keys_per_block;
+                note_seen(host, block, host->writes_nsec);
+                return true;
+        }
+        if (!may_write(h, host))
+                return false;
+        if (node_wait_nsec(h, key) > HOSTS_WRITE_NSEC) {
+                host->writes_nsec += HOSTS_WRITE_NSEC;
+                drop_text(h, t);
+                return false;
+        }
+        write_block(h, host, key, host->writes_nsec);
+        note_seen(host, block, host->writes_nsec);
+        return true;
+}
+
+/* What the host could write until now is written. Its cache is as it was all the time since. */
+static void write_texts(struct hosts *h, struct host *host)
+{
+        while (host->n_texts > 0 && host->writes_nsec <= h->now_nsec && h->error == 0) {
+                struct export_text *t = &host->texts[host->first_text];
+
+                if (t->at < t->n && sim_would_hit(host->cache, t->request) < t->n)
+                        drop_text(h, t);
+                while (t->at < t->n && export_next(h, host, t)) {
+                        t->at++;
+                        t->was_asked = false;
+                }
+                if (t->at < t->n)
+                        return;
+                host->n_waiting -= t->n_texts;
+                host->first_text = (host->first_text + 1) % HOSTS_TEXTS_MAX;
+                host->n_texts--;
+        }
+}
+
+/* Does a text wait that ends with the block? */
+static bool text_waits(const struct hosts *h, const struct host *host, uint32_t block)
+{
+        for (uint32_t i = 0; i < host->n_texts; i++) {
+                const struct export_text *t =
+                        &host->texts[(host->first_text + i) % HOSTS_TEXTS_MAX];
+
+                if (t->n > 0 && path_of(h, t->request)[t->n - 1] == block)
+                        return true;
+        }
+        return false;
+}
+
+/* The first n blocks of the request's text, which the host has, are to be in the store: by so many
+ * texts of kvleased's, of which each ends with a page. */
+static void add_text(
+        struct hosts *h, struct host *host, uint32_t request, uint32_t n, uint32_t n_texts)
+{
+        const struct export_text text = {.request = request, .n = n, .n_texts = n_texts};
+        uint32_t last = path_of(h, request)[n - 1];
+
+        if (was_seen(host, last, h->now_nsec) || text_waits(h, host, last))
+                return;
+        if (host->n_waiting + n_texts > HOSTS_TEXTS_MAX) {
+                h->result.dropped_writes += h->options.store.keys_per_block;
+                return;
+        }
+        host->texts[(host->first_text + host->n_texts++) % HOSTS_TEXTS_MAX] = text;
+        host->n_waiting += n_texts;
+        host->writes_nsec = MAX(host->writes_nsec, h->now_nsec);
+}
+
+/* What a group's hosts could write until now: nobody else looks for it. */
+static void write_texts_of(struct hosts *h, uint32_t copy)
+{
+        for (uint32_t i = 0; i < h->group; i++)
+                if (h->hosts[copy * h->group + i].n_texts > 0)
+                        write_texts(h, &h->hosts[copy * h->group + i]);
+}
+
+/* Is a page at the end of the block, found or published by the request, a reason to write its text?
+ */
+static bool ends_text(const struct hosts *h, const struct host *host, uint32_t request, uint32_t i)
+{
+        return tier_admits(&h->options.store.filter, host->uses[path_of(h, request)[i]] & USES_MAX,
+                tokens_in(h, request, i + 1));
+}
+
+/* The host has served the request: it had n_local blocks, of which the last was found, and loaded
+ * those up to n_had; those behind it are published, one after the other. */
+static void export_texts(
+        struct hosts *h, struct host *host, uint32_t request, uint32_t n_local, uint32_t n_had)
+{
+        uint32_t n_keys = h->options.store.keys_per_block;
+        uint32_t n_cached = sim_would_hit(host->cache, request);
+
+        if (n_local > 0 && n_local <= n_cached && ends_text(h, host, request, n_local - 1))
+                add_text(h, host, request, n_local, 1);
+        for (uint32_t i = n_had; i < n_cached; i++)
+                if (ends_text(h, host, request, i))
+                        add_text(h, host, request, i + 1, n_keys);
+                else
+                        h->result.refused_writes += n_keys;
+        write_texts(h, host);
+}
+
+/* ---- what it is asked for -------------------------------------------------------------------- */
 
 /* Blocks from `from` on that are in the store without a gap. */
 static uint32_t probe_run(struct hosts *h, uint32_t copy, uint32_t request, uint32_t from)
@@ -186,10 +378,8 @@ static void touch_ancestors(struct hosts *h, uint32_t copy, uint32_t request, ui
 {
         for (uint32_t i = 0; i < n; i++)
                 if (values_use_again(h->values, key_of(h, copy, path_of(h, request)[i]),
-                            HOSTS_TOUCH_NSEC, h->now_nsec)) {
-                        h->result.touches += h->options.store.keys_per_block;
-                        count_traffic(h, 0, h->options.store.keys_per_block);
-                }
+                            HOSTS_TOUCH_NSEC, h->now_nsec))
+                        count_touches(h, 1);
 }
 
 /* Loads blocks from .. from + n - 1, if that is faster than to compute them. */
@@ -232,22 +422,20 @@ static uint32_t fetch_blocks(struct hosts *h, uint32_t host, uint32_t request, u
 
         if (!h->values || n_local == r->n_blocks || lacks < h->options.store.min_tokens)
                 return 0;
-        touch_ancestors(h, copy, request, n_local);
+        if (h->options.store.export == HOSTS_EXPORT_DEMOTION)
+                touch_ancestors(h, copy, request, n_local);
         n = probe_run(h, copy, request, n_local);
         return load_run(h, host, request, n_local, n) ? n : 0;
 }
 
 /* ---- a request ------------------------------------------------------------------------------- */
 
-/* A block of the request's path is used; one that is new there (not found) is published. With
- * exports on publication: whether it is written now. */
-static bool note_use(struct hosts *h, uint8_t *uses, bool is_new, bool is_long)
+/* A block of the request's path is used; one that is new there (not found) is published. */
+static void note_use(uint8_t *uses, bool is_new, bool is_long)
 {
-        bool was_admitted = !is_new && is_admitted(h, *uses);
         unsigned n = is_new ? 1 : MIN((*uses & USES_MAX) + 1u, (unsigned)USES_MAX);
 
         *uses = (uint8_t)(n | (is_long || (!is_new && (*uses & IS_LONG)) ? IS_LONG : 0));
-        return !was_admitted && is_admitted(h, *uses);
 }
 
 /* Before the cache is told: what leaves it meanwhile isn't of this path. */
@@ -260,11 +448,13 @@ static void note_uses(
 
         for (uint32_t i = 0; i < r->n_blocks; i++) {
                 uint32_t block = path_of(h, request)[i];
-                bool is_loaded = i >= n_local && i < n_local + n_remote;
 
-                if (note_use(h, &host->uses[block], i >= n_local, is_long) &&
-                        h->options.store.is_on_publish && h->values && !is_loaded)
-                        export_block(h, host->copy, block);
+                note_use(&host->uses[block], i >= n_local, is_long);
+                if (!host->texts || i < n_local)
+                        continue;
+                host->seen_sec[block] = 0;
+                if (i < n_local + n_remote)
+                        note_seen(host, block, h->now_nsec);
         }
 }
 
@@ -281,6 +471,8 @@ static void serve_request(struct hosts *h, uint32_t host_number, uint32_t reques
         h->result.local_tokens += tokens_in(h, request, n_local);
         note_uses(h, host, request, n_local, n_remote);
         sim_run_one(host->cache, request);
+        if (host->texts)
+                export_texts(h, host, request, n_local, n_local + n_remote);
         host->computed_tokens += computed;
         host->busy_nsec = MIN(
                 MAX(host->busy_nsec, h->now_nsec) + compute_nsec(h, computed), SIM_TIME_MAX_NSEC);
@@ -392,6 +584,7 @@ static void run_next(struct hosts *h)
         h->now_nsec = time_of(h, copy);
         if (h->result.requests == 0)
                 h->first_nsec = h->now_nsec;
+        write_texts_of(h, copy);
         serve_request(h, choose_host(h, copy, c->next), c->next);
         if (++c->next == h->trace.n_requests)
                 h->order[0] = h->order[--h->n_waiting];
@@ -484,9 +677,14 @@ static int make_host(struct hosts *h, uint32_t i)
         host->uses = calloc((size_t)h->trace.n_unique + 1, sizeof(*host->uses));
         if (!host->uses)
                 return -ENOMEM;
-        if (h->values && !h->options.store.is_on_publish) {
+        if (h->values && h->options.store.export == HOSTS_EXPORT_DEMOTION) {
                 cache.leaves = block_leaves;
                 cache.leaves_data = host;
+        } else if (h->values) {
+                host->texts = calloc(HOSTS_TEXTS_MAX, sizeof(*host->texts));
+                host->seen_sec = calloc((size_t)h->trace.n_unique + 1, sizeof(*host->seen_sec));
+                if (!host->texts || !host->seen_sec)
+                        return -ENOMEM;
         }
         return sim_new(&h->trace, &cache, &host->cache);
 }
@@ -541,6 +739,8 @@ void hosts_free(struct hosts *h)
         for (uint32_t i = 0; h->hosts && i < h->options.n_hosts; i++) {
                 sim_free(h->hosts[i].cache);
                 free(h->hosts[i].uses);
+                free(h->hosts[i].texts);
+                free(h->hosts[i].seen_sec);
         }
         for (uint32_t i = 0; h->copies && i < h->n_copies; i++)
                 free(h->copies[i].host);

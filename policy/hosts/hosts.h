@@ -17,10 +17,19 @@
  * rest is computed. Then the host caches all of it, which is the same for the host's cache whether
  * it was loaded or computed.
  *
- * What leaves a host's device for others is written to the store, where the filter admits it and it
- * isn't there already; or, with exports on publication, each page as soon as the filter admits it.
- * A write is there at once. Pages that precede what a request asks for are marked as used in the
- * store, once within HOSTS_TOUCH_NSEC.
+ * What is written to the store, as exports say (enum hosts_export):
+ *
+ *   found      as kvleased does (core/exchange/export.c): what the filter admits of a request's
+ *              text, from its beginning, is a text that waits, behind those that wait already. Each
+ *              block that the host hasn't seen in the store within HOSTS_TOUCH_NSEC is marked as
+ *              used there, and written where it isn't there. A text of which the host has let go
+ *              meanwhile is dropped, as is one beyond HOSTS_TEXTS_MAX.
+ *   demotion   what leaves a host's device for others, where the filter admits it and it isn't
+ *              there already. Blocks that precede what a request asks for are marked as used, once
+ *              within HOSTS_TOUCH_NSEC.
+ *
+ * A host writes so many bytes a second at most: texts wait for that, what leaves a device is
+ * dropped. A write is there at once.
  *
  * Requests take no time, as in the simulator without an engine.
  */
@@ -37,8 +46,15 @@
 #define HOSTS_SPREAD_NSEC UINT64_C(60000000000)
 
 #define HOSTS_PROBE_KEYS 128                   /* of the design for several hosts; not tuned */
-#define HOSTS_TOUCH_NSEC UINT64_C(60000000000) /* likewise */
+#define HOSTS_TOUCH_NSEC UINT64_C(60000000000) /* as EXCHANGE_AGAIN_SEC of kvleased */
+#define HOSTS_TEXTS_MAX  256                   /* as EXPORT_TEXTS_MAX of kvleased */
 #define HOSTS_PEAK_NSEC  UINT64_C(10000000000) /* what is busiest is looked for by so long */
+
+/* A block whose nodes don't begin to write it within so long is dropped, of texts that wait (as
+ * EXPORT_DEADLINE_NSEC of kvleased), and of what leaves a device (its memory is wanted; not tuned).
+ */
+#define HOSTS_WRITE_NSEC   UINT64_C(5000000000)
+#define HOSTS_DEMOTED_NSEC UINT64_C(1000000000)
 
 /* Hosts, and copies of blocks, that can be told apart. */
 #define HOSTS_MAX      10000
@@ -54,13 +70,17 @@ enum hosts_affinity {
         HOSTS_AFFINITIES
 };
 
+/* What is written, and when. */
+enum hosts_export { HOSTS_EXPORT_FOUND, HOSTS_EXPORT_DEMOTION };
+
 struct hosts_store {
         struct values_options values; /* its n_keys and seed are set here; capacity 0: no store */
         struct lanes_options lanes;   /* its n_hosts is set here */
         struct tier_filter filter;
-        bool is_on_publish;   /* export when a page is admitted, not when it leaves the device */
-        uint32_t min_tokens;  /* fewer are neither asked for nor loaded */
-        uint64_t block_bytes; /* > 0 */
+        enum hosts_export export;
+        uint64_t write_bytes_per_sec; /* of each host; 0: no limit */
+        uint32_t min_tokens;          /* fewer are neither asked for nor loaded */
+        uint64_t block_bytes;         /* > 0 */
         /* A block of the trace is so many pages of the daemon, each a key: 1 .. HOSTS_PROBE_KEYS.
          */
         uint32_t keys_per_block;
@@ -86,7 +106,7 @@ struct hosts_result {
         uint64_t lost_loads, lost_tokens;      /* in the store, and computing was faster */
         uint64_t writes, write_bytes;          /* pages */
         uint64_t refused_writes, known_writes; /* by the filter; there already */
-        uint64_t dropped_writes;               /* a node was too far behind */
+        uint64_t dropped_writes;               /* a node, or the host, was too far behind */
         uint64_t probes, touches;              /* keys that were asked for, by EXISTS and TOUCH */
         uint64_t load_nsec;                    /* that loads took as estimated, in sum */
         uint64_t duration_nsec;                /* from the first request to the last */

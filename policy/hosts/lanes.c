@@ -125,10 +125,11 @@ void lanes_load(struct lanes *l, uint64_t now_nsec)
         }
 }
 
-bool lanes_takes_write(const struct lanes *l, uint64_t place, uint64_t now_nsec)
+uint64_t lanes_write_wait_nsec(const struct lanes *l, uint64_t place, uint64_t now_nsec)
 {
-        return l->options.n_nodes == 0 || minus_u64(l->node_write_nsec[place % l->options.n_nodes],
-                                                  now_nsec) <= LANES_WRITE_NSEC;
+        if (l->options.n_nodes == 0)
+                return 0;
+        return minus_u64(l->node_write_nsec[place % l->options.n_nodes], now_nsec);
 }
 
 void lanes_write(struct lanes *l, uint64_t place, uint64_t bytes, uint64_t now_nsec)

@@ -5,17 +5,12 @@
  * A node serves one after the other what it is asked for, at its bandwidth, and reads before
  * writes; so does the link of a host what it receives. A load is over when the last of its bytes
  * has come through both, and one round trip has passed; it is estimated as kvleased is to
- * (docs/REMOTE.md, "Whether to load"), with a quarter more than its bytes would take. Writes wait,
- * but not for long: what a node couldn't begin to write within LANES_WRITE_NSEC is dropped.
+ * (docs/REMOTE.md, "Whether to load"), with a quarter more than its bytes would take. Writes wait.
  */
 #ifndef KVL_POLICY_HOSTS_LANES_H
 #define KVL_POLICY_HOSTS_LANES_H
 
-#include <stdbool.h>
 #include <stdint.h>
-
-/* Not tuned: what waits to be written takes memory of a host that others want. */
-#define LANES_WRITE_NSEC UINT64_C(1000000000)
 
 struct lanes_options {
         uint32_t n_nodes; /* 0: each value has a node of its own, which is idle */
@@ -41,8 +36,8 @@ void lanes_add(struct lanes *l, uint64_t place, uint64_t bytes);
 uint64_t lanes_estimate(const struct lanes *l, uint64_t now_nsec);
 void lanes_load(struct lanes *l, uint64_t now_nsec);
 
-/* Whether the node could begin within LANES_WRITE_NSEC to write another value. */
-bool lanes_takes_write(const struct lanes *l, uint64_t place, uint64_t now_nsec);
+/* How long until the node could begin to write another value, as it is asked now. */
+uint64_t lanes_write_wait_nsec(const struct lanes *l, uint64_t place, uint64_t now_nsec);
 
 /* A value is written to its node, after all that this is asked for already. */
 void lanes_write(struct lanes *l, uint64_t place, uint64_t bytes, uint64_t now_nsec);

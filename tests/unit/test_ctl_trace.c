@@ -295,12 +295,12 @@ static void test_recommend(void **state)
 /* As in test_host_runs.c: of two hosts the second loads block 1; or one has all. */
 static void test_hosts(void **state)
 {
-        check(HOSTS "--hosts 2 --group 2 --store export=publish,uses=1", 0,
+        check(HOSTS "--hosts 2 --group 2 --store uses=1", 0,
                 "3 requests for 2 hosts, blocks of 512 tokens (512 KiB); a cache of 16 blocks (8 "
                 "MiB, "
                 "pgi) on each host\n"
-                "Store: 256 GiB for each host, lru, values expire after 1h, exports on "
-                "publication\n"
+                "Store: 256 GiB for each host, lru, values expire after 1d, exports of what is "
+                "found or long, 64 MiB/s of each host at most\n"
                 "Input tokens in %: found on the host, loaded, computed; lost: of those in the "
                 "store, "
                 "that were faster to compute\n"
@@ -326,8 +326,7 @@ static void test_hosts(void **state)
                 "   hosts affinity       local  computed\n"
                 "       2 session        28.57     71.43\n"
                 "       4 session        28.57     71.43\n");
-        check_has(HOSTS "--hosts 2 --group 2 --store export=publish,uses=1 --json", 0,
-                "\"remote_tokens\": 512");
+        check_has(HOSTS "--hosts 2 --group 2 --store uses=1 --json", 0, "\"remote_tokens\": 512");
         check_has(HOSTS "--hosts 15", 2, "15 hosts: a copy of the trace is for 10");
         check_has(HOSTS "--group 0", 2, "--group: '0' is no number of 1 to 10000");
         check_has(HOSTS "--affinity some", 2, "there is no affinity 'some'");

@@ -5,8 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/parse.h"
 #include "client/trace/report-hosts.h"
 #include "client/trace/trace.h"
+#include "daemon/core/exchange/exchange.h"
+#include "daemon/server/settings/options.h"
 
 #define BLOCK_TOKENS 512
 #define TOKEN_BYTES  1024
@@ -63,16 +67,24 @@ static void test_runs(void **unused)
 
         init(state);
         h = state[0];
-        set_lists(h, "2,4,1", "round-robin,session,prefix", "export=publish,uses=1,page=64");
+        set_lists(h, "2,4,1", "round-robin,session,prefix", "uses=1,page=64");
         run(h, state[1]);
         r = &h->runs[0][0];
         assert_int_equal(r->result.input_tokens, 3584);
         assert_int_equal(r->result.local_tokens, 1024);
         assert_int_equal(r->result.remote_tokens, 512);
         assert_int_equal(r->result.writes, 4 * 8);
-        assert_int_equal(r->result.probes, (2 + 2 + 1 + 4) * 8);
+        assert_int_equal(r->result.probes, (2 + 2 + 1) * 8);
+        assert_int_equal(r->result.touches, 4 * 8);
         assert_int_equal(r->n_nodes, 1);
         assert_true(host_run_rate(r, 10) == 2);
+        /* At 64 KiB a second a host writes its first block at once, and the next one 8 s later. */
+        h->store.write_rate = 64 << 10;
+        run(h, state[1]);
+        assert_int_equal(r->result.writes, 2 * 8);
+        h->store.write_rate = 0;
+        run(h, state[1]);
+        assert_int_equal(r->result.writes, 4 * 8);
         /* Two copies, of hosts that share nothing. */
         assert_int_equal(h->runs[1][0].result.local_tokens, 2 * 1024);
         assert_int_equal(h->runs[1][0].result.remote_tokens, 2 * 512);
@@ -98,7 +110,7 @@ static void test_nodes(void **unused)
         init(state);
         h = state[0];
         set_lists(h, "2", "round-robin",
-                "export=publish,uses=1,page=4,keys=30,memory=1MiB,bandwidth=1MiB,link=1TiB,size="
+                "uses=1,page=4,keys=30,memory=1MiB,bandwidth=1MiB,link=1TiB,size="
                 "1GiB");
         run(h, state[1]);
         r = &h->runs[0][0];
@@ -158,7 +170,7 @@ static void test_refused(void **state)
         check_refused(NULL, NULL, "size", "a store has no 'size': it has size=, evict=, expire=");
         check_refused(NULL, NULL, "=1", "a store has no ''");
         check_refused(NULL, NULL, "evict=arc", "'arc' is no evict of a store: that is lru or lfu");
-        check_refused(NULL, NULL, "export=never", "that is demotion or publish");
+        check_refused(NULL, NULL, "export=never", "that is found or demotion");
         check_refused(
                 NULL, NULL, "uses=0", "'0' is no uses of a store: that is a number of 1 to 100");
         check_refused(
@@ -194,7 +206,21 @@ static void test_sizes(void **unused)
         free(t);
 }
 
-/* What is said of defaults is what they are. */
+/* Of kvleased. */
+static uint64_t default_of(enum option_section section, const char *key)
+{
+        const struct option *o = option_find(section, key);
+        uint64_t value = 0;
+
+        assert_non_null(o);
+        if (o->type == OPTION_BYTES)
+                assert_int_equal(parse_bytes(o->default_text, &value), 0);
+        else
+                assert_int_equal(parse_duration(o->default_text, &value), 0);
+        return value;
+}
+
+/* What is said of defaults is what they are, and what kvleased does. */
 static void test_defaults(void **state)
 {
         struct store_model m, same;
@@ -202,8 +228,12 @@ static void test_defaults(void **state)
 
         store_model_init(&m);
         assert_int_equal(m.host_size, UINT64_C(256) << 30);
-        assert_int_equal(m.expiry_nsec, UINT64_C(3600000000000));
-        assert_int_equal(m.min_uses, 2);
+        assert_int_equal(m.expiry_nsec, default_of(SECTION_REMOTE, "expiry"));
+        assert_int_equal(m.write_rate, default_of(SECTION_TENANT, "remote_write"));
+        assert_int_equal(m.min_uses, EXCHANGE_MIN_USES);
+        assert_int_equal(m.export, HOSTS_EXPORT_FOUND);
+        assert_int_equal(HOST_LONG_TOKENS, EXCHANGE_LONG_TOKENS);
+        assert_int_equal(HOSTS_TOUCH_NSEC, EXCHANGE_AGAIN_SEC * NSEC_PER_SEC);
         memset(&same, 0xff, sizeof(same));
 #define X(key, kind, field, otherwise, least, most, meaning) strcat(list, key "=" otherwise ",");
         STORE_MODEL_TABLE(X)
@@ -226,7 +256,7 @@ static void test_json(void **unused)
 
         init(state);
         h = state[0];
-        set_lists(h, "2,4", "round-robin,prefix", "export=publish,uses=1");
+        set_lists(h, "2,4", "round-robin,prefix", "uses=1");
         run(h, state[1]);
         j = report_hosts_json(h, &((struct trace *)state[1])->sim);
         assert_non_null(j);

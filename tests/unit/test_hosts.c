@@ -47,6 +47,7 @@ static struct hosts_options options_of(
                 .group = n_hosts,
                 .prefill_tokens_per_sec = RATE,
                 .store = {.values = {.capacity = UINT32_MAX},
+                        .export = HOSTS_EXPORT_DEMOTION,
                         .block_bytes = 1000,
                         .keys_per_block = 1},
         };
@@ -107,13 +108,13 @@ static void test_round_robin(void **state)
         assert_int_equal(r.most_tokens, 48 + 16 + 16);
 }
 
-/* With exports on publication the second host finds what the first has computed. */
-static void test_on_publication(void **state)
+/* With exports of what is found or published the second host finds what the first has computed. */
+static void test_on_finding(void **state)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 2);
         struct hosts_result r;
 
-        options.store.is_on_publish = true;
+        options.store.export = HOSTS_EXPORT_FOUND;
         r = run(&few, &options);
         assert_int_equal(r.local_tokens, 2 * 32);
         assert_int_equal(r.remote_tokens, 32 + 16 + 16); /* 0 1; 2; 3 */
@@ -166,30 +167,96 @@ static void test_on_demotion(void **state)
         assert_true(r.writes > 0);
 }
 
-/* What precedes what is asked for is used, but not more than once a minute. One host that has room
- * for all asks for what it lacks alone: for 3, and for 4. */
-static void test_touches(void **state)
+/* The trace, so many times slower. */
+static const struct sim_trace *slow_trace(uint64_t times)
 {
-        struct hosts_options options = options_of(&evict_lru, 5, 1);
-        struct sim_request requests[ARRAY_SIZE(few_requests)];
-        struct sim_trace slow = few;
-        struct hosts_result r;
+        static struct sim_request requests[ARRAY_SIZE(few_requests)];
+        static struct sim_trace slow;
 
         memcpy(requests, few_requests, sizeof(requests));
         for (size_t i = 0; i < ARRAY_SIZE(requests); i++)
-                requests[i].time_nsec *= 100;
+                requests[i].time_nsec *= times;
+        slow = few;
         slow.requests = requests;
-        options.store.is_on_publish = true;
+        return &slow;
+}
+
+/* What is found is marked as used in the store, from the text's beginning on, and written where it
+ * is gone, but not more than once a minute. One host that has room for all, and a store that has
+ * room for 3: 3 goes there for 2, 4 for 0; 100 s later 0 1 2 are found here, and none is there;
+ * then 0 1 3, and 3 isn't. */
+static void test_touches(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 1);
+        struct hosts_result r;
+
+        options.store.export = HOSTS_EXPORT_FOUND;
         options.store.values.capacity = 3;
-        r = run(&slow, &options);
-        assert_int_equal(r.touches, 2); /* by request 1, 100 s after 0 */
-        assert_int_equal(r.values.evictions, 2);
+        r = run(slow_trace(100), &options);
+        assert_int_equal(r.touches, 3 + 3 + 1 + 3 + 3);
+        assert_int_equal(r.writes, 3 + 1 + 1 + 3 + 1);
+        assert_int_equal(r.known_writes, 2 + 2);
+        assert_int_equal(r.values.evictions, 6);
         /* Of the busiest ten seconds, not of all of them. */
         assert_int_equal(r.peak_bytes, 3000);
         assert_int_equal(r.peak_keys, 6);
-        assert_int_equal(run(&few, &options).touches, 0);
+        assert_int_equal(run(&few, &options).touches, 5);
         options.store.keys_per_block = 2;
-        assert_int_equal(run(&slow, &options).touches, 4);
+        assert_int_equal(run(slow_trace(100), &options).touches, 2 * 13);
+}
+
+/* With exports on demotion that is so of what precedes what a host asks for. It has room for one
+ * block: 0 leaves for 4, comes back in request 3, and precedes what request 4 asks for. */
+static void test_touches_ancestors(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 1, 1);
+
+        assert_int_equal(run(slow_trace(100), &options).touches, 1);
+        assert_int_equal(run(&few, &options).touches, 0);
+}
+
+/* A host writes at its rate, what waits in the order in which it came. A block takes 1 s of it, and
+ * the first two go at once, or nearly: 0 at 0, 1 at 0.2 s, 2 at 1.2 s, 3 at 2.2 s, 4 at 3.2 s. */
+static void test_write_rate(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 1);
+        struct hosts_result r;
+
+        options.store.export = HOSTS_EXPORT_FOUND;
+        options.store.block_bytes = 4 * 4096;
+        options.store.write_bytes_per_sec = 5 * 4096;
+        r = run(&few, &options);
+        assert_int_equal(r.writes, 5);
+        assert_int_equal(r.dropped_writes, 0);
+        /* At 0, at 2 s, and not before 4.5 s. */
+        options.store.write_bytes_per_sec = 2 * 4096;
+        r = run(&few, &options);
+        assert_int_equal(r.writes, 2);
+        assert_int_equal(r.dropped_writes, 0);
+        /* Meanwhile 2, 3 and 4 have left a device with room for 3. */
+        options.cache.capacity_pages = 3;
+        r = run(&few, &options);
+        assert_int_equal(r.writes, 2);
+        assert_int_equal(r.dropped_writes, 3);
+        /* What leaves a device doesn't wait: 2, and not 3 a second later. */
+        options.store.export = HOSTS_EXPORT_DEMOTION;
+        r = run(&few, &options);
+        assert_int_equal(r.writes, 2);
+        assert_int_equal(r.dropped_writes, 1);
+}
+
+/* As each page that is published is a text of kvleased's, two blocks of 100 are as many as may
+ * wait. The third one is written when it is found. */
+static void test_many_texts(void **state)
+{
+        struct hosts_options options = options_of(&evict_lru, 5, 1);
+        struct hosts_result r;
+
+        options.store.export = HOSTS_EXPORT_FOUND;
+        options.store.keys_per_block = 100;
+        r = run(&few, &options);
+        assert_int_equal(r.dropped_writes, 100);
+        assert_int_equal(r.writes, 5 * 100);
 }
 
 /* A block that is several pages is as many keys, of as many bytes together. */
@@ -213,13 +280,14 @@ static void test_least_tokens(void **state)
         struct hosts_options options = options_of(&evict_lru, 5, 2);
         struct hosts_result r;
 
-        options.store.is_on_publish = true;
+        options.store.export = HOSTS_EXPORT_FOUND;
         options.store.min_tokens = 17;
         r = run(&few, &options);
         assert_int_equal(r.remote_tokens, 32);
         /* Computed again, and there already: 2 and 3. */
         assert_int_equal(r.known_writes, 2);
-        assert_int_equal(r.probes, 3 + 3 + 5 + 2);
+        assert_int_equal(r.touches, 5 + 2);
+        assert_int_equal(r.probes, 3 + 3);
         /* 0 1 are there of the three blocks that are asked for, and too few. */
         options.store.min_tokens = 33;
         r = run(&few, &options);
@@ -233,7 +301,7 @@ static void test_what_loses(void **state)
         struct hosts_options options = options_of(&evict_lru, 5, 2);
         struct hosts_result r;
 
-        options.store.is_on_publish = true;
+        options.store.export = HOSTS_EXPORT_FOUND;
         /* One node: 8 ms for the bytes of a block are 10 with the margin; so a block takes as long
          * as to compute it, and computing is chosen. */
         options.store.lanes = (struct lanes_options){.n_nodes = 1, .node_bytes_per_sec = 125000};
@@ -284,9 +352,9 @@ static void test_lanes(void **state)
         assert_int_equal(lanes_estimate(l, A_SECOND), 7 + A_SECOND / 8);
         /* 400 ms to send, and 100 to write; 600 more are a second and 100 ms. */
         lanes_write(l, 1, 600, 0);
-        assert_false(lanes_takes_write(l, 1, A_SECOND / 10 - 1));
-        assert_true(lanes_takes_write(l, 1, A_SECOND / 10));
-        assert_true(lanes_takes_write(l, 0, 0));
+        assert_int_equal(lanes_write_wait_nsec(l, 1, A_SECOND / 10), A_SECOND);
+        assert_int_equal(lanes_write_wait_nsec(l, 1, A_SECOND), A_SECOND / 10);
+        assert_int_equal(lanes_write_wait_nsec(l, 0, A_SECOND + A_SECOND / 10), 0);
         lanes_free(l);
 }
 
@@ -303,7 +371,7 @@ static void test_queues(void **state)
         for (size_t i = 0; i < ARRAY_SIZE(requests); i++)
                 requests[i].time_nsec = 0;
         quick.requests = requests;
-        options.store.is_on_publish = true;
+        options.store.export = HOSTS_EXPORT_FOUND;
         options.store.lanes = (struct lanes_options){.host_bytes_per_sec = 200000};
         r = run(&quick, &options);
         assert_int_equal(r.loads, 2);
@@ -312,18 +380,31 @@ static void test_queues(void **state)
         assert_int_equal(run(&few, &options).loads, 3);
 }
 
-/* One node that takes 2 s for a block: behind 0 the others are dropped, 3 is begun a second later.
+/* One node, which takes 2 s for a block: what it can't begin with within 5 s is dropped, which is
+ * 4, as 0 1 2 and 3 come before. Where it takes 6 s that is 1, and the host tries nothing else for
+ * 5 s.
  */
-static void test_dropped_writes(void **state)
+static void test_slow_writes(void **state)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 1);
         struct hosts_result r;
 
-        options.store.is_on_publish = true;
+        options.store.export = HOSTS_EXPORT_FOUND;
         options.store.lanes = (struct lanes_options){.n_nodes = 1, .node_bytes_per_sec = 500};
         r = run(&few, &options);
+        assert_int_equal(r.writes, 4);
+        assert_int_equal(r.dropped_writes, 1);
+        options.store.lanes.node_bytes_per_sec = 166;
+        r = run(&few, &options);
+        assert_int_equal(r.writes, 1);
+        assert_int_equal(r.dropped_writes, 1);
+        /* What leaves a device waits for 1 s: 2 and 3, and not 4. */
+        options.store.export = HOSTS_EXPORT_DEMOTION;
+        options.store.lanes.node_bytes_per_sec = 500;
+        options.cache.capacity_pages = 3;
+        r = run(&few, &options);
         assert_int_equal(r.writes, 2);
-        assert_int_equal(r.dropped_writes, 3);
+        assert_int_equal(r.dropped_writes, 1);
 }
 
 /* Who goes on goes on where it was; who begins goes where least is to do. */
@@ -405,23 +486,22 @@ static void test_free_store_is_one_cache(void **state)
         random_start(__func__);
         for (int i = 0; i < 40; i++) {
                 struct hosts_options options = options_of(random_below(2) ? &evict_lru : &evict_pgi,
-                        1 + random_below(60), 1 + random_below(5));
+                        12 + random_below(60), 1 + random_below(5)); /* all of a path is cached */
                 struct sim_result one;
                 struct hosts_result r;
 
                 random_trace_make(&random_trace, 200, 12, 400);
                 one = run_one_cache(&random_trace.trace, &evict_lru, random_trace.trace.n_unique);
                 options.affinity = i % 2 ? HOSTS_ROUND_ROBIN : i % 4 ? HOSTS_RANDOM : HOSTS_PREFIX;
-                options.store.is_on_publish = true;
+                options.store.export = HOSTS_EXPORT_FOUND;
                 r = run(&random_trace.trace, &options);
                 assert_int_equal(r.local_tokens + r.remote_tokens, one.hit_tokens);
                 assert_int_equal(r.writes, random_trace.trace.n_unique);
                 /* One host: what left its device is there, so that it is the same again. */
-                options.store.is_on_publish = false;
+                options.store.export = HOSTS_EXPORT_DEMOTION;
                 options.n_hosts = options.group = 1;
                 r = run(&random_trace.trace, &options);
-                if (options.cache.capacity_pages >= 12) /* all of a path is cached */
-                        assert_int_equal(r.local_tokens + r.remote_tokens, one.hit_tokens);
+                assert_int_equal(r.local_tokens + r.remote_tokens, one.hit_tokens);
         }
 }
 
@@ -438,7 +518,8 @@ static void test_any_store(void **state)
                 random_trace_make(&random_trace, 200, 12, 400);
                 one = run_one_cache(&random_trace.trace, &evict_lru, random_trace.trace.n_unique);
                 options.affinity = random_below(2) ? HOSTS_ROUND_ROBIN : HOSTS_PREFIX;
-                options.store.is_on_publish = random_below(2);
+                options.store.export = (enum hosts_export)random_below(2);
+                options.store.write_bytes_per_sec = random_below(2) * (1 + random_below(4000));
                 options.store.values.capacity = random_below(200);
                 options.store.values.evict = random_below(2) ? VALUES_LRU : VALUES_LFU;
                 options.store.values.expiry_nsec = random_below(60) * A_SECOND;
@@ -514,7 +595,7 @@ static void test_out_of_memory(void **state)
 
         options.affinity = HOSTS_SESSION;
         options.continued = few_continued;
-        options.store.is_on_publish = true;
+        options.store.export = HOSTS_EXPORT_FOUND;
         alloc_fail_each(n)
         {
                 struct hosts *h = NULL;
@@ -531,15 +612,18 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_round_robin),
-                TEST(test_on_publication),
+                TEST(test_on_finding),
                 TEST(test_on_demotion),
                 TEST(test_touches),
+                TEST(test_touches_ancestors),
+                TEST(test_write_rate),
+                TEST(test_many_texts),
                 TEST(test_pages_of_a_block),
                 TEST(test_least_tokens),
                 TEST(test_what_loses),
                 TEST(test_lanes),
                 TEST(test_queues),
-                TEST(test_dropped_writes),
+                TEST(test_slow_writes),
                 TEST(test_sessions),
                 TEST(test_prefixes),
                 TEST(test_copies),
