@@ -53,6 +53,7 @@ const struct core_listeners core_listeners = {
         .page_published = exchange_note_published,
         .session_rests = exchange_note_session,
         .invalidated = exchange_note_change,
+        .import_disturbed = exchange_note_disturbed,
         .copy_unwanted = transfer_stop_wanting,
         .transfer_ended = fetch_ended,
 };

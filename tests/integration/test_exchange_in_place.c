@@ -5,9 +5,16 @@
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
+#include <signal.h>
+
+#include "base/macros.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/moves/fill.h"
+#include "daemon/core/reclaim/recall.h"
+#include "daemon/core/upkeep/recall-work.h"
+
+#define N_IN_FIRST 3 /* pages of a text that lie in another set than the rest */
 
 static bool is_receiving(const struct host *h)
 {
@@ -49,12 +56,17 @@ static void test_called_off_while_received(void **state)
         redis_cluster_deinit(&server);
 }
 
+static void count_call(void *data)
+{
+        ++*(unsigned *)data;
+}
+
 /* A client may give back, before it is asked for, what it was never told of: what it leases then
  * isn't written to. */
 static void test_given_back_before_it_is_asked_for(void **state)
 {
         uint32_t pages[N_PAGES];
-        unsigned n = 0;
+        unsigned n = 0, n_wanted = 0;
         struct import *i;
         struct host a, b;
 
@@ -69,13 +81,104 @@ static void test_given_back_before_it_is_asked_for(void **state)
         for (uint32_t page = 0; n < N_PAGES; page++)
                 if (ns_page(b.w.ns, page) && ns_page(b.w.ns, page)->state == PAGE_GRANTED)
                         pages[n++] = page;
+        b.w.store.owner.on_exchange_work = count_call;
+        b.w.store.owner.data = &n_wanted;
         assert_int_equal(free_pages(b.w.attach, pages, N_PAGES, NULL), 0);
+        assert_true(n_wanted > 0);
+        b.w.store.owner.on_exchange_work = NULL;
         b.w.a->exchange->import_bytes -= IMPORT_BYTES_MAX;
-        exchange_wake(b.w.a->exchange);
         import_await(&b);
         assert_int_equal(b.n_imported, 0);
         assert_int_equal(counters_of(&b).not_imported[EXCHANGE_CALLED_OFF], N_PAGES);
         assert_cached(&b, 0);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* The set is taken back, and the import, which has 20 s, is over long before that. The exchange
+ * says that it is to be called. */
+static void recall_while_importing(struct host *h, struct extent_set *set)
+{
+        unsigned n_wanted = 0;
+        uint64_t until;
+
+        h->w.store.owner.on_exchange_work = count_call;
+        h->w.store.owner.data = &n_wanted;
+        recall_set(set, RECALL_FORCED);
+        assert_true(n_wanted > 0);
+        until = clock_now_nsec() + LONG_MSEC / 4 * NSEC_PER_MSEC;
+        while (!h->is_over || h->w.store.recalls.n > 0) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(h);
+                (void)recall_work(&h->w.store, clock_now_nsec(), PATIENCE_NSEC, UINT32_MAX);
+                tiers_check(&h->w);
+                poll(NULL, 0, 1);
+        }
+        h->w.store.owner.on_exchange_work = NULL;
+        assert_int_equal(h->w.store.recalls.n_quarantined, 0);
+}
+
+/* What is taken back is let go of at once where the server doesn't answer: its client isn't late
+ * with what it has never heard of. */
+static void test_recalled_while_nothing_comes(void **state)
+{
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        b.w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
+        b.w.a->exchange->import_bytes -= IMPORT_BYTES_MAX;
+        host_turn(&b);
+        assert_true(is_receiving(&b));
+        recall_while_importing(&b, b.w.ns->sets.at[0]);
+        assert_int_equal(b.n_imported, 0);
+        assert_int_equal(counters_of(&b).not_imported[EXCHANGE_CALLED_OFF], N_PAGES);
+        kill(server.servers[0].pid, SIGCONT);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* Likewise what has come already, which the import pins for its client until it is over; also where
+ * what it waits for lies elsewhere. */
+static void test_recalled_after_some_have_come(void **state)
+{
+        const uint64_t bytes = 2 * TIER_PAGE_BYTES + ENVELOPE_BYTES;
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        uint32_t leased[TIER_SET_PAGES - N_IN_FIRST];
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        assert_int_equal(lease_pages(b.w.attach, ARRAY_SIZE(leased), 1, leased, NULL), 0);
+        b.w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(&b);
+        while (b.w.ns->catalog.announced.n < N_PAGES)
+                host_turn(&b);
+        b.w.a->exchange->import_bytes -= bytes; /* one after the other */
+        while (b.w.ns->device.n_pages[PAGE_SEALED] < N_IN_FIRST) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(&b);
+        }
+        assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
+        assert_int_equal(free_pages(b.w.attach, leased, ARRAY_SIZE(leased), NULL), 0);
+        assert_int_equal(b.w.ns->sets.at[0]->n_free, ARRAY_SIZE(leased));
+        recall_while_importing(&b, b.w.ns->sets.at[0]);
+        assert_in_range(b.n_imported, N_IN_FIRST, N_PAGES - 1);
+        assert_int_equal(count_hits(b.w.attach, 0, N_PAGES), 0);
+        b.w.a->exchange->import_bytes -= IMPORT_BYTES_MAX - bytes;
+        kill(server.servers[0].pid, SIGCONT);
         host_end(&b);
         host_end(&a);
         redis_cluster_deinit(&server);
@@ -121,6 +224,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_called_off_while_received),
                 TEST(test_given_back_before_it_is_asked_for),
+                TEST(test_recalled_while_nothing_comes),
+                TEST(test_recalled_after_some_have_come),
                 TEST(test_many_planes),
         };
 

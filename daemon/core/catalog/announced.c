@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "base/fault-point.h"
+#include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/quota/chores.h"
 #include "daemon/core/records/shared.h"
@@ -78,6 +79,8 @@ static void end_of_granted_page(struct ns *ns, uint32_t page)
         shared_hide_pending(ns, page);
         end_announcement(ns, page);
         ns_make_extra(ns, page)->announcer = 0;
+        if (ns_note(ns, page)->seq == PAGE_SEQ_IMPORT)
+                ns_store(ns)->listeners->import_disturbed(ns);
 }
 
 void announce_withdraw(struct ns *ns, uint32_t page)

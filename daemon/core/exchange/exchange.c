@@ -145,6 +145,16 @@ void exchange_note_invalidated(struct ns *ns)
         exchange_note_change(ns, &(const struct change_item){.kind = CHANGE_ALL});
 }
 
+void exchange_note_disturbed(struct ns *ns)
+{
+        struct exchange_ns *e = exchange_find_ns(ns);
+
+        if (!e || e->x->n_imports == 0)
+                return;
+        e->n_disturbed++;
+        exchange_wake(e->x);
+}
+
 /* ---- a tenant's ------------------------------------------------------------------------------ */
 
 static int check_options(const struct tenant *t, const struct exchange_options *o, struct detail *d)

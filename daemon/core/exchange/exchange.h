@@ -123,6 +123,10 @@ void exchange_leave_ns(struct ns *ns);
  */
 void exchange_note_room(struct ns *ns);
 
+/* Imports of the namespace let go of what isn't theirs any more at the next exchange_work(), which
+ * is asked for (listeners.h: import_disturbed). */
+void exchange_note_disturbed(struct ns *ns);
+
 /* That was invalidated in the namespace; all of it was. Cheap to repeat. */
 void exchange_note_change(struct ns *ns, const struct change_item *what);
 void exchange_note_invalidated(struct ns *ns);

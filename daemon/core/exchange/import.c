@@ -54,6 +54,7 @@ struct import {
         uint32_t n_asked; /* for their values; of these is in its page, or on its way there: */
         uint32_t n_filled;
         uint32_t n_published;      /* of these */
+        uint32_t n_disturbed;      /* exchange_ns.n_disturbed, when its pages were looked at */
         bool awaits_room;          /* memory is being made for those that have no page yet */
         enum exchange_drop why;    /* those from n_granted on aren't imported; where they aren't */
         struct import_page *pages; /* owned; n_keys */
@@ -672,6 +673,30 @@ static void take_filled(struct import *i)
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
+/*
+ * What isn't its own any more, and what comes behind it, isn't waited for, whatever the store does;
+ * nor does it pin what it has published in memory that is taken back: its client, who knows of
+ * neither, would be late with both. False: it is over.
+ */
+static bool look_after_pages(struct import *i)
+{
+        uint32_t n = 0;
+
+        if (i->n_disturbed == i->e->n_disturbed)
+                return true;
+        i->n_disturbed = i->e->n_disturbed;
+        for (; n < i->n_published; n++)
+                if (ns_set_of(i->a->ns, i->pages[n].carrier)->recall.state != RECALL_NONE) {
+                        end_loading(i, EXCHANGE_CALLED_OFF);
+                        return false;
+                }
+        while (n < i->n_granted && is_still_ours(i, n))
+                n++;
+        if (n < i->n_granted)
+                cut(i, n, EXCHANGE_CALLED_OFF);
+        return true;
+}
+
 /* Goes on with one. True: it has let go of buffers, for which others may wait. */
 static bool go_on_loading(struct import *i, uint64_t now_nsec)
 {
@@ -687,6 +712,8 @@ static bool go_on_loading(struct import *i, uint64_t now_nsec)
                 end_loading(i, EXCHANGE_LATE);
                 return true;
         }
+        if (!look_after_pages(i))
+                return true;
         while (is_read(i, i->n_filled) && take_value(i))
                 ;
         while (i->n_published < i->n_filled && !exchange_io_is_moving(i->pages[i->n_published].io))

@@ -18,7 +18,7 @@
  * A value is received where its page lies, and is checked there, if that is memory of this process
  * and pages travel plain (moves/fill.h). Else it is received into a buffer, is checked there, and
  * is copied into its page (moves/transfer.h). A page that is taken back meanwhile is nobody's until
- * nothing writes to it any more.
+ * nothing writes to it any more, and what comes behind it isn't imported.
  *
  * At the deadline what has arrived in order is published, and the rest is given back. Who
  * only wants to know how much is there has an import that ends after probing.

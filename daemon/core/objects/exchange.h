@@ -188,6 +188,7 @@ struct exchange_ns {
         uint32_t rank;
         uint32_t part;                  /* behind the place in its pages' names: keys.h */
         struct exported_page *exported; /* of each page; owned; NULL: none was */
+        uint32_t n_disturbed;           /* listeners.h: import_disturbed(); wraps */
         struct worth_ratio prefill;     /* as engines measure it; nothing: they don't */
         struct worth_answer decided;    /* of the last import that found something there, */
         uint32_t n_decided;             /* so many pages; 0: there was none */

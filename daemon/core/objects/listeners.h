@@ -37,6 +37,10 @@ struct core_listeners {
         void (*session_rests)(struct ns *ns, const uint8_t *id, uint32_t id_len);
         /* A client invalidates a key, or a tag, which may be of pages that aren't here. */
         void (*invalidated)(struct ns *ns, const struct change_item *what);
+        /* A page of the namespace that is being imported (PAGE_SEQ_IMPORT) isn't announced any
+         * more, or a set of the namespace is being taken back: whoever imports looks at what he
+         * has. */
+        void (*import_disturbed)(struct ns *ns);
         /* The page that a transfer copies to was given back: the copy is for nobody. */
         void (*copy_unwanted)(struct transfer *t);
         /* A transfer that isn't one of TRANSFER_DOWN is over: 0, or why it failed. */

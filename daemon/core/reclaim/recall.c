@@ -10,6 +10,7 @@
 #include "daemon/core/catalog/happened.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/memory/settle.h"
+#include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -62,6 +63,7 @@ static void begin_recall(struct extent_set *set, const struct recall_request *rq
         t->n_recalled++;
         t->recalled_bytes += set->charge.bytes;
         set->tier->stake->recalled_bytes += set->charge.bytes;
+        s->listeners->import_disturbed(set->ns);
         happened_revoked(set, rq->by, rq->kind);
         if (rq->kind != RECALL_COMPACT)
                 blame_note(t, rq->by, 0, 1);
