@@ -695,6 +695,41 @@ static void test_probes_without_an_answer(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* At its deadline an import ends by itself: the store's threads may be late, and until they have
+ * let go of what they have there is nothing to do at once. */
+static void test_store_is_late(void **state)
+{
+        uint64_t deadline_nsec, next;
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
+        for (bool probes = false;; probes = true) {
+                assert_int_equal(probes ? probe_ask(&b, b.w.attach, N_PAGES, SHORT_MSEC, &i)
+                                        : import_ask(&b, b.w.attach, 0, N_PAGES, SHORT_MSEC, &i),
+                        0);
+                deadline_nsec = clock_now_nsec() + SHORT_MSEC * NSEC_PER_MSEC;
+                next = exchange_work(&b.w.store, deadline_nsec - SHORT_MSEC / 2 * NSEC_PER_MSEC);
+                assert_in_range(next, deadline_nsec - NSEC_PER_SEC, deadline_nsec);
+                assert_false(b.is_over);
+                next = exchange_work(&b.w.store, deadline_nsec);
+                assert_true(b.is_over && next > deadline_nsec);
+                assert_int_equal(b.n_imported, 0);
+                assert_int_equal(b.code, KVL_STATUS_MISS);
+                if (probes)
+                        break;
+        }
+        assert_int_equal(counters_of(&b).not_imported[EXCHANGE_LATE], N_PAGES);
+        kill(server.servers[0].pid, SIGCONT);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 /* What is under way ends with the exchange, and with the namespace's invalidation. */
 static void test_called_off(void **state)
 {
@@ -749,6 +784,7 @@ int main(void)
                 TEST(test_probe),
                 TEST(test_probe_of_a_text_with_a_gap),
                 TEST(test_probes_without_an_answer),
+                TEST(test_store_is_late),
                 TEST(test_called_off),
         };
 

@@ -733,10 +733,12 @@ static bool go_on(struct import *i, uint64_t now_nsec)
 {
         if (i->is_loading)
                 return go_on_loading(i, now_nsec);
-        if (i->reads_epoch && (!exchange_io_is_over(i->reads_epoch) || !take_epoch(i)))
+        if (i->reads_epoch && exchange_io_is_over(i->reads_epoch) && !take_epoch(i))
                 return false;
-        if (i->probe && exchange_io_is_over(i->probe) && take_probe(i, now_nsec))
-                return go_on_loading(i, now_nsec);
+        if (!i->reads_epoch && i->probe && exchange_io_is_over(i->probe))
+                return take_probe(i, now_nsec) && go_on_loading(i, now_nsec);
+        if (now_nsec >= i->deadline_nsec) /* whatever the store's threads do */
+                end_import(i, EXCHANGE_LATE, i->n_keys);
         return false;
 }
 
