@@ -207,6 +207,7 @@ int exchange_open(struct tenant *t, const struct exchange_options *options, stru
         list_init(&x->namespaces);
         list_init(&x->epochs);
         list_init(&x->imports);
+        list_init(&x->ios);
         list_init(&x->texts);
         list_init(&x->session_exports);
         list_init(&x->session_loads);
@@ -231,6 +232,7 @@ void exchange_close(struct tenant *t)
         list_for_each_safe (e, &x->namespaces, struct exchange_ns, link)
                 free_ns(e);
         epochs_end(x);
+        exchange_ios_forget(x);
         t->exchange = NULL;
         map_deinit(&x->by_id);
         buffers_free(&x->buffers);

@@ -548,7 +548,8 @@ static int ask_for_pages(struct import *i)
         while (r == 0 && i->n_asked < i->n_granted &&
                 (i->n_asked == i->n_published ||
                         bytes_under_way(i) + bytes <= IMPORT_WINDOW_BYTES) &&
-                (x->import_bytes == 0 || x->import_bytes + bytes <= IMPORT_BYTES_MAX)) {
+                (x->import_bytes == 0 || x->import_bytes + bytes <= IMPORT_BYTES_MAX) &&
+                (x->n_ops == 0 || exchange_io_has_room(x, 1))) {
                 r = ask_for_page(i, i->n_asked);
                 i->n_asked += r == 0;
         }

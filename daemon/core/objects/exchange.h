@@ -104,6 +104,8 @@ struct exchange {
         uint32_t n_imports;
         bool is_importing; /* a page, right now: what is published was there, and isn't exported */
         uint64_t import_bytes, export_bytes; /* of values under way */
+        uint32_t n_ops;                      /* operations that the store has */
+        struct list_link ios;                /* struct exchange_io.link: those that it has */
         struct buffers buffers;              /* those that are kept */
         struct list_link texts;              /* struct export_text.link: what is to be exported */
         uint32_t n_texts;

@@ -63,6 +63,7 @@ struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
 
         if (!io)
                 return NULL;
+        list_init(&io->link);
         io->n = n;
         io->is_import = is_import;
         io->io = remote_io_new(n);
@@ -199,22 +200,51 @@ static void on_done(struct remote_io *of, void *data)
         io->io = NULL; /* the store frees it */
         if (io->fill)
                 leave_page(io);
-        if (io->x)
+        list_remove(&io->link);
+        if (io->x) {
+                io->x->n_ops -= io->n;
                 exchange_wake(io->x);
-        else
+        }
+        if (io->is_unwanted)
                 free_io(io);
+}
+
+static bool is_within(const struct exchange *x, uint32_t n, uint64_t times)
+{
+        uint64_t room = remote_room(x->options.remote);
+
+        return n <= room && x->n_ops + n <= times * (room - n);
+}
+
+bool exchange_io_has_room(const struct exchange *x, uint32_t n)
+{
+        return is_within(x, n, 1);
+}
+
+static bool may_begin(const struct exchange_io *io)
+{
+        bool is_single =
+                io->n == 1 && io->io->of_class == REMOTE_SMALL && io->io->kind != REMOTE_PROBE;
+
+        return is_within(io->x, io->n, is_single ? EXCHANGE_SINGLES : 1);
 }
 
 int exchange_io_begin(struct exchange_io *io, uint64_t deadline_nsec)
 {
         int r;
 
+        if (!may_begin(io))
+                return -EBUSY;
         io->io->done = on_done;
         io->io->data = io;
         io->io->deadline_nsec = deadline_nsec;
         r = remote_submit(io->x->options.remote, io->io);
-        if (r != 0)
-                io->io->done = NULL;
+        if (r == 0) {
+                io->x->n_ops += io->n;
+                list_append(&io->x->ios, &io->link);
+                return 0;
+        }
+        io->io->done = NULL;
         return r == REMOTE_BUSY ? -EBUSY : r;
 }
 
@@ -248,7 +278,15 @@ int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind k
 void exchange_io_let_go(struct exchange_io *io)
 {
         *bytes_of(io) -= io->bytes;
-        io->x = NULL;
+        io->is_unwanted = true;
+}
+
+void exchange_ios_forget(struct exchange *x)
+{
+        list_for_each_safe (io, &x->ios, struct exchange_io, link) {
+                list_remove(&io->link);
+                io->x = NULL;
+        }
 }
 
 void exchange_io_end(struct exchange_io *io)
@@ -261,7 +299,7 @@ void exchange_io_end(struct exchange_io *io)
         /* Only what was begun has a callback. */
         if (io->io && io->io->done) {
                 remote_cancel(io->x->options.remote, io->io);
-                io->x = NULL;
+                io->is_unwanted = true;
                 return;
         }
         buffers_give_back(&io->x->buffers, TAKE(io->buffer), io->buffer_bytes,

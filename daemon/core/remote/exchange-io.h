@@ -19,6 +19,15 @@
 /* Small operations that no client waits for. Not tuned. */
 #define EXCHANGE_SMALL_NSEC (NSEC_PER_SEC)
 
+/*
+ * Tenants share a store, which takes so many operations and no more (remote_room()). A tenant has
+ * as many at most as it leaves room for: alone half of all, and where n tenants have what they may
+ * each has 1/(n+1) of all, and as much is left for one who comes then. Single small ones, by which
+ * epochs are read and written and names removed, go until it has EXCHANGE_SINGLES times what it
+ * leaves: whoever asks for as many pages as he may can still invalidate. Not tuned.
+ */
+#define EXCHANGE_SINGLES 8
+
 struct exchange_result {
         int result;
         uint32_t n_names;
@@ -28,7 +37,9 @@ struct exchange_result {
 
 /* A batch of operations. */
 struct exchange_io {
-        struct exchange *x;          /* borrowed; NULL: nobody wants it any more */
+        struct list_link link;       /* exchange.ios, while the store has it */
+        struct exchange *x;          /* borrowed; NULL: it was closed */
+        bool is_unwanted;            /* it goes when it is over */
         struct remote_io *io;        /* the store's; NULL: it is over, and `results` are there */
         struct remote_store *remote; /* borrowed: whose `io` is */
         uint8_t *buffer;             /* owned; of x->buffers */
@@ -87,7 +98,8 @@ void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name);
 void exchange_io_envelop(
         struct exchange_io *io, const struct envelope *e, const struct seal_key *key);
 
-/* Begins. 0; else it is as it was, with why: -EBUSY, -ENOMEM, -EINVAL, -ESHUTDOWN. */
+/* Begins. 0; else it is as it was, with why: -EBUSY: the tenant, or all together, have as many
+ * operations under way as they may; -ENOMEM, -EINVAL, -ESHUTDOWN. */
 int exchange_io_begin(struct exchange_io *io, uint64_t deadline_nsec);
 
 static inline bool exchange_io_is_over(const struct exchange_io *io)
@@ -122,6 +134,13 @@ void exchange_io_end(struct exchange_io *io);
 
 /* One that has begun goes on, and nobody wants to know how it ends. */
 void exchange_io_let_go(struct exchange_io *io);
+
+/* May the exchange begin n operations of a batch now, but for single small ones? Where it may not,
+ * and has some under way, it is woken when it may have come to that. */
+bool exchange_io_has_room(const struct exchange *x, uint32_t n);
+
+/* The exchange goes: what it has begun, which nobody wants any more, is nobody's. */
+void exchange_ios_forget(struct exchange *x);
 
 /* What lies under the name, which is damaged, or nobody's, goes from a store that may be written
  * to. Nobody waits for that. */

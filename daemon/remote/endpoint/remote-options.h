@@ -31,7 +31,7 @@ struct remote_options {
         const char *secret;     /* NULL: no AUTH is sent */
         unsigned large_threads; /* 1 .. REMOTE_LARGE_THREADS_MAX: connections to each node for large
                                    ones; 0: 2 */
-        unsigned max_ops;       /* submitted and not reaped; 0: 4,096, not tuned */
+        unsigned max_ops;       /* submitted and not reaped; 0: 8,192, not tuned */
         unsigned connect_msec;  /* until a connection stands, TLS and AUTH included; 0:
                                    REMOTE_CONNECT_MSEC */
         unsigned silence_msec;  /* TCP_USER_TIMEOUT: sent, and not acknowledged; 0: 500 */

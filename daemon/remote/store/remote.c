@@ -13,7 +13,7 @@
 #include "daemon/remote/store/remote-impl.h"
 
 #define DEFAULT_LARGE_THREADS 2
-#define DEFAULT_MAX_OPS       4096
+#define DEFAULT_MAX_OPS       8192
 #define DEFAULT_SILENCE_MSEC  500
 
 /* ---- batches ----------------------------------------------------------------------------------
@@ -132,6 +132,11 @@ int remote_submit(struct remote_store *s, struct remote_io *io)
         s->n_waiting += io->n;
         task_hand_out(s, t);
         return 0;
+}
+
+unsigned remote_room(const struct remote_store *s)
+{
+        return s->max_ops - s->n_waiting;
 }
 
 void remote_cancel(struct remote_store *s, struct remote_io *io)

@@ -201,6 +201,10 @@ void remote_io_free(struct remote_io *io);
  */
 int remote_submit(struct remote_store *s, struct remote_io *io);
 
+/* How many operations remote_submit() takes now; as much less for each that is taken, and again as
+ * much for each that is reaped. */
+unsigned remote_room(const struct remote_store *s);
+
 /*
  * Of a batch that was taken, at any time before its callback. What has a result keeps it, the rest
  * ends with -ECANCELED as soon as the threads let go of it. A write of which a part is sent costs

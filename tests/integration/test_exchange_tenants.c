@@ -1,0 +1,162 @@
+/*
+ * Tenants that share a store: what one of them has under way there, with a server that doesn't
+ * answer, leaves room for the others; and it counts until the store has let go of it. Two stores of
+ * daemon/core, as in test_exchange.c, stand for the tenants: they have one client of the server.
+ */
+/* Before cmocka, whose fail() is a macro. */
+#include "tests/integration/exchange-host.h"
+
+#include <signal.h>
+
+#include "base/macros.h"
+#include "daemon/core/exchange/exchange-impl.h"
+
+/* Whether so many keys are there, of which none is. */
+static int ask_for_keys(struct host *h, unsigned n, struct import **ret)
+{
+        static uint8_t keys[IMPORT_KEYS_MAX * KEY_BYTES];
+        const struct import_request rq = {.keys = keys,
+                .n_keys = n,
+                .deadline_nsec = in_msec(LONG_MSEC),
+                .only_probes = true};
+
+        make_keys(keys, 1000, n);
+        h->is_over = false;
+        return import_begin(h->w.attach, &rq, clock_now_nsec(), on_over, h, ret, &h->w.d);
+}
+
+/* From now on the second one uses the first one's client of the server. */
+static void share_store(struct host *a, struct host *b)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        exchange_close(b->w.a);
+        remote_close(b->remote);
+        b->remote = a->remote;
+        host_open_exchange(b, true, NULL);
+        while (exchange_find_ns(b->w.ns)->epoch->number == 0) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(b);
+        }
+}
+
+static void end_shared(struct host *a, struct host *b)
+{
+        exchange_close(b->w.a);
+        tiers_end(&b->w);
+        host_end(a);
+}
+
+static bool is_changing_epoch(const struct host *h)
+{
+        const struct exchange_epoch *p = exchange_find_ns(h->w.ns)->epoch;
+
+        return p->must_change && p->asking;
+}
+
+static uint64_t bytes_under_way(const struct host *h)
+{
+        struct exchange_figures f;
+
+        assert_true(exchange_figures(h->w.a, &f));
+        return f.bytes_under_way;
+}
+
+/* The store has nothing of theirs any more. */
+static void await_nothing(struct host *a, struct host *b)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (a->w.a->exchange->n_ops + b->w.a->exchange->n_ops > 0 ||
+                bytes_under_way(a) + bytes_under_way(b) > 0) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(a);
+                host_turn(b);
+                poll(NULL, 0, 1);
+        }
+}
+
+/* A tenant that asks for all it can, and gets no answers: the other one may ask, and both may
+ * invalidate. */
+static void test_asks_for_all(void **state)
+{
+        struct import *probes[PROBES_MAX], *i;
+        struct remote_stats stats;
+        unsigned room, n = 0;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, true);
+        share_store(&a, &b);
+        assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
+        room = remote_room(a.remote);
+        for (unsigned n_keys = IMPORT_KEYS_MAX; n_keys > 0; n_keys /= 2)
+                while (n < PROBES_MAX && ask_for_keys(&a, n_keys, &probes[n]) == 0)
+                        n++;
+        assert_in_range(n, 16, PROBES_MAX - 1);
+        assert_non_null(strstr(a.w.d.text, "takes no more requests now"));
+        remote_stats(a.remote, &stats);
+        /* Epochs, which each of them reads, are besides. */
+        assert_in_range(stats.n_waiting, room / 2 - 2, room / 2 + PROBES_MAX);
+        assert_int_equal(stats.n_waiting, a.w.a->exchange->n_ops);
+
+        assert_int_equal(ask_for_keys(&b, IMPORT_KEYS_MAX, &i), 0);
+        import_cancel(i);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        exchange_note_invalidated(b.w.ns);
+        assert_true(is_changing_epoch(&b));
+        exchange_note_invalidated(a.w.ns);
+        assert_true(is_changing_epoch(&a));
+
+        import_cancel(i);
+        while (n-- > 0)
+                import_cancel(probes[n]);
+        kill(server.servers[0].pid, SIGCONT);
+        await_nothing(&a, &b);
+        assert_int_equal(remote_room(a.remote), room);
+        end_shared(&a, &b);
+        redis_cluster_deinit(&server);
+}
+
+/* Where a tenant has as much under way as it may an import waits with its pages, and goes on when
+ * some of that is over. */
+static void test_reads_wait(void **state)
+{
+        const uint32_t all = 1u << 20;
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        while (counters_of(&b).probes == 0)
+                host_turn(&b);
+        b.w.a->exchange->n_ops += all;
+        turn_until_loading(&b);
+        for (unsigned k = 0; k < 50; k++) {
+                host_turn(&b);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(b.w.a->exchange->n_ops, all);
+        assert_false(b.is_over);
+        b.w.a->exchange->n_ops -= all;
+        import_await(&b);
+        assert_int_equal(b.n_imported, N_PAGES);
+        assert_cached(&b, N_PAGES);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_asks_for_all),
+                TEST(test_reads_wait),
+        };
+
+        return RUN_TESTS(tests);
+}
