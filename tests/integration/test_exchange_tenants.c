@@ -151,11 +151,87 @@ static void test_reads_wait(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* An import that the stopped server was asked for all pages of. */
+static void import_from_stopped(struct host *h, struct import **ret)
+{
+        const uint32_t all = 1u << 20;
+
+        assert_int_equal(import_ask(h, h->w.attach, 0, N_PAGES, LONG_MSEC, ret), 0);
+        while (counters_of(h).probes == 0)
+                host_turn(h);
+        h->w.a->exchange->n_ops += all; /* nothing else can be asked for */
+        turn_until_loading(h);
+        assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
+        h->w.a->exchange->n_ops -= all;
+        host_turn(h);
+        assert_int_equal(h->w.a->exchange->n_ops, N_PAGES);
+        assert_true(bytes_under_way(h) >= N_PAGES * 2 * TIER_PAGE_BYTES);
+}
+
+/* What is called off counts until the store has let go of it: a client that begins again and again
+ * gets no further. */
+static void test_called_off_counts(void **state)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC, bytes;
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        import_from_stopped(&b, &i);
+        bytes = bytes_under_way(&b);
+        import_cancel(i);
+        assert_int_equal(bytes_under_way(&b), bytes);
+        assert_int_equal(b.w.a->exchange->n_ops, N_PAGES);
+        while (bytes_under_way(&b) > 0) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(&b);
+        }
+        assert_int_equal(b.w.a->exchange->n_ops, 0);
+        kill(server.servers[0].pid, SIGCONT);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* Of an exchange that is closed nothing is looked at when the store lets go of it, and one that is
+ * opened in its place begins with nothing. */
+static void test_closed_meanwhile(void **state)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        struct import *i;
+        struct host a, b;
+
+        server_start();
+        host_start(&a, true);
+        host_start(&b, false);
+        host_share_text(&a);
+        import_from_stopped(&b, &i);
+        exchange_close(b.w.a);
+        assert_true(b.is_over);
+        host_open_exchange(&b, false, NULL);
+        assert_int_equal(bytes_under_way(&b) + b.w.a->exchange->n_ops, 0);
+        while (b.w.ns->device.n_pages[PAGE_MOVING] > 0) {
+                assert_true(clock_now_nsec() < until);
+                (void)remote_reap(b.remote);
+        }
+        assert_int_equal(bytes_under_way(&b) + b.w.a->exchange->n_ops, 0);
+        kill(server.servers[0].pid, SIGCONT);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_asks_for_all),
                 TEST(test_reads_wait),
+                TEST(test_called_off_counts),
+                TEST(test_closed_meanwhile),
         };
 
         return RUN_TESTS(tests);

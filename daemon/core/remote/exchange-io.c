@@ -44,6 +44,13 @@ static void count_bytes(struct exchange_io *io, uint64_t bytes)
         *bytes_of(io) += bytes;
 }
 
+/* Its buffer is let go of, or about to be: others may have as much. */
+static void uncount_bytes(struct exchange_io *io)
+{
+        *bytes_of(io) -= io->bytes;
+        io->bytes = 0;
+}
+
 int exchange_io_reserve_names(struct exchange_io *io, uint32_t n_names)
 {
         if (n_names <= io->names_max)
@@ -203,6 +210,8 @@ static void on_done(struct remote_io *of, void *data)
         list_remove(&io->link);
         if (io->x) {
                 io->x->n_ops -= io->n;
+                if (io->is_unwanted)
+                        uncount_bytes(io);
                 exchange_wake(io->x);
         }
         if (io->is_unwanted)
@@ -277,7 +286,6 @@ int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind k
 
 void exchange_io_let_go(struct exchange_io *io)
 {
-        *bytes_of(io) -= io->bytes;
         io->is_unwanted = true;
 }
 
@@ -293,7 +301,6 @@ void exchange_io_end(struct exchange_io *io)
 {
         if (!io)
                 return;
-        *bytes_of(io) -= io->bytes;
         if (io->transfer)
                 transfer_let_go(io->transfer);
         /* Only what was begun has a callback. */
@@ -302,6 +309,7 @@ void exchange_io_end(struct exchange_io *io)
                 io->is_unwanted = true;
                 return;
         }
+        uncount_bytes(io);
         buffers_give_back(&io->x->buffers, TAKE(io->buffer), io->buffer_bytes,
                 io->x->tenant->store->now_nsec);
         free_io(io);

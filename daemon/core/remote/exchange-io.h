@@ -44,7 +44,7 @@ struct exchange_io {
         struct remote_store *remote; /* borrowed: whose `io` is */
         uint8_t *buffer;             /* owned; of x->buffers */
         uint64_t buffer_bytes;
-        uint64_t bytes; /* that count as under way */
+        uint64_t bytes; /* that count as under way, unwanted or not, while the store has it */
         bool is_import; /* as imported ones */
         /* Of exchange_io_new_import(), where the value is received in its place: the header, and
          * the page's planes. NULL: it has a buffer. */
