@@ -33,6 +33,33 @@ static void test_keys(void **state)
                 assert_int_equal(slot_of_key(rows[i].key, strlen(rows[i].key)), rows[i].slot);
 }
 
+/* Bit by bit, as the specification has it: CRC-16/XMODEM. */
+static unsigned slot_by_bits(const uint8_t *key, size_t len)
+{
+        uint16_t crc = 0;
+
+        for (size_t i = 0; i < len; i++) {
+                crc ^= (uint16_t)(key[i] << 8);
+                for (unsigned bit = 0; bit < 8; bit++)
+                        crc = (uint16_t)(crc & 0x8000 ? crc << 1 ^ 0x1021 : crc << 1);
+        }
+        return crc % N_SLOTS;
+}
+
+/* Keys of one byte have an entry of the table each; of two bytes each entry again, with the top
+ * bits that a single byte's slot doesn't show, in the place of the next one. */
+static void test_every_entry(void **state)
+{
+        uint8_t key[2];
+
+        for (unsigned i = 0; i < 65536; i++) {
+                key[0] = (uint8_t)(i >> 8);
+                key[1] = (uint8_t)i;
+                assert_int_equal(slot_of_key(key, 1), slot_by_bits(key, 1));
+                assert_int_equal(slot_of_key(key, 2), slot_by_bits(key, 2));
+        }
+}
+
 static struct slot_table table;
 
 /* Reads a reply, in pieces of `step` bytes of bulk strings. */
@@ -208,6 +235,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_keys),
+                TEST(test_every_entry),
                 TEST(test_tables),
                 TEST(test_bad_tables),
                 TEST(test_many_owners),
