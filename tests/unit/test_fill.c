@@ -153,6 +153,91 @@ static void test_published_meanwhile(void **state)
         tiers_end(&w);
 }
 
+/* All pages of a set at once, given back from the last one on, and ended from the first: each is
+ * its own fill's. */
+static void test_many(void **state)
+{
+        static struct filler fillers[TIER_SET_PAGES];
+        uint32_t pages[TIER_SET_PAGES];
+        struct tiers w;
+
+        start(&w);
+        for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
+                pages[i] = begin(&w, &fillers[i]);
+        for (unsigned i = ARRAY_SIZE(pages); i-- > 0;) {
+                assert_int_equal(free_pages(w.attach, &pages[i], 1, NULL), 0);
+                assert_true(fill_has_moving(w.ns, pages[i]));
+                assert_int_equal(fill_count_moving(w.ns), ARRAY_SIZE(pages) - i);
+                tiers_check(&w);
+        }
+        for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
+                assert_int_equal(end(&w, &fillers[i]), -ECANCELED);
+                assert_int_equal(fill_count_moving(w.ns), ARRAY_SIZE(pages) - i - 1);
+                tiers_check(&w);
+        }
+        assert_int_equal(w.ns->device.n_sets, 0);
+        tiers_end(&w);
+}
+
+/* A page has one fill at a time. */
+static void test_twice(void **state)
+{
+        struct filler f, other;
+        struct fill_writer writer = {on_stop, &other};
+        struct tiers w;
+        uint32_t page;
+
+        start(&w);
+        page = begin(&w, &f);
+        assert_int_equal(fill_begin(w.ns, page, &writer, other.planes, &other.fill), -EBUSY);
+        tiers_check(&w);
+        assert_int_equal(end(&w, &f), 0);
+        assert_int_equal(fill_begin(w.ns, page, &writer, other.planes, &other.fill), 0);
+        assert_int_equal(end(&w, &other), 0);
+        tiers_end(&w);
+}
+
+/* A client may have a page copied to what it wasn't told of, too: when it is given back it is
+ * nobody's before both have ended, in either order. */
+static void test_copied_to_meanwhile(void **state)
+{
+        for (bool fill_is_first = false;; fill_is_first = true) {
+                struct fill_writer writer;
+                uint32_t from, page;
+                struct filler f = {.n_stopped = 0};
+                struct tiers w;
+
+                tiers_start(&w, &evict_lru, 2, 2, N_PLANES, CODEC_NONE);
+                assert_true(tier_cache(&w, KEY, 1));
+                from = tier_find(&w, KEY);
+                assert_int_equal(lease_pages(w.attach, 1, w.now_nsec, &page, NULL), 0);
+                writer = (struct fill_writer){on_stop, &f};
+                assert_int_equal(fill_begin(w.ns, page, &writer, f.planes, &f.fill), 0);
+                assert_int_equal(
+                        transfer_begin_copy(w.ns, from, page, layout_all_planes(&w.ns->layout)), 0);
+                assert_int_equal(free_pages(w.attach, &page, 1, NULL), 0);
+                assert_int_equal(ns_page(w.ns, page)->state, PAGE_MOVING);
+                tiers_check(&w);
+                if (fill_is_first) {
+                        assert_int_equal(end(&w, &f), -ECANCELED);
+                        assert_int_equal(ns_page(w.ns, page)->state, PAGE_MOVING);
+                        tiers_check(&w);
+                }
+                tiers_settle(&w);
+                tiers_check(&w);
+                if (!fill_is_first) {
+                        assert_int_equal(ns_page(w.ns, page)->state, PAGE_MOVING);
+                        assert_int_equal(end(&w, &f), -ECANCELED);
+                }
+                assert_int_equal(w.store.moving.n_transfers, 0);
+                assert_int_equal(ns_page(w.ns, page)->state, PAGE_FREE);
+                assert_int_equal(ns_set_of(w.ns, page)->moving.n_copies, 0);
+                tiers_end(&w);
+                if (fill_is_first)
+                        break;
+        }
+}
+
 /* The memory stays until who writes has stopped. */
 static void test_namespace_goes(void **state)
 {
@@ -186,6 +271,9 @@ int main(void)
                 cmocka_unit_test(test_given_back_meanwhile),
                 cmocka_unit_test(test_two),
                 cmocka_unit_test(test_published_meanwhile),
+                cmocka_unit_test(test_many),
+                cmocka_unit_test(test_twice),
+                cmocka_unit_test(test_copied_to_meanwhile),
                 cmocka_unit_test(test_namespace_goes),
                 cmocka_unit_test(test_travels_in_a_codec),
         };

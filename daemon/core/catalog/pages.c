@@ -27,13 +27,10 @@ bool ns_is_pinned(const struct ns *ns, uint32_t page)
  * is over. */
 static bool is_being_filled(struct ns *ns, uint32_t page)
 {
-        list_for_each (f, &ns_set_of(ns, page)->moving.fills, struct fill, link)
-                if (f->page == page && !f->is_unwanted) {
-                        f->is_unwanted = true;
-                        ns_set_state(ns, page, PAGE_MOVING);
-                        return true;
-                }
-        return false;
+        if (!fill_has(ns_set_of(ns, page), page))
+                return false;
+        ns_set_state(ns, page, PAGE_MOVING);
+        return true;
 }
 
 /* Likewise a transfer copies to it: it is the transfer's. */
@@ -41,6 +38,8 @@ static bool is_copied_to(struct ns *ns, uint32_t page)
 {
         struct transfer *found = NULL;
 
+        if (ns_set_of(ns, page)->moving.n_copies == 0)
+                return false;
         list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
                 if (t->ns == ns && transfer_fills_granted(t) && t->to == page && !t->is_unwanted)
                         found = t;

@@ -189,6 +189,7 @@ static void set_free(struct extent_set *set)
         free(set->discard);
         free(set->free_bits);
         free(set->part_sums);
+        free(set->moving.filled);
         if (set->ns) /* an orphan's records went with its namespace */
                 records_wipe(set->ns, set->index, 1);
         free(set);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "daemon/core/catalog/pages.h"
+#include "daemon/core/memory/run.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/ns.h"
@@ -25,6 +26,24 @@ static int find_planes(const struct fill *f, struct iovec *planes)
         return 0;
 }
 
+/* The bit of the fill's page in its set's bitmap, which is there. */
+static void mark(const struct fill *f, bool is_filled)
+{
+        uint64_t *word, bit = fill_bit(f->set, f->page, &word);
+
+        *word = is_filled ? *word | bit : *word & ~bit;
+}
+
+/* 0 or -ENOMEM. */
+static int make_bitmap(struct extent_set *set)
+{
+        struct set_moving *m = &set->moving;
+
+        if (!m->filled)
+                m->filled = calloc(run_words(set->ns->geometry.set_pages), sizeof(*m->filled));
+        return m->filled ? 0 : -ENOMEM;
+}
+
 bool fill_is_possible(const struct ns *ns)
 {
         return !ns->device.pool->queue && page_travel_form(&ns->codecs.of_pages) == TIER_DEVICE;
@@ -41,7 +60,11 @@ int fill_begin(struct ns *ns, uint32_t page, const struct fill_writer *writer, s
         if (!f)
                 return -ENOMEM;
         *f = (struct fill){.ns = ns, .set = ns_set_of(ns, page), .page = page, .writer = *writer};
-        r = find_planes(f, planes);
+        r = make_bitmap(f->set);
+        if (r == 0 && fill_has(f->set, page))
+                r = -EBUSY;
+        if (r == 0)
+                r = find_planes(f, planes);
         if (r < 0) {
                 free(f);
                 return r;
@@ -49,6 +72,7 @@ int fill_begin(struct ns *ns, uint32_t page, const struct fill_writer *writer, s
         f->set->moving.n_busy++;
         list_init(&f->link);
         list_append(&f->set->moving.fills, &f->link);
+        mark(f, true);
         *ret_fill = f;
         return 0;
 }
@@ -57,20 +81,21 @@ int fill_begin(struct ns *ns, uint32_t page, const struct fill_writer *writer, s
 static void leave(struct fill *f)
 {
         list_remove(&f->link);
+        mark(f, false);
         f->set->moving.n_busy--;
 }
 
 int fill_end(struct fill *f)
 {
         /* Nobody else is granted it meanwhile, but its client could publish it. */
-        bool is_granted = ns_page(f->ns, f->page)->state == PAGE_GRANTED;
+        enum page_state state = ns_page(f->ns, f->page)->state;
 
         leave(f);
-        if (f->is_unwanted)
+        if (state == PAGE_MOVING)
                 ns_free_page(f->ns, f->page);
         settle_set(f->set);
         free(f);
-        return is_granted ? 0 : -ECANCELED;
+        return state == PAGE_GRANTED ? 0 : -ECANCELED;
 }
 
 static void forget_set(struct extent_set *set)
@@ -94,14 +119,11 @@ uint64_t fill_count_moving(const struct ns *ns)
 
         ns_for_each_set (set, ns)
                 list_for_each (f, &set->moving.fills, struct fill, link)
-                        n += f->is_unwanted;
+                        n += ns_page(ns, f->page)->state == PAGE_MOVING;
         return n;
 }
 
 bool fill_has_moving(const struct ns *ns, uint32_t page)
 {
-        list_for_each (f, &ns_set_of(ns, page)->moving.fills, struct fill, link)
-                if (f->page == page && f->is_unwanted)
-                        return true;
-        return false;
+        return fill_has(ns_set_of(ns, page), page) && ns_page(ns, page)->state == PAGE_MOVING;
 }

@@ -23,7 +23,7 @@ bool fill_is_possible(const struct ns *ns);
 /*
  * `page` is GRANTED, and fill_is_possible(). Where its bytes are to be written is in `planes`, one
  * of each plane of the layout. 0, with *ret_fill, which ends with fill_end() or with writer.stop();
- * -ENOMEM: nothing was done.
+ * -ENOMEM; -EBUSY: it is being filled already; both with nothing done.
  */
 int fill_begin(struct ns *ns, uint32_t page, const struct fill_writer *writer, struct iovec *planes,
         struct fill **ret_fill);

@@ -14,6 +14,7 @@
 #include "daemon/core/moves/part-sums.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/space.h"
+#include "daemon/core/objects/fill.h"
 #include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
@@ -46,9 +47,11 @@ uint32_t transfer_count(const struct ns *ns, enum transfer_kind kind)
         return n;
 }
 
+/* A page that a fill writes to besides is the fill's. */
 static bool holds_moving(const struct transfer *t)
 {
-        return t->sets[1] && set_page(t->sets[1], t->to)->state == PAGE_MOVING;
+        return t->sets[1] && set_page(t->sets[1], t->to)->state == PAGE_MOVING &&
+               !fill_has(t->sets[1], t->to);
 }
 
 uint64_t transfer_count_moving(const struct ns *ns)
@@ -92,6 +95,8 @@ static void leave_sets(struct transfer *t)
         for (unsigned i = 0; i < 2; i++)
                 if (t->sets[i])
                         t->sets[i]->moving.n_busy--;
+        if (transfer_fills_granted(t))
+                t->sets[1]->moving.n_copies--;
         for (unsigned i = 0; i < 2; i++)
                 if (t->sets[i])
                         settle_set(t->sets[i]);
@@ -363,6 +368,8 @@ static void account_transfer(struct transfer *t)
         for (unsigned i = 0; i < 2; i++)
                 if (t->sets[i])
                         t->sets[i]->moving.n_busy++;
+        if (transfer_fills_granted(t))
+                t->sets[1]->moving.n_copies++;
         s->moving.n_transfers++;
         if (t->kind == TRANSFER_DOWN) {
                 s->moving.n_sinking++;

@@ -8,9 +8,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
-
-struct extent_set;
-struct ns;
+#include "daemon/core/objects/ns.h"
 
 /* Who writes the bytes. */
 struct fill_writer {
@@ -26,7 +24,26 @@ struct fill {
         struct extent_set *set;
         uint32_t page;
         struct fill_writer writer;
-        bool is_unwanted; /* the page was given back: it is MOVING, and this one's */
 };
+
+static inline uint64_t fill_bit(const struct extent_set *set, uint32_t page, uint64_t **ret_word)
+{
+        uint32_t at = page % set->ns->geometry.set_pages;
+
+        *ret_word = set->moving.filled + at / 64;
+        return UINT64_C(1) << at % 64;
+}
+
+/* Is the page of the set being filled? One that is MOVING then was given back, and is the fill's.
+ */
+static inline bool fill_has(const struct extent_set *set, uint32_t page)
+{
+        uint64_t *word, bit;
+
+        if (!set->moving.filled)
+                return false;
+        bit = fill_bit(set, page, &word);
+        return *word & bit;
+}
 
 #endif

@@ -109,7 +109,10 @@ struct set_recall {
 /* Who reads or writes its memory: the room moves. */
 struct set_moving {
         uint32_t n_busy;        /* ends of transfers, and fills: the set stays where it is */
+        uint32_t n_copies;      /* of the transfers: those to a page that is granted */
         struct list_link fills; /* struct fill.link: pages that are written where they lie */
+        uint64_t *filled;       /* owned; these pages as a bitmap, by place in the set; NULL: there
+                                   were none yet */
 };
 
 struct extent_set {

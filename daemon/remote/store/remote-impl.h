@@ -131,6 +131,7 @@ struct remote_worker {
         pthread_t thread;
         bool is_started;
         int epoll_fd, event_fd;
+        _Atomic bool is_rung;   /* and hasn't looked since */
         unsigned n_outstanding; /* operations, of the loop's counting: under store.lock */
         uint64_t bytes;         /* of their values, likewise */
         struct list_link inbox; /* struct remote_request, under store.lock */

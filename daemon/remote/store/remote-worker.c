@@ -306,6 +306,8 @@ static bool worker_wait(struct remote_worker *w)
                 }
                 is_rung = true;
                 (void)!read(w->event_fd, &times, sizeof(times));
+                /* What it was rung for before that is seen by whoever looks after it. */
+                (void)atomic_exchange(&w->is_rung, false);
         }
         return is_rung;
 }
@@ -340,6 +342,8 @@ void remote_worker_wake(struct remote_worker *w)
 {
         const uint64_t once = 1;
 
+        if (atomic_exchange(&w->is_rung, true)) /* it will look; many are cancelled at once */
+                return;
         (void)!write(w->event_fd, &once, sizeof(once));
 }
 
