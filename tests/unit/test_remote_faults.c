@@ -67,7 +67,7 @@ static void test_deadline(void **state)
         struct iovec iov = {value, sizeof(value)};
         struct remote_store *s;
         struct fake_redis e;
-        struct one o, other;
+        struct one o;
         uint64_t deadline;
 
         s = known_store(&e);
@@ -80,16 +80,7 @@ static void test_deadline(void **state)
                 assert_true(o.done_nsec < deadline + LATE_MSEC * NSEC_PER_MSEC);
         }
         assert_int_equal(store_node(s, NULL).n_timeouts, BREAKER_FAILURES - 1);
-
-        /* What was under way beside it is asked once more, on another connection. */
-        assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), 0);
-        one_submit(s, REMOTE_PROBE, "hang", NULL, 0, in_msec(100), &o);
-        one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(5000), &other);
-        one_await(s, &o);
-        assert_int_equal(o.result, -ETIMEDOUT);
-        one_await(s, &other);
-        assert_int_equal(other.result, 0);
-        assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
 
         /* Already over. */
         one_submit(s, REMOTE_PROBE, "key", NULL, 0, clock_now_nsec() - 1, &o);
@@ -223,27 +214,69 @@ static void test_breaker(void **state)
         fake_redis_stop(&e);
 }
 
-/* A node that takes connections, and says nothing: each attempt costs a deadline, until the breaker
- * opens. */
+/* A node that takes connections, and says nothing: each attempt costs a deadline, until it has been
+ * silent for so long that its breaker opens. */
 static void test_stopped(void **state)
 {
         struct remote_store *s;
         struct fake_redis e;
-        unsigned n = 0;
+        uint64_t started;
         struct one o;
 
         s = known_store(&e);
+        assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), 0);
         atomic_store(&e.is_deaf, true);
         fake_redis_wake(&e);
+        started = clock_now_nsec();
         do {
                 one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(20), &o);
                 one_await(s, &o);
-                n += o.result == -ETIMEDOUT;
-                /* It may still have heard the first. */
-                assert_true(o.result != 0 || n == 0);
-        } while (o.result != -EHOSTDOWN && n < 100);
-        /* Slots are asked for, too, which may be what failed second or third. */
-        assert_true(n <= BREAKER_FAILURES);
+                assert_true(clock_now_nsec() - started < PATIENCE_NSEC);
+        } while (o.result != -EHOSTDOWN);
+        assert_true(clock_now_nsec() - started < NSEC_PER_SEC);
+        assert_int_equal(store_node(s, NULL).n_losses, 1);
+        assert_int_equal(store_node(s, NULL).last_error, -ETIMEDOUT);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* How long a node may be silent is the remote's to say. What it owes ends then, and nothing that
+ * waits for a long time. */
+static void test_silent(void **state)
+{
+        enum { SILENCE_MSEC = 100 };
+        const char *address;
+        struct remote_options options = {
+                .addresses = &address, .n_addresses = 1, .silence_msec = SILENCE_MSEC};
+        uint64_t started;
+        struct remote_store *s;
+        struct fake_redis e;
+        struct one o, other;
+
+        fake_redis_start(&e, 0, answer_by_key, NULL);
+        address = e.address;
+        s = store_open(&options);
+        store_await_known(s);
+        /* Nothing is owed. */
+        poll(NULL, 0, 3 * SILENCE_MSEC);
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        started = clock_now_nsec();
+        one_submit(s, REMOTE_PROBE, "hang", NULL, 0, in_msec(SILENCE_MSEC / 2), &o);
+        one_submit(s, REMOTE_PROBE, "hang", NULL, 0, in_msec(30000), &other);
+        one_await(s, &o);
+        assert_int_equal(o.result, -ETIMEDOUT);
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        /* What is asked meanwhile doesn't make it less silent. */
+        for (unsigned i = 0; !other.is_done; i++) {
+                assert_true(clock_now_nsec() - started < PATIENCE_NSEC);
+                one_submit(s, REMOTE_PROBE, "hang", NULL, 0, in_msec(5), &o);
+                one_await(s, &o);
+        }
+        assert_int_equal(other.result, -ETIMEDOUT);
+        assert_true(other.done_nsec - started >= SILENCE_MSEC * NSEC_PER_MSEC);
+        assert_true(other.done_nsec - started < LATE_MSEC * NSEC_PER_MSEC);
+        assert_int_equal(store_node(s, NULL).n_losses, 1);
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_OPEN);
         remote_close(s);
         fake_redis_stop(&e);
 }
@@ -490,6 +523,41 @@ static void test_taken_back_halfway(void **state)
         fake_redis_stop(&e);
 }
 
+/* Nor after a deadline. The connection stays, and what is left of the value is nobody's. */
+static void test_late_halfway(void **state)
+{
+        const char *address;
+        struct remote_options options = {
+                .addresses = &address, .n_addresses = 1, .large_threads = 1};
+        uint8_t value[10], other[5];
+        struct iovec iov = {value, sizeof(value)};
+        _Atomic bool goes_on = false;
+        struct remote_store *s;
+        struct fake_redis e;
+        unsigned n_accepted;
+        struct one o;
+
+        fake_redis_start(&e, 0, answer_in_parts, &goes_on);
+        address = e.address;
+        s = store_open(&options);
+        store_await_known(s);
+        assert_int_equal(one_call(s, REMOTE_READ, "key", other, sizeof(other), &o), 0);
+        n_accepted = atomic_load(&e.n_accepted);
+        one_submit(s, REMOTE_READ, "part", &iov, 1, in_msec(50), &o);
+        one_await(s, &o);
+        assert_int_equal(o.result, -ETIMEDOUT);
+        memset(value, 0xee, sizeof(value));
+        atomic_store(&goes_on, true);
+        assert_int_equal(one_call(s, REMOTE_READ, "key", other, sizeof(other), &o), 0);
+        assert_memory_equal(other, "hello", sizeof(other));
+        for (unsigned i = 0; i < sizeof(value); i++)
+                assert_int_equal(value[i], 0xee);
+        assert_int_equal(atomic_load(&e.n_accepted), n_accepted);
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
 /* Work on a value that takes its time. */
 struct long_work {
         _Atomic bool is_begun, is_over;
@@ -540,9 +608,9 @@ static void test_taken_back_while_worked_on(void **state)
         fake_redis_stop(&e);
 }
 
-/* Of a write that has begun: its buffers are the caller's again at once, by the connection's end.
- */
-static void test_cancel_write(void **state)
+/* Of a write that has begun: its buffers are the caller's again at once, by the connection's end,
+ * which isn't the node's fault. */
+static void end_write(bool is_late)
 {
         enum { BYTES = 32 << 20 };
         uint8_t *value = calloc(1, BYTES), got[5];
@@ -555,12 +623,13 @@ static void test_cancel_write(void **state)
         s = known_store(&e);
         atomic_store(&e.is_deaf, true);
         fake_redis_wake(&e);
-        io = one_submit(s, REMOTE_WRITE, "key", &iov, 1, in_msec(20000), &o);
+        io = one_submit(s, REMOTE_WRITE, "key", &iov, 1, in_msec(is_late ? 100 : 20000), &o);
         poll(NULL, 0, 100);
         assert_false(o.is_done);
-        remote_cancel(s, io);
+        if (!is_late)
+                remote_cancel(s, io);
         one_await(s, &o);
-        assert_int_equal(o.result, -ECANCELED);
+        assert_int_equal(o.result, is_late ? -ETIMEDOUT : -ECANCELED);
         free(value);
         atomic_store(&e.is_deaf, false);
         fake_redis_wake(&e);
@@ -568,6 +637,16 @@ static void test_cancel_write(void **state)
         assert_int_equal(store_node(s, NULL).n_losses, 0);
         remote_close(s);
         fake_redis_stop(&e);
+}
+
+static void test_cancel_write(void **state)
+{
+        end_write(false);
+}
+
+static void test_late_write(void **state)
+{
+        end_write(true);
 }
 
 /* ---- bounds -----------------------------------------------------------------------------------
@@ -683,14 +762,17 @@ int main(void)
                 TEST(test_losses),
                 TEST(test_breaker),
                 TEST(test_stopped),
+                TEST(test_silent),
                 TEST(test_unreachable),
                 TEST(test_cut_off),
                 TEST(test_wrong_secret),
                 TEST(test_silent_secret),
                 TEST(test_cancel),
                 TEST(test_taken_back_halfway),
+                TEST(test_late_halfway),
                 TEST(test_taken_back_while_worked_on),
                 TEST(test_cancel_write),
+                TEST(test_late_write),
                 TEST(test_busy_and_close),
                 TEST(test_window),
                 TEST(test_names),

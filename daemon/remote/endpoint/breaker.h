@@ -42,7 +42,8 @@ bool breaker_admits(struct breaker *b, uint64_t now_nsec, bool *ret_is_trial);
 void breaker_success(struct breaker *b);
 void breaker_failure(struct breaker *b, uint64_t now_nsec);
 
-/* The node says itself that it can't serve for now: no more failures are waited for. */
+/* The node says itself that it can't serve for now, or has said nothing for long: no more failures
+ * are waited for. */
 void breaker_trip(struct breaker *b, uint64_t now_nsec);
 
 /* A trial that ended without a word about the node. */

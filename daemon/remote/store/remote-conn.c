@@ -1,9 +1,11 @@
 /* A connection: made, lost, and what is sent on it. */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,6 +22,10 @@
 #define KEEPALIVE_IDLE_SEC     5
 #define KEEPALIVE_INTERVAL_SEC 1
 #define KEEPALIVE_TIMES        3
+
+/* So much that the peer hasn't acknowledged is a value that is still on its way, where it becomes
+ * less. Not tuned. */
+#define QUEUED_BYTES (64u << 10)
 
 static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
 
@@ -122,6 +128,7 @@ void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
 {
         struct remote_request *lost[REMOTE_WINDOW_OPS] = {NULL};
         bool was_ready = c->state == CONN_READY, counts = loss != LOSS_OURS;
+        bool trips = loss == LOSS_SILENT || why == -EACCES || why == -EKEYREJECTED;
         unsigned n = 0;
 
         for (unsigned i = 0; i < c->n_flight; i++)
@@ -134,20 +141,17 @@ void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
         conn_close(c);
         /* Before anything ends: whoever asks for more then finds the breaker as it is by now. */
         if (counts)
-                remote_node_failed(
-                        c->worker->store, c->node, why, why == -EACCES || why == -EKEYREJECTED);
+                remote_node_failed(c->worker->store, c->node, why, trips);
         else
                 remote_refresh_want(c->worker->store);
         while (n-- > 0) {
                 struct remote_request *q = lost[n];
 
                 q->is_sent = false;
-                if (loss == LOSS_PEER || q->was_retried) {
+                if (loss == LOSS_OURS)
+                        list_prepend(&c->waiting, &q->link);
+                else
                         remote_request_end(q, why);
-                        continue;
-                }
-                q->was_retried = true;
-                list_prepend(&c->waiting, &q->link);
         }
         if (!was_ready && loss == LOSS_PEER)
                 waiting_end(c, why);
@@ -168,16 +172,57 @@ void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_l
         }
         for (i = 0; flight_at(c, i)->request != q; i++)
                 ;
-        flight_at(c, i)->request = NULL;
         if (is_late) {
                 pthread_mutex_lock(&s->lock);
                 s->nodes[c->node].stats.n_timeouts++;
                 pthread_mutex_unlock(&s->lock);
-                remote_conn_lose(c, result, LOSS_LATE);
-        } else if (i >= c->n_sent) {
-                remote_conn_lose(c, result, LOSS_OURS);
         }
+        flight_at(c, i)->request = NULL;
+        if (is_late && !q->task) /* its time isn't any client's, and another node is asked */
+                remote_conn_lose(c, result, LOSS_PEER);
+        else if (i >= c->n_sent)
+                remote_conn_lose(c, result, LOSS_OURS);
         remote_request_end(q, result);
+}
+
+/* ---- patience ---------------------------------------------------------------------------------
+ */
+
+/* From now on an answer is awaited, or goes on being so. */
+static void conn_await(struct remote_conn *c, uint64_t now_nsec)
+{
+        c->until_nsec = c->n_flight > 0 ? now_nsec + c->worker->store->silence_msec * NSEC_PER_MSEC
+                                        : UINT64_MAX;
+}
+
+void remote_conn_heard(struct remote_conn *c, uint64_t now_nsec)
+{
+        c->queued = 0;
+        if (c->state == CONN_READY)
+                conn_await(c, now_nsec);
+}
+
+/* Nothing was received for a while: neither is there anything to be received, nor does the peer
+ * still take what it is sent. */
+static bool conn_is_silent(struct remote_conn *c)
+{
+        unsigned before = c->queued;
+        int in = 0, out = 0;
+
+        (void)ioctl(c->fd, FIONREAD, &in);
+        (void)ioctl(c->fd, SIOCOUTQ, &out);
+        c->queued = (unsigned)out;
+        return in == 0 && (c->queued < QUEUED_BYTES || (before > 0 && c->queued >= before));
+}
+
+void remote_conn_expire(struct remote_conn *c, uint64_t now_nsec)
+{
+        if (c->state != CONN_READY)
+                remote_conn_lose(c, -ETIMEDOUT, LOSS_PEER);
+        else if (conn_is_silent(c))
+                remote_conn_lose(c, -ETIMEDOUT, LOSS_SILENT);
+        else
+                conn_await(c, now_nsec);
 }
 
 /* ---- the beginning ----------------------------------------------------------------------------
@@ -204,6 +249,7 @@ static void conn_ready(struct remote_conn *c)
         struct remote_store *s = c->worker->store;
 
         c->state = CONN_READY;
+        c->until_nsec = UINT64_MAX;
         pthread_mutex_lock(&s->lock);
         s->nodes[c->node].stats.n_connections++;
         pthread_mutex_unlock(&s->lock);
@@ -373,6 +419,7 @@ static void conn_advance(struct remote_conn *c, uint64_t n, uint64_t now_nsec)
 static void conn_send(struct remote_conn *c, uint64_t now_nsec)
 {
         struct iovec iov[SEND_IOV_MAX];
+        bool goes_on = c->sent > 0; /* what didn't fit into the socket before */
 
         while (c->n_sent < c->n_flight) {
                 uint64_t at = c->sent;
@@ -392,6 +439,10 @@ static void conn_send(struct remote_conn *c, uint64_t now_nsec)
                         return;
                 }
                 conn_advance(c, (uint64_t)n, now_nsec);
+                /* The peer takes it. What is new says nothing, as a socket has room for that. */
+                if (goes_on && c->state == CONN_READY)
+                        conn_await(c, now_nsec);
+                goes_on = false;
         }
 }
 
@@ -445,10 +496,14 @@ static void conn_watch(struct remote_conn *c)
 
 void remote_conn_go(struct remote_conn *c, uint64_t now_nsec)
 {
+        bool was_idle = c->n_flight == 0;
+
         if (c->state == CONN_CLOSED && !list_is_empty(&c->waiting))
                 conn_connect(c, now_nsec);
         if (c->state == CONN_READY)
                 conn_fill(c);
+        if (c->state == CONN_READY && was_idle)
+                conn_await(c, now_nsec);
         if (c->state == CONN_AUTH || c->state == CONN_READY)
                 conn_send(c, now_nsec);
         conn_watch(c);
@@ -476,9 +531,4 @@ void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nse
                 remote_worker_mark(c);
                 return;
         }
-}
-
-void remote_conn_expire(struct remote_conn *c)
-{
-        remote_conn_lose(c, -ETIMEDOUT, LOSS_PEER);
 }

@@ -65,7 +65,7 @@ struct remote_request {
         enum remote_step step;
         bool is_sent;   /* it is in remote_conn.flight */
         bool is_asking; /* ASKING goes before it */
-        bool was_redirected, was_retried, is_trial;
+        bool was_redirected, is_trial;
         bool is_prepared; /* on_value has seen what is to be written */
         /* What is sent: `ask` alone; or `head`, the value, `tail`. */
         char *text; /* owned */
@@ -107,12 +107,15 @@ struct remote_conn {
         unsigned node;
         enum remote_conn_state state;
         int fd;
-        SSL *ssl;                 /* NULL: plain */
-        uint64_t until_nsec;      /* before it is ready: the end of its patience */
-        uint32_t events;          /* that epoll is asked for */
-        bool tls_wants_write;     /* TLS goes on when it can be written to */
-        struct list_link dirty;   /* remote_worker.dirty */
-        struct list_link waiting; /* struct remote_request */
+        SSL *ssl;            /* NULL: plain */
+        uint64_t until_nsec; /* the end of its patience: before it is ready, and while answers
+                                are awaited that don't come */
+        unsigned queued; /* bytes that the peer hadn't acknowledged when that end came last; 0: it
+                            didn't, since something was received */
+        uint32_t events; /* that epoll is asked for */
+        bool tls_wants_write;                           /* TLS goes on when it can be written to */
+        struct list_link dirty;                         /* remote_worker.dirty */
+        struct list_link waiting;                       /* struct remote_request */
         struct remote_flight flight[REMOTE_WINDOW_OPS]; /* a ring */
         unsigned first, n_flight;                       /* of it */
         unsigned n_sent; /* of these, the first so many were sent as a whole */
@@ -304,19 +307,24 @@ void remote_conn_go(struct remote_conn *c, uint64_t now_nsec);
 /* epoll says so. */
 void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nsec);
 
-/* It wasn't ready in time. */
-void remote_conn_expire(struct remote_conn *c);
+/* Its patience is over: it wasn't ready in time, or is silent. */
+void remote_conn_expire(struct remote_conn *c, uint64_t now_nsec);
+
+/* Something was received. */
+void remote_conn_heard(struct remote_conn *c, uint64_t now_nsec);
 
 /* Takes a request away from it whose buffers are needed no longer, because of a deadline or a
- * cancel: what is under way is passed over when it comes, or the connection is closed. */
+ * cancel. What is under way is passed over when it comes; the connection is closed only where it
+ * isn't sent as a whole yet, which says nothing about the node. */
 void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_late);
 
-/* The end of the connection. What is under way on it ends with `why`, or is sent once more; what
- * waits does so for the next connection, if this one was ready and the breaker isn't open. */
+/* The end of the connection. What is under way on it ends with `why`, unless it is ours; what waits
+ * does so for the next connection, if this one was ready and the breaker isn't open. */
 enum remote_loss {
-        LOSS_PEER, /* the node's doing: counts for its breaker; what is under way ends */
-        LOSS_LATE, /* it was too slow for one request: counts, too; the others are sent once more */
-        LOSS_OURS, /* because of what we want: doesn't count; likewise */
+        LOSS_PEER,   /* the node's doing: counts for its breaker */
+        LOSS_SILENT, /* likewise: it says nothing for so long that its breaker opens at once */
+        LOSS_OURS,   /* because of what somebody here wants: doesn't count, and what is under way is
+                        sent again, as often as that happens: each time one ends whose doing it is */
 };
 void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss);
 

@@ -196,8 +196,8 @@ static void worker_expire_conns(struct remote_worker *w, uint64_t now_nsec)
                 if (!c)
                         continue;
                 left--;
-                if (c->state != CONN_CLOSED && c->state != CONN_READY && c->until_nsec <= now_nsec)
-                        remote_conn_expire(c);
+                if (c->state != CONN_CLOSED && c->until_nsec <= now_nsec)
+                        remote_conn_expire(c, now_nsec);
         }
 }
 
@@ -282,7 +282,7 @@ static int worker_timeout(struct remote_worker *w, uint64_t now_nsec)
                 if (!c)
                         continue;
                 left--;
-                if (c->state != CONN_CLOSED && c->state != CONN_READY)
+                if (c->state != CONN_CLOSED)
                         until = MIN(until, c->until_nsec);
         }
         /* Up, so that what is due is due then. */

@@ -15,6 +15,9 @@
  *
  *   - an operation ends at its deadline at the latest, but for the time that a thread needs to be
  *     scheduled; its buffers are the caller's again when the callback runs, not before
+ *   - a deadline that was too short says nothing about the node, and costs others nothing: an
+ *     answer that comes after it is passed over. A node has failed that sends nothing for
+ *     remote_options.silence_msec while it owes answers on a connection
  *   - the bytes of a value are received straight into the buffers of a read, and sent straight from
  *     those of a write: they aren't copied, but for up to REMOTE_INPUT_BYTES that arrive together
  *     with a header, and with TLS
@@ -158,8 +161,8 @@ struct remote_op {
          * -EMSGSIZE    READ: the value is longer than its buffers
          * -ETIMEDOUT   the deadline. Whether a write, a removal or a touch was done isn't known
          * -ECANCELED   remote_cancel(), or remote_close(); likewise
-         * -ECONNRESET, -EPROTO, other -errno of the network: the connection was lost, or couldn't
-         *              be made; likewise
+         * -ECONNRESET, -EPROTO, other -errno of the network (-ETIMEDOUT: the node says nothing):
+         *              the connection was lost, or couldn't be made; likewise
          * -EHOSTDOWN   the node's breaker is open
          * -EAGAIN, -EACCES, -ENOSPC, -EREMOTEIO: a server's errors, above. -EAGAIN also where no
          *              node is known that has the key's slot

@@ -1,0 +1,174 @@
+/* The client of Redis is shared: what one caller asks for, cancels or has no patience for costs
+ * others nothing, nor the node its name. */
+#include "tests/unit/remote-fixture.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "tests/unit/fake-redis.h"
+
+static bool answer_common(struct fake_conn *c, const struct fake_arg *args)
+{
+        if (!fake_arg_is(&args[0], "CLUSTER"))
+                return false;
+        fake_say(c, "-ERR This instance has cluster support disabled\r\n");
+        return true;
+}
+
+/* One connection for small operations, and one for large ones. */
+static struct remote_store *open_narrow(const char *address, unsigned silence_msec)
+{
+        struct remote_store *s = store_open(&(struct remote_options){.addresses = &address,
+                .n_addresses = 1,
+                .large_threads = 1,
+                .silence_msec = silence_msec});
+
+        store_await_known(s);
+        return s;
+}
+
+/* ---- short deadlines --------------------------------------------------------------------------
+ */
+
+/* Each answer takes its time. */
+static bool answer_slowly(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        if (answer_common(c, args))
+                return true;
+        usleep(3000);
+        fake_say(c, ":1\r\n");
+        return true;
+}
+
+/* Who gives a node less time than it needs learns nothing, and that is all. */
+static void test_short_deadlines(void **state)
+{
+        unsigned n_accepted, n_late = 0;
+        struct remote_store *s;
+        struct fake_redis e;
+        struct one hasty, other;
+
+        fake_redis_start(&e, 0, answer_slowly, NULL);
+        s = open_narrow(e.address, 0);
+        assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &other), 0);
+        n_accepted = atomic_load(&e.n_accepted);
+        for (unsigned i = 0; i < 100; i++) {
+                one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(1), &hasty);
+                one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(1000), &other);
+                one_await(s, &hasty);
+                one_await(s, &other);
+                n_late += hasty.result == -ETIMEDOUT;
+                assert_int_equal(other.result, 0);
+        }
+        assert_true(n_late > 0);
+        assert_true(store_node(s, NULL).n_timeouts > 0);
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
+        assert_int_equal(atomic_load(&e.n_accepted), n_accepted);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* ---- slow links -------------------------------------------------------------------------------
+ */
+
+/* A server that takes up to 16 KiB in a millisecond, and answers SINK_BYTES. */
+struct slow_sink {
+        int listen_fd;
+        uint16_t port;
+        pthread_t thread;
+};
+
+enum { SINK_BYTES = 12 << 20, SINK_STEP = 16 << 10 };
+
+static void *sink_run(void *data)
+{
+        static char bytes[SINK_STEP];
+        struct slow_sink *sink = data;
+        int fd = accept4(sink->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        ssize_t n = 1;
+
+        for (size_t taken = 0; taken < SINK_BYTES && n > 0; taken += (size_t)n) {
+                n = recv(fd, bytes, sizeof(bytes), 0);
+                usleep(1000);
+        }
+        if (n > 0)
+                (void)!send(fd, "+OK\r\n", 5, MSG_NOSIGNAL);
+        while (n > 0)
+                n = recv(fd, bytes, sizeof(bytes), 0);
+        fd_close(fd);
+        return NULL;
+}
+
+static void sink_start(struct slow_sink *sink)
+{
+        struct sockaddr_in address = {
+                .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t len = sizeof(address);
+        int bytes = SINK_STEP;
+
+        sink->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(
+                setsockopt(sink->listen_fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)), 0);
+        assert_int_equal(bind(sink->listen_fd, (struct sockaddr *)&address, sizeof(address)), 0);
+        assert_int_equal(listen(sink->listen_fd, 1), 0);
+        assert_int_equal(getsockname(sink->listen_fd, (struct sockaddr *)&address, &len), 0);
+        sink->port = ntohs(address.sin_port);
+        assert_int_equal(pthread_create(&sink->thread, NULL, sink_run, sink), 0);
+}
+
+static bool answer_moved(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        const struct slow_sink *sink = e->data;
+        char text[64];
+
+        if (answer_common(c, args))
+                return true;
+        snprintf(text, sizeof(text), "-MOVED 1 127.0.0.1:%u\r\n", sink->port);
+        fake_say(c, text);
+        return true;
+}
+
+/* Nothing is received while a value is on its way, which takes much longer than a node may be
+ * silent: it isn't, as it takes what it is sent. */
+static void test_slow_write(void **state)
+{
+        enum { SILENCE_MSEC = 200 };
+        uint8_t *value = calloc(1, SINK_BYTES);
+        struct iovec iov = {value, SINK_BYTES};
+        uint64_t started = clock_now_nsec();
+        struct remote_store *s;
+        struct slow_sink sink;
+        struct fake_redis e;
+        struct one o;
+
+        sink_start(&sink);
+        fake_redis_start(&e, 0, answer_moved, &sink);
+        s = open_narrow(e.address, SILENCE_MSEC);
+        one_submit(s, REMOTE_WRITE, "key", &iov, 1, in_msec(20000), &o);
+        one_await(s, &o);
+        assert_int_equal(o.result, 0);
+        assert_true(clock_now_nsec() - started > 3 * SILENCE_MSEC * NSEC_PER_MSEC);
+        remote_close(s);
+        pthread_join(sink.thread, NULL);
+        fd_close(sink.listen_fd);
+        fake_redis_stop(&e);
+        free(value);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_short_deadlines),
+                TEST(test_slow_write),
+        };
+
+        return RUN_TESTS(tests);
+}
