@@ -286,7 +286,8 @@ static void damage_values(unsigned at)
 
 static void test_damaged_is_not_served(void **state)
 {
-        static const unsigned places[] = {0, 40, 200, 256, 1000, 131072};
+        /* The last one is behind its end, which makes it too long. */
+        static const unsigned places[] = {0, 40, 200, 256, 1000, 131072, 262144};
         struct host a, b;
 
         for (size_t i = 0; i < ARRAY_SIZE(places); i++) {

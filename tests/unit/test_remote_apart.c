@@ -163,11 +163,109 @@ static void test_slow_write(void **state)
         free(value);
 }
 
+/* ---- values that are too long -----------------------------------------------------------------
+ */
+
+/* Of "giant" and "vast" the beginnings come, of "later" when the test says so. */
+static bool answer_giant(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        _Atomic bool *goes_on = e->data;
+
+        if (answer_common(c, args))
+                return true;
+        while (fake_arg_is(&args[1], "later") && !atomic_load(goes_on))
+                usleep(1000);
+        if (fake_arg_is(&args[1], "giant"))
+                fake_say(c, "$50000000\r\nxxx");
+        else if (fake_arg_is(&args[1], "vast") || fake_arg_is(&args[1], "later"))
+                fake_say(c, "$500000000\r\nxxx");
+        else
+                fake_say(c, "$5\r\nhello\r\n");
+        return true;
+}
+
+static void note_results(struct remote_io *io, void *data)
+{
+        int *results = data;
+
+        for (uint32_t i = 0; i < io->n; i++)
+                results[i] = io->ops[i].result;
+}
+
+/* Who asks for what is good has it, however often the connection is closed because others don't. */
+static void test_beside_giants(void **state)
+{
+        enum { N = 6 };
+        struct iovec giant = PIECE("giant"), vast = PIECE("vast"), good = PIECE("good");
+        struct remote_io *io = remote_io_new(N);
+        uint64_t until = in_msec(10000);
+        struct remote_store *s;
+        struct iovec iov[N];
+        struct fake_redis e;
+        char got[N][6] = {""};
+        int results[N];
+
+        fake_redis_start(&e, 0, answer_giant, NULL);
+        s = open_narrow(e.address, 0);
+        io->kind = REMOTE_READ;
+        io->of_class = REMOTE_LARGE;
+        io->deadline_nsec = until;
+        io->done = note_results;
+        io->data = results;
+        for (unsigned i = 0; i < N; i++) {
+                iov[i] = (struct iovec){got[i], 5};
+                io->ops[i] = (struct remote_op){.keys = i == N - 1 ? &good
+                                                        : i % 2    ? &vast
+                                                                   : &giant,
+                        .n_keys = 1,
+                        .iov = &iov[i],
+                        .n_iov = 1};
+        }
+        /* All are under way at once. */
+        assert_int_equal(remote_submit(s, io), 0);
+        while (store_wait(s, 100) == 0)
+                assert_true(clock_now_nsec() < until + PATIENCE_NSEC);
+        for (unsigned i = 0; i < N - 1; i++)
+                assert_int_equal(results[i], -EMSGSIZE);
+        assert_int_equal(results[N - 1], 0);
+        assert_string_equal(got[N - 1], "hello");
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
+/* What nobody wants any more is passed over only where it is about as long as was expected. */
+static void test_behind_a_giant(void **state)
+{
+        _Atomic bool goes_on = false;
+        struct remote_store *s;
+        struct fake_redis e;
+        char got[6] = "", other[6] = "";
+        struct iovec iov = {got, 5};
+        struct one o;
+
+        fake_redis_start(&e, 0, answer_giant, &goes_on);
+        s = open_narrow(e.address, 0);
+        one_submit(s, REMOTE_READ, "later", &iov, 1, in_msec(50), &o);
+        one_await(s, &o);
+        assert_int_equal(o.result, -ETIMEDOUT);
+        atomic_store(&goes_on, true);
+        assert_int_equal(one_call(s, REMOTE_READ, "good", other, 5, &o), 0);
+        assert_string_equal(other, "hello");
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_short_deadlines),
                 TEST(test_slow_write),
+                TEST(test_beside_giants),
+                TEST(test_behind_a_giant),
         };
 
         return RUN_TESTS(tests);

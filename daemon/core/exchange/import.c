@@ -621,8 +621,10 @@ static bool take_value(struct import *i)
         const struct exchange_result *r = &io->results[0];
         uint64_t now_nsec = ns_store(i->a->ns)->now_nsec;
 
-        if (r->result == -EMSGSIZE)
+        if (r->result == -EMSGSIZE) {
                 note_fault(i, ENVELOPE_LENGTH);
+                remove_damaged(i, n);
+        }
         if (r->result != 0) {
                 cut(i, n, exchange_drop_of(r->result));
                 return false;

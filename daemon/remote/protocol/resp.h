@@ -37,6 +37,9 @@
 #define RESP_ARRAY_MAX  65536
 #define RESP_TOKENS_MAX (1u << 20)
 
+/* The protocol's own limit of a bulk string, and the servers' (proto-max-bulk-len). */
+#define RESP_BULK_MAX (512u << 20)
+
 enum resp_kind {
         RESP_MORE,    /* the next token hasn't arrived as a whole */
         RESP_END,     /* the reply is over */
@@ -73,7 +76,7 @@ struct resp_parser {
         bool is_over;    /* RESP_END is next */
 };
 
-/* Before a first reply. bulk_max: up to 512 MiB, which is the protocol's own limit. */
+/* Before a first reply. bulk_max: up to RESP_BULK_MAX. */
 void resp_init(struct resp_parser *p, uint64_t bulk_max);
 
 /*

@@ -261,7 +261,7 @@ static void conn_introduce(struct remote_conn *c)
 {
         struct remote_store *s = c->worker->store;
 
-        resp_init(&c->parser, REMOTE_VALUE_MAX);
+        resp_init(&c->parser, RESP_BULK_MAX);
         remote_answer_reset(c->answer);
         if (!s->auth) {
                 conn_ready(c);

@@ -283,7 +283,8 @@ static int answer_end(struct remote_conn *c, uint64_t now_nsec)
         return r;
 }
 
-/* A bulk string begins that isn't within an array. 0 or -errno. */
+/* A bulk string begins that isn't within an array. 0; -EPROTO; -EMSGSIZE: the value is so long that
+ * the connection is closed, which is no fault of the node's. */
 static int bulk_place(struct remote_conn *c, struct remote_flight *f, uint64_t bytes)
 {
         struct remote_request *q = f->request;
@@ -291,8 +292,9 @@ static int bulk_place(struct remote_conn *c, struct remote_flight *f, uint64_t b
 
         if (f->is_auth || f->n_skip > 0)
                 return -EPROTO;
+        /* Its cost has the bytes that were expected. */
         if (!q)
-                return 0;
+                return bytes <= f->cost + REMOTE_SKIP_BYTES ? 0 : -EMSGSIZE;
         if (!q->task || q->task->io.kind != REMOTE_READ)
                 return -EPROTO;
         a->takes_value = bytes <= q->value_bytes;
@@ -388,7 +390,7 @@ static int input_parse(struct remote_conn *c, uint64_t now_nsec)
                         continue;
                 }
                 r = resp_next(&c->parser, c->input + at, c->input_len - at, &used, &t);
-                /* A bulk string longer than any value that there can be. */
+                /* Also a bulk string longer than any that there can be. */
                 if (r < 0)
                         return -EPROTO;
                 at += used;
