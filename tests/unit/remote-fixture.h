@@ -38,9 +38,12 @@ static inline struct remote_store *store_open(const struct remote_options *optio
         return s;
 }
 
+/* Patient with servers of tests, which a sanitizer may make slow. */
 static inline struct remote_store *store_open_at(const char *address)
 {
-        return store_open(&(struct remote_options){.addresses = &address, .n_addresses = 1});
+        return store_open(&(struct remote_options){.addresses = &address,
+                .n_addresses = 1,
+                .silence_msec = PATIENCE_NSEC / NSEC_PER_MSEC});
 }
 
 /* Sleeps until something is to be reaped, or for a while, and reaps it. */

@@ -78,7 +78,7 @@ static void test_short_deadlines(void **state)
 /* ---- slow links -------------------------------------------------------------------------------
  */
 
-/* A server that takes up to 16 KiB in a millisecond, and answers SINK_BYTES. */
+/* A server that takes up to 16 KiB in four milliseconds, and answers SINK_BYTES. */
 struct slow_sink {
         int listen_fd;
         uint16_t port;
@@ -96,7 +96,7 @@ static void *sink_run(void *data)
 
         for (size_t taken = 0; taken < SINK_BYTES && n > 0; taken += (size_t)n) {
                 n = recv(fd, bytes, sizeof(bytes), 0);
-                usleep(1000);
+                usleep(4000);
         }
         if (n > 0)
                 (void)!send(fd, "+OK\r\n", 5, MSG_NOSIGNAL);
@@ -111,7 +111,7 @@ static void sink_start(struct slow_sink *sink)
         struct sockaddr_in address = {
                 .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         socklen_t len = sizeof(address);
-        int bytes = SINK_STEP;
+        int bytes = 128 << 10;
 
         sink->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         assert_int_equal(
@@ -140,7 +140,7 @@ static bool answer_moved(
  * silent: it isn't, as it takes what it is sent. */
 static void test_slow_write(void **state)
 {
-        enum { SILENCE_MSEC = 200 };
+        enum { SILENCE_MSEC = 500 };
         uint8_t *value = calloc(1, SINK_BYTES);
         struct iovec iov = {value, SINK_BYTES};
         uint64_t started = clock_now_nsec();
@@ -152,7 +152,7 @@ static void test_slow_write(void **state)
         sink_start(&sink);
         fake_redis_start(&e, 0, answer_moved, &sink);
         s = open_narrow(e.address, SILENCE_MSEC);
-        one_submit(s, REMOTE_WRITE, "key", &iov, 1, in_msec(20000), &o);
+        one_submit(s, REMOTE_WRITE, "key", &iov, 1, in_msec(60000), &o);
         one_await(s, &o);
         assert_int_equal(o.result, 0);
         assert_true(clock_now_nsec() - started > 3 * SILENCE_MSEC * NSEC_PER_MSEC);

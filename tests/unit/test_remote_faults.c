@@ -50,10 +50,12 @@ static bool answer_by_key(
 
 static struct remote_store *known_store(struct fake_redis *e)
 {
+        const char *address;
         struct remote_store *s;
 
         fake_redis_start(e, 0, answer_by_key, NULL);
-        s = store_open_at(e->address);
+        address = e->address;
+        s = store_open(&(struct remote_options){.addresses = &address, .n_addresses = 1});
         store_await_known(s);
         return s;
 }

@@ -21,6 +21,7 @@
 struct remote_asker {
         int fd;
         SSL *ssl;
+        unsigned tls_reads; /* remote_tls_begin() */
         struct remote_tls *tls;
         int failure; /* nothing goes on after it; 0: none yet */
         struct resp_parser parser;
@@ -60,6 +61,7 @@ static ssize_t ask_receive(struct remote_asker *a, uint64_t deadline_nsec)
                 int r;
 
                 if (a->ssl) {
+                        a->tls_reads = REMOTE_TLS_READS;
                         n = remote_tls_read(a->ssl, &iov, 1);
                 } else {
                         n = recv(a->fd, iov.iov_base, iov.iov_len, MSG_DONTWAIT);
@@ -308,9 +310,14 @@ static int ask_handshake(struct remote_asker *a, const struct remote_options *op
         int r = remote_tls_new(options, &a->tls, why);
 
         if (r == 0)
-                r = remote_tls_begin(a->tls, a->fd, host, &a->ssl);
-        while (r == 0 && (r = remote_tls_handshake(a->ssl, &wants_write)) == -EAGAIN)
+                r = remote_tls_begin(a->tls, a->fd, host, &a->tls_reads, &a->ssl);
+        while (r == 0) {
+                a->tls_reads = REMOTE_TLS_READS;
+                r = remote_tls_handshake(a->ssl, &wants_write);
+                if (r != -EAGAIN)
+                        break;
                 r = ask_wait(a, wants_write ? POLLOUT : POLLIN, deadline_nsec);
+        }
         if (r != -EKEYREJECTED)
                 return r;
         snprintf(why, REMOTE_WHY_BYTES, "its certificate isn't believed");

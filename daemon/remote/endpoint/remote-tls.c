@@ -98,7 +98,26 @@ static bool name_expect(SSL *ssl, const char *name)
         return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
 }
 
-int remote_tls_begin(struct remote_tls *t, int fd, const char *host, SSL **ret_ssl)
+/* Called around what OpenSSL does with a socket. A read that mayn't be is one of a socket that has
+ * nothing. */
+static long reads_count(BIO *bio, int what, const char *data, size_t len, int number, long more,
+        int result, size_t *done)
+{
+        unsigned *n_reads = (unsigned *)(void *)BIO_get_callback_arg(bio);
+
+        if (what != BIO_CB_READ)
+                return result;
+        if (*n_reads == 0) {
+                BIO_clear_retry_flags(bio);
+                BIO_set_retry_read(bio);
+                return -1;
+        }
+        (*n_reads)--;
+        return result;
+}
+
+int remote_tls_begin(
+        struct remote_tls *t, int fd, const char *host, unsigned *n_reads, SSL **ret_ssl)
 {
         SSL *ssl;
 
@@ -109,6 +128,8 @@ int remote_tls_begin(struct remote_tls *t, int fd, const char *host, SSL **ret_s
                 ERR_clear_error();
                 return -ENOMEM;
         }
+        BIO_set_callback_ex(SSL_get_rbio(ssl), reads_count);
+        BIO_set_callback_arg(SSL_get_rbio(ssl), (char *)(void *)n_reads);
         SSL_set_connect_state(ssl);
         *ret_ssl = ssl;
         return 0;

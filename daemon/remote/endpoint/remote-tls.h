@@ -5,6 +5,11 @@
  *   remote_tls_new() -> remote_tls_begin() for each connection -> remote_tls_handshake() until it
  *   isn't -EAGAIN -> remote_tls_read(), remote_tls_write() -> SSL_free()
  *
+ * A record may have one byte, or none that counts, and OpenSSL goes on reading while there are
+ * some: a server that sends them fast enough would keep a thread forever. So the socket is read a
+ * bounded number of times, then OpenSSL is told that it has nothing more, and others have their
+ * turn.
+ *
  * Threads: struct remote_tls is shared by any, an SSL is one connection's.
  */
 #ifndef KVL_REMOTE_REMOTE_TLS_H
@@ -25,9 +30,16 @@ int remote_tls_new(const struct remote_options *options, struct remote_tls **ret
         char why[REMOTE_WHY_BYTES]);
 void remote_tls_free(struct remote_tls *t); /* NULL: nothing */
 
+/* How often the socket is read in a turn: twice for a record, of up to 16 KiB. Not tuned. */
+#define REMOTE_TLS_READS 64
+
 /* A connection that stands, whose certificate is to be of remote_options.tls_host, or of `host`,
- * the address. 0 with *ret_ssl, owned, which doesn't close the descriptor; -ENOMEM. */
-int remote_tls_begin(struct remote_tls *t, int fd, const char *host, SSL **ret_ssl);
+ * the address. *n_reads, borrowed as long as the connection is: how often its socket may be read
+ * still, which counts down; whoever finds 0 there after a call sets it anew, and calls again
+ * without waiting for the socket, as OpenSSL may have what it said last. 0 with *ret_ssl, owned,
+ * which doesn't close the descriptor; -ENOMEM. */
+int remote_tls_begin(
+        struct remote_tls *t, int fd, const char *host, unsigned *n_reads, SSL **ret_ssl);
 
 /* 0: it stands. -EAGAIN, with *ret_wants_write; -errno (-EKEYREJECTED: the certificate isn't
  * believed). */

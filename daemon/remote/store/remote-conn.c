@@ -60,6 +60,7 @@ int remote_conn_get(struct remote_worker *w, unsigned node, struct remote_conn *
         c->node = node;
         c->fd = -1;
         list_init(&c->dirty);
+        list_init(&c->eager);
         list_init(&c->waiting);
         w->conns[node] = c;
         w->n_conns++;
@@ -75,6 +76,7 @@ static void conn_close(struct remote_conn *c)
                 c->worker->store->nodes[c->node].stats.n_connections--;
                 pthread_mutex_unlock(&c->worker->store->lock);
         }
+        list_remove(&c->eager);
         SSL_free(c->ssl);
         c->ssl = NULL;
         c->fd = fd_close(c->fd); /* epoll forgets it */
@@ -282,10 +284,21 @@ void remote_conn_admitted(struct remote_conn *c)
         conn_ready(c);
 }
 
+/* TLS may have read as often as it may, and not all that there is. */
+static void conn_go_on(struct remote_conn *c)
+{
+        list_remove(&c->eager);
+        if (c->ssl && c->tls_reads == 0)
+                list_append(&c->worker->eager, &c->eager);
+}
+
 static void conn_shake(struct remote_conn *c)
 {
-        int r = remote_tls_handshake(c->ssl, &c->tls_wants_write);
+        int r;
 
+        c->tls_reads = REMOTE_TLS_READS;
+        r = remote_tls_handshake(c->ssl, &c->tls_wants_write);
+        conn_go_on(c);
         if (r == 0)
                 conn_introduce(c);
         else if (r == -EAGAIN)
@@ -310,7 +323,7 @@ static void conn_connected(struct remote_conn *c)
                 conn_introduce(c);
                 return;
         }
-        r = remote_tls_begin(s->tls, c->fd, s->nodes[c->node].host, &c->ssl);
+        r = remote_tls_begin(s->tls, c->fd, s->nodes[c->node].host, &c->tls_reads, &c->ssl);
         if (r < 0) {
                 remote_conn_lose(c, r, LOSS_PEER);
                 return;
@@ -509,6 +522,17 @@ void remote_conn_go(struct remote_conn *c, uint64_t now_nsec)
         conn_watch(c);
 }
 
+/* Takes what has arrived. 0 or -errno. */
+static int conn_receive(struct remote_conn *c, uint64_t now_nsec)
+{
+        int r;
+
+        c->tls_reads = REMOTE_TLS_READS;
+        r = remote_receive(c, now_nsec);
+        conn_go_on(c);
+        return r;
+}
+
 void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nsec)
 {
         int r = 0;
@@ -525,7 +549,7 @@ void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nse
         case CONN_AUTH:
         case CONN_READY:
                 if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-                        r = remote_receive(c, now_nsec);
+                        r = conn_receive(c, now_nsec);
                 if (r < 0)
                         remote_conn_lose(c, r, r == -EMSGSIZE ? LOSS_OURS : LOSS_PEER);
                 remote_worker_mark(c);

@@ -108,6 +108,7 @@ struct remote_conn {
         enum remote_conn_state state;
         int fd;
         SSL *ssl;            /* NULL: plain */
+        unsigned tls_reads;  /* remote_tls_begin() */
         uint64_t until_nsec; /* the end of its patience: before it is ready, and while answers
                                 are awaited that don't come */
         unsigned queued; /* bytes that the peer hadn't acknowledged when that end came last; 0: it
@@ -115,6 +116,7 @@ struct remote_conn {
         uint32_t events; /* that epoll is asked for */
         bool tls_wants_write;                           /* TLS goes on when it can be written to */
         struct list_link dirty;                         /* remote_worker.dirty */
+        struct list_link eager;                         /* remote_worker.eager */
         struct list_link waiting;                       /* struct remote_request */
         struct remote_flight flight[REMOTE_WINDOW_OPS]; /* a ring */
         unsigned first, n_flight;                       /* of it */
@@ -140,6 +142,7 @@ struct remote_worker {
         struct list_link inbox; /* struct remote_request, under store.lock */
         bool is_stopping;       /* under store.lock */
         struct list_link live, dirty;
+        struct list_link eager; /* struct remote_conn: to be received from without waiting */
         uint64_t deadline_nsec; /* no live request has an earlier one; UINT64_MAX: there is none */
         uint64_t map_version;   /* of the slots that its connections are there for */
         unsigned n_conns;       /* that are allocated */
@@ -346,7 +349,8 @@ struct remote_answer *remote_answer_new(void);
 void remote_answer_free(struct remote_answer *a);
 void remote_answer_reset(struct remote_answer *a);
 
-/* Takes what has arrived. 0: all that there was; -errno: the connection has to be closed. */
+/* Takes what has arrived, as much as may be in a turn. 0; -errno: the connection has to be closed.
+ */
 int remote_receive(struct remote_conn *c, uint64_t now_nsec);
 
 #endif

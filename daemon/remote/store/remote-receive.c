@@ -444,8 +444,8 @@ int remote_receive(struct remote_conn *c, uint64_t now_nsec)
                 r = input_parse(c, now_nsec);
                 remote_conn_heard(c, now_nsec);
                 /* A socket has said all by now, or will say that there is more. TLS may keep some
-                 * of it. */
-                if (r < 0 || !c->ssl)
+                 * of it, which isn't left behind but where it has read often. */
+                if (r < 0 || !c->ssl || c->tls_reads == 0)
                         return r;
         }
 }

@@ -293,11 +293,15 @@ static int worker_timeout(struct remote_worker *w, uint64_t now_nsec)
 static bool worker_wait(struct remote_worker *w)
 {
         struct epoll_event events[EVENTS_MAX];
+        struct remote_conn *c;
+        struct list_link eager;
         bool is_rung = false;
         uint64_t now, times;
         int n;
 
-        n = epoll_wait(w->epoll_fd, events, EVENTS_MAX, worker_timeout(w, clock_now_nsec()));
+        list_take_all(&w->eager, &eager);
+        n = epoll_wait(w->epoll_fd, events, EVENTS_MAX,
+                list_is_empty(&eager) ? worker_timeout(w, clock_now_nsec()) : 0);
         now = clock_now_nsec();
         for (int i = 0; i < n; i++) {
                 if (events[i].data.ptr) {
@@ -308,6 +312,11 @@ static bool worker_wait(struct remote_worker *w)
                 (void)!read(w->event_fd, &times, sizeof(times));
                 /* What it was rung for before that is seen by whoever looks after it. */
                 (void)atomic_exchange(&w->is_rung, false);
+        }
+        /* Those that had their turn just now are in none of the lists, or in the worker's again. */
+        while ((c = list_first(&eager, struct remote_conn, eager))) {
+                list_remove(&c->eager);
+                remote_conn_events(c, EPOLLIN, now);
         }
         return is_rung;
 }
@@ -386,6 +395,7 @@ int remote_worker_new(struct remote_store *s, struct remote_worker **ret_worker)
         list_init(&w->inbox);
         list_init(&w->live);
         list_init(&w->dirty);
+        list_init(&w->eager);
         r = worker_open(w);
         if (r < 0) {
                 worker_free(w);
