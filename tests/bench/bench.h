@@ -23,7 +23,8 @@ struct bench_result {
         double max_ratio; /* bound: median is at most as often baseline_median, and `more` */
         double more;      /* of the unit, beside max_ratio; 0: nothing */
         double min_ratio; /* bound: at least this */
-        double max_value; /* bound: median is at most this */
+        double max_value; /* bound: median is at most this, */
+        bool is_below;    /* or less than it */
 };
 
 struct bench_run {

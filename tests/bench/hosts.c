@@ -62,6 +62,17 @@ int hosts_connect(
                 HOSTS_PAGE_TOKENS, HOSTS_PAGE_BYTES, c);
 }
 
+/* Processes that are started from now on are in a network of their own, as is this thread, where
+ * nothing is but a loopback device. Unix sockets lead out of it as before. */
+static bool enter_net(void)
+{
+        static bool has_net;
+
+        if (!has_net && system("command -v ip tc >/dev/null") == 0 && unshare(CLONE_NEWNET) == 0)
+                has_net = system("ip link set lo up") == 0;
+        return has_net;
+}
+
 /* Without a snapshot that it makes by itself; in one that it is told to make nothing is compressed,
  * and it is found again. */
 static const char *const server_words[] = {"--rdbcompression", "no", "--rdbchecksum", "no", NULL};
@@ -119,6 +130,7 @@ int hosts_open(struct hosts *h, uint32_t there_pages, const char *codec)
         int r = bench_find_cores(h->cores);
 
         h->here.notify_fd = h->there.notify_fd = -1;
+        h->has_net = enter_net();
         if (r == 0)
                 r = start_server(h);
         if (r == 0)
@@ -385,7 +397,22 @@ int hosts_say_prefill(struct hosts *h, double tokens_per_sec)
 
 /* ---- the store's state ----------------------------------------------------------------------- */
 
-const char *const hosts_state_names[N_HOSTS_STATES] = {"well", "stopped", "slow", "killed"};
+const char *const hosts_state_names[N_HOSTS_STATES] = {
+        "well", "stopped", "slow", "killed", "cut-off"};
+
+/* Whatever is sent is too much for this queue, and is dropped without a word. */
+static int cut_off(bool is_cut)
+{
+        const char *line = is_cut ? "tc qdisc add dev lo root tbf rate 8bit burst 1 limit 1"
+                                  : "tc qdisc del dev lo root";
+
+        return system(line) == 0 ? 0 : bench_fail(line, -EIO);
+}
+
+bool hosts_can(const struct hosts *h, enum hosts_state state)
+{
+        return state != HOSTS_CUT_OFF || h->has_net;
+}
 
 static struct {
         pthread_t thread;
@@ -437,6 +464,8 @@ int hosts_enter(struct hosts *h, enum hosts_state state)
                 kill(slowing.pid, SIGSTOP);
         else if (state == HOSTS_KILLED)
                 kill(slowing.pid, SIGKILL);
+        else if (state == HOSTS_CUT_OFF)
+                return cut_off(true);
         if (state != HOSTS_SLOW)
                 return 0;
         atomic_store(&slowing.is_over, false);
@@ -456,6 +485,8 @@ int hosts_leave(struct hosts *h, enum hosts_state state)
                 kill(h->redis.servers[0].pid, SIGCONT);
         } else if (state == HOSTS_KILLED) {
                 r = start_again(h);
+        } else if (state == HOSTS_CUT_OFF) {
+                r = cut_off(false);
         }
         return r;
 }

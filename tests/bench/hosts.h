@@ -38,6 +38,7 @@ struct hosts {
         struct fixture_client asker;  /* here, as all below */
         struct fixture_client socket; /* without shared memory */
         int cores[N_CORES];
+        bool has_net;        /* a network of its own, which can be cut off */
         uint64_t n_exported; /* pages that were computed for others */
         uint32_t pages[HOSTS_LONG_PAGES + HOSTS_ROOM_PAGES];
         uint8_t keys[HOSTS_LONG_PAGES * KVL_KEY_BYTES];
@@ -93,9 +94,14 @@ enum hosts_state {
         HOSTS_STOPPED,
         HOSTS_SLOW, /* runs for two milliseconds of forty */
         HOSTS_KILLED,
+        HOSTS_CUT_OFF, /* runs, and its packets vanish, as do those for it */
         N_HOSTS_STATES
 };
 extern const char *const hosts_state_names[N_HOSTS_STATES];
+
+/* Whether the store can be in that state here: being cut off takes the right to make a network of
+ * its own, and the program tc (Debian: iproute2). */
+bool hosts_can(const struct hosts *h, enum hosts_state state);
 
 /* From WELL to another state, or back. Back: what it held when it was saved is there again. 0 or
  * -errno, told. */

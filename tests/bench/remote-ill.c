@@ -1,7 +1,7 @@
 /*
- * What a store that is stopped, slow or dead does to those here: hits of a text that is here, while
- * another client asks for texts that aren't; how late a request is that has a deadline; and how
- * long it takes until nobody asks the store any more.
+ * What a store that is stopped, slow, dead or cut off does to those here: hits of a text that is
+ * here, while another client asks for texts that aren't; how late a request is that has a deadline;
+ * and how long it takes until nobody asks the store any more.
  */
 #include "tests/bench/remote-ill.h"
 
@@ -208,11 +208,13 @@ static int hits_round(struct ill *ill)
         int r = time_hits(ill, ILL_IDLE);
 
         for (unsigned state = 0; state < N_HOSTS_STATES && r == 0; state++) {
+                if (!hosts_can(ill->h, state))
+                        continue;
                 atomic_store(&ill->asking->is_on, true);
                 r = await_asker(ill, true);
                 if (r == 0)
                         r = hosts_enter(ill->h, state);
-                if (r == 0 && (state == HOSTS_STOPPED || state == HOSTS_KILLED))
+                if (r == 0 && state != HOSTS_WELL && state != HOSTS_SLOW)
                         r = time_breaker(ill, state);
                 if (r == 0)
                         r = await_asker(ill, state == HOSTS_WELL);
@@ -336,8 +338,9 @@ static void report(struct ill *ill, struct bench_run *run)
 
         for (unsigned way = 0; way < N_WAYS; way++)
                 for (unsigned state = 0; state < N_HOSTS_STATES; state++)
-                        report_hits(ill, run, way, state,
-                                state == HOSTS_WELL ? (unsigned)ILL_IDLE : HOSTS_WELL);
+                        if (hosts_can(ill->h, state))
+                                report_hits(ill, run, way, state,
+                                        state == HOSTS_WELL ? (unsigned)ILL_IDLE : HOSTS_WELL);
         for (unsigned what = 0; what < N_LATE; what++) {
                 r = bench_add(run, "ms", "late-%s", late_names[what]);
                 r->median = fmax(0, ill->late_msec[what]);

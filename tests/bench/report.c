@@ -37,6 +37,8 @@ bool bench_reached(const struct bench_result *r)
                 return false;
         if (!isnan(r->min_ratio) && !(ratio >= r->min_ratio))
                 return false;
+        if (r->is_below)
+                return r->median < r->max_value;
         return isnan(r->max_value) || r->median <= r->max_value;
 }
 
@@ -105,7 +107,7 @@ static void print_bound(const struct bench_result *r)
         if (!isnan(r->min_ratio))
                 printf("  ratio >= %.4g", r->min_ratio);
         if (!isnan(r->max_value))
-                printf("  <= %.4g", r->max_value);
+                printf("  %s %.4g", r->is_below ? "<" : "<=", r->max_value);
         if (has_bound(r))
                 printf(" %s", bench_reached(r) ? "ok" : "MISSED");
         printf("\n");
