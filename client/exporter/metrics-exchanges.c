@@ -84,7 +84,7 @@ static const struct metric exchange_metrics[] = {
         COUNTER("exchange_loads",
                 "Loads from the store that seemed sooner than computing, and are over.", loads),
         COUNTER("exchange_lost_loads",
-                "Loads from the store that took more time than computing what they brought takes.",
+                "Loads from the store that took more time than computing the loaded pages takes.",
                 loads_lost),
         DERIVED("exchange_load_error_ratio", TEXT_GAUGE,
                 "How far loads took more or less time than expected: the mean of the last ones, as "
@@ -94,8 +94,8 @@ static const struct metric exchange_metrics[] = {
                 "Rate at which pages of the store came lately, measured; 0: none came.",
                 import_bytes_per_sec),
         GAUGE("exchange_prefill_tokens_per_second",
-                "Rate at which engines compute lately, measured, in the namespace of a tenant "
-                "where they are slowest; 0: not known, or set by remote_prefill.",
+                "Rate at which engines compute lately, measured, in the slowest namespace of a "
+                "tenant; 0: not known, or set by remote_prefill.",
                 prefill_tokens_per_sec),
         COUNTER("exchange_exported_pages", "Pages that were written to the store.", exported_pages),
         COUNTER("exchange_exported_bytes", "Bytes of pages that were written to the store.",

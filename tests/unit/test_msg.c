@@ -27,7 +27,7 @@ static void test_table(void **state)
                         row->sockets == MSG_ON_ADMIN || row->sockets == MSG_READS);
                 assert_in_range(row->max_reply_fds, 0, FRAME_MAX_FDS);
         }
-        assert_int_equal(n, 68);
+        assert_int_equal(n, 69);
         assert_null(msg_find(0));
         assert_null(msg_find(8));
         assert_null(msg_find(UINT16_MAX));
