@@ -145,6 +145,29 @@ static void look_at_clients(struct verdict *v, const status_row *s)
                         s->pending_overflows);
 }
 
+/* ---- other hosts ----------------------------------------------------------------------------- */
+
+static void look_at_remote(struct verdict *v, const Kvlease__V1__AdminRemote *r)
+{
+        const char *colon = r->error[0] ? ": " : "";
+
+        if (strcmp(r->state, "not-open") == 0)
+                add_finding(v, SEVERITY_WARNING,
+                        "kvleased's log says why it isn't, or that it takes a restart",
+                        "remote %s isn't open: no pages are exchanged by it", r->name);
+        else if (strcmp(r->state, "unreached") == 0)
+                add_finding(v, SEVERITY_WARNING,
+                        "kvleasectl remote shows each node; kvleasectl doctor asks it",
+                        "no node of remote %s answers (nodes: %" PRIu32 ")%s%s", r->name,
+                        r->n_nodes, colon, r->error);
+        else if (r->n_nodes_open > 0)
+                add_finding(v, SEVERITY_WARNING,
+                        "kvleasectl remote shows each node; kvleasectl doctor asks it",
+                        "nodes of remote %s that are left alone, as they fail: %" PRIu32
+                        " of %" PRIu32 ", %s among them%s%s",
+                        r->name, r->n_nodes_open, r->n_nodes, r->node, colon, r->error);
+}
+
 /* ---- restarts -------------------------------------------------------------------------------- */
 
 static void look_at_last_start(struct verdict *v, const status_row *s)
@@ -193,6 +216,8 @@ void verdict_of_status(struct verdict *v, const status_row *s)
         look_at_daemon(v, s);
         look_at_memory(v, s);
         look_at_clients(v, s);
+        for (size_t i = 0; i < s->n_remotes; i++)
+                look_at_remote(v, s->remotes[i]);
         look_at_last_start(v, s);
         look_at_next_start(v, s);
 }

@@ -131,6 +131,23 @@ static json_t *json_of_node(struct harness *h, const char *name)
         return node;
 }
 
+/* Whether a finding of kvleasectl status begins so. */
+static bool has_finding(struct harness *h, const char *begin)
+{
+        json_t *o = ctl_json(h, "status"), *finding;
+        bool found = false;
+        size_t i;
+
+        json_array_foreach(json_object_get(o, "findings"), i, finding)
+        {
+                const char *what = json_string_value(json_object_get(finding, "what"));
+
+                found |= strncmp(what, begin, strlen(begin)) == 0;
+        }
+        json_decref(o);
+        return found;
+}
+
 static json_int_t number_of_node(struct harness *h, const char *name)
 {
         json_t *figure = json_of_node(h, name);
@@ -372,6 +389,7 @@ static void test_server_is_stopped(void **state)
         await_event("unreachable");
         await_text_of_node(here, "breaker", "open");
         await_text_of_node(here, "state", "unreached");
+        assert_true(has_finding(here, "no node of remote x answers"));
         assert_true(number_of_node(here, "trips") > 0);
         assert_true(number_of_node(here, "losses") > 0);
         assert_int_equal(count_events("reachable again", "", &count), 0);
@@ -381,12 +399,44 @@ static void test_server_is_stopped(void **state)
         await_event("reachable again");
         await_text_of_node(here, "breaker", "closed");
         await_text_of_node(here, "state", "reached");
+        assert_false(has_finding(here, "no node of remote x"));
         assert_int_equal(number_of_node(here, "open_left_msec"), 0);
         assert_int_equal(number_of_node(here, "slots"), 16384);
         assert_true(number_of_node(here, "rtt_usec") > 0);
         assert_true(number_of_node(here, "bytes_read") >= N_PAGES * 2 * 4096);
         assert_true(number_of_node(&there, "bytes_written") >= N_PAGES * 2 * 4096);
         assert_true(number_of_node(here, "reads") >= N_PAGES);
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* One of three doesn't answer, and later does. The others serve all the time, so that it is asked
+ * again and again by whoever looks for something. */
+static void test_one_node_is_stopped(void **state)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC, count;
+        unsigned chain = CHAIN + 1;
+        struct worker *w;
+
+        hosts_start_with(state, 3, HOSTS_PREFILL);
+        share_text();
+        w = host_worker(here);
+        assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
+        assert_int_equal(kill(server.servers[1].pid, SIGSTOP), 0);
+        while (count_events("node left alone", "", &count) == 0) {
+                assert_int_equal(find_chain(w, chain++, SHORT_MSEC), 0);
+                assert_true(clock_now_nsec() < until);
+        }
+        assert_int_equal(count_events("unreachable", "", &count), 0);
+        assert_int_equal(count_events("all nodes answer", "", &count), 0);
+        assert_true(has_finding(here, "nodes of remote x that are left alone"));
+        assert_true(figure_of(here, "kvlease_exchange_nodes_left_alone" OF_A) == 1);
+        assert_int_equal(kill(server.servers[1].pid, SIGCONT), 0);
+        while (count_events("all nodes answer", "", &count) == 0) {
+                (void)find_chain(w, chain++, SHORT_MSEC);
+                assert_true(clock_now_nsec() < until + PATIENCE_NSEC);
+        }
+        assert_false(has_finding(here, "nodes of remote x"));
         worker_stop(w);
         hosts_end(state);
 }
@@ -765,6 +815,7 @@ int main(void)
                 cmocka_unit_test(test_what_is_computed_sooner_is_not_loaded),
                 cmocka_unit_test(test_decoder_on_the_other_host),
                 cmocka_unit_test(test_server_is_stopped),
+                cmocka_unit_test(test_one_node_is_stopped),
                 cmocka_unit_test(test_server_is_killed),
                 cmocka_unit_test(test_server_denies),
                 cmocka_unit_test(test_server_is_full),

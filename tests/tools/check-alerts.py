@@ -133,7 +133,7 @@ HEALTHY = {
     bucket("0.1", "ADMIN_CHECK"): flat(0),
     bucket("+Inf", "ADMIN_CHECK"): grow(100),
     NODES: flat(3),
-    LEFT_ALONE: flat(1),
+    LEFT_ALONE: flat(0),
     **{NOT_IMPORTED.replace("{}", why): grow(10) for why in ("not-worth", "late", "gone", "unreached")},
     NOT_IMPORTED.replace("{}", "damaged"): flat(4),
     NOT_EXPORTED.replace("{}", "busy"): flat(7),
@@ -150,7 +150,7 @@ MORE = {
     # A Prometheus that is new here doesn't take an old one for news.
     "KvleaseViolations-old": ({series("violations_total", 'rule="old"'): flat("_", 1, 1)}, []),
     # No name of a node can be resolved.
-    "KvleaseRemoteUnreachable-names": ({NODES: flat(3, 0), LEFT_ALONE: flat(1, 0)}, ["KvleaseRemoteUnreachable"]),
+    "KvleaseRemoteUnreachable-names": ({NODES: flat(3, 0), LEFT_ALONE: flat(0)}, ["KvleaseRemoteUnreachable"]),
     # The first value that was refused, and never before.
     "KvleaseRemoteValuesRefused-first": ({NOT_IMPORTED.replace("{}", "damaged"): burst(n=1)}, ["KvleaseRemoteValuesRefused"]),
     # Nothing was lost at a restart.
@@ -188,7 +188,8 @@ SCENARIOS = {
     "KvleaseDraining": {series("draining"): flat(0, 1)},
     "KvleaseFragmented": {series("fragmentation_ratio"): flat(0.05, 0.4)},
     "KvleaseRequestsSlow": {bucket("0.001"): grow(1000, 900)},
-    "KvleaseRemoteUnreachable": {LEFT_ALONE: flat(1, 3)},
+    "KvleaseRemoteUnreachable": {LEFT_ALONE: flat(0, 3)},
+    "KvleaseRemoteNodeLeftAlone": {LEFT_ALONE: flat(0, 1)},
     "KvleaseRemoteValuesRefused": {NOT_IMPORTED.replace("{}", "damaged"): grow(0, 2)},
     "KvleaseRemoteExportsDropped": {NOT_EXPORTED.replace("{}", "busy"): grow(0, 50)},
     "KvleaseRowsSummed": {series("exporter_rows", 'list="tenants",told="summed"'): flat(0, 3)},

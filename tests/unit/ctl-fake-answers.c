@@ -399,6 +399,8 @@ static M(AdminStatusReply) status = {
         .tenants_refused = 1,
         .ready_msec = 35,
         .announces_pending = 60,
+        .n_remotes = ARRAY_SIZE(remote_rows),
+        .remotes = remote_rows,
         STATUS_OF_CATALOG,
         .recording = true,
 };
@@ -471,6 +473,8 @@ static void answer_status(struct fake_answers *f, M(AdminStatusReply) * reply)
         bool gone = f->mode == FAKE_LEAVING && f->n_status++ > 0;
 
         COMPLETE(f, &copy, admin_status_reply);
+        for (size_t i = 0; i < ARRAY_SIZE(remotes); i++)
+                COMPLETE(f, &remotes[i], admin_remote);
         copy.detail = "";
         if (f->mode != FAKE_EMPTY)
                 *reply = copy;
@@ -482,6 +486,8 @@ static void answer_status(struct fake_answers *f, M(AdminStatusReply) * reply)
                 reply->members_waiting_exit = 0;
         if (f->mode == FAKE_WELL) {
                 reply->host = NULL;
+                reply->remotes = &remote_rows[1]; /* with which nothing is wrong */
+                reply->n_remotes = 2;
                 reply->clients_lost = reply->tenants_refused = reply->tenants_paused = 0;
                 reply->violations = reply->pending_overflows = 0;
                 reply->took_over = false;

@@ -147,6 +147,28 @@ static M(AdminRemoteNode) nodes[] = {
         {.remote = "gone", .state = "unreached", .slots_error = "no \x1b[2Jnode\xff"},
 };
 
+static M(AdminRemote) remotes[] = {
+        {.name = "rack",
+                .state = "reached",
+                .n_nodes = 3,
+                .n_nodes_open = 1,
+                .node = "[fd00::2]:6379",
+                .error = "Connection refused"},
+        {.name = "well", .state = "reached", .n_nodes = 3},
+        {.name = "spare", .state = "unknown", .n_nodes = 1},
+        {.name = "gone", .state = "unreached"},
+        {.name = "stopped",
+                .state = "unreached",
+                .n_nodes = 2,
+                .n_nodes_open = 2,
+                .node = "10.9.0.1:6379",
+                .error = "no \x1b[2Jnode\xff"},
+        {.name = "new", .state = "not-open"},
+};
+
+static M(AdminRemote) * remote_rows[] = {
+        &remotes[0], &remotes[1], &remotes[2], &remotes[3], &remotes[4], &remotes[5]};
+
 static M(AdminSet) sets[] = {
         {.tenant = "search",
                 .name = "llama-tp4",

@@ -15,9 +15,12 @@
 static const struct chronicle_filter all;
 
 static const struct remote_summary unknown = {.n_nodes = 2},
-                                   reached = {.state = REMOTE_REACHED,
-                                           .n_nodes = 2,
-                                           .n_left_alone = 1},
+                                   reached = {.state = REMOTE_REACHED, .n_nodes = 2},
+                                   partly = {.state = REMOTE_REACHED,
+                                           .n_nodes = 3,
+                                           .n_left_alone = 1,
+                                           .left_alone = "10.0.0.2:6379",
+                                           .last_error = -ECONNREFUSED},
                                    lost = {.state = REMOTE_UNREACHED,
                                            .n_nodes = 2,
                                            .n_left_alone = 2,
@@ -181,6 +184,84 @@ static void test_flapping(void **state)
         }
 }
 
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+static void test_node_left_alone(void **state)
+{
+        struct remote_summary more = partly;
+        struct teller t;
+
+        more.n_left_alone = 2;
+        teller_start(&t);
+        see(&t, &unknown, 1 * SEC);
+        see(&t, &partly, 10 * SEC);
+        see(&t, &partly, 12 * SEC);
+        assert_int_equal(n_events(&t), 0);
+        see(&t, &partly, 13 * SEC);
+        assert_last(&t, 1, "node left alone", 1);
+        assert_string_equal(last_event(&t)->detail,
+                "of 3 nodes 10.0.0.2:6379 is left alone: Connection refused");
+        /* Another one, a minute after that at the earliest; and then neither. */
+        see(&t, &more, 30 * SEC);
+        see(&t, &partly, 31 * SEC);
+        assert_int_equal(n_events(&t), 1);
+        see(&t, &more, 73 * SEC);
+        assert_last(&t, 2, "node left alone", 1);
+        assert_string_equal(last_event(&t)->detail,
+                "of 3 nodes 2 are left alone, 10.0.0.2:6379 among them: Connection refused");
+        see(&t, &reached, 110 * SEC);
+        see(&t, &reached, 112 * SEC);
+        assert_int_equal(n_events(&t), 2);
+        see(&t, &reached, 113 * SEC);
+        assert_last(&t, 3, "all nodes answer", 1);
+        assert_string_equal(last_event(&t)->detail, "no node is left alone; for 100s 2 of 3 were");
+        see(&t, &reached, 600 * SEC);
+        assert_int_equal(n_events(&t), 3);
+        teller_end(&t);
+}
+
+/* Of a store of which all nodes are left alone nothing more is said of these. */
+static void test_nodes_of_a_lost_store(void **state)
+{
+        struct teller t;
+
+        teller_start(&t);
+        see(&t, &partly, 1 * SEC);
+        see(&t, &lost, 2 * SEC);
+        see(&t, &lost, 5 * SEC);
+        assert_last(&t, 1, "unreachable", 1);
+        see(&t, &lost, 100 * SEC);
+        see(&t, &partly, 200 * SEC);
+        assert_last(&t, 2, "reachable again", 1);
+        see(&t, &partly, 202 * SEC);
+        assert_int_equal(n_events(&t), 2);
+        see(&t, &partly, 203 * SEC);
+        assert_last(&t, 3, "node left alone", 1);
+        teller_end(&t);
+}
+
+/* A node that comes and goes all the time fills nothing; it is told of at most once a minute. */
+static void test_flapping_node(void **state)
+{
+        uint64_t now = 1;
+        struct teller t;
+
+        teller_start(&t);
+        for (unsigned i = 0; i < 3600; i++) /* shorter than it is told of */
+                see(&t, i % 3 == 0 ? &reached : &partly, now += SEC);
+        assert_int_equal(n_events(&t), 0);
+        for (unsigned i = 0; i < 360; i++) { /* an hour */
+                see(&t, &partly, now += SEC);
+                see(&t, &partly, now += 4 * SEC);
+                see(&t, &reached, now += SEC);
+                see(&t, &reached, now += 4 * SEC);
+        }
+        assert_in_range(n_events(&t), 60, 122);
+        see(&t, &reached, now += 2 * MINUTE);
+        assert_string_equal(last_event(&t)->reason, "all nodes answer");
+        teller_end(&t);
+}
+
 /* An outage from one second to another. */
 static void fail_between(struct teller *t, unsigned from, unsigned to)
 {
@@ -281,6 +362,9 @@ int main(void)
                 TEST(test_lost_and_regained),
                 TEST(test_short_outage),
                 TEST(test_flapping),
+                TEST(test_node_left_alone),
+                TEST(test_nodes_of_a_lost_store),
+                TEST(test_flapping_node),
                 TEST(test_told_together),
                 TEST(test_refused),
                 TEST(test_all_reasons),

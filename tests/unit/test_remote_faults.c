@@ -200,6 +200,7 @@ static void test_breaker(void **state)
         assert_true(store_node(s, NULL).open_until_nsec < opened + BREAKER_OPEN_NSEC);
         remote_summary(s, &summary);
         assert_string_equal(remote_state_name(summary.state), "unreached");
+        assert_string_equal(summary.left_alone, e.address);
         /* Answered at once while it is open. */
         for (unsigned i = 0; i < 100; i++)
                 assert_int_equal(

@@ -22,15 +22,55 @@ static void see_unreached(
         n->lost.n++;
 }
 
+/* They are away, or more of them are than before. */
+static void count_nodes(struct exchange_nodes_news *n, const struct remote_summary *summary)
+{
+        n->n_away = summary->n_left_alone;
+        n->n_nodes = summary->n_nodes;
+        n->error = summary->last_error;
+        memcpy(n->name, summary->left_alone, sizeof(n->name));
+        n->lost.n++;
+}
+
+/* Of a store that is reached. */
+static void see_nodes(
+        struct exchange_nodes_news *n, const struct remote_summary *summary, uint64_t now_nsec)
+{
+        bool are_away = summary->n_left_alone > 0;
+
+        if (are_away && n->are_away && summary->n_left_alone > n->n_away)
+                count_nodes(n, summary);
+        if (are_away == n->are_away) {
+                n->since_nsec = 0;
+                return;
+        }
+        if (n->since_nsec == 0)
+                n->since_nsec = now_nsec;
+        if (now_nsec < n->since_nsec + EXCHANGE_UNREACHED_NSEC)
+                return;
+        n->are_away = are_away;
+        if (are_away) {
+                n->away_nsec = n->since_nsec;
+                count_nodes(n, summary);
+        } else {
+                n->lasted_nsec = n->since_nsec - n->away_nsec;
+                n->regained.n++;
+        }
+        n->since_nsec = 0;
+}
+
 void exchange_news_see(
         struct exchange_news *n, const struct remote_summary *summary, uint64_t now_nsec)
 {
         if (summary->state == REMOTE_UNREACHED) {
+                n->nodes.since_nsec = 0;
                 see_unreached(n, summary, now_nsec);
                 return;
         }
         if (summary->state == REMOTE_UNKNOWN && n->is_unreached)
                 return; /* somebody answers, and doesn't say yet what it serves */
+        if (summary->state == REMOTE_REACHED)
+                see_nodes(&n->nodes, summary, now_nsec);
         if (n->is_unreached) {
                 n->is_unreached = false;
                 n->lasted_nsec = now_nsec - n->unreached_nsec;
@@ -112,6 +152,36 @@ static void tell_reached(struct exchange_news *n, struct chronicle *c, uint64_t 
                 (struct chronicle_note){.reason = "reachable again", .detail = detail});
 }
 
+static void tell_nodes_lost(struct exchange_news *news, struct chronicle *c, uint64_t now_nsec)
+{
+        struct exchange_nodes_news *n = &news->nodes;
+        char detail[CHRONICLE_DETAIL_MAX + 1], which[REMOTE_NAME_BYTES + 32];
+
+        if (n->n_away == 1)
+                (void)snprintf(which, sizeof(which), "%s is left alone", n->name);
+        else
+                (void)snprintf(which, sizeof(which), "%u are left alone, %s among them", n->n_away,
+                        n->name);
+        (void)snprintf(detail, sizeof(detail), "of %u nodes %s%s%s", n->n_nodes, which,
+                n->error ? ": " : "", n->error ? remote_error_text(n->error) : "");
+        n->regained.n = 0; /* this one says so */
+        tell_item(news, &n->lost, c, now_nsec,
+                (struct chronicle_note){.reason = "node left alone", .detail = detail});
+}
+
+static void tell_nodes_regained(struct exchange_news *news, struct chronicle *c, uint64_t now_nsec)
+{
+        struct exchange_nodes_news *n = &news->nodes;
+        char detail[CHRONICLE_DETAIL_MAX + 1], duration[FORMAT_DURATION_MAX];
+
+        (void)snprintf(detail, sizeof(detail), "no node is left alone; for %s %u of %u %s",
+                format_duration(n->lasted_nsec / NSEC_PER_SEC * NSEC_PER_SEC, duration), n->n_away,
+                n->n_nodes, n->n_away == 1 ? "was" : "were");
+        n->lost.n = 0; /* likewise */
+        tell_item(news, &n->regained, c, now_nsec,
+                (struct chronicle_note){.reason = "all nodes answer", .detail = detail});
+}
+
 static void tell_refusal(
         struct exchange_news *n, struct exchange_refusal *r, struct chronicle *c, uint64_t now_nsec)
 {
@@ -134,6 +204,10 @@ void exchange_news_tell(struct exchange_news *n, struct chronicle *c, uint64_t n
                 tell_unreached(n, c, now_nsec);
         if (!n->is_unreached && is_due(&n->regained, now_nsec))
                 tell_reached(n, c, now_nsec);
+        if (!n->is_unreached && n->nodes.are_away && is_due(&n->nodes.lost, now_nsec))
+                tell_nodes_lost(n, c, now_nsec);
+        if (!n->is_unreached && !n->nodes.are_away && is_due(&n->nodes.regained, now_nsec))
+                tell_nodes_regained(n, c, now_nsec);
         for (unsigned i = 0; i < n->n_refusals; i++)
                 if (is_due(&n->refusals[i].item, now_nsec))
                         tell_refusal(n, &n->refusals[i], c, now_nsec);

@@ -1,9 +1,11 @@
 /*
  * What events (ground/chronicle.h) tell of a store that hosts share: that it can't be reached, that
- * it can be again, and that values of it were refused, because they are damaged or somebody else's.
+ * it can be again, that some of its nodes are left alone, that none is any more, and that values of
+ * it were refused, because they are damaged or somebody else's.
  * The store and the network are an enemy's, who may do all of that as often as he likes; so each of
  * these is told at most once in EXCHANGE_NEWS_NSEC, of each store and reason, with the number of
- * times since it was told before. What is told last of reaching the store is true within that time.
+ * times since it was told before. What is told last of reaching the store, or its nodes, is true
+ * within that time.
  *
  * Whoever opened the store has one for it. Time is a parameter: CLOCK_MONOTONIC. Loop thread only.
  */
@@ -16,15 +18,16 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "daemon/exchange/envelope.h"
+#include "daemon/remote/store/remote.h"
 
 struct chronicle;
-struct remote_summary;
 
 /* Not tuned. */
 #define EXCHANGE_NEWS_NSEC (60 * NSEC_PER_SEC)
 
-/* A store that can't be reached for less than that isn't told of: its breakers try a node again
- * after a second (daemon/remote/endpoint/breaker.h). Not tuned. */
+/* A store that can't be reached for less than that isn't told of, nor is a node that is left alone
+ * for less, or not for as long afterwards: breakers try a node again after a second
+ * (daemon/remote/endpoint/breaker.h). Not tuned. */
 #define EXCHANGE_UNREACHED_NSEC (3 * NSEC_PER_SEC)
 
 /* The words of envelope.h, and one for an epoch that is none. */
@@ -45,6 +48,20 @@ struct exchange_refusal {
         bool is_of_several;               /* not of that one alone */
 };
 
+/* Some nodes of a store that is reached are left alone (daemon/remote/endpoint/breaker.h), as one
+ * state: it lasts from the first one's failure until none is. */
+struct exchange_nodes_news {
+        bool are_away;        /* as it is told: that changes once the other has held for a while */
+        uint64_t since_nsec;  /* since when it is the other way round; 0: it isn't */
+        uint32_t n_away;      /* the most of them while they are; */
+        uint32_t n_nodes;     /* of so many */
+        uint64_t away_nsec;   /* since when they are; */
+        uint64_t lasted_nsec; /* how long they were the last time */
+        char name[REMOTE_NAME_BYTES]; /* one of these, and why: -errno; 0: not known */
+        int error;
+        struct exchange_item lost, regained;
+};
+
 struct exchange_news {
         const char *name; /* of the store, as the configuration has it; borrowed */
         bool is_unreached;
@@ -53,6 +70,7 @@ struct exchange_news {
         uint32_t n_nodes;        /* that it had then */
         int last_error;          /* why: -errno; 0: not known */
         struct exchange_item lost, regained;
+        struct exchange_nodes_news nodes;
         struct exchange_refusal refusals[EXCHANGE_REFUSALS_MAX];
         unsigned n_refusals;
 };

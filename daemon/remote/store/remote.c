@@ -413,6 +413,7 @@ void remote_summary(struct remote_store *s, struct remote_summary *ret_summary)
                         continue;
                 sum->n_left_alone++;
                 sum->last_error = node.last_error;
+                memcpy(sum->left_alone, node.name, sizeof(node.name));
         }
         if (sum->n_left_alone == sum->n_nodes)
                 sum->state = REMOTE_UNREACHED;

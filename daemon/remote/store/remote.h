@@ -270,10 +270,11 @@ const char *remote_state_name(enum remote_state state);
 
 struct remote_summary {
         enum remote_state state;
-        uint32_t n_nodes;      /* of remote_node_next() */
-        uint32_t n_left_alone; /* of these, with a breaker that isn't closed */
-        uint64_t rtt_nsec;     /* of the slowest node; 0: not known */
-        int last_error;        /* of a node that is left alone: -errno; 0: none */
+        uint32_t n_nodes;                   /* of remote_node_next() */
+        uint32_t n_left_alone;              /* of these, with a breaker that isn't closed */
+        uint64_t rtt_nsec;                  /* of the slowest node; 0: not known */
+        char left_alone[REMOTE_NAME_BYTES]; /* one of these; "": none is */
+        int last_error;                     /* of it: -errno; 0: none */
 };
 
 /* Why a node failed (remote_summary.last_error), for people: with the options that matter where

@@ -17,6 +17,7 @@
 #include "daemon/core/reclaim/stock.h"
 #include "daemon/core/records/culprit.h"
 #include "daemon/core/sessions/session.h"
+#include "daemon/remote/store/remote.h"
 #include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/administration/tier-figures.h"
 #include "daemon/server/handlers/client-handlers.h"
@@ -24,6 +25,7 @@
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
+#include "daemon/server/services/remotes.h"
 #include "daemon/server/sockets/descriptors.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenant-changes.h"
@@ -167,6 +169,47 @@ static void tell_recovery(const struct server *s, Kvlease__V1__AdminStatusReply 
         reply->clients_lost = r->n_culprits;
 }
 
+/* NULL: no room. */
+static Kvlease__V1__AdminRemote *make_remote(struct request *rq, const char *name)
+{
+        struct arena *arena = &rq->server->scratch.arena;
+        Kvlease__V1__AdminRemote *m = arena_alloc(arena, sizeof(*m));
+        struct remote_store *store = remotes_find(rq->server, name);
+        struct remote_summary *sum = arena_alloc(arena, sizeof(*sum));
+
+        if (!m || !sum)
+                return NULL;
+        kvlease__v1__admin_remote__init(m);
+        m->name = (char *)name;
+        m->state = (char *)"not-open";
+        if (!store)
+                return m;
+        remote_summary(store, sum);
+        m->state = (char *)remote_state_name(sum->state);
+        m->n_nodes = sum->n_nodes;
+        m->n_nodes_open = sum->n_left_alone;
+        m->node = sum->left_alone;
+        if (sum->last_error < 0)
+                m->error = (char *)remote_error_text(sum->last_error);
+        return m;
+}
+
+/* 0 or -ENOMEM. */
+static int tell_remotes(struct request *rq, Kvlease__V1__AdminStatusReply *reply)
+{
+        const struct config *c = &rq->server->config;
+
+        reply->remotes =
+                arena_alloc(&rq->server->scratch.arena, CONFIG_REMOTES_MAX * sizeof(void *));
+        for (size_t i = 0; reply->remotes && i < c->n_remotes; i++) {
+                reply->remotes[i] = make_remote(rq, c->remotes[i].name);
+                if (!reply->remotes[i])
+                        return -ENOMEM;
+                reply->n_remotes++;
+        }
+        return reply->remotes ? 0 : -ENOMEM;
+}
+
 static uint64_t pid_namespace(void)
 {
         struct stat st;
@@ -181,7 +224,8 @@ int handle_ADMIN_STATUS(struct request *rq)
         Kvlease__V1__AdminStatusReply *reply = rq->reply;
 
         if (tier_figures_of_store(&s->scratch.arena, &s->store, TIER_HOST, &reply->host) < 0 ||
-                tier_figures_of_store(&s->scratch.arena, &s->store, TIER_DISK, &reply->disk) < 0)
+                tier_figures_of_store(&s->scratch.arena, &s->store, TIER_DISK, &reply->disk) < 0 ||
+                tell_remotes(rq, reply) < 0)
                 return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
         reply->daemon_version = (char *)KVLEASE_VERSION;
         reply->pid = (uint64_t)getpid();
