@@ -259,6 +259,99 @@ static void test_behind_a_giant(void **state)
         fake_redis_stop(&e);
 }
 
+/* ---- CLUSTER SLOTS, beside others -------------------------------------------------------------
+ */
+
+/* The second time that slots are asked for half of them is told, and nothing more on that
+ * connection. */
+static bool answer_half_of_slots(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        _Atomic unsigned *n_asked = e->data;
+        char text[128];
+        int len;
+
+        if (c->is_stuck)
+                return true;
+        if (!fake_arg_is(&args[0], "CLUSTER")) {
+                fake_say(c, fake_arg_is(&args[1], "down") ? "-CLUSTERDOWN\r\n" : ":1\r\n");
+                return true;
+        }
+        len = snprintf(text, sizeof(text),
+                "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%u\r\n", e->port);
+        c->is_stuck = atomic_load(n_asked) == 1;
+        fake_say_bytes(c, text, (size_t)(c->is_stuck ? len / 2 : len));
+        atomic_fetch_add(n_asked, 1);
+        return true;
+}
+
+/* Connections to this port take little of what is sent. */
+static void narrow_sockets(uint16_t port)
+{
+        int bytes = 4096;
+
+        for (int fd = 3; fd < 256; fd++) {
+                struct sockaddr_in peer;
+                socklen_t len = sizeof(peer);
+
+                if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0 &&
+                        peer.sin_family == AF_INET && ntohs(peer.sin_port) == port)
+                        (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+        }
+}
+
+/* Somebody's write that is half sent costs the connection on which slots are half told. They are
+ * asked for again, and read from their beginning. */
+static void test_half_of_slots(void **state)
+{
+        enum { BYTES = 3 << 19 };
+        uint8_t *value = calloc(1, BYTES);
+        struct iovec key = PIECE("key"), iov = {value, BYTES};
+        struct remote_io *io = remote_io_new(1);
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        _Atomic unsigned n_asked = 0;
+        struct remote_stats stats;
+        struct remote_store *s;
+        int bytes = 4096;
+        struct fake_redis e;
+        struct one o;
+
+        fake_redis_start(&e, 0, answer_half_of_slots, &n_asked);
+        assert_int_equal(setsockopt(e.listen_fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)), 0);
+        s = store_open_at(e.address);
+        store_await_known(s);
+        narrow_sockets(e.port);
+        assert_int_equal(one_call(s, REMOTE_PROBE, "down", NULL, 0, &o), -EAGAIN);
+        while (atomic_load(&n_asked) < 2)
+                poll(NULL, 0, 1);
+        poll(NULL, 0, 50); /* that half has arrived, or else there is less to see */
+        atomic_store(&e.is_deaf, true);
+        fake_redis_wake(&e);
+        o = (struct one){.is_done = false};
+        io->kind = REMOTE_WRITE;
+        io->of_class = REMOTE_SMALL;
+        io->deadline_nsec = in_msec(100);
+        io->done = one_done;
+        io->data = &o;
+        io->ops[0] = (struct remote_op){
+                .keys = &key, .n_keys = 1, .iov = &iov, .n_iov = 1, .expiry_msec = 60000};
+        assert_int_equal(remote_submit(s, io), 0);
+        one_await(s, &o);
+        assert_int_equal(o.result, -ETIMEDOUT);
+        free(value);
+        atomic_store(&e.is_deaf, false);
+        fake_redis_wake(&e);
+        do {
+                assert_true(clock_now_nsec() < until);
+                poll(NULL, 0, 1);
+                remote_stats(s, &stats);
+        } while (stats.n_refreshes < 2);
+        assert_int_equal(store_node(s, NULL).last_error == -EPROTO, 0);
+        assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), 0);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -266,6 +359,7 @@ int main(void)
                 TEST(test_slow_write),
                 TEST(test_beside_giants),
                 TEST(test_behind_a_giant),
+                TEST(test_half_of_slots),
         };
 
         return RUN_TESTS(tests);

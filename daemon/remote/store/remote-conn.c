@@ -378,6 +378,8 @@ static void conn_fill(struct remote_conn *c)
                         remote_request_end(q, r);
                         continue;
                 }
+                if (!q->task)
+                        remote_refresh_begin(c->worker->store);
                 list_remove(&q->link);
                 q->is_sent = true;
                 f = flight_at(c, c->n_flight++);

@@ -294,6 +294,10 @@ void remote_worker_mark(struct remote_conn *c);
 
 int remote_refresh_new(struct remote_refresh **ret_refresh); /* to be freed. 0 or -ENOMEM */
 
+/* CLUSTER SLOTS is under way, perhaps not for the first time: nothing of its answer has been read.
+ */
+void remote_refresh_begin(struct remote_store *s);
+
 /* CLUSTER SLOTS is over. The table is the refresh's own, filled where result is 0. */
 void remote_refresh_end(struct remote_store *s, struct remote_request *q, int result);
 struct slot_reader *remote_refresh_reader(struct remote_store *s);

@@ -30,6 +30,11 @@ struct remote_refresh {
 /* ---- asking for slots -------------------------------------------------------------------------
  */
 
+void remote_refresh_begin(struct remote_store *s)
+{
+        slot_reader_init(&s->refresh->reader, &s->refresh->table);
+}
+
 struct slot_reader *remote_refresh_reader(struct remote_store *s)
 {
         return &s->refresh->reader;
@@ -105,7 +110,6 @@ static void refresh_go(struct remote_worker *w, uint64_t now_nsec)
                 return;
         r->node = node;
         r->is_under_way = true;
-        slot_reader_init(&r->reader, &r->table);
         worker_add(w, q);
         q->conn = c;
         list_append(&c->waiting, &q->link);
