@@ -46,6 +46,7 @@ struct server {
         uint16_t port;
         const char *slots; /* what CLUSTER SLOTS is answered by; borrowed */
         _Atomic bool is_trickling, is_stopping;
+        _Atomic unsigned n_hellos; /* of clients */
         pthread_t acceptor, threads[CONNS_MAX];
         int fds[CONNS_MAX];
         unsigned n_conns;
@@ -213,6 +214,23 @@ static void say_records(SSL *ssl, int fd, const char *name)
         (void)send_all(fd, records, (size_t)total);
 }
 
+static void note_hello(
+        int writes, int version, int type, const void *data, size_t len, SSL *ssl, void *server)
+{
+        struct server *s = server;
+
+        if (!writes && type == SSL3_RT_HANDSHAKE && *(const uint8_t *)data == SSL3_MT_CLIENT_HELLO)
+                atomic_fetch_add(&s->n_hellos, 1);
+}
+
+/* Asks for another handshake, and answers nevertheless. */
+static void say_again(struct server *s, SSL *ssl)
+{
+        assert_int_equal(SSL_renegotiate(ssl), 1);
+        (void)SSL_do_handshake(ssl);
+        (void)SSL_write(ssl, "$5\r\nhello\r\n", 11);
+}
+
 static void serve_tls(struct server *s, int fd)
 {
         SSL *ssl = SSL_new(s->context);
@@ -222,12 +240,16 @@ static void serve_tls(struct server *s, int fd)
         assert_non_null(ssl);
         assert_int_equal(SSL_set_fd(ssl, fd), 1);
         SSL_set_accept_state(ssl);
+        SSL_set_msg_callback(ssl, note_hello);
+        SSL_set_msg_callback_arg(ssl, s);
         while ((n = SSL_read(ssl, text, sizeof(text) - 1)) > 0) {
                 text[n] = '\0';
                 if (strstr(text, "SLOTS"))
                         (void)SSL_write(ssl, s->slots, (int)strlen(s->slots));
                 if (strstr(text, "trickle"))
                         trickle(s, ssl, fd);
+                if (strstr(text, "again"))
+                        say_again(s, ssl);
                 if ((records = strstr(text, "records:")))
                         say_records(ssl, fd, records);
         }
@@ -348,6 +370,39 @@ static void test_turns(void **state)
         test_dir_remove(dir);
 }
 
+/* A server that wants to negotiate again isn't heard: the certificate that was verified counts. */
+static void test_negotiated_once(void **state)
+{
+        char ca[256], address[32], value[6] = "";
+        const char *dir = test_dir_make(), *addresses[] = {address};
+        SSL_CTX *context;
+        struct remote_store *s;
+        struct server again;
+        struct one o;
+
+        snprintf(ca, sizeof(ca), "%s/ca.crt", dir);
+        context = context_new(ca);
+        SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION);
+        server_init(&again, serve_tls, context);
+        server_start(&again, "-ERR This instance has cluster support disabled\r\n");
+        snprintf(address, sizeof(address), "127.0.0.1:%u", again.port);
+        s = store_open(&(struct remote_options){.addresses = addresses,
+                .n_addresses = 1,
+                .large_threads = 1,
+                .connect_msec = 5000,
+                .silence_msec = SILENCE_MSEC,
+                .is_tls = true,
+                .tls_ca = ca});
+        store_await_known(s);
+        assert_int_equal(one_call(s, REMOTE_READ, "again", value, 5, &o), 0);
+        assert_string_equal(value, "hello");
+        remote_close(s);
+        server_stop(&again);
+        assert_int_equal(atomic_load(&again.n_hellos), again.n_conns);
+        SSL_CTX_free(context);
+        test_dir_remove(dir);
+}
+
 /* ---- a handshake without end ------------------------------------------------------------------
  */
 
@@ -396,6 +451,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_trickle),
                 TEST(test_turns),
+                TEST(test_negotiated_once),
                 TEST(test_endless_handshake),
         };
 

@@ -64,6 +64,7 @@ int remote_tls_new(const struct remote_options *options, struct remote_tls **ret
                 t->host = strdup(options->tls_host);
         if (t && t->context && (t->host || !options->tls_host)) {
                 SSL_CTX_set_min_proto_version(t->context, TLS1_2_VERSION);
+                SSL_CTX_set_options(t->context, SSL_OP_NO_RENEGOTIATION);
                 SSL_CTX_set_verify(t->context, SSL_VERIFY_PEER, NULL);
                 SSL_CTX_set_mode(t->context,
                         SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);

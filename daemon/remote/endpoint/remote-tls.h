@@ -1,6 +1,7 @@
 /*
  * TLS of a connection to a server, by OpenSSL: 1.2 or later, and the server's certificate is
- * verified. Nothing here waits: sockets don't block, and who calls waits for them.
+ * verified, once: nothing is negotiated again. Nothing here waits: sockets don't block, and who
+ * calls waits for them.
  *
  *   remote_tls_new() -> remote_tls_begin() for each connection -> remote_tls_handshake() until it
  *   isn't -EAGAIN -> remote_tls_read(), remote_tls_write() -> SSL_free()
@@ -45,8 +46,9 @@ int remote_tls_begin(
  * believed). */
 int remote_tls_handshake(SSL *ssl, bool *ret_wants_write);
 
-/* Bytes (> 0), of the first pieces; -EAGAIN: SSL_want_write() says for what; 0: the other end has
- * said that it is over, or, of a write, there was nothing to write; other -errno. */
+/* Bytes (> 0), of the first pieces; -EAGAIN: SSL_want_write() and SSL_want_read() say for what, as
+ * a read may have to write, and a write to read; 0: the other end has said that it is over, or, of
+ * a write, there was nothing to write; other -errno. */
 ssize_t remote_tls_read(SSL *ssl, const struct iovec *iov, unsigned n_iov);
 ssize_t remote_tls_write(SSL *ssl, const struct iovec *iov, unsigned n_iov);
 

@@ -82,7 +82,7 @@ static void conn_close(struct remote_conn *c)
         c->fd = fd_close(c->fd); /* epoll forgets it */
         c->state = CONN_CLOSED;
         c->events = 0;
-        c->tls_wants_write = false;
+        c->tls_wants_write = c->tls_wants_read = false;
         c->first = c->n_flight = c->n_sent = 0;
         c->sent = c->window = 0;
         c->input_len = 0;
@@ -412,8 +412,11 @@ static ssize_t conn_write(struct remote_conn *c, struct iovec *iov, unsigned n_i
         struct msghdr message = {.msg_iov = iov, .msg_iovlen = n_iov};
         ssize_t n;
 
-        if (c->ssl)
-                return remote_tls_write(c->ssl, iov, n_iov);
+        if (c->ssl) {
+                n = remote_tls_write(c->ssl, iov, n_iov);
+                c->tls_wants_read = n == -EAGAIN && SSL_want_read(c->ssl);
+                return n;
+        }
         do
                 n = sendmsg(c->fd, &message, MSG_NOSIGNAL);
         while (n < 0 && errno == EINTR);
@@ -479,8 +482,11 @@ ssize_t remote_conn_read(struct remote_conn *c, struct iovec *iov, unsigned n_io
         struct msghdr message = {.msg_iov = iov, .msg_iovlen = n_iov};
         ssize_t n;
 
-        if (c->ssl)
-                return remote_tls_read(c->ssl, iov, n_iov);
+        if (c->ssl) {
+                n = remote_tls_read(c->ssl, iov, n_iov);
+                c->tls_wants_write = n == -EAGAIN && SSL_want_write(c->ssl);
+                return n;
+        }
         do
                 n = recvmsg(c->fd, &message, 0);
         while (n < 0 && errno == EINTR);
@@ -498,8 +504,10 @@ static void conn_watch(struct remote_conn *c)
                 return;
         if (c->state == CONN_CONNECTING)
                 event.events = EPOLLOUT;
-        else if (c->state == CONN_HANDSHAKE)
-                event.events = c->tls_wants_write ? EPOLLOUT : EPOLLIN;
+        else if (c->tls_wants_write) /* it reads nothing before */
+                event.events = EPOLLOUT;
+        else if (c->state == CONN_HANDSHAKE || c->tls_wants_read)
+                event.events = EPOLLIN;
         else
                 event.events = EPOLLIN | (c->n_sent < c->n_flight ? EPOLLOUT : 0);
         if (event.events == c->events)
@@ -550,7 +558,7 @@ void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nse
                 return;
         case CONN_AUTH:
         case CONN_READY:
-                if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+                if (c->tls_wants_write || events & (EPOLLIN | EPOLLHUP | EPOLLERR))
                         r = conn_receive(c, now_nsec);
                 if (r < 0)
                         remote_conn_lose(c, r, r == -EMSGSIZE ? LOSS_OURS : LOSS_PEER);

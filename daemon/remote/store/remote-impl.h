@@ -114,10 +114,11 @@ struct remote_conn {
         unsigned queued; /* bytes that the peer hadn't acknowledged when that end came last; 0: it
                             didn't, since something was received */
         uint32_t events; /* that epoll is asked for */
-        bool tls_wants_write;                           /* TLS goes on when it can be written to */
-        struct list_link dirty;                         /* remote_worker.dirty */
-        struct list_link eager;                         /* remote_worker.eager */
-        struct list_link waiting;                       /* struct remote_request */
+        bool tls_wants_write;     /* TLS receives, or shakes hands, when it can be written to */
+        bool tls_wants_read;      /* TLS sends when it can be read from */
+        struct list_link dirty;   /* remote_worker.dirty */
+        struct list_link eager;   /* remote_worker.eager */
+        struct list_link waiting; /* struct remote_request */
         struct remote_flight flight[REMOTE_WINDOW_OPS]; /* a ring */
         unsigned first, n_flight;                       /* of it */
         unsigned n_sent; /* of these, the first so many were sent as a whole */
