@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "daemon/remote/protocol/slots.h"
 
@@ -183,6 +184,64 @@ static void test_many_owners(void **state)
         free(data);
 }
 
+/* Slot by slot, in the names of n masters. */
+static char *make_ranges(unsigned n)
+{
+        char *data = NULL, host[32];
+        size_t size;
+        FILE *f = open_memstream(&data, &size);
+
+        assert_non_null(f);
+        fprintf(f, "*%u\r\n", N_SLOTS);
+        for (unsigned s = 0; s < N_SLOTS; s++) {
+                unsigned of = s * 201 % n;
+                int len = snprintf(host, sizeof(host), "127.127.%u.%u", of / 7, of % 7);
+
+                fprintf(f, "*3\r\n:%u\r\n:%u\r\n*2\r\n$%d\r\n%s\r\n:7000\r\n", s, s, len, host);
+        }
+        fclose(f);
+        return data;
+}
+
+/* Processor time for such a reply, at best. */
+static uint64_t time_ranges(unsigned n)
+{
+        char *data = make_ranges(n);
+        uint64_t best = UINT64_MAX;
+
+        for (unsigned i = 0; i < 7; i++) {
+                struct timespec from, to;
+
+                clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+                assert_int_equal(table_read(data, 100), 0);
+                clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+                best = MIN(best, (uint64_t)(to.tv_sec - from.tv_sec) * 1000000000u +
+                                         (uint64_t)to.tv_nsec - (uint64_t)from.tv_nsec);
+        }
+        free(data);
+        return best;
+}
+
+/* As many ranges and masters as there may be: who is whose, and that it takes little more than with
+ * one master. */
+static void test_many_ranges(void **state)
+{
+        uint64_t one = time_ranges(1), many = time_ranges(SLOT_OWNERS_MAX);
+        char host[32];
+
+        assert_int_equal(table.n_owners, SLOT_OWNERS_MAX);
+        assert_int_equal(table.n_served, N_SLOTS);
+        for (unsigned s = 0; s < N_SLOTS; s++) {
+                unsigned of = s * 201 % SLOT_OWNERS_MAX;
+
+                snprintf(host, sizeof(host), "127.127.%u.%u", of / 7, of % 7);
+                assert_string_equal(table.owners[table.owner_of[s]].host, host);
+        }
+        print_message("%u us with one master, %u us with %u\n", (unsigned)(one / 1000),
+                (unsigned)(many / 1000), SLOT_OWNERS_MAX);
+        assert_true(many < 3 * one);
+}
+
 static void test_redirects(void **state)
 {
         static const struct {
@@ -239,6 +298,7 @@ int main(void)
                 TEST(test_tables),
                 TEST(test_bad_tables),
                 TEST(test_many_owners),
+                TEST(test_many_ranges),
                 TEST(test_redirects),
         };
 

@@ -76,16 +76,31 @@ static bool host_is_address(const char *host)
         return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
 }
 
+static int owner_compare(const struct slot_owner *o, const char *host, uint16_t port)
+{
+        return o->port != port ? (o->port < port ? -1 : 1) : strcmp(o->host, host);
+}
+
 /* Its index; SLOT_OWNERS_MAX: there are too many. */
 static unsigned owner_add(struct slot_table *t, const char *host, uint16_t port)
 {
-        unsigned i;
+        unsigned first = 0, end = t->n_owners, i = t->n_owners;
 
-        for (i = 0; i < t->n_owners; i++)
-                if (t->owners[i].port == port && strcmp(t->owners[i].host, host) == 0)
-                        return i;
+        while (first < end) {
+                unsigned middle = (first + end) / 2;
+                int order = owner_compare(&t->owners[t->sorted[middle]], host, port);
+
+                if (order == 0)
+                        return t->sorted[middle];
+                if (order < 0)
+                        first = middle + 1;
+                else
+                        end = middle;
+        }
         if (i == SLOT_OWNERS_MAX)
                 return i;
+        memmove(&t->sorted[first + 1], &t->sorted[first], (i - first) * sizeof(t->sorted[0]));
+        t->sorted[first] = (uint16_t)i;
         snprintf(t->owners[i].host, sizeof(t->owners[i].host), "%s", host);
         t->owners[i].port = port;
         t->n_owners++;

@@ -41,7 +41,9 @@ struct slot_table {
         unsigned n_owners;
         unsigned n_served; /* slots that have an owner */
         struct slot_owner owners[SLOT_OWNERS_MAX];
-        uint16_t owner_of[N_SLOTS]; /* index of its owner; SLOT_NOBODY: none */
+        uint16_t sorted[SLOT_OWNERS_MAX]; /* their indices, in the order of ports and hosts: a
+                                             cluster may have as many ranges as slots */
+        uint16_t owner_of[N_SLOTS];       /* index of its owner; SLOT_NOBODY: none */
 };
 
 /*
