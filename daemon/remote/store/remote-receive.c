@@ -91,12 +91,17 @@ static bool error_redirects(
 {
         struct remote_store *s = c->worker->store;
         struct slot_redirect to;
+        struct remote_conn *there;
         uint16_t node;
 
         if (!q->task || q->was_redirected || !slot_redirect_parse(a->text, a->text_len, &to))
                 return false;
         pthread_mutex_lock(&s->lock);
         node = remote_node_get(s, to.to.host, to.to.port, (uint16_t)c->node);
+        /* With a connection it stays that node, whatever nodes other threads need a place for
+         * before the request goes there. */
+        if (node != REMOTE_NO_NODE && remote_conn_get(c->worker, node, &there) < 0)
+                node = REMOTE_NO_NODE;
         if (node != REMOTE_NO_NODE && !to.is_ask) {
                 s->node_of[to.slot] = node;
                 s->nodes[node].is_listed = true;
