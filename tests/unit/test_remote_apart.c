@@ -259,6 +259,64 @@ static void test_behind_a_giant(void **state)
         fake_redis_stop(&e);
 }
 
+/* The giant comes when something was written behind it, on that connection; what is written is
+ * counted, and acknowledged on another one. */
+static bool answer_writes(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        _Atomic unsigned *n_written = e->data;
+
+        if (answer_common(c, args))
+                return true;
+        if (fake_arg_is(&args[0], "GET")) {
+                c->is_stuck = true;
+                return true;
+        }
+        atomic_fetch_add(n_written, 1);
+        fake_say(c, c->is_stuck ? "$50000000\r\nxxx" : "+OK\r\n");
+        return true;
+}
+
+/* What was sent on a connection that is closed because of others is sent again, unless it mayn't be
+ * done twice. */
+static void test_only_once(void **state)
+{
+        for (unsigned once = 0; once < 2; once++) {
+                _Atomic unsigned n_written = 0;
+                struct remote_store *s;
+                struct fake_redis e;
+                char got[6] = "", value[6] = "value";
+                struct iovec into = {got, 5}, from = {value, 5}, name = PIECE("key");
+                struct remote_io *io = remote_io_new(1);
+                struct one giant;
+                int result = 1;
+
+                fake_redis_start(&e, 0, answer_writes, &n_written);
+                s = open_narrow(e.address, 0);
+                one_submit(s, REMOTE_READ, "giant", &into, 1, in_msec(5000), &giant);
+                io->kind = REMOTE_WRITE;
+                io->of_class = REMOTE_LARGE;
+                io->deadline_nsec = in_msec(5000);
+                io->done = note_results;
+                io->data = &result;
+                io->ops[0] = (struct remote_op){.keys = &name,
+                        .n_keys = 1,
+                        .iov = &from,
+                        .n_iov = 1,
+                        .expiry_msec = 1000,
+                        .only_once = once};
+                assert_int_equal(remote_submit(s, io), 0);
+                one_await(s, &giant);
+                assert_int_equal(giant.result, -EMSGSIZE);
+                while (result == 1)
+                        (void)store_wait(s, 100);
+                assert_int_equal(result, once ? -ECONNRESET : 0);
+                assert_int_equal(atomic_load(&n_written), once ? 1 : 2);
+                remote_close(s);
+                fake_redis_stop(&e);
+        }
+}
+
 /* ---- CLUSTER SLOTS, beside others -------------------------------------------------------------
  */
 
@@ -359,6 +417,7 @@ int main(void)
                 TEST(test_slow_write),
                 TEST(test_beside_giants),
                 TEST(test_behind_a_giant),
+                TEST(test_only_once),
                 TEST(test_half_of_slots),
         };
 

@@ -275,6 +275,7 @@ static struct exchange_io *epoch_write_new(struct exchange_epoch *p, bool change
         memcpy(io->buffer, &p->new_epoch, EPOCH_BYTES);
         io->io->ops[0].expiry_msec = EPOCH_EXPIRY_MSEC;
         io->io->ops[0].only_new = !changes;
+        io->io->ops[0].only_once = true;
         return io;
 }
 

@@ -126,6 +126,12 @@ static bool node_is_open(struct remote_conn *c)
         return is_open;
 }
 
+/* Where a connection is closed that it was sent on. */
+static bool may_be_sent_again(const struct remote_request *q)
+{
+        return !q->op || !q->op->only_once;
+}
+
 void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
 {
         struct remote_request *lost[REMOTE_WINDOW_OPS] = {NULL};
@@ -150,10 +156,12 @@ void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
                 struct remote_request *q = lost[n];
 
                 q->is_sent = false;
-                if (loss == LOSS_OURS)
+                if (loss != LOSS_OURS)
+                        remote_request_end(q, why);
+                else if (may_be_sent_again(q))
                         list_prepend(&c->waiting, &q->link);
                 else
-                        remote_request_end(q, why);
+                        remote_request_end(q, -ECONNRESET);
         }
         if (!was_ready && loss == LOSS_PEER)
                 waiting_end(c, why);

@@ -151,6 +151,7 @@ struct remote_op {
         uint64_t expiry_msec; /* > 0, at most a year: the value goes after it */
         bool asks_first;      /* EXISTS first: a value that is there isn't sent again */
         bool only_new;        /* SET with NX: a value that is there stays */
+        bool only_once;       /* it may be done, and nobody know: it isn't sent again then */
 
         /*
          * Set by then.
