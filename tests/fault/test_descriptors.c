@@ -204,6 +204,38 @@ static void test_table(void **state)
         assert_true(proc_status_value(h->daemon.pid, "FDSize") >= (int64_t)MIN(needed, max));
 }
 
+/* With what the configuration has by now. */
+static void restart(struct harness *h)
+{
+        int status;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+}
+
+/* What other hosts share takes some, too: threads, and connections to its nodes. Tenants have what
+ * that leaves. */
+static void test_remote(void **state)
+{
+        struct harness *h = *state;
+        uint64_t needed = ctl_status(h, "open_files_needed");
+        uint64_t limit = ctl_tenant(h, "a", "open_files_limit");
+        FILE *f = fopen(h->daemon.config, "ae");
+        long len;
+
+        assert_non_null(f);
+        assert_int_equal(fseek(f, 0, SEEK_END), 0);
+        len = ftell(f);
+        assert_true(fprintf(f, "\n[remote x]\naddresses = 127.0.0.1:1\n") > 0);
+        assert_int_equal(fclose(f), 0);
+        restart(h);
+        assert_int_equal(ctl_status(h, "open_files_needed"), needed + 7 + 3);
+        assert_int_equal(ctl_tenant(h, "a", "open_files_limit"), limit - 7 - 3);
+        assert_int_equal(truncate(h->daemon.config, len), 0);
+        restart(h);
+        assert_int_equal(ctl_status(h, "open_files_needed"), needed);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -212,6 +244,7 @@ int main(void)
                 harness_test(test_refused_early_when_kept, (void *)&kept),
                 harness_test(test_shared_and_kept, (void *)&kept),
                 harness_test(test_table, NULL),
+                harness_test(test_remote, NULL),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "daemon/remote/store/remote-impl.h"
 
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/fd-count.h"
 #include "tests/unit/remote-fixture.h"
 
 #include <arpa/inet.h>
@@ -129,6 +130,46 @@ static void test_no_place(void **state)
         store_end(s);
 }
 
+/* What it may come to take follows the nodes that are known, and what isn't listed any more counts
+ * while it is connected. */
+static void test_descriptors(void **state)
+{
+        struct slot_table *table = calloc(1, sizeof(*table));
+        struct remote_store *s = store_make();
+
+        s->n_workers = 3;
+        assert_int_equal(remote_descriptors(s), 7);
+        seed_add(s, 0x0a000001, true);
+        assert_int_equal(remote_descriptors(s), 7 + 3);
+        table->n_owners = 2;
+        table->n_served = N_SLOTS;
+        for (unsigned slot = 0; slot < N_SLOTS; slot++)
+                table->owner_of[slot] = slot % 2;
+        for (unsigned i = 0; i < 2; i++) {
+                snprintf(table->owners[i].host, sizeof(table->owners[i].host), "10.0.0.%u", 5 + i);
+                table->owners[i].port = 7000;
+        }
+        assert_true(remote_nodes_learn(s, table, 0));
+        assert_int_equal(remote_descriptors(s), 7 + 3 * 3);
+        s->nodes[s->node_of[0]].n_conns = 2;
+        assert_true(remote_nodes_learn(s, NULL, 0)); /* one server, and no cluster */
+        assert_int_equal(remote_descriptors(s), 7 + 3 + 2);
+        free(table);
+        store_end(s);
+}
+
+/* As many as it takes: threads, and a connection of each to a server. */
+static void test_counts_what_it_takes(void **state)
+{
+        int before = fd_count_open();
+        struct remote_store *s = store_open_at("127.0.0.1:1");
+
+        assert_int_equal(remote_descriptors(s), 7 + 3);
+        assert_in_range(fd_count_open() - before, 7, 7 + 3);
+        remote_close(s);
+        assert_int_equal(fd_count_open(), before);
+}
+
 /* Without memory nothing is begun, and nothing is left behind. */
 static void test_no_memory(void **state)
 {
@@ -187,6 +228,8 @@ int main(void)
                 TEST(test_addresses),
                 TEST(test_many_seeds),
                 TEST(test_no_place),
+                TEST(test_descriptors),
+                TEST(test_counts_what_it_takes),
                 TEST(test_no_memory),
                 TEST(test_no_memory_for_a_batch),
         };

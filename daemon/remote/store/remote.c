@@ -354,6 +354,23 @@ void remote_stats(struct remote_store *s, struct remote_stats *ret_stats)
         ret_stats->n_waiting = s->n_waiting;
 }
 
+#define PER_WORKER 2 /* what it waits with, and what it is woken by */
+
+unsigned remote_descriptors(struct remote_store *s)
+{
+        unsigned n = 1 + PER_WORKER * s->n_workers;
+
+        pthread_mutex_lock(&s->lock);
+        for (unsigned i = 0; i < s->n_nodes; i++) {
+                const struct remote_node *node = &s->nodes[i];
+
+                if (node->is_used)
+                        n += node->is_listed || node->is_seed ? s->n_workers : node->n_conns;
+        }
+        pthread_mutex_unlock(&s->lock);
+        return n;
+}
+
 bool remote_node_next(struct remote_store *s, unsigned *iter, struct remote_node_stats *ret_stats)
 {
         bool is_found = false;

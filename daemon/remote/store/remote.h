@@ -256,6 +256,10 @@ struct remote_stats {
         uint64_t n_written, n_refused; /* writes that ended with 0; with -ENOSPC or -EACCES */
 };
 
+/* Open files of this process that it has, or may come to take with the nodes that are known now:
+ * its threads', and a connection of each thread to each node. */
+unsigned remote_descriptors(struct remote_store *s);
+
 /*
  * The store as a whole.
  *

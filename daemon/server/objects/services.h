@@ -43,10 +43,11 @@ struct movement {
 
 /* What other hosts share (remotes.h). */
 struct remotes {
-        struct list_link list; /* struct remote_service.link */
-        uv_timer_t timer;      /* runs while something is to be done at a time */
-        uv_timer_t watch;      /* runs where there are any: are they reached? */
-        bool is_due;           /* a look in the next turn */
+        struct list_link list;  /* struct remote_service.link */
+        uv_timer_t timer;       /* runs while something is to be done at a time */
+        uv_timer_t watch;       /* runs where there are any: are they reached? */
+        bool is_due;            /* a look in the next turn */
+        uint64_t n_descriptors; /* that they may take, as of a second ago at most */
 };
 
 struct services {

@@ -69,11 +69,21 @@ void remotes_turn(struct server *s)
 /* Nothing in here waits, so it may be asked so often. */
 #define WATCH_MSEC 1000
 
+static void count_descriptors(struct server *s)
+{
+        uint64_t n = 0;
+
+        list_for_each (r, &s->services.remotes.list, struct remote_service, link)
+                n += remote_descriptors(r->store);
+        s->services.remotes.n_descriptors = n;
+}
+
 static void on_watch(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, services.remotes.watch);
         uint64_t now = server_now(s);
 
+        count_descriptors(s);
         list_for_each (r, &s->services.remotes.list, struct remote_service, link) {
                 struct remote_summary summary;
 
@@ -156,6 +166,7 @@ void remotes_start(struct server *s)
 {
         for (size_t i = 0; i < s->config.n_remotes; i++)
                 (void)add_service(s, &s->config.remotes[i]);
+        count_descriptors(s);
         if (!list_is_empty(&s->services.remotes.list))
                 uv_timer_start(&s->services.remotes.watch, on_watch, WATCH_MSEC, WATCH_MSEC);
 }

@@ -79,6 +79,12 @@ void descriptors_raise_limit(void)
         }
 }
 
+/* Connections to what other hosts share: as many as its servers say that there are of them. */
+static uint64_t count_remotes(const struct server *s)
+{
+        return s->services.remotes.n_descriptors;
+}
+
 /* Listeners; the loop's own and the locks are of the reserve. */
 static uint64_t count_listeners(const struct server *s)
 {
@@ -97,7 +103,7 @@ static uint64_t most_extents(const struct pool *pool)
 
 uint64_t descriptors_needed(const struct server *s)
 {
-        uint64_t n = DESCRIPTORS_RESERVE + count_listeners(s) +
+        uint64_t n = DESCRIPTORS_RESERVE + count_listeners(s) + count_remotes(s) +
                      per_client(s) * (uint64_t)s->config.daemon.max_clients;
 
         store_for_each_pool (pool, &s->store)
@@ -165,7 +171,7 @@ static uint64_t room_of(const struct server *s, enum descriptors_kind kind)
         uint64_t own = count_listeners(s);
 
         if (kind == DESCRIPTORS_OPEN)
-                return minus_u64(descriptors_limit(), own + DESCRIPTORS_RESERVE);
+                return minus_u64(descriptors_limit(), own + count_remotes(s) + DESCRIPTORS_RESERVE);
         own += KEPT_OF_DAEMON;
         list_for_each (pool, &s->store.pools, struct pool, link)
                 own++; /* its canary */

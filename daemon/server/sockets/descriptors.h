@@ -9,6 +9,7 @@
  * | a client that has one open    | 1    | 2    |
  * | an extent                     | 1, 2 | 1    |
  *
+ * Stores that other hosts share take some of the open files, as many as they have nodes.
  * (The second number of open files where they outlive the daemon; for extents, behind a queue.) A
  * reserve is kept out of the first, so that whoever comes to help still gets in. Each tenant has a
  * part of the rest (fd-parts.h), which is counted by what it has now: there is no account to drift,
