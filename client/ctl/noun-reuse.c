@@ -264,6 +264,7 @@ static const struct column exchanges_columns[] = {
         EXCHANGE(exported_bytes, NULL, BYTES),
         EXCHANGE(there_pages, NULL, COUNT),
         EXCHANGE(epochs, NULL, COUNT),
+        EXCHANGE(followed, NULL, COUNT),
         EXCHANGE(session_records, NULL, COUNT),
         EXCHANGE(sessions, "SESSIONS", COUNT, .spare = 3),
         EXCHANGE(n_imports, NULL, COUNT),

@@ -185,6 +185,7 @@ static void test_invalidated_on_one_host(void **state)
         for (unsigned i = 0; i < N_HOSTS; i++)
                 find_at_others(i, share_text(i));
 
+        assert_true(figure_of(host_at(1), "kvlease_exchange_followed_changes_total" OF_A) > 0);
         ctl(host_at(1), "purge a");
         for (unsigned i = 0; i < N_HOSTS; i++)
                 for (unsigned k = 1; k <= n_texts; k++)

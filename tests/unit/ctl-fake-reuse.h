@@ -91,6 +91,7 @@ static M(AdminExchange) exchanges[] = {
                 .exported_bytes = UINT64_C(1200) << 21,
                 .there_pages = 40,
                 .epochs = 1,
+                .followed = 2,
                 .session_records = 25,
                 .sessions = 7,
                 .n_imports = 2,

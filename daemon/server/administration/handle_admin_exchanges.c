@@ -77,6 +77,7 @@ static void fill_figures(Kvlease__V1__AdminExchange *row, const struct exchange_
         row->import_bytes_per_sec = f->import_bytes_per_sec;
         row->prefill_tokens_per_sec = f->prefill_tokens_per_sec;
         row->epochs = c->epochs;
+        row->followed = c->followed;
         row->session_records = c->session_records;
         row->sessions = c->sessions;
         row->n_imports = f->n_imports;
