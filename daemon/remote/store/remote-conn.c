@@ -205,7 +205,7 @@ static void conn_await(struct remote_conn *c, uint64_t now_nsec)
                                         : UINT64_MAX;
 }
 
-void remote_conn_heard(struct remote_conn *c, uint64_t now_nsec)
+void remote_conn_progress(struct remote_conn *c, uint64_t now_nsec)
 {
         c->queued = 0;
         if (c->state == CONN_READY)
@@ -466,8 +466,8 @@ static void conn_send(struct remote_conn *c, uint64_t now_nsec)
                 }
                 conn_advance(c, (uint64_t)n, now_nsec);
                 /* The peer takes it. What is new says nothing, as a socket has room for that. */
-                if (goes_on && c->state == CONN_READY)
-                        conn_await(c, now_nsec);
+                if (goes_on)
+                        remote_conn_progress(c, now_nsec);
                 goes_on = false;
         }
 }

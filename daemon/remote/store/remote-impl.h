@@ -112,7 +112,7 @@ struct remote_conn {
         uint64_t until_nsec; /* the end of its patience: before it is ready, and while answers
                                 are awaited that don't come */
         unsigned queued; /* bytes that the peer hadn't acknowledged when that end came last; 0: it
-                            didn't, since something was received */
+                            didn't, since the peer was seen alive */
         uint32_t events; /* that epoll is asked for */
         bool tls_wants_write;     /* TLS receives, or shakes hands, when it can be written to */
         bool tls_wants_read;      /* TLS sends when it can be read from */
@@ -318,8 +318,8 @@ void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nse
 /* Its patience is over: it wasn't ready in time, or is silent. */
 void remote_conn_expire(struct remote_conn *c, uint64_t now_nsec);
 
-/* Something was received. */
-void remote_conn_heard(struct remote_conn *c, uint64_t now_nsec);
+/* The peer lives: something was received, or it takes what it is sent. */
+void remote_conn_progress(struct remote_conn *c, uint64_t now_nsec);
 
 /* Takes a request away from it whose buffers are needed no longer, because of a deadline or a
  * cancel. What is under way is passed over when it comes; the connection is closed only where it

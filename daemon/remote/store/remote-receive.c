@@ -447,7 +447,7 @@ int remote_receive(struct remote_conn *c, uint64_t now_nsec)
                 if (n <= 0)
                         return n < 0 ? (int)n : -ECONNRESET;
                 r = input_parse(c, now_nsec);
-                remote_conn_heard(c, now_nsec);
+                remote_conn_progress(c, now_nsec);
                 /* A socket has said all by now, or will say that there is more. TLS may keep some
                  * of it, which isn't left behind but where it has read often. */
                 if (r < 0 || !c->ssl || c->tls_reads == 0)
