@@ -451,3 +451,50 @@ void assert_outlook(struct harness *h, const char *outlook, const char *part)
         json_decref(o);
         assert_true(figure_of(h, figure) == before);
 }
+
+/* ---- what administrators are told ------------------------------------------------------------ */
+
+static bool is_event(json_t *e, const char *reason, const char *tenant)
+{
+        const char *its = json_string_value(json_object_get(e, "tenant"));
+
+        return strcmp(json_string_value(json_object_get(e, "reason")), reason) == 0 &&
+               strcmp(json_string_value(json_object_get(e, "by")), "remote x") == 0 &&
+               strcmp(its ? its : "", tenant) == 0;
+}
+
+unsigned count_events_that_say(
+        const char *reason, const char *tenant, const char *says, uint64_t *ret_count)
+{
+        struct proc_output o;
+        json_error_t error;
+        unsigned n = 0;
+
+        *ret_count = 0;
+        assert_int_equal(ctl_run(here, "--json events --kind remote", &o), 0);
+        for (const char *at = o.out; *at; at += error.position + 1) {
+                json_t *e = json_loads(at, JSON_DISABLE_EOF_CHECK, &error);
+
+                assert_non_null(e);
+                if (is_event(e, reason, tenant)) {
+                        n++;
+                        *ret_count += (uint64_t)json_integer_value(json_object_get(e, "count"));
+                        if (says)
+                                assert_non_null(strstr(
+                                        json_string_value(json_object_get(e, "detail")), says));
+                }
+                json_decref(e);
+        }
+        proc_output_free(&o);
+        return n;
+}
+
+void await_event(const char *reason)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC, count;
+
+        while (count_events_that_say(reason, "", NULL, &count) == 0) {
+                assert_true(clock_now_nsec() < until);
+                sleep_msec(100);
+        }
+}

@@ -148,4 +148,12 @@ double figure_of(const struct harness *h, const char *series);
  * `part`: of the sentence. */
 void assert_outlook(struct harness *h, const char *outlook, const char *part);
 
+/* Events of this reason there are here of remote x; *ret_count: of how many things. `says` (may be
+ * NULL): all of them say so. */
+unsigned count_events_that_say(
+        const char *reason, const char *tenant, const char *says, uint64_t *ret_count);
+
+/* There is one of the remote itself. */
+void await_event(const char *reason);
+
 #endif

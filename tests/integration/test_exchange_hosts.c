@@ -48,56 +48,9 @@ static unsigned find_text(struct worker *w, unsigned msec)
 
 /* ---- what administrators are told ------------------------------------------------------------ */
 
-static bool is_event(json_t *e, const char *reason, const char *tenant)
-{
-        const char *its = json_string_value(json_object_get(e, "tenant"));
-
-        return strcmp(json_string_value(json_object_get(e, "reason")), reason) == 0 &&
-               strcmp(json_string_value(json_object_get(e, "by")), "remote x") == 0 &&
-               strcmp(its ? its : "", tenant) == 0;
-}
-
-/* Events of this reason there are here of the remote; *ret_count: of how many things. `says` (may
- * be NULL): all of them say so. */
-static unsigned count_events_that_say(
-        const char *reason, const char *tenant, const char *says, uint64_t *ret_count)
-{
-        struct proc_output o;
-        json_error_t error;
-        unsigned n = 0;
-
-        *ret_count = 0;
-        assert_int_equal(ctl_run(here, "--json events --kind remote", &o), 0);
-        for (const char *at = o.out; *at; at += error.position + 1) {
-                json_t *e = json_loads(at, JSON_DISABLE_EOF_CHECK, &error);
-
-                assert_non_null(e);
-                if (is_event(e, reason, tenant)) {
-                        n++;
-                        *ret_count += (uint64_t)json_integer_value(json_object_get(e, "count"));
-                        if (says)
-                                assert_non_null(strstr(
-                                        json_string_value(json_object_get(e, "detail")), says));
-                }
-                json_decref(e);
-        }
-        proc_output_free(&o);
-        return n;
-}
-
 static unsigned count_events(const char *reason, const char *tenant, uint64_t *ret_count)
 {
         return count_events_that_say(reason, tenant, NULL, ret_count);
-}
-
-static void await_event(const char *reason)
-{
-        uint64_t until = clock_now_nsec() + PATIENCE_NSEC, count;
-
-        while (count_events(reason, "", &count) == 0) {
-                assert_true(clock_now_nsec() < until);
-                sleep_msec(100);
-        }
 }
 
 /* The first row of kvleasectl exchanges: a number, or (reason) one of an object of these. */
@@ -556,97 +509,6 @@ static void test_certificate_of_somebody_else(void **state)
         hosts_end(state);
 }
 
-/* The user that docs/REMOTE.md has for a tenant, and both hosts' options of it; the passwords are
- * in files. */
-#define PASSWORD "s3cret"
-#define ACL_USER                                                                                 \
-        "--user", "kvlease", "on", ">" PASSWORD, "~kvl:1:a:*", "resetchannels", "-@all", "+get", \
-                "+set", "+exists", "+unlink", "+touch", "+cluster|slots", "+asking"
-
-/* ret_lines: more of [remote x]. `file` is in the servers' directory, and goes with it. */
-static void write_password(const char *file, const char *password, char ret_lines[256])
-{
-        char path[128];
-        FILE *f;
-
-        (void)snprintf(path, sizeof(path), "%s/%s", server.dir, file);
-        (void)snprintf(ret_lines, 256, "user = kvlease\nsecret_file = %s\n", path);
-        f = fopen(path, "we");
-        assert_non_null(f);
-        assert_int_equal(fchmod(fileno(f), 0600), 0);
-        assert_true(fputs(password, f) >= 0);
-        assert_int_equal(fclose(f), 0);
-}
-
-/* What kvleasectl exchanges says here of the servers: how many are left alone of one, and whether
- * the slots and the namespace's epoch are known. */
-static void assert_exchange(unsigned n_left_alone, bool is_known)
-{
-        json_t *reply = ctl_json(here, "exchanges"), *row;
-
-        row = json_array_get(ctl_list(reply, "exchanges"), 0);
-        assert_int_equal(json_integer_value(json_object_get(row, "n_nodes")), 1);
-        assert_int_equal(json_integer_value(json_object_get(row, "n_nodes_open")), n_left_alone);
-        assert_true(json_is_true(json_object_get(row, "is_known")) == is_known);
-        assert_int_equal(json_integer_value(json_object_get(row, "n_namespaces_ready")), is_known);
-        json_decref(reply);
-}
-
-/* Here, while the server refuses the password: what it is asked is a miss, in words; what the host
- * has itself is found at once, and goes nowhere. */
-static void live_without_password(struct worker *w)
-{
-        static const char why[] = "kvleased isn't let in (user, secret_file)";
-        uint32_t pages[N_PAGES];
-        uint64_t began, nsec, count;
-
-        for (unsigned i = 0; i < 3; i++)
-                assert_finds_nothing(w);
-        await_event("unreachable");
-        assert_int_equal(count_events_that_say("unreachable", "", why, &count), 1);
-        assert_outlook(here, "unreachable", why);
-        assert_exchange(1, false);
-        assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
-                                    "remote=\"x\",reason=\"unreached\"}") > 0);
-        began = clock_now_nsec();
-        worker_publish_chain(w, CHAIN + 1, N_PAGES, pages);
-        assert_true(clock_now_nsec() - began < LONG_MSEC * NSEC_PER_MSEC);
-        assert_int_equal(find_chain_timed(w, CHAIN + 1, LONG_MSEC, &nsec), N_PAGES);
-        assert_true(nsec < LATE_OK_NSEC);
-        assert_int_equal(count_exported(), N_PAGES);
-}
-
-/* The server doesn't let this host in, which goes on by itself. The right password takes a restart.
- */
-static void test_wrong_password(void **state)
-{
-        static const char *const words[] = {ACL_USER, NULL};
-        char here_lines[256], there_lines[256];
-        const struct hosts_options o = {
-                .prefill = HOSTS_PREFILL, .here_lines = here_lines, .there_lines = there_lines};
-        struct worker *w;
-
-        hosts_find_server();
-        assert_int_equal(redis_cluster_add(&server, words, false), 0);
-        write_password("here", "another", here_lines);
-        write_password("there", PASSWORD, there_lines);
-        hosts_start_daemons(state, &o);
-        share_text();
-        w = host_worker(here);
-        live_without_password(w);
-        write_password("here", PASSWORD, here_lines);
-        ctl(here, "reload");
-        assert_int_equal(find_text(w, SHORT_MSEC), 0);
-        worker_stop(w);
-        harness_restart(here);
-        w = host_worker(here);
-        await_chain(w, CHAIN);
-        assert_outlook(here, "asks", "which answers");
-        assert_exchange(0, true);
-        worker_stop(w);
-        hosts_end(state);
-}
-
 #define LARGE_PLANES  16 /* pages of 64 KiB, a text is 1.3 MB */
 #define N_TEXTS       4
 #define CLIENTS_LIMIT "300kb" /* enough for all that ask nothing; not tuned */
@@ -820,7 +682,6 @@ int main(void)
                 cmocka_unit_test(test_server_denies),
                 cmocka_unit_test(test_server_is_full),
                 cmocka_unit_test(test_certificate_of_somebody_else),
-                cmocka_unit_test(test_wrong_password),
                 cmocka_unit_test(test_server_disconnects),
                 cmocka_unit_test(test_slots_move),
                 cmocka_unit_test(test_server_lies),

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "daemon/remote/protocol/slots.h"
 
@@ -203,32 +202,13 @@ static char *make_ranges(unsigned n)
         return data;
 }
 
-/* Processor time for such a reply, at best. */
-static uint64_t time_ranges(unsigned n)
-{
-        char *data = make_ranges(n);
-        uint64_t best = UINT64_MAX;
-
-        for (unsigned i = 0; i < 7; i++) {
-                struct timespec from, to;
-
-                clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
-                assert_int_equal(table_read(data, 100), 0);
-                clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-                best = MIN(best, (uint64_t)(to.tv_sec - from.tv_sec) * 1000000000u +
-                                         (uint64_t)to.tv_nsec - (uint64_t)from.tv_nsec);
-        }
-        free(data);
-        return best;
-}
-
-/* As many ranges and masters as there may be: who is whose, and that it takes little more than with
- * one master. */
+/* As many ranges and masters as there may be: who is whose. */
 static void test_many_ranges(void **state)
 {
-        uint64_t one = time_ranges(1), many = time_ranges(SLOT_OWNERS_MAX);
-        char host[32];
+        char *data = make_ranges(SLOT_OWNERS_MAX), host[32];
 
+        assert_int_equal(table_read(data, 100), 0);
+        free(data);
         assert_int_equal(table.n_owners, SLOT_OWNERS_MAX);
         assert_int_equal(table.n_served, N_SLOTS);
         for (unsigned s = 0; s < N_SLOTS; s++) {
@@ -237,9 +217,6 @@ static void test_many_ranges(void **state)
                 snprintf(host, sizeof(host), "127.127.%u.%u", of / 7, of % 7);
                 assert_string_equal(table.owners[table.owner_of[s]].host, host);
         }
-        print_message("%u us with one master, %u us with %u\n", (unsigned)(one / 1000),
-                (unsigned)(many / 1000), SLOT_OWNERS_MAX);
-        assert_true(many < 3 * one);
 }
 
 static void test_redirects(void **state)

@@ -16,17 +16,6 @@
 
 #define EXPIRY_MAX_MSEC (UINT64_C(365) * 24 * 3600 * 1000) /* remote.h */
 
-const char *exchange_drop_name(enum exchange_drop drop)
-{
-        static const char *const names[] = {
-#define X(name, text, what) text,
-                EXCHANGE_DROPS(X)
-#undef X
-        };
-
-        return names[drop];
-}
-
 /* ---- namespaces ------------------------------------------------------------------------------ */
 
 static const char *why_not(const struct ns *ns)

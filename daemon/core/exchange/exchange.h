@@ -63,9 +63,6 @@ struct tenant;
 /* Larger pages aren't exchanged: each takes a buffer of its size. Not tuned. */
 #define EXCHANGE_PAGE_MAX (UINT64_C(16) << 20)
 
-/* "not-worth"; static. */
-const char *exchange_drop_name(enum exchange_drop drop);
-
 struct exchange_figures {
         struct exchange_counters counters;
         bool may_write, is_sealed;

@@ -57,8 +57,8 @@ struct exchange_counters {
          * that took, from their probe on, more time than computing the tokens of the pages that
          * they published, by the time a token takes when they are over (worth_lost()). */
         uint64_t loads, loads_lost;
-        uint64_t epochs; /* times a namespace's epoch was changed by this daemon */
-        uint64_t followed;        /* changes of other hosts that were followed here */
+        uint64_t epochs;   /* times a namespace's epoch was changed by this daemon */
+        uint64_t followed; /* changes of other hosts that were followed here */
         uint64_t not_imported[N_EXCHANGE_DROPS]; /* pages; of a probe that failed: its keys */
         uint64_t not_exported[N_EXCHANGE_DROPS]; /* pages */
 };

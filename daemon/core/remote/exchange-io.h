@@ -146,6 +146,9 @@ void exchange_ios_forget(struct exchange *x);
  * to. Nobody waits for that. */
 void exchange_remove(struct exchange *x, const char *name);
 
+/* "not-worth"; static. */
+const char *exchange_drop_name(enum exchange_drop drop);
+
 /* What an operation's result, which isn't 0, is counted as. */
 enum exchange_drop exchange_drop_of(int result);
 

@@ -267,13 +267,6 @@ void remote_node_give_back(struct remote_store *s, unsigned node);
 /* Slots may have moved. Takes the lock, and wakes who asks. */
 void remote_refresh_want(struct remote_store *s);
 
-/* ---- remote-resolve.c ------------------------------------------------------------------------ */
-
-/* For the names among the addresses. 0, with *ret NULL where there are none; -errno. */
-int remote_resolver_start(struct remote_store *s, const struct remote_options *options,
-        struct remote_resolver **ret_resolver);
-void remote_resolver_stop(struct remote_resolver *r); /* NULL: nothing */
-
 /* ---- remote-worker.c ------------------------------------------------------------------------- */
 
 /* Without its thread. 0 or -errno. */

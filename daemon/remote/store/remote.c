@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/macros.h"
+#include "daemon/remote/endpoint/remote-resolve.h"
 #include "daemon/remote/store/remote-impl.h"
 
 #define DEFAULT_LARGE_THREADS 2
@@ -238,6 +239,12 @@ static void seeds_add(struct remote_store *s, const struct remote_options *o)
         }
 }
 
+/* In the resolver's thread. */
+static void add_resolved(const struct sockaddr *address, void *data)
+{
+        remote_node_add_seed(data, address, false);
+}
+
 static int workers_start(struct remote_store *s)
 {
         int r = 0;
@@ -277,7 +284,7 @@ static int store_init(
         if (r == 0)
                 r = workers_start(s);
         if (r == 0)
-                r = remote_resolver_start(s, o, &s->resolver);
+                r = remote_resolver_start(o, add_resolved, s, &s->resolver);
         return r;
 }
 

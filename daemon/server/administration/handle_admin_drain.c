@@ -10,6 +10,7 @@
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/remote/exchange-io.h"
 #include "daemon/remote/store/remote.h"
 #include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/objects/server.h"

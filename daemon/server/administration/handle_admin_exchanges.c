@@ -5,6 +5,7 @@
 #include "base/macros.h"
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/objects/tenant.h"
+#include "daemon/core/remote/exchange-io.h"
 #include "daemon/remote/store/remote.h"
 #include "daemon/server/administration/admin-handlers.h"
 #include "daemon/server/administration/list-page.h"

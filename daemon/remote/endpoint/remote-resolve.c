@@ -1,10 +1,8 @@
-/*
- * Names are resolved by a thread of their own, as getaddrinfo() blocks, for as long as it likes:
- * with a name server that is away for half a minute. Nobody waits for that thread. What it shares
- * with the store outlives whichever of them ends last.
- */
+#include "daemon/remote/endpoint/remote-resolve.h"
+
 #include <errno.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/remote/store/remote-impl.h"
+#include "daemon/remote/endpoint/remote-address.h"
 
 /* Between two rounds: while no node is known, and else, as names may come to mean other hosts. */
 #define SOON_NSEC  NSEC_PER_SEC
@@ -27,8 +25,9 @@ struct resolver_name {
 struct remote_resolver {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        struct remote_store *store; /* NULL: it is closed */
-        bool is_over;               /* the thread is */
+        remote_resolved_fn found; /* NULL: it is stopped */
+        void *data;
+        bool is_over; /* the thread is */
         unsigned n;
         struct resolver_name names[REMOTE_ADDRESSES_MAX];
 };
@@ -48,8 +47,8 @@ static bool name_resolve(struct remote_resolver *r, const struct resolver_name *
         if (getaddrinfo(name->host, name->port, &hints, &found) != 0)
                 return false;
         pthread_mutex_lock(&r->lock);
-        for (struct addrinfo *a = found; a && r->store; a = a->ai_next)
-                remote_node_add_seed(r->store, a->ai_addr, false);
+        for (struct addrinfo *a = found; a && r->found; a = a->ai_next)
+                r->found(a->ai_addr, r->data);
         pthread_mutex_unlock(&r->lock);
         freeaddrinfo(found);
         return true;
@@ -75,10 +74,10 @@ static void *resolver_run(void *data)
                         is_found |= name_resolve(r, &r->names[i]);
                 until = time_from_now(is_found ? LATER_NSEC : SOON_NSEC);
                 pthread_mutex_lock(&r->lock);
-                while (r->store &&
+                while (r->found &&
                         pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT)
                         ;
-                is_open = r->store;
+                is_open = r->found;
                 pthread_mutex_unlock(&r->lock);
                 if (!is_open)
                         break;
@@ -102,7 +101,7 @@ void remote_resolver_stop(struct remote_resolver *r)
         if (!r)
                 return;
         pthread_mutex_lock(&r->lock);
-        r->store = NULL;
+        r->found = NULL;
         pthread_cond_broadcast(&r->changed);
         while (!r->is_over && pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT)
                 ;
@@ -130,14 +129,15 @@ static int thread_start(struct remote_resolver *r)
         return -e;
 }
 
-static struct remote_resolver *resolver_new(struct remote_store *s)
+static struct remote_resolver *resolver_new(remote_resolved_fn found, void *data)
 {
         struct remote_resolver *r = calloc(1, sizeof(*r));
         pthread_condattr_t attr;
 
         if (!r)
                 return NULL;
-        r->store = s;
+        r->found = found;
+        r->data = data;
         pthread_mutex_init(&r->lock, NULL);
         pthread_condattr_init(&attr);
         pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -146,10 +146,10 @@ static struct remote_resolver *resolver_new(struct remote_store *s)
         return r;
 }
 
-int remote_resolver_start(struct remote_store *s, const struct remote_options *options,
-        struct remote_resolver **ret_resolver)
+int remote_resolver_start(const struct remote_options *options, remote_resolved_fn found,
+        void *data, struct remote_resolver **ret_resolver)
 {
-        struct remote_resolver *r = resolver_new(s);
+        struct remote_resolver *r = resolver_new(found, data);
         int e = 0;
 
         if (!r)
