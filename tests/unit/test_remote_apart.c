@@ -346,6 +346,68 @@ static void test_only_once(void **state)
         }
 }
 
+/* ---- who comes first --------------------------------------------------------------------------
+ */
+
+#define N_WRITES    6
+#define WRITE_BYTES (1u << 20)
+
+struct order {
+        _Atomic bool goes_on, has_one;
+        _Atomic unsigned n, n_writes_before; /* commands; writes that came before the read */
+};
+
+/* Nothing is answered before the test says so. */
+static bool answer_in_order(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        struct order *o = e->data;
+
+        if (answer_common(c, args))
+                return true;
+        atomic_store(&o->has_one, true);
+        while (!atomic_load(&o->goes_on))
+                usleep(1000);
+        if (fake_arg_is(&args[0], "GET"))
+                atomic_store(&o->n_writes_before, atomic_load(&o->n));
+        atomic_fetch_add(&o->n, 1);
+        fake_say(c, fake_arg_is(&args[0], "GET") ? "$5\r\nhello\r\n" : "+OK\r\n");
+        return true;
+}
+
+/* What is read comes before what waits to be written, whatever was asked for first. */
+static void test_reads_come_first(void **state)
+{
+        uint8_t *value = calloc(1, WRITE_BYTES);
+        struct iovec from = {value, WRITE_BYTES};
+        struct one writes[N_WRITES], read;
+        struct order order = {0};
+        struct remote_store *s;
+        struct fake_redis e;
+        char got[6] = "";
+        struct iovec into = {got, 5};
+
+        fake_redis_start(&e, 0, answer_in_order, &order);
+        s = open_narrow(e.address, 20000);
+        for (unsigned i = 0; i < N_WRITES; i++)
+                one_submit(s, REMOTE_WRITE, "key", &from, 1, in_msec(20000), &writes[i]);
+        while (!atomic_load(&order.has_one)) /* as many as may be are under way */
+                usleep(1000);
+        one_submit(s, REMOTE_READ, "good", &into, 1, in_msec(20000), &read);
+        usleep(100000);
+        atomic_store(&order.goes_on, true);
+        one_await(s, &read);
+        assert_int_equal(read.result, 0);
+        for (unsigned i = 0; i < N_WRITES; i++) {
+                one_await(s, &writes[i]);
+                assert_int_equal(writes[i].result, 0);
+        }
+        assert_in_range(atomic_load(&order.n_writes_before), 1, N_WRITES / 2);
+        remote_close(s);
+        fake_redis_stop(&e);
+        free(value);
+}
+
 /* ---- CLUSTER SLOTS, beside others -------------------------------------------------------------
  */
 
@@ -432,6 +494,7 @@ int main(void)
                 TEST(test_beside_giants),
                 TEST(test_behind_a_giant),
                 TEST(test_only_once),
+                TEST(test_reads_come_first),
                 TEST(test_half_of_slots),
         };
 

@@ -125,6 +125,23 @@ void remote_worker_mark(struct remote_conn *c)
         list_append(&c->worker->dirty, &c->dirty);
 }
 
+static bool is_write(const struct remote_request *q)
+{
+        return q->task && q->task->io.kind == REMOTE_WRITE;
+}
+
+/* Somebody waits for what is read, and nobody for what is written: reads come before the writes
+ * that aren't under way. */
+static void conn_queue(struct remote_conn *c, struct remote_request *q)
+{
+        struct list_link *before = &c->waiting;
+
+        while (!is_write(q) && before->prev != &c->waiting &&
+                is_write(list_entry(before->prev, struct remote_request, link)))
+                before = before->prev;
+        list_insert_before(before, &q->link);
+}
+
 void remote_worker_route(struct remote_worker *w, struct remote_request *q)
 {
         struct remote_store *s = w->store;
@@ -150,7 +167,7 @@ void remote_worker_route(struct remote_worker *w, struct remote_request *q)
                 return;
         }
         q->conn = c;
-        list_append(&c->waiting, &q->link);
+        conn_queue(c, q);
         remote_worker_mark(c);
 }
 
