@@ -49,7 +49,7 @@ struct envelope {
         uint8_t key[EXCHANGE_KEY_BYTES];
         uint8_t parent[EXCHANGE_KEY_BYTES]; /* the page's before it; zeros: it begins a text */
         uint64_t epoch;
-        uint32_t rank;  /* or EXCHANGE_RANK_ALL */
+        uint32_t rank;  /* or EXCHANGE_RANK_SESSION, EXCHANGE_RANK_CHANGE */
         uint32_t codec; /* enum codec, or CODEC_BY_LAYER; which ones by layer is in the identity */
         uint64_t payload_bytes; /* 1 .. ENVELOPE_PAYLOAD_MAX */
         uint32_t tokens;        /* that the page has: 1 .. ENVELOPE_TOKENS_MAX */

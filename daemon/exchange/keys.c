@@ -123,7 +123,6 @@ int exchange_member_number(const struct exchange_tenant *t, const uint8_t id[EXC
         if (r < 0)
                 return r;
         memcpy(ret_number, hmac, sizeof(*ret_number));
-        *ret_number %= EXCHANGE_RANK_ALL;
         return 0;
 }
 
@@ -162,9 +161,7 @@ size_t exchange_page_rename(char name[EXCHANGE_NAME_MAX], uint32_t part)
 {
         char *end = strrchr(name, ':') + 1;
         size_t before = (size_t)(end - name);
-        int n = part == EXCHANGE_RANK_ALL
-                        ? snprintf(end, EXCHANGE_NAME_MAX - before, "all")
-                        : snprintf(end, EXCHANGE_NAME_MAX - before, "%u", (unsigned)part);
+        int n = snprintf(end, EXCHANGE_NAME_MAX - before, "%u", (unsigned)part);
 
         assert(n > 0 && (size_t)n < EXCHANGE_NAME_MAX - before);
         return before + (size_t)n;

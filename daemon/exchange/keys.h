@@ -2,7 +2,7 @@
  * Under which names things of a tenant lie where other hosts find them (daemon/remote), and the
  * keys that seal what lies there (envelope.h). PURE: nothing here asks a host, a file or a clock.
  *
- *   page            kvl:1:TENANT:{PLACE}:PART      PART in decimal, or "all"
+ *   page            kvl:1:TENANT:{PLACE}:PART      PART in decimal
  *   epoch           kvl:1:TENANT:{PLACE}:epoch
  *   change          kvl:1:TENANT:{PLACE}:change
  *   session         kvl:1:TENANT:{PLACE}:session
@@ -54,13 +54,9 @@
 #define EXCHANGE_SECRET_MIN 16
 #define EXCHANGE_SECRET_MAX 256
 
-/* "kvl:1:" TENANT ":{" PLACE "}:" and "4294967294" or "session", terminated. */
+/* "kvl:1:" TENANT ":{" PLACE "}:" and "4294967295" or "session", terminated. */
 #define EXCHANGE_NAME_MAX \
         (sizeof("kvl:1:") - 1 + TENANT_NAME_MAX + 2 + 2 * EXCHANGE_PLACE_BYTES + 2 + 10 + 1)
-
-/* The rank of pages that all ranks have alike (replicated layouts, as those of MLA): they are
- * stored once. */
-#define EXCHANGE_RANK_ALL UINT32_MAX
 
 /* The rank in the envelope of a session's record, which is no page's: so neither is ever taken for
  * the other. */
@@ -82,8 +78,7 @@ struct exchange_tenant {
  * What the bytes of pages are: all of it is in the identity, and what differs in anything is never
  * taken for the other. All borrowed; texts are terminated, NULL is "".
  *
- * The rank isn't there: it is in a page's PART, and in its envelope. Where all ranks have the same
- * bytes tp_size is 0, so that engines with other numbers of ranks share them.
+ * The rank isn't there: it is in a page's PART, and in its envelope.
  */
 struct exchange_model {
         /* The namespace's name, so that keys of two namespaces never meet. Those of a set have
@@ -106,7 +101,7 @@ int exchange_identify(const struct exchange_tenant *t, const struct exchange_mod
 
 /* ---- places and names ------------------------------------------------------------------------ */
 
-/* The number of a member of a set: never EXCHANGE_RANK_ALL. It is made with the tenant's secret:
+/* The number of a member of a set. It is made with the tenant's secret:
  * who reads names must not be able to tell by it whether a model that he guesses is theirs. */
 int exchange_member_number(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
         uint32_t rank, uint32_t *ret_number);
@@ -116,7 +111,7 @@ int exchange_page_place(const struct exchange_tenant *t, const uint8_t id[EXCHAN
         uint64_t epoch, const uint8_t key[EXCHANGE_KEY_BYTES],
         uint8_t ret_place[EXCHANGE_PLACE_BYTES]);
 
-/* The name of one part of the page at a place: of a rank (or EXCHANGE_RANK_ALL), or of the member
+/* The name of one part of the page at a place: of a rank, or of the member
  * with this number. Costs no HMAC. Returns its length, below EXCHANGE_NAME_MAX; buf is terminated.
  */
 size_t exchange_page_name(const struct exchange_tenant *t,

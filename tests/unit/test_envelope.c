@@ -169,7 +169,7 @@ static void test_swapped(void **state)
         want.parent[0] ^= 1;
         refuses(&s, &want, &summed, &sealed, ENVELOPE_OTHER_PARENT);
         want = s.envelope;
-        want.rank = EXCHANGE_RANK_ALL;
+        want.rank = UINT32_MAX;
         refuses(&s, &want, &summed, &sealed, ENVELOPE_OTHER_RANK);
         want = s.envelope;
         want.codec = 0;

@@ -41,8 +41,6 @@ static void test_places(void **state)
         assert_int_equal(
                 exchange_page_name(&t, place, 0, name), sizeof("kvl:1:acme:{" PAGE "}:0") - 1);
         assert_string_equal(name, "kvl:1:acme:{" PAGE "}:0");
-        exchange_page_name(&t, place, EXCHANGE_RANK_ALL, name);
-        assert_string_equal(name, "kvl:1:acme:{" PAGE "}:all");
         assert_int_equal(exchange_page_rename(name, 17), sizeof("kvl:1:acme:{" PAGE "}:17") - 1);
         assert_string_equal(name, "kvl:1:acme:{" PAGE "}:17");
         assert_int_equal(exchange_page_rename(name, 3), sizeof("kvl:1:acme:{" PAGE "}:3") - 1);
@@ -83,7 +81,7 @@ static void test_members(void **state)
 /* Whatever part of a page, and which page by its key alone. */
 static void test_parts_lie_in_one_slot(void **state)
 {
-        static const uint32_t parts[] = {0, 1, 17, MEMBER, EXCHANGE_RANK_ALL};
+        static const uint32_t parts[] = {0, 1, 17, MEMBER, UINT32_MAX};
         uint8_t id[EXCHANGE_ID_BYTES] = {0}, key[EXCHANGE_KEY_BYTES] = {0};
         struct exchange_tenant t = fixture_tenant();
         uint8_t place[EXCHANGE_PLACE_BYTES];
@@ -127,10 +125,9 @@ static void test_longest(void **state)
         uint8_t id[EXCHANGE_ID_BYTES] = {0};
 
         memset(t.name, 't', TENANT_NAME_MAX);
-        assert_int_equal(
-                exchange_page_name(&t, place, EXCHANGE_RANK_ALL - 1, name), EXCHANGE_NAME_MAX - 1);
+        assert_int_equal(exchange_page_name(&t, place, UINT32_MAX, name), EXCHANGE_NAME_MAX - 1);
         assert_int_equal(strlen(name), EXCHANGE_NAME_MAX - 1);
-        assert_string_equal(name + strlen(name) - 12, "}:4294967294");
+        assert_string_equal(name + strlen(name) - 12, "}:4294967295");
         assert_int_equal(exchange_session_name(&t, id, session, EXCHANGE_SESSION_MAX, name), 0);
         assert_int_equal(
                 exchange_session_name(&t, id, session, EXCHANGE_SESSION_MAX + 1, name), -EINVAL);
