@@ -423,6 +423,21 @@ static void test_rubbish(void **state)
         }
 }
 
+/* It lies where a host has to write that may remove nothing: the epoch is changed all the same. */
+static void test_rubbish_in_the_way(void **state)
+{
+        struct host a, b;
+
+        server_start();
+        host_start(&b, true);
+        host_start(&a, false);
+        turn_for(&a, 1100);
+        forge_next(&a, "rubbish");
+        host_invalidate(&a, 5);
+        await_told(&a, 1);
+        end_two(&a, &b);
+}
+
 /* A change that was sealed for one epoch is none of another. */
 static void test_copied(void **state)
 {
@@ -506,6 +521,7 @@ int main(void)
                 TEST(test_namespace_has_gone),
                 TEST(test_epoch_that_was_read_before),
                 TEST(test_rubbish),
+                TEST(test_rubbish_in_the_way),
                 TEST(test_copied),
                 TEST(test_forged),
         };

@@ -487,7 +487,8 @@ static void take_followed(struct exchange_epoch *p, const struct exchange_io *io
         if (result == -ENOENT) {
                 end_following(p);
         } else if (result == -EMSGSIZE || (result == 0 && !change_take(p, io))) {
-                c->at = c->seen;
+                /* It is in the way of what this host has to tell, where it may not remove it. */
+                c->at = p->x->options.may_write ? c->seen : 0;
                 c->is_behind = false;
                 c->is_due = true;
         } else if (result == 0) {
