@@ -144,7 +144,7 @@ struct exchange_changes {
         bool is_due;          /* the records are to be told, once nothing is behind or dropped */
         unsigned n_missed;    /* while behind: how often none was there */
         unsigned n_followed;  /* since the epoch was read last */
-        struct change made;   /* here, and not sent yet */
+        struct change made;   /* here, and not sent yet: no items, nothing was since */
         struct change sent;   /* by EPOCH_TELLS, or with it by EPOCH_CHANGES */
         struct change coming; /* of another host, to be followed from item `n_done` on */
         uint32_t n_done;
@@ -161,7 +161,6 @@ struct exchange_epoch {
         uint64_t turn;                 /* how often the number has become another one, or unknown */
         struct seal_key seal;          /* of the epoch, where the tenant has a secret */
         bool must_change;              /* something was invalidated, and the store doesn't know */
-        bool changes_again;            /* and again since new_epoch was sent */
         struct exchange_io *asking;    /* NULL: nothing is under way */
         enum epoch_asks asks;          /* what it does */
         uint64_t new_epoch;            /* that it writes, or tells of */

@@ -83,7 +83,8 @@ struct records_options {
  */
 struct records_shared_epoch {
         _Atomic uint64_t must_change; /* 0, 1: something was invalidated that others don't know */
-        _Atomic uint64_t number;      /* 0: none; else known_sec holds */
+        _Atomic uint64_t number;      /* 0: none; else up to here others' changes were followed, and
+                                         where it needn't change known_sec holds */
         _Atomic uint64_t known_sec;
 };
 
@@ -142,7 +143,7 @@ void records_commit_options(struct ns *ns);
 /* What is known of the epoch that it has with other hosts, as struct exchange_epoch has it. */
 struct shared_epoch {
         bool must_change;
-        uint64_t number; /* 0: not known */
+        uint64_t number; /* as above; 0: not known */
         uint32_t known_sec;
 };
 

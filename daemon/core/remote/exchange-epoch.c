@@ -289,7 +289,6 @@ static void send_changes(struct exchange_epoch *p)
         change_merge(&c->sent, &c->made);
         c->made.n_items = 0;
         p->new_epoch = c->sent.next = random_epoch();
-        p->changes_again = false;
 }
 
 static void begin_asking(struct exchange_epoch *p, enum epoch_asks asks)
@@ -356,7 +355,6 @@ void epoch_change(struct exchange_epoch *p, const struct change_item *what)
 {
         change_add(&p->changes.made, what);
         p->must_change = true;
-        p->changes_again = true;
         p->turn++;
         p->number = 0;
         p->kept_number = 0;
@@ -453,7 +451,7 @@ static void take_changed(struct exchange_epoch *p, int result)
         c->sent.n_items = 0;
         c->at = p->new_epoch;
         p->x->counters.epochs++;
-        p->must_change = p->changes_again;
+        p->must_change = c->made.n_items > 0; /* again, since it was sent */
         if (!p->must_change) {
                 learn(p, p->new_epoch);
                 return;
