@@ -337,6 +337,22 @@ void await_chain(struct worker *w, unsigned chain)
                                 (unsigned long long)(PATIENCE_NSEC / NSEC_PER_SEC));
 }
 
+void find_whole(struct worker *w, unsigned chain)
+{
+        (void)await_whole(w, chain);
+        await_chain(w, chain);
+}
+
+void await_left(struct worker *w, unsigned chain, unsigned n)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (find_chain(w, chain, NOW_MSEC) != n) {
+                assert_true(clock_now_nsec() < until);
+                sleep_msec(20);
+        }
+}
+
 /* ---- lookups that mustn't be late ------------------------------------------------------------ */
 
 void lookups_begin(struct lookups *l)

@@ -20,6 +20,7 @@
 
 #define PATIENCE_NSEC (60 * NSEC_PER_SEC)
 #define LONG_MSEC     10000 /* of a lookup that finds something */
+#define NOW_MSEC      1     /* the least there is: of one that needn't wait */
 
 #define HOSTS_MAX 3
 
@@ -108,6 +109,13 @@ struct told await_whole(struct worker *w, unsigned chain);
 
 /* All of it is found, sooner or later. */
 void await_chain(struct worker *w, unsigned chain);
+
+/* The same of a text that the host lacks: once it can be had as a whole. */
+void find_whole(struct worker *w, unsigned chain);
+
+/* So many pages of it are cached on the client's host, soon: what another host invalidates goes
+ * within a second. */
+void await_left(struct worker *w, unsigned chain, unsigned n);
 
 /* ---- lookups that mustn't be late ---- */
 

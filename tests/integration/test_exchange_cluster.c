@@ -21,7 +21,6 @@
 #define DURING_MAX  15
 
 #define SHORT_MSEC 200 /* of a lookup while a master is gone */
-#define NOW_MSEC   1   /* the least there is: of one that needn't wait */
 
 /* As test_remote_cluster.c has it. */
 #define FAILOVER_NSEC (60 * NSEC_PER_SEC)
@@ -89,19 +88,11 @@ static unsigned share_text(unsigned host)
         return text;
 }
 
-/* The host finds all of a text that it lacks, once it can be had: what one node has isn't loaded
- * before without what another one has, which may leave too little to be loaded behind it. */
-static void find_whole(unsigned host, unsigned text)
-{
-        (void)await_whole(workers[host], text);
-        await_chain(workers[host], text);
-}
-
 /* The two others find a host's text, each page with what was computed there. */
 static void find_at_others(unsigned host, unsigned text)
 {
         for (unsigned i = 1; i < N_HOSTS; i++)
-                find_whole((host + i) % N_HOSTS, text);
+                find_whole(workers[(host + i) % N_HOSTS], text);
 }
 
 static void assert_nowhere_else(unsigned host, unsigned text)
@@ -151,17 +142,6 @@ static void invalidate(unsigned host, unsigned text)
         free(before);
 }
 
-/* The host has so many pages of the text itself, soon: it reads the epoch once a second. */
-static void await_left(unsigned host, unsigned text, uint32_t n)
-{
-        const uint64_t until = clock_now_nsec() + AGAIN_NSEC;
-
-        while (find_chain(workers[host], text, NOW_MSEC) != n) {
-                assert_true(clock_now_nsec() < until);
-                sleep_msec(20);
-        }
-}
-
 /* Nobody imports what was exported before, whoever has computed it, and whoever invalidates a page
  * of it: who computed it, or who imported it. It goes from where it was cached, on all hosts, and
  * nothing else does. */
@@ -181,11 +161,11 @@ static void test_invalidated_on_one_host(void **state)
         sleep_msec(2100);
         text = share_text(1);
         other = share_text(0);
-        find_whole(2, text);
+        find_whole(workers[2], text);
         invalidate(2, text);
         assert_int_equal(find_chain(workers[0], text, SHORT_MSEC), 0);
         assert_int_equal(find_chain(workers[2], text, SHORT_MSEC), 3);
-        await_left(1, text, 3);
+        await_left(workers[1], text, 3);
         assert_int_equal(find_chain(workers[0], other, NOW_MSEC), N_PAGES);
         assert_nowhere_else(0, other);
 
@@ -197,7 +177,7 @@ static void test_invalidated_on_one_host(void **state)
         ctl(host_at(1), "purge a");
         for (unsigned i = 0; i < N_HOSTS; i++)
                 for (unsigned k = 1; k <= n_texts; k++)
-                        await_left(i, k, 0);
+                        await_left(workers[i], k, 0);
         sleep_msec(2100);
         find_at_others(0, share_text(0));
         cluster_end(state);

@@ -30,7 +30,6 @@ enum {
 };
 
 #define SHORT_MSEC    200 /* of a lookup that finds nothing */
-#define NOW_MSEC      1   /* the least there is: of one that needn't wait */
 #define ISOLATED_NSEC (3 * NSEC_PER_SEC)
 
 static struct host_net net;
@@ -111,7 +110,7 @@ static void compute_text(unsigned host, unsigned text)
         worker_tell(workers[host], "hits 1 %u:0-%u", text, N_PAGES - 1);
 }
 
-/* The other host finds all of a text that it lacks, once the servers have that. */
+/* The other host finds all of a text that it lacks, at once when the servers have that. */
 static void find_at(unsigned host, unsigned text)
 {
         (void)await_whole(workers[host], text);
@@ -206,17 +205,6 @@ static void test_link_cut(void **state)
         isolate(state, HOST_NET_CUT);
 }
 
-/* The host has so many pages of the text itself, soon. */
-static void await_left(unsigned host, unsigned text, unsigned n)
-{
-        const uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
-
-        while (find_chain(workers[host], text, NOW_MSEC) != n) {
-                assert_true(clock_now_nsec() < until);
-                sleep_msec(20);
-        }
-}
-
 /* Something is invalidated on the host that has no link, and something on another one. What others
  * have of the first is theirs until they can be told, and so is what this host has of the second.
  */
@@ -236,7 +224,7 @@ static void test_invalidated_without_a_link(void **state)
         compute_text(1, DURING);
         find_at(2, DURING);
         worker_tell(workers[1], "invalidate %u:5", FIRST + 1);
-        await_left(2, FIRST + 1, 5);
+        await_left(workers[2], FIRST + 1, 5);
         assert_int_equal(find_chain(workers[ISOLATED], FIRST + 1, SHORT_MSEC), N_PAGES);
         assert_int_equal(find_chain(workers[2], FIRST, SHORT_MSEC), N_PAGES);
         set_link(HOST_NET_WELL);
@@ -249,8 +237,8 @@ static void test_invalidated_without_a_link(void **state)
                 if (i != 1)
                         assert_int_equal(find_chain(workers[i], SPARE, SHORT_MSEC), 0);
         for (unsigned i = 0; i < N_HOSTS; i++) {
-                await_left(i, FIRST, 3);
-                await_left(i, FIRST + 1, 5);
+                await_left(workers[i], FIRST, 3);
+                await_left(workers[i], FIRST + 1, 5);
         }
         /* What is computed from now on is shared, but for that of the same second. */
         sleep_msec(2100);

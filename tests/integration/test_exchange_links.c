@@ -22,7 +22,6 @@
 #define DURING   31
 
 #define SHORT_MSEC 200 /* of a lookup while a host is ill */
-#define NOW_MSEC   1   /* the least there is: of one that needn't wait */
 #define ILL_NSEC   (3 * NSEC_PER_SEC)
 
 static struct host_net net;

@@ -266,14 +266,34 @@ static void key_make(char key[32], const char *begins, unsigned half)
         while (slot_of_key(key, strlen(key)) / (N_SLOTS / 2) != half);
 }
 
+/* With one connection for large ones, to servers of which this one says who the others are; `ca`
+ * has signed what they show. They are known then. */
+static struct remote_store *open_narrow(const struct server *server, const char *ca)
+{
+        char address[32];
+        const char *addresses[] = {address};
+        struct remote_store *s;
+
+        snprintf(address, sizeof(address), "127.0.0.1:%u", server->port);
+        s = store_open(&(struct remote_options){.addresses = addresses,
+                .n_addresses = 1,
+                .large_threads = 1,
+                .connect_msec = 5000,
+                .silence_msec = SILENCE_MSEC,
+                .is_tls = true,
+                .tls_ca = ca});
+        store_await_known(s);
+        return s;
+}
+
 /* One node sends so much that its thread could do nothing else. What is asked of another one by
  * that thread ends in time, and what is taken back is let go of. */
 static void test_trickle(void **state)
 {
         static uint8_t value[TRICKLE_BYTES];
         struct iovec iov = {value, sizeof(value)}, small = {(uint8_t[8]){0}, 8};
-        char ca[256], address[32], slots[256], trickle[32], hang[32];
-        const char *dir = test_dir_make(), *addresses[] = {address};
+        char ca[256], slots[256], trickle[32], hang[32];
+        const char *dir = test_dir_make();
         struct server ill, well;
         struct remote_store *s;
         struct remote_io *io;
@@ -291,15 +311,7 @@ static void test_trickle(void **state)
                 ill.port, well.port);
         server_start(&ill, slots);
         server_start(&well, slots);
-        snprintf(address, sizeof(address), "127.0.0.1:%u", well.port);
-        s = store_open(&(struct remote_options){.addresses = addresses,
-                .n_addresses = 1,
-                .large_threads = 1,
-                .connect_msec = 5000,
-                .silence_msec = SILENCE_MSEC,
-                .is_tls = true,
-                .tls_ca = ca});
-        store_await_known(s);
+        s = open_narrow(&well, ca);
         key_make(trickle, "trickle", 0);
         key_make(hang, "hang", 1);
 
@@ -336,8 +348,8 @@ static void test_trickle(void **state)
 static void test_turns(void **state)
 {
         static uint8_t value[1 << 20];
-        char ca[256], address[32], key[32];
-        const char *dir = test_dir_make(), *addresses[] = {address};
+        char ca[256], key[32];
+        const char *dir = test_dir_make();
         SSL_CTX *context;
         struct remote_store *s;
         struct server well;
@@ -347,15 +359,7 @@ static void test_turns(void **state)
         context = context_new(ca);
         server_init(&well, serve_tls, context);
         server_start(&well, "-ERR This instance has cluster support disabled\r\n");
-        snprintf(address, sizeof(address), "127.0.0.1:%u", well.port);
-        s = store_open(&(struct remote_options){.addresses = addresses,
-                .n_addresses = 1,
-                .large_threads = 1,
-                .connect_msec = 5000,
-                .silence_msec = SILENCE_MSEC,
-                .is_tls = true,
-                .tls_ca = ca});
-        store_await_known(s);
+        s = open_narrow(&well, ca);
         for (unsigned i = 0; i < 600; i++) {
                 unsigned n = 30 + i % 3, len = 7000 + 13 * i;
                 bool fits = i % 2;
@@ -373,8 +377,8 @@ static void test_turns(void **state)
 /* A server that wants to negotiate again isn't heard: the certificate that was verified counts. */
 static void test_negotiated_once(void **state)
 {
-        char ca[256], address[32], value[6] = "";
-        const char *dir = test_dir_make(), *addresses[] = {address};
+        char ca[256], value[6] = "";
+        const char *dir = test_dir_make();
         SSL_CTX *context;
         struct remote_store *s;
         struct server again;
@@ -385,15 +389,7 @@ static void test_negotiated_once(void **state)
         SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION);
         server_init(&again, serve_tls, context);
         server_start(&again, "-ERR This instance has cluster support disabled\r\n");
-        snprintf(address, sizeof(address), "127.0.0.1:%u", again.port);
-        s = store_open(&(struct remote_options){.addresses = addresses,
-                .n_addresses = 1,
-                .large_threads = 1,
-                .connect_msec = 5000,
-                .silence_msec = SILENCE_MSEC,
-                .is_tls = true,
-                .tls_ca = ca});
-        store_await_known(s);
+        s = open_narrow(&again, ca);
         assert_int_equal(one_call(s, REMOTE_READ, "again", value, 5, &o), 0);
         assert_string_equal(value, "hello");
         remote_close(s);
