@@ -66,7 +66,7 @@ COVERAGE_INTEGRATION='share recall gpu_client gpu_faults gpu_start'
 COVERAGE_PROGRAMS='daemon/server/kvleased client/ctl/kvleasectl tests/integration/kvl-worker
 tests/fakecuda/libcuda.so.1'
 # Of the part "valkey", in the short run: the client of a cluster, and what hosts share through servers.
-VALKEY_SHORT='remote_cluster remote_server doctor_remote exchange exchange_sessions exchange_sets session_hosts'
+VALKEY_SHORT='remote_cluster remote_server doctor_remote exchange exchange_exports exchange_sessions exchange_sets session_hosts'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM

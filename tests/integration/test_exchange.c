@@ -144,131 +144,6 @@ static void test_continues_what_is_here(void **state)
         redis_cluster_deinit(&server);
 }
 
-static void test_what_nobody_finds_stays(void **state)
-{
-        struct host a;
-
-        server_start();
-        host_start(&a, true);
-        host_compute(&a, N_PAGES);
-        for (unsigned i = 0; i < 50; i++) {
-                host_turn(&a);
-                poll(NULL, 0, 1);
-        }
-        assert_int_equal(counters_of(&a).exported_pages, 0);
-        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-        host_await_exported(&a, N_PAGES);
-        /* Once, however often it is found. */
-        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-        for (unsigned i = 0; i < 50; i++) {
-                host_turn(&a);
-                poll(NULL, 0, 1);
-        }
-        assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
-        assert_int_equal(counters_of(&a).there_pages, 0);
-        host_end(&a);
-        redis_cluster_deinit(&server);
-}
-
-/* What is found here again a minute later is marked as used there, and what is gone there is
- * written again. */
-static void test_what_is_used_stays_there(void **state)
-{
-        const uint64_t later = (EXCHANGE_AGAIN_SEC + 1) * NSEC_PER_SEC;
-        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
-        char *keys, *save = NULL;
-        struct host a;
-        unsigned n = 0;
-
-        server_start();
-        host_start(&a, true);
-        host_share_text(&a);
-        keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0");
-        assert_non_null(keys);
-        for (char *k = strtok_r(keys, "\r\n", &save); k && n < 3; n++) {
-                free(redis_cluster_call(&server, 0, "del %s", k));
-                k = strtok_r(NULL, "\r\n", &save);
-        }
-        free(keys);
-        assert_int_equal(n, 3);
-        /* Nobody has found it yet. */
-        for (unsigned i = 0; i < 50; i++) {
-                host_turn_later(&a, later);
-                poll(NULL, 0, 1);
-        }
-        assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
-        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-        while (counters_of(&a).exported_pages < N_PAGES + n ||
-                counters_of(&a).there_pages < N_PAGES - n) {
-                assert_true(clock_now_nsec() < until);
-                host_turn_later(&a, later);
-                poll(NULL, 0, 1);
-        }
-        assert_int_equal(counters_of(&a).exported_pages, N_PAGES + n);
-        /* Where they can't be marked nothing is lost, and nothing counted as such. */
-        free(redis_cluster_call(&server, 0, "acl setuser default -touch"));
-        host_turn_later(&a, 2 * later);
-        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-        for (unsigned i = 0; i < 300; i++) {
-                host_turn_later(&a, 2 * later);
-                poll(NULL, 0, 1);
-        }
-        assert_int_equal(counters_of(&a).exported_pages, N_PAGES + n);
-        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_REFUSED], 0);
-        host_end(&a);
-        redis_cluster_deinit(&server);
-}
-
-/* The servers' user may have these pages' names, and no others but those of epochs. */
-static void allow_pages(const struct host *h, unsigned first, unsigned n)
-{
-        uint8_t keys[N_PAGES * KEY_BYTES];
-        char name[EXCHANGE_NAME_MAX];
-
-        make_keys(keys, first, n);
-        for (unsigned i = 0; i < n; i++) {
-                assert_int_equal(exchange_name_page(exchange_find_ns(h->w.ns),
-                                         keys + (size_t)i * KEY_BYTES, name),
-                        0);
-                free(redis_cluster_call(&server, 0, "acl setuser default ~%s", name));
-        }
-}
-
-/* A page in the middle of a text can't be written. Once it can, it is as soon as the text is found
- * again, though its last page never failed; and only what nobody could get to is asked for again.
- */
-static void test_hole_is_filled(void **state)
-{
-        const unsigned hole = 5;
-        struct host a, b;
-
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        free(redis_cluster_call(&server, 0, "acl setuser default resetkeys ~kvl:1:a:*:epoch"));
-        allow_pages(&a, 0, hole);
-        allow_pages(&a, hole + 1, N_PAGES - hole - 1);
-        host_compute(&a, N_PAGES);
-        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-        host_await_exported(&a, hole + 1);
-        for (unsigned i = 0; i < 300; i++) {
-                host_turn(&a);
-                poll(NULL, 0, 1);
-        }
-        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_REFUSED], 1);
-        assert_true(counters_of(&a).exported_pages < N_PAGES);
-        free(redis_cluster_call(&server, 0, "acl setuser default ~*"));
-        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-        host_await_exported(&a, N_PAGES);
-        assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
-        assert_in_range(counters_of(&a).there_pages, 0, N_PAGES - hole - 1);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_cached(&b, N_PAGES);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
-}
-
 /* Each value gets other bytes, from `at` on. */
 static void damage_values(unsigned at)
 {
@@ -335,64 +210,6 @@ static void test_invalidated_is_not_found(void **state)
         assert_cached(&b, 0);
         /* Nor by the host itself. */
         assert_int_equal(import(&a, 1, N_PAGES - 1, LONG_MSEC), 0);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
-}
-
-/* A host that exports and imports nothing learns of the other's invalidation by itself, and what it
- * exports from then on is found. */
-static void test_exporter_learns_the_epoch(void **state)
-{
-        struct host a, b;
-        uint64_t until;
-
-        server_start();
-        host_start(&a, true);
-        host_start(&b, true);
-        host_share_text(&a);
-        exchange_note_invalidated(b.w.ns);
-        until = clock_now_nsec() + PATIENCE_NSEC;
-        while (counters_of(&b).epochs == 0) {
-                assert_true(clock_now_nsec() < until);
-                host_turn(&b);
-        }
-        /* What was cached before it has learnt the epoch stays here. */
-        while (counters_of(&a).exported_pages < 2 * N_PAGES) {
-                assert_true(clock_now_nsec() < until);
-                /* They go here, too, once it has. */
-                if (tier_find(&a.w, 0) != PAGE_NONE)
-                        (void)tier_drop(&a.w, tier_find(&a.w, 0));
-                host_compute(&a, N_PAGES);
-                assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-                for (unsigned i = 0; i < 1100; i++) {
-                        host_turn(&a);
-                        poll(NULL, 0, 1);
-                }
-        }
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_cached(&b, N_PAGES);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
-}
-
-/* What is imported is there: it isn't to be exported, however long the text is. */
-static void test_imported_is_not_exported(void **state)
-{
-        const uint32_t page_tokens = EXCHANGE_LONG_TOKENS / (N_PAGES - 4);
-        struct host a, b;
-
-        server_start();
-        host_start(&a, true);
-        host_use_pages(&a, page_tokens, TIER_PAGE_BYTES);
-        host_await_epoch(&a);
-        host_share_text(&a);
-        host_start(&b, true);
-        host_use_pages(&b, page_tokens, TIER_PAGE_BYTES);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_cached(&b, N_PAGES);
-        assert_int_equal(b.n_texts, 0);
         host_end(&b);
         host_end(&a);
         redis_cluster_deinit(&server);
@@ -771,13 +588,8 @@ int main(void)
                 TEST(test_text_below_the_device),
                 TEST(test_sealed_with_a_secret),
                 TEST(test_continues_what_is_here),
-                TEST(test_what_nobody_finds_stays),
-                TEST(test_what_is_used_stays_there),
-                TEST(test_hole_is_filled),
                 TEST(test_damaged_is_not_served),
                 TEST(test_invalidated_is_not_found),
-                TEST(test_exporter_learns_the_epoch),
-                TEST(test_imported_is_not_exported),
                 TEST(test_slow_is_tried_again),
                 TEST(test_load_that_lost),
                 TEST(test_another_version),
