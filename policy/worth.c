@@ -8,7 +8,7 @@
 
 /* Of transfers, what is added to them at least; and in times of their error. */
 #define MARGIN_MIN    0.25
-#define MARGIN_ERRORS 2
+#define MARGIN_ERRORS 3
 
 static uint64_t to_u64(double nsec)
 {

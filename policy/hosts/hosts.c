@@ -19,7 +19,7 @@
 /* The first n blocks of a request's text, which are to be written. */
 struct export_text {
         uint32_t request, n, at; /* those before `at` are there */
-        uint32_t n_texts;        /* of kvleased's */
+        uint32_t n_first;        /* n before it grew */
         bool was_asked;          /* whether that at `at` is there: it isn't */
 };
 
@@ -34,7 +34,6 @@ struct host {
         uint64_t writes_nsec;      /* until then texts have been written */
         struct export_text *texts; /* owned: a ring of HOSTS_TEXTS_MAX; NULL: nothing waits ever */
         uint32_t first_text, n_texts;
-        uint32_t n_waiting; /* export_text.n_texts of all */
         uint32_t *seen_sec; /* owned; of each block of the trace, one more than when the host had
                                it and saw it in the store; 0: it didn't. NULL as texts */
 };
@@ -224,11 +223,21 @@ static bool was_seen(const struct host *host, uint32_t block, uint64_t at_nsec)
         return seen > 0 && at_nsec / NSEC_A_SEC + 1 - seen < HOSTS_TOUCH_NSEC / NSEC_A_SEC;
 }
 
-/* It is over. */
-static void drop_text(struct hosts *h, struct export_text *t)
+/* It ends behind its first n blocks. */
+static void cut_text(struct hosts *h, struct export_text *t, uint32_t n)
 {
-        h->result.dropped_writes += (uint64_t)(t->n - t->at) * h->options.store.keys_per_block;
-        t->at = t->n;
+        n = MAX(n, t->at);
+        h->result.dropped_writes += (uint64_t)(t->n - n) * h->options.store.keys_per_block;
+        t->n = n;
+}
+
+/* The host has let go of its end: it ends where it began to grow, or is over. */
+static void find_end(struct hosts *h, const struct host *host, struct export_text *t)
+{
+        uint32_t n_cached = sim_would_hit(host->cache, t->request);
+
+        if (n_cached < t->n)
+                cut_text(h, t, n_cached < t->n_first ? 0 : t->n_first);
 }
 
 /* Whether the host may write by now. Sets writes_nsec to when it may. */
@@ -258,7 +267,7 @@ static bool export_next(struct hosts *h, struct host *host, struct export_text *
                 return false;
         if (node_wait_nsec(h, key) > HOSTS_WRITE_NSEC) {
                 host->writes_nsec += HOSTS_WRITE_NSEC;
-                drop_text(h, t);
+                cut_text(h, t, 0);
                 return false;
         }
         write_block(h, host, key, host->writes_nsec);
@@ -272,49 +281,52 @@ static void write_texts(struct hosts *h, struct host *host)
         while (host->n_texts > 0 && host->writes_nsec <= h->now_nsec && h->error == 0) {
                 struct export_text *t = &host->texts[host->first_text];
 
-                if (t->at < t->n && sim_would_hit(host->cache, t->request) < t->n)
-                        drop_text(h, t);
+                find_end(h, host, t);
                 while (t->at < t->n && export_next(h, host, t)) {
                         t->at++;
                         t->was_asked = false;
                 }
                 if (t->at < t->n)
                         return;
-                host->n_waiting -= t->n_texts;
                 host->first_text = (host->first_text + 1) % HOSTS_TEXTS_MAX;
                 host->n_texts--;
         }
 }
 
-/* Does a text wait that ends with the block? */
-static bool text_waits(const struct hosts *h, const struct host *host, uint32_t block)
+/* Does a text wait that ends with the n-th block of the request's path, or, as it grows by it now,
+ * with the one before? */
+static bool text_waits(const struct hosts *h, struct host *host, uint32_t request, uint32_t n)
 {
-        for (uint32_t i = 0; i < host->n_texts; i++) {
-                const struct export_text *t =
-                        &host->texts[(host->first_text + i) % HOSTS_TEXTS_MAX];
+        const uint32_t *path = path_of(h, request);
 
-                if (t->n > 0 && path_of(h, t->request)[t->n - 1] == block)
+        for (uint32_t i = 0; i < host->n_texts; i++) {
+                struct export_text *t = &host->texts[(host->first_text + i) % HOSTS_TEXTS_MAX];
+                uint32_t end = t->n > 0 ? path_of(h, t->request)[t->n - 1] : UINT32_MAX;
+
+                if (end == path[n - 1])
                         return true;
+                if (n > 1 && end == path[n - 2]) {
+                        t->request = request;
+                        t->n = n;
+                        return true;
+                }
         }
         return false;
 }
 
-/* The first n blocks of the request's text, which the host has, are to be in the store: by so many
- * texts of kvleased's, of which each ends with a page. */
-static void add_text(
-        struct hosts *h, struct host *host, uint32_t request, uint32_t n, uint32_t n_texts)
+/* The first n blocks of the request's text, which the host has, are to be in the store. */
+static void add_text(struct hosts *h, struct host *host, uint32_t request, uint32_t n)
 {
-        const struct export_text text = {.request = request, .n = n, .n_texts = n_texts};
-        uint32_t last = path_of(h, request)[n - 1];
+        const struct export_text text = {.request = request, .n = n, .n_first = n};
 
-        if (was_seen(host, last, h->now_nsec) || text_waits(h, host, last))
+        if (was_seen(host, path_of(h, request)[n - 1], h->now_nsec) ||
+                text_waits(h, host, request, n))
                 return;
-        if (host->n_waiting + n_texts > HOSTS_TEXTS_MAX) {
+        if (host->n_texts == HOSTS_TEXTS_MAX) {
                 h->result.dropped_writes += h->options.store.keys_per_block;
                 return;
         }
         host->texts[(host->first_text + host->n_texts++) % HOSTS_TEXTS_MAX] = text;
-        host->n_waiting += n_texts;
         host->writes_nsec = MAX(host->writes_nsec, h->now_nsec);
 }
 
@@ -343,10 +355,10 @@ static void export_texts(
         uint32_t n_cached = sim_would_hit(host->cache, request);
 
         if (n_local > 0 && n_local <= n_cached && ends_text(h, host, request, n_local - 1))
-                add_text(h, host, request, n_local, 1);
+                add_text(h, host, request, n_local);
         for (uint32_t i = n_had; i < n_cached; i++)
                 if (ends_text(h, host, request, i))
-                        add_text(h, host, request, i + 1, n_keys);
+                        add_text(h, host, request, i + 1);
                 else
                         h->result.refused_writes += n_keys;
         write_texts(h, host);

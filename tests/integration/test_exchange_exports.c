@@ -190,6 +190,108 @@ static void test_imported_is_not_exported(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* ---- texts that wait ------------------------------------------------------------------------- */
+
+/* Pages from this one on are long texts by themselves. */
+#define FIRST_LONG 15
+
+static void start_with_long_pages(struct host *h, bool may_write)
+{
+        host_start(h, may_write);
+        h->last_tokens = EXCHANGE_LONG_TOKENS / (FIRST_LONG + 1);
+        host_use_pages(h, h->last_tokens, TIER_PAGE_BYTES);
+        if (may_write)
+                host_await_epoch(h);
+}
+
+static uint32_t count_texts(const struct host *h)
+{
+        struct exchange_figures f;
+
+        assert_true(exchange_figures(h->w.a, &f));
+        return f.n_texts;
+}
+
+static void turn_until_none_waits(struct host *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (count_texts(h) > 0) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(h);
+                poll(NULL, 0, 1);
+        }
+}
+
+/* What is published page after page is one text that grows, and not as many as it has pages. */
+static void test_text_grows(void **state)
+{
+        struct host a, b;
+
+        server_start();
+        start_with_long_pages(&a, true);
+        start_with_long_pages(&b, false);
+        host_compute(&a, N_PAGES);
+        assert_int_equal(count_texts(&a), 1);
+        /* What continues it in another way is another one. */
+        host_compute_behind(&a, ns_page(a.w.ns, tier_find(&a.w, FIRST_LONG))->key, 100, 2);
+        assert_int_equal(count_texts(&a), 2);
+        host_await_exported(&a, N_PAGES + 2);
+        assert_int_equal(count_texts(&a), 0);
+        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(&b, N_PAGES);
+        host_end(&b);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* Also while pages from its beginning are on their way. */
+static void test_text_grows_meanwhile(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        struct host a;
+
+        server_start();
+        start_with_long_pages(&a, true);
+        host_compute(&a, FIRST_LONG + 1);
+        for (unsigned n = FIRST_LONG + 1; n < N_PAGES; n++) {
+                make_keys(key, n - 1, 1);
+                host_turn(&a);
+                host_compute_behind(&a, key, n, 1);
+        }
+        host_await_exported(&a, N_PAGES);
+        assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
+        assert_int_equal(counters_of(&a).there_pages, 0);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
+/* The text's last page goes before its turn: it is written as far as it was before it grew. */
+static void test_text_has_lost_its_end(void **state)
+{
+        struct host a;
+
+        server_start();
+        start_with_long_pages(&a, true);
+        host_compute(&a, N_PAGES);
+        assert_int_equal(tier_drop(&a.w, tier_find(&a.w, N_PAGES - 1)), 1);
+        host_await_exported(&a, FIRST_LONG + 1);
+        turn_until_none_waits(&a);
+        assert_int_equal(counters_of(&a).exported_pages, FIRST_LONG + 1);
+        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_GONE], 1);
+        /* The rest goes when it is found again. */
+        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES - 1);
+        host_await_exported(&a, N_PAGES - 1);
+        /* Nothing of it is left: nothing is written. */
+        host_compute_behind(&a, NULL, 200, FIRST_LONG + 2);
+        assert_int_equal(tier_drop(&a.w, tier_find(&a.w, 200)), FIRST_LONG + 2);
+        turn_until_none_waits(&a);
+        assert_int_equal(counters_of(&a).exported_pages, N_PAGES - 1);
+        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_GONE], 3);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -198,6 +300,9 @@ int main(void)
                 TEST(test_hole_is_filled),
                 TEST(test_exporter_learns_the_epoch),
                 TEST(test_imported_is_not_exported),
+                TEST(test_text_grows),
+                TEST(test_text_grows_meanwhile),
+                TEST(test_text_has_lost_its_end),
         };
 
         return RUN_TESTS(tests);

@@ -1,7 +1,7 @@
 /*
  * Exports: copies of cached pages for other hosts (exchange.h). *Texts* wait, each by its last
- * page; a *batch* of pages of one namespace, from the beginnings of texts on, is asked for and
- * written:
+ * page, and grow by pages that continue them: one that is published page after page is one text. A
+ * *batch* of pages of one namespace, from the beginnings of texts on, is asked for and written:
  *
  *   batch:  asks (one TOUCH for each page) -> copies and writes (one page after another) -> over
  *
@@ -30,13 +30,19 @@ static const struct tier_filter export_filter = {
 /* The rate is counted in these: policy/bucket.h has at most a million a second. */
 #define UNIT_BYTES 4096
 
-struct export_text {
-        struct list_link link; /* exchange.texts */
-        bool is_of_all;        /* export_add_of_all() */
-        struct exchange_ns *e; /* borrowed: it goes after its texts */
-        uint32_t page;         /* its last one */
+/* A page as it was at some time. */
+struct export_end {
+        uint32_t page;
         uint64_t generation;
-        uint32_t depth; /* pages of it that were looked at, from its beginning */
+};
+
+struct export_text {
+        struct list_link link;   /* exchange.texts */
+        bool is_of_all;          /* export_add_of_all() */
+        struct exchange_ns *e;   /* borrowed: it goes after its texts */
+        struct export_end end;   /* its last page */
+        struct export_end first; /* the last page before it grew: its end if `end` goes */
+        uint32_t depth;          /* pages of it that were looked at, from its beginning */
 };
 
 struct export_page {
@@ -89,11 +95,18 @@ void export_note_there(struct exchange_ns *e, uint32_t page)
         note_exported(e, page, (uint32_t)ns_page(e->ns, page)->generation);
 }
 
+static bool is_sealed_still(const struct exchange_ns *e, struct export_end end)
+{
+        const struct page *p = ns_page(e->ns, end.page);
+
+        return p && p->state == PAGE_SEALED && p->generation == end.generation;
+}
+
 bool export_may_go(const struct exchange_ns *e, uint32_t page, uint64_t generation)
 {
         const struct page *p = ns_page(e->ns, page);
 
-        return p && p->state == PAGE_SEALED && p->generation == generation &&
+        return is_sealed_still(e, (struct export_end){page, generation}) &&
                !ns_page_is_stale(e->ns, p) && p->published_sec >= e->epoch->known_sec;
 }
 
@@ -107,11 +120,25 @@ static void text_free(struct export_text *t)
         free(t);
 }
 
+static struct export_end end_at(const struct exchange_ns *e, uint32_t page)
+{
+        return (struct export_end){page, ns_page(e->ns, page)->generation};
+}
+
+/* Does a text wait that ends with the page, or, as it grows by it now, with what comes before it?
+ */
 static bool text_waits(const struct exchange_ns *e, uint32_t page)
 {
-        list_for_each (t, &e->x->texts, struct export_text, link)
-                if (t->e == e && t->page == page)
-                        return true;
+        uint32_t parent = ns_note(e->ns, page)->place.parent;
+
+        list_for_each (t, &e->x->texts, struct export_text, link) {
+                bool grows = t->end.page == parent && !t->is_of_all;
+
+                if (t->e != e || !(grows || t->end.page == page) || !is_sealed_still(e, t->end))
+                        continue;
+                t->end = end_at(e, page);
+                return true;
+        }
         return false;
 }
 
@@ -122,8 +149,7 @@ static struct export_text *text_new(struct exchange_ns *e, uint32_t page)
 
         if (!t)
                 return NULL;
-        *t = (struct export_text){
-                .e = e, .page = page, .generation = ns_page(e->ns, page)->generation};
+        *t = (struct export_text){.e = e, .end = end_at(e, page), .first = end_at(e, page)};
         list_init(&t->link);
         list_append(&x->texts, &t->link);
         x->n_texts++;
@@ -223,10 +249,10 @@ static bool is_cut_off(const struct exchange_ns *e, uint32_t page)
 static void take_from_text(struct export_batch *b, struct export_text *t, uint32_t *looks)
 {
         struct exchange_ns *e = t->e;
-        uint32_t depth = ns_note(e->ns, t->page)->depth;
+        uint32_t depth = ns_note(e->ns, t->end.page)->depth;
 
         for (; t->depth < depth && b->n < EXPORT_BATCH && *looks; t->depth++, --*looks) {
-                uint32_t page = ns_page_of_text(e->ns, t->page, t->depth + 1);
+                uint32_t page = ns_page_of_text(e->ns, t->end.page, t->depth + 1);
                 uint64_t generation = ns_page(e->ns, page)->generation;
                 bool may_go = export_may_go(e, page, generation);
 
@@ -244,23 +270,30 @@ static void take_from_text(struct export_batch *b, struct export_text *t, uint32
                         .was_exported = was_exported(e, page)};
                 note_exported(e, page, (uint32_t)generation);
         }
-        if (t->depth == depth)
+        if (t->depth >= depth) /* more: it was longer */
                 text_free(t);
 }
 
-/* Is the text's last page still in the tree, and the namespace's epoch known? */
+/* The text's last page is still in the tree, or the text ends where it began to grow. */
+static void find_end(struct export_text *t)
+{
+        if (is_sealed_still(t->e, t->end) || t->end.page == t->first.page)
+                return;
+        t->e->x->counters.not_exported[EXCHANGE_GONE]++;
+        t->end = t->first;
+}
+
+/* Is its last page still in the tree, and the namespace's epoch known? */
 static bool text_is_good(const struct export_text *t)
 {
-        return t->e->epoch->number != 0 && export_may_go(t->e, t->page, t->generation);
+        return t->e->epoch->number != 0 && export_may_go(t->e, t->end.page, t->end.generation);
 }
 
 /* Its epoch will be known soon, perhaps. */
 static bool text_may_wait(const struct export_text *t)
 {
-        const struct page *p = ns_page(t->e->ns, t->page);
-
-        return t->e->epoch->number == 0 && !t->e->epoch->must_change && p &&
-               p->state == PAGE_SEALED && p->generation == t->generation;
+        return t->e->epoch->number == 0 && !t->e->epoch->must_change &&
+               is_sealed_still(t->e, t->end);
 }
 
 /* The page of a batch counts as never exported, if it still counts as exported by that batch. */
@@ -377,6 +410,7 @@ static struct export_batch *collect_batch(struct exchange *x, bool *ret_more)
         if (!b)
                 return NULL;
         list_for_each_safe (t, &x->texts, struct export_text, link) {
+                find_end(t);
                 if (text_may_wait(t) || (b->n > 0 && t->e != b->e))
                         continue;
                 if (t->e->epoch->number != 0 && !epoch_refresh(t->e->epoch))
