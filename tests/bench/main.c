@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "kvlease-version.h"
 #include "tests/bench/bench.h"
 #include "tests/integration/private-daemon.h"
 
@@ -16,7 +17,7 @@ static const struct bench *const benches[] = {&bench_hit, &bench_alloc, &bench_p
         &bench_peers, &bench_remote, &bench_remote_hosts, &bench_long};
 
 struct options {
-        bool list, json, check, quick, help;
+        bool list, json, check, quick, help, version;
         unsigned rounds;
         const char *bench, *argument;
 };
@@ -30,7 +31,8 @@ static void usage(FILE *to)
               "  --json      one JSON object instead of a table\n"
               "  --check     exit status 2 where a bound is missed\n"
               "  --quick     small numbers, to see that it works\n"
-              "  --help      this text\n\n"
+              "  --help      this text\n"
+              "  --version   which one this is\n\n"
               "Exit status: 0 measured, 1 not, 2 a bound is missed (--check),\n"
               "77 there is no such device here.\n",
                 to);
@@ -60,7 +62,7 @@ static int parse(int argc, char **argv, struct options *ret)
                 const char *name;
                 bool *value;
         } flags[] = {{"--list", &ret->list}, {"--json", &ret->json}, {"--check", &ret->check},
-                {"--quick", &ret->quick}, {"--help", &ret->help}};
+                {"--quick", &ret->quick}, {"--help", &ret->help}, {"--version", &ret->version}};
 
         for (int i = 1; i < argc; ++i) {
                 bool known = false;
@@ -132,6 +134,10 @@ int main(int argc, char **argv)
                 return 1;
         if (o.help) {
                 usage(stdout);
+                return 0;
+        }
+        if (o.version) {
+                puts("kvlease-bench " KVLEASE_VERSION);
                 return 0;
         }
         if (o.list) {

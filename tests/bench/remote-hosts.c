@@ -20,7 +20,7 @@
 
 #define MAX_LOAD_RATIO 1.2
 #define MAX_LOST_PART  1 /* % of the loads: fewer */
-#define MIX_REPEATS    4 /* of each text in a round: with 5 rounds some 700 loads */
+#define MIX_REPEATS    4 /* of each text in a round: with 9 rounds some 1,200 loads */
 #define LONG_CHAIN     200
 #define QUICK_PAGES    64
 #define MIX_CHAIN      300
@@ -339,7 +339,7 @@ static int run_remote_hosts(struct bench_run *run)
 const struct bench bench_remote_hosts = {
         .name = "remote-hosts",
         .help = "texts of other hosts, in a store that is well, stopped, slow, dead",
-        .rounds = 5,
+        .rounds = 9,
         .fn = run_remote_hosts,
         .argument = "[PART]",
 };

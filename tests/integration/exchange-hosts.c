@@ -12,8 +12,6 @@
 /* Names of pages that tests write at most, each twice. */
 #define NAMES_MAX 65536
 
-#define N_CONNECTIONS 3 /* to one node: option `connections`, and one for small operations */
-
 /* As test_remote_links.c has it. An answer needs a client, a thread of the store's, the loop, the
  * client again and the test to be woken. */
 #define LATE_NSEC (10 * NSEC_PER_MSEC)
@@ -104,7 +102,7 @@ void hosts_start_daemons(void **state, const struct hosts_options *o)
                 harness_start(host_at(i));
         }
         for (unsigned i = 0; i < n_hosts; i++)
-                host_at(i)->n_connections = (int)(N_CONNECTIONS * server.n);
+                host_at(i)->n_connections = (int)(HARNESS_NODE_CONNECTIONS * server.n);
 }
 
 void hosts_restart_here(const struct hosts_options *o)

@@ -19,6 +19,10 @@
 
 #define HARNESS_MAX_WORKERS 512
 
+/* The most that the daemon makes to one node of a store that hosts share: the option `connections`,
+ * and one for small operations. */
+#define HARNESS_NODE_CONNECTIONS 3
+
 struct worker {
         struct harness *harness;
         pid_t pid;  /* 0: none */

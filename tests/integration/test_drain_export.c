@@ -16,7 +16,6 @@
 
 #define N_PAGES       20 /* 320 tokens: from 256 on they are loaded */
 #define CHAIN         7
-#define N_CONNECTIONS 3 /* to the server: option `connections`, and one for small operations */
 #define PATIENCE_MSEC 60000
 
 static struct redis_cluster server;
@@ -41,7 +40,7 @@ static struct harness *start(void **state, const char *more)
         staying = *state;
         assert_int_equal(private_daemon_init(&leaving.daemon, &options), 0);
         harness_start(&leaving);
-        leaving.n_connections = staying->n_connections = N_CONNECTIONS;
+        leaving.n_connections = staying->n_connections = HARNESS_NODE_CONNECTIONS;
         return staying;
 }
 

@@ -223,6 +223,7 @@ static void test_nodes(void **state)
         json_t *reply, *row;
         size_t i;
 
+        h->n_connections = 2 * HARNESS_NODE_CONNECTIONS; /* x and x2, to the one that answers */
         while (count_nodes(h, "remote") < 2 * n + 1)
                 sleep_msec(20);
         reply = ctl_json(h, "remote");

@@ -1,10 +1,12 @@
 #include "tests/unit/alloc-fail.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
-static unsigned countdown;
-static bool happened;
+/* Threads of what is tested allocate, too. */
+static _Atomic unsigned countdown;
+static _Atomic bool happened;
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
@@ -34,7 +36,11 @@ bool alloc_fail_end(void)
 
 static bool fails_now(void)
 {
-        if (countdown == 0 || --countdown > 0)
+        unsigned left = countdown;
+
+        while (left > 0 && !atomic_compare_exchange_weak(&countdown, &left, left - 1))
+                ;
+        if (left != 1)
                 return false;
         happened = true;
         errno = ENOMEM;

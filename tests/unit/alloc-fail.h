@@ -1,7 +1,7 @@
 /*
  * Makes the n-th allocation fail. Every unit test links with --wrap for malloc, calloc and realloc,
  * which covers what our own objects call; allocations inside shared libraries go on as usual.
- * For single-threaded use.
+ * One thread sets it up; allocations of all threads count.
  */
 #ifndef KVL_TESTS_ALLOC_FAIL_H
 #define KVL_TESTS_ALLOC_FAIL_H
