@@ -9,6 +9,7 @@
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/tag.h"
 #include "daemon/core/exchange/exchange.h"
+#include "daemon/core/exports/exports.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/sessions/session.h"

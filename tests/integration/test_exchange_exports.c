@@ -5,7 +5,8 @@
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/exports/exports.h"
+#include "daemon/core/remote/exchange-ns.h"
 
 static void test_what_nobody_finds_stays(void **state)
 {

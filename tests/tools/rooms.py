@@ -13,7 +13,7 @@ import pathlib
 ROOMS: dict[str, list[str]] = {
     "daemon/core": [
         "ground", "objects", "quota", "records", "memory", "catalog", "clients", "moves", "journal", "sessions", "reclaim", "tiers",
-        "upkeep", "requests", "remote", "exchange", "lifetimes", "recovery",
+        "upkeep", "requests", "remote", "exports", "exchange", "lifetimes", "recovery",
     ],
     "daemon/server": [
         "system", "settings", "directories", "wire", "objects", "keeping", "sockets", "peers", "waits", "services", "tenants", "handlers",

@@ -9,7 +9,7 @@
 #include "base/parse.h"
 #include "client/trace/report-hosts.h"
 #include "client/trace/trace.h"
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/core/exports/exports.h"
 #include "daemon/server/settings/options.h"
 
 #define BLOCK_TOKENS 512

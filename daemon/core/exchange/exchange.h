@@ -1,8 +1,9 @@
 /*
  * Pages of other hosts. A tenant may have an *exchange*: a store that several hosts share
- * (daemon/remote), to which this daemon gives copies of what is cached (*exports*), and from which
- * it takes what a lookup lacks (*imports*, import.h). A page there has a name, and no number: it is
- * in no tier, and nothing here changes what a page of this host is, or when it goes.
+ * (daemon/remote), to which this daemon gives copies of what is cached (*exports*,
+ * exports/exports.h), and from which it takes what a lookup lacks (*imports*, import.h). A page
+ * there has a name, and no number: it is in no tier, and nothing here changes what a page of this
+ * host is, or when it goes.
  *
  *   namespace:  unknown -> asked -> known -> changing -> known ...      (its epoch)
  *
@@ -21,12 +22,8 @@
  * The namespaces of a set have one place for a page, and import only what all of them have here or
  * find there (import.h).
  *
- * Exported is what a disk would take (policy/tier.h): what was found after it was published, with
- * all that comes before it in its text, and texts of EXCHANGE_LONG_TOKENS, in whatever tier they
- * lie. One TOUCH first; what isn't there is copied into a buffer (moves/transfer.h), summed or
- * sealed by a thread of the store's, and written, at most so many bytes a second. What is read is
- * opened by such a thread where its page lies, or in a buffer, from which it is copied (import.h).
- * Where the host is to go, everything else that is cached is exported, too (export-all.h).
+ * What is read is opened by a thread of the store's where its page lies, or in a buffer, from which
+ * it is copied (import.h).
  *
  * Nothing here blocks: the store's threads have the sockets, its answers are reaped by the server,
  * and exchange_work() draws the consequences. Nothing outlives the process: after a restart nothing
@@ -43,22 +40,12 @@
 #include "daemon/core/objects/exchange.h"
 #include "proto/exchange-drop.h"
 
-struct attach;
 struct detail;
 struct exchange_news;
 struct ns;
 struct remote_store;
 struct store;
 struct tenant;
-
-/* As disk_filter of tiers/sink.c: what is computed once and never asked for again is most of what
- * there is. Not tuned. */
-#define EXCHANGE_MIN_USES    2
-#define EXCHANGE_LONG_TOKENS 16384
-
-/* What was exported and is found here again so much later is marked as used there, too, as servers
- * evict what nobody uses; where it is gone it is written again. Not tuned. */
-#define EXCHANGE_AGAIN_SEC 60
 
 /* Larger pages aren't exchanged: each takes a buffer of its size. Not tuned. */
 #define EXCHANGE_PAGE_MAX (UINT64_C(16) << 20)
@@ -127,12 +114,5 @@ void exchange_note_disturbed(struct ns *ns);
 /* That was invalidated in the namespace; all of it was. Cheap to repeat. */
 void exchange_note_change(struct ns *ns, const struct change_item *what);
 void exchange_note_invalidated(struct ns *ns);
-
-/* A lookup has found the page as its deepest; it was published. */
-void exchange_note_found(struct attach *a, uint32_t page);
-void exchange_note_published(struct ns *ns, uint32_t page);
-
-/* A turn of a session is over, or it was truncated or dropped (listeners.h: session_rests). */
-void exchange_note_session(struct ns *ns, const uint8_t *id, uint32_t id_len);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/exchange/exchange.h"
-#include "daemon/core/exchange/export-all.h"
+#include "daemon/core/exports/export-all.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"

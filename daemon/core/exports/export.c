@@ -1,5 +1,5 @@
 /*
- * Exports: copies of cached pages for other hosts (exchange.h). *Texts* wait, each by its last
+ * Exports: copies of cached pages for other hosts (exports.h). *Texts* wait, each by its last
  * page, and grow by pages that continue them: one that is published page after page is one text. A
  * *batch* of pages of one namespace, from the beginnings of texts on, is asked for and written:
  *
@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/catalog/pages.h"
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/exports/exports-impl.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"

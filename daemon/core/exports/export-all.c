@@ -1,9 +1,9 @@
 /* Exports of all that is cached (export-all.h). */
-#include "daemon/core/exchange/export-all.h"
+#include "daemon/core/exports/export-all.h"
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/exports/exports-impl.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"

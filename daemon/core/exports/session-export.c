@@ -1,5 +1,5 @@
 /*
- * Sessions as other hosts find them (exchange.h): when a turn of one is over its pages are
+ * Sessions as other hosts find them (exports.h): when a turn of one is over its pages are
  * exported, as a text, and a record of it is written, in the place of the one before. Who is told
  * that a session was truncated or dropped removes its record.
  *
@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/catalog/pages.h"
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/core/exports/exports-impl.h"
 #include "daemon/core/objects/session.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"

@@ -1,6 +1,6 @@
 /*
  * All that is cached is exported, because the host is to go (kvleasectl drain --export): of each
- * tenant that may write to its store (exchange.h) every SEALED page, in whatever tier it lies, also
+ * tenant that may write to its store (exports.h) every SEALED page, in whatever tier it lies, also
  * what was computed once and never found. What was used lately goes first, a text from its
  * beginning on, each page after those before it were written; what is there already isn't sent
  * again. The rate is that of all exports, and so are the rules: what was cached before the epoch of
