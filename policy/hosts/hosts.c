@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/macros.h"
 #include "policy/bucket.h"
@@ -20,6 +21,7 @@
 struct export_text {
         uint32_t request, n, at; /* those before `at` are there */
         uint32_t n_first;        /* n before it grew */
+        bool is_found;           /* some of it, and not only published */
         bool was_asked;          /* whether that at `at` is there: it isn't */
 };
 
@@ -32,8 +34,9 @@ struct host {
         uint64_t computed_tokens;
         struct bucket bucket;      /* of what it writes, in UNIT_BYTES */
         uint64_t writes_nsec;      /* until then texts have been written */
-        struct export_text *texts; /* owned: a ring of HOSTS_TEXTS_MAX; NULL: nothing waits ever */
-        uint32_t first_text, n_texts;
+        struct export_text *texts; /* owned: HOSTS_TEXTS_MAX, in the order of their turns; NULL:
+                                      nothing waits ever */
+        uint32_t n_texts;
         uint32_t *seen_sec; /* owned; of each block of the trace, one more than when the host had
                                it and saw it in the store; 0: it didn't. NULL as texts */
 };
@@ -279,7 +282,7 @@ static bool export_next(struct hosts *h, struct host *host, struct export_text *
 static void write_texts(struct hosts *h, struct host *host)
 {
         while (host->n_texts > 0 && host->writes_nsec <= h->now_nsec && h->error == 0) {
-                struct export_text *t = &host->texts[host->first_text];
+                struct export_text *t = &host->texts[0];
 
                 find_end(h, host, t);
                 while (t->at < t->n && export_next(h, host, t)) {
@@ -288,8 +291,7 @@ static void write_texts(struct hosts *h, struct host *host)
                 }
                 if (t->at < t->n)
                         return;
-                host->first_text = (host->first_text + 1) % HOSTS_TEXTS_MAX;
-                host->n_texts--;
+                memmove(t, t + 1, --host->n_texts * sizeof(*t));
         }
 }
 
@@ -300,7 +302,7 @@ static bool text_waits(const struct hosts *h, struct host *host, uint32_t reques
         const uint32_t *path = path_of(h, request);
 
         for (uint32_t i = 0; i < host->n_texts; i++) {
-                struct export_text *t = &host->texts[(host->first_text + i) % HOSTS_TEXTS_MAX];
+                struct export_text *t = &host->texts[i];
                 uint32_t end = t->n > 0 ? path_of(h, t->request)[t->n - 1] : UINT32_MAX;
 
                 if (end == path[n - 1])
@@ -314,19 +316,30 @@ static bool text_waits(const struct hosts *h, struct host *host, uint32_t reques
         return false;
 }
 
-/* The first n blocks of the request's text, which the host has, are to be in the store. */
-static void add_text(struct hosts *h, struct host *host, uint32_t request, uint32_t n)
+/* The first n blocks of the request's text, which the host has, are to be in the store. What was
+ * found goes first, and of each kind the newest; what has no place goes. */
+static void add_text(
+        struct hosts *h, struct host *host, uint32_t request, uint32_t n, bool is_found)
 {
-        const struct export_text text = {.request = request, .n = n, .n_first = n};
+        const struct export_text text = {
+                .request = request, .n = n, .n_first = n, .is_found = is_found};
+        uint32_t turn = 0;
 
         if (was_seen(host, path_of(h, request)[n - 1], h->now_nsec) ||
                 text_waits(h, host, request, n))
                 return;
         if (host->n_texts == HOSTS_TEXTS_MAX) {
-                h->result.dropped_writes += h->options.store.keys_per_block;
-                return;
+                if (host->texts[HOSTS_TEXTS_MAX - 1].is_found && !is_found) {
+                        h->result.dropped_writes += h->options.store.keys_per_block;
+                        return;
+                }
+                cut_text(h, &host->texts[--host->n_texts], 0);
         }
-        host->texts[(host->first_text + host->n_texts++) % HOSTS_TEXTS_MAX] = text;
+        while (!is_found && turn < host->n_texts && host->texts[turn].is_found)
+                turn++;
+        memmove(&host->texts[turn + 1], &host->texts[turn],
+                (host->n_texts++ - turn) * sizeof(host->texts[0]));
+        host->texts[turn] = text;
         host->writes_nsec = MAX(host->writes_nsec, h->now_nsec);
 }
 
@@ -355,10 +368,10 @@ static void export_texts(
         uint32_t n_cached = sim_would_hit(host->cache, request);
 
         if (n_local > 0 && n_local <= n_cached && ends_text(h, host, request, n_local - 1))
-                add_text(h, host, request, n_local);
+                add_text(h, host, request, n_local, true);
         for (uint32_t i = n_had; i < n_cached; i++)
                 if (ends_text(h, host, request, i))
-                        add_text(h, host, request, i + 1);
+                        add_text(h, host, request, i + 1, false);
                 else
                         h->result.refused_writes += n_keys;
         write_texts(h, host);

@@ -5,7 +5,7 @@
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
-#include "daemon/core/exports/exports.h"
+#include "daemon/core/exports/exports-impl.h"
 #include "daemon/core/remote/exchange-ns.h"
 
 static void test_what_nobody_finds_stays(void **state)
@@ -293,6 +293,84 @@ static void test_text_has_lost_its_end(void **state)
         redis_cluster_deinit(&server);
 }
 
+/* A page goes at once, and the next one a minute later. */
+static void start_slow(struct host *h)
+{
+        host_write_rate = 1;
+        host_start(h, true);
+        host_write_rate = UINT64_C(1) << 30;
+        h->last_tokens = EXCHANGE_LONG_TOKENS / (FIRST_LONG + 1);
+        host_use_pages(h, h->last_tokens, TIER_PAGE_BYTES / 4); /* there is room for more of them */
+        host_await_epoch(h);
+}
+
+/* The page with this key, and no other one. */
+static void assert_only_exported(struct host *h, unsigned key_number)
+{
+        char name[EXCHANGE_NAME_MAX], *found;
+        uint8_t key[KEY_BYTES];
+
+        host_await_exported(h, 1);
+        make_keys(key, key_number, 1);
+        assert_int_equal(exchange_name_page(exchange_find_ns(h->w.ns), key, name), 0);
+        found = redis_cluster_call(&server, 0, "--raw exists %s", name);
+        assert_int_equal(atoi(found), 1);
+        free(found);
+        assert_int_equal(counters_of(h).exported_pages, 1);
+}
+
+/* What was found goes before what was only published, and of each kind the newest first. */
+static void test_whose_turn_it_is(void **state)
+{
+        static const struct {
+                unsigned n_texts;
+                bool is_found[3];
+                unsigned first;
+        } cases[] = {{2, {false, false}, 1}, {2, {true, false}, 0}, {3, {true, true, false}, 1}};
+
+        for (size_t c = 0; c < ARRAY_SIZE(cases); c++) {
+                struct host a;
+
+                server_start();
+                start_slow(&a);
+                for (unsigned i = 0; i < cases[c].n_texts; i++) {
+                        unsigned n = cases[c].is_found[i] ? 2 : FIRST_LONG + 1;
+
+                        host_compute_behind(&a, NULL, 100 * i, n);
+                        if (cases[c].is_found[i])
+                                assert_int_equal(count_hits(a.w.attach, 100 * i, n), n);
+                }
+                assert_int_equal(count_texts(&a), cases[c].n_texts);
+                assert_only_exported(&a, 100 * cases[c].first);
+                host_end(&a);
+                redis_cluster_deinit(&server);
+        }
+}
+
+/* Where there is no room for another text the one goes whose turn would be last; and of those that
+ * were found none for one that was only published. */
+static void test_too_many_texts(void **state)
+{
+        struct host a;
+
+        server_start();
+        start_slow(&a);
+        for (unsigned i = 0; i < EXPORT_TEXTS_MAX + 1; i++) {
+                unsigned n = i < 2 ? 2 : 1;
+
+                host_compute_behind(&a, NULL, 1000 + 2 * i, n);
+                assert_int_equal(count_hits(a.w.attach, 1000 + 2 * i, n), n);
+        }
+        assert_int_equal(count_texts(&a), EXPORT_TEXTS_MAX);
+        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_BUSY], 2);
+        host_compute(&a, FIRST_LONG + 1);
+        assert_int_equal(count_texts(&a), EXPORT_TEXTS_MAX);
+        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_BUSY], 2 + 1);
+        assert_only_exported(&a, 1000 + 2 * EXPORT_TEXTS_MAX);
+        host_end(&a);
+        redis_cluster_deinit(&server);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -304,6 +382,8 @@ int main(void)
                 TEST(test_text_grows),
                 TEST(test_text_grows_meanwhile),
                 TEST(test_text_has_lost_its_end),
+                TEST(test_whose_turn_it_is),
+                TEST(test_too_many_texts),
         };
 
         return RUN_TESTS(tests);

@@ -215,8 +215,8 @@ static void test_touches_ancestors(void **state)
         assert_int_equal(run(&few, &options).touches, 0);
 }
 
-/* A host writes at its rate, what waits in the order in which it came. A block takes 1 s of it, and
- * the first two go at once, or nearly: 0 at 0, 1 at 0.2 s, 2 at 1.2 s, 3 at 2.2 s, 4 at 3.2 s. */
+/* A host writes at its rate. A block takes 1 s of it, and the first two go at once, or nearly: 0 at
+ * 0, 1 at 0.2 s, and one each second from 1.2 s on. */
 static void test_write_rate(void **state)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 1);
@@ -233,13 +233,8 @@ static void test_write_rate(void **state)
         r = run(&few, &options);
         assert_int_equal(r.writes, 2);
         assert_int_equal(r.dropped_writes, 0);
-        /* Meanwhile 2 has left a device with room for 3: of what 0 grew to nothing is left, and 1
-         * is written for the second text. */
+        /* What leaves a device with room for 3 doesn't wait: 2, and not 3 a second later. */
         options.cache.capacity_pages = 3;
-        r = run(&few, &options);
-        assert_int_equal(r.writes, 2);
-        assert_int_equal(r.dropped_writes, 2);
-        /* What leaves a device doesn't wait: 2, and not 3 a second later. */
         options.store.export = HOSTS_EXPORT_DEMOTION;
         r = run(&few, &options);
         assert_int_equal(r.writes, 2);
@@ -271,6 +266,37 @@ static const struct sim_trace *many_trace(bool as_one)
         many.n_blocks = many.n_unique = N_MANY;
         many.n_requests = as_one ? 1 : N_MANY;
         return &many;
+}
+
+/* A block takes 2.5 s: 0 goes at once, and the text that begins with 1 waits until 3 takes the
+ * place of its end, on a host with room for 3. Then 3 goes, as it is newer, and of the text what it
+ * was before it grew: 1. */
+static void test_end_is_gone(void **state)
+{
+        static const uint32_t blocks[] = {0, 1, 2, 4, 3, 1};
+        static const uint32_t parents[] = {NODE_NONE, NODE_NONE, 1, NODE_NONE, 2};
+        static const struct sim_request requests[] = {
+                {.time_nsec = 0, .first = 0, .n_blocks = 1, .input_tokens = 16},
+                {.time_nsec = 0, .first = 1, .n_blocks = 3, .input_tokens = 48},
+                {.time_nsec = 1 * A_SECOND, .first = 4, .n_blocks = 1, .input_tokens = 16},
+                {.time_nsec = 9 * A_SECOND, .first = 5, .n_blocks = 1, .input_tokens = 16},
+        };
+        struct hosts_options options = options_of(&evict_lru, 3, 1);
+        struct sim_trace trace = few;
+        struct hosts_result r;
+
+        trace.blocks = blocks;
+        trace.parents = parents;
+        trace.requests = requests;
+        trace.n_blocks = ARRAY_SIZE(blocks);
+        trace.n_unique = ARRAY_SIZE(parents);
+        trace.n_requests = ARRAY_SIZE(requests);
+        options.store.export = HOSTS_EXPORT_FOUND;
+        options.store.block_bytes = 4 * 4096;
+        options.store.write_bytes_per_sec = 2 * 4096;
+        r = run(&trace, &options);
+        assert_int_equal(r.writes, 3);
+        assert_int_equal(r.dropped_writes, 2);
 }
 
 /* One is written, and others wait until there are too many; but what is published block after block
@@ -647,6 +673,7 @@ int main(void)
                 TEST(test_touches),
                 TEST(test_touches_ancestors),
                 TEST(test_write_rate),
+                TEST(test_end_is_gone),
                 TEST(test_many_texts),
                 TEST(test_pages_of_a_block),
                 TEST(test_least_tokens),

@@ -1,6 +1,9 @@
 /*
  * Exports: copies of cached pages for other hosts (exports.h). *Texts* wait, each by its last
- * page, and grow by pages that continue them: one that is published page after page is one text. A
+ * page, and grow by pages that continue them: one that is published page after page is one text.
+ * Those that were found go before those that were only published, as others will want them more
+ * likely; and of each kind the newest first, as what was used last is wanted again soonest. So
+ * where more comes than goes it is the oldest that is never written (docs/REMOTE.md has figures). A
  * *batch* of pages of one namespace, from the beginnings of texts on, is asked for and written:
  *
  *   batch:  asks (one TOUCH for each page) -> copies and writes (one page after another) -> over
@@ -38,6 +41,7 @@ struct export_end {
 
 struct export_text {
         struct list_link link;   /* exchange.texts */
+        bool is_found;           /* or will be: a session's */
         bool is_of_all;          /* export_add_of_all() */
         struct exchange_ns *e;   /* borrowed: it goes after its texts */
         struct export_end end;   /* its last page */
@@ -142,35 +146,79 @@ static bool text_waits(const struct exchange_ns *e, uint32_t page)
         return false;
 }
 
-static struct export_text *text_new(struct exchange_ns *e, uint32_t page)
+/* So far it is looked at what comes before a page. */
+#define CLIMB_MAX 64
+
+/* Pages at the text's end that were never exported, as far as is seen at once. */
+static uint32_t count_lacking(const struct export_text *t)
+{
+        uint32_t n = 0;
+
+        if (!is_sealed_still(t->e, t->end))
+                return 0;
+        for (uint32_t p = t->end.page; n < CLIMB_MAX && p != PAGE_NONE && !was_exported(t->e, p);
+                n++)
+                p = ns_note(t->e->ns, p)->place.parent;
+        return n;
+}
+
+/* The text whose turn is last goes for one that has its turn before that; but none of all. */
+static void drop_last_text(struct exchange *x, bool is_found)
+{
+        struct list_link *l = x->texts.prev;
+        struct export_text *t;
+
+        while (l != &x->texts && list_entry(l, struct export_text, link)->is_of_all)
+                l = l->prev;
+        t = list_entry(l, struct export_text, link);
+        if (l == &x->texts || (t->is_found && !is_found))
+                return;
+        x->counters.not_exported[EXCHANGE_BUSY] += count_lacking(t);
+        text_free(t);
+}
+
+static struct export_text *text_new(
+        struct exchange_ns *e, uint32_t page, struct list_link *before, bool is_found)
 {
         struct exchange *x = e->x;
         struct export_text *t = x->n_texts < EXPORT_TEXTS_MAX ? malloc(sizeof(*t)) : NULL;
 
         if (!t)
                 return NULL;
-        *t = (struct export_text){.e = e, .end = end_at(e, page), .first = end_at(e, page)};
+        *t = (struct export_text){
+                .e = e, .end = end_at(e, page), .first = end_at(e, page), .is_found = is_found};
         list_init(&t->link);
-        list_append(&x->texts, &t->link);
+        list_insert_before(before, &t->link);
         x->n_texts++;
         exchange_wake(x);
         return t;
 }
 
-void export_add_text(struct exchange_ns *e, uint32_t page)
+/* Before which text one that comes now has its turn. */
+static struct list_link *find_turn(struct exchange *x, bool is_found)
 {
-        if (export_is_done(e, page) || text_waits(e, page))
-                return;
-        if (!text_new(e, page)) /* what the store has may be marked as used another time */
-                e->x->counters.not_exported[EXCHANGE_BUSY] += !was_exported(e, page);
+        struct list_link *l = x->texts.next;
+
+        while (!is_found && l != &x->texts && list_entry(l, struct export_text, link)->is_found)
+                l = l->next;
+        return l;
 }
 
-/* So far it is looked whether what comes before a page is done, so that a text of which each page
- * is added isn't gone through from its beginning each time. */
-#define CLIMB_MAX 64
+void export_add_text(struct exchange_ns *e, uint32_t page, bool is_found)
+{
+        struct exchange *x = e->x;
 
-/* Pages of the page's text that are done, from its beginning on, as far as is seen at once. False:
- * one before it can't go, and nobody would get to this one. */
+        if (export_is_done(e, page) || text_waits(e, page))
+                return;
+        if (x->n_texts == EXPORT_TEXTS_MAX)
+                drop_last_text(x, is_found);
+        if (!text_new(e, page, find_turn(x, is_found), is_found))
+                x->counters.not_exported[EXCHANGE_BUSY] += !was_exported(e, page);
+}
+
+/* Pages of the page's text that are done, from its beginning on, as far as is seen at once, so that
+ * a text of which each page is added isn't gone through from its beginning each time. False: one
+ * before it can't go, and nobody would get to this one. */
 static bool find_begin(const struct exchange_ns *e, uint32_t page, uint32_t *ret_depth)
 {
         uint32_t parent = ns_note(e->ns, page)->place.parent;
@@ -193,7 +241,7 @@ bool export_add_of_all(struct exchange_ns *e, uint32_t page)
 
         if (!find_begin(e, page, &depth))
                 return true;
-        t = text_new(e, page);
+        t = text_new(e, page, &e->x->texts, false);
         if (!t)
                 return false;
         t->is_of_all = true;
@@ -209,20 +257,20 @@ void exports_drop_all(struct exchange *x)
                         text_free(t);
 }
 
-static void look_at_page(struct ns *ns, uint32_t page)
+static void look_at_page(struct ns *ns, uint32_t page, bool is_found)
 {
         struct exchange_ns *e = exchange_find_ns(ns);
 
         if (e && e->x->options.may_write &&
                 tier_admits(&export_filter, 1 + ns_note(ns, page)->was_found,
                         ns_page(ns, page)->end_token))
-                export_add_text(e, page);
+                export_add_text(e, page, is_found);
 }
 
 void exchange_note_found(struct attach *a, uint32_t page)
 {
         if (a->ns->tenant->exchange)
-                look_at_page(a->ns, page);
+                look_at_page(a->ns, page, true);
 }
 
 void exchange_note_published(struct ns *ns, uint32_t page)
@@ -231,7 +279,7 @@ void exchange_note_published(struct ns *ns, uint32_t page)
 
         if (!x || x->is_importing)
                 return;
-        look_at_page(ns, page);
+        look_at_page(ns, page, false);
         export_all_note_published(x);
 }
 

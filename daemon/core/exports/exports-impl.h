@@ -33,8 +33,10 @@ bool export_add_of_all(struct exchange_ns *e, uint32_t page);
 
 void exports_drop_all(struct exchange *x);
 
-/* The text that ends with the page, which may go, is exported, whoever has found it. */
-void export_add_text(struct exchange_ns *e, uint32_t page);
+/* The text that ends with the page, which may go, is exported. is_found: somebody has found it, or
+ * will, so that it goes before what was only published. Where there is no room another one goes for
+ * it. */
+void export_add_text(struct exchange_ns *e, uint32_t page, bool is_found);
 
 /* Other hosts are told of the session, if there is something to tell. False: there is no room for
  * it now. */

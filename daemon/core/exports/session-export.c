@@ -179,7 +179,7 @@ static bool begin_export(struct session_export *w)
         if (s)
                 session_begin_telling(s);
         if (!is_gone)
-                export_add_text(w->e, session_tail(s));
+                export_add_text(w->e, session_tail(s), true);
         return true;
 }
 
