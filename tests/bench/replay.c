@@ -29,7 +29,7 @@
 #define MAX_DIFFERENCE 0.2 /* points; specification */
 #define N_CLIENTS      4   /* by turns: one policy sees what several clients do */
 #define EXTENT_BYTES   ((uint64_t)REPLAY_SET_PAGES * FIXTURE_PAGE_BYTES)
-#define QUICK_REQUESTS 3000u
+#define QUICK_REQUESTS 12000u
 #define N_SEEDS        10u /* of the simulator's page ids */
 #define TRAFFIC_SEED   1
 #define START_NSEC     (1000 * NSEC_PER_SEC) /* of the trace's time 0 */
