@@ -3,8 +3,8 @@
  * page, and grow by pages that continue them: one that is published page after page is one text.
  * Those that were found go before those that were only published, as others will want them more
  * likely; and of each kind the newest first, as what was used last is wanted again soonest. So
- * where more comes than goes it is the oldest that is never written (docs/REMOTE.md has figures). A
- * *batch* of pages of one namespace, from the beginnings of texts on, is asked for and written:
+ * where more comes than goes it is the oldest that is never written. A *batch* of pages of one
+ * namespace, from the beginnings of texts on, is asked for and written:
  *
  *   batch:  asks (one TOUCH for each page) -> copies and writes (one page after another) -> over
  *
