@@ -165,7 +165,7 @@ static void test_without_safe_points(void **state)
 }
 
 /* Pages are hit all the time while they move: every lookup finds a whole chain, or the part before
- * a page that is just changing places; what it finds is right. */
+ * a page that is just changing places, which may be the first one; what it finds is right. */
 static void test_hits_meanwhile(void **state)
 {
         struct harness *h = *state;
@@ -181,10 +181,11 @@ static void test_hits_meanwhile(void **state)
                         worker_tell(w, "invalidate %u:0", chain);
                 for (unsigned kept = 0; kept < N_CHAINS; kept += 16) {
                         char line[512];
-                        int at;
+                        int at, found;
 
-                        worker_tell(reader, "lookup %u:0-%u", kept, CHAIN - 1);
-                        n = worker_numbers(reader, pages, CHAIN);
+                        found = worker_ask(reader, "lookup %u:0-%u", kept, CHAIN - 1);
+                        assert_true(found == 0 || found == KVL_MISS);
+                        n = found == 0 ? worker_numbers(reader, pages, CHAIN) : 0;
                         at = snprintf(line, sizeof(line), "release");
                         for (unsigned i = 0; i < n; ++i) {
                                 worker_tell(reader, "verify %u %u", pages[i], 1000 * kept + i);
