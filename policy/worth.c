@@ -6,8 +6,9 @@
 /* A sample takes an eighth off those before it. */
 #define KEPT (7.0 / 8)
 
-/* Of transfers, what is added to them at least; and in times of their error. */
+/* Of transfers, what is added to them at least and at most; and in times of their error. */
 #define MARGIN_MIN    0.25
+#define MARGIN_MAX    1.0
 #define MARGIN_ERRORS 3
 
 static uint64_t to_u64(double nsec)
@@ -120,7 +121,8 @@ struct worth_answer worth_loading(const struct worth_part *parts, unsigned n, ui
 
         for (unsigned i = 0; i < n; i++) {
                 double rtt = (double)parts[i].rtt_nsec, transfer = transfer_nsec(&parts[i]);
-                double margin = MAX(MARGIN_MIN, parts[i].error.mean * MARGIN_ERRORS);
+                double margin =
+                        MIN(MAX(parts[i].error.mean * MARGIN_ERRORS, MARGIN_MIN), MARGIN_MAX);
 
                 load = MAX(load, rtt + transfer * (1 + margin));
                 expected = MAX(expected, rtt + transfer);

@@ -3,7 +3,7 @@
  * they would be computed again. PURE: no clock; times are parameters.
  *
  *   n >= WORTH_TOKENS_MIN, and
- *   rtt + (queued + bytes) / bandwidth * (1 + max(1/4, 3 * error))  <  tokens * token time
+ *   rtt + (queued + bytes) / bandwidth * (1 + clamp(3 * error, 1/4, 1))  <  tokens * token time
  *
  * Bytes come in *parts* that are under way at the same time, each with figures of its own; the
  * left side is that of the part which takes longest. Imports have one part, the whole store, whose
@@ -14,8 +14,10 @@
  * A quarter is added to transfers, as a load that comes late costs more than one that wasn't tried
  * gains. Where the last loads were off from what was expected of them by more than a twelfth in the
  * mean, three times that mean is added in its place. If they spread normally that is 2.4 standard
- * deviations, and fewer than one load in a hundred takes longer: so many may lose. The least number
- * of tokens and the quarter are of the design for several hosts. None of it is tuned.
+ * deviations, and fewer than one load in a hundred takes longer: so many may lose. More than a
+ * transfer's own time is never added: after a moment in which all loads were late it would refuse
+ * those that win by far, and what is refused isn't measured. The least number of tokens and the
+ * quarter are of the design for several hosts. None of it is tuned.
  *
  * All functions take any numbers: what is too large for the result counts as its largest value.
  */
