@@ -295,9 +295,9 @@ static void write_texts(struct hosts *h, struct host *host)
         }
 }
 
-/* Does a text wait that ends with the n-th block of the request's path, or, as it grows by it now,
- * with the one before? */
-static bool text_waits(const struct hosts *h, struct host *host, uint32_t request, uint32_t n)
+/* True: a text waits that ends with the n-th block of the request's path, or one that ended right
+ * before it grows by it. */
+static bool join_text(const struct hosts *h, struct host *host, uint32_t request, uint32_t n)
 {
         const uint32_t *path = path_of(h, request);
 
@@ -326,7 +326,7 @@ static void add_text(
         uint32_t turn = 0;
 
         if (was_seen(host, path_of(h, request)[n - 1], h->now_nsec) ||
-                text_waits(h, host, request, n))
+                join_text(h, host, request, n))
                 return;
         if (host->n_texts == HOSTS_TEXTS_MAX) {
                 if (host->texts[HOSTS_TEXTS_MAX - 1].is_found && !is_found) {

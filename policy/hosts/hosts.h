@@ -19,15 +19,14 @@
  *
  * What is written to the store, as exports say (enum hosts_export):
  *
- *   found      as kvleased does (core/exchange/export.c): what the filter admits of a request's
- *              text, from its beginning, is a text that waits, those that were found before those
- *              that were only published, and of each kind the newest first; it grows by blocks that
- *              continue it. Each block that the host hasn't seen in the store
- *              within HOSTS_TOUCH_NSEC is marked as used there, and written where it isn't there. A
- *              text of whose end the host has let go meanwhile ends where it began to grow, and
- *              where that is gone, too, it is dropped, as is the last one beyond HOSTS_TEXTS_MAX.
- *   demotion   what leaves a host's device for others, where the filter admits it and it isn't
- *              there already. Blocks that precede what a request asks for are marked as used, once
+ *   found      as kvleased does (daemon/core/exports/export.c): what the filter admits of a
+ * request's text, from its beginning, is a text that waits, those that were found before those that
+ * were only published, and of each kind the newest first; it grows by blocks that continue it. Each
+ * block that the host hasn't seen in the store within HOSTS_TOUCH_NSEC is marked as used there, and
+ * written where it isn't there. A text of whose end the host has let go meanwhile ends where it
+ * began to grow, and where that is gone, too, it is dropped, as is the last one beyond
+ * HOSTS_TEXTS_MAX. demotion   what leaves a host's device for others, where the filter admits it
+ * and it isn't there already. Blocks that precede what a request asks for are marked as used, once
  *              within HOSTS_TOUCH_NSEC.
  *
  * A host writes so many bytes a second at most: texts wait for that, what leaves a device is

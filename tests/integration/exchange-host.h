@@ -69,6 +69,15 @@ static inline void host_turn(struct host *h)
         host_turn_later(h, 0);
 }
 
+/* A millisecond apart. */
+static inline void host_turn_often(struct host *h, unsigned n)
+{
+        for (unsigned i = 0; i < n; i++) {
+                host_turn(h);
+                poll(NULL, 0, 1);
+        }
+}
+
 static inline bool servers_have_epoch(void)
 {
         bool found = false;
@@ -91,10 +100,7 @@ static inline void host_await_epoch(struct host *h)
                 host_turn(h);
                 assert_true(clock_now_nsec() < until);
         } while (!servers_have_epoch());
-        for (unsigned i = 0; i < 50; i++) {
-                host_turn(h);
-                poll(NULL, 0, 1);
-        }
+        host_turn_often(h, 50);
 }
 
 /* What it exchanges, and how, from now on. */

@@ -175,10 +175,7 @@ static void test_damaged_is_not_served(void **state)
                 assert_cached(&b, 0);
                 assert_int_equal(counters_of(&b).not_imported[EXCHANGE_DAMAGED], N_PAGES);
                 /* The first one is gone there: nobody asks for it again. */
-                for (unsigned t = 0; t < 50; t++) {
-                        host_turn(&b);
-                        poll(NULL, 0, 1);
-                }
+                host_turn_often(&b, 50);
                 assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
                 assert_int_equal(counters_of(&b).found_pages, N_PAGES);
                 host_end(&b);

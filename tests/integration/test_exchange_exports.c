@@ -15,19 +15,13 @@ static void test_what_nobody_finds_stays(void **state)
         server_start();
         host_start(&a, true);
         host_compute(&a, N_PAGES);
-        for (unsigned i = 0; i < 50; i++) {
-                host_turn(&a);
-                poll(NULL, 0, 1);
-        }
+        host_turn_often(&a, 50);
         assert_int_equal(counters_of(&a).exported_pages, 0);
         assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
         host_await_exported(&a, N_PAGES);
         /* Once, however often it is found. */
         assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-        for (unsigned i = 0; i < 50; i++) {
-                host_turn(&a);
-                poll(NULL, 0, 1);
-        }
+        host_turn_often(&a, 50);
         assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
         assert_int_equal(counters_of(&a).there_pages, 0);
         host_end(&a);
@@ -115,10 +109,7 @@ static void test_hole_is_filled(void **state)
         host_compute(&a, N_PAGES);
         assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
         host_await_exported(&a, hole + 1);
-        for (unsigned i = 0; i < 300; i++) {
-                host_turn(&a);
-                poll(NULL, 0, 1);
-        }
+        host_turn_often(&a, 300);
         assert_int_equal(counters_of(&a).not_exported[EXCHANGE_REFUSED], 1);
         assert_true(counters_of(&a).exported_pages < N_PAGES);
         free(redis_cluster_call(&server, 0, "acl setuser default ~*"));
@@ -158,10 +149,7 @@ static void test_exporter_learns_the_epoch(void **state)
                         (void)tier_drop(&a.w, tier_find(&a.w, 0));
                 host_compute(&a, N_PAGES);
                 assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-                for (unsigned i = 0; i < 1100; i++) {
-                        host_turn(&a);
-                        poll(NULL, 0, 1);
-                }
+                host_turn_often(&a, 1100);
         }
         assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
         assert_cached(&b, N_PAGES);

@@ -206,10 +206,7 @@ static void test_waits_for_others(void **state)
         assert_int_equal(lease_pages(b.w.attach, 1, 1, &page, NULL), 0);
         assert_int_equal(announce_pages(b.w.attach, &page, key, 1, &n, &other, NULL), 0);
         assert_int_equal(load_begin(&b, LONG_MSEC, &l), 0);
-        for (unsigned i = 0; i < 100; i++) {
-                host_turn(&b);
-                poll(NULL, 0, 1);
-        }
+        host_turn_often(&b, 100);
         assert_false(b.is_over);
         assert_int_equal(free_pages(b.w.attach, &page, 1, NULL), 0);
         import_await(&b);

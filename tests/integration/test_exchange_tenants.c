@@ -136,10 +136,7 @@ static void test_reads_wait(void **state)
                 host_turn(&b);
         b.w.a->exchange->n_ops += all;
         turn_until_loading(&b);
-        for (unsigned k = 0; k < 50; k++) {
-                host_turn(&b);
-                poll(NULL, 0, 1);
-        }
+        host_turn_often(&b, 50);
         assert_int_equal(b.w.a->exchange->n_ops, all);
         assert_false(b.is_over);
         b.w.a->exchange->n_ops -= all;

@@ -34,7 +34,7 @@ static const struct tier_filter export_filter = {
 #define UNIT_BYTES 4096
 
 /* A page as it was at some time. */
-struct export_end {
+struct export_tip {
         uint32_t page;
         uint64_t generation;
 };
@@ -44,8 +44,8 @@ struct export_text {
         bool is_found;           /* or will be: a session's */
         bool is_of_all;          /* export_add_of_all() */
         struct exchange_ns *e;   /* borrowed: it goes after its texts */
-        struct export_end end;   /* its last page */
-        struct export_end first; /* the last page before it grew: its end if `end` goes */
+        struct export_tip end;   /* its last page */
+        struct export_tip first; /* the last page before it grew: its end if `end` goes */
         uint32_t depth;          /* pages of it that were looked at, from its beginning */
 };
 
@@ -99,18 +99,18 @@ void export_note_there(struct exchange_ns *e, uint32_t page)
         note_exported(e, page, (uint32_t)ns_page(e->ns, page)->generation);
 }
 
-static bool is_sealed_still(const struct exchange_ns *e, struct export_end end)
+static bool is_sealed_still(const struct exchange_ns *e, struct export_tip tip)
 {
-        const struct page *p = ns_page(e->ns, end.page);
+        const struct page *p = ns_page(e->ns, tip.page);
 
-        return p && p->state == PAGE_SEALED && p->generation == end.generation;
+        return p && p->state == PAGE_SEALED && p->generation == tip.generation;
 }
 
 bool export_may_go(const struct exchange_ns *e, uint32_t page, uint64_t generation)
 {
         const struct page *p = ns_page(e->ns, page);
 
-        return is_sealed_still(e, (struct export_end){page, generation}) &&
+        return is_sealed_still(e, (struct export_tip){page, generation}) &&
                !ns_page_is_stale(e->ns, p) && p->published_sec >= e->epoch->known_sec;
 }
 
@@ -124,14 +124,13 @@ static void text_free(struct export_text *t)
         free(t);
 }
 
-static struct export_end end_at(const struct exchange_ns *e, uint32_t page)
+static struct export_tip tip_at(const struct exchange_ns *e, uint32_t page)
 {
-        return (struct export_end){page, ns_page(e->ns, page)->generation};
+        return (struct export_tip){page, ns_page(e->ns, page)->generation};
 }
 
-/* Does a text wait that ends with the page, or, as it grows by it now, with what comes before it?
- */
-static bool text_waits(const struct exchange_ns *e, uint32_t page)
+/* True: a text waits that ends with the page, or one that ended right before it grows by it. */
+static bool join_text(const struct exchange_ns *e, uint32_t page)
 {
         uint32_t parent = ns_note(e->ns, page)->place.parent;
 
@@ -140,7 +139,7 @@ static bool text_waits(const struct exchange_ns *e, uint32_t page)
 
                 if (t->e != e || !(grows || t->end.page == page) || !is_sealed_still(e, t->end))
                         continue;
-                t->end = end_at(e, page);
+                t->end = tip_at(e, page);
                 return true;
         }
         return false;
@@ -186,7 +185,7 @@ static struct export_text *text_new(
         if (!t)
                 return NULL;
         *t = (struct export_text){
-                .e = e, .end = end_at(e, page), .first = end_at(e, page), .is_found = is_found};
+                .e = e, .end = tip_at(e, page), .first = tip_at(e, page), .is_found = is_found};
         list_init(&t->link);
         list_insert_before(before, &t->link);
         x->n_texts++;
@@ -208,7 +207,7 @@ void export_add_text(struct exchange_ns *e, uint32_t page, bool is_found)
 {
         struct exchange *x = e->x;
 
-        if (export_is_done(e, page) || text_waits(e, page))
+        if (export_is_done(e, page) || join_text(e, page))
                 return;
         if (x->n_texts == EXPORT_TEXTS_MAX)
                 drop_last_text(x, is_found);
