@@ -20,7 +20,7 @@
 
 #define MAX_LOAD_RATIO 1.2
 #define MAX_LOST_PART  1 /* % of the loads: fewer */
-#define MIX_REPEATS    4 /* of each text in a round: with 9 rounds some 1,200 loads */
+#define MIX_REPEATS    4 /* of each text in a round: with 9 rounds some 1,000 loads */
 #define LONG_CHAIN     200
 #define QUICK_PAGES    64
 #define MIX_CHAIN      300
