@@ -24,8 +24,9 @@
 #define KEEPALIVE_TIMES        3
 
 /* So much that the peer hasn't acknowledged is a value that is still on its way, where it becomes
- * less. Not tuned. */
-#define QUEUED_BYTES (64u << 10)
+ * less: it is looked at so often in silence_msec. Not tuned. */
+#define QUEUED_BYTES  (64u << 10)
+#define SILENCE_LOOKS 8
 
 static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
 
@@ -198,23 +199,29 @@ void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_l
 /* ---- patience ---------------------------------------------------------------------------------
  */
 
+static uint64_t silence_nsec(const struct remote_conn *c)
+{
+        return c->worker->store->silence_msec * NSEC_PER_MSEC;
+}
+
 /* From now on an answer is awaited, or goes on being so. */
 static void conn_await(struct remote_conn *c, uint64_t now_nsec)
 {
-        c->until_nsec = c->n_flight > 0 ? now_nsec + c->worker->store->silence_msec * NSEC_PER_MSEC
-                                        : UINT64_MAX;
+        c->alive_nsec = now_nsec;
+        c->queued = 0;
+        c->until_nsec = c->n_flight > 0 ? now_nsec + silence_nsec(c) / SILENCE_LOOKS : UINT64_MAX;
 }
 
 void remote_conn_progress(struct remote_conn *c, uint64_t now_nsec)
 {
-        c->queued = 0;
         if (c->state == CONN_READY)
                 conn_await(c, now_nsec);
 }
 
-/* Nothing was received for a while: neither is there anything to be received, nor does the peer
- * still take what it is sent. */
-static bool conn_is_silent(struct remote_conn *c)
+/* Nothing was received for a while. The peer is alive where there is something to be received, and
+ * where it takes a value: that a few bytes were acknowledged says nothing, as its kernel does so
+ * while the server is stopped. */
+static void conn_look(struct remote_conn *c, uint64_t now_nsec)
 {
         unsigned before = c->queued;
         int in = 0, out = 0;
@@ -222,17 +229,21 @@ static bool conn_is_silent(struct remote_conn *c)
         (void)ioctl(c->fd, FIONREAD, &in);
         (void)ioctl(c->fd, SIOCOUTQ, &out);
         c->queued = (unsigned)out;
-        return in == 0 && (c->queued < QUEUED_BYTES || (before > 0 && c->queued >= before));
+        if (in > 0 || (before >= QUEUED_BYTES && c->queued < before))
+                c->alive_nsec = now_nsec;
+        c->until_nsec = MIN(
+                now_nsec + silence_nsec(c) / SILENCE_LOOKS, c->alive_nsec + silence_nsec(c));
 }
 
 void remote_conn_expire(struct remote_conn *c, uint64_t now_nsec)
 {
-        if (c->state != CONN_READY)
+        if (c->state != CONN_READY) {
                 remote_conn_lose(c, -ETIMEDOUT, LOSS_PEER);
-        else if (conn_is_silent(c))
+                return;
+        }
+        conn_look(c, now_nsec);
+        if (c->until_nsec <= now_nsec)
                 remote_conn_lose(c, -ETIMEDOUT, LOSS_SILENT);
-        else
-                conn_await(c, now_nsec);
 }
 
 /* ---- the beginning ----------------------------------------------------------------------------

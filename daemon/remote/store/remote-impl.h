@@ -109,10 +109,11 @@ struct remote_conn {
         int fd;
         SSL *ssl;            /* NULL: plain */
         unsigned tls_reads;  /* remote_tls_begin() */
-        uint64_t until_nsec; /* the end of its patience: before it is ready, and while answers
-                                are awaited that don't come */
-        unsigned queued; /* bytes that the peer hadn't acknowledged when that end came last; 0: it
-                            didn't, since the peer was seen alive */
+        uint64_t until_nsec; /* before it is ready, the end of its patience; while answers are
+                                awaited, when it is looked at next */
+        uint64_t alive_nsec; /* when the peer was last seen to send, or to take, anything */
+        unsigned queued;     /* bytes that it hadn't acknowledged when it was looked at last; 0: it
+                                wasn't, since it sent or took something */
         uint32_t events; /* that epoll is asked for */
         bool tls_wants_write;     /* TLS receives, or shakes hands, when it can be written to */
         bool tls_wants_read;      /* TLS sends when it can be read from */
