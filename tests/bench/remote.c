@@ -43,7 +43,7 @@
 #define EXPIRY_MSEC  3600000
 #define MIN_GET      0.8
 #define MIN_SET      3.0
-#define MAX_CPU      0.3
+#define MAX_GET_CPU  0.3
 #define MAX_LATE     10.0
 #define DEADLINE_SEC 20
 
@@ -119,6 +119,16 @@ static int tcp_start(struct bench_state *b)
         fd_close(listen_fd);
         fd_close(memory_fd);
         return 0;
+}
+
+static void tcp_stop(struct bench_state *b)
+{
+        b->tcp_fd = fd_close(b->tcp_fd);
+        if (b->tcp_pid > 0) {
+                kill(b->tcp_pid, SIGKILL);
+                waitpid(b->tcp_pid, NULL, 0);
+        }
+        b->tcp_pid = 0;
 }
 
 static int tcp_get(struct bench_state *b, unsigned i)
@@ -336,8 +346,12 @@ static int time_stop(struct bench_state *b)
 
 static int one_round(struct bench_state *b, bool quick)
 {
-        int r = 0;
+        /* A connection of plain TCP keeps its speed, and another one has another, up to twice as
+         * high: each round has one, warmed. */
+        int r = tcp_start(b);
 
+        for (unsigned i = 0; i < b->n_values && r == 0; i++)
+                r = tcp_get(b, i);
 #ifdef HAVE_HIREDIS
         enum { N_HERE = N_WHATS };
 #else
@@ -345,6 +359,7 @@ static int one_round(struct bench_state *b, bool quick)
 #endif
         for (unsigned what = 0; what < N_HERE && r == 0; what++)
                 r = time_what(b, what);
+        tcp_stop(b);
         for (unsigned i = 0; i < (quick ? 1 : N_STOPS) && r == 0; i++)
                 r = time_stop(b);
         return r;
@@ -363,14 +378,14 @@ static void report_speed(struct bench_state *b, struct bench_run *run, const cha
 }
 
 static void report_cpu(struct bench_state *b, struct bench_run *run, const char *name,
-        unsigned what, unsigned baseline)
+        unsigned what, unsigned baseline, double max_cpu)
 {
         bool has = b->cpu[baseline].n_rounds > 0;
         struct bench_result *r = bench_add(run, "s/GB", "%s", name);
 
         series_report(r, &b->cpu[what], has ? &b->cpu[baseline] : NULL, "hiredis");
         r->p99 = r->baseline_p99 = NAN;
-        r->max_value = MAX_CPU;
+        r->max_value = max_cpu;
 }
 
 static void report(struct bench_state *b, struct bench_run *run)
@@ -380,8 +395,8 @@ static void report(struct bench_state *b, struct bench_run *run)
         report_speed(b, run, "get-2MiB", OURS_GET, TCP_GET, "plain TCP", MIN_GET);
         report_speed(b, run, "get-2MiB-hiredis", OURS_GET, HIREDIS_GET, "hiredis", 0);
         report_speed(b, run, "set-2MiB", OURS_SET, HIREDIS_SET, "hiredis", MIN_SET);
-        report_cpu(b, run, "get-2MiB-cpu", OURS_GET, HIREDIS_GET);
-        report_cpu(b, run, "set-2MiB-cpu", OURS_SET, HIREDIS_SET);
+        report_cpu(b, run, "get-2MiB-cpu", OURS_GET, HIREDIS_GET, MAX_GET_CPU);
+        report_cpu(b, run, "set-2MiB-cpu", OURS_SET, HIREDIS_SET, NAN);
         late = bench_add(run, "ms", "late-worst");
         late->median = b->worst_late_msec;
         late->max_value = MAX_LATE;
@@ -459,8 +474,6 @@ static int start(struct bench_state *b)
         if (b->cores[CORE_OTHER] >= 0)
                 (void)bench_pin(0, b->cores[CORE_CLIENT]); /* and threads */
         if (r == 0)
-                r = tcp_start(b);
-        if (r == 0)
                 r = hiredis_start(b);
         return r == 0 ? store_start(b) : r;
 }
@@ -469,11 +482,7 @@ static void end(struct bench_state *b)
 {
         remote_close(b->store);
         hiredis_stop();
-        fd_close(b->tcp_fd);
-        if (b->tcp_pid > 0) {
-                kill(b->tcp_pid, SIGKILL);
-                waitpid(b->tcp_pid, NULL, 0);
-        }
+        tcp_stop(b);
         redis_cluster_deinit(&b->redis);
         if (b->buffers)
                 munmap(b->buffers, (size_t)N_BUFFERS * VALUE_BYTES);
@@ -501,4 +510,4 @@ static int run_remote(struct bench_run *run)
 }
 
 const struct bench bench_remote = {
-        "remote", "values of a Redis server, against plain TCP and hiredis", 9, run_remote};
+        "remote", "values of a Redis server, against plain TCP and hiredis", 15, run_remote};
