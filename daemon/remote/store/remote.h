@@ -17,7 +17,8 @@
  *     scheduled; its buffers are the caller's again when the callback runs, not before
  *   - a deadline that was too short says nothing about the node, and costs others nothing: an
  *     answer that comes after it is passed over. A node has failed that sends nothing for
- *     remote_options.silence_msec while it owes answers on a connection
+ *     remote_options.silence_msec, and takes nothing of a value, while it owes answers on a
+ *     connection
  *   - the bytes of a value are received straight into the buffers of a read, and sent straight from
  *     those of a write: they aren't copied, but for up to REMOTE_INPUT_BYTES that arrive together
  *     with a header, and with TLS
