@@ -231,8 +231,8 @@ static void conn_look(struct remote_conn *c, uint64_t now_nsec)
         c->queued = (unsigned)out;
         if (in > 0 || (before >= QUEUED_BYTES && c->queued < before))
                 c->alive_nsec = now_nsec;
-        c->until_nsec = MIN(
-                now_nsec + silence_nsec(c) / SILENCE_LOOKS, c->alive_nsec + silence_nsec(c));
+        c->until_nsec =
+                MIN(now_nsec + silence_nsec(c) / SILENCE_LOOKS, c->alive_nsec + silence_nsec(c));
 }
 
 void remote_conn_expire(struct remote_conn *c, uint64_t now_nsec)

@@ -107,19 +107,19 @@ struct remote_conn {
         unsigned node;
         enum remote_conn_state state;
         int fd;
-        SSL *ssl;            /* NULL: plain */
-        unsigned tls_reads;  /* remote_tls_begin() */
-        uint64_t until_nsec; /* before it is ready, the end of its patience; while answers are
-                                awaited, when it is looked at next */
-        uint64_t alive_nsec; /* when the peer was last seen to send, or to take, anything */
-        unsigned queued;     /* bytes that it hadn't acknowledged when it was looked at last; 0: it
-                                wasn't, since it sent or took something */
-        uint32_t events; /* that epoll is asked for */
-        bool tls_wants_write;     /* TLS receives, or shakes hands, when it can be written to */
-        bool tls_wants_read;      /* TLS sends when it can be read from */
-        struct list_link dirty;   /* remote_worker.dirty */
-        struct list_link eager;   /* remote_worker.eager */
-        struct list_link waiting; /* struct remote_request */
+        SSL *ssl;             /* NULL: plain */
+        unsigned tls_reads;   /* remote_tls_begin() */
+        uint64_t until_nsec;  /* before it is ready, the end of its patience; while answers are
+                                 awaited, when it is looked at next */
+        uint64_t alive_nsec;  /* when the peer was last seen to send, or to take, anything */
+        unsigned queued;      /* bytes that it hadn't acknowledged when it was looked at last; 0: it
+                                 wasn't, since it sent or took something */
+        uint32_t events;      /* that epoll is asked for */
+        bool tls_wants_write; /* TLS receives, or shakes hands, when it can be written to */
+        bool tls_wants_read;  /* TLS sends when it can be read from */
+        struct list_link dirty;                         /* remote_worker.dirty */
+        struct list_link eager;                         /* remote_worker.eager */
+        struct list_link waiting;                       /* struct remote_request */
         struct remote_flight flight[REMOTE_WINDOW_OPS]; /* a ring */
         unsigned first, n_flight;                       /* of it */
         unsigned n_sent; /* of these, the first so many were sent as a whole */
