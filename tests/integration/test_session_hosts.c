@@ -30,7 +30,8 @@ static void start(void **state, bool is_kept, struct worker **ret_other, struct 
                 state, &(struct hosts_options){.prefill = HOSTS_PREFILL, .is_kept = is_kept});
         *ret_other = host_worker(&there);
         *ret_w = host_worker(here);
-        await_epoch();
+        await_ready(&there); /* before it knows the epoch it tells others nothing */
+        await_ready(here);
 }
 
 /* How long the records of conversations are in sum that the server has; 0: it has none. */
@@ -183,7 +184,6 @@ static void test_told_before_it_died(void **state)
 
         harness_needs_kept_memory();
         start(state, true, &other, &w);
-        await_ready(here);
         open_chat(w, 0, "1 0 0 0");
         talk(w, 0, N_TURN - 1);
         await_told(here, 1);
@@ -208,7 +208,6 @@ static void test_truncated_before_it_died(void **state)
 
         harness_needs_kept_memory();
         start(state, true, &other, &w);
-        await_ready(here);
         open_chat(w, 0, "1 0 0 0");
         talk(w, 0, N_TURN - 1);
         open_chat(other, LONG_MSEC, "0 20 320 0");
