@@ -24,8 +24,11 @@
 #define KEEPALIVE_TIMES        3
 
 /* So much that the peer hasn't acknowledged is a value that is still on its way, where it becomes
- * less: it is looked at so often in silence_msec. Not tuned. */
-#define QUEUED_BYTES  (64u << 10)
+ * less. Not tuned. */
+#define QUEUED_BYTES (64u << 10)
+
+/* How often a peer that says nothing is looked at in silence_msec. A value that it takes between
+ * two looks isn't seen: it has up to a part less of silence_msec to answer then. Not tuned. */
 #define SILENCE_LOOKS 8
 
 static const char asking[] = "*1\r\n$6\r\nASKING\r\n";

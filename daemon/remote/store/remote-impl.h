@@ -309,7 +309,8 @@ void remote_conn_go(struct remote_conn *c, uint64_t now_nsec);
 /* epoll says so. */
 void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nsec);
 
-/* Its patience is over: it wasn't ready in time, or is silent. */
+/* until_nsec has come: it is lost where it isn't ready, or the peer is silent, and looked at again
+ * later elsewhere. */
 void remote_conn_expire(struct remote_conn *c, uint64_t now_nsec);
 
 /* The peer lives: something was received, or it takes what it is sent. */

@@ -204,7 +204,8 @@ const struct option options[] = {
                 .default_text = "500ms",
                 .help = "How long what was sent may stay without acknowledgement of the other "
                         "host's kernel before the connection counts as lost, and how long a node "
-                        "that owes answers may say nothing before it is left alone."},
+                        "that owes answers may say nothing, and take nothing of a value, before "
+                        "it is left alone."},
         {SECTION_REMOTE, "probe_timeout", OPTION_DURATION, AT(remote_config, probe_timeout_nsec),
                 NSEC_PER_MSEC, NSEC_PER_SEC, .default_text = "5ms", .reloadable = true,
                 .help = "How long the question whether pages are there may take: later answers "
