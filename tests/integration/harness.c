@@ -44,7 +44,10 @@ void harness_start(struct harness *h)
         if (r < 0)
                 private_daemon_show_log(&h->daemon);
         assert_int_equal(r, 0);
-        /* Before anybody connects: a connection that is just being closed would count. */
+        /* A daemon that answers has closed the socket that it said READY through. await_reserve()
+         * knows when it has closed the connection of who asked, too. */
+        h->n_tenants = count_tenants(h);
+        ctl_wait_status(h, "n_clients", 0);
         await_reserve(h);
         h->stolen_msec = proc_stolen_msec();
         h->daemon_fds = -1;
@@ -52,8 +55,6 @@ void harness_start(struct harness *h)
                 h->daemon_fds = proc_count_fds(h->daemon.pid);
                 sleep_msec(10);
         }
-        h->n_tenants = count_tenants(h);
-        ctl_wait_status(h, "n_clients", 0);
 }
 
 static void stop_daemon(struct harness *h)
