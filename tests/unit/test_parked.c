@@ -129,6 +129,17 @@ static void test_leases_stay_in_order(void **state)
         world_end(&w);
 }
 
+/* Leases, by the answers not yet looked at, which are no others. */
+static unsigned count_refused(const struct client *c)
+{
+        static const char word[] = "LEASE:36 ";
+        unsigned n = 0;
+
+        for (const char *at = c->replies; *at; at += strlen(word), n++)
+                assert_memory_equal(at, word, strlen(word));
+        return n;
+}
+
 /* What a peer makes the daemon keep for it is bounded: then its leases are refused, and what else
  * it says is handled, as it may be what is waited for, or recalled. */
 static void test_too_many_behind(void **state)
@@ -148,7 +159,9 @@ static void test_too_many_behind(void **state)
                 world_turn(&w);
         }
         assert_true(n > 200);
-        expect(&w, c, "LEASE:36 ");
+        /* A turn that has lasted long enough leaves the rest to the next one: maybe several. */
+        AWAIT(&w, 1 + count_behind(&w, c) + count_refused(c) == n);
+        c->replies[0] = '\0';
         assert_non_null(strstr(c->detail, "ask again"));
         assert_in_range(peer_of(&w, c)->waits[PENDING_LEASE].bytes, PARKED_MAX_BEHIND_BYTES,
                 PARKED_MAX_BEHIND_BYTES + 512);
