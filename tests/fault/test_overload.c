@@ -274,8 +274,10 @@ static void test_max_requests(void **state)
 
 /* ---- connections a second ---- */
 
+/* One a second, as a busy machine makes hardly more: at once all clients, and a second's. */
 static const struct private_tenant slow[] = {
-        {"a", "max_connects = 5\nmax_clients = 4\n"}, {"c", NULL}, {NULL, NULL}};
+        {"a", "max_connects = 1\nmax_clients = 4\n"}, {"c", NULL}, {NULL, NULL}};
+#define AT_ONCE 5
 static const struct private_options few_connects = {.tenants = slow};
 
 static bool try_connect(struct harness *h, const char *tenant)
@@ -291,7 +293,7 @@ static bool try_connect(struct harness *h, const char *tenant)
         in = hello->status == WIRE_OK;
         if (!in) {
                 assert_int_equal(hello->status, WIRE_TOO_MANY);
-                if (!strstr(hello->detail, "connect more than 5 times a second") ||
+                if (!strstr(hello->detail, "connect more than 1 times a second") ||
                         !strstr(hello->detail, "kvleasectl tenants set a max_connects="))
                         fail_msg("\"%s\"", hello->detail);
         }
@@ -312,13 +314,15 @@ static void test_max_connects(void **state)
                         n_in++;
                 else
                         n_refused++;
-                assert_true(n_in <= 9 + 5 * (now_nsec() - began) / NSEC_PER_SEC);
+                assert_true(n_in <= AT_ONCE + (now_nsec() - began) / NSEC_PER_SEC);
+                if (n_in > 100)
+                        fail_msg("none is refused: does one take longer than a second here?");
         }
-        assert_true(n_in >= 9); /* all its clients, and a second's */
+        assert_true(n_in >= AT_ONCE);
         assert_int_equal(ctl_tenant(h, "a", "connects_refused"), n_refused);
         assert_int_equal(ctl_status(h, "connects_refused"), n_refused);
         assert_true(try_connect(h, "c"));
-        sleep_msec(300);
+        sleep_msec(1100);
         assert_true(try_connect(h, "a"));
         ctl(h, "tenants set a max_connects=1000");
         for (unsigned i = 0; i < 20; i++)
