@@ -274,10 +274,12 @@ static void test_max_requests(void **state)
 
 /* ---- connections a second ---- */
 
-/* One a second, as a busy machine makes hardly more: at once all clients, and a second's. */
+/* What "a" below may make at once: all its clients, and those of a second, which is one, as a busy
+ * machine makes hardly more. */
+#define AT_ONCE 5
+
 static const struct private_tenant slow[] = {
         {"a", "max_connects = 1\nmax_clients = 4\n"}, {"c", NULL}, {NULL, NULL}};
-#define AT_ONCE 5
 static const struct private_options few_connects = {.tenants = slow};
 
 static bool try_connect(struct harness *h, const char *tenant)

@@ -44,12 +44,12 @@ void harness_start(struct harness *h)
         if (r < 0)
                 private_daemon_show_log(&h->daemon);
         assert_int_equal(r, 0);
+        h->stolen_msec = proc_stolen_msec();
         /* A daemon that answers has closed the socket that it said READY through. await_reserve()
          * knows when it has closed the connection of who asked, too. */
         h->n_tenants = count_tenants(h);
         ctl_wait_status(h, "n_clients", 0);
         await_reserve(h);
-        h->stolen_msec = proc_stolen_msec();
         h->daemon_fds = -1;
         for (unsigned i = 0; i < 20 && h->daemon_fds != proc_count_fds(h->daemon.pid); ++i) {
                 h->daemon_fds = proc_count_fds(h->daemon.pid);

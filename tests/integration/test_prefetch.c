@@ -38,9 +38,11 @@ static json_t *cache_row(struct harness *h)
         json_t *reply = ctl_json(h, "namespaces"), *row, *found = NULL;
         size_t i;
 
-        json_array_foreach(ctl_list(reply, "namespaces"), i,
-                row) if (strcmp(json_string_value(json_object_get(row, "name")), "cache") == 0)
-                found = json_incref(row);
+        json_array_foreach(ctl_list(reply, "namespaces"), i, row)
+        {
+                if (strcmp(json_string_value(json_object_get(row, "name")), "cache") == 0)
+                        found = json_incref(row);
+        }
         json_decref(reply);
         return found;
 }
