@@ -246,6 +246,7 @@ static const struct column tenants_columns[] = {
                 .kind = COLUMN_COUNT,
                 .detail = true,
                 .derive = tenant_max_requests},
+        TENANT_DETAIL(verify_failures, "VERIFY FAILURES", COUNT),
         TENANT_DETAIL(connects_refused, "REFUSED CONNECTIONS", COUNT),
         TENANT_DETAIL(requests, "REQUESTS", COUNT),
         TENANT_DETAIL(paused, "PAUSED", BOOL),

@@ -81,6 +81,10 @@ static const struct metric tenant_metrics[] = {
                 .single = true},
         COUNTER("tenant_degraded_leases",
                 "Leases of a tenant that were granted fewer pages than asked for.", degraded),
+        COUNTER("verify_failures",
+                "Times that an engine of a tenant dropped a namespace, because a page held other "
+                "numbers than the engine computed.",
+                verify_failures),
         GAUGE("tenant_recalled_sets", "Extent sets that are being taken back from a tenant.",
                 recalled_sets),
         GAUGE("tenant_held_bytes",

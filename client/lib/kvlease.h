@@ -787,6 +787,14 @@ int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages)
 int kvl_invalidate_tag(struct kvl_ns *ns, uint64_t tag, uint64_t *ret_n_pages);
 
 /*
+ * Drops the whole namespace, as kvl_invalidate() with NULL does, because a page that was found held
+ * other numbers than the caller computed for its key. kvleased counts it for the tenant
+ * (kvlease_verify_failures_total) and tells it as an event. An older kvleased drops and doesn't
+ * count.
+ */
+int kvl_invalidate_mismatch(struct kvl_ns *ns, uint64_t *ret_n_pages);
+
+/*
  * Copies the contents of a page that is pinned (a partly filled last page, which can't be written
  * any more) into a leased one, in all planes, where both lie; done when it returns. The rest is
  * filled, and published under the key of the longer text. On a GPU not ordered with work on

@@ -296,6 +296,28 @@ static void test_changes(void **state)
         worker_stop(a);
 }
 
+/* A client found wrong numbers in a page: nobody finds the namespace's pages, and the tenant's
+ * count says so. */
+static void test_mismatch(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "n", 1), *b = worker_start(h, "a", "n", 1);
+        uint32_t pages[4];
+        json_t *list, *e;
+
+        worker_publish_chain(a, 1, 4, pages);
+        assert_string_equal(worker_tell(b, "invalidate mismatch"), " 4");
+        assert_int_equal(worker_ask(b, "lookup 1:0"), KVL_MISS);
+        list = events(h, "--tenant a");
+        e = last_of(list, "dropped");
+        assert_string_equal(text(e, "reason"), "a page held wrong numbers");
+        assert_int_equal(number(e, "pages"), 4);
+        json_decref(list);
+        assert_int_equal(ctl_tenant(h, "a", "verify_failures"), 1);
+        worker_stop(a);
+        worker_stop(b);
+}
+
 static void test_follow(void **state)
 {
         struct harness *h = *state;
@@ -407,6 +429,7 @@ int main(void)
                 harness_test(test_refusal, (void *)&tight),
                 harness_test(test_order, (void *)&tight),
                 harness_test(test_changes, (void *)&tight),
+                harness_test(test_mismatch, (void *)&tight),
                 harness_test(test_follow, (void *)&tight),
                 harness_test(test_head, (void *)&tight),
                 harness_test(test_slow, (void *)&tight),

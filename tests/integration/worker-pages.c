@@ -364,12 +364,14 @@ static void do_map(struct worker_state *w, char **args, unsigned n_args)
         worker_answer(kvl_map_pages(w->ns, pages, worker_parse_pages(args, n_args, pages)));
 }
 
-/* invalidate KEY|all */
+/* invalidate KEY|all|mismatch */
 static void do_invalidate(struct worker_state *w, char **args, unsigned n_args)
 {
         uint64_t n_pages = 0;
-        uint32_t n_keys = worker_parse_keys(args, 1, keys, 1);
-        int r = kvl_invalidate(w->ns, n_keys ? keys : NULL, &n_pages);
+        bool is_mismatch = strcmp(args[0], "mismatch") == 0;
+        uint32_t n_keys = is_mismatch ? 0 : worker_parse_keys(args, 1, keys, 1);
+        int r = is_mismatch ? kvl_invalidate_mismatch(w->ns, &n_pages)
+                            : kvl_invalidate(w->ns, n_keys ? keys : NULL, &n_pages);
 
         if (r)
                 worker_answer(r);

@@ -182,6 +182,7 @@ SCENARIOS = {
     "KvleaseLeasesRefused": {refused("pool_full"): grow(30, 600)},
     "KvleaseLeasesWait": {series("tenant_lease_wait_seconds_total", 'tenant="a"'): grow(1, 90)},
     "KvleaseHitRatioFell": {HIT: grow(9000, 500)},
+    "KvleaseVerifyFailed": {series("verify_failures_total", 'tenant="a"'): burst()},
     "KvleaseViolations": {series("violations_total", 'rule="fds"'): burst()},
     "KvleaseClientsMuted": {series("peers", 'state="muted"'): flat(0, 1)},
     "KvleasePendingNearlyFull": {series("pending_bytes"): flat(1000, 60000000)},

@@ -109,6 +109,7 @@ static M(AdminTenant) tenants[] = {
                 .pauses = 12,
                 .pauses_msec = 3400,
                 .connects_refused = 6,
+                .verify_failures = 2,
                 .pending_bytes = 300 << 10,
                 .open_files = 40,
                 .open_files_sure = 2000,

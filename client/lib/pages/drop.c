@@ -10,7 +10,7 @@ static const struct op_type type_invalidate = {.msg = MSG_INVALIDATE, .reply = o
 static const struct op_type type_report = {.msg = MSG_REPORT, .reply = op_take_count};
 
 static int run_invalidate(
-        struct kvl_ns *ns, const uint8_t *key, uint64_t tag, uint64_t *ret_n_pages)
+        struct kvl_ns *ns, const uint8_t *key, uint64_t tag, bool mismatch, uint64_t *ret_n_pages)
 {
         Kvlease__V1__InvalidateRequest m = KVLEASE__V1__INVALIDATE_REQUEST__INIT;
         struct op op;
@@ -22,6 +22,7 @@ static int run_invalidate(
                 m.key.len = KVL_KEY_BYTES;
         }
         m.tag = tag;
+        m.mismatch = mismatch;
         op_init(&op, ns, &type_invalidate, NULL, 0);
         r = op_run(&op, &m.base, client_deadline(ns->conn));
         if (r == 0 && ret_n_pages)
@@ -33,7 +34,7 @@ int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages)
 {
         int r = args_check_ns(ns);
 
-        return r < 0 ? r : run_invalidate(ns, key, 0, ret_n_pages);
+        return r < 0 ? r : run_invalidate(ns, key, 0, false, ret_n_pages);
 }
 
 int kvl_invalidate_tag(struct kvl_ns *ns, uint64_t tag, uint64_t *ret_n_pages)
@@ -42,7 +43,14 @@ int kvl_invalidate_tag(struct kvl_ns *ns, uint64_t tag, uint64_t *ret_n_pages)
 
         if (r == 0 && tag == 0)
                 r = error_set(-EINVAL, "the tag is 0, which is none");
-        return r < 0 ? r : run_invalidate(ns, NULL, tag, ret_n_pages);
+        return r < 0 ? r : run_invalidate(ns, NULL, tag, false, ret_n_pages);
+}
+
+int kvl_invalidate_mismatch(struct kvl_ns *ns, uint64_t *ret_n_pages)
+{
+        int r = args_check_ns(ns);
+
+        return r < 0 ? r : run_invalidate(ns, NULL, 0, true, ret_n_pages);
 }
 
 /* [L] As kvl_report(); -ESTALE where the connection isn't broken: to be begun anew, the daemon was

@@ -523,16 +523,23 @@ static bool one_key(PyObject *object, struct keys *ret)
 static PyObject *ns_invalidate(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-        static const struct signature s = {"invalidate", {"key", "tag"}, 0, 1};
+        static const struct signature s = {"invalidate", {"key", "tag", "mismatch"}, 0, 1};
         uint64_t n_pages = 0, tag = 0;
         struct keys key = {.n = 0};
-        PyObject *a[2];
-        int r;
+        PyObject *a[3];
+        int mismatch = 0, r;
 
         if (!args_parse(&s, args, n, names, a))
                 return NULL;
         if ((a[0] && !Py_IsNone(a[0])) && a[1]) {
                 PyErr_SetString(PyExc_TypeError, "invalidate() takes a key or a tag");
+                return NULL;
+        }
+        if (a[2] && (mismatch = PyObject_IsTrue(a[2])) < 0)
+                return NULL;
+        if (mismatch && ((a[0] && !Py_IsNone(a[0])) || a[1])) {
+                PyErr_SetString(PyExc_TypeError,
+                        "a mismatch invalidates the whole namespace: leave out key and tag");
                 return NULL;
         }
         if (!arg_u64(a[1], "tag", &tag) || (a[0] && !Py_IsNone(a[0]) && !one_key(a[0], &key)))
@@ -541,7 +548,9 @@ static PyObject *ns_invalidate(
                 keys_free(&key);
                 return NULL;
         }
-        if (a[1])
+        if (mismatch)
+                UNLOCKED(r = kvl_invalidate_mismatch(self->ns, &n_pages));
+        else if (a[1])
                 UNLOCKED(r = kvl_invalidate_tag(self->ns, tag, &n_pages));
         else
                 UNLOCKED(r = kvl_invalidate(self->ns, key.n ? key.bytes : NULL, &n_pages));
@@ -743,10 +752,14 @@ PyMethodDef ns_call_methods[] = {
         {"page_tier", (PyCFunction)ns_page_tier, METH_O,
                 "page_tier($self, page, /)\n--\n\nTier that a page's number belongs to."},
         METHOD("invalidate", ns_invalidate,
-                "invalidate($self, key=None, *, tag=...)\n--\n\n"
+                "invalidate($self, key=None, *, tag=..., mismatch=False)\n--\n\n"
                 "Makes a page and all after it unfindable, or those published with a tag (not 0), "
                 "or, "
-                "without either, the\nwhole namespace. How many pages were dropped. What is pinned "
+                "without either, the\nwhole namespace. mismatch: it is dropped because a page held "
+                "other "
+                "numbers than the caller\ncomputed; kvleased counts it "
+                "(kvlease_verify_failures_total). "
+                "How many pages were dropped. What is pinned "
                 "stays readable. Raises Invalid, Busy (too\nmany are under way)."),
         METHOD("announce", ns_announce,
                 "announce($self, pages, keys)\n--\n\n"

@@ -40,6 +40,8 @@ static const char *cause_name(enum drop_cause cause)
                 return "damaged";
         case CAUSE_HOST:
                 return "invalidated on another host";
+        case CAUSE_MISMATCH:
+                return "a page held wrong numbers";
         }
         return "";
 }

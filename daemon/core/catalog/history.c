@@ -53,6 +53,8 @@ static const char *cause_text(enum drop_cause cause)
                 return "damaged";
         case CAUSE_HOST:
                 return "another host";
+        case CAUSE_MISMATCH:
+                return "wrong numbers";
         case CAUSE_INCOMPLETE:
                 return "incomplete in its set";
         }

@@ -312,5 +312,7 @@ int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
 
         if (r == 0)
                 exchange_note_invalidated(ns);
+        if (r == 0 && cause == CAUSE_MISMATCH)
+                ns->tenant->counters.mismatches++;
         return r;
 }

@@ -20,8 +20,9 @@ enum drop_cause {
         CAUSE_RECALL,     /* memory was taken back */
         CAUSE_INCOMPLETE, /* of a namespace set */
         CAUSE_EXPIRED,
-        CAUSE_DAMAGED, /* below the device */
-        CAUSE_HOST,    /* invalidated on another host */
+        CAUSE_DAMAGED,  /* below the device */
+        CAUSE_HOST,     /* invalidated on another host */
+        CAUSE_MISMATCH, /* kvl_invalidate_mismatch() */
 };
 
 struct drop_reason {

@@ -67,6 +67,7 @@ struct tenant_counters {
         uint64_t waited_nsec;   /* of these, in sum */
         uint64_t max_wait_nsec; /* the longest */
         uint64_t degraded;      /* lease requests that got fewer pages than they asked for */
+        uint64_t mismatches;    /* times that a client found wrong numbers in a page */
         uint64_t by_reason[LEASE_REASONS]; /* refusals, by enum lease_reason */
 };
 

@@ -215,6 +215,7 @@ static void show_counters(struct tenant *t, Kvlease__V1__AdminTenant *row)
         row->waited_msec = c->waited_nsec / NSEC_PER_MSEC;
         row->max_waited_msec = c->max_wait_nsec / NSEC_PER_MSEC;
         row->degraded = c->degraded;
+        row->verify_failures = c->mismatches;
 }
 
 static ProtobufCMessage *make_tenant(struct request *rq, void *object)

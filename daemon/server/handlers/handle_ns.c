@@ -258,13 +258,17 @@ int handle_INVALIDATE(struct request *rq)
                         m->key.len, KEY_BYTES);
         if (m->key.len > 0 && m->tag != 0)
                 return detail_set(&rq->detail, -EINVAL, "both a key and a tag: one of them");
+        if (m->mismatch && (m->key.len > 0 || m->tag != 0))
+                return detail_set(&rq->detail, -EINVAL,
+                        "a mismatch with a key or a tag: it invalidates the whole namespace");
         r = durable_check(rq);
         if (r < 0)
                 return r;
         loop_kick(&rq->server->loop);
         if (m->tag == 0 && m->key.len == 0) {
                 r = a->version_epoch == a->ns->version_epoch
-                            ? ns_invalidate(a->ns, CAUSE_NAMESPACE, &reply->count)
+                            ? ns_invalidate(a->ns, m->mismatch ? CAUSE_MISMATCH : CAUSE_NAMESPACE,
+                                      &reply->count)
                             : KVL_STATUS_STALE;
                 return r == 0 ? durable_answer(rq) : r;
         }
