@@ -96,8 +96,9 @@ struct arena_backing {
         bool reads_zeros; /* it can be read, as zeros; writing faults */
         /*
          * The first null_bytes of every null_stride_bytes from the arena's beginning on are memory
-         * of this process alone, zero at first, to be read and written. 0: none. An extent that is
-         * mapped there takes its place; when that is unmapped it is zero again.
+         * of this process alone, zero at first, to be read and written. 0: none. The stride is a
+         * multiple of the device's unit. An extent that is mapped there takes its place; when that
+         * is unmapped it is zero again.
          */
         uint64_t null_bytes, null_stride_bytes;
 };

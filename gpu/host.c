@@ -70,7 +70,7 @@ struct host_arena {
         struct device_arena arena;
         uint8_t *base;
         size_t reserved_bytes;        /* arena.bytes up to the granularity */
-        struct arena_backing backing; /* null_bytes in whole pages of the system */
+        struct arena_backing backing; /* both sizes in whole pages of the system */
         unsigned n_maps;
 };
 
@@ -412,15 +412,14 @@ static int back(struct host_arena *a, uint64_t offset, size_t bytes)
 static int host_arena_back(struct device_arena *arena, const struct arena_backing *backing)
 {
         struct host_arena *a = host_arena(arena);
-        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
-        assert(a->n_maps == 0);
-        assert(backing->null_bytes <= backing->null_stride_bytes);
-        assert(backing->null_stride_bytes % HOST_GRANULARITY_BYTES == 0);
-
+        if (a->n_maps > 0 || backing->null_bytes > backing->null_stride_bytes ||
+                backing->null_stride_bytes % unit_bytes() != 0)
+                return -EINVAL;
         a->backing = *backing;
-        a->backing.null_bytes = round_up_u64(backing->null_bytes, page);
-        return back(a, 0, a->reserved_bytes);
+        a->backing.null_bytes = round_up_u64(backing->null_bytes, unit_bytes());
+        /* Not what lies behind it up to the granularity: no plane begins there. */
+        return back(a, 0, round_up_u64(arena->bytes, unit_bytes()));
 }
 
 static void host_arena_release(struct device_arena *arena)

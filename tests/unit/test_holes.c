@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "gpu/device.h"
 #include "tests/unit/test-support.h"
 #include "tests/unit/touchable.h"
@@ -114,6 +115,65 @@ static void test_null_pages(void **state)
         device_close(d);
 }
 
+/*
+ * Planes of a few pages of the system, as layers have on small pools or with blocks of odd sizes:
+ * each begins with its null page, what lies behind the last one has none, and extents come and go.
+ */
+static void test_null_pages_of_small_planes(void **state)
+{
+        struct device *d = open_host();
+        const uint64_t unit = d->props.unit_bytes, plane_bytes = 3 * unit;
+        const struct arena_backing backing = {
+                .reads_zeros = true, .null_bytes = unit + 64, .null_stride_bytes = plane_bytes};
+        uint8_t *base;
+        struct device_arena *a = reserve_backed(d, 3 * plane_bytes, &backing, &base);
+        struct extent *e = NULL;
+
+        assert_int_equal(d->ops->extent_create(d, plane_bytes, &e), 0);
+        for (unsigned i = 0; i < 3; i++) {
+                uint8_t *plane = base + i * plane_bytes;
+
+                assert_true(is_writable(plane) && is_writable(plane + 2 * unit - 1));
+                assert_true(is_zero(plane, plane_bytes) && !is_writable(plane + 2 * unit));
+                plane[0] = (uint8_t)(i + 1);
+        }
+        assert_false(is_readable(base + 3 * plane_bytes));
+        map(a, plane_bytes, e);
+        assert_true(base[0] == 1 && base[plane_bytes] == 0 && base[2 * plane_bytes] == 3);
+        base[2 * plane_bytes - 1] = 7;
+        unmap(a, plane_bytes, e);
+        assert_true(is_zero(base + plane_bytes, plane_bytes) && is_writable(base + plane_bytes));
+        assert_true(base[0] == 1 && base[2 * plane_bytes] == 3);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+/* What can't be backed is refused, and the arena is as it was. */
+static void test_backing_refused(void **state)
+{
+        struct device *d = open_host();
+        const struct arena_backing bad[] = {
+                {.null_bytes = 64, .null_stride_bytes = STEP + 64},
+                {.null_bytes = 2 * STEP, .null_stride_bytes = STEP},
+                {.null_bytes = 64},
+        };
+        struct device_arena *a = NULL;
+        struct extent *e = create(d);
+
+        assert_int_equal(d->ops->arena_reserve(d, 2 * STEP, 0, &a), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+                assert_int_equal(d->ops->arena_back(a, &bad[i]), -EINVAL);
+        map(a, 0, e);
+        assert_int_equal(
+                d->ops->arena_back(a, &(struct arena_backing){.reads_zeros = true}), -EINVAL);
+        unmap(a, 0, e);
+        assert_false(is_readable(d->ops->arena_base(a)));
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
 struct reader {
         const volatile uint8_t *base;
         atomic_bool stop;
@@ -187,6 +247,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_holes_read_zeros),
                 TEST(test_null_pages),
+                TEST(test_null_pages_of_small_planes),
+                TEST(test_backing_refused),
                 TEST(test_holes_are_always_there),
                 TEST(test_mapping_fails),
         };

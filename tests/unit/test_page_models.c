@@ -7,40 +7,15 @@
 #include <string.h>
 
 #include "tests/unit/core-fixture.h"
+#include "tests/unit/page-models.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * 1024)
 #define GIB (MIB * 1024)
 
-/* As the models' published configurations have it, of one rank; all layers in one plane. */
-static const struct model {
-        const char *name, *dtype;
-        uint32_t number_bytes, block_tokens, n_layers, n_kv_heads, head_size;
-        uint32_t n_matrices; /* of a layer: K and V; 1: one for both (MLA) */
-} models[] = {
-        {"Llama 3.1 8B", "bf16", 2, 16, 32, 8, 128, 2},
-        {"Llama 3.2 3B", "bf16", 2, 16, 28, 8, 128, 2},
-        {"Llama 3.1 405B, a rank of 8", "f8e4m3", 1, 16, 126, 1, 128, 2},
-        {"Qwen2.5 7B", "bf16", 2, 16, 28, 4, 128, 2},
-        {"Qwen2.5 14B", "bf16", 2, 16, 48, 8, 128, 2},
-        {"Qwen3 235B A22B, a rank of 4", "bf16", 2, 16, 94, 1, 128, 2},
-        {"Gemma 2 9B", "bf16", 2, 16, 42, 8, 256, 2},
-        {"Gemma 3 27B", "bf16", 2, 16, 62, 16, 128, 2},
-        {"Phi-3 mini", "bf16", 2, 16, 32, 32, 96, 2},
-        {"Phi-4", "bf16", 2, 16, 40, 10, 128, 2},
-        {"gpt-oss 120B", "bf16", 2, 16, 36, 8, 64, 2},
-        {"DeepSeek V3 (MLA)", "bf16", 2, 64, 61, 1, 576, 1},
-};
-
-static uint64_t page_bytes_of(const struct model *m)
-{
-        return (uint64_t)m->n_matrices * m->number_bytes * m->block_tokens * m->n_layers *
-               m->n_kv_heads * m->head_size;
-}
-
 /* In one plane. stride_bytes: 0 where kvleased chooses. */
 static struct ns_geometry geometry_of(
-        const struct model *m, uint64_t unit_bytes, uint64_t stride_bytes)
+        const struct page_model *m, uint64_t unit_bytes, uint64_t stride_bytes)
 {
         const struct set_source source = {.wanted_bytes = 64 * MIB,
                 .granularity_bytes = 2 * MIB,
@@ -50,7 +25,7 @@ static struct ns_geometry geometry_of(
         struct ns_geometry g = {0};
 
         l.n_planes = 1;
-        l.plane_page_bytes = page_bytes_of(m);
+        l.plane_page_bytes = page_model_bytes(m);
         if (ns_geometry_of(&l, &source, stride_bytes, &g, NULL) < 0)
                 g.set_bytes = 0;
         return g;
@@ -78,10 +53,10 @@ static void print_table(FILE *to)
         fprintf(to,
                 "| model | dtype | block | layers | KV heads | head size | page | stride | lost | "
                 "set | dense | host |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
-        for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
-                const struct model *m = &models[i];
+        for (size_t i = 0; i < ARRAY_SIZE(page_models); i++) {
+                const struct page_model *m = &page_models[i];
                 struct ns_geometry g = geometry_of(m, 2 * MIB, 0);
-                uint64_t page = page_bytes_of(m);
+                uint64_t page = page_model_bytes(m);
 
                 fprintf(to, "| %s | %s | %u | %u | %u | %u | %llu | %llu | %.1f %% |", m->name,
                         m->dtype, m->block_tokens, m->n_layers, m->n_kv_heads, m->head_size,
@@ -128,11 +103,11 @@ static void test_document(void **state)
 
 static void test_bounds(void **state)
 {
-        for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
-                struct ns_geometry gpu = geometry_of(&models[i], 2 * MIB, 0);
-                struct ns_geometry host = geometry_of(&models[i], 4 * KIB, 0);
-                uint64_t page = page_bytes_of(&models[i]);
-                bool is_mla = models[i].n_matrices == 1;
+        for (size_t i = 0; i < ARRAY_SIZE(page_models); i++) {
+                struct ns_geometry gpu = geometry_of(&page_models[i], 2 * MIB, 0);
+                struct ns_geometry host = geometry_of(&page_models[i], 4 * KIB, 0);
+                uint64_t page = page_model_bytes(&page_models[i]);
+                bool is_mla = page_models[i].n_matrices == 1;
 
                 assert_true(gpu.set_bytes > 0 && gpu.set_bytes <= (is_mla ? 70 : 64) * MIB);
                 assert_true(loss_of(&gpu, page) <= 4);
@@ -148,8 +123,8 @@ static void test_bounds(void **state)
  */
 static void test_deepseek(void **state)
 {
-        const struct model *m = &models[ARRAY_SIZE(models) - 1];
-        uint64_t page = page_bytes_of(m), wide = 9 * 512 * KIB, least = UINT64_MAX;
+        const struct page_model *m = &page_models[ARRAY_SIZE(page_models) - 1];
+        uint64_t page = page_model_bytes(m), wide = 9 * 512 * KIB, least = UINT64_MAX;
         struct ns_geometry chosen = geometry_of(m, 2 * MIB, 0);
 
         assert_int_equal(m->n_matrices, 1);
