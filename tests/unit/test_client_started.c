@@ -1,8 +1,10 @@
 /* Calls that are started from callbacks, and from other threads than the one that polls. */
+#include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/macros.h"
@@ -336,6 +338,100 @@ static void test_threads_and_a_poller(void **state)
         close_client(&f, crowd.conn);
 }
 
+/* ---- closing a namespace while another thread is told of it ------------------------------------
+ */
+
+#define CLOSE_ROUNDS 100
+
+/* From an INVALIDATE to the next request there are events all the time. */
+static void script_notices(struct fake_peer *p)
+{
+        const ProtobufCMessage *m;
+        struct pollfd in = {.events = POLLIN};
+
+        fake_welcome(p);
+        in.fd = p->fd;
+        do {
+                m = fake_receive_any(p);
+                if (!fake_serve_one(p, m))
+                        return;
+                while (p->type == MSG_INVALIDATE && poll(&in, 1, 0) == 0) {
+                        fake_recall(p, 0, false, 1500);
+                        usleep(20);
+                }
+        } while (true);
+}
+
+static _Thread_local bool is_closing;
+
+#if !defined(__SANITIZE_THREAD__)
+/* Whoever closes a namespace rests where it lets go of a lock: another thread gets it. */
+int pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+        static int (*unlock)(pthread_mutex_t * mutex);
+        int r;
+
+        if (!unlock)
+                unlock = (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_unlock");
+        r = unlock(mutex);
+        if (is_closing)
+                usleep(50);
+        return r;
+}
+#endif
+
+struct told {
+        struct kvl_conn *conn;
+        _Atomic bool stop;
+        _Atomic unsigned n, n_wrong;
+};
+
+static void on_event(struct kvl_conn *conn, const struct kvl_event *event, void *data)
+{
+        struct told *told = data;
+
+        told->n++;
+        usleep(200); /* longer than who closes rests */
+        told->n_wrong += event->ns && strcmp(kvl_ns_name(event->ns), "closing") != 0;
+}
+
+static void *dispatch_on(void *data)
+{
+        struct told *told = data;
+
+        while (!told->stop)
+                told->n_wrong += kvl_dispatch(told->conn) < 0;
+        return NULL;
+}
+
+/* No event begins to be told of a namespace that is about to be freed. */
+static void test_close_beside_events(void **state)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct told told = {0};
+        pthread_t thread;
+        struct kvl_ns *ns;
+        struct fake f;
+        uint64_t n;
+
+        fake_start(&f, script_notices);
+        assert_int_equal(test_connect(&f, LONG_MSEC, &told.conn), 0);
+        kvl_set_event_handler(told.conn, on_event, &told);
+        assert_int_equal(pthread_create(&thread, NULL, dispatch_on, &told), 0);
+        for (unsigned i = 0; i < CLOSE_ROUNDS; i++) {
+                assert_int_equal(kvl_ns_open(told.conn, "closing", &layout, NULL, 0, &ns), 0);
+                assert_int_equal(kvl_invalidate(ns, NULL, &n), 0);
+                is_closing = true;
+                kvl_ns_close(ns);
+                is_closing = false;
+        }
+        told.stop = true;
+        pthread_join(thread, NULL);
+        assert_int_equal(told.n_wrong, 0);
+        assert_true(told.n > 0);
+        close_client(&f, told.conn);
+}
+
 #define TEST_SHARED(fn)                                                            \
         {                                                                          \
 #fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
@@ -350,6 +446,7 @@ int main(void)
                 TEST(test_poller_sends_the_rest),
                 TEST(test_poller_calls_back),
                 TEST(test_threads_and_a_poller),
+                TEST(test_close_beside_events),
                 TEST_SHARED(test_callback_starts_all),
                 TEST_SHARED(test_every_callback_starts_one),
                 TEST_SHARED(test_poller_calls_back),

@@ -1,5 +1,4 @@
 /* Namespaces: opening and closing them. */
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@
 
 void ns_free(struct kvl_ns *ns)
 {
-        assert(list_is_empty(&ns->ops) && ns->n_callbacks == 0 && ns->streams.n_flying == 0);
         conn_lock(ns->conn->conn);
         list_remove(&ns->link);
         ns_forget(ns);
@@ -401,6 +399,7 @@ static void end_calls(struct kvl_ns *ns)
         struct conn *c = ns->conn->conn;
 
         conn_lock(c);
+        ns->is_open = false;
         ns_cancel_calls(ns);
         conn_unlock(c);
         conn_dispatch(c);
@@ -420,6 +419,9 @@ void kvl_ns_close(struct kvl_ns *ns)
         end_calls(ns);
         conn_lock(conn->conn);
         ns_wait_calls(ns);
+        /* With the same lock: what another thread does with all namespaces of the connection, as
+         * kvl_safepoint(), is over for this one, and doesn't begin. */
+        list_remove(&ns->link);
         conn_unlock(conn->conn);
         /* Unmapped first: once the daemon knows, others may get the memory. */
         ns_free(ns);

@@ -75,7 +75,8 @@ struct kvl_ns {
         char name[NS_NAME_BYTES_MAX + 1]; /* first: base/probe.h */
         struct list_link link;            /* conn.namespaces */
         struct kvl_conn *conn;
-        bool is_open; /* [L] its user has it, or is about to: nothing of it is missing */
+        bool is_open; /* [L] its user has it, or is about to, and isn't closing it: there are events
+                         of it */
         uint32_t id;
         struct kvl_ns_info info;
         uint64_t extent_bytes;       /* set_pages * stride_bytes */
