@@ -201,9 +201,9 @@ static int read_whole(
         size_t size = 0, len = 0, hint = 0;
         _cleanup_fd_ int fd = open_to_read(path, only_regular, &hint);
 
-        assert(max < SIZE_MAX / 4);
         if (fd < 0)
                 return fd;
+        max = MIN(max, SIZE_MAX / 4);
         /* One byte more than allowed is room enough to see that the file is longer. */
         for (size_t want = MIN(hint, max) + 1; len == size; want = MIN(2 * want, max + 1)) {
                 char *bigger = realloc(data, want + 1);

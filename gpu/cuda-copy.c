@@ -6,7 +6,6 @@
  */
 #include "gpu/cuda.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,8 +123,11 @@ static int begin_copy(struct cuda_device *d, enum cuda_stream which, cu_stream *
         return r;
 }
 
-static int check_reachable(struct cuda_device *d, const struct extent *e)
+static int check_reachable(
+        struct cuda_device *d, const struct extent *e, uint64_t offset, uint64_t len)
 {
+        if (!is_within(e, offset, len))
+                return cuda_fail(d, -EINVAL, "these bytes aren't all of one extent");
         if (cuda_extent(e)->address)
                 return 0;
         return cuda_fail(d, -EINVAL, "the extent isn't mapped: only then can it be copied");
@@ -137,9 +139,7 @@ int cuda_extent_zero(struct extent *e, uint64_t offset, uint64_t len)
         cu_stream stream;
         int r;
 
-        assert(is_within(e, offset, len));
-
-        r = check_reachable(d, e);
+        r = check_reachable(d, e, offset, len);
         if (r < 0 || len == 0)
                 return r;
         r = begin_copy(d, CUDA_STREAM_SYNC, &stream);
@@ -165,8 +165,8 @@ int cuda_prove_zero(struct cuda_extent *x)
         cu_stream stream;
         int r;
 
-        assert(x->extent.bytes >= CUDA_PROBES * CUDA_PROBE_BYTES);
-
+        if (x->extent.bytes < CUDA_PROBES * CUDA_PROBE_BYTES)
+                return cuda_fail(d, -EINVAL, "the extent is too small to be looked at");
         r = begin_copy(d, CUDA_STREAM_SYNC, &stream);
         if (r < 0)
                 return r;
@@ -193,13 +193,13 @@ int cuda_extent_copy(struct extent *dst, uint64_t dst_offset, struct extent *src
         cu_stream stream;
         int r;
 
-        assert(src->device == dst->device);
-        assert(is_within(dst, dst_offset, len) && is_within(src, src_offset, len));
-        assert(dst != src || dst_offset + len <= src_offset || src_offset + len <= dst_offset);
-
-        r = check_reachable(d, dst);
+        if (src->device != dst->device ||
+                (dst == src && dst_offset + len > src_offset && src_offset + len > dst_offset))
+                return cuda_fail(
+                        d, -EINVAL, "only bytes of one device that don't overlap are copied");
+        r = check_reachable(d, dst, dst_offset, len);
         if (r == 0)
-                r = check_reachable(d, src);
+                r = check_reachable(d, src, src_offset, len);
         if (r < 0 || len == 0)
                 return r;
         r = begin_copy(d, CUDA_STREAM_SYNC, &stream);
@@ -220,9 +220,7 @@ static int copy_and_wait(enum device_direction direction, const struct device_co
         cu_stream stream;
         int r;
 
-        assert(is_within(copy->extent, copy->offset, copy->len));
-
-        r = check_reachable(d, copy->extent);
+        r = check_reachable(d, copy->extent, copy->offset, copy->len);
         if (r < 0 || copy->len == 0)
                 return r;
         r = begin_copy(d, CUDA_STREAM_SYNC, &stream);
@@ -327,10 +325,8 @@ int cuda_batch_start(struct device *device, enum device_direction direction,
         cu_stream stream;
         int r = 0;
 
-        for (size_t i = 0; r == 0 && i < n; i++) {
-                assert(is_within(copies[i].extent, copies[i].offset, copies[i].len));
-                r = check_reachable(d, copies[i].extent);
-        }
+        for (size_t i = 0; r == 0 && i < n; i++)
+                r = check_reachable(d, copies[i].extent, copies[i].offset, copies[i].len);
         if (r < 0)
                 return r;
         b = calloc(1, sizeof(*b));

@@ -1,7 +1,6 @@
 /* Extents of both kinds of memory: created zeroed and proven so, destroyed. */
 #include "gpu/cuda.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +51,8 @@ int cuda_extent_create(struct device *device, uint64_t bytes, struct extent **re
         struct cuda_device *d = cuda_device(device);
         int r;
 
-        assert(bytes > 0 && bytes % device->props.granularity_bytes == 0);
-
+        if (bytes == 0 || bytes % device->props.granularity_bytes != 0)
+                return cuda_fail(d, -EINVAL, NULL);
         r = cuda_extent_new(d, bytes, &x);
         if (r == 0)
                 r = cuda_enter(d);
@@ -78,8 +77,6 @@ void cuda_extent_destroy(struct extent *e, bool last_owner)
         struct cuda_device *d = cuda_device_of(x);
         char why[DEVICE_WHY_BYTES];
         bool is_entered;
-
-        assert(x->arena_address == 0 || x->has_stuck);
 
         memcpy(why, d->device.why, sizeof(why));
         if (last_owner && !x->is_imported && !d->is_broken)

@@ -8,7 +8,6 @@
  */
 #include "gpu/cuda.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -139,11 +138,7 @@ int ipc_arena_reserve(
 
 void ipc_arena_release(struct device_arena *arena)
 {
-        struct cuda_arena *a = cuda_arena(arena);
-
-        assert(a->n_maps == 0 || a->has_stuck);
-
-        free(a);
+        free(cuda_arena(arena));
 }
 
 void *ipc_arena_base(const struct device_arena *a)
@@ -172,9 +167,9 @@ int ipc_arena_map(
         cu_deviceptr at = x->allocation;
         int r = cuda_start(cuda_device_of(x));
 
-        assert(x->arena_address == 0 || !x->is_imported);
-        assert(offset <= arena->bytes && e->bytes <= arena->bytes - offset);
-
+        if (r == 0 && (offset > arena->bytes || e->bytes > arena->bytes - offset ||
+                              (x->arena_address && x->is_imported)))
+                r = cuda_fail(cuda_device_of(x), -EINVAL, NULL);
         if (r == 0 && x->is_imported)
                 r = open_handle(x, &at);
         if (r < 0)
@@ -203,8 +198,8 @@ int ipc_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *
         struct cuda_extent *x = cuda_extent(e);
         int r = 0;
 
-        assert(a->n_maps > 0 && (x->arena_address != 0 || !x->is_imported));
-
+        if (a->n_maps == 0 || (x->arena_address == 0 && x->is_imported))
+                return cuda_fail(cuda_device_of(x), -EINVAL, NULL);
         if (x->is_imported)
                 r = close_handle(x);
         if (r < 0) {

@@ -7,7 +7,6 @@
  */
 #include "gpu/cuda.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -221,11 +220,9 @@ int vmm_arena_reserve(
         uint64_t step = device->props.granularity_bytes;
         int r = cuda_start(d);
 
-        assert(bytes > 0);
-
         if (r < 0)
                 return r;
-        if (wanted % step != 0)
+        if (bytes == 0 || wanted % step != 0)
                 return cuda_fail(d, -EINVAL, NULL);
         if (bytes > INT64_MAX - step)
                 return cuda_fail(d, -ENOMEM, NULL);
@@ -246,8 +243,6 @@ void vmm_arena_release(struct device_arena *arena)
         struct cuda_arena *a = cuda_arena(arena);
         struct cuda_device *d = cuda_device(arena->device);
 
-        assert(a->n_maps == 0 || a->has_stuck);
-
         /* Addresses with something mapped can't be given back. */
         if (a->n_maps == 0)
                 cuda_ignore(
@@ -260,11 +255,10 @@ void *vmm_arena_base(const struct device_arena *a)
         return (void *)(uintptr_t)cuda_arena(a)->base;
 }
 
-static cu_deviceptr address_of(const struct cuda_arena *a, uint64_t offset, const struct extent *e)
+static bool has_place(const struct cuda_arena *a, uint64_t offset, const struct extent *e)
 {
-        assert(offset % a->arena.device->props.granularity_bytes == 0);
-        assert(offset <= a->arena.bytes && e->bytes <= a->arena.bytes - offset);
-        return a->base + offset;
+        return offset % a->arena.device->props.granularity_bytes == 0 && offset <= a->arena.bytes &&
+               e->bytes <= a->arena.bytes - offset;
 }
 
 int vmm_arena_map(
@@ -272,14 +266,14 @@ int vmm_arena_map(
 {
         struct cuda_arena *a = cuda_arena(arena);
         struct cuda_extent *x = cuda_extent(e);
-        cu_deviceptr at = address_of(a, offset, e);
+        cu_deviceptr at = a->base + offset;
         bool is_mapped = false;
         int r = cuda_start(cuda_device_of(x));
 
-        assert(x->has_handle && (x->arena_address == 0 || !x->is_imported));
-
         if (r < 0)
                 return r;
+        if (!has_place(a, offset, e) || !x->has_handle || (x->arena_address && x->is_imported))
+                return cuda_fail(cuda_device_of(x), -EINVAL, NULL);
         /* An extent of another size is refused here: the driver maps the whole or nothing, and has
          * no call that tells the size. */
         r = map_at(x, at, access == DEVICE_READ_WRITE ? CU_ACCESS_READ_WRITE : CU_ACCESS_READ,
@@ -302,11 +296,12 @@ int vmm_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *
         struct cuda_arena *a = cuda_arena(arena);
         struct cuda_extent *x = cuda_extent(e);
         struct cuda_device *d = cuda_device_of(x);
-        cu_deviceptr at = address_of(a, offset, e);
+        cu_deviceptr at = a->base + offset;
         int r;
 
-        assert(a->n_maps > 0 && (x->arena_address == at || !x->is_imported));
-
+        if (!has_place(a, offset, e) || a->n_maps == 0 ||
+                (x->arena_address != at && x->is_imported))
+                return cuda_fail(d, -EINVAL, NULL);
         r = cuda_check(d, "cuMemUnmap", d->cuda->MemUnmap(at, e->bytes));
         if (r < 0) {
                 a->has_stuck = x->has_stuck = true;

@@ -1,7 +1,6 @@
 /* Finding and opening devices of the CUDA driver, by UUID. */
 #include "gpu/cuda.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,8 @@
  * through a queue (queue.h), never from its loop. None may be called from two threads at a time for
  * the same device, except where said, and but for the host's arena_unmap, arena_release and
  * extent_destroy of what no other call is about. Backends never log: they return -errno and leave
- * a sentence in device.why.
+ * a sentence in device.why. Nor do they end the process, which may be an engine's: arguments that
+ * break a rule of this file are -EINVAL, and where nothing is returned nothing is done.
  */
 #ifndef KVL_GPU_DEVICE_H
 #define KVL_GPU_DEVICE_H

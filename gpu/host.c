@@ -12,7 +12,6 @@
  */
 #include "gpu/device.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -124,8 +123,8 @@ static int host_extent_create(struct device *d, uint64_t bytes, struct extent **
 {
         int fd;
 
-        assert(is_extent_size(bytes));
-
+        if (!is_extent_size(bytes))
+                return -EINVAL;
         fd = memfd_create_sized("kvlease-extent", bytes);
         if (fd < 0)
                 return fd;
@@ -171,8 +170,8 @@ static int host_extent_export(struct extent *e, struct extent_handle *ret_handle
 
 static int host_extent_zero(struct extent *e, uint64_t offset, uint64_t len)
 {
-        assert(is_within(e, offset, len));
-
+        if (!is_within(e, offset, len))
+                return -EINVAL;
         /* The kernel refuses an empty hole. */
         return len == 0 ? 0 : fd_punch_hole(host_extent(e)->fd, offset, len);
 }
@@ -181,24 +180,21 @@ static void host_extent_destroy(struct extent *e, bool last_owner)
 {
         struct host_extent *h = host_extent(e);
 
-        assert(h->n_maps == 0);
-
-        if (last_owner) {
-                /* Can only fail on a file that isn't ours; going on would leave a tenant's bytes.
-                 */
-                int r = host_extent_zero(e, 0, e->bytes);
-
-                assert(r == 0);
-                (void)r;
-        }
+        /* Whoever has it mapped still looks into it. */
+        if (h->n_maps > 0)
+                return;
+        /* Where that fails, who has the file keeps its bytes as long as he keeps it; nobody else
+         * ever gets it. */
+        if (last_owner)
+                (void)host_extent_zero(e, 0, e->bytes);
         fd_close(h->fd);
         free(h);
 }
 
 static int host_extent_read(struct extent *e, uint64_t offset, void *dst, uint64_t len)
 {
-        assert(is_within(e, offset, len));
-
+        if (!is_within(e, offset, len))
+                return -EINVAL;
         for (uint64_t done = 0; done < len;) {
                 ssize_t n = pread(host_extent(e)->fd, (uint8_t *)dst + done, len - done,
                         (off_t)(offset + done));
@@ -250,8 +246,8 @@ static int host_extent_write(struct extent *e, uint64_t offset, const void *src,
         struct window w = {0};
         int r;
 
-        assert(is_within(e, offset, len));
-
+        if (!is_within(e, offset, len))
+                return -EINVAL;
         if (len == 0)
                 return 0;
         r = open_window(e, offset, len, &w);
@@ -268,9 +264,9 @@ static int host_extent_copy(struct extent *dst, uint64_t dst_offset, struct exte
         struct window w = {0};
         int r;
 
-        assert(is_within(dst, dst_offset, len) && is_within(src, src_offset, len));
-        assert(dst != src || dst_offset + len <= src_offset || src_offset + len <= dst_offset);
-
+        if (!is_within(dst, dst_offset, len) || !is_within(src, src_offset, len) ||
+                (dst == src && dst_offset + len > src_offset && src_offset + len > dst_offset))
+                return -EINVAL;
         if (len == 0)
                 return 0;
         r = open_window(dst, dst_offset, len, &w);
@@ -357,8 +353,8 @@ static int host_arena_reserve(
         _cleanup_free_ struct host_arena *a = NULL;
         int r;
 
-        assert(bytes > 0);
-
+        if (bytes == 0)
+                return -EINVAL;
         if (bytes > INT64_MAX - 2 * HOST_GRANULARITY_BYTES)
                 return -ENOMEM;
         a = calloc(1, sizeof(*a));
@@ -426,8 +422,9 @@ static void host_arena_release(struct device_arena *arena)
 {
         struct host_arena *a = host_arena(arena);
 
-        assert(a->n_maps == 0);
-
+        /* What is mapped there keeps its addresses. */
+        if (a->n_maps > 0)
+                return;
         munmap(a->base, a->reserved_bytes);
         free(a);
 }
@@ -442,11 +439,10 @@ static void *host_extent_address(const struct extent *e)
         return host_extent((struct extent *)e)->address;
 }
 
-static uint8_t *address_of(const struct host_arena *a, uint64_t offset, const struct extent *e)
+static bool has_place(const struct host_arena *a, uint64_t offset, const struct extent *e)
 {
-        assert(offset % unit_bytes() == 0);
-        assert(offset <= a->arena.bytes && e->bytes <= a->arena.bytes - offset);
-        return a->base + offset;
+        return offset % unit_bytes() == 0 && offset <= a->arena.bytes &&
+               e->bytes <= a->arena.bytes - offset;
 }
 
 /* ---- where memory is taken from, and in which pages --------------------------------------------
@@ -539,11 +535,13 @@ static int host_arena_map(
         struct device_arena *arena, uint64_t offset, struct extent *e, enum device_access access)
 {
         struct host_arena *a = host_arena(arena);
-        uint8_t *at = address_of(a, offset, e);
+        uint8_t *at = a->base + offset;
         int prot = access == DEVICE_READ_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
         void *p;
         int r = 0;
 
+        if (!has_place(a, offset, e))
+                return -EINVAL;
         p = mmap(at, e->bytes, prot, MAP_SHARED | MAP_FIXED, host_extent(e)->fd, 0);
         if (p == MAP_FAILED || madvise(p, e->bytes, MADV_DONTFORK) < 0 ||
                 madvise(p, e->bytes, MADV_DONTDUMP) < 0)
@@ -572,9 +570,8 @@ static int host_arena_unmap(struct device_arena *arena, uint64_t offset, struct 
         struct host_arena *a = host_arena(arena);
         int r;
 
-        assert(a->n_maps > 0 && host_extent(e)->n_maps > 0);
-        (void)address_of(a, offset, e);
-
+        if (a->n_maps == 0 || host_extent(e)->n_maps == 0 || !has_place(a, offset, e))
+                return -EINVAL;
         r = back(a, offset, e->bytes);
         if (r < 0)
                 return r;
@@ -594,8 +591,8 @@ static void host_arena_populate(const struct device_arena *arena, uint64_t offse
         const struct host_arena *a = host_arena((struct device_arena *)arena);
         uint64_t page = unit_bytes(), at = offset - offset % page, end = offset + bytes;
 
-        assert(offset <= arena->bytes && bytes <= arena->bytes - offset);
-
+        if (offset > arena->bytes || bytes > arena->bytes - offset)
+                return;
         /* EINVAL before Linux 5.14: as without. */
         while (at < end && madvise(a->base + at, page, MADV_POPULATE_READ) == 0)
                 at += MAX(FAULT_AROUND_BYTES - at % FAULT_AROUND_BYTES, page);

@@ -1,6 +1,5 @@
 #include "proto/arena.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

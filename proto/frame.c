@@ -1,6 +1,5 @@
 #include "proto/frame.h"
 
-#include <assert.h>
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
@@ -153,7 +152,10 @@ uint8_t *frame_parser_space(struct frame_parser *p, size_t *ret_size)
 
 int frame_parser_fed(struct frame_parser *p, size_t n, const int *fds, unsigned n_fds)
 {
-        assert(n <= sizeof(p->buf) - p->end);
+        if (n > sizeof(p->buf) - p->end) {
+                close_all(fds, n_fds);
+                return -EPROTO;
+        }
         p->end += n;
         if (n_fds == 0)
                 return 0;

@@ -75,7 +75,8 @@ uint8_t *frame_parser_space(struct frame_parser *p, size_t *ret_size);
 
 /*
  * Tells what was received into that space: `n` bytes and `n_fds` fds, which it takes in any case.
- * 0; -EPROTO where more than FRAME_MAX_FDS fds would be waiting, or fds came without a frame.
+ * 0; -EPROTO where more than FRAME_MAX_FDS fds would be waiting, fds came without a frame, or more
+ * bytes than the space has.
  */
 int frame_parser_fed(struct frame_parser *p, size_t n, const int *fds, unsigned n_fds);
 

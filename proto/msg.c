@@ -1,6 +1,5 @@
 #include "proto/msg.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -52,8 +51,7 @@ int msg_pack(uint8_t *buf, uint16_t version, uint16_t type, uint16_t flags, uint
 {
         size_t len = protobuf_c_message_get_packed_size(m);
 
-        assert(fd_count <= FRAME_MAX_FDS);
-        if (len > FRAME_MAX_PAYLOAD)
+        if (len > FRAME_MAX_PAYLOAD || fd_count > FRAME_MAX_FDS)
                 return -EMSGSIZE;
         frame_encode_header(
                 &(struct frame_header){
@@ -73,7 +71,8 @@ int msg_pack(uint8_t *buf, uint16_t version, uint16_t type, uint16_t flags, uint
 ProtobufCMessage *msg_unpack(
         const ProtobufCMessageDescriptor *d, struct arena *a, const uint8_t *payload, size_t len)
 {
-        assert(len <= FRAME_MAX_PAYLOAD);
+        if (len > FRAME_MAX_PAYLOAD)
+                return NULL;
         return protobuf_c_message_unpack(d, &a->allocator, len, payload);
 }
 

@@ -1,6 +1,5 @@
 #include "proto/sock.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -32,7 +31,6 @@ static ssize_t send_with_fds(int fd, struct iovec *iov, const int *fds, unsigned
         };
         struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
-        assert(n_fds <= FRAME_MAX_FDS);
         c->cmsg_level = SOL_SOCKET;
         c->cmsg_type = SCM_RIGHTS;
         c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
@@ -45,7 +43,8 @@ ssize_t sock_send(int fd, const void *data, size_t len, const int *fds, unsigned
         struct iovec iov = {(void *)data, len};
         ssize_t n;
 
-        assert(len > 0);
+        if (len == 0 || n_fds > FRAME_MAX_FDS)
+                return -EINVAL;
         do
                 n = n_fds > 0 ? send_with_fds(fd, &iov, fds, n_fds)
                               : send(fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -42,7 +42,8 @@
  * Threads. Every function may be called from any thread, also at the same time on one connection,
  * where its comment says nothing else; calls on one connection wait for each other. Callbacks run
  * in the thread that calls kvl_dispatch() or waits in a blocking call, without any lock held. The
- * library starts no threads, installs no signal handlers and prints nothing.
+ * library starts no threads, installs no signal handlers, prints nothing and never ends the
+ * process.
  *
  * Shared memory. Where the daemon offers it, hits, releases and most leases are made in memory that
  * is shared with it, without a system call (but when memory of the host is found or leased by this

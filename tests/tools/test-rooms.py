@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
-Breaks each rule of check-edges.py, check-calls.py, check-sizes.py, check-names.py and check-fields.py on purpose, in a
-small tree that is compiled for it, and expects to be told.
+Breaks each rule of check-edges.py, check-calls.py, check-ends.py, check-sizes.py, check-names.py and check-fields.py on
+purpose, in a small tree that is compiled for it, and expects to be told.
 
   test-rooms.py CC [ARG]...
 """
@@ -35,7 +35,7 @@ def load(name: str) -> types.ModuleType:
 
 
 edges, calls, sizes = load("check-edges"), load("check-calls"), load("check-sizes")
-names, fields = load("check-names"), load("check-fields")
+names, fields, ends = load("check-names"), load("check-fields"), load("check-ends")
 
 
 class Broken(unittest.TestCase):
@@ -63,8 +63,8 @@ class Broken(unittest.TestCase):
         bad, doors = edges.check(self.top)
         return bad, doors
 
-    def calls(self) -> list[str]:
-        """What check-calls.py says of the tree's sources, each compiled as meson names it."""
+    def library(self) -> pathlib.Path:
+        """Of the tree's sources, each compiled as meson names it."""
         library = self.top / "lib.a"
         objects = []
         for source in sorted((self.top / TREE).rglob("*.c")):
@@ -72,7 +72,16 @@ class Broken(unittest.TestCase):
             subprocess.run([*CC, "-I", self.top, "-c", source, "-o", self.top / name], check=True)
             objects.append(self.top / name)
         subprocess.run(["ar", "rc", library, *objects], check=True)
-        bad: list[str] = calls.check(self.top, [(TREE, library)])
+        return library
+
+    def calls(self) -> list[str]:
+        bad: list[str] = calls.check(self.top, [(TREE, self.library())])
+        return bad
+
+    def ends(self, *allowed: str) -> list[str]:
+        """What check-ends.py says of the high room and all that it uses, and of a package in the room above."""
+        bad: list[str] = ends.check(self.top, [(TREE, self.library())], f"{TREE}/{HIGH}", f"{TREE}/{ABOVE}",
+                                    dict.fromkeys(allowed, "a test"))
         return bad
 
     def fields(self, owner: str) -> list[str]:
@@ -131,6 +140,31 @@ class Broken(unittest.TestCase):
         self.write(f"{HIGH}/wrong.c", "int top(void);\nint wrong(void)\n{\n        return top();\n}\n")
         self.assertIn(f"{TREE}/{HIGH}/wrong.c: uses top of {TREE}/top.c", "\n".join(self.calls()))
 
+
+    def test_library_that_ends_the_process(self) -> None:
+        wrong = "#include <stdlib.h>\nint low_get(void)\n{\n        abort();\n        return 1;\n}\n"
+        self.assertEqual(self.ends(), [])
+        self.write(f"{LOW}/alone.c", "void exit(int);\nvoid alone(void)\n{\n        exit(0); /* nobody uses it */\n}\n")
+        self.assertEqual(self.ends(), [])
+        self.write(f"{LOW}/low.c", wrong)
+        self.assertEqual(self.ends(), [f"{TREE}/{LOW}/low.c: uses abort", f"{TREE}/{LOW}/low.c:4: abort"])
+        self.assertEqual(self.ends(f"{TREE}/{LOW}/low.c"), [])
+
+    def test_library_that_ends_the_process_unseen(self) -> None:
+        """By a macro, whose name the source has; by an instruction, which the object doesn't name."""
+        self.write(f"{HIGH}/trap.c", "void trap(void);\nvoid trap(void)\n{\n        __builtin_trap();\n}\n")
+        self.write(f"{HIGH}/hidden.c", '#define END() _ex##it(0)\n#include <unistd.h>\nvoid hidden(void)\n{\n        END();\n}\n')
+        self.assertEqual(self.ends(), [f"{TREE}/{HIGH}/hidden.c: uses _exit", f"{TREE}/{HIGH}/trap.c:4: __builtin_trap"])
+
+    def test_package_that_ends_the_process(self) -> None:
+        self.write(f"{ABOVE}/module.c", "/* abort(); */ static const char *const text = \"abort()\";\n")
+        self.assertEqual(self.ends(), [])
+        self.write(f"{ABOVE}/module.h", '#define END()\\\n        Py_FatalError ("no")\n')
+        self.assertEqual(self.ends(), [f"{TREE}/{ABOVE}/module.h:2: Py_FatalError"])
+
+    def test_permission_that_nobody_needs(self) -> None:
+        name = f"{TREE}/{LOW}/low.c"
+        self.assertEqual(self.ends(name), [f"{name} is allowed and ends nothing: take it out"])
 
     def test_too_long(self) -> None:
         self.write(f"{LOW}/long.h", "\n" * sizes.MAX_LINES)

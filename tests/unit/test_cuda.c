@@ -420,6 +420,37 @@ static void bad_handles(void)
         device_close(d);
 }
 
+/* What breaks a rule of device.h ends nobody's process, and changes nothing; either transport. */
+static void broken_rules(void)
+{
+        for (enum device_transport t = TRANSPORT_VMM; t <= TRANSPORT_CUDAIPC; t++) {
+                struct device *d = open_gpu(DEVICE_OWNER, t);
+                const struct device_ops *ops = d->ops;
+                struct extent *e = create(d, 2 * STEP), *none = NULL;
+                struct device_arena *a = reserve(d, 4 * STEP);
+                uint8_t byte;
+                struct device_copy copy = {e, 2 * STEP, &byte, 1};
+                struct device_batch *batch;
+
+                GIVES(ops->extent_create(d, 0, &none), -EINVAL);
+                GIVES(ops->extent_create(d, STEP + 1, &none), -EINVAL);
+                GIVES(ops->extent_zero(e, 2 * STEP, 1), -EINVAL);
+                GIVES(ops->extent_read(e, UINT64_MAX, &byte, 2), -EINVAL);
+                GIVES(ops->extent_write(e, 2 * STEP, &byte, 1), -EINVAL);
+                GIVES(ops->extent_copy(e, 0, e, STEP, STEP + 1), -EINVAL);
+                GIVES(ops->batch_start(d, DEVICE_TO_HOST, &copy, 1, &batch), -EINVAL);
+                GIVES(ops->arena_unmap(a, 0, e), -EINVAL);
+                GIVES(ops->arena_map(a, 3 * STEP, e, DEVICE_READ_WRITE), -EINVAL);
+                GIVES(ops->arena_map(a, UINT64_MAX - STEP + 1, e, DEVICE_READ_WRITE), -EINVAL);
+                CHECK(!none && !ops->extent_address(e));
+                fill(e, 3);
+                CHECK(holds(e, 0, 2 * STEP, 3));
+                ops->arena_release(a);
+                ops->extent_destroy(e, true);
+                device_close(d);
+        }
+}
+
 static struct extent *import_read_only(struct device_arena *a, struct extent *mine)
 {
         struct extent_handle handle = export(mine);
@@ -502,6 +533,7 @@ static void test_vmm(void **state)
         run(kept_handle, NULL);
         run(arena, NULL);
         run(bad_handles, NULL);
+        run(broken_rules, NULL);
         run(read_only, NULL);
         run_abort(write_read_only);
         run(two_processes, NULL);

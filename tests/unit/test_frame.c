@@ -188,6 +188,19 @@ static void test_largest_frame_after_another(void **state)
         frame_parser_deinit(&parser);
 }
 
+/* Nothing of it is taken; the fds are closed. */
+static void test_more_than_the_space(void **state)
+{
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        size_t size;
+
+        frame_parser_init(&parser);
+        frame_parser_space(&parser, &size);
+        assert_int_equal(frame_parser_fed(&parser, size + 1, &fd, 1), -EPROTO);
+        expect_more_needed();
+        frame_parser_deinit(&parser);
+}
+
 static void test_bad_headers(void **state)
 {
         const struct frame_header good = header(0, 0, 1);
@@ -366,6 +379,7 @@ int main(void)
                 TEST(test_several_at_once),
                 TEST(test_long_stream),
                 TEST(test_largest_frame_after_another),
+                TEST(test_more_than_the_space),
                 TEST(test_bad_headers),
                 TEST(test_hello_of_any_version),
                 TEST(test_event),

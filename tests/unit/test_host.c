@@ -694,6 +694,45 @@ static void test_huge_pages_of_users(void **state)
         device_close(d);
 }
 
+/* What breaks a rule of device.h ends nobody's process, and changes nothing. */
+static void test_broken_rules(void **state)
+{
+        struct device *d = open_host();
+        const struct device_ops *ops = d->ops;
+        struct extent *e = create(d, STEP), *none = NULL;
+        struct device_arena *no_arena = NULL;
+        uint8_t *base, byte;
+        struct device_arena *a = reserve(d, 2 * STEP, &base);
+
+        assert_int_equal(ops->extent_create(d, 0, &none), -EINVAL);
+        assert_int_equal(ops->extent_create(d, STEP + 1, &none), -EINVAL);
+        assert_int_equal(ops->extent_create(d, UINT64_MAX - 4095, &none), -EINVAL);
+        assert_int_equal(ops->extent_zero(e, STEP, 1), -EINVAL);
+        assert_int_equal(ops->extent_zero(e, UINT64_MAX, 2), -EINVAL);
+        assert_int_equal(ops->extent_read(e, STEP, &byte, 1), -EINVAL);
+        assert_int_equal(ops->extent_write(e, STEP + 1, &byte, 0), -EINVAL);
+        assert_int_equal(ops->extent_copy(e, 0, e, 1, STEP), -EINVAL);
+        assert_int_equal(ops->extent_copy(e, 0, e, 100, 101), -EINVAL);
+        assert_int_equal(ops->arena_reserve(d, 0, 0, &no_arena), -EINVAL);
+        assert_int_equal(ops->arena_unmap(a, 0, e), -EINVAL);
+        assert_int_equal(ops->arena_map(a, 64, e, DEVICE_READ_WRITE), -EINVAL);
+        assert_int_equal(ops->arena_map(a, 2 * STEP - 4096, e, DEVICE_READ_WRITE), -EINVAL);
+        assert_int_equal(ops->arena_map(a, UINT64_MAX - 4095, e, DEVICE_READ_WRITE), -EINVAL);
+        ops->arena_populate(a, 2 * STEP, 1);
+        assert_false(none || no_arena || is_readable(base));
+        /* What is mapped stays, and so does what it is mapped in. */
+        map(a, STEP, e);
+        base[STEP] = 7;
+        ops->extent_destroy(e, true);
+        ops->arena_release(a);
+        assert_int_equal(base[STEP], 7);
+        unmap(a, STEP, e);
+        ops->extent_destroy(e, true);
+        ops->arena_release(a);
+        assert_false(is_reserved(base));
+        device_close(d);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -719,6 +758,7 @@ int main(void)
                 TEST(test_numa_node),
                 TEST(test_huge_pages),
                 TEST(test_huge_pages_of_users),
+                TEST(test_broken_rules),
         };
 
         return RUN_TESTS(tests);

@@ -125,6 +125,8 @@ static void test_largest(void **state)
         assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, 0, &m.base), FRAME_MAX_SIZE);
         m.keys.len++;
         assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, 0, &m.base), -EMSGSIZE);
+        m.keys.len = 0;
+        assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, FRAME_MAX_FDS + 1, &m.base), -EMSGSIZE);
 }
 
 static void test_unpack_refuses(void **state)
@@ -135,6 +137,7 @@ static void test_unpack_refuses(void **state)
         assert_int_equal(arena_init(&a, ARENA_BUDGET_BYTES), 0);
         assert_non_null(msg_unpack(d, &a, (const uint8_t *)"", 0));
         assert_null(msg_unpack(d, &a, (const uint8_t *)"\xff", 1));
+        assert_null(msg_unpack(d, &a, (const uint8_t *)"", FRAME_MAX_PAYLOAD + 1));
         assert_null(msg_unpack(d, &a, (const uint8_t *)"\x0a\x7f", 2));
         arena_deinit(&a);
 }

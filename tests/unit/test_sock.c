@@ -50,6 +50,8 @@ static void test_bytes_and_end(void **state)
         assert_int_equal(f.header.seq, 5);
         fd_close(pair[0]);
         assert_int_equal(sock_receive(pair[1], &parser), 0);
+        assert_int_equal(sock_send(pair[1], buf, 0, NULL, 0), -EINVAL);
+        assert_int_equal(sock_send(pair[1], buf, 1, pair, FRAME_MAX_FDS + 1), -EINVAL);
         /* SIGPIPE would end the test. */
         assert_int_equal(sock_send(pair[1], buf, sizeof(buf), NULL, 0), -EPIPE);
         assert_int_equal(sock_send(pair[1], buf, sizeof(buf), pair + 1, 1), -EPIPE);

@@ -256,8 +256,7 @@ static int stream_op_start(struct op *op, struct stream_op *s)
         if (c->broken)
                 return error_note(-ENOTCONN, c->detail);
         op->stream_op = s;
-        op->call.on_abandon = on_abandon;
-        conn_start_beside(c, &op->call);
+        conn_start_beside(c, &op->call, on_abandon);
         s->op = op;
         r = put_on_stream(s);
         if (r == 0)
@@ -325,8 +324,7 @@ int stream_start_fetch(struct op *op, void *stream)
         if (!s)
                 return -ENOMEM;
         op->stream_op = s;
-        op->call.on_abandon = on_abandon;
-        conn_start_beside(conn_of(op->ns), &op->call);
+        conn_start_beside(conn_of(op->ns), &op->call, on_abandon);
         s->op = op;
         r = put_on_stream(s);
         if (r < 0) {

@@ -28,7 +28,8 @@ static inline bool conn_is_unsent(const struct conn *c, const struct conn_call *
  */
 void conn_flush(struct conn *c);
 
-/* [L] Receives once and hands out the frames that are whole. False where there was nothing. */
+/* [L] Receives once and hands out the frames that are whole. False where there was nothing, or the
+ * ring of events is full. */
 bool conn_receive(struct conn *c);
 
 /* [L] Hands out frames that were received, until the ring of events is full. */

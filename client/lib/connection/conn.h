@@ -354,10 +354,13 @@ int conn_start(struct conn *c, struct conn_call *call, uint16_t type, const Prot
  * restarted, it arrives once, but for a DOORBELL, and hints that were on their way. */
 int conn_notify(struct conn *c, uint16_t type, const ProtobufCMessage *m);
 
-/* [L] The call ends with conn_finish(), and not by a frame. on_abandon is set. */
-void conn_start_beside(struct conn *c, struct conn_call *call);
+/* [L] The call ends with conn_finish(), and not by a frame: on_abandon is as in struct conn_call.
+ */
+void conn_start_beside(
+        struct conn *c, struct conn_call *call, void (*on_abandon)(struct conn_call *call));
 
-/* [L] The call is done. on_done is queued, or the waiter woken. */
+/* [L] The call is done. on_done is queued, or the waiter woken. Nothing where it was done before.
+ */
 void conn_finish(struct conn *c, struct conn_call *call, int code);
 
 /* [L] From on_reply: the reply makes no sense. Finishes the call with -EPROTO and breaks the

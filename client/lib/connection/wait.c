@@ -1,5 +1,4 @@
 /* Waiting on a connection: reader, writer, sleepers (conn.h), and callbacks. */
-#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -276,7 +275,6 @@ int conn_wait(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
 {
         int r = 0;
 
-        assert(!call->on_done);
         while (!call->is_done && r == 0)
                 r = take_turn(c, call, deadline_nsec);
         conn_abandon(c, call);

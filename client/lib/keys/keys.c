@@ -124,8 +124,13 @@ enum key_tag {
 
 struct fields {
         size_t len;
-        uint8_t bytes[1024]; /* of a layout */
+        uint8_t bytes[1024]; /* of a layout: check_layout() bounds its texts */
 };
+static_assert((TAG_PLANE_PAGE_BYTES + 1) * (FIELD_HEAD_BYTES + sizeof(uint64_t)) +
+                              sizeof(ROOT_DOMAIN) + sizeof(NAME_DOMAIN) + 2 * TEXT_MAX + SALT_MAX +
+                              FORMAT_MAX <=
+                      sizeof(((struct fields *)0)->bytes),
+        "room for all fields, each once");
 
 /* Returns where the field's bytes go. */
 static uint8_t *add_field(struct fields *f, enum key_tag tag, size_t len)
@@ -133,7 +138,6 @@ static uint8_t *add_field(struct fields *f, enum key_tag tag, size_t len)
         uint32_t le_len = htole32((uint32_t)len);
         uint8_t *at = f->bytes + f->len;
 
-        assert(f->len + FIELD_HEAD_BYTES + len <= sizeof(f->bytes));
         at[0] = (uint8_t)tag;
         memcpy(at + 1, &le_len, sizeof(le_len));
         f->len += FIELD_HEAD_BYTES + len;

@@ -213,6 +213,13 @@ NI static void store_digest(const struct stream *s, uint8_t ret[DIGEST_BYTES])
         _mm_storeu_si128(to + 1, reverse_bytes(_mm_alignr_epi8(dchg, feba, 8)));
 }
 
+/* What SHA-256's padding takes at least. */
+#define PADDING_MIN (1u + sizeof(uint64_t))
+static_assert(BLOCK_BYTES - 1 + sizeof(PAGE_DOMAIN) - 1 + PADDING_MIN <= 2 * BLOCK_BYTES,
+        "a digest's text ends in stream.tail");
+static_assert(4 * CHAIN_TOKENS + sizeof(CHAIN_DOMAIN) - 1 + PADDING_MIN <= BLOCK_BYTES,
+        "the chain's text ends in work.chain");
+
 /*
  * Ends a text of n_bytes, of which those after the last whole block lie, or will lie, at `at`: its
  * domain and SHA-256's padding come behind them. Nothing where the end that is there is the same.
@@ -220,12 +227,11 @@ NI static void store_digest(const struct stream *s, uint8_t ret[DIGEST_BYTES])
 static void end_text(struct text_end *end, uint8_t *at, uint32_t n_bytes, const char *domain)
 {
         uint32_t n = n_bytes % BLOCK_BYTES, len = n + (uint32_t)strlen(domain);
-        uint32_t n_blocks = (len + 1 + 8 + BLOCK_BYTES - 1) / BLOCK_BYTES;
+        uint32_t n_blocks = (len + (uint32_t)PADDING_MIN + BLOCK_BYTES - 1) / BLOCK_BYTES;
         uint64_t bits = htobe64(8 * ((uint64_t)n_bytes - n + len));
 
         if (end->n_blocks > 0 && end->n_bytes == n_bytes)
                 return;
-        assert(n_blocks <= 2);
         *end = (struct text_end){.n_blocks = n_blocks, .n_bytes = n_bytes};
         memset(at + n, 0, n_blocks * BLOCK_BYTES - n);
         memcpy(at + n, domain, strlen(domain));
@@ -342,8 +348,9 @@ void page_keys_sha_ni(const uint8_t parent[DIGEST_BYTES], const uint32_t *tokens
                         stream_begin(&w, a);
                 if (b->job == JOB_NONE)
                         stream_begin(&w, b);
-                assert(a->job != JOB_NONE || b->job != JOB_NONE);
-                /* Where there is no second hash to be had the other one is done twice. */
+                /* One has a job: the chain, or the digest that it waits for, is begun where it
+                 * isn't under way. Where there is no second hash to be had the other one is done
+                 * twice. */
                 if (a->job == JOB_NONE)
                         a->at = b->at;
                 if (b->job == JOB_NONE)

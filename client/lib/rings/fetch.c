@@ -364,8 +364,7 @@ static void begin_shared(struct fetching *f)
         struct kvl_conn *conn = f->ns->conn;
 
         f->op->call.type = 0;
-        f->op->call.on_abandon = on_abandon;
-        conn_start_beside(conn->conn, &f->op->call);
+        conn_start_beside(conn->conn, &f->op->call, on_abandon);
         list_append(&conn->fetches.list, &f->link);
         if (fetches_submit(conn) < 0)
                 conn_break(conn->conn, -EPROTO, "kvleased broke the rules of the rings");
@@ -450,10 +449,8 @@ void fetches_init(struct kvl_conn *conn)
 
 void fetches_deinit(struct kvl_conn *conn)
 {
-        list_for_each_safe (f, &conn->fetches.list, struct fetching, link) {
-                assert(!f->op);
+        list_for_each_safe (f, &conn->fetches.list, struct fetching, link)
                 fetching_free(f);
-        }
 }
 
 static struct fetch_slot *free_slot(struct fetches *all)
@@ -669,12 +666,9 @@ void fetches_back(struct kvl_conn *conn)
 
 void fetches_forget_ns(struct kvl_ns *ns)
 {
-        list_for_each (f, &ns->conn->fetches.list, struct fetching, link) {
-                if (f->ns != ns)
-                        continue;
-                assert(!f->op);
-                f->ns = NULL;
-        }
+        list_for_each (f, &ns->conn->fetches.list, struct fetching, link)
+                if (f->ns == ns)
+                        f->ns = NULL;
 }
 
 /* ---- calls -------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 #include "client/lib/rings/flight.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -419,8 +418,7 @@ static int flight_enqueue(struct flight *f)
 
         f->id = ++all->last_id;
         f->op->flight = f;
-        f->op->call.on_abandon = on_abandon;
-        conn_start_beside(conn->conn, &f->op->call);
+        conn_start_beside(conn->conn, &f->op->call, on_abandon);
         list_append(&all->list, &f->link);
         return submit_all(conn);
 }
@@ -555,12 +553,9 @@ void flight_launch(struct flight *f)
 
 void flights_forget_ns(struct kvl_ns *ns)
 {
-        list_for_each_safe (f, &ns->conn->flights.list, struct flight, link) {
-                if (f->ns != ns)
-                        continue;
-                assert(!f->op);
-                f->ns = NULL;
-        }
+        list_for_each (f, &ns->conn->flights.list, struct flight, link)
+                if (f->ns == ns)
+                        f->ns = NULL;
 }
 
 void flights_init(struct kvl_conn *conn, struct shm_map *map)
@@ -576,10 +571,8 @@ void flights_deinit(struct kvl_conn *conn)
 {
         struct flights *all = flights_of(conn);
 
-        list_for_each_safe (f, &all->list, struct flight, link) {
-                assert(!f->op);
+        list_for_each_safe (f, &all->list, struct flight, link)
                 flight_free(f);
-        }
         shm_unmap(&all->map);
 }
 
