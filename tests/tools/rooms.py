@@ -32,7 +32,7 @@ CALLS = "calls rings pages ahead"
 OWNERS: dict[str, dict[str, str]] = {
     "daemon/core": {
         "ns_sets": "memory", "store_memory": "memory", "records": "records", "shared": "records",
-        "ns_waits": "quota", "store_waits": "quota", "ns_catalog": "catalog", "ns_announced": "catalog", "ns_watched": "catalog",
+        "ns_waits": "quota", "store_waits": "quota", "ns_catalog": "catalog", "ns_announced": "catalog", "ns_wakes": "catalog", "ns_watched": "catalog",
         "ns_expiry": "catalog", "ns_clients": "clients", "ns_space": "moves", "ns_coding": "moves", "store_moving": "moves", "ns_stock": "reclaim",
         "ns_compaction": "reclaim", "store_recalls": "memory", "ns_sink": "tiers", "store_fetching": "tiers",
         "leasable": "upkeep", "store_leasables": "upkeep", "ns_idle": "lifetimes",

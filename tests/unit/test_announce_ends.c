@@ -1,5 +1,6 @@
 /* How announcements end, single flight in the daemon's state: who is told, who is woken, and how
  * much of it is done at once. */
+#include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -14,6 +15,7 @@
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/lifetimes/namespace.h"
 #include "daemon/core/quota/chores.h"
+#include "daemon/core/catalog/wake.h"
 #include "tests/unit/announce-fixture.h"
 
 /* ---- how it ends ----------------------------------------------------------------------------- */
@@ -380,31 +382,39 @@ static void await_sleep(const struct sleeper *s)
         }
 }
 
-/* Two sleepers, with a mapping of their own as another process has it: read-only. */
+/* A mapping of the index as another process has it: read-only. Returns where the lines are. */
+static const struct shm_line *map_lines(const struct world *w, void **ret_base)
+{
+        const struct segment *segment = &w->b->ns->shared.segment;
+
+        *ret_base = mmap(NULL, segment->bytes, PROT_READ, MAP_SHARED,
+                segment->reader_fd >= 0 ? segment->reader_fd : segment->fd, 0);
+        assert_ptr_not_equal(*ret_base, MAP_FAILED);
+        return (const struct shm_line *)((uint8_t *)*ret_base +
+                                         w->b->ns->shared.header->lines_offset);
+}
+
+static void go_to_sleep(struct sleeper *s, const struct shm_line *line)
+{
+        s->address = &line->state;
+        s->value = (uint32_t)line->state;
+        assert_int_equal(pthread_create(&s->thread, NULL, sleep_on, s), 0);
+        await_sleep(s);
+}
+
 static void test_every_end_wakes(void **state)
 {
         for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
                 struct sleeper sleepers[2] = {0};
-                const struct shm_line *line;
-                struct segment *segment;
+                const struct shm_line *lines;
                 struct world w;
                 void *base;
 
                 start(&w);
                 announce_all(&w);
-                segment = &w.b->ns->shared.segment;
-                base = mmap(NULL, segment->bytes, PROT_READ, MAP_SHARED,
-                        segment->reader_fd >= 0 ? segment->reader_fd : segment->fd, 0);
-                assert_ptr_not_equal(base, MAP_FAILED);
-                line = (const struct shm_line *)((uint8_t *)base +
-                                                 w.b->ns->shared.header->lines_offset) +
-                       w.pages[0];
-                for (int k = 0; k < 2; k++) {
-                        sleepers[k].address = &line->state;
-                        sleepers[k].value = (uint32_t)line->state;
-                        pthread_create(&sleepers[k].thread, NULL, sleep_on, &sleepers[k]);
-                        await_sleep(&sleepers[k]);
-                }
+                lines = map_lines(&w, &base);
+                for (int k = 0; k < 2; k++)
+                        go_to_sleep(&sleepers[k], &lines[w.pages[0]]);
                 ways[i].go(&w);
                 for (int k = 0; k < 2; k++) {
                         pthread_join(sleepers[k].thread, NULL);
@@ -412,9 +422,69 @@ static void test_every_end_wakes(void **state)
                                 fail_msg("%s wakes nobody: %s", ways[i].name,
                                         strerror(sleepers[k].result));
                 }
-                munmap(base, segment->bytes);
+                munmap(base, w.b->ns->shared.segment.bytes);
                 end(&w);
         }
+}
+
+#define N_HERD (2 * WAKE_SLICE + 2)
+
+/* How many still sleep on the page's word; wakes them. */
+static int count_asleep(const struct shm_line *line)
+{
+        return (int)syscall(SYS_futex, &line->state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* One page has a herd, and another one sleeper. */
+static void start_herd(
+        struct world *w, struct sleeper *herd, const struct shm_line **ret_lines, void **ret_base)
+{
+        start(w);
+        announce_all(w);
+        *ret_lines = map_lines(w, ret_base);
+        for (unsigned k = 0; k < N_HERD; k++) {
+                herd[k] = (struct sleeper){0};
+                go_to_sleep(&herd[k], &(*ret_lines)[w->pages[k == N_HERD - 1 ? 1 : 0]]);
+        }
+        announce_withdraw(w->a->ns, w->pages[0]);
+        announce_withdraw(w->a->ns, w->pages[1]);
+}
+
+static void join_herd(struct sleeper *herd)
+{
+        for (unsigned k = 0; k < N_HERD; k++) {
+                pthread_join(herd[k].thread, NULL);
+                assert_int_equal(herd[k].result, 0);
+        }
+}
+
+static void test_a_herd_is_woken_in_slices(void **state)
+{
+        struct sleeper herd[N_HERD];
+        const struct shm_line *lines;
+        struct world w;
+        unsigned n_slices = 0;
+        void *base;
+
+        /* A call wakes so many, on whatever pages they sleep. */
+        start_herd(&w, herd, &lines, &base);
+        assert_int_equal(count_asleep(&lines[w.pages[0]]), N_HERD - 1 - WAKE_SLICE);
+        assert_int_equal(count_asleep(&lines[w.pages[1]]), 1);
+        join_herd(herd);
+        munmap(base, w.b->ns->shared.segment.bytes);
+        end(&w); /* the namespace goes, and there would be more to do */
+
+        /* The rest has its turns, on the tenant's account. */
+        start_herd(&w, herd, &lines, &base);
+        for (struct tenant *t; (t = chores_work(&w.f.store)); n_slices++)
+                assert_ptr_equal(t, w.f.a);
+        assert_in_range(n_slices, 2, 4);
+        join_herd(herd);
+        /* Then there is room again for what is woken at once. */
+        announce_withdraw(w.a->ns, w.pages[2]);
+        assert_false(chores_are_left(&w.f.store));
+        munmap(base, w.b->ns->shared.segment.bytes);
+        end(&w);
 }
 
 int main(void)
@@ -429,6 +499,7 @@ int main(void)
                 TEST(test_namespace_goes_in_slices),
                 TEST(test_announces_again),
                 TEST(test_every_end_wakes),
+                TEST(test_a_herd_is_woken_in_slices),
         };
 
         return RUN_TESTS(tests);

@@ -7,6 +7,7 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/quota/chores.h"
 #include "daemon/core/records/shared.h"
+#include "daemon/core/catalog/wake.h"
 
 /* Whose pages aren't listed by who announced them: as many take as long as a withdrawal, more or
  * less. Not tuned. */
@@ -66,7 +67,7 @@ static void end_announcement(struct ns *ns, uint32_t page)
 
         unlink_page(ns, page);
         FAULT_POINT("announce-before-wake");
-        shared_wake(ns, page);
+        wake_waiters(ns, page);
         p->announced = 0; /* after: recovery wakes those of pages that have it */
         FAULT_POINT("announce-after-wake");
         if (s->owner.on_announce_end)

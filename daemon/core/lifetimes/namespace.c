@@ -25,6 +25,7 @@
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/records/records.h"
 #include "daemon/core/records/shared.h"
+#include "daemon/core/catalog/wake.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/sessions/session-restore.h"
 #include "daemon/core/sessions/session.h"
@@ -84,6 +85,7 @@ static int ns_alloc(const struct ns_layout *layout, const struct ns_geometry *ge
         list_init(&ns->catalog.announced.sets);
         chore_init(&ns->catalog.announced.withdrawal);
         ns->catalog.announced.withdraw_at = PAGE_NONE;
+        wake_init(ns);
         ns->sets.at = calloc(geometry->n_set_slots, sizeof(*ns->sets.at));
         ns->sets.preparing = calloc(geometry->n_set_slots, sizeof(*ns->sets.preparing));
         if (!ns->sets.at || !ns->sets.preparing) {
@@ -303,6 +305,7 @@ void ns_free(struct ns *ns)
         list_remove(&ns->link);
         ns->tenant->n_namespaces--;
         leasable_end(ns);
+        wake_deinit(ns);
         ns_discard(ns);
 }
 

@@ -144,6 +144,14 @@ struct ns_waits {
         struct ns_failure failure; /* for the next lease that tries again */
 };
 
+/* Waiters that are still to be woken: catalog/wake.h. */
+struct ns_wakes {
+        struct chore chore;
+        uint64_t *pages;   /* owned; a bitmap: threads may still sleep on these; NULL: none ever */
+        uint32_t n, at;    /* pages in it; where the next slice goes on */
+        uint32_t n_lately; /* woken, or looked for, since the last slice */
+};
+
 /* Pages of which a client has announced that it computes them: catalog/announced.h. */
 struct ns_announced {
         struct list_link sets;   /* struct extent_set.announced_link: those with such pages */
@@ -151,6 +159,7 @@ struct ns_announced {
         uint32_t withdraw_at;    /* announcements of an older epoch were withdrawn up to this page;
                                     PAGE_NONE: all were */
         struct chore withdrawal; /* withdraws the others */
+        struct ns_wakes wakes;
 };
 
 /* Pages with pins in segments, of which nobody tells the daemon when they go: catalog/pages.h looks

@@ -2,14 +2,10 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/fault-point.h"
 #include "base/fd.h"
@@ -356,16 +352,6 @@ void shared_hide_pending(struct ns *ns, uint32_t page)
 
         page_turn(p, p->generation + 1, p->state);
         show_state(ns, page, PAGE_FREE);
-}
-
-/*
- * Not the private kind: who waits is in another process. A waiter compares the word with what it
- * has seen before it sleeps, in the kernel: as the change comes first, it sleeps only where it is
- * woken here. (On a big-endian machine the lower half would be 4 bytes on; none runs this.)
- */
-void shared_wake(struct ns *ns, uint32_t page)
-{
-        (void)syscall(SYS_futex, &ns->shared.lines[page].state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 void shared_show_epochs(struct ns *ns)

@@ -72,9 +72,6 @@ void shared_describe(struct ns *ns, uint32_t page);
 void shared_show_pending(struct ns *ns, uint32_t page);
 void shared_hide_pending(struct ns *ns, uint32_t page);
 
-/* Wakes who waits for a change of the page's state word, after it. */
-void shared_wake(struct ns *ns, uint32_t page);
-
 /*
  * Lets a page that is SEALED or PENDING be found: its key isn't findable yet. May move entries of
  * other pages to the other bucket where they could be. False: all slots where the key could be have

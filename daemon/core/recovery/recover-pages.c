@@ -19,6 +19,7 @@
 #include "daemon/core/records/page-state.h"
 #include "daemon/core/records/records.h"
 #include "daemon/core/records/shared.h"
+#include "daemon/core/catalog/wake.h"
 
 /* Pages that are fetched ahead: most of a recovery is waiting for memory. Not tuned. */
 #define AHEAD 16u
@@ -219,7 +220,7 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
                 is_fixed = shared_correct_line(ns, first + i);
                 b->r->n_slots_fixed += is_fixed;
                 if (is_fixed || was_announced)
-                        shared_wake(ns, first + i);
+                        wake_waiters(ns, first + i);
                 if (p->state != PAGE_FREE)
                         continue;
                 set_list_page(set, first + i);
