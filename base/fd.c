@@ -42,7 +42,8 @@ int fd_reopen_read_only(int fd)
         int copy;
 
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        copy = open(path, O_RDONLY | O_CLOEXEC);
+        /* Whoever has the file can have a lease of it (F_SETLEASE), for which open() waits. */
+        copy = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         return copy < 0 ? -errno : copy;
 }
 

@@ -13,8 +13,8 @@
 /*
  * Another descriptor of the same memory file, that can only be read from and mapped for reading.
  * Where /proc can be seen, a process of the same uid can undo that, and one with CAP_DAC_OVERRIDE
- * over the file; others can't, as memfd_create_sized() leaves them no right. Returns an owned fd or
- * -errno.
+ * over the file; others can't, as memfd_create_sized() leaves them no right. Never waits. Returns
+ * an owned fd; -EAGAIN: another process has a lease of the file (F_SETLEASE); another -errno.
  */
 int fd_reopen_read_only(int fd);
 

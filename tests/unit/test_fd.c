@@ -78,6 +78,24 @@ static void test_reopen_read_only(void **state)
         assert_int_equal(fd_reopen_read_only(-1), -ENOENT);
 }
 
+/* Who has the file can have a lease of it, which other opens wait for: for 45 s, by default. */
+static void test_reopen_leased(void **state)
+{
+        int fd = memfd_create_sized("test", 4096), reader = fd_reopen_read_only(fd);
+        int before = fd_count_open();
+
+        assert_true(signal(SIGIO, SIG_IGN) != SIG_ERR); /* the holder is asked to end the lease */
+        if (fcntl(reader, F_SETLEASE, F_WRLCK) < 0)
+                skip(); /* the kernel, or the user, has none */
+        assert_int_equal(fd_reopen_read_only(fd), -EAGAIN);
+        assert_int_equal(fd_count_open(), before);
+        fd_close(reader); /* ends it */
+        reader = fd_reopen_read_only(fd);
+        assert_true(reader >= 0);
+        fd_close(reader);
+        fd_close(fd);
+}
+
 /* 0 or the errno of opening the descriptor's file anew to write, as a user that it isn't of. */
 static int reopen_as_stranger(int reader, bool has_capability)
 {
@@ -372,6 +390,7 @@ int main(void)
                 TEST(test_close_keeps_errno),
                 TEST(test_count_and_cleanup),
                 TEST(test_reopen_read_only),
+                TEST(test_reopen_leased),
                 TEST(test_reopened_to_write),
                 TEST(test_memory_map),
                 TEST(test_open_standard),

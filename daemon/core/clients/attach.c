@@ -202,6 +202,11 @@ int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, u
                         first_plane, set->n_extents - 1);
         n = MIN(max, set->n_extents - first_plane);
         r = export_extents(set, first_plane, n, ret_handles);
+        if (r == -EAGAIN)
+                return detail_set(d, -EBUSY,
+                        "set %u of namespace %s is below the device, and another client keeps it "
+                        "from being opened by a lease (fcntl F_SETLEASE): end that client",
+                        set_index, ns->name);
         if (r < 0)
                 return detail_set(d, r, "set %u can't be exported: %s", set_index, status_text(r));
         r = attach_note_mapped(a, set);

@@ -25,7 +25,7 @@ bool attach_settle(struct attach *a);
  * Exports the extents of a bound set for planes first..first+max-1 and notes that the member has
  * the set mapped from now on. Returns their number (> 0) with owned handles in ret_handles;
  * -ENOENT: the set is not bound, or recalled and nothing in it is held; -EINVAL: plane out of
- * range; -EACCES: metadata-only; -ENOMEM, -EIO.
+ * range; -EACCES: metadata-only; -EBUSY: another client has a lease of its memory; -ENOMEM, -EIO.
  */
 int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, uint32_t max,
         struct extent_handle *ret_handles, struct detail *d);
