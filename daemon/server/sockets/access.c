@@ -1,5 +1,6 @@
 #include "daemon/server/sockets/access.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -34,6 +35,14 @@ bool access_may_publish(const struct tenant_config *t, const struct creds *c)
                is_listed(&t->access.publish_uids, &t->access.publish_gids, c);
 }
 
+/* Why its groups are of no use to a process that has too many. */
+static const char *note_groups(const struct creds *c)
+{
+        static_assert(CREDS_GROUPS_MAX == 4096, "the sentence");
+        return c->has_too_many ? "; its supplementary groups don't count, as it has more than 4096"
+                               : "";
+}
+
 int access_tenant(const struct tenant_config *t, const struct creds *c, struct detail *d)
 {
         if (t->access.uids.n == 0 && t->access.gids.n == 0)
@@ -43,8 +52,8 @@ int access_tenant(const struct tenant_config *t, const struct creds *c, struct d
         return detail_set(d, -EACCES,
                 "uid %u is not allowed by tenant %s: add it to the tenant's uids, or one of its "
                 "groups "
-                "to the tenant's gids",
-                (unsigned)c->uid, t->name);
+                "to the tenant's gids%s",
+                (unsigned)c->uid, t->name, note_groups(c));
 }
 
 /* root, the daemon's own user, or a member of this group; that one is there. */
@@ -59,8 +68,9 @@ static bool is_trusted(const char *group, const struct creds *c, bool *ret_is_th
 static int refuse_user(
         const char *what, const char *group, bool g, const struct creds *c, struct detail *d)
 {
-        return detail_set(d, -EACCES, "uid %u may not %s kvleased: %s%s%s", (unsigned)c->uid, what,
-                g ? "join group " : "use sudo", g ? group : "", g ? " or use sudo" : "");
+        return detail_set(d, -EACCES, "uid %u may not %s kvleased: %s%s%s%s", (unsigned)c->uid,
+                what, g ? "join group " : "use sudo", g ? group : "", g ? " or use sudo" : "",
+                note_groups(c));
 }
 
 int access_admin(const char *admin_group, const struct creds *c, struct detail *d)

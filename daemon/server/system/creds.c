@@ -15,8 +15,8 @@
 #define SO_PEERPIDFD 77 /* kernel, since 6.5 */
 #endif
 
-/* Supplementary groups; owned, NULL where there are none. */
-static int get_groups(int fd, gid_t **ret_groups, size_t *ret_n)
+/* Supplementary groups; owned, NULL where there are none, or too many. */
+static int get_groups(int fd, struct creds *c)
 {
         socklen_t len = 0;
         gid_t *groups;
@@ -26,6 +26,9 @@ static int get_groups(int fd, gid_t **ret_groups, size_t *ret_n)
                 return 0;
         if (errno != ERANGE)
                 return -errno;
+        c->has_too_many = len > CREDS_GROUPS_MAX * sizeof(*groups);
+        if (c->has_too_many)
+                return 0;
         groups = malloc(len);
         if (!groups)
                 return -ENOMEM;
@@ -33,8 +36,8 @@ static int get_groups(int fd, gid_t **ret_groups, size_t *ret_n)
                 free(groups);
                 return -errno;
         }
-        *ret_groups = groups;
-        *ret_n = len / sizeof(*groups);
+        c->groups = groups;
+        c->n_groups = len / sizeof(*groups);
         return 0;
 }
 
@@ -50,7 +53,7 @@ int creds_get(int fd, struct creds *ret_creds)
         c.pid = cred.pid;
         c.uid = cred.uid;
         c.gid = cred.gid;
-        r = get_groups(fd, &c.groups, &c.n_groups);
+        r = get_groups(fd, &c);
         if (r < 0)
                 return r;
         *ret_creds = c;

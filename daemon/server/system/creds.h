@@ -13,12 +13,17 @@
 /* What the kernel shows where it has no number for a user: many different users. */
 #define UID_NOBODY 65534
 
+/* A process can have 65,536 supplementary groups, which the kernel takes 2 ms to tell. Of one that
+ * has more than so many none is known. Not tuned. */
+#define CREDS_GROUPS_MAX 4096
+
 struct creds {
         pid_t pid;
         uid_t uid;
         gid_t gid;
         gid_t *groups; /* owned; supplementary groups */
         size_t n_groups;
+        bool has_too_many; /* it has supplementary groups, and they aren't known */
 };
 
 /* Finds the credentials of the process that connected `fd`. 0 or -errno. */
