@@ -113,6 +113,34 @@ static void test_peers_in_turn(void **state)
         world_end(&w);
 }
 
+/* What a tenant owes is paid by the time that it waits, however few turns that are. */
+static void test_owes_time(void **state)
+{
+        struct client *one, *other;
+        uint64_t of_a;
+        struct world w;
+
+        start(&w, "", "");
+        one = connect_client(&w, getpid(), NULL);
+        other = connect_client_of(&w, "b", getpid(), NULL);
+        w.server.turns.share_nsec = 1; /* in a turn of the loop one peer of each tenant */
+        of_a = handled(&w, "a");
+        ping(one, 1);
+        ping(other, MANY);
+        tenancy_find(&w.server, "a")->turns.owes_nsec = NSEC_PER_MSEC;
+        world_turn(&w);
+        assert_int_equal(handled(&w, "a"), of_a);
+        assert_int_not_equal(tenancy_find(&w.server, "a")->turns.owes_nsec, 0);
+        usleep(5000); /* as long as an administrator's request may take */
+        ping(other, MANY);
+        world_turn(&w);
+        assert_int_equal(tenancy_find(&w.server, "a")->turns.owes_nsec, 0);
+        ping(other, MANY);
+        world_turn(&w);
+        assert_int_equal(handled(&w, "a"), of_a + 1);
+        world_end(&w);
+}
+
 /* An administrator doesn't wait for any of them. */
 static void test_administrator_first(void **state)
 {
@@ -362,6 +390,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_by_tenant),
                 TEST(test_peers_in_turn),
+                TEST(test_owes_time),
                 TEST(test_administrator_first),
                 TEST(test_max_requests),
                 TEST(test_max_requests_changes),

@@ -22,6 +22,7 @@ struct turns {
         struct list_link link;    /* server.turns.due or, paused, server.turns.paused */
         struct list_link waiting; /* struct peer.links.backlog: have work, the next first */
         uint64_t owes_nsec;       /* taken beyond its time */
+        uint64_t passed_nsec;     /* when it was passed over last, as it owes; 0: it isn't now */
         uint64_t visit_nsec;      /* left of the visits under way */
         bool paused;
         uint64_t paused_nsec; /* since when */

@@ -104,6 +104,7 @@ static void serve_tenancy(struct server *s, struct tenancy *t)
         s->turns.of = t;
         s->turns.ends_nsec = now + share - MIN(u->owes_nsec, share);
         u->owes_nsec -= MIN(u->owes_nsec, share);
+        u->passed_nsec = 0;
         do {
                 if (bucket_wait_nsec(&u->requests, request_limit(t), now) > 0) {
                         pause_tenancy(t, now);
@@ -120,12 +121,23 @@ static void serve_tenancy(struct server *s, struct tenancy *t)
                 owe_time(t, now - s->turns.ends_nsec);
 }
 
-static void take_turn(struct server *s, struct tenancy *t, bool alone)
+/* One of n that have work is passed over, and pays by its share of the turn. Of a turn that took
+ * longer, as an administrator asked for something, its share is longer, too. */
+static void pay_by_turn(struct server *s, struct turns *u, size_t n)
+{
+        uint64_t now = clock_now_nsec(), took = u->passed_nsec ? now - u->passed_nsec : 0;
+
+        u->owes_nsec -= MIN(u->owes_nsec, MAX(s->turns.share_nsec, took / n));
+        u->passed_nsec = now;
+}
+
+/* It is one of n that have work. */
+static void take_turn(struct server *s, struct tenancy *t, size_t n)
 {
         struct turns *u = &t->turns;
 
-        if (u->owes_nsec > s->turns.share_nsec && !alone)
-                u->owes_nsec -= s->turns.share_nsec;
+        if (u->owes_nsec > s->turns.share_nsec && n > 1)
+                pay_by_turn(s, u, n);
         else
                 serve_tenancy(s, t);
         if (!u->paused && !list_is_empty(&u->waiting) && list_is_empty(&u->link))
@@ -138,16 +150,17 @@ static void on_check(uv_check_t *check)
         struct server *s = container_of(check, struct server, turns.check);
         struct list_link turn;
         struct tenancy *t;
-        bool alone;
+        size_t n = 0;
 
         /* Before anything that anybody submitted: else the quiet would be over unseen. */
         if (turns_are_due(s))
                 quiet_end(s);
         list_take_all(&s->turns.due, &turn);
-        alone = turn.next == turn.prev;
+        list_for_each (due, &turn, struct tenancy, turns.link)
+                n++;
         while ((t = list_first(&turn, struct tenancy, turns.link))) {
                 list_remove(&t->turns.link);
-                take_turn(s, t, alone);
+                take_turn(s, t, n);
         }
         if (turns_are_due(s))
                 loop_kick(&s->loop);

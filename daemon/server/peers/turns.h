@@ -3,7 +3,7 @@
  * once in every turn of the loop: each tenant that has any gets the same time, however many its
  * peers are, and among these they are served in turn, requests and submissions alike. What a tenant
  * took beyond its time (one request can take long), or outside of its turns, it lacks in the next
- * ones, where others wait. Administrators aren't here:
+ * ones, where others wait: so much time of them, not so many of them. Administrators aren't here:
  * what they ask is answered as it comes, before all of this.
  *
  * A tenant with limits (max_requests, max_connects) has a bucket of each. Without requests left it
