@@ -183,8 +183,8 @@ static void host_extent_destroy(struct extent *e, bool last_owner)
         /* Whoever has it mapped still looks into it. */
         if (h->n_maps > 0)
                 return;
-        /* Where that fails, who has the file keeps its bytes as long as he keeps it; nobody else
-         * ever gets it. */
+        /* Fails where a client with CAP_LINUX_IMMUTABLE has made the file immutable: its bytes stay
+         * with who has it mapped, and nobody else ever gets them. */
         if (last_owner)
                 (void)host_extent_zero(e, 0, e->bytes);
         fd_close(h->fd);

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
@@ -212,6 +213,48 @@ static void test_others_go_on(void **state)
         assert_clean(h);
 }
 
+/* False: the kernel, or the user, can't. */
+static bool set_immutable(int fd, bool is_immutable)
+{
+        int flags = is_immutable ? FS_IMMUTABLE_FL : 0;
+
+        return ioctl(fd, FS_IOC_SETFLAGS, &flags) == 0;
+}
+
+/* The kernel refuses to empty an immutable file (CAP_LINUX_IMMUTABLE; memory files since 6.6). */
+static void test_immutable(void **state)
+{
+        struct harness *h = *state;
+        struct holder k, other;
+
+        for (unsigned i = 0; i < 2; i++) {
+                holder_open(&other, h); /* the tenant has clients */
+                holder_open(&k, h);
+                assert_int_equal(pwrite(k.file, "x", 1, PAGE), 1);
+                if (!set_immutable(k.file, true))
+                        skip();
+                give_back(&k);
+                give_back(&other);
+                ctl(h, "purge a --remove");
+                wait_for_tenant(h, "a", "held_bytes", SET_BYTES);
+                wait_for_tenant(h, "a", "charged_bytes", SET_BYTES);
+                others_work(h);
+                assert_clean(h);
+                if (i == 0) {
+                        assert_true(set_immutable(k.file, false));
+                        wait_until_empty(&k); /* it was tried again */
+                }
+                raw_close(&k.raw);
+                raw_close(&other.raw);
+                ctl_wait_status(h, "n_clients", 0);
+                /* Nobody is there any more whom the memory could be charged to. */
+                wait_for_tenant(h, "a", "charged_bytes", 0);
+                assert_int_equal(ctl_tenant(h, "a", "held_sets"), 0);
+                fd_close(k.file);
+                fd_close(other.file);
+        }
+}
+
 /* ---- while it stops, and starts -------------------------------------------------------------- */
 
 /* The daemon's end takes no longer than a moment, and the lock file is the next one's. */
@@ -292,6 +335,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 harness_test(test_others_go_on, (void *)&plain),
                 harness_test(test_others_go_on, (void *)&kept),
+                harness_test(test_immutable, (void *)&plain),
                 harness_test(test_stop, (void *)&plain),
                 harness_test(test_take_over, (void *)&kept),
         };

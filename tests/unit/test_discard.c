@@ -1,7 +1,10 @@
 /* Memory of the host goes back in a thread: unmapped, and empty to who still has it mapped. */
 #include "daemon/core/memory/discard.h"
 
+#include <errno.h>
+#include <linux/fs.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 
 #include "base/fd.h"
@@ -196,6 +199,28 @@ static void test_no_thread(void **state)
         close_fixture(&f);
 }
 
+/* A client has made its file immutable: it goes all the same, and what is in it stays with it. */
+static void test_immutable(void **state)
+{
+        struct extent_handle handle;
+        struct discard *what;
+        struct fixture f;
+        int flags = FS_IMMUTABLE_FL;
+
+        open_fixture(&f);
+        what = make(&f, 1, 1);
+        assert_int_equal(f.device->ops->extent_export(what->extents[0], &handle), 0);
+        if (ioctl(handle.fd, FS_IOC_SETFLAGS, &flags) < 0)
+                print_message("no file can be immutable here: %s\n", strerror(errno));
+        else
+                flags = 0;
+        discard_submit(&f.discards, what);
+        assert_true(flags == 0 ? is_full(&f, 0) : is_empty(&f, 0));
+        (void)ioctl(handle.fd, FS_IOC_SETFLAGS, &flags);
+        fd_close(handle.fd);
+        close_fixture(&f);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -203,6 +228,7 @@ int main(void)
                 cmocka_unit_test(test_bound),
                 cmocka_unit_test(test_many),
                 cmocka_unit_test(test_no_thread),
+                cmocka_unit_test(test_immutable),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 #include "daemon/core/memory/discard.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -98,26 +99,6 @@ void discards_set_ops(struct discards *d, const struct discard_ops *ops, void *d
         d->ops_data = data;
 }
 
-void discards_stop(struct discards *d)
-{
-        if (d->ops) {
-                d->is_over = true;
-                d->ops->finish(d->ops_data);
-                d->ops = NULL;
-                assert(list_is_empty(&d->going));
-        }
-        if (!d->has_thread)
-                return;
-        pthread_mutex_lock(&d->lock);
-        d->stopping = true;
-        pthread_cond_signal(&d->wake);
-        pthread_mutex_unlock(&d->lock);
-        pthread_join(d->thread, NULL);
-        pthread_mutex_destroy(&d->lock);
-        pthread_cond_destroy(&d->wake);
-        d->has_thread = d->stopping = false;
-}
-
 static bool has_room(const struct discards *d, uint32_t n)
 {
         return d->n_extents == 0 || (n <= DISCARDS_MAX && d->n_extents <= DISCARDS_MAX - n);
@@ -151,6 +132,7 @@ static void end_hold(struct discard *what)
 
         if (what->is_held && t) {
                 t->held.n_sets--;
+                t->held.n_refused -= what->is_refused_held;
                 t->held.bytes -= what->bytes;
         }
         what->is_held = false;
@@ -182,11 +164,21 @@ static void end_going(struct discard *what)
                 wait_wake(s);
 }
 
+/* Has its tenant processes that can have the memory still? */
+static bool has_clients(const struct discard *what)
+{
+        return what->stake && what->stake->tenant->n_members > 0;
+}
+
+/* What the kernel refused is tried again (discards_look()), while somebody may have the memory. */
 static void on_punched(void *data, int result)
 {
         struct discard *what = data;
 
-        if (--what->n_going == 0)
+        what->is_refused |= result < 0 && result != -ECANCELED;
+        if (--what->n_going > 0)
+                return;
+        if (!what->is_refused || what->discards->is_over || !has_clients(what))
                 end_going(what);
 }
 
@@ -202,15 +194,15 @@ static int open_extent(const struct discard *what, uint32_t n)
         return r < 0 ? r : handle.fd;
 }
 
-/* False: nothing of it could be handed on. */
-static bool begin_going(struct discards *d, struct discard *what)
+/* Its extents are handed on, as far as they can be: n_given. One more is going then. */
+static void punch_extents(struct discards *d, struct discard *what)
 {
         uint32_t n = what->parting ? (uint32_t)what->parting->n : what->n;
         uint32_t owner = what->stake ? what->stake->tenant->number : 0;
 
-        what->discards = d;
+        what->is_refused = false;
         what->n_going = 1; /* ours */
-        for (; what->n_given < n; what->n_given++) {
+        for (what->n_given = 0; what->n_given < n; what->n_given++) {
                 int fd = open_extent(what, what->n_given);
 
                 if (fd < 0)
@@ -218,6 +210,13 @@ static bool begin_going(struct discards *d, struct discard *what)
                 what->n_going++;
                 d->ops->punch(d->ops_data, owner, fd, what->bytes / n, on_punched, what);
         }
+}
+
+/* False: nothing of it could be handed on. */
+static bool begin_going(struct discards *d, struct discard *what)
+{
+        what->discards = d;
+        punch_extents(d, what);
         if (what->n_given == 0)
                 return false;
         list_append(&d->going, &what->link);
@@ -254,6 +253,8 @@ static void look_at(struct discard *what, uint64_t now_nsec)
                 return;
         if (!what->is_held) {
                 what->is_held = true;
+                what->is_refused_held = what->n_going == 0;
+                s->tenant->held.n_refused += what->is_refused_held;
                 s->tenant->held.n_sets++;
                 s->tenant->held.bytes += what->bytes;
         }
@@ -263,9 +264,40 @@ static void look_at(struct discard *what, uint64_t now_nsec)
 
 bool discards_look(struct discards *d, uint64_t now_nsec)
 {
-        list_for_each (what, &d->going, struct discard, link)
+        list_for_each_safe (what, &d->going, struct discard, link) {
                 look_at(what, now_nsec);
+                if (what->n_going > 0)
+                        continue;
+                if (!has_clients(what)) {
+                        end_going(what);
+                        continue;
+                }
+                punch_extents(d, what);
+                on_punched(what, 0);
+        }
         return !list_is_empty(&d->going);
+}
+
+void discards_stop(struct discards *d)
+{
+        if (d->ops) {
+                d->is_over = true;
+                d->ops->finish(d->ops_data);
+                list_for_each_safe (what, &d->going, struct discard, link)
+                        end_going(what); /* what was refused */
+                d->ops = NULL;
+                assert(list_is_empty(&d->going));
+        }
+        if (!d->has_thread)
+                return;
+        pthread_mutex_lock(&d->lock);
+        d->stopping = true;
+        pthread_cond_signal(&d->wake);
+        pthread_mutex_unlock(&d->lock);
+        pthread_join(d->thread, NULL);
+        pthread_mutex_destroy(&d->lock);
+        pthread_cond_destroy(&d->wake);
+        d->has_thread = d->stopping = false;
 }
 
 void discard_leave_tenant(struct discard *what)

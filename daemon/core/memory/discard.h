@@ -10,7 +10,9 @@
  * device's queue, gets a set whose files are empty.
  *
  *   discard:  submitted -> going (its files are being emptied) -> empty -> unmapped and closed
- *                 \              \-> held up (DISCARD_HELD_NSEC) -/
+ *                 \              \-> held up (DISCARD_HELD_NSEC) -/   (the kernel refuses to empty
+ *                 \                  them, as they are immutable: again and again, while its tenant
+ *                 \                  has clients)
  *                  \-> (nobody empties files) emptied, unmapped and closed by the thread
  *
  * What goes is charged to nobody: it is gone in a moment. What is held up is charged to its tenant

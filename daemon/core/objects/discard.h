@@ -19,8 +19,8 @@ struct queue;
 
 /* Who empties files. Functions may not fail. */
 struct discard_ops {
-        /* Takes fd; calls `done` later, never here, with 0 or -errno: what came of it is of no
-         * matter, it is over. `owner`: a tenant's number; 0: nobody's any more. */
+        /* Takes fd; calls `done` later, never here, with 0 or -errno. -ECANCELED: it is lost, and
+         * isn't tried again. `owner`: a tenant's number; 0: nobody's any more. */
         void (*punch)(void *data, uint32_t owner, int fd, uint64_t bytes,
                 void (*done)(void *done_data, int result), void *done_data);
         /* All that was submitted is done when it returns, in bounded time. Nothing comes after. */
@@ -38,12 +38,13 @@ struct discard {
         uint64_t since_nsec;       /* going; 0: discards_look() hasn't seen it yet */
         bool is_held;
         uint32_t n_given; /* extents that were handed on, the first ones: they are emptied there */
-        uint32_t n_going; /* of these not done yet */
-        struct job *parting;        /* owned: instead of the extents below, on this queue */
-        struct queue *queue;        /* borrowed */
-        struct device_arena *arena; /* owned; NULL: it is mapped nowhere in this process */
-        uint64_t extent_bytes;      /* of each */
-        uint32_t n_mapped;          /* of the extents, the first ones: in the arena, side by side */
+        uint32_t n_going; /* of these not done yet; 0: the kernel refused, it is tried again */
+        bool is_refused, is_refused_held; /* in this round; as it was when it was held up first */
+        struct job *parting;              /* owned: instead of the extents below, on this queue */
+        struct queue *queue;              /* borrowed */
+        struct device_arena *arena;       /* owned; NULL: it is mapped nowhere in this process */
+        uint64_t extent_bytes;            /* of each */
+        uint32_t n_mapped; /* of the extents, the first ones: in the arena, side by side */
         uint32_t n;
         struct extent *extents[]; /* owned */
 };

@@ -96,6 +96,7 @@ struct tenant {
         uint64_t recalled_bytes; /* of these */
         struct {
                 uint32_t n_sets;
+                uint32_t n_refused; /* of these: the kernel refuses to give it back */
                 uint64_t bytes;
         } held; /* let go of, and their memory is held up (discard.h) */
         struct tenant_counters counters;

@@ -32,6 +32,8 @@ static bool is_late(const struct server *s, const struct tenant *t, uint64_t now
 {
         struct reaper_owner o;
 
+        if (t->held.n_refused > 0)
+                return true;
         return t->held.n_sets > 0 && reaper_find_owner(s->reaping.reaper, t->number, &o) &&
                o.running_nsec > 0 && now_nsec - o.running_nsec >= REAPING_SAY_NSEC;
 }
@@ -42,9 +44,10 @@ static void say_held(const struct tenant *t)
 
         log_event(LEVEL_WARNING, LOG_FIELDS({"TENANT", t->name}),
                 "tenant %s holds up memory that it let go of: %s in %u extent sets stay charged to "
-                "it; one of its processes is in a write() into such memory that doesn't end: stop "
-                "its processes to get the memory back",
-                t->name, format_bytes(t->held.bytes, bytes), t->held.n_sets);
+                "it; one of its processes %s: stop its processes to get the memory back",
+                t->name, format_bytes(t->held.bytes, bytes), t->held.n_sets,
+                t->held.n_refused > 0 ? "has made such memory immutable (FS_IOC_SETFLAGS)"
+                                      : "is in a write() into such memory that doesn't end");
 }
 
 static void look_at_tenant(struct server *s, struct tenancy *t, uint64_t now_nsec)
