@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/ctl/columns.h"
+#include "client/ctl/ctl.h"
 #include "proto/kvlease.pb-c.h"
 
 typedef Kvlease__V1__AdminStatusReply status_row;
@@ -20,7 +21,43 @@ static void status_daemon(const void *row, const struct show_format *f, struct v
 /* Of the loop that serves everybody. */
 static void status_longest_turn(const void *row, const struct show_format *f, struct value *ret)
 {
-        derive_text(ret, "%.1f ms", (double)((const status_row *)row)->longest_turn_nsec / 1e6);
+        const status_row *s = row;
+        const Kvlease__V1__AdminTurn *t = s->n_longest_turns > 0 ? s->longest_turns[0] : NULL;
+
+        if (!t || !*t->what)
+                derive_text(ret, "%.1f ms", (double)s->longest_turn_nsec / 1e6);
+        else
+                derive_text(ret, "%.1f ms (%.32s%s%.32s)", (double)s->longest_turn_nsec / 1e6,
+                        t->what, *t->tenant ? " of tenant " : "", t->tenant);
+}
+
+static json_t *turns_json(size_t n, Kvlease__V1__AdminTurn *const *turns)
+{
+        json_t *list = need(json_array());
+
+        for (size_t i = 0; i < n; i++) {
+                const Kvlease__V1__AdminTurn *t = turns[i];
+
+                json_array_append_new(
+                        list, need(json_pack("{s:I, s:I, s:o, s:I, s:o}", "time_msec",
+                                      (json_int_t)t->time_msec, "nsec", (json_int_t)t->nsec, "what",
+                                      *t->what ? show_json_text(t->what) : json_null(), "what_nsec",
+                                      (json_int_t)t->what_nsec, "tenant",
+                                      *t->tenant ? show_json_text(t->tenant) : json_null())));
+        }
+        return list;
+}
+
+static json_t *status_longest_turns(const void *row)
+{
+        return turns_json(((const status_row *)row)->n_longest_turns,
+                ((const status_row *)row)->longest_turns);
+}
+
+static json_t *status_recent_turns(const void *row)
+{
+        return turns_json(
+                ((const status_row *)row)->n_recent_turns, ((const status_row *)row)->recent_turns);
 }
 
 static void status_memory(const void *row, const struct show_format *f, struct value *ret)
@@ -313,6 +350,17 @@ static const struct column status_columns[] = {
                 "nanoseconds of the longest turn of its loop since it served first, in which "
                 "nobody "
                 "else was served; without the time that it waited for a processor"),
+        {.key = "longest_turns",
+                .derive_json = status_longest_turns,
+                .what = "the longest turns of its loop since it served first, the longest first: "
+                        "objects with time_msec (its end, milliseconds since 1970), nsec, what "
+                        "(the part that took longest: a request, such as \"LEASE\", or \"ring\", "
+                        "\"chore\", \"upkeep\" ...; null: not known), what_nsec (how long that "
+                        "took) and tenant (null: no tenant's)"},
+        {.key = "recent_turns",
+                .derive_json = status_recent_turns,
+                .what = "likewise, the longest turn of each ten minutes of the last hour, the "
+                        "oldest first"},
         {.key = "boot_epoch",
                 .kind = COLUMN_TEXT,
                 .derive = status_boot_epoch,

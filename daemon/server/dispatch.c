@@ -221,10 +221,14 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
 static bool handle_timed(
         struct peer *p, const struct frame *f, const struct msg_info *info, uint64_t start_nsec)
 {
+        struct server *s = p->server;
         bool answered = handle(p, f, info);
+        uint64_t nsec = clock_now_nsec() - start_nsec;
 
         if (answered)
-                calls_note(&p->server->calls, info, clock_now_nsec() - start_nsec);
+                calls_note(&s->calls, info, nsec);
+        turn_watch_part(
+                &s->turn_watch, info->name, p->tenancy ? p->tenancy->config.name : NULL, nsec);
         return answered;
 }
 

@@ -1,5 +1,6 @@
 #include "daemon/server/wiring.h"
 
+#include "base/clock.h"
 #include "daemon/core/core.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/server/dispatch.h"
@@ -36,19 +37,28 @@ static void run_backlog(struct server *s)
 void wiring_turn(struct loop *l)
 {
         struct server *s = container_of(l, struct server, loop);
+        uint64_t then;
         bool more;
 
         leasables_expect(s);
         run_backlog(s);
+        then = clock_now_nsec();
         more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
         more |= recalls_turn(s);
+        then = turn_watch_since(&s->turn_watch, "upkeep", NULL, then);
         more |= queues_work(s);
+        then = turn_watch_since(&s->turn_watch, "devices", NULL, then);
         more |= turns_do_chores(s);
+        then = clock_now_nsec();
         more |= parked_work(s);
         more |= key_waits_work(s);
+        then = turn_watch_since(&s->turn_watch, "waits", NULL, then);
         compact_timer_turn(s);
+        then = turn_watch_since(&s->turn_watch, "compaction", NULL, then);
         movement_turn(s);
+        then = turn_watch_since(&s->turn_watch, "copies", NULL, then);
         remotes_turn(s);
+        (void)turn_watch_since(&s->turn_watch, "remotes", NULL, then);
         if (more || !list_is_empty(&s->peers.backlog) || turns_are_due(s))
                 loop_kick(&s->loop);
 }

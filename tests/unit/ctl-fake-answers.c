@@ -324,7 +324,26 @@ static void answer_events(
 
 #include "tests/unit/ctl-fake-reuse.h"
 
+static M(AdminTurn) turns[] = {
+        {.base = PROTOBUF_C_MESSAGE_INIT(&kvlease__v1__admin_turn__descriptor),
+                .time_msec = UINT64_C(1767225600123),
+                .nsec = 3140000,
+                .what = "LEASE",
+                .tenant = "prod",
+                .what_nsec = 3100000},
+        {.base = PROTOBUF_C_MESSAGE_INIT(&kvlease__v1__admin_turn__descriptor),
+                .time_msec = UINT64_C(1767225660000),
+                .nsec = 1500000,
+                .what = "",
+                .tenant = ""},
+};
+static M(AdminTurn) * turn_list[] = {&turns[0], &turns[1]};
+
 static M(AdminStatusReply) status = {
+        .n_longest_turns = 2,
+        .longest_turns = turn_list,
+        .n_recent_turns = 1,
+        .recent_turns = turn_list + 1,
         .host = &host_tier,
         .pages_promoted = 8000,
         .daemon_version = "0.1.0",

@@ -101,14 +101,80 @@ static void test_processor(void **state)
 {
         struct turn_watch w = {0};
 
-        turn_watch_note(&w, 100, 60);
+        turn_watch_note(&w, 1, 100, 60);
         assert_int_equal(w.longest_nsec, 40);
-        turn_watch_note(&w, 100, 1000);
+        turn_watch_note(&w, 1, 100, 1000);
         assert_int_equal(w.longest_nsec, 40);
-        turn_watch_note(&w, 50, 0);
+        turn_watch_note(&w, 1, 50, 0);
         assert_int_equal(w.longest_nsec, 50);
         assert_int_equal(w.turns.sum_nsec, 90);
         assert_int_equal(w.turns.counts[0], 3);
+}
+
+/* ---- what they did --------------------------------------------------------------------------- */
+
+#define MINUTE (60 * NSEC_PER_SEC)
+
+/* A turn of so many milliseconds, which was all of one part. */
+static void note(struct turn_watch *w, uint64_t now, unsigned msec, const char *what)
+{
+        turn_watch_part(w, what, NULL, msec * NSEC_PER_MSEC);
+        turn_watch_note(w, now, msec * NSEC_PER_MSEC, 0);
+}
+
+static void test_parts(void **state)
+{
+        struct turn_watch w = {0};
+
+        turn_watch_part(&w, "LEASE", "a", 2 * NSEC_PER_MSEC);
+        turn_watch_part(&w, "ADMIN_CHECK", NULL, 7 * NSEC_PER_MSEC);
+        turn_watch_part(&w, "chore", "b", 3 * NSEC_PER_MSEC);
+        turn_watch_note(&w, 5 * MINUTE, 12 * NSEC_PER_MSEC, 0);
+        assert_int_equal(w.longest[0].at_nsec, 5 * MINUTE);
+        assert_int_equal(w.longest[0].nsec, 12 * NSEC_PER_MSEC);
+        assert_string_equal(w.longest[0].what, "ADMIN_CHECK");
+        assert_string_equal(w.longest[0].tenant, "");
+        assert_int_equal(w.longest[0].what_nsec, 7 * NSEC_PER_MSEC);
+        /* It was of that turn alone. */
+        turn_watch_note(&w, 5 * MINUTE, 13 * NSEC_PER_MSEC, 0);
+        assert_null(w.longest[0].what);
+        turn_watch_part(&w, "chore", "b", 14 * NSEC_PER_MSEC);
+        turn_watch_note(&w, 5 * MINUTE, 14 * NSEC_PER_MSEC, 0);
+        assert_string_equal(w.longest[0].tenant, "b");
+}
+
+static void test_longest(void **state)
+{
+        static const unsigned turns[] = {5, 9, 1, 7, 8, 3, 6};
+        struct turn_watch w = {0};
+
+        turn_watch_note(&w, 1, TURN_RECORD_NSEC - 1, 0);
+        assert_int_equal(w.longest[0].at_nsec, 0);
+        for (size_t i = 0; i < ARRAY_SIZE(turns); i++)
+                note(&w, 1, turns[i], "x");
+        for (unsigned i = 0; i < TURNS_LONGEST; i++)
+                assert_int_equal(w.longest[i].nsec, (9 - i) * NSEC_PER_MSEC);
+}
+
+static void test_recent(void **state)
+{
+        struct turn_watch w = {0};
+        uint64_t at = 30 * MINUTE;
+
+        assert_null(turn_watch_recent(&w, 0, at));
+        note(&w, at, 50, "a");
+        note(&w, at + MINUTE, 60, "b");
+        note(&w, at + 2 * MINUTE, 40, "c");
+        note(&w, at + 20 * MINUTE, 2, "d");
+        assert_string_equal(turn_watch_recent(&w, 0, at + 20 * MINUTE)->what, "b");
+        assert_string_equal(turn_watch_recent(&w, 1, at + 20 * MINUTE)->what, "d");
+        assert_null(turn_watch_recent(&w, 2, at + 20 * MINUTE));
+        assert_string_equal(turn_watch_recent(&w, 0, at + 62 * MINUTE)->what, "d");
+        /* In the place of those of an hour ago, however long they were. */
+        note(&w, at + 61 * MINUTE, 3, "e");
+        assert_string_equal(turn_watch_recent(&w, 1, at + 62 * MINUTE)->what, "e");
+        assert_null(turn_watch_recent(&w, 0, at + 200 * MINUTE));
+        assert_string_equal(w.longest[0].what, "b");
 }
 
 int main(void)
@@ -118,6 +184,9 @@ int main(void)
                 TEST(test_compute),
                 TEST(test_wait),
                 TEST(test_processor),
+                TEST(test_parts),
+                TEST(test_longest),
+                TEST(test_recent),
         };
         uv_loop_t loop;
 

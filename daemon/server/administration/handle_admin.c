@@ -210,6 +210,53 @@ static int tell_remotes(struct request *rq, Kvlease__V1__AdminStatusReply *reply
         return reply->remotes ? 0 : -ENOMEM;
 }
 
+/* NULL: no memory. */
+static Kvlease__V1__AdminTurn *make_turn(
+        struct arena *arena, const struct turn_record *r, uint64_t now_nsec)
+{
+        Kvlease__V1__AdminTurn *m = arena_alloc(arena, sizeof(*m));
+        struct timespec t;
+
+        if (!m)
+                return NULL;
+        kvlease__v1__admin_turn__init(m);
+        clock_gettime(CLOCK_REALTIME, &t);
+        m->time_msec = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / NSEC_PER_MSEC -
+                       (now_nsec - r->at_nsec) / NSEC_PER_MSEC;
+        m->nsec = r->nsec;
+        m->what = (char *)(r->what ? r->what : "");
+        m->what_nsec = r->what_nsec;
+        m->tenant = (char *)r->tenant;
+        return m;
+}
+
+/* 0 or -ENOMEM. */
+static int tell_turns(struct request *rq, Kvlease__V1__AdminStatusReply *reply)
+{
+        const struct turn_watch *w = &rq->server->turn_watch;
+        struct arena *arena = &rq->server->scratch.arena;
+        uint64_t now = clock_now_nsec();
+        const struct turn_record *r;
+
+        reply->longest_turns = arena_alloc(arena, TURNS_LONGEST * sizeof(void *));
+        reply->recent_turns = arena_alloc(arena, TURNS_RECENT * sizeof(void *));
+        if (!reply->longest_turns || !reply->recent_turns)
+                return -ENOMEM;
+        for (size_t i = 0; i < TURNS_LONGEST && w->longest[i].at_nsec > 0; i++) {
+                reply->longest_turns[i] = make_turn(arena, &w->longest[i], now);
+                if (!reply->longest_turns[i])
+                        return -ENOMEM;
+                reply->n_longest_turns++;
+        }
+        for (size_t i = 0; (r = turn_watch_recent(w, i, now)); i++) {
+                reply->recent_turns[i] = make_turn(arena, r, now);
+                if (!reply->recent_turns[i])
+                        return -ENOMEM;
+                reply->n_recent_turns++;
+        }
+        return 0;
+}
+
 static uint64_t pid_namespace(void)
 {
         struct stat st;
@@ -225,7 +272,7 @@ int handle_ADMIN_STATUS(struct request *rq)
 
         if (tier_figures_of_store(&s->scratch.arena, &s->store, TIER_HOST, &reply->host) < 0 ||
                 tier_figures_of_store(&s->scratch.arena, &s->store, TIER_DISK, &reply->disk) < 0 ||
-                tell_remotes(rq, reply) < 0)
+                tell_remotes(rq, reply) < 0 || tell_turns(rq, reply) < 0)
                 return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
         reply->daemon_version = (char *)KVLEASE_VERSION;
         reply->pid = (uint64_t)getpid();

@@ -18,13 +18,17 @@ uint32_t peer_take_submissions(struct peer *p, uint32_t budget)
 {
         struct state_serving was;
         struct ring_turn turn;
+        uint64_t began;
 
         if (!peer_may_submit(p))
                 return 0;
+        began = clock_now_nsec();
         was = serving_begin(p);
         turn = ring_drain(&p->ring, p->member, budget, server_now(p->server), turns_ends(p));
         serving_end(p->server, was);
         if (turn.n > 0) {
+                (void)turn_watch_since(&p->server->turn_watch, "ring",
+                        p->tenancy ? p->tenancy->config.name : NULL, began);
                 turns_charge(p, turn.n);
                 quiet_expect(p->server);
         }

@@ -300,7 +300,7 @@ bool turns_do_chores(struct server *s)
         while (now - began < TURNS_CHORES_NSEC && (t = chores_work(&s->store))) {
                 uint64_t then = now;
 
-                now = clock_now_nsec();
+                now = turn_watch_since(&s->turn_watch, "chore", t->name, then);
                 if (t->server_data)
                         owe_time(t->server_data, now - then);
         }

@@ -133,11 +133,13 @@ static void wake_transfers(struct disk_tier *t)
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
         struct disk_tier *t = container_of(poll, struct disk_tier, poll);
+        uint64_t began = clock_now_nsec();
 
         (void)status;
         (void)events;
         (void)disk_reap(t->pool->disk);
         wake_transfers(t);
+        (void)turn_watch_since(&t->server->turn_watch, "disk", NULL, began);
 }
 
 static void on_late(uv_timer_t *timer)

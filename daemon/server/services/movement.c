@@ -79,7 +79,10 @@ static void on_moved(uv_poll_t *poll, int status, int events)
 {
         struct server *s = container_of(poll, struct server, services.movement.poll);
 
+        uint64_t began = clock_now_nsec();
+
         (void)mover_reap(s->store.moving.mover);
+        (void)turn_watch_since(&s->turn_watch, "copies", NULL, began);
         on_work_wanted(s);
 }
 

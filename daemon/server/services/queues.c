@@ -118,7 +118,11 @@ bool queues_work(struct server *s)
 
 static void on_event(uv_poll_t *poll, int status, int events)
 {
-        take_turn(container_of(poll, struct queue_watch, poll));
+        struct queue_watch *w = container_of(poll, struct queue_watch, poll);
+        uint64_t began = clock_now_nsec();
+
+        take_turn(w);
+        (void)turn_watch_since(&w->server->turn_watch, "devices", NULL, began);
 }
 
 static void on_deadline(uv_timer_t *timer)

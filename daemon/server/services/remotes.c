@@ -38,10 +38,12 @@ static void on_work_wanted(void *data)
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
         struct remote_service *r = container_of(poll, struct remote_service, poll);
+        uint64_t began = clock_now_nsec();
 
         (void)status;
         (void)events;
         (void)remote_reap(r->store);
+        (void)turn_watch_since(&r->server->turn_watch, "remotes", NULL, began);
         on_work_wanted(r->server);
 }
 

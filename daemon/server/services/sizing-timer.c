@@ -39,6 +39,7 @@ static void on_moved(const struct tenant *t, uint64_t before_bytes, void *data)
 static void on_sizing(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, services.sizing_timer);
+        uint64_t began = clock_now_nsec();
         struct sizing_params params = {.window_nsec = s->config.daemon.sizer_window_nsec,
                 .cooldown_nsec = s->config.daemon.sizer_cooldown_nsec,
                 .second_of_day = second_of_day(),
@@ -49,6 +50,7 @@ static void on_sizing(uv_timer_t *timer)
                 sizing_work(&s->store, &params, server_now(s));
         else
                 uv_timer_stop(timer);
+        (void)turn_watch_since(&s->turn_watch, "sizing", NULL, began);
 }
 
 void sizing_timer_init(struct server *s)

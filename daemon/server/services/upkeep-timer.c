@@ -87,10 +87,11 @@ static void arm_timer(struct server *s, uint64_t nsec)
 static void on_tick(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, services.upkeep_timer);
-        uint64_t now_nsec = server_now(s), next_nsec = UINT64_MAX;
+        uint64_t now_nsec = server_now(s), next_nsec = UINT64_MAX, began = clock_now_nsec();
 
         for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
                 next_nsec = MIN(next_nsec, calls[i](s, now_nsec));
+        (void)turn_watch_since(&s->turn_watch, "upkeep", NULL, began);
         if (next_nsec != UINT64_MAX)
                 arm_timer(s, minus_u64(next_nsec, now_nsec));
 }

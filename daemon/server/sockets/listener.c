@@ -236,6 +236,7 @@ static void refuse_without_fd(struct listener *l)
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
         struct listener *l = container_of(poll, struct listener, poll);
+        uint64_t then = clock_now_nsec();
 
         for (unsigned i = 0; i < ACCEPTS_PER_TURN && !l->paused; i++) {
                 int fd;
@@ -255,6 +256,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
                 if (fd < 0)
                         return;
                 l->server->sockets.wiring->on_connection(l, fd);
+                then = turn_watch_since(&l->server->turn_watch, "connect",
+                        l->tenancy ? l->tenancy->config.name : NULL, then);
         }
 }
 

@@ -80,9 +80,11 @@ static void look_at_owners(struct server *s)
 static void on_tick(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, reaping.timer);
+        uint64_t began = clock_now_nsec();
 
         reaper_dispatch(s->reaping.reaper);
         look_at_owners(s);
+        (void)turn_watch_since(&s->turn_watch, "reaper", NULL, began);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)

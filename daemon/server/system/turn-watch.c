@@ -31,11 +31,72 @@ static uint64_t read_waited(const struct turn_watch *w)
         return sscanf(line, "%llu %llu", &ran, &waited) == 2 ? waited : w->waited_nsec;
 }
 
-void turn_watch_note(struct turn_watch *w, uint64_t nsec, uint64_t waited_nsec)
+/* ---- what they did --------------------------------------------------------------------------- */
+
+void turn_watch_part(struct turn_watch *w, const char *what, const char *tenant, uint64_t nsec)
+{
+        if (nsec < TURN_RECORD_NSEC || nsec <= w->now.what_nsec)
+                return;
+        w->now.what = what;
+        w->now.what_nsec = nsec;
+        (void)snprintf(w->now.tenant, sizeof(w->now.tenant), "%s", tenant ? tenant : "");
+}
+
+uint64_t turn_watch_since(
+        struct turn_watch *w, const char *what, const char *tenant, uint64_t began_nsec)
+{
+        uint64_t now = clock_now_nsec();
+
+        turn_watch_part(w, what, tenant, now - began_nsec);
+        return now;
+}
+
+static bool is_recent(const struct turn_record *r, uint64_t now_nsec)
+{
+        return r->at_nsec > 0 && now_nsec - r->at_nsec < TURNS_RECENT * TURNS_RECENT_NSEC;
+}
+
+const struct turn_record *turn_watch_recent(const struct turn_watch *w, size_t n, uint64_t now_nsec)
+{
+        uint64_t oldest = now_nsec / TURNS_RECENT_NSEC + 1;
+
+        for (size_t i = 0; i < TURNS_RECENT; i++) {
+                const struct turn_record *r = &w->recent[(oldest + i) % TURNS_RECENT];
+
+                if (is_recent(r, now_nsec) && n-- == 0)
+                        return r;
+        }
+        return NULL;
+}
+
+static void note_record(struct turn_watch *w, const struct turn_record *turn)
+{
+        struct turn_record *recent = &w->recent[turn->at_nsec / TURNS_RECENT_NSEC % TURNS_RECENT];
+        size_t i;
+
+        /* Of an hour ago, or shorter. */
+        if (turn->at_nsec - recent->at_nsec >= TURNS_RECENT_NSEC || turn->nsec > recent->nsec)
+                *recent = *turn;
+        if (turn->nsec <= w->longest[TURNS_LONGEST - 1].nsec)
+                return;
+        for (i = TURNS_LONGEST - 1; i > 0 && w->longest[i - 1].nsec < turn->nsec; i--)
+                w->longest[i] = w->longest[i - 1];
+        w->longest[i] = *turn;
+}
+
+/* ---- how long they are ----------------------------------------------------------------------- */
+
+void turn_watch_note(struct turn_watch *w, uint64_t now_nsec, uint64_t nsec, uint64_t waited_nsec)
 {
         nsec -= MIN(nsec, waited_nsec);
         call_times_note(&w->turns, nsec);
         w->longest_nsec = MAX(w->longest_nsec, nsec);
+        if (nsec >= TURN_RECORD_NSEC) {
+                w->now.at_nsec = now_nsec;
+                w->now.nsec = nsec;
+                note_record(w, &w->now);
+        }
+        w->now = (struct turn_record){0};
 }
 
 /* Right before the loop waits: the turn is over. */
@@ -50,7 +111,7 @@ static void on_prepare(uv_prepare_t *prepare)
                 w->sampled_nsec = now;
         }
         if (w->has_begun)
-                turn_watch_note(w, took - MIN(took, idled),
+                turn_watch_note(w, now, took - MIN(took, idled),
                         took - MIN(took, idled) >= SAMPLE_NSEC ? w->waited_nsec - waited : 0);
         w->has_begun = true;
         w->began_nsec = now;

@@ -1,11 +1,14 @@
 /*
- * How long the loop's turns take: a histogram, and the longest. One loop serves all tenants, so a
- * turn that takes long keeps everybody waiting; requests alone (calls.h) wouldn't tell of timers,
- * background work and descriptors that are closed.
+ * How long the loop's turns take: a histogram, and the longest, with what they did. One loop serves
+ * all tenants, so a turn that takes long keeps everybody waiting; requests alone (calls.h) wouldn't
+ * tell of timers, background work and descriptors that are closed.
  *
  * A turn is what lies between two waits for events. What the loop's thread waited for a processor
  * meanwhile is left out, as far as the kernel says it (/proc/thread-self/schedstat): on a busy
  * machine that is another program's time. A system call that blocks counts.
+ *
+ * Whoever does something in a turn that can take long says so (a part): a request, chores, a timer.
+ * Of the turn's parts the longest is remembered.
  *
  * A turn costs a look at the clock, and two system calls where the last ones are older than 10 ms.
  * Loop thread only.
@@ -18,9 +21,31 @@
 
 #include <uv.h>
 
+#include "base/clock.h"
+#include "base/parse.h"
 #include "daemon/server/system/calls.h"
 
+/* Turns and parts that are shorter are forgotten. Not tuned. */
+#define TURN_RECORD_NSEC NSEC_PER_MSEC
+
+/* So many of the longest since the start, and of the last hour the longest of each ten minutes. */
+#define TURNS_LONGEST     4
+#define TURNS_RECENT      6
+#define TURNS_RECENT_NSEC (600 * NSEC_PER_SEC)
+
+struct turn_record {
+        uint64_t at_nsec;                 /* when it ended, by CLOCK_MONOTONIC; 0: there is none */
+        uint64_t nsec;                    /* how long it was */
+        const char *what;                 /* its longest part; static; NULL: nobody said */
+        uint64_t what_nsec;               /* how long that was; may be more than the turn, as it has
+                                             what the thread waited for a processor */
+        char tenant[TENANT_NAME_MAX + 1]; /* whose it was; "": no tenant's */
+};
+
 struct turn_watch {
+        struct turn_record now; /* `what`, `what_nsec` and `tenant` of this turn */
+        struct turn_record longest[TURNS_LONGEST]; /* the longest first */
+        struct turn_record recent[TURNS_RECENT];   /* in no order */
         uv_prepare_t prepare;
         struct call_times turns; /* by calls_bounds_nsec */
         uint64_t longest_nsec;
@@ -41,7 +66,19 @@ void turn_watch_start(struct turn_watch *w);
 /* The handle `prepare` is the caller's to close. */
 void turn_watch_stop(struct turn_watch *w);
 
-/* A turn took that long and waited so long of it for a processor; `waited_nsec` may be more. */
-void turn_watch_note(struct turn_watch *w, uint64_t nsec, uint64_t waited_nsec);
+/* A turn that ends now took that long, and waited so long of it for a processor; `waited_nsec` may
+ * be more. */
+void turn_watch_note(struct turn_watch *w, uint64_t now_nsec, uint64_t nsec, uint64_t waited_nsec);
+
+/* A part of this turn: `what` is static, and tenant "" or NULL where it is none's. */
+void turn_watch_part(struct turn_watch *w, const char *what, const char *tenant, uint64_t nsec);
+
+/* The same of what went on since began_nsec. Returns the time now, where the next part begins. */
+uint64_t turn_watch_since(
+        struct turn_watch *w, const char *what, const char *tenant, uint64_t began_nsec);
+
+/* The n-th turn of the last hour, by its time, the oldest first; NULL: there is none. */
+const struct turn_record *turn_watch_recent(
+        const struct turn_watch *w, size_t n, uint64_t now_nsec);
 
 #endif
