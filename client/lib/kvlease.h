@@ -677,6 +677,16 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
  */
 int kvl_leasable_pages(struct kvl_ns *ns);
 
+/*
+ * Could n_pages (> 0) of the namespace be held together, if everybody else gave way, but for what
+ * is reserved for others? What a connection holds itself counts among them. 0: they could, once
+ * there is room; of a daemon that is too old always. KVL_QUOTA, KVL_RESERVATION, KVL_FULL: not as
+ * limit, reservation and device are: kvl_last_error() says what they take, what it is more than,
+ * and the remedy. An engine refuses a text that takes so many instead of waiting. -EINVAL; -ECHILD;
+ * -ENOTCONN; -ETIMEDOUT; -EPROTO.
+ */
+int kvl_check_room(struct kvl_ns *ns, uint32_t n_pages);
+
 /* For pages with consecutive numbers, which lie one behind the other where kvl_ns_info says that
  * pages are contiguous. */
 enum kvl_lease_flags {

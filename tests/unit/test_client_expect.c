@@ -1,4 +1,5 @@
-/* kvl_expect(): over the socket, by the ring, and with a daemon that knows no such submission. */
+/* kvl_expect(): over the socket, by the ring, and with a daemon that knows no such submission;
+ * kvl_check_room(). */
 #include <unistd.h>
 
 #include "tests/unit/client-session.h"
@@ -72,6 +73,38 @@ static void test_refused(void **state)
         assert_int_equal(kvl_expect(c.ns, key, 0, 0), -EINVAL);
         assert_int_equal(kvl_expect(c.ns, key, 1, KVL_MAX_EXPECT_MSEC + 1), -EINVAL);
         assert_non_null(strstr(kvl_last_error(), "600000"));
+        close_client(&c);
+}
+
+/* One that knows no LEASABLE of pages together counts, and one that knows it refuses. */
+static void script_room(struct fake_peer *p)
+{
+        Kvlease__V1__CountReply m = KVLEASE__V1__COUNT_REPLY__INIT;
+        const Kvlease__V1__LeasableRequest *asked;
+
+        fake_welcome_ns(p);
+        asked = (const Kvlease__V1__LeasableRequest *)receive(p, MSG_LEASABLE);
+        FAKE_CHECK(asked->ns_id == FAKE_NS_ID && asked->together == 7);
+        m.status = WIRE_OK;
+        m.count = KVL_QUOTA;
+        fake_reply(p, &m.base);
+        (void)receive(p, MSG_LEASABLE);
+        m.status = WIRE_QUOTA;
+        m.detail = (char *)"seven are too many";
+        fake_reply(p, &m.base);
+        fake_expect_end(p);
+}
+
+static void test_room(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_room, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_check_room(NULL, 7), -EINVAL);
+        assert_int_equal(kvl_check_room(c.ns, 0), -EINVAL);
+        assert_int_equal(kvl_check_room(c.ns, 7), 0);
+        assert_int_equal(kvl_check_room(c.ns, 7), KVL_QUOTA);
+        assert_string_equal(kvl_last_error(), "seven are too many");
         close_client(&c);
 }
 
@@ -158,6 +191,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_over_the_socket),
                 TEST(test_refused),
+                TEST(test_room),
                 TEST(test_by_the_ring),
                 TEST(test_an_older_daemon),
         };

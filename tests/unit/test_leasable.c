@@ -3,6 +3,7 @@
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/ns.h"
+#include "daemon/core/reclaim/room.h"
 #include "daemon/core/records/shared.h"
 #include "daemon/core/upkeep/leasable.h"
 #include "tests/unit/region-fixture.h"
@@ -175,6 +176,58 @@ static void test_page_zero(void **state)
         }
 }
 
+/* What can't ever be had is neither what others hold now nor what nobody waits for. */
+static void test_never(void **state)
+{
+        struct ns_layout l = test_layout();
+        uint32_t pages[3 * SET_PAGES];
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        struct world w;
+
+        start(&w, 8);
+        w.f.device.device.props.is_cpu_memory = true;
+        set_limit(&w, w.f.a, 3);
+        ma = join(w.f.a);
+        mb = join(w.f.b);
+        assert_int_equal(attach_open(ma, "x", &l, "", true, &a, NULL), 0);
+        b = open_ns(mb, "x");
+        assert_int_equal(grab_all(&w, b), 8);
+        assert_int_equal(room_check(a->ns, 3 * SET_PAGES - 1, &w.f.d), 0);
+        assert_int_equal(room_check(a->ns, 3 * SET_PAGES, &w.f.d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(w.f.d.text, "24 pages of namespace x take 4 KiB (4 extent sets of"));
+        assert_non_null(strstr(w.f.d.text, "the limit of 3 KiB of tenant a"));
+        assert_non_null(strstr(w.f.d.text, "tenants set a limit=4KiB"));
+        assert_null(strstr(w.f.d.text, "extent`"));
+        /* A lease of as many is refused with the same sentence. */
+        w.f.d.text[0] = 0;
+        assert_int_equal(lease_pages(a, 3 * SET_PAGES, 1, pages, &w.f.d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(w.f.d.text, "limit=4KiB"));
+        pool_of(&w)->extent_bytes = 2 * SET_BYTES;
+        set_limit(&w, w.f.a, 0);
+        assert_int_equal(room_check(a->ns, 1, &w.f.d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(w.f.d.text, "1 page of namespace x takes 1 KiB (1 extent set of"));
+        assert_non_null(strstr(w.f.d.text, "a smaller `extent` than 2 KiB"));
+        pool_of(&w)->extent_bytes = SET_BYTES;
+        /* By the device, and by what others have reserved of it. */
+        set_limit(&w, w.f.a, 100);
+        assert_int_equal(room_check(a->ns, 8 * SET_PAGES - 1, &w.f.d), 0);
+        assert_int_equal(room_check(a->ns, 8 * SET_PAGES, &w.f.d), KVL_STATUS_FULL);
+        assert_non_null(strstr(w.f.d.text, "more than the 8 KiB that tenant a can have"));
+        assert_int_equal(set_reserve(&w, w.f.b, 3 * SET_BYTES), 0);
+        assert_int_equal(room_check(a->ns, 5 * SET_PAGES - 1, &w.f.d), 0);
+        assert_int_equal(room_check(a->ns, 5 * SET_PAGES, &w.f.d), KVL_STATUS_FULL);
+        w.f.b->attrs.burst = BURST_NONE;
+        assert_int_equal(room_check(b->ns, 3 * SET_PAGES, &w.f.d), 0);
+        assert_int_equal(room_check(b->ns, 3 * SET_PAGES + 1, &w.f.d), KVL_STATUS_RESERVATION);
+        assert_non_null(strstr(w.f.d.text, "the reservation of 3 KiB of tenant b"));
+        assert_non_null(strstr(w.f.d.text, "reserve=4KiB"));
+        assert_int_equal(room_check(b->ns, UINT32_MAX, &w.f.d), KVL_STATUS_QUOTA);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&w.f);
+}
+
 /* A round in small steps, of one namespace after the other; sets come and go meanwhile. */
 static void test_rounds(void **state)
 {
@@ -222,6 +275,7 @@ int main(void)
                 TEST(test_reservations),
                 TEST(test_others_hold_it),
                 TEST(test_page_zero),
+                TEST(test_never),
                 TEST(test_rounds),
         };
 

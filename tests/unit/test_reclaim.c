@@ -93,8 +93,10 @@ static void test_limit_below_a_set(void **state)
         assert_int_equal(attach_open(m, "x", &layout, "", false, &a, NULL), 0);
         assert_true(a->ns->geometry.set_bytes > SET_BYTES);
         assert_int_equal(lease_pages(a, 1, 1, &page, &f.d), KVL_STATUS_QUOTA);
-        assert_non_null(strstr(f.d.text, "an extent set of namespace x takes 3 KiB"));
+        assert_non_null(
+                strstr(f.d.text, "1 page of namespace x takes 3 KiB (1 extent set of 3 KiB"));
         assert_non_null(strstr(f.d.text, "more than the limit of 1 KiB of tenant a"));
+        assert_non_null(strstr(f.d.text, "tenants set a limit=3KiB"));
         fixture_check(&f);
         member_free(m);
         fixture_end(&f);

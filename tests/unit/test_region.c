@@ -89,8 +89,8 @@ static void test_burst_queue(void **state)
         cache_sets(other, 0, 1);
         assert_int_equal(ask(&w, a, 2 * SET_PAGES + 1, pages, &reason), KVL_STATUS_RESERVATION);
         assert_int_equal(reason, LEASE_REASON_RESERVATION_FULL);
-        assert_non_null(strstr(w.f.d.text,
-                "of its reservation of 2 KiB on device fake, may use nothing beyond it"));
+        assert_non_null(strstr(
+                w.f.d.text, "the reservation of 2 KiB of tenant a on device fake, which may"));
         assert_non_null(strstr(w.f.d.text, "burst=pool"));
         assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
         /* Its own cache gives way, here and in another namespace. */

@@ -94,25 +94,27 @@ static void on_leasable(struct conn *c, struct conn_call *call, int code,
         conn_finish(c, call, code);
 }
 
-static int ask_leasable(struct kvl_ns *ns)
+/* 0 with *ret_n_pages, or why not: of `together` > 0, whether so many can be had. */
+static int ask_leasable(struct kvl_ns *ns, uint32_t together, uint64_t *ret_n_pages)
 {
         Kvlease__V1__LeasableRequest m = KVLEASE__V1__LEASABLE_REQUEST__INIT;
         struct leasable_call l = {.call.on_reply = on_leasable};
         int r;
 
         m.ns_id = ns->id;
+        m.together = together;
         conn_lock(conn_of(ns));
         r = conn_start(conn_of(ns), &l.call, MSG_LEASABLE, &m.base);
         if (r == 0)
                 r = conn_wait(conn_of(ns), &l.call, client_deadline(ns->conn));
         conn_unlock(conn_of(ns));
-        if (r != 0)
-                return error_note(r, l.call.detail);
-        return (int)MIN(l.n_pages, (uint64_t)INT_MAX);
+        *ret_n_pages = l.n_pages;
+        return error_note(r, l.call.detail);
 }
 
 int kvl_leasable_pages(struct kvl_ns *ns)
 {
+        uint64_t asked;
         uint32_t n;
         int r;
 
@@ -123,7 +125,19 @@ int kvl_leasable_pages(struct kvl_ns *ns)
                 return r;
         if (fast_is_open(&ns->fast) && fast_leasable(&ns->fast, &n))
                 return (int)MIN(n, (uint32_t)INT_MAX);
-        return ask_leasable(ns);
+        r = ask_leasable(ns, 0, &asked);
+        return r != 0 ? r : (int)MIN(asked, (uint64_t)INT_MAX);
+}
+
+int kvl_check_room(struct kvl_ns *ns, uint32_t n_pages)
+{
+        uint64_t unused; /* an older daemon counts, whatever it is asked */
+        int r;
+
+        if (!ns || n_pages == 0)
+                return error_set(-EINVAL, "a namespace and a number of pages are needed");
+        r = client_check_process(ns->conn);
+        return r < 0 ? r : ask_leasable(ns, n_pages, &unused);
 }
 
 /* ---- probe -------------------------------------------------------------------------------------

@@ -239,6 +239,20 @@ static PyObject *ns_leasable_pages(struct ns_object *self, PyObject *unused)
         return r < 0 ? raise_code(r) : PyLong_FromLong(r);
 }
 
+static PyObject *ns_check_room(struct ns_object *self, PyObject *argument)
+{
+        uint32_t n_pages = 0;
+        int r;
+
+        if (!arg_u32(argument, "n_pages", &n_pages) || !ns_enter(self))
+                return NULL;
+        UNLOCKED(r = kvl_check_room(self->ns, n_pages));
+        ns_leave(self);
+        if (r != 0)
+                return raise_code(r);
+        Py_RETURN_NONE;
+}
+
 /* ---- lookups in several namespaces ----------------------------------------------------------- */
 
 #define MAX_SET 64
@@ -705,6 +719,10 @@ PyMethodDef ns_call_methods[] = {
                 "leasable_pages($self)\n--\n\n"
                 "How many pages leases would get now without waiting, where nobody else gives "
                 "way: a hint, and no\npromise. Where memory is shared it asks nobody."},
+        {"check_room", (PyCFunction)ns_check_room, METH_O,
+                "check_room($self, n_pages, /)\n--\n\n"
+                "Raises Quota or Full where so many pages can't ever be held together, whoever "
+                "gives way: the sentence\nnames the limit and the remedy."},
         {"probe", (PyCFunction)ns_probe, METH_O,
                 "probe($self, keys, /)\n--\n\n"
                 "How many leading keys are cached, and where: bytes of that length, each a Tier. "

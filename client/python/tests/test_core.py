@@ -213,6 +213,24 @@ def test_leasable_pages(shared_daemon: Daemon, namespace: kvlease.Namespace) -> 
         namespace.leasable_pages()
 
 
+def test_check_room(make_daemon: MakeDaemon) -> None:
+    """What can't ever be held together, however little is held now."""
+    daemon = make_daemon(device="memory = 64MiB\nextent = 2MiB", tenant="limit = 4MiB")
+    with kvlease.connect(daemon.socket) as connection:
+        namespace = connection.namespace("n", LAYOUT)
+        n_most = 4 * 2**20 // namespace.info.stride_bytes
+        namespace.check_room(n_most)
+        with pytest.raises(kvlease.Quota, match="limit of 4 MiB of tenant a.* limit=6MiB"):
+            namespace.check_room(n_most + 1)
+        with pytest.raises(ValueError, match="number of pages"):
+            namespace.check_room(0)
+        with pytest.raises(ValueError, match="2\\*\\*32"):
+            namespace.check_room(-1)
+        namespace.close()
+        with pytest.raises(kvlease.Closed):
+            namespace.check_room(1)
+
+
 def test_expect(shared_daemon: Daemon, namespace: kvlease.Namespace) -> None:
     keys = text(3)
     n_before = shared_daemon.figure("expected")

@@ -228,21 +228,87 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
         return r;
 }
 
-/* No set of this layout fits the limit, whatever is given back: only the layout or the limit help.
- */
-static int refuse_set_size(const struct ns *ns, struct detail *d)
+/* ---- what can't ever be had ------------------------------------------------------------------ */
+
+/* As parse_bytes() reads it: without a rest. */
+static char *exact_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX])
+{
+        static const char *const units[] = {"", "KiB", "MiB", "GiB"};
+        unsigned i = 0;
+
+        for (; i + 1 < ARRAY_SIZE(units) && bytes > 0 && bytes % 1024 == 0; i++)
+                bytes /= 1024;
+        snprintf(buf, FORMAT_BYTES_MAX, "%llu%s", (unsigned long long)bytes, units[i]);
+        return buf;
+}
+
+/* More than the limit. Smaller sets help where one alone is as large as the device wants them. */
+static int exceeds_limit(const struct ns *ns, uint64_t bytes, const char *what, struct detail *d)
 {
         const struct tenant *t = ns->tenant;
-        char set[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX];
+        const struct pool *pool = ns->device.pool;
+        char limit[FORMAT_BYTES_MAX], least[FORMAT_BYTES_MAX], wanted[FORMAT_BYTES_MAX];
+        char smaller[256] = "";
 
+        if (ns->geometry.set_bytes > t->account.limit_bytes &&
+                pool->extent_bytes > t->account.limit_bytes)
+                snprintf(smaller, sizeof(smaller), ", or give device %s a smaller `extent` than %s",
+                        pool->props->name, format_bytes(pool->extent_bytes, wanted));
         return detail_set(d, KVL_STATUS_QUOTA,
-                "an extent set of namespace %s takes %s (%u planes, pages of %llu bytes in each), "
-                "more than the limit of %s of tenant %s; choose plane_page_bytes with more factors "
-                "of two, or raise the limit with: kvleasectl tenants set %s limit=...",
-                ns->name, format_bytes(ns->geometry.set_bytes, set), ns->layout.n_planes,
-                (unsigned long long)ns->layout.plane_page_bytes,
-                format_bytes(t->account.limit_bytes, limit), t->name, t->name);
+                "%s, more than the limit of %s of tenant %s; raise the limit with: kvleasectl "
+                "tenants set %s limit=%s%s",
+                what, format_bytes(t->account.limit_bytes, limit), t->name, t->name,
+                exact_bytes(bytes, least), smaller);
 }
+
+static int exceeds_reservation(
+        const struct ns *ns, uint64_t bytes, const char *what, struct detail *d)
+{
+        const struct stake *s = ns->device.stake;
+        char reserve[FORMAT_BYTES_MAX], least[FORMAT_BYTES_MAX];
+
+        return detail_set(d, KVL_STATUS_RESERVATION,
+                "%s, more than the reservation of %s of tenant %s on device %s, which may use "
+                "nothing beyond it (burst=none); raise the reservation with: kvleasectl tenants "
+                "set %s reserve=%s, or let it use what all share: burst=pool",
+                what, format_bytes(s->reserve_bytes, reserve), ns->tenant->name,
+                s->pool->props->name, ns->tenant->name, exact_bytes(bytes, least));
+}
+
+static int exceeds_device(const struct ns *ns, const char *what, struct detail *d)
+{
+        const struct pool *pool = ns->device.pool;
+        char reach[FORMAT_BYTES_MAX], budget[FORMAT_BYTES_MAX];
+
+        return detail_set(d, KVL_STATUS_FULL,
+                "%s, more than the %s that tenant %s can have of device %s, whose budget is %s, "
+                "without what others have reserved; give the device a larger budget",
+                what, format_bytes(region_reach(ns->device.stake), reach), ns->tenant->name,
+                pool->props->name, format_bytes(pool->account.limit_bytes, budget));
+}
+
+int room_check(const struct ns *ns, uint32_t n, struct detail *d)
+{
+        const struct ns_geometry *g = &ns->geometry;
+        uint64_t pages = (uint64_t)n + (ns->sets.keep_page_zero ? 1 : 0);
+        uint64_t sets = (pages + g->set_pages - 1) / g->set_pages, bytes = sets * g->set_bytes;
+        char what[NS_NAME_MAX + 256], all[FORMAT_BYTES_MAX], set[FORMAT_BYTES_MAX];
+
+        if (sets <= g->tiers[TIER_DEVICE].n_sets && bytes <= region_reach(ns->device.stake))
+                return 0;
+        snprintf(what, sizeof(what),
+                "%u page%s of namespace %s take%s %s (%llu extent set%s of %s with %u pages each)",
+                n, n == 1 ? "" : "s", ns->name, n == 1 ? "s" : "", format_bytes(bytes, all),
+                (unsigned long long)sets, sets == 1 ? "" : "s", format_bytes(g->set_bytes, set),
+                g->set_pages);
+        if (bytes > ns->tenant->account.limit_bytes)
+                return exceeds_limit(ns, bytes, what, d);
+        if (stake_keeps_to_reserve(ns->device.stake) && bytes > ns->device.stake->reserve_bytes)
+                return exceeds_reservation(ns, bytes, what, d);
+        return exceeds_device(ns, what, d);
+}
+
+/* ---- what can't be had now ------------------------------------------------------------------- */
 
 static int refuse_quota(const struct ns *ns, struct detail *d)
 {
@@ -250,8 +316,6 @@ static int refuse_quota(const struct ns *ns, struct detail *d)
         char held[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX];
         uint64_t n_pinned = 0, n_granted = 0;
 
-        if (ns->geometry.set_bytes > t->account.limit_bytes && ns->device.n_sets == 0)
-                return refuse_set_size(ns, d);
         list_for_each (other, &t->namespaces, struct ns, link) {
                 n_pinned += other->device.n_pinned + other->catalog.watched.n;
                 n_granted += other->device.n_pages[PAGE_GRANTED] - other->clients.n_ready;
@@ -320,8 +384,12 @@ static int refuse_full(const struct ns *ns, struct detail *d)
                 format_bytes(pool->account.charged_bytes - own_bytes, others), reserved);
 }
 
-static int explain_refusal(struct ns *ns, enum lease_reason why, struct detail *d)
+static int explain_refusal(struct ns *ns, uint32_t n, enum lease_reason why, struct detail *d)
 {
+        int never = room_check(ns, n, d);
+
+        if (never == lease_reason_status(why))
+                return never;
         switch (why) {
         case LEASE_REASON_QUOTA:
                 return refuse_quota(ns, d);
@@ -375,7 +443,7 @@ int room_find(
         if (r < 0 && !by_device)
                 detail_set(d, r, "%s", failure.text);
         if (r > 0 && !by_device)
-                r = explain_refusal(ns, *ret_reason, d);
+                r = explain_refusal(ns, n, *ret_reason, d);
         /* Clients can't help a device that doesn't work. */
         pressed = r > 0 || (r < 0 && !ns->device.pool->queue) ||
                   store->counters.evictions != evictions;

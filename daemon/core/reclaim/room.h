@@ -26,6 +26,13 @@ struct detail;
 int room_find(
         struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d);
 
+/*
+ * Could `n` pages be had together, if everybody else gave way, but for what is reserved for others?
+ * 0; else KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, KVL_STATUS_FULL with the sentence: what they
+ * take, what it is more than, and the remedy. Waiting doesn't help.
+ */
+int room_check(const struct ns *ns, uint32_t n, struct detail *d);
+
 /* Pages that a lease would get at once, and without anybody else giving way, where `idle` of those
  * that are cached in the namespace can be evicted. O(stakes of the pool). */
 uint64_t room_leasable(const struct ns *ns, uint64_t idle);

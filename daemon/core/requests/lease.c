@@ -70,15 +70,6 @@ void lease_call_off(struct attach *a)
 
 /* ---- who may wait, and how long ------------------------------------------------------------- */
 
-/* Could so many be had if everybody else gave way, but for what is reserved for them? */
-static bool may_ever_fit(const struct ns *ns, uint32_t n)
-{
-        uint64_t sets = region_reach(ns->device.stake) / ns->geometry.set_bytes;
-
-        sets = MIN(sets, (uint64_t)ns->geometry.tiers[TIER_DEVICE].n_sets);
-        return n + (ns->sets.keep_page_zero ? 1u : 0u) <= sets * ns->geometry.set_pages;
-}
-
 /* What it lacks is its own by reservation: others have it, and are giving it back. */
 static bool is_owed(const struct attach *a)
 {
@@ -94,7 +85,7 @@ static uint64_t longest_wait(
         const struct tenant_attrs *attrs = &a->ns->tenant->attrs;
         uint64_t most = attrs->when_full == WHEN_FULL_QUEUE ? attrs->max_wait_nsec : 0;
 
-        if (reason == LEASE_REASON_DEVICE || !may_ever_fit(a->ns, rq->n))
+        if (reason == LEASE_REASON_DEVICE || room_check(a->ns, rq->n, NULL) != 0)
                 return 0;
         if (reason == LEASE_REASON_POOL_FULL && is_owed(a))
                 most = MAX(most, rq->take_back_nsec);

@@ -8,6 +8,7 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/clients/request.h"
+#include "daemon/core/reclaim/room.h"
 #include "daemon/core/requests/expected.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
@@ -234,6 +235,8 @@ int handle_LEASABLE(struct request *rq)
 
         if (!a)
                 return -ENOENT;
+        if (m->together > 0)
+                return room_check(a->ns, m->together, &rq->detail);
         (void)leasable_look(a->ns, &budget);
         reply->count = a->version_epoch == a->ns->version_epoch ? leasable_pages(a->ns) : 0;
         return 0;
