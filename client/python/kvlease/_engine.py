@@ -35,6 +35,9 @@ OnLoss: TypeAlias = Literal["error", "continue"]
 """What happens once kvleased is gone for good: all requests fail, or those go on that need no page
 more than the engine has."""
 
+# How often an engine in which all wait says so, and how often it looks whether that is for ever.
+_TELL_SECONDS = 60
+LOOK_SECONDS = 1.0
 # Seconds that a text may wait for other hosts (kvl_import_start()).
 _LONGEST_WAIT = 600
 # Texts of a connection that kvleased brings from other hosts at a time (kvl_import_start()).
@@ -95,6 +98,50 @@ def check_remote_timeout(seconds: float) -> None:
     """ValueError where it can't be."""
     if not 0 <= seconds <= _LONGEST_WAIT:
         raise ValueError(f"remote_timeout is 0 to {_LONGEST_WAIT} seconds, not {seconds!r}")
+
+
+def why_never(namespace: kvlease.Namespace, n_tokens: int, n_pages: int) -> str | None:
+    """The sentence of an error where a text of n_tokens can't ever have its n_pages, those that the
+    engine keeps for itself included, whoever gives way; None: it may have to wait."""
+    try:
+        if n_pages > namespace.leasable_pages():
+            namespace.check_room(n_pages)
+    except (kvlease.Full, kvlease.Quota) as error:
+        return (
+            f"a text of {n_tokens} tokens can't be held: {error}; or ask for a shorter text "
+            "(prompt and max_tokens)"
+        )
+    except kvlease.Error as error:
+        _logger.debug("can't say whether a text fits: %s", error)
+    return None
+
+
+class Waiting:
+    """Says that all requests wait for pages, and why, once a minute at most."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._told = -float("inf")
+
+    def tell(self, why: str) -> None:
+        """why: the sentence of kvleased."""
+        now = time.monotonic()
+        self._since = self._since or now
+        if now < self._told + _TELL_SECONDS:
+            return
+        self._told = now
+        _logger.warning(
+            "all requests wait for pages, for %.0f s now: %s (kvleasectl clients shows who holds "
+            "pages)",
+            now - self._since,
+            why,
+        )
+
+    def end(self) -> None:
+        """Something goes on."""
+        if self._since is not None:
+            _logger.info("goes on after %.1f s", time.monotonic() - self._since)
+        self._since = None
 
 
 class Hosts:

@@ -220,7 +220,7 @@ def test_check_room(make_daemon: MakeDaemon) -> None:
         namespace = connection.namespace("n", LAYOUT)
         n_most = 4 * 2**20 // namespace.info.stride_bytes
         namespace.check_room(n_most)
-        with pytest.raises(kvlease.Quota, match="limit of 4 MiB of tenant a.* limit=6MiB"):
+        with pytest.raises(kvlease.Quota, match=r"limit of 4 MiB of tenant a.* limit=6MiB"):
             namespace.check_room(n_most + 1)
         with pytest.raises(ValueError, match="number of pages"):
             namespace.check_room(0)

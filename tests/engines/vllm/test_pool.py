@@ -9,7 +9,7 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 import torch
-from support import held, make_prompts
+from support import ctl, held, make_prompts
 from vllm import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
@@ -31,7 +31,9 @@ TENANT = "limit = 4MiB"
 class Engine:
     """What a scheduler has of an engine that holds at most n_blocks."""
 
-    def __init__(self, daemon: package.Daemon, n_blocks: int = 400) -> None:
+    def __init__(
+        self, daemon: package.Daemon, n_blocks: int = 400, tenant: str | None = None
+    ) -> None:
         init_none_hash(sha256)
         spec = FullAttentionSpec(block_size=PAGE, num_kv_heads=1, head_size=32, dtype=torch.float32)
         config = KVCacheConfig(
@@ -42,21 +44,27 @@ class Engine:
         self.manager = KVCacheManager(
             config, max_model_len=8192, scheduler_block_size=PAGE, hash_block_size=PAGE
         )
-        self.connection = kvlease.connect(daemon.socket)
+        socket = daemon.socket if tenant is None else daemon.socket.parents[1] / tenant / "sock"
+        self.connection = kvlease.connect(socket)
         namespace = self.connection.namespace("ns", LAYOUT, keep_page_zero=True)
         pool: Any = self.manager.block_pool
         pool.__class__ = adapter.Pool
-        pool.start(namespace, n_blocks, self.manager, Options())
+        self.refused: dict[str, str] = {}
+        pool.start(namespace, n_blocks, self.manager, Options(), self.refuse)
         self.pool: adapter.Pool = pool
         self.n_requests = 0
 
-    def request(self, prompt: list[int]) -> Request:
+    def refuse(self, request: Request, why: str) -> None:
+        """Ends one that can't ever be computed."""
+        self.refused[request.request_id] = why
+
+    def request(self, prompt: list[int], n_tokens: int = 8) -> Request:
         """One that waits."""
         self.n_requests += 1
         return Request(
             request_id=str(self.n_requests),
             prompt_token_ids=prompt,
-            sampling_params=SamplingParams(max_tokens=8),
+            sampling_params=SamplingParams(max_tokens=n_tokens),
             pooling_params=None,
             block_hasher=get_request_block_hasher(PAGE, sha256),
         )
@@ -486,3 +494,89 @@ def test_the_longest_prompt(
         engine.preempt(request)
     engine.end(request)
     package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("n_prompt", "n_tokens", "fits"),
+    [
+        # The tenant's limit is 1,024 pages, of which page 0 is the null block.
+        (8 * PAGE, 1015 * PAGE + 1, True),
+        (8 * PAGE, 1015 * PAGE + 2, False),
+        (1023 * PAGE, 1, True),
+        (1023 * PAGE + 1, 1, False),
+        # As much as there is: what it has so far counts.
+        (8 * PAGE, 1 << 20, True),
+        (1024 * PAGE, 1 << 20, False),
+    ],
+)
+def test_texts_beyond_the_limit(
+    daemon: package.Daemon, engines: Engines, n_prompt: int, n_tokens: int, fits: bool
+) -> None:
+    engine = engines(n_blocks=2000)
+    engine.manager.max_model_len = 32768
+    (prompt,) = make_prompts(3, 0, n_prompt)
+    request = engine.request(prompt, n_tokens)
+    assert (engine.schedule(request, 32768) is not None) == fits
+    assert len(engine.refused) == (0 if fits else 1)
+    for why in engine.refused.values():
+        assert "limit of 4 MiB of tenant a" in why
+        assert "limit=6MiB" in why
+        assert "max_tokens" in why
+    # The one behind it isn't concerned.
+    engine.end(request)
+    behind = engine.request(PROMPT)
+    package.wait_until(lambda: engine.schedule(behind) is not None)
+
+
+def test_a_limit_that_is_lowered(
+    daemon: package.Daemon, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text that begins again, as vLLM preempts it where it gets no page more, is refused."""
+    now = 1000.0
+    monkeypatch.setattr(adapter.time, "monotonic", lambda: now)
+    engine = engines(n_blocks=2000)
+    (prompt,) = make_prompts(3, 0, 600 * PAGE)
+    request = engine.request(prompt)
+    assert engine.schedule(request)
+    ctl(daemon, "tenants", "set", "a", "limit=2MiB")
+    engine.preempt(request)
+    now += 2
+    assert engine.schedule(request) is None
+    assert "limit=4MiB" in engine.refused[request.request_id]
+
+
+def test_room_that_others_must_make(make_daemon: package.MakeDaemon) -> None:
+    """Another tenant's cache fills the memory: nobody uses it, and it gives way to leases."""
+    daemon = make_daemon(
+        device="memory = 8MiB\nextent = 2MiB",
+        tenant="limit = 8MiB\n[tenant b]\nlimit = 8MiB",
+    )
+    other = Engine(daemon, n_blocks=2048)
+    (prompt,) = make_prompts(3, 0, 2000 * PAGE)
+    other.manager.max_model_len = 1 << 20
+    request = other.request(prompt)
+    assert other.schedule(request, 1 << 20)
+    other.results(request)
+    other.end(request)
+    other.connection.close()
+    engine = Engine(daemon, n_blocks=400, tenant="b")
+    waiting = engine.request(PROMPT)
+    package.wait_until(lambda: engine.schedule(waiting) is not None)
+    engine.connection.close()
+
+
+def test_says_why_it_waits(
+    daemon: package.Daemon, engines: Engines, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = engines()
+    with kvlease.connect(daemon.socket) as holder, contextlib.ExitStack() as leased:
+        namespace = leased.enter_context(holder.namespace("ns", LAYOUT, keep_page_zero=True))
+        with contextlib.suppress(kvlease.Full, kvlease.Quota):
+            while True:
+                leased.enter_context(namespace.lease(1))
+        for _ in range(3):
+            assert engine.schedule(engine.request(PROMPT)) is None
+    (told,) = [each.getMessage() for each in caplog.records if "all requests" in each.message]
+    assert "tenant a holds 4 MiB of its limit of 4 MiB" in told
+    assert "1023 granted" in told
+    assert engine.refused == {}

@@ -89,6 +89,10 @@ def test_two_servers_behind_the_router(
     goes_on(router, prompts[2], expected[2], lambda: os.kill(engine_core(decode), signal.SIGKILL))
     package.wait_until(lambda: held(daemon) == (0, 0))
     assert "consistent" in ctl(daemon, "check")
+    # A text that the tenant can't ever hold is refused, and the server goes on.
+    ctl(daemon, "tenants", "set", "a", "limit=6MiB")
+    with pytest.raises(RuntimeError, match=r"limit of 6 MiB of tenant a.*limit=12MiB.*400"):
+        prefill.ask(make_prompts(41, 0, 4080)[0], 10)
     # Nobody is left but the one that computes the prompts.
     decode.process.wait(SECONDS)
     assert router.ask(prompts[3], 8).tokens == expected[3]

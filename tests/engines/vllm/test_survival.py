@@ -72,6 +72,50 @@ def test_waits_for_what_others_hold(
     assert engine.call("stats")["waits"] > 0
 
 
+def test_texts_beyond_the_limit_end_alone(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any
+) -> None:
+    """Also where the limit was lowered since the text began: requests behind it are answered."""
+    daemon = make_daemon(device=MEMORY, tenant="limit = 12MiB")
+    long = {"model": models(max_position_embeddings=8192), "max_model_len": 8192}
+    (engine,) = start_engines(settings(daemon, **long))
+
+    def finish(n_requests: int) -> dict[str, str]:
+        ended: dict[str, str] = {}
+        while len(ended) < n_requests:
+            ended |= {each["id"]: each["reason"] for each in engine.call("steps", 1)}
+        return ended
+
+    (beyond,), (fits,), short = (
+        make_prompts(seed, 0, n) for seed, n in ((1, 8170), (2, 4200), (3, 40))
+    )
+    first, behind = engine.call("add", beyond, 6), engine.call("add", short[0], 4)
+    assert finish(2) == {first: "error", behind: "length"}
+    # So does one that asks for more tokens than there is room for, and says how many.
+    first, behind = engine.call("add", short[0], 8100), engine.call("add", short[0], 4)
+    assert finish(1) == {behind: "length"}
+    engine.call("abort", first)
+    ctl(daemon, "tenants", "set", "a", "limit=6MiB")
+    first, behind = engine.call("add", short[0], 4100), engine.call("add", short[0], 4)
+    assert finish(2) == {first: "error", behind: "length"}
+    ctl(daemon, "tenants", "set", "a", "limit=12MiB")
+    first = engine.call("add", fits, 1000)
+    engine.call("steps", 20)
+    ctl(daemon, "tenants", "set", "a", "limit=6MiB")
+    engine.call("preempt")
+    behind = engine.call("add", short[0], 4)
+    assert finish(2) == {first: "error", behind: "length"}
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_a_limit_below_one_page_is_refused(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant="limit = 2MiB")
+    with pytest.raises(AssertionError, match=r"limit of 2 MiB of tenant a.* limit=6MiB"):
+        start_engines(settings(daemon))
+
+
 def test_aborted_requests_give_back(
     make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
 ) -> None:

@@ -63,6 +63,7 @@ class Engine:
             {
                 "id": output.request_id,
                 "tokens": [list(each.token_ids) for each in output.outputs],
+                "reason": output.outputs[0].finish_reason,
                 "found": output.num_cached_tokens,
             }
             for output in self.engine.step()
@@ -103,6 +104,10 @@ class Engine:
     def reset(self, reset_connector: bool = False) -> bool:
         """Drops what is cached."""
         return bool(self.llm.reset_prefix_cache(reset_connector=reset_connector))
+
+    def preempt(self) -> None:
+        """All that run begin anew."""
+        self.llm.reset_prefix_cache(reset_running_requests=True)
 
     def stop(self) -> None:
         """Ends the engine; what it held is given back."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +15,16 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorRole,
     SupportsHMA,
 )
+from vllm.outputs import RequestError
+from vllm.v1.core.sched.interface import SchedulerInterface
 
 import kvlease
 from kvlease import _engine
 from kvlease.vllm import identity
 from kvlease.vllm.pool import Pool
 from kvlease.vllm.worker import Handshake, Worker
+
+_logger = logging.getLogger("kvlease")
 
 
 @dataclass
@@ -86,6 +92,24 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
 
     # The scheduler's.
 
+    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
+        """The scheduler, which isn't told of, has made it, and calls this."""
+        super().bind_kv_cache_manager(kv_cache_manager)
+        frame = inspect.currentframe()
+        while frame and not isinstance(frame.f_locals.get("self"), SchedulerInterface):
+            frame = frame.f_back
+        if frame is None:
+            raise RuntimeError("no scheduler of vLLM has bound its KVCacheManager")
+        self._scheduler = frame.f_locals["self"]
+
+    def _refuse(self, request: Any, why: str) -> None:
+        """Ends a request with an error, at the end of the step: as one that can't be compiled."""
+        _logger.error("request %s ends with an error: %s", request.request_id, why)
+        has_begun = request.num_output_tokens > 0
+        self._scheduler.grammar_compile_error_reqs[request.request_id] = RequestError(
+            code="kvlease_no_room" if has_begun else "validation_error", message=why
+        )
+
     def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
         """The workers have their namespace: the pool of blocks becomes one of pages."""
         handshake = Handshake.of_all(metadata.values())
@@ -109,7 +133,9 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         pool = self._kv_cache_manager.block_pool
         pool.__class__ = Pool
         assert isinstance(pool, Pool)
-        pool.start(namespace, handshake.n_blocks, self._kv_cache_manager, self._options)
+        pool.start(
+            namespace, handshake.n_blocks, self._kv_cache_manager, self._options, self._refuse
+        )
         self._pool = pool
         self._events = _engine.Events(self._connection)
 

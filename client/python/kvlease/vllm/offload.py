@@ -108,6 +108,8 @@ class Cache:
                 group: (codecs or Codecs()).open(self.connection, layout, "host")
                 for group, layout in layouts.items()
             }
+            for namespace in self.namespaces.values():
+                namespace.check_room(1)
         except BaseException:
             self.connection.close()
             raise

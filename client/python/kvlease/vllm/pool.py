@@ -70,6 +70,8 @@ class _Text:
     """Pages that are published, or can't be."""
     is_broken: bool = False
     """Nothing more can be published: what comes before isn't cached any more."""
+    looks_at: float = 0
+    """When it is looked whether it can ever have its pages."""
 
 
 class Refused(Exception):
@@ -80,10 +82,16 @@ class Pool(BlockPool):
     """Becomes the class of the pool that vLLM has made: start() is its constructor."""
 
     def start(
-        self, namespace: kvlease.Namespace, n_blocks: int, manager: Any, options: identity.Options
+        self,
+        namespace: kvlease.Namespace,
+        n_blocks: int,
+        manager: Any,
+        options: identity.Options,
+        refuse: Callable[[Any, str], None],
     ) -> None:
         """n_blocks: how many pages the engine may hold, with the null block; manager: vLLM's
-        KVCacheManager, which gets other ways to look up and to allocate."""
+        KVCacheManager, which gets other ways to look up and to allocate; refuse(request, why) ends
+        one that can't ever be computed."""
         self.namespace = namespace
         self._hosts = _engine.Hosts(namespace, options.remote_timeout)
         self.stats = _engine.Stats()
@@ -97,6 +105,8 @@ class Pool(BlockPool):
         self._texts: dict[str, _Text] = {}
         self._manager = manager
         self._loss = _engine.Loss(options.on_loss)
+        self._refuse = refuse
+        self._waiting = _engine.Waiting()
         self._lease_for: kvlease.Request | None = None
         self._was_refused = False
         self._has_awaited = False
@@ -124,18 +134,7 @@ class Pool(BlockPool):
 
     def get_new_blocks(self, num_blocks: int) -> list[KVCacheBlock]:
         """Leased pages. Refused where kvleased has none."""
-        pages: list[int] = []
-        try:
-            while len(pages) < num_blocks:
-                n_next = min(num_blocks - len(pages), kvlease.MAX_LEASE_PAGES)
-                leased = self.namespace.lease(n_next, self._lease_for, max_wait=0)
-                pages += leased.detach()
-        except (kvlease.Full, kvlease.Quota, kvlease.Draining, kvlease.Timeout) as error:
-            _engine.give_back(self.namespace.free, pages)
-            raise Refused(str(error)) from error
-        except kvlease.Error as error:
-            self._loss.meet(error)
-            raise Refused("kvleased is gone") from error
+        pages = self._lease(num_blocks)
         blocks: list[KVCacheBlock] = [Block(page, 1, pool=self) for page in pages]
         self._by_page.update(zip(pages, blocks, strict=True))
         self._n_held += num_blocks
@@ -316,13 +315,15 @@ class Pool(BlockPool):
         text = self._text(request)
         self._lease_for = text.handle
         begins = request.status != RequestStatus.RUNNING
+        if begins and self._is_hopeless(text):
+            return None
+        why: str | None = None
         try:
             blocks = self._allocate(
                 request, num_new_tokens, num_new_computed_tokens, *arguments, **keywords
             )
         except Refused as refusal:
-            if not self._was_refused:
-                _logger.debug("no page: %s", refusal)
+            why = str(refusal)
             if begins:
                 # It has its table's first part, of pages that were found.
                 self._manager.free(request)
@@ -330,9 +331,10 @@ class Pool(BlockPool):
         if blocks is None:
             self.stats.waits += 1
             self._was_refused = True
-            self._give_way()
+            self._give_way(text, why)
             return None
         self._gives_way_at = None
+        self._waiting.end()
         if begins:
             text.n_shared = num_new_computed_tokens // self.hash_block_size
             text.n_done = len(text.found)
@@ -344,6 +346,53 @@ class Pool(BlockPool):
         return blocks
 
     # The rest.
+
+    def _lease(self, n_pages: int) -> list[int]:
+        """All or none: Refused says why."""
+        pages: list[int] = []
+        try:
+            while len(pages) < n_pages:
+                n_next = min(n_pages - len(pages), kvlease.MAX_LEASE_PAGES)
+                leased = self.namespace.lease(n_next, self._lease_for, max_wait=0)
+                pages += leased.detach()
+        except (kvlease.Full, kvlease.Quota, kvlease.Draining, kvlease.Timeout) as error:
+            _engine.give_back(self.namespace.free, pages)
+            raise Refused(str(error)) from error
+        except kvlease.Error as error:
+            self._loss.meet(error)
+            raise Refused("kvleased is gone") from error
+        return pages
+
+    def _n_pages(self, n_tokens: int) -> int:
+        return -(-n_tokens // int(self.hash_block_size))
+
+    def _is_hopeless(self, text: _Text) -> bool:
+        """Whether a request that is to begin can't ever have the pages that it asks for: then it
+        ends. One that asks for as much as there is may begin as long as its tokens can be had."""
+        now = time.monotonic()
+        if self._loss.happened or now < text.looks_at:
+            return False
+        text.looks_at = now + _engine.LOOK_SECONDS
+        request = text.request
+        n_tokens = request.num_prompt_tokens + request.max_tokens
+        if n_tokens >= self._manager.max_model_len:
+            n_tokens = request.num_tokens + 1
+        # The last token is sampled, and not computed with.
+        why = _engine.why_never(self.namespace, n_tokens, self._n_pages(n_tokens - 1))
+        if why is not None:
+            self._refuse(request, why)
+        return why is not None
+
+    def _ask(self, text: _Text) -> str | None:
+        """Why kvleased has no pages for a request; None: it has made room. Others give way for a
+        lease alone."""
+        n_missing = self._n_pages(text.request.num_tokens) - len(text.found)
+        try:
+            pages = self._lease(max(1, min(n_missing, self._budget)))
+        except Refused as refusal:
+            return str(refusal)
+        _engine.give_back(self.namespace.free, pages)
+        return None
 
     def _text(self, request: Any) -> _Text:
         text = self._texts.get(request.request_id)
@@ -410,7 +459,7 @@ class Pool(BlockPool):
         for text in self._texts.values():
             self._forget(text)
 
-    def _give_way(self) -> None:
+    def _give_way(self, text: _Text, why: str | None) -> None:
         """Where nothing runs, another engine may wait for what waiting requests have found, as they
         do for what that one's have."""
         now = time.monotonic()
@@ -418,7 +467,9 @@ class Pool(BlockPool):
             self._gives_way_at = None
         elif self._gives_way_at is None:
             self._gives_way_at = now + random.uniform(*_engine.GIVE_WAY_SECONDS)
-            _logger.warning("all requests wait for pages of kvleased")
+            why = why or self._ask(text)
+            if why is not None:
+                self._waiting.tell(why)
         elif now >= self._gives_way_at:
             self._drop_found()
             self.stats.gave_way += 1

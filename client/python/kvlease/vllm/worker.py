@@ -92,6 +92,7 @@ class Worker:
                     f"{-(-longest // layout.page_tokens)} pages, and {info.device} has "
                     f"{n_blocks - 1}: lower --max-model-len"
                 )
+            self._check_limit(longest, -(-longest // layout.page_tokens))
             self._place(kv_cache_config, ranks.rank_in_group, ranks.world_size)
         except BaseException:
             with contextlib.suppress(BufferError):
@@ -106,6 +107,20 @@ class Worker:
             n_blocks=n_blocks,
         )
         self._events = _engine.Events(self._connection)
+
+    def _check_limit(self, longest: int, n_pages: int) -> None:
+        """kvlease.Quota or Full where the tenant can't have a single page; a limit that is too low
+        for the longest text may be raised while the engine runs."""
+        self._namespace.check_room(1)
+        try:
+            self._namespace.check_room(n_pages)
+        except (kvlease.Quota, kvlease.Full) as error:
+            _logger.warning(
+                "texts of max_model_len = %d tokens can't be held, and will be refused: %s; or "
+                "lower --max-model-len",
+                longest,
+                error,
+            )
 
     def _place(self, kv_cache_config: Any, rank: int, n_ranks: int) -> None:
         """Says to vLLM where the layers' parts of a block lie in the rank's part of the arena."""
