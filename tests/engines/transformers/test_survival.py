@@ -55,6 +55,105 @@ def test_waits_for_what_others_hold(make_daemon: package.MakeDaemon, start_engin
     assert (got["tokens"], got["errors"]) == (expected["tokens"], [])
 
 
+@pytest.mark.parametrize("scheduler", ["fifo", "prefill_first"])
+def test_texts_beyond_the_limit_end_alone(
+    make_daemon: package.MakeDaemon, start_engines: Any, scheduler: str
+) -> None:
+    """Also where the limit was lowered since: requests behind them are answered."""
+    # Two sets of 85 pages, of which the engine keeps two pages.
+    daemon = make_daemon(device=MEMORY, tenant="limit = 4MiB")
+    endless = {"generation": {"eos_token_id": -1}, "batching": {"scheduler_type": scheduler}}
+    alone, engine = start_engines(endless, on(daemon) | endless)
+    beyond, fits, other, short = (
+        make_prompts(i, 0, n)[0] for i, n in enumerate((2690, 1500, 1500, 40))
+    )
+    (expected,) = alone.call("run", [short], 6)["tokens"]
+
+    def answer(text: list[int], n_tokens: int) -> str:
+        """The sentence of the one that can't be held, with another one behind it."""
+        refused = engine.call("add", text, n_tokens)
+        behind = engine.call("add", short, 6)
+        results = [engine.call("result", 60) for _ in range(2)]
+        by_id = {each["id"]: each for each in results}
+        assert by_id[behind]["tokens"] == expected
+        assert by_id[refused]["tokens"] == []
+        return str(by_id[refused]["error"])
+
+    assert "tenants set a limit=6120KiB" in answer(beyond, 6)
+    # So does one that asks for more tokens than there is room for.
+    assert "tenants set a limit=6120KiB" in answer(fits, 1500)
+    ctl(daemon, "tenants", "set", "a", "limit=2MiB")
+    assert "tenants set a limit=4080KiB" in answer(fits, 6)
+    # While two are computed that don't fit together: who begins anew can't, as little as who goes
+    # on alone where there is no page more.
+    ctl(daemon, "tenants", "set", "a", "limit=4MiB")
+    for text in (fits, other):
+        engine.call("add", text, 600)
+    package.wait_until(lambda: sum(held(daemon)) > 100)
+    ctl(daemon, "tenants", "set", "a", "limit=2MiB")
+    errors = [engine.call("result", 60)["error"] for _ in range(2)]
+    assert any("tenants set a limit=4080KiB" in str(error) for error in errors)
+    assert engine.call("run", [short], 6)["tokens"] == [expected]
+    package.wait_until(lambda: held(daemon) == (2, 0))
+
+
+def test_texts_beyond_the_engines_own_blocks(
+    make_daemon: package.MakeDaemon, start_engines: Any
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    endless = {"generation": {"eos_token_id": -1}}
+    few = {"batching": {"num_blocks": 20}}
+    alone, engine = start_engines(endless, on(daemon) | endless | few)
+    long, short = (make_prompts(i, 0, n)[0] for i, n in ((1, 330), (3, 40)))
+    (expected,) = alone.call("run", [short], 6)["tokens"]
+    got = engine.call("run", [long, short], 6)
+    assert got["tokens"] == [[], expected]
+    assert "num_blocks" in got["errors"][0]
+    # One that has no end goes as far as there is room.
+    got = engine.call("run", [short], None)
+    assert len(got["tokens"][0]) == 20 * PAGE - 40 + 1
+    assert "num_blocks" in got["errors"][0]
+    # Of several continuations of a text none is missed.
+    (engine,) = start_engines(
+        on(daemon) | few | {"generation": {"num_return_sequences": 3, "do_sample": True}}
+    )
+    assert len(engine.call("run", [long], 6)["errors"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("memory", "given"),
+    [
+        ("256MiB", {}),
+        ("8GiB", {}),
+        ("256MiB", {"num_blocks": 64}),
+        ("8GiB", {"max_batch_tokens": 64}),
+    ],
+)
+def test_sizes_that_are_left_open(
+    make_daemon: package.MakeDaemon, start_engines: Any, memory: str, given: dict[str, int]
+) -> None:
+    """The engine alone would take nearly all memory of the machine."""
+    daemon = make_daemon(device=f"memory = {memory}", tenant=f"limit = {memory}")
+    left = {"num_blocks": None, "max_batch_tokens": None}
+    (engine,) = start_engines(on(daemon) | {"batching": left | given})
+    assert engine.call("run", PROMPTS[:1], 4)["errors"] == []
+    sizes = engine.call("sizes")
+    assert 0 < sizes["masks"] <= 272 << 20
+    assert sizes["blocks"] == given.get("num_blocks", sizes["blocks"])
+    assert sizes["blocks"] >= 64
+    assert sizes["batch"] == given.get("max_batch_tokens", max(sizes["batch"], 512))
+
+
+def test_a_limit_below_one_page_is_refused(
+    make_daemon: package.MakeDaemon, start_engines: Any
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant="limit = 1MiB")
+    (engine,) = start_engines(on(daemon))
+    got = str(engine.call("run", PROMPTS[:1], 4))
+    assert "limit of 1 MiB of tenant a" in got
+    assert "limit=2040KiB" in got
+
+
 def test_forks_share_pages(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     three = {"generation": {"num_return_sequences": 3, "do_sample": True, "top_k": 1}}

@@ -85,6 +85,16 @@ class Engine:
         cache = self.manager.kvlease
         return asdict(cache.stats) if cache else None
 
+    def sizes(self) -> dict[str, int]:
+        """Tokens of a batch, blocks of the cache, and bytes of the attention masks."""
+        cache = self.manager.kvlease
+        masks = self.manager.batch_processor.inputs_and_outputs.attention_mask
+        return {
+            "batch": cache.max_batch_tokens,
+            "blocks": cache.num_blocks,
+            "masks": sum(mask.nbytes for mask in masks.values()),
+        }
+
     def stop(self) -> None:
         """Ends the engine; what it held is given back."""
         self.manager.stop(block=True, hard_stop=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from transformers.generation.continuous_batching import cache as engine_cache
 from transformers.generation.continuous_batching.cache_allocators import FULL_ATTENTION
+from transformers.utils.generic import is_flash_attention_requested
 
 import kvlease
 from kvlease import _engine
@@ -17,12 +19,18 @@ from kvlease.transformers.identity import make_layout
 from kvlease.transformers.options import Options
 from kvlease.transformers.pool import TRASH_PAGES, Pool
 
+# Of an attention mask, where the user says neither how large a batch is nor the cache. Not tuned:
+# 512 tokens by the 130,000 of a cache, in bfloat16 twice as many.
+_MASK_BYTES = 256 << 20
+_LEAST_BATCH_TOKENS = 512
+
 
 class Cache(engine_cache.PagedAttentionCache):
     """The engine's cache: an arena of kvlease instead of a tensor of its own."""
 
     cache_allocators: dict[str, Any]
     num_sectors: int
+    max_batch_tokens: int
 
     def __init__(
         self,
@@ -93,6 +101,10 @@ class Cache(engine_cache.PagedAttentionCache):
             raise ValueError(f"the model is on {self.device}, the pages are on {info.device}")
         n_pages = info.tiers[0].n_pages
         self.num_sectors = min(self.num_sectors, n_pages - TRASH_PAGES)
+        if not is_flash_attention_requested(config):
+            self._bound_masks(continuous_batching_config, layout.page_tokens)
+        self.max_tokens_read = self.num_sectors * layout.page_tokens
+        self.num_blocks = self.num_sectors
         self.pool = Pool(self.num_sectors, self._namespace, options)
         self._prefill = _engine.Prefill(self._namespace, layout.page_tokens)
         allocator = Allocator(
@@ -122,6 +134,20 @@ class Cache(engine_cache.PagedAttentionCache):
         self.layer_to_allocator = dict.fromkeys(allocator.layer_indices, allocator)
         self._allocator = allocator
 
+    def _bound_masks(self, batching: Any, page_tokens: int) -> None:
+        """The engine takes most of the memory that is free for the cache, whose memory this isn't,
+        and for an attention mask of all tokens of a batch by all of the cache: what the user leaves
+        open of both is so small that the mask is."""
+        room = _MASK_BYTES // self.dtype.itemsize
+        if batching.num_blocks is None:
+            n_rows = batching.max_batch_tokens or _LEAST_BATCH_TOKENS
+            n_most = max(room // n_rows - n_rows, n_rows) // page_tokens
+            self.num_sectors = min(self.num_sectors, max(n_most, 1))
+        if batching.max_batch_tokens is None:
+            n_read = self.num_sectors * page_tokens
+            n_rows = (math.isqrt(n_read * n_read + 4 * room) - n_read) // 2
+            self.max_batch_tokens = min(self.max_batch_tokens, max(n_rows, _LEAST_BATCH_TOKENS))
+
     def can_store_request_tokens(self, state: Any, request_len: int, dry_run: bool = False) -> bool:
         """As the engine's, but that pages come from kvleased: not to be had is no error."""
         if not dry_run:
@@ -131,6 +157,17 @@ class Cache(engine_cache.PagedAttentionCache):
             if not self.pool.reserve(needed, self._allocator.request(state.request_id)):
                 return False
         return bool(super().can_store_request_tokens(state, request_len, dry_run))
+
+    def why_never(self, state: Any) -> str | None:
+        """The sentence of an error where a request can't ever have the pages that it asks for. One
+        without a limit may go on as long as its tokens can be had."""
+        n_new = len(state.generated_tokens) + 1
+        if state.max_new_tokens is not None:
+            n_new = state.max_new_tokens
+        n_tokens = len(state.initial_tokens) + n_new
+        # The last token is sampled, and not computed with.
+        n_pages = -(-(n_tokens - 1) // int(self._allocator.tokens_per_page))
+        return self.pool.why_never(n_tokens, n_pages)
 
     def begin_step(self, n_tokens: Iterable[int]) -> None:
         """A step is scheduled that computes so many tokens of each of its requests."""

@@ -122,7 +122,10 @@ class Manager(engine.ContinuousBatchingManager):
         )
         processor = function(self)
         if not isinstance(processor.scheduler.schedule_batch, Patience):
-            processor.scheduler.schedule_batch = Patience(processor.scheduler)
+            processor.scheduler.schedule_batch = Patience(
+                processor.scheduler,
+                processor._handle_request_error,
+            )
         return processor
 
     def stop(self, *arguments: Any, **keywords: Any) -> None:

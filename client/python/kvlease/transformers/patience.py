@@ -23,15 +23,19 @@ class Patience:
     to let go of some requests, which begin anew later: it does so here, too, as long as there are
     others. Where there are none it has to wait: the loop that asks tries again ten times a second.
     Requests whose pages are on their way from other hosts aren't begun before. kvleased is told
-    what enters the queue, and how long steps take.
+    what enters the queue, and how long steps take. A request that can't ever have its pages ends
+    with an error: when it enters the queue, and later where the limit was lowered.
     """
 
     scheduler: Any
+    fail: Callable[[Exception, Any], None]
+    """Ends a request with an error, and leaves it in its queue."""
     schedule: Callable[..., Any] = field(init=False)
     candidates: Callable[[], list[Any]] = field(init=False)
     add: Callable[[Any], None] = field(init=False)
-    waits_since: float | None = None
-    gives_way_at: float = 0
+    waiting: _engine.Waiting = field(default_factory=_engine.Waiting)
+    looks_at: float = 0
+    gives_way_at: float | None = None
     holds_until: float = 0
 
     def __post_init__(self) -> None:
@@ -51,6 +55,9 @@ class Patience:
             scheduler.block_new_requests = False
             if time.monotonic() < self.holds_until:
                 return nothing
+        if pool.refusal is not None and time.monotonic() >= self.looks_at:
+            self.looks_at = time.monotonic() + _engine.LOOK_SECONDS
+            self._end_hopeless()
         pool.refusal = None
         result = self.schedule(token_budget, cache_budget)
         if pool.refusal is None:
@@ -58,9 +65,11 @@ class Patience:
         if result[0]:
             scheduler.cache.begin_step(each.query_length for each in result[0])
         if result[0] is not None or pool.refusal is None:
-            if self.waits_since is not None and result[0]:
-                _logger.info("goes on after %.1f s", time.monotonic() - self.waits_since)
-                self.waits_since = None
+            if result[0] is None and len(active) <= 1 and self._end_hopeless():
+                return nothing
+            if result[0]:
+                self.waiting.end()
+                self.gives_way_at = None
             return result
         if len(active) > 1 and scheduler.starved_requests:
             return result
@@ -70,6 +79,10 @@ class Patience:
         return nothing
 
     def _add_waiting_request(self, state: Any) -> None:
+        why = self.scheduler.cache.why_never(state)
+        if why is not None:
+            self._refuse(state, why)
+            return
         self.scheduler.cache.expect(state)
         self.add(state)
 
@@ -78,13 +91,42 @@ class Patience:
         cache = self.scheduler.cache
         return [state for state in self.candidates() if not cache.is_awaited(state)]
 
+    def _refuse(self, state: Any, why: str) -> None:
+        """Ends a request that doesn't run, and those that were to continue it."""
+        _logger.error("request %s ends with an error: %s", state.request_id, why)
+        error = RuntimeError(why)
+        for i in range(state.num_children):
+            child = state.create_equivalent_initial_request()
+            child.request_id = f"{state.request_id}__child#{i}"
+            self.fail(error, child)
+        self.fail(error, state)
+        self.scheduler.finish_request(state.request_id)
+        if self.scheduler.waiting_requests.pop(state.request_id, None):
+            self.scheduler.waiting_requests_order.remove(state.request_id)
+
+    def _end_hopeless(self) -> bool:
+        """Between two steps, where there is no page: ends those that wait for it in vain, as the
+        limit was lowered, or as they have no end. Whether there are such."""
+        scheduler = self.scheduler
+        starved = [
+            state
+            for state, _ in scheduler.starved_requests
+            if scheduler.active_requests.get(state.request_id) is state
+        ]
+        has_ended = False
+        for state in [*starved, *scheduler.waiting_requests.values()]:
+            why = scheduler.cache.why_never(state)
+            if why is not None:
+                self._refuse(state, why)
+                has_ended = True
+        return has_ended
+
     def _wait(self, pool: Pool) -> None:
         now = time.monotonic()
-        if self.waits_since is None:
-            self.waits_since = now
+        self.waiting.tell(pool.refusal or "the engine's own blocks are taken")
+        if self.gives_way_at is None:
             self.scheduler.cache.stats.waits += 1
             self.gives_way_at = now + random.uniform(*_engine.GIVE_WAY_SECONDS)
-            _logger.warning("all requests wait for pages: %s", pool.refusal)
         elif now >= self.gives_way_at and self.scheduler.active_requests:
             # Another engine may wait for what this request holds, as it does for the other's.
             (state,) = self.scheduler.active_requests.values()

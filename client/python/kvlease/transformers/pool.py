@@ -39,6 +39,7 @@ class Pool:
         self._spare: list[int] = []
         self._private: set[int] = set()
         self._pins: Counter[int] = Counter()
+        namespace.check_room(TRASH_PAGES + 1)
         self.trash = self._lease_trash()
 
     def _lease_trash(self) -> tuple[int, int]:
@@ -119,6 +120,19 @@ class Pool:
             self.refusal = "kvleased is gone"
             return False
         return True
+
+    def why_never(self, n_tokens: int, n_pages: int) -> str | None:
+        """The sentence of an error where a text can't ever have so many pages; None: it may."""
+        if self._loss.happened:
+            return None
+        if n_pages > self._budget:
+            return (
+                f"a text of {n_tokens} tokens takes {n_pages} blocks, and the engine has "
+                f"{self._budget}: raise num_blocks of its ContinuousBatchingConfig (and the budget "
+                "of the device, where that has no more), or ask for a shorter text (prompt and "
+                "max_new_tokens)"
+            )
+        return _engine.why_never(self.namespace, n_tokens, n_pages + TRASH_PAGES)
 
     def expect(self, keys: bytes) -> None:
         """Somebody will ask for this text soon: what is cached of it is to be there then."""
