@@ -182,7 +182,7 @@ static void test_never(void **state)
         struct ns_layout l = test_layout();
         uint32_t pages[3 * SET_PAGES];
         struct member *ma, *mb;
-        struct attach *a, *b;
+        struct attach *a, *b, *larger;
         struct world w;
 
         start(&w, 8);
@@ -198,16 +198,17 @@ static void test_never(void **state)
         assert_non_null(strstr(w.f.d.text, "24 pages of namespace x take 4 KiB (4 extent sets of"));
         assert_non_null(strstr(w.f.d.text, "the limit of 3 KiB of tenant a"));
         assert_non_null(strstr(w.f.d.text, "tenants set a limit=4KiB"));
-        assert_null(strstr(w.f.d.text, "extent`"));
+        assert_null(strstr(w.f.d.text, "extent ="));
         /* A lease of as many is refused with the same sentence. */
         w.f.d.text[0] = 0;
         assert_int_equal(lease_pages(a, 3 * SET_PAGES, 1, pages, &w.f.d), KVL_STATUS_QUOTA);
         assert_non_null(strstr(w.f.d.text, "limit=4KiB"));
         pool_of(&w)->extent_bytes = 2 * SET_BYTES;
-        set_limit(&w, w.f.a, 0);
-        assert_int_equal(room_check(a->ns, 1, &w.f.d), KVL_STATUS_QUOTA);
-        assert_non_null(strstr(w.f.d.text, "1 page of namespace x takes 1 KiB (1 extent set of"));
-        assert_non_null(strstr(w.f.d.text, "a smaller `extent` than 2 KiB"));
+        assert_int_equal(attach_open(ma, "y", &l, "", false, &larger, NULL), 0);
+        set_limit(&w, w.f.a, 1);
+        assert_int_equal(room_check(larger->ns, 1, &w.f.d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(w.f.d.text, "1 page of namespace y takes 2 KiB (1 extent set of"));
+        assert_non_null(strstr(w.f.d.text, "or set extent = 1 KiB or less in [device "));
         pool_of(&w)->extent_bytes = SET_BYTES;
         /* By the device, and by what others have reserved of it. */
         set_limit(&w, w.f.a, 100);

@@ -97,6 +97,8 @@ static void test_limit_below_a_set(void **state)
                 strstr(f.d.text, "1 page of namespace x takes 3 KiB (1 extent set of 3 KiB"));
         assert_non_null(strstr(f.d.text, "more than the limit of 1 KiB of tenant a"));
         assert_non_null(strstr(f.d.text, "tenants set a limit=3KiB"));
+        /* No extent makes sets of this layout smaller. */
+        assert_null(strstr(f.d.text, "extent ="));
         fixture_check(&f);
         member_free(m);
         fixture_end(&f);

@@ -1,12 +1,14 @@
 /* The daemon's half of the shared memory: the test plays the client, in its segments. */
 #include <pthread.h>
 
+#include "base/fd.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/lifetimes/tenant.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/records/shared.h"
@@ -48,6 +50,32 @@ static void test_pinned_in_a_segment_is_never_evicted(void **state)
         assert_int_equal(lease_pages(w.a, 1, 1, pages, NULL), 0);
         assert_int_equal(pages[0], kept);
         assert_int_equal(seen(&w, 1), PAGE_NONE);
+        end(&w);
+}
+
+/* A client of another namespace has the tenant's memory mapped and pins it in its segment: the
+ * refusal counts these pins, though no lease has met them. */
+static void test_refusal_counts_pins_of_segments(void **state)
+{
+        struct extent_handle handle;
+        struct tenant_attrs attrs;
+        struct attach *other;
+        struct world w;
+        uint32_t page;
+
+        start(&w, 2);
+        attrs = w.f.a->attrs;
+        attrs.limit_bytes = SET_BYTES;
+        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, NULL), 0);
+        publish_root(&w, 1);
+        publish_root(&w, 2);
+        unpin(&w, publish_root(&w, 3));
+        assert_int_equal(attach_map_set(w.a, 0, 0, 1, &handle, NULL), 1);
+        fd_close(handle.fd);
+        other = open_ns(w.m, "y");
+        assert_int_equal(lease_pages(other, 1, 1, &page, &w.f.d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(w.f.d.text, "(2 pages pinned, 0 granted, 1 KiB mapped by clients "
+                                           "of its other namespaces)"));
         end(&w);
 }
 
@@ -722,6 +750,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_publish_shows_the_page),
                 TEST(test_pinned_in_a_segment_is_never_evicted),
+                TEST(test_refusal_counts_pins_of_segments),
                 TEST(test_late_pin_restores_the_page),
                 TEST(test_pins_end_with_the_client),
                 TEST(test_watched_pages_keep_their_order),

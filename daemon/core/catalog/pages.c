@@ -220,26 +220,47 @@ void ns_look_again(struct ns *ns, uint32_t budget)
         }
 }
 
+/* Of a run of pages of a set, from the `at`-th on. */
+static uint64_t find_pinned_of_run(const struct ns *ns, const struct extent_set *set, uint32_t at,
+        void (*fn)(uint32_t page, void *data), void *data)
+{
+        uint32_t first = set->index * ns->geometry.set_pages;
+        uint32_t end = at + MIN(ns->geometry.set_pages - at, SHARED_RUN_PAGES);
+        bool any = shared_run_is_pinned(ns, first + at, end - at);
+        uint64_t n = 0;
+
+        for (; at < end; at++) {
+                const struct page *p = &set->pages[at];
+
+                if (!page_is_shown(p->state) ||
+                        (page_pins(p) == 0 && !(any && shared_is_pinned(ns, first + at))))
+                        continue;
+                n++;
+                if (fn)
+                        fn(first + at, data);
+        }
+        return n;
+}
+
 uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *data), void *data)
 {
-        uint32_t set_pages = ns->geometry.set_pages;
-        bool any = false;
         uint64_t n = 0;
 
         ns_for_each_set (set, ns)
-                for (uint32_t i = 0; i < set_pages; i++) {
-                        const struct page *p = &set->pages[i];
-                        uint32_t page = set->index * set_pages + i;
+                for (uint32_t at = 0; at < ns->geometry.set_pages; at += SHARED_RUN_PAGES)
+                        n += find_pinned_of_run(ns, set, at, fn, data);
+        return n;
+}
 
-                        if (i % SHARED_RUN_PAGES == 0)
-                                any = shared_run_is_pinned(
-                                        ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
-                        if (!page_is_shown(p->state) ||
-                                (page_pins(p) == 0 && !(any && shared_is_pinned(ns, page))))
-                                continue;
-                        n++;
-                        if (fn)
-                                fn(page, data);
+uint64_t ns_count_pinned(const struct ns *ns, uint32_t *budget)
+{
+        uint64_t n = 0;
+
+        ns_for_each_set (set, ns)
+                for (uint32_t at = 0; at<ns->geometry.set_pages && * budget> 0;
+                        at += SHARED_RUN_PAGES) {
+                        n += find_pinned_of_run(ns, set, at, NULL, NULL);
+                        *budget -= MIN(*budget, SHARED_RUN_PAGES);
                 }
         return n;
 }

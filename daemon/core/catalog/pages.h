@@ -72,6 +72,10 @@ void ns_look_again(struct ns *ns, uint32_t budget);
  * gets each. O(bound pages * clients). */
 uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *data), void *data);
 
+/* The same for a sentence: looks at `*budget` pages at most, and takes what it looked at from that.
+ * 0 left: there may be more. */
+uint64_t ns_count_pinned(const struct ns *ns, uint32_t *budget);
+
 /* A page that is bound is freed where it is stale, or DETACHED while somebody pins it. */
 void ns_sweep_page(struct ns *ns, uint32_t page);
 

@@ -242,23 +242,35 @@ static char *exact_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX])
         return buf;
 }
 
-/* More than the limit. Smaller sets help where one alone is as large as the device wants them. */
+/* Whether a smaller `extent` makes sets of the namespace's layout that fit the limit. */
+static bool smaller_extent_fits(const struct ns *ns, uint64_t limit_bytes)
+{
+        struct set_source source = pool_set_source(ns->device.pool);
+        struct ns_geometry least;
+
+        source.wanted_bytes = limit_bytes;
+        return ns_geometry_of(&ns->layout, &source, 0, &least, NULL) == 0 &&
+               least.set_bytes <= limit_bytes;
+}
+
+/* More than the limit. */
 static int exceeds_limit(const struct ns *ns, uint64_t bytes, const char *what, struct detail *d)
 {
         const struct tenant *t = ns->tenant;
-        const struct pool *pool = ns->device.pool;
-        char limit[FORMAT_BYTES_MAX], least[FORMAT_BYTES_MAX], wanted[FORMAT_BYTES_MAX];
+        uint64_t limit_bytes = t->account.limit_bytes;
+        char limit[FORMAT_BYTES_MAX], least[FORMAT_BYTES_MAX];
         char smaller[256] = "";
 
-        if (ns->geometry.set_bytes > t->account.limit_bytes &&
-                pool->extent_bytes > t->account.limit_bytes)
-                snprintf(smaller, sizeof(smaller), ", or give device %s a smaller `extent` than %s",
-                        pool->props->name, format_bytes(pool->extent_bytes, wanted));
+        format_bytes(limit_bytes, limit);
+        if (ns->geometry.set_bytes > limit_bytes && smaller_extent_fits(ns, limit_bytes))
+                snprintf(smaller, sizeof(smaller),
+                        ", or set extent = %s or less in [device %s], restart kvleased and make "
+                        "the namespace anew",
+                        limit, ns->device.pool->props->name);
         return detail_set(d, KVL_STATUS_QUOTA,
                 "%s, more than the limit of %s of tenant %s; raise the limit with: kvleasectl "
                 "tenants set %s limit=%s%s",
-                what, format_bytes(t->account.limit_bytes, limit), t->name, t->name,
-                exact_bytes(bytes, least), smaller);
+                what, limit, t->name, t->name, exact_bytes(bytes, least), smaller);
 }
 
 static int exceeds_reservation(
@@ -310,23 +322,61 @@ int room_check(const struct ns *ns, uint32_t n, struct detail *d)
 
 /* ---- what can't be had now ------------------------------------------------------------------- */
 
+/* What keeps memory from being evicted, in words. */
+struct holders {
+        uint64_t n_pinned, n_granted, mapped_bytes;
+        uint32_t budget; /* pages to look at, so that refusals cost little; 0: not all were */
+};
+
+static void count_holders(const struct ns *ns, struct holders *h)
+{
+        h->n_pinned += ns_count_pinned(ns, &h->budget);
+        h->n_granted += ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready;
+}
+
+/* Of a namespace beside the one that asks: sets that no lease of another namespace takes. */
+static uint64_t mapped_bytes(const struct ns *ns)
+{
+        uint64_t bytes = 0;
+
+        ns_for_each_set (set, ns)
+                bytes += set->n_mapped > 0 ? ns->geometry.set_bytes : 0;
+        return bytes;
+}
+
+/* "1600 pages pinned, 0 granted". Returns buf. */
+static char *format_holders(const struct holders *h, char *buf, size_t size)
+{
+        char bytes[FORMAT_BYTES_MAX];
+        int n = snprintf(buf, size, "%s%llu pages pinned, %llu granted",
+                h->budget == 0 ? "at least " : "", (unsigned long long)h->n_pinned,
+                (unsigned long long)h->n_granted);
+
+        if (h->mapped_bytes > 0)
+                snprintf(buf + n, size - (size_t)n,
+                        ", %s mapped by clients of its other namespaces",
+                        format_bytes(h->mapped_bytes, bytes));
+        return buf;
+}
+
+#define HOLDERS_MAX 160
+
 static int refuse_quota(const struct ns *ns, struct detail *d)
 {
         const struct tenant *t = ns->tenant;
-        char held[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX];
-        uint64_t n_pinned = 0, n_granted = 0;
+        char held[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX], by[HOLDERS_MAX];
+        struct holders h = {.budget = NS_LOOK_PAGES};
 
         list_for_each (other, &t->namespaces, struct ns, link) {
-                n_pinned += other->device.n_pinned + other->catalog.watched.n;
-                n_granted += other->device.n_pages[PAGE_GRANTED] - other->clients.n_ready;
+                count_holders(other, &h);
+                h.mapped_bytes += other != ns ? mapped_bytes(other) : 0;
         }
         return detail_set(d, KVL_STATUS_QUOTA,
-                "tenant %s holds %s of its limit of %s and too little of it can be evicted (%llu "
-                "pages pinned, %llu granted); release pages or raise the limit with: kvleasectl "
-                "tenants set %s limit=...",
+                "tenant %s holds %s of its limit of %s and too little of it can be evicted (%s); "
+                "release pages or raise the limit with: kvleasectl tenants set %s limit=...",
                 t->name, format_bytes(t->account.charged_bytes, held),
-                format_bytes(t->account.limit_bytes, limit), (unsigned long long)n_pinned,
-                (unsigned long long)n_granted, t->name);
+                format_bytes(t->account.limit_bytes, limit), format_holders(&h, by, sizeof(by)),
+                t->name);
 }
 
 static int refuse_reservation(const struct ns *ns, struct detail *d)
@@ -362,7 +412,8 @@ static int refuse_owed(const struct ns *ns, struct detail *d)
 static int refuse_full(const struct ns *ns, struct detail *d)
 {
         char budget[FORMAT_BYTES_MAX], own[FORMAT_BYTES_MAX], others[FORMAT_BYTES_MAX];
-        char idle[FORMAT_BYTES_MAX], reserved[FORMAT_BYTES_MAX + 64] = "";
+        char idle[FORMAT_BYTES_MAX], reserved[FORMAT_BYTES_MAX + 64] = "", by[HOLDERS_MAX];
+        struct holders h = {.budget = NS_LOOK_PAGES};
         const struct pool *pool = ns->device.pool;
         uint64_t own_bytes = ns->device.stake->charged_bytes;
         uint64_t idle_bytes = pool->idle_reserve_bytes - stake_idle(ns->device.stake);
@@ -372,16 +423,14 @@ static int refuse_full(const struct ns *ns, struct detail *d)
         if (idle_bytes > 0)
                 snprintf(reserved, sizeof(reserved), " and have another %s reserved",
                         format_bytes(idle_bytes, idle));
+        count_holders(ns, &h);
         return detail_set(d, KVL_STATUS_FULL,
-                "device %s is full: of its budget of %s tenant %s holds %s (%llu pages of "
-                "namespace "
-                "%s pinned, %llu granted), other tenants hold %s%s, and too little of it can be "
+                "device %s is full: of its budget of %s tenant %s holds %s (%s in namespace %s), "
+                "other tenants hold %s%s, and too little of it can be "
                 "evicted; release pages, or give the device a larger budget",
                 pool->props->name, format_bytes(pool->account.limit_bytes, budget),
-                ns->tenant->name, format_bytes(own_bytes, own),
-                (unsigned long long)(ns->device.n_pinned + ns->catalog.watched.n), ns->name,
-                (unsigned long long)(ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready),
-                format_bytes(pool->account.charged_bytes - own_bytes, others), reserved);
+                ns->tenant->name, format_bytes(own_bytes, own), format_holders(&h, by, sizeof(by)),
+                ns->name, format_bytes(pool->account.charged_bytes - own_bytes, others), reserved);
 }
 
 static int explain_refusal(struct ns *ns, uint32_t n, enum lease_reason why, struct detail *d)
