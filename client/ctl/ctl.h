@@ -100,7 +100,8 @@ enum ctl_exit {
                 "looks of top, and no more; the last events, or so many of --follow")           \
         X(FOLLOW, "follow", NULL, false, "go on with what happens from now on")                 \
         X(KIND, "kind", "LIST", false, "only events of these kinds (\"evicted,refused\")")      \
-        X(SINCE, "since", "TIME", false, "only those of the last TIME (\"10min\")")
+        X(SINCE, "since", "TIME", false, "only those of the last TIME (\"10min\")")             \
+        X(YES, "yes", NULL, false, "don't ask, although much that is cached goes")
 
 enum ctl_option {
 #define X(name, ...) CTL_OPTION_##name,

@@ -110,7 +110,35 @@ static int ask_tenants(struct doctor_daemon *to, struct admin *admin)
 
                         to->tenants[to->n_tenants++] = (struct doctor_tenant){copy_text(row->name),
                                 copy_text(row->socket_path), copy_text(row->uids),
-                                copy_text(row->gids), copy_text(row->group)};
+                                copy_text(row->gids), copy_text(row->group),
+                                copy_text(row->no_room), row->limit_bytes};
+                }
+                if (m->next <= request.after)
+                        break;
+                request.after = m->next;
+        } while (true);
+        return CTL_OK;
+}
+
+static int ask_clients(struct doctor_daemon *to, struct admin *admin)
+{
+        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
+        const Kvlease__V1__AdminClientsReply *m;
+        const ProtobufCMessage *reply;
+
+        do {
+                int r = admin_call(admin, MSG_ADMIN_CLIENTS, &request.base, &reply);
+
+                if (r != CTL_OK)
+                        return r;
+                m = (const Kvlease__V1__AdminClientsReply *)reply;
+                to->clients = need(realloc(
+                        to->clients, (to->n_clients + m->n_clients + 1) * sizeof(*to->clients)));
+                for (size_t i = 0; i < m->n_clients; i++) {
+                        const Kvlease__V1__AdminClient *row = m->clients[i];
+
+                        to->clients[to->n_clients++] = (struct doctor_client){
+                                copy_text(row->tenant), copy_text(row->name), row->pid};
                 }
                 if (m->next <= request.after)
                         break;
@@ -158,6 +186,8 @@ static int ask_all(struct doctor *d, const char *path)
                 r = ask_devices(&d->daemon, admin);
         if (r == CTL_OK)
                 r = ask_tenants(&d->daemon, admin);
+        if (r == CTL_OK)
+                r = ask_clients(&d->daemon, admin);
         if (r == CTL_OK)
                 r = ask_exchanges(&d->daemon, admin);
         admin_close(admin);
@@ -216,6 +246,11 @@ void doctor_free_daemon(struct doctor_daemon *daemon)
                 free(daemon->tenants[i].uids);
                 free(daemon->tenants[i].gids);
                 free(daemon->tenants[i].group);
+                free(daemon->tenants[i].no_room);
+        }
+        for (size_t i = 0; i < daemon->n_clients; i++) {
+                free(daemon->clients[i].tenant);
+                free(daemon->clients[i].name);
         }
         for (size_t i = 0; i < daemon->n_exchanges; i++) {
                 free(daemon->exchanges[i].tenant);
@@ -223,6 +258,7 @@ void doctor_free_daemon(struct doctor_daemon *daemon)
         }
         free(daemon->devices);
         free(daemon->tenants);
+        free(daemon->clients);
         free(daemon->exchanges);
         free(daemon->why);
         free(daemon->version);

@@ -78,6 +78,20 @@ static int check_by(
         return code;
 }
 
+/* It is valid, and something is said beside "ok": of a kvleased that is up other checks find that.
+ */
+static bool find_warnings(struct doctor *d, char *said)
+{
+        size_t len = strlen(said);
+
+        if (d->daemon.state == DAEMON_UP || d->config_error == -ENOENT || len < strlen(";ok") ||
+                strcmp(said + len - strlen(";ok"), ";ok") != 0)
+                return false;
+        said[len - strlen(";ok")] = '\0';
+        doctor_find(d, DOCTOR_WARNING, "%s: %s", d->config_path, said);
+        return true;
+}
+
 void doctor_check_config(struct doctor *d)
 {
         _cleanup_free_ char *config = doctor_path(d, "%s", d->config_path);
@@ -102,6 +116,9 @@ void doctor_check_config(struct doctor *d)
                 doctor_find(d, DOCTOR_ERROR, "%s is refused: %s", d->config_path, said);
                 doctor_advise(d, "correct it; kvleased --config %s --check-config says ok then",
                         d->config_path);
+        } else if (find_warnings(d, said)) {
+                doctor_advise(
+                        d, "change it, then kvleasectl reload, or restart where it takes one");
         } else {
                 doctor_find(d, DOCTOR_OK, "%s%s", d->config_path,
                         d->config_error == -ENOENT ? " isn't there: built-in defaults"

@@ -276,6 +276,30 @@ void doctor_check_fd_store(struct doctor *d)
                         3 * wanted, wanted);
 }
 
+/* ---- tenants --------------------------------------------------------------------------------- */
+
+void doctor_check_tenant_room(struct doctor *d)
+{
+        bool is_wrong = false;
+
+        if (is_away(d))
+                return;
+        for (size_t i = 0; i < d->daemon.n_tenants; i++) {
+                const char *text = d->daemon.tenants[i].no_room;
+                const char *remedy = strstr(text, "; ");
+
+                if (!*text)
+                        continue;
+                doctor_find(d, DOCTOR_WARNING, "%.*s",
+                        (int)(remedy ? remedy - text : (ptrdiff_t)strlen(text)), text);
+                if (remedy)
+                        doctor_advise(d, "%s", remedy + 2);
+                is_wrong = true;
+        }
+        if (!is_wrong)
+                doctor_find(d, DOCTOR_OK, "tenants that can lease: %zu", d->daemon.n_tenants);
+}
+
 /* ---- sockets --------------------------------------------------------------------------------- */
 
 /* Directory of the admin socket, owned. */

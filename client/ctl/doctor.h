@@ -41,7 +41,13 @@ struct doctor_device {
 };
 
 struct doctor_tenant {
-        char *name, *socket_path, *uids, *gids, *group;
+        char *name, *socket_path, *uids, *gids, *group, *no_room;
+        uint64_t limit_bytes;
+};
+
+struct doctor_client {
+        char *tenant, *name;
+        uint32_t pid; /* in the daemon's pid namespace */
 };
 
 /* As `kvleasectl exchanges` has it. */
@@ -63,6 +69,8 @@ struct doctor_daemon {
         size_t n_devices;
         struct doctor_tenant *tenants;
         size_t n_tenants;
+        struct doctor_client *clients;
+        size_t n_clients;
         struct doctor_exchange *exchanges;
         size_t n_exchanges;
 };
@@ -106,6 +114,8 @@ void doctor_check_gpu_memory(struct doctor *d);
 void doctor_check_numa(struct doctor *d);
 void doctor_check_memory(struct doctor *d);
 void doctor_check_cgroup(struct doctor *d);
+void doctor_check_client_cgroups(struct doctor *d);
+void doctor_check_tenant_room(struct doctor *d);
 void doctor_check_overcommit(struct doctor *d);
 void doctor_check_huge_pages(struct doctor *d);
 void doctor_check_kernel(struct doctor *d);

@@ -542,6 +542,9 @@ static const struct column status_columns[] = {
         STATUS(clients_lost, NULL, COUNT,
                 "of clients_expired those that weren't taken over, as kvleased had died more than "
                 "once serving them"),
+        STATUS(tenants_without_room, NULL, COUNT,
+                "tenants that can lease no page, as limits and reservations are"),
+        STATUS(no_room, NULL, TEXT, "why one of them can't, and what helps"),
         STATUS(tenants_refused, NULL, COUNT,
                 "tenants whose new clients are refused, as kvleased died serving theirs"),
         STATUS(ready_msec, NULL, COUNT, "milliseconds from its start until it served"),

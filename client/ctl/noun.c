@@ -307,6 +307,7 @@ static const struct column tenants_columns[] = {
         TENANT_DETAIL(publish_gids, "PUBLISH GIDS", TEXT),
         TENANT_DETAIL(group, "GROUP", TEXT),
         TENANT_DETAIL(socket_path, "SOCKET", TEXT),
+        TENANT_DETAIL(no_room, "CAN LEASE NOTHING", TEXT),
 };
 
 NOUN(tenants, AdminTenantsReply, MSG_ADMIN_TENANTS);

@@ -1,4 +1,6 @@
 /* The verbs that change something. */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,28 +37,136 @@ int check_tenant_set(const struct ctl *ctl)
         return check_tenant(ctl);
 }
 
-static void report_tenant(const struct ctl *ctl, const char *done)
+/* Is a person to be asked? Not where nobody sits at a terminal, and not with --yes. */
+static bool is_to_ask(const struct ctl *ctl)
 {
-        if (ctl->format.json)
-                show_json(json_pack("{s:s, s:s}", "tenant", ctl->args[0], "result", done));
-        else
+        return !ctl->options[CTL_OPTION_YES] && isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+}
+
+/* CTL_OK: the answer is yes. CTL_REFUSED with a sentence printed: it isn't. */
+KVL_PRINTF(1, 2) static int ask(const char *format, ...)
+{
+        _cleanup_free_ char *raw = NULL, *safe = NULL;
+        char answer[16] = "";
+        va_list ap;
+
+        va_start(ap, format);
+        raw = text_format(format, ap);
+        va_end(ap);
+        safe = text_printable(raw);
+        fprintf(stderr, "%s Go on? [y/N] ", safe);
+        if (!fgets(answer, sizeof(answer), stdin))
+                fputc('\n', stderr);
+        if (answer[0] == 'y' || answer[0] == 'Y')
+                return CTL_OK;
+        return fail(CTL_REFUSED, "nothing was changed: answer y, or add --yes");
+}
+
+/* Of what the tenant holds, what is more than a new limit lets it. */
+static uint64_t over_limit(const Kvlease__V1__AdminTenant *t, const char *assignment)
+{
+        const struct {
+                const char *key;
+                uint64_t held_bytes;
+        } limits[] = {
+                {"limit=", t->charged_bytes},
+                {"host_limit=", t->host ? t->host->charged_bytes : 0},
+                {"disk_limit=", t->disk ? t->disk->charged_bytes : 0},
+        };
+        uint64_t bytes;
+
+        for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+                size_t len = strlen(limits[i].key);
+
+                if (strncmp(assignment, limits[i].key, len) == 0 &&
+                        parse_bytes(assignment + len, &bytes) == 0)
+                        return minus_u64(limits[i].held_bytes, bytes);
+        }
+        return 0;
+}
+
+/* *ret_row: the tenant, borrowed until the next call; NULL: there is none. */
+static int find_tenant(const struct ctl *ctl, const Kvlease__V1__AdminTenant **ret_row)
+{
+        const void *row = NULL;
+        int r = admin_first(ctl->admin, &noun_tenants, ctl->args[0], &row);
+
+        *ret_row = row;
+        return r;
+}
+
+/* Limits that are lowered below what is held: how much that is, and whether to go on. */
+static int confirm_limits(const struct ctl *ctl, uint64_t *ret_over_bytes)
+{
+        const Kvlease__V1__AdminTenant *t;
+        bool is_limit = false;
+        char bytes[32];
+        int r;
+
+        for (unsigned i = 1; i < ctl->n_args; i++)
+                is_limit |= strstr(ctl->args[i], "limit=") != NULL;
+        r = is_limit ? find_tenant(ctl, &t) : CTL_OK;
+        if (!is_limit || r != CTL_OK || !t)
+                return r;
+        for (unsigned i = 1; i < ctl->n_args; i++)
+                *ret_over_bytes += over_limit(t, ctl->args[i]);
+        if (*ret_over_bytes == 0 || !is_to_ask(ctl))
+                return CTL_OK;
+        return ask(
+                "Tenant %s holds %s more than that: so much is taken back, and what is cached in "
+                "it goes.",
+                ctl->args[0], show_bytes(&ctl->format, *ret_over_bytes, bytes));
+}
+
+static void report_tenant(const struct ctl *ctl, const char *done, uint64_t over_bytes)
+{
+        char bytes[32];
+
+        if (ctl->format.json) {
+                json_t *o = json_pack("{s:s, s:s}", "tenant", ctl->args[0], "result", done);
+
+                if (over_bytes > 0)
+                        json_object_set_new(
+                                o, "over_limit_bytes", json_integer((json_int_t)over_bytes));
+                show_json(o);
+        } else if (over_bytes > 0) {
+                printf("tenant %s %s; %s beyond its new limit are taken back\n", ctl->args[0], done,
+                        show_bytes(&ctl->format, over_bytes, bytes));
+        } else {
                 printf("tenant %s %s\n", ctl->args[0], done);
+        }
+}
+
+/* Where the tenant, as it is now, can lease nothing. */
+static int warn_no_room(const struct ctl *ctl)
+{
+        const Kvlease__V1__AdminTenant *t;
+        int r = find_tenant(ctl, &t);
+
+        if (r != CTL_OK || !t || !t->no_room[0])
+                return r;
+        fflush(stdout);
+        return fail(CTL_OK, "warning: %s", t->no_room);
 }
 
 static int tenant_set(const struct ctl *ctl, bool create)
 {
         Kvlease__V1__AdminTenantSetRequest request = KVLEASE__V1__ADMIN_TENANT_SET_REQUEST__INIT;
         const ProtobufCMessage *reply;
-        int r;
+        uint64_t over_bytes = 0;
+        int r = create ? CTL_OK : confirm_limits(ctl, &over_bytes);
 
+        if (r != CTL_OK)
+                return r;
         request.name = ctl->args[0];
         request.create = create;
         request.options = ctl->args + 1;
         request.n_options = ctl->n_args - 1;
         r = admin_call(ctl->admin, MSG_ADMIN_TENANT_SET, &request.base, &reply);
-        if (r == CTL_OK)
-                report_tenant(ctl, create ? "added" : "changed");
-        return r;
+        if (r != CTL_OK)
+                return r;
+        report_tenant(ctl, create ? "added" : "changed", over_bytes);
+        return warn_no_room(ctl);
 }
 
 int verb_tenants_add(const struct ctl *ctl)
@@ -80,7 +190,7 @@ int verb_tenants_remove(const struct ctl *ctl)
         request.force = ctl->options[CTL_OPTION_FORCE] != NULL;
         r = admin_call(ctl->admin, MSG_ADMIN_TENANT_REMOVE, &request.base, &reply);
         if (r == CTL_OK)
-                report_tenant(ctl, "removed");
+                report_tenant(ctl, "removed", 0);
         return r;
 }
 
@@ -182,12 +292,32 @@ int check_recall(const struct ctl *ctl)
 /* Sets of the tenant that aren't back yet. */
 static int count_recalled(const struct ctl *ctl, uint64_t *ret_n)
 {
-        const void *row;
-        int r = admin_first(ctl->admin, &noun_tenants, ctl->args[0], &row);
+        const Kvlease__V1__AdminTenant *t;
+        int r = find_tenant(ctl, &t);
 
         if (r == CTL_OK)
-                *ret_n = row ? ((const Kvlease__V1__AdminTenant *)row)->recalled_sets : 0;
+                *ret_n = t ? t->recalled_sets : 0;
         return r;
+}
+
+/* Without --size everything is taken: a person is asked. */
+static int confirm_recall(const struct ctl *ctl)
+{
+        const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
+        const Kvlease__V1__AdminTenant *t;
+        char bytes[32];
+        int r;
+
+        if (ctl->options[CTL_OPTION_SIZE] || !is_to_ask(ctl))
+                return CTL_OK;
+        r = find_tenant(ctl, &t);
+        if (r != CTL_OK || !t)
+                return r;
+        return ask(
+                "Without --size all memory of %s%s%s is taken back (the tenant holds %s), and what "
+                "is cached in it goes.",
+                ns ? "namespace " : "tenant ", ns ? ns : ctl->args[0], ns ? "" : " on devices",
+                show_bytes(&ctl->format, t->charged_bytes, bytes));
 }
 
 static int send_recall(const struct ctl *ctl, uint64_t timeout_nsec, uint64_t *ret_sets)
@@ -242,7 +372,9 @@ int verb_recall(const struct ctl *ctl)
         int r = timeout ? parse_duration(timeout, &timeout_nsec) : 0;
 
         assert(r == 0); /* check_recall() */
-        r = send_recall(ctl, timeout_nsec, &n_sets);
+        r = confirm_recall(ctl);
+        if (r == CTL_OK)
+                r = send_recall(ctl, timeout_nsec, &n_sets);
         if (!timeout)
                 timeout = DEFAULT_TIMEOUT;
         if (r == CTL_OK && ctl->options[CTL_OPTION_WAIT]) {

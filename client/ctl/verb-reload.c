@@ -21,16 +21,18 @@ static void print_texts(FILE *f, const char *what, size_t n, char **texts)
 static void print_reply(const struct ctl *ctl, const Kvlease__V1__AdminReloadReply *m, bool is_done)
 {
         if (ctl->format.json) {
-                show_json(json_pack("{s:b, s:o, s:o, s:o, s:o, s:i}", "reloaded", is_done,
+                show_json(json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:i}", "reloaded", is_done,
                         "changes", show_texts(m->n_changes, m->changes), "pending",
                         show_texts(m->n_pending, m->pending), "refused",
-                        show_texts(m->n_refused, m->refused), "errors",
+                        show_texts(m->n_refused, m->refused), "warnings",
+                        show_texts(m->n_warnings, m->warnings), "errors",
                         show_texts(m->n_errors, m->errors), "more", (int)m->more));
                 return;
         }
         print_texts(stdout, "changed", m->n_changes, m->changes);
         print_texts(stdout, "pending", m->n_pending, m->pending);
         print_texts(stdout, "refused", m->n_refused, m->refused);
+        print_texts(stdout, "warning", m->n_warnings, m->warnings);
         print_texts(stderr, "error", m->n_errors, m->errors);
         if (m->more > 0)
                 printf("%u other things: the log has all\n", m->more);

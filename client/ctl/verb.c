@@ -78,8 +78,11 @@ const struct verb verbs[] = {
         {"tenants add", "NAME [KEY=VALUE...]", "make a tenant, at once and across restarts",
                 TENANT_KEYS, 1, UINT_MAX, 0, false, check_tenant_set, verb_tenants_add},
         {"tenants set", "NAME KEY=VALUE...", "change a tenant, at once and across restarts",
-                TENANT_KEYS "What isn't named stays as it is.\n", 2, UINT_MAX, 0, false,
-                check_tenant_set, verb_tenants_set},
+                TENANT_KEYS
+                "What isn't named stays as it is. Where a limit is lowered below what is held, so "
+                "much is\n"
+                "taken back: on a terminal it asks first, unless --yes is given.\n",
+                2, UINT_MAX, O(YES), false, check_tenant_set, verb_tenants_set},
         {"tenants remove", "NAME", "remove a tenant that nobody uses",
                 "A tenant with clients is never removed: end them first.\n", 1, 1, O(FORCE), false,
                 check_tenant, verb_tenants_remove},
@@ -306,8 +309,10 @@ const struct verb verbs[] = {
                 "is quarantined: charged to the tenant and used by nobody, until they let go or "
                 "exit.\n"
                 "--wait waits as long as that, without --timeout 30s. A recall can't be called "
-                "off.\n",
-                1, 1, O(NAMESPACE) | O(SIZE) | O(TIMEOUT) | O(WAIT), false, check_recall,
+                "off.\n"
+                "Without --size everything is taken: on a terminal it asks first, unless --yes is "
+                "given.\n",
+                1, 1, O(NAMESPACE) | O(SIZE) | O(TIMEOUT) | O(WAIT) | O(YES), false, check_recall,
                 verb_recall},
         {"drain", "", "grant nothing new and wait until all clients have left",
                 "New clients, leases and namespaces are refused; lookups and releases go on.\n"

@@ -79,6 +79,11 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
         if (s->n_tenants == 0)
                 add_finding(v, SEVERITY_WARNING, "kvleasectl tenants add NAME limit=SIZE",
                         "there is no tenant: nobody can connect");
+        if (s->tenants_without_room > 0)
+                add_finding(v, SEVERITY_WARNING,
+                        "kvleasectl tenants set, or 'extent' in [device NAME] and a restart",
+                        "tenants that can lease no page: %" PRIu32 "; %s", s->tenants_without_room,
+                        s->no_room);
         if (s->options_pending > 0)
                 add_finding(v, SEVERITY_NOTE,
                         "kvleasectl config show --changed says which; then kvleasectl restart",

@@ -4,16 +4,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/parse.h"
 #include "daemon/reap/reaper.h"
 #include "daemon/server/cmdline.h"
 #include "daemon/server/server.h"
+#include "daemon/server/settings/config-warn.h"
 #include "daemon/server/settings/config.h"
 #include "daemon/server/system/log.h"
-#include "gpu/device.h"
 
 static void log_report(void *data, bool is_error, const char *sentence)
 {
@@ -25,30 +23,13 @@ static void print_report(void *data, bool is_error, const char *sentence)
         fprintf(stderr, "%s\n", sentence);
 }
 
-/* The daemon starts all the same: memory is taken as pages are leased. */
-static void print_too_much_memory(const struct config *c)
-{
-        const uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-        char text[FORMAT_BYTES_MAX], total_text[FORMAT_BYTES_MAX];
-        uint64_t sum = 0;
-
-        for (size_t i = 0; i < c->n_devices; i++)
-                sum += c->devices[i].host_memory_bytes +
-                       (host_is_name(c->devices[i].name) ? c->devices[i].memory_bytes : 0);
-        if (sum > total)
-                fprintf(stderr,
-                        "memory and host_memory are %s of the host together, which has %s: leases "
-                        "will fail, or the machine will run out of memory\n",
-                        format_bytes(sum, text), format_bytes(total, total_text));
-}
-
 static int check_config(const struct config_source *source)
 {
         struct config config;
 
         if (config_load(source, &config, print_report, NULL) < 0)
                 return EXIT_CONFIG;
-        print_too_much_memory(&config);
+        config_warn(&config, print_report, NULL); /* it starts all the same */
         config_deinit(&config);
         puts("ok");
         return EXIT_OK;

@@ -3,11 +3,13 @@
  * means for memory that is mapped, and what is left of one tenant when the next one gets it.
  */
 #include <errno.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "tests/integration/harness.h"
@@ -310,6 +312,72 @@ static void test_no_residue(void **state)
         }
 }
 
+/* kvleasectl on a terminal of its own, which answers as a person would; *ret_said: what was shown.
+ * Returns its exit status. */
+static int run_on_terminal(
+        struct harness *h, const char *answer, const char *const *words, char ret_said[4096])
+{
+        const char *argv[16] = {program_ctl(), "--socket", h->daemon.admin};
+        int terminal, status;
+        size_t len = 0;
+        ssize_t n;
+        pid_t pid;
+
+        for (size_t i = 0; words[i]; i++)
+                argv[3 + i] = words[i];
+        pid = forkpty(&terminal, NULL, NULL, NULL);
+        if (pid == 0) {
+                execv(argv[0], (char *const *)argv);
+                _exit(127);
+        }
+        assert_true(pid > 0);
+        assert_int_equal(write(terminal, answer, strlen(answer)), strlen(answer));
+        /* EIO: the other end is closed. */
+        while ((n = read(terminal, ret_said + len, 4095 - len)) > 0)
+                len += (size_t)n;
+        ret_said[len] = '\0';
+        close(terminal);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        return WEXITSTATUS(status);
+}
+
+/* Where much goes at once a person is asked, and a program is told how much. */
+static void test_much_at_once_is_asked(void **state)
+{
+        static const char *const all[] = {"recall", "a", NULL};
+        static const char *const all_yes[] = {"recall", "a", "--yes", NULL};
+        static const char *const less[] = {"tenants", "set", "a", "limit=4MiB", NULL};
+        static const char *const more[] = {"tenants", "set", "a", "limit=12MiB", NULL};
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        struct proc_output out;
+        uint32_t pages[200];
+        char said[4096];
+
+        for (unsigned chain = 1; chain <= 7; chain++) /* more than two sets */
+                worker_publish_chain(w, chain, 200, pages);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 6 * MIB);
+        assert_int_equal(run_on_terminal(h, "\n", less, said), 1);
+        assert_non_null(strstr(said, "Tenant a holds 2 MiB more than that"));
+        assert_int_equal(run_on_terminal(h, "n\n", all, said), 1);
+        assert_non_null(strstr(said, "the tenant holds 6 MiB"));
+        assert_non_null(strstr(said, "nothing was changed"));
+        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 6 * MIB);
+        assert_int_equal(run_on_terminal(h, "", more, said), 0); /* nothing goes: not asked */
+        assert_int_equal(run_on_terminal(h, "y\n", less, said), 0);
+        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 4 * MIB);
+        assert_int_equal(ctl_run(h, "tenants set a limit=2MiB", &out), 0);
+        assert_non_null(strstr(out.out, "2 MiB beyond its new limit are taken back"));
+        proc_output_free(&out);
+        assert_int_equal(run_on_terminal(h, "", all_yes, said), 0);
+        assert_null(strstr(said, "[y/N]"));
+        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 0);
+        ctl(h, "tenants set a limit=none");
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -322,6 +390,7 @@ int main(void)
                 harness_test(test_bye, (void *)&graceful),
                 harness_test(test_daemon_killed, NULL),
                 harness_test(test_no_residue, (void *)&one_set),
+                harness_test(test_much_at_once_is_asked, NULL),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

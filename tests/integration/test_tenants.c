@@ -198,6 +198,61 @@ static void test_administration(void **state)
         assert_int_equal(ctl_status(h, "n_tenants"), 2);
 }
 
+/* The findings of status have the words. */
+static void assert_found(struct harness *h, const char *words)
+{
+        json_t *status = ctl_json(h, "status");
+        char *text = json_dumps(json_object_get(status, "findings"), 0);
+
+        if (!strstr(text, words))
+                fail_msg("no \"%s\" in: %s", words, text);
+        free(text);
+        json_decref(status);
+}
+
+/* A tenant that can hold no extent set is made all the same, and said at every place. */
+static void test_a_tenant_that_can_lease_nothing(void **state)
+{
+        static const char said[] = "tenant c can lease no page: its limit of 1 MiB is less than an "
+                                   "extent set";
+        static const struct private_tenant three[] = {{"a", "limit = 4MiB\n"},
+                {"b", "limit = 8MiB\n"}, {"d", "limit = 1MiB\n"}, {NULL, NULL}};
+        const struct private_options o = {.tenants = three};
+        struct harness *h = *state;
+        struct proc_output out;
+
+        assert_int_equal(ctl_run(h, "tenants add c limit=1MiB", &out), 0);
+        assert_non_null(strstr(out.err, said));
+        assert_non_null(strstr(out.err, "raise its limit to 2 MiB"));
+        proc_output_free(&out);
+        assert_int_equal(ctl_run(h, "tenants set c weight=7", &out), 0);
+        assert_non_null(strstr(out.err, said));
+        proc_output_free(&out);
+        assert_int_equal(ctl_status(h, "tenants_without_room"), 1);
+        assert_found(h, said);
+        assert_true(ctl_run(h, "doctor", &out) >= 7);
+        assert_non_null(strstr(out.out, said));
+        proc_output_free(&out);
+        assert_int_equal(private_daemon_configure(&h->daemon, &o), 0);
+        assert_int_equal(ctl_run(h, "reload", &out), 0);
+        assert_non_null(strstr(out.out, "warning: tenant d can lease no page"));
+        proc_output_free(&out);
+        assert_int_equal(ctl_status(h, "tenants_without_room"), 2);
+        assert_int_equal(ctl_run(h, "tenants set c limit=2MiB", &out), 0);
+        assert_string_equal(out.err, "");
+        proc_output_free(&out);
+        /* What others have reserved leaves nothing, either. */
+        ctl(h, "tenants set a limit=none class=pinned reserve=256MiB");
+        assert_found(h, "reservations of others leave it 0 B, less than an extent set");
+        ctl(h, "tenants set a lend_idle_reserve=on");
+        assert_int_equal(ctl_status(h, "tenants_without_room"), 1);
+        ctl(h, "tenants set a class=dynamic reserve=0 limit=4MiB lend_idle_reserve=off");
+        ctl(h, "tenants remove c");
+        assert_int_equal(private_daemon_configure(&h->daemon, &two_tenants), 0);
+        ctl(h, "reload");
+        assert_int_equal(ctl_status(h, "tenants_without_room"), 0);
+}
+
 /* A limit set below what is used takes nothing away, and grants nothing more. */
 static void test_limit_below_usage(void **state)
 {
@@ -488,6 +543,7 @@ int main(void)
                 harness_test(test_separation, (void *)&two_tenants),
                 harness_test(test_hand_over, (void *)&two_tenants),
                 harness_test(test_administration, (void *)&two_tenants),
+                harness_test(test_a_tenant_that_can_lease_nothing, (void *)&two_tenants),
                 harness_test(test_limit_below_usage, (void *)&two_tenants),
                 harness_test(test_reload, (void *)&two_tenants),
                 harness_test(test_bad_reload, (void *)&two_tenants),

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "daemon/server/settings/config-warn.h"
 #include "daemon/server/settings/config.h"
 #include "tests/unit/alloc-fail.h"
 
@@ -573,6 +574,52 @@ static void test_apply(void **state)
         assert_int_equal(t.weight, 6);
 }
 
+/* Is allowed, and warned of by these words; NULL: of nothing. */
+static void assert_warned(const char *text, const char *words)
+{
+        struct reports r = {0};
+        struct config c;
+
+        assert_int_equal(parse(text, &c, &r), 0);
+        r = (struct reports){0};
+        config_warn(&c, note, &r);
+        assert_int_equal(r.n_errors, 0);
+        assert_int_equal(r.n_notices, words != NULL);
+        if (words && !strstr(r.text, words))
+                fail_msg("no \"%s\" in \"%s\"", words, r.text);
+        config_deinit(&c);
+}
+
+/* Below one extent set every lease is refused. */
+static void test_tenants_that_can_lease_nothing(void **state)
+{
+        assert_warned("[daemon]\ndevices=host\n[tenant a]\nlimit=64MiB\n", NULL);
+        assert_warned("[daemon]\ndevices=host\n[tenant a]\nlimit=32MiB\n",
+                "tenant a can lease no page: its limit of 32 MiB is less than an extent set of "
+                "device host (64 MiB); raise its limit to 64 MiB or more, or set a smaller "
+                "'extent' in [device host]");
+        assert_warned("[daemon]\ndevices=host\n[device host]\nextent=2MiB\n"
+                      "[tenant a]\nlimit=32MiB\n",
+                NULL);
+        /* The smallest of those that it may be placed on. */
+        assert_warned("[daemon]\ndevices=host, host-1\n[device host-1]\nextent=32MiB\n"
+                      "[tenant a]\nlimit=32MiB\n",
+                NULL);
+        assert_warned("[daemon]\ndevices=host, host-1\n[device host-1]\nextent=32MiB\n"
+                      "[tenant a]\nlimit=32MiB\nplacement=device=host\n",
+                "device host (64 MiB)");
+        assert_warned("[tenant a]\nlimit=32MiB\n", "a device (64 MiB)");
+        assert_warned("[tenant a]\nclass=pinned\nburst=none\n",
+                "burst = none keeps it to its reservation of 0 B, less than an extent set");
+        assert_warned("[tenant a]\nclass=pinned\nburst=none\nreserve_max=1GiB\nsizer=on\n", NULL);
+        assert_warned("[tenant a]\nclass=pinned\nburst=none\nreserve=1MiB\n", NULL);
+}
+
+static void test_more_memory_than_there_is(void **state)
+{
+        assert_warned("[device host]\nmemory=1024TiB\n", "the machine will run out of memory");
+}
+
 static void test_memory_failures(void **state)
 {
         unsigned n_failed = 0;
@@ -616,6 +663,8 @@ int main(void)
                 TEST(test_tiers_that_contradict_themselves),
                 TEST(test_tenants_only),
                 TEST(test_apply),
+                TEST(test_tenants_that_can_lease_nothing),
+                TEST(test_more_memory_than_there_is),
                 TEST(test_memory_failures),
         };
 

@@ -468,12 +468,17 @@ static void test_tenant_sockets(void **state)
 
         host_start_daemon(h);
         host_expect(h, "tenant-sockets", DOCTOR_OK, "all right: 0", NULL);
-        *t = (struct doctor_tenant){strdup("a"), strdup(path), strdup(""), strdup(""), strdup("")};
+        *t = (struct doctor_tenant){strdup("a"), strdup(path), strdup(""), strdup(""), strdup(""),
+                strdup(""), UINT64_MAX};
         h->d.daemon.tenants = t;
         h->d.daemon.n_tenants = 1;
         make_socket(h, path, 0666);
         assert_int_equal(chmod(host_path(h, dir), 0750), 0);
         host_expect(h, "tenant-sockets", DOCTOR_OK, "all right: 1", NULL);
+        host_expect(h, "tenant-room", DOCTOR_OK, "can lease: 1", NULL);
+        free(t->no_room);
+        t->no_room = strdup("tenant a can lease no page: it is small; raise its limit");
+        host_expect(h, "tenant-room", DOCTOR_WARNING, "it is small", "raise its limit");
         assert_int_equal(chmod(host_path(h, dir), 0755), 0);
         host_expect(h, "tenant-sockets", DOCTOR_WARNING, "every user of this host", "chmod o-rwx");
         free(t->uids);

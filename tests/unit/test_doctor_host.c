@@ -94,6 +94,68 @@ static void test_cgroup(void **state)
                 "MemoryMax=infinity");
 }
 
+/* The memory controller of version 1, alone or beside others; no limit is a large number. */
+static void test_cgroup_v1(void **state)
+{
+        struct host *h = *state;
+
+        host_start_daemon(h);
+        host_add_device(h, "host", "device", "host", 4 * GIB);
+        host_write(h, "/proc/42/cgroup", "5:cpu,memory:/docker/a\n1:name=systemd:/x\n0::/\n");
+        host_expect(h, "cgroup-memory", DOCTOR_OK, "no limit", NULL);
+        host_write(
+                h, "/sys/fs/cgroup/memory/docker/a/memory.limit_in_bytes", "9223372036854771712\n");
+        host_expect(h, "cgroup-memory", DOCTOR_OK, "no limit", NULL);
+        /* In a container's own mount the group is at the top. */
+        host_write(h, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n");
+        host_expect(h, "cgroup-memory", DOCTOR_WARNING, "/memory may have 1 GiB", "memory limit");
+        host_write(h, "/proc/42/cgroup", "5:memoryless:/docker/a\n");
+        host_expect(h, "cgroup-memory", DOCTOR_OK, "no limit", NULL);
+}
+
+static void add_client(struct host *h, const char *tenant, uint32_t pid)
+{
+        struct doctor_daemon *p = &h->d.daemon;
+
+        p->clients = realloc(p->clients, (p->n_clients + 1) * sizeof(*p->clients));
+        p->clients[p->n_clients++] = (struct doctor_client){strdup(tenant), strdup("engine"), pid};
+}
+
+/* What a client writes first is charged to its own group, which must have room for all of it. */
+static void test_client_cgroups(void **state)
+{
+        struct host *h = *state;
+        struct doctor_tenant *t = malloc(sizeof(*t));
+        size_t n_findings;
+
+        host_expect(h, "client-cgroups", DOCTOR_UNCHECKED, "isn't running here", NULL);
+        host_start_daemon(h);
+        host_add_device(h, "host", "device", "host", 4 * GIB);
+        *t = (struct doctor_tenant){
+                strdup("a"), strdup(""), strdup(""), strdup(""), strdup(""), strdup(""), 2 * GIB};
+        h->d.daemon.tenants = t;
+        h->d.daemon.n_tenants = 1;
+        add_client(h, "a", 50);
+        add_client(h, "a", 51);
+        host_write(h, "/proc/50/cgroup", "0::/pod/x\n");
+        host_write(h, "/proc/51/cgroup", "0::/pod/x\n");
+        host_expect(h, "client-cgroups", DOCTOR_OK, "have room: 2", NULL);
+        host_write(h, "/sys/fs/cgroup/pod/x/memory.max", "2147483648\n");
+        host_expect(h, "client-cgroups", DOCTOR_OK, "have room: 2", NULL);
+        host_write(h, "/sys/fs/cgroup/pod/x/memory.max", "1073741824\n");
+        n_findings = h->d.n_findings;
+        host_expect(h, "client-cgroups", DOCTOR_WARNING,
+                "tenant a may hold 2 GiB, which is charged to whoever writes it first, and the "
+                "control group /sys/fs/cgroup/pod/x of its client engine (pid 50) may have 1 GiB",
+                "populate = on");
+        assert_int_equal(h->d.n_findings, n_findings + 1); /* one for both */
+        /* Of no limit the device's memory counts. */
+        t->limit_bytes = UINT64_MAX;
+        host_expect(h, "client-cgroups", DOCTOR_WARNING, "may hold 4 GiB", "limit=");
+        host_configure(h, "[device host]\npopulate = on\n");
+        host_expect(h, "client-cgroups", DOCTOR_OK, "have room: 2", NULL);
+}
+
 static void test_cgroup_of_unit(void **state)
 {
         struct host *h = *state;
@@ -284,6 +346,8 @@ int main(void)
                 HOST_TEST(test_memory),
                 HOST_TEST(test_memory_of_daemon),
                 HOST_TEST(test_cgroup),
+                HOST_TEST(test_cgroup_v1),
+                HOST_TEST(test_client_cgroups),
                 HOST_TEST(test_cgroup_of_unit),
                 HOST_TEST(test_overcommit),
                 HOST_TEST(test_huge_pages),

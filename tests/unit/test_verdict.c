@@ -127,6 +127,11 @@ static void break_guard(struct scene *s)
 {
         s->status.segments = "memfd (not permitted)";
 }
+static void break_room(struct scene *s)
+{
+        s->status.tenants_without_room = 2;
+        s->status.no_room = "tenant a can lease no page";
+}
 static void break_paused(struct scene *s)
 {
         s->status.tenants_paused = 1;
@@ -174,6 +179,7 @@ static const struct {
         {break_draining, SEVERITY_WARNING, "grants nothing new", "drain --off"},
         {break_no_tenant, SEVERITY_WARNING, "there is no tenant", "tenants add"},
         {break_options, SEVERITY_NOTE, "wait for a restart: 3", "kvleasectl config show"},
+        {break_room, SEVERITY_WARNING, "no page: 2; tenant a can lease", "kvleasectl tenants set"},
         {break_disk, SEVERITY_ERROR, "the disk tier is off: it is full of holes", "dmesg"},
         {break_host_memory, SEVERITY_WARNING, "host memory, which were dropped: 7", "dmesg"},
         {break_disk_pages, SEVERITY_WARNING, "disk, which were dropped: 8", "dmesg"},

@@ -29,6 +29,7 @@
 #include "daemon/server/sockets/descriptors.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenant-changes.h"
+#include "daemon/server/tenants/tenant-room.h"
 #include "daemon/server/waits/durable.h"
 #include "daemon/server/waits/followers.h"
 #include "kvlease-version.h"
@@ -257,6 +258,19 @@ static int tell_turns(struct request *rq, Kvlease__V1__AdminStatusReply *reply)
         return 0;
 }
 
+static void tell_small_tenants(struct request *rq, Kvlease__V1__AdminStatusReply *reply)
+{
+        struct detail d;
+        char *text;
+
+        reply->tenants_without_room = tenant_room_count_small(rq->server, &d);
+        if (reply->tenants_without_room == 0)
+                return;
+        text = arena_alloc(&rq->server->scratch.arena, strlen(d.text) + 1);
+        if (text)
+                reply->no_room = strcpy(text, d.text);
+}
+
 static uint64_t pid_namespace(void)
 {
         struct stat st;
@@ -286,6 +300,7 @@ int handle_ADMIN_STATUS(struct request *rq)
         count_pages(s, reply);
         count_leases(s, reply);
         count_overload(s, reply);
+        tell_small_tenants(rq, reply);
         list_for_each (pool, &s->store.pools, struct pool, link) {
                 reply->budget_bytes += pool->account.limit_bytes;
                 reply->charged_bytes += pool->account.charged_bytes;

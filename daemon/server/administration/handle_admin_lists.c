@@ -1,5 +1,6 @@
 /* ADMIN_DEVICES, ADMIN_TENANTS, ADMIN_NAMESPACES, ADMIN_CLIENTS: list-page.h. */
 #include <errno.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -26,6 +27,7 @@
 #include "daemon/server/settings/tenant-check.h"
 #include "daemon/server/sockets/descriptors.h"
 #include "daemon/server/sockets/listener.h"
+#include "daemon/server/tenants/tenant-room.h"
 #include "daemon/server/waits/parked.h"
 #include "policy/expect.h"
 #include "proto/arena.h"
@@ -218,6 +220,20 @@ static void show_counters(struct tenant *t, Kvlease__V1__AdminTenant *row)
         row->verify_failures = c->mismatches;
 }
 
+/* 0 or -ENOMEM. */
+static int show_room(struct arena *arena, const struct tenancy *t, Kvlease__V1__AdminTenant *row)
+{
+        struct detail d;
+
+        if (tenant_room_check(t, &d) == 0)
+                return 0;
+        row->no_room = arena_alloc(arena, strlen(d.text) + 1);
+        if (!row->no_room)
+                return -ENOMEM;
+        strcpy(row->no_room, d.text);
+        return 0;
+}
+
 static ProtobufCMessage *make_tenant(struct request *rq, void *object)
 {
         struct arena *arena = &rq->server->scratch.arena;
@@ -249,7 +265,7 @@ static ProtobufCMessage *make_tenant(struct request *rq, void *object)
         show_descriptors(t, row);
         show_counters(t->tenant, row);
         count_tenant_pages(t->tenant, row);
-        return &row->base;
+        return show_room(arena, t, row) < 0 ? NULL : &row->base;
 }
 
 int handle_ADMIN_TENANTS(struct request *rq)

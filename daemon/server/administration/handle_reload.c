@@ -35,6 +35,8 @@ int handle_ADMIN_RELOAD(struct request *rq)
         reply->n_pending = of[RELOAD_PENDING].n;
         reply->refused = of[RELOAD_REFUSED].texts;
         reply->n_refused = of[RELOAD_REFUSED].n;
+        reply->warnings = of[RELOAD_WARNING].texts;
+        reply->n_warnings = of[RELOAD_WARNING].n;
         reply->errors = of[RELOAD_ERROR].texts;
         reply->n_errors = of[RELOAD_ERROR].n;
         for (size_t i = 0; i < N_KINDS; i++)

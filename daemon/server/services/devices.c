@@ -17,6 +17,7 @@
 #include "daemon/server/objects/server.h"
 #include "daemon/server/services/disk-tier.h"
 #include "daemon/server/services/queues.h"
+#include "daemon/server/settings/config-warn.h"
 #include "daemon/server/system/log.h"
 #include "gpu/device.h"
 #include "gpu/queue.h"
@@ -443,6 +444,7 @@ static void warn_unused(const struct server *s)
 static void warn_shared_memory(const struct server *s)
 {
         uint64_t sum = 0, total = 0;
+        struct detail d;
         unsigned n = 0;
         bool is_below;
 
@@ -458,6 +460,8 @@ static void warn_shared_memory(const struct server *s)
                             "MiB it has: give them less 'memory'%s",
                         n, (unsigned long long)(sum >> 20), (unsigned long long)(total >> 20),
                         is_below ? ", or less 'host_memory'" : "");
+        if (config_exceeds_cgroup(sum, &d))
+                log_warning("%s", d.text);
 }
 
 int devices_open(struct server *s)

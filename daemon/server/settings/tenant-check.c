@@ -1,6 +1,7 @@
 #include "daemon/server/settings/tenant-check.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/macros.h"
@@ -42,6 +43,43 @@ uint64_t tenant_reserve_max(const struct tenant_config *c)
 {
         return c->reservation.max_bytes == TENANT_RESERVE_AUTO ? c->reservation.bytes
                                                                : c->reservation.max_bytes;
+}
+
+bool tenant_reserve_is_moved(const struct tenant_config *c)
+{
+        return c->reservation.sizer == SIZING_ON ||
+               (c->reservation.sizer == SIZING_OFF && c->reservation.schedule[0]);
+}
+
+int tenant_refuse_small(const struct tenant_config *c, enum small_cause cause, uint64_t most_bytes,
+        const char *device, uint64_t extent_bytes, struct detail *d)
+{
+        char most[FORMAT_BYTES_MAX], set[FORMAT_BYTES_MAX], what[128], remedy[128];
+
+        format_bytes(most_bytes, most);
+        format_bytes(extent_bytes, set);
+        switch (cause) {
+        case SMALL_LIMIT:
+                snprintf(what, sizeof(what), "its limit of %s is less", most);
+                snprintf(remedy, sizeof(remedy), "raise its limit to %s or more", set);
+                break;
+        case SMALL_RESERVE:
+                snprintf(what, sizeof(what), "burst = none keeps it to its reservation of %s, less",
+                        most);
+                snprintf(remedy, sizeof(remedy), "raise reserve to %s or more, set burst = pool",
+                        set);
+                break;
+        case SMALL_OTHERS:
+                snprintf(what, sizeof(what), "reservations of others leave it %s, less", most);
+                snprintf(remedy, sizeof(remedy),
+                        "lower those until %s are left, give the device more memory", set);
+                break;
+        }
+        return detail_set(d, -ENOSPC,
+                "tenant %s can lease no page: %s than an extent set of %s%s (%s); %s, or set a "
+                "smaller 'extent' in [device %s] and restart kvleased",
+                c->name, what, device ? "device " : "a device", device ? device : "", set, remedy,
+                device ? device : "NAME");
 }
 
 /* What a tenant without a reservation can't have. */

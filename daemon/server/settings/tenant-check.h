@@ -16,6 +16,21 @@ struct warm_request;
 int tenant_config_check(
         const struct tenant_config *c, const struct daemon_config *daemon, struct detail *d);
 
+/* Why a tenant can't hold one extent set of any device. */
+enum small_cause {
+        SMALL_LIMIT,   /* its limit is less */
+        SMALL_RESERVE, /* burst = none, and its reservation is less */
+        SMALL_OTHERS,  /* what is left beside the reservations of others is less */
+};
+
+/* Is the reservation moved by a sizer or a schedule? Then what it is now says little. */
+bool tenant_reserve_is_moved(const struct tenant_config *c);
+
+/* Says that all leases of the tenant are refused, and what helps. `most_bytes` is what it may have
+ * of `device`, the one that comes nearest (NULL: not known by name). Returns -ENOSPC. */
+int tenant_refuse_small(const struct tenant_config *c, enum small_cause cause, uint64_t most_bytes,
+        const char *device, uint64_t extent_bytes, struct detail *d);
+
 /* "pack", "spread", "device=NAME". *ret_device: NAME within text, "" with the others. 0 or -EINVAL.
  */
 int placement_parse(const char *text, enum place_policy *ret_policy, const char **ret_device);

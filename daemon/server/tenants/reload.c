@@ -11,6 +11,7 @@
 #include "daemon/server/system/log.h"
 #include "daemon/server/system/notify.h"
 #include "daemon/server/tenants/next-config.h"
+#include "daemon/server/tenants/tenant-room.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/followers.h"
 
@@ -46,6 +47,12 @@ static void tell_pending(void *data, const char *sentence)
 static void tell_tenant(void *data, bool is_refused, const char *sentence)
 {
         tell_asker(data, is_refused ? RELOAD_REFUSED : RELOAD_CHANGED, sentence);
+}
+
+static void tell_small(void *data, const char *sentence)
+{
+        log_warning("reload: %s", sentence);
+        tell_asker(data, RELOAD_WARNING, sentence);
 }
 
 /* Of a section in which options are put in force. */
@@ -125,6 +132,7 @@ static void apply_config(struct reloader *r, struct config *next)
         apply_daemon(r, &next->daemon);
         apply_remotes(r, next);
         tenants_reload(s, next, tell_tenant, r);
+        tenant_room_each_small(s, tell_small, r);
         tenant_table_deinit(&s->config.tenants);
         s->config.tenants = next->tenants;
         conf_files_deinit(&s->config.files);

@@ -8,6 +8,7 @@ enum reload_kind {
         RELOAD_CHANGED, /* in force now */
         RELOAD_PENDING, /* a restart would put it in force */
         RELOAD_REFUSED, /* can't be in force now, and stays as it was */
+        RELOAD_WARNING, /* in force, and of no use as it is */
         RELOAD_ERROR,   /* a mistake in a file: nothing is changed */
 };
 

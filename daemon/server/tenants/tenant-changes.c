@@ -20,6 +20,7 @@
 #include "daemon/server/services/status.h"
 #include "daemon/server/system/creds.h"
 #include "daemon/server/system/log.h"
+#include "daemon/server/tenants/tenant-room.h"
 #include "daemon/server/tenants/tenants.h"
 #include "daemon/server/waits/durable.h"
 #include "daemon/server/waits/followers.h"
@@ -198,6 +199,16 @@ static void note_reserve(const struct tenant_change *c, uint64_t before_bytes)
                                                .bytes = bytes});
 }
 
+/* The administrator is told by ADMIN_TENANTS, which kvleasectl asks for after a change. */
+static void warn_small(const struct tenant_change *c)
+{
+        const struct tenancy *t = tenancy_find(c->server, c->name);
+        struct detail d;
+
+        if (t && tenant_room_check(t, &d) < 0)
+                log_warning("%s", d.text);
+}
+
 /* ---- one after the other --------------------------------------------------------------------- */
 
 static void begin_next(struct server *s);
@@ -268,8 +279,10 @@ static void on_written(struct tenant_change *c)
         }
         tenantdb_keep(&s->db);
         tell_log(c);
-        if (c->kind != CHANGE_REMOVE)
+        if (c->kind != CHANGE_REMOVE) {
                 note_reserve(c, reserved);
+                warn_small(c);
+        }
         s->store.chronicle.by = NULL;
         loop_kick(&s->loop);
         end_and_go_on(c, 0);

@@ -25,6 +25,7 @@
 #include "daemon/server/sockets/listener.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenant-attrs.h"
+#include "daemon/server/tenants/tenant-room.h"
 #include "daemon/server/waits/followers.h"
 
 struct tenancy *tenancy_find(struct server *s, const char *name)
@@ -265,13 +266,6 @@ static void fill_up(struct tenancy *t)
                 format_bytes(t->config.reservation.bytes, wanted));
 }
 
-/* Is the reservation moved by something else than the option? */
-static bool is_moved(const struct tenant_config *c)
-{
-        return c->reservation.sizer == SIZING_ON ||
-               (c->reservation.sizer == SIZING_OFF && c->reservation.schedule[0]);
-}
-
 /*
  * A reservation that was asked for, or isn't moved any more, is in force after that, whatever it
  * was moved to. Otherwise what is left of one that didn't fit at start stays: another option's
@@ -284,10 +278,10 @@ static int set_attrs(struct tenancy *t, const struct tenant_config *config, bool
         bool is_same = config->class == t->config.class && wanted == t->config.reservation.bytes;
         int r;
 
-        asked |= is_moved(&t->config) && !is_moved(config);
+        asked |= tenant_reserve_is_moved(&t->config) && !tenant_reserve_is_moved(config);
         if (asked)
                 t->tenant->attrs.reserve_bytes = reserved(t->tenant);
-        else if (is_same && is_moved(config) && is_moved(&t->config))
+        else if (is_same && tenant_reserve_is_moved(config) && tenant_reserve_is_moved(&t->config))
                 attrs->reserve_bytes = before;
         r = tenant_set_attrs(t->tenant, attrs, d);
         if (r < 0)
@@ -431,6 +425,11 @@ static int load_table(
         return 0;
 }
 
+static void log_small(void *data, const char *sentence)
+{
+        log_warning("%s", sentence);
+}
+
 int tenants_load(struct server *s)
 {
         int r = load_table(s, &s->config.tenants, NULL);
@@ -442,6 +441,7 @@ int tenants_load(struct server *s)
         list_for_each (t, &s->tenancies.list, struct tenancy, link)
                 if (t->is_short)
                         fill_up(t);
+        tenant_room_each_small(s, log_small, NULL);
         return 0;
 }
 
@@ -510,7 +510,7 @@ static void make_way(struct tenancy *t, const struct config *next)
                 return;
         stays = attrs.placement == now.placement && strcmp(attrs.device, now.device) == 0 &&
                 attrs.exclusive == now.exclusive;
-        if (is_moved(&effective) && effective.reservation.bytes == t->config.reservation.bytes)
+        if (tenant_reserve_is_moved(&effective) && effective.reservation.bytes == t->config.reservation.bytes)
                 attrs.reserve_bytes = now.reserve_bytes;
         if (stays && attrs.reserve_bytes >= now.reserve_bytes)
                 return;

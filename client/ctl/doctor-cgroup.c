@@ -1,0 +1,136 @@
+/* Checks of control groups: that of kvleased, and those of its clients. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/cgroup.h"
+#include "base/parse.h"
+#include "client/ctl/ctl.h"
+#include "client/ctl/doctor.h"
+
+/* ---- kvleased -------------------------------------------------------------------------------- */
+
+static void find_limit(struct doctor *d, const char *group, uint64_t limit)
+{
+        uint64_t wanted = doctor_host_bytes(d);
+        char wanted_text[FORMAT_BYTES_MAX], limit_text[FORMAT_BYTES_MAX];
+
+        if (wanted <= limit) {
+                doctor_find(d, DOCTOR_OK, "%s may have %s, %s may be leased", group,
+                        format_bytes(limit, limit_text), format_bytes(wanted, wanted_text));
+                return;
+        }
+        doctor_find(d, DOCTOR_WARNING, "%s may have %s, and kvleased may lease %s of the host's",
+                group, format_bytes(limit, limit_text), format_bytes(wanted, wanted_text));
+        doctor_advise(d,
+                "systemctl edit %s: [Service] MemoryMax=infinity (of a container: its "
+                "memory limit), or lease less: memory in [device host], host_memory",
+                d->unit_name);
+}
+
+void doctor_check_cgroup(struct doctor *d)
+{
+        const char *unit = doctor_unit_setting(d, "MemoryMax");
+        char group[CGROUP_PATH_MAX];
+        uint64_t limit;
+
+        if (doctor_has_process(d) &&
+                cgroup_memory_limit(d->root, d->daemon.pid, group, &limit) == 0)
+                find_limit(d, group, limit);
+        else if (doctor_has_process(d))
+                doctor_find(d, DOCTOR_OK, "the control group of kvleased has no limit");
+        else if (unit && parse_bytes(unit, &limit) == 0)
+                find_limit(d, d->unit_name, limit);
+        else if (d->unit_path)
+                doctor_find(d, DOCTOR_OK, "%s has no MemoryMax in bytes", d->unit_name);
+        else
+                doctor_find(d, DOCTOR_UNCHECKED, "kvleased isn't running here");
+}
+
+/* ---- clients --------------------------------------------------------------------------------- */
+
+/* Memory of host devices that is charged to whoever writes it first. */
+static uint64_t bytes_of_writers(const struct doctor *d)
+{
+        uint64_t bytes = 0;
+
+        for (size_t i = 0; i < d->daemon.n_devices; i++) {
+                const struct doctor_device *row = &d->daemon.devices[i];
+                const char *value = doctor_setting(d, "device", row->name, "populate");
+                bool is_populated = false;
+
+                if (strcmp(row->tier, "device") != 0 || strcmp(row->backend, "host") != 0 ||
+                        (value && parse_bool(value, &is_populated) == 0 && is_populated))
+                        continue;
+                bytes += row->budget_bytes;
+        }
+        return bytes;
+}
+
+static const struct doctor_tenant *tenant_of(const struct doctor *d, const char *name)
+{
+        for (size_t i = 0; i < d->daemon.n_tenants; i++)
+                if (strcmp(d->daemon.tenants[i].name, name) == 0)
+                        return &d->daemon.tenants[i];
+        return NULL;
+}
+
+/* What the client's tenant may hold that may be charged to the client. */
+static uint64_t most_of(const struct doctor *d, const struct doctor_client *c)
+{
+        const struct doctor_tenant *t = tenant_of(d, c->tenant);
+
+        return t ? MIN(t->limit_bytes, bytes_of_writers(d)) : 0;
+}
+
+/* Its group has less than its tenant may hold? One client before it of the same tenant and group
+ * was told of for all. */
+static bool is_tight(
+        const struct doctor *d, size_t i, char group[CGROUP_PATH_MAX], uint64_t *ret_limit)
+{
+        const struct doctor_client *c = &d->daemon.clients[i];
+        char other[CGROUP_PATH_MAX];
+        uint64_t unused;
+
+        if (cgroup_memory_limit(d->root, c->pid, group, ret_limit) < 0 ||
+                *ret_limit >= most_of(d, c))
+                return false;
+        for (size_t k = 0; k < i; k++)
+                if (strcmp(d->daemon.clients[k].tenant, c->tenant) == 0 &&
+                        cgroup_memory_limit(d->root, d->daemon.clients[k].pid, other, &unused) ==
+                                0 &&
+                        strcmp(other, group) == 0)
+                        return false;
+        return true;
+}
+
+void doctor_check_client_cgroups(struct doctor *d)
+{
+        char group[CGROUP_PATH_MAX], most[FORMAT_BYTES_MAX], has[FORMAT_BYTES_MAX];
+        bool is_wrong = false;
+        uint64_t limit;
+
+        if (!doctor_has_process(d)) {
+                doctor_find(d, DOCTOR_UNCHECKED, "kvleased isn't running here");
+                return;
+        }
+        for (size_t i = 0; i < d->daemon.n_clients; i++) {
+                const struct doctor_client *c = &d->daemon.clients[i];
+
+                if (!is_tight(d, i, group, &limit))
+                        continue;
+                doctor_find(d, DOCTOR_WARNING,
+                        "tenant %s may hold %s, which is charged to whoever writes it first, and "
+                        "the control group %s of its client %s (pid %" PRIu32 ") may have %s",
+                        c->tenant, format_bytes(most_of(d, c), most), group, c->name, c->pid,
+                        format_bytes(limit, has));
+                doctor_advise(d,
+                        "set populate = on in [device host], so that kvleased's own group pays; or "
+                        "give the group %s beside what its processes need; or kvleasectl tenants "
+                        "set %s limit=...",
+                        most, c->tenant);
+                is_wrong = true;
+        }
+        if (!is_wrong)
+                doctor_find(d, DOCTOR_OK, "clients whose control groups have room: %zu",
+                        d->daemon.n_clients);
+}
