@@ -547,6 +547,11 @@ static const struct column status_columns[] = {
         STATUS(no_room, NULL, TEXT, "why one of them can't, and what helps"),
         STATUS(tenants_refused, NULL, COUNT,
                 "tenants whose new clients are refused, as kvleased died serving theirs"),
+        STATUS(deaths, NULL, COUNT,
+                "kvleaseds before this one that ended without a word, in the hour before its "
+                "start"),
+        STATUS(deaths_for_memory, NULL, COUNT,
+                "of deaths those while which the kernel killed processes for want of memory"),
         STATUS(ready_msec, NULL, COUNT, "milliseconds from its start until it served"),
 };
 

@@ -175,6 +175,24 @@ static void look_at_remote(struct verdict *v, const Kvlease__V1__AdminRemote *r)
 
 /* ---- restarts -------------------------------------------------------------------------------- */
 
+/* One death may have any reason; several have one that comes again. Not tuned. */
+#define DEATHS_IN_A_ROW 3
+
+static void look_at_deaths(struct verdict *v, const status_row *s)
+{
+        if (s->deaths_for_memory > 0)
+                add_finding(v, SEVERITY_WARNING,
+                        "less memory or host_memory in [device], or more for its control group: "
+                        "kvleasectl doctor compares them",
+                        "kvleased died %" PRIu32 " times in the hour before its start, %" PRIu32
+                        " of them probably killed by the kernel for want of memory",
+                        s->deaths, s->deaths_for_memory);
+        else if (s->deaths >= DEATHS_IN_A_ROW)
+                add_finding(v, SEVERITY_WARNING,
+                        "kvleased's log before each start says more; report it with that",
+                        "kvleased died %" PRIu32 " times in the hour before its start", s->deaths);
+}
+
 static void look_at_last_start(struct verdict *v, const status_row *s)
 {
         uint64_t pages = s->pages_lost_checksum + s->pages_lost_parent + s->pages_lost_duplicate +
@@ -223,6 +241,7 @@ void verdict_of_status(struct verdict *v, const status_row *s)
         look_at_clients(v, s);
         for (size_t i = 0; i < s->n_remotes; i++)
                 look_at_remote(v, s->remotes[i]);
+        look_at_deaths(v, s);
         look_at_last_start(v, s);
         look_at_next_start(v, s);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <systemd/sd-daemon.h>
@@ -196,6 +197,18 @@ static int start_reaper(struct server *s)
         return r;
 }
 
+/* After deaths that would follow again at once: what it holds is safe meanwhile, clients wait. */
+static void pause_after_deaths(const struct lives *l)
+{
+        const uint64_t sec = l->pause_nsec / NSEC_PER_SEC;
+
+        if (sec == 0)
+                return;
+        log_warning(
+                "kvleased serves in %" PRIu64 " s, as it was killed for want of memory again", sec);
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_sec = (time_t)sec}, NULL);
+}
+
 enum exit_code server_init(
         struct server *s, struct config *config, const struct config_source *source)
 {
@@ -229,6 +242,8 @@ enum exit_code server_init(
                 code = EXIT_SOCKET;
         else if (tenantdb_open(&s->db, s->config.daemon.state_dir, &s->disk, log_report, NULL) < 0)
                 code = EXIT_STATE;
+        if (code == EXIT_OK)
+                pause_after_deaths(&s->rundir.lives);
         s->life.keeps_state = code == EXIT_OK;
         if (code == EXIT_OK)
                 remotes_start(s);

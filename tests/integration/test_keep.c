@@ -182,6 +182,7 @@ static void test_killed(void **state)
         assert_int_equal(inode_at(path), inode);
         assert_int_equal(kept_now(&k), n);
         assert_int_equal(ctl_status(k.h, "kept_released"), 0);
+        assert_int_equal(ctl_status(k.h, "deaths"), 1);
         worker_stop(worker_start(k.h, "a", "ns", 1));
         fd_close(waiting);
         kept_stop(&k);
@@ -204,6 +205,7 @@ static void test_upgrade(void **state)
                 expect_ready(&k);
                 assert_int_equal(inode_at(path), inode);
                 assert_int_equal(kept_now(&k), n);
+                assert_int_equal(ctl_status(k.h, "deaths"), 0);
         }
         kept_stop(&k);
 }

@@ -420,6 +420,8 @@ static M(AdminStatusReply) status = {
         .clients_lost = 2,
         .tenants_refused = 1,
         .tenants_without_room = 1,
+        .deaths = 4,
+        .deaths_for_memory = 3,
         .no_room = "tenant chat can lease no page: its limit of 1 MiB is less than an extent set "
                    "of device host (64 MiB); raise its limit",
         .ready_msec = 35,
@@ -514,7 +516,7 @@ static void answer_status(struct fake_answers *f, M(AdminStatusReply) * reply)
                 reply->remotes = &remote_rows[1]; /* with which nothing is wrong */
                 reply->n_remotes = 2;
                 reply->clients_lost = reply->tenants_refused = reply->tenants_paused = 0;
-                reply->tenants_without_room = 0;
+                reply->tenants_without_room = reply->deaths = reply->deaths_for_memory = 0;
                 reply->violations = reply->pending_overflows = 0;
                 reply->took_over = false;
         }

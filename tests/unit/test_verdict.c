@@ -39,6 +39,7 @@ static void scene_init(struct scene *s)
         s->status.pending_bytes = 799;
         s->status.fragmentation = 300;
         s->status.kept_max = 100;
+        s->status.deaths = 2;
         s->status.kept_fds = 89;
         s->status.kept_needed = 100;
         s->status.open_files_needed = s->status.open_files_max = 1024;
@@ -149,6 +150,15 @@ static void break_lost_pages(struct scene *s)
         s->status.took_over = true;
         s->status.pages_lost_parent = 4;
 }
+static void break_deaths(struct scene *s)
+{
+        s->status.deaths = 3; /* two may be chance */
+}
+static void break_deaths_for_memory(struct scene *s)
+{
+        s->status.deaths = 2;
+        s->status.deaths_for_memory = 1;
+}
 static void break_nothing_kept(struct scene *s)
 {
         s->status.kept_max = s->status.kept_fds = 0;
@@ -191,6 +201,8 @@ static const struct {
         {break_violations, SEVERITY_NOTE, "since the start: 5", "--kind violation"},
         {break_overflows, SEVERITY_NOTE, "didn't read: 6", "log"},
         {break_lost_pages, SEVERITY_WARNING, "namespaces: 0, pages: 4", "log"},
+        {break_deaths, SEVERITY_WARNING, "died 3 times", "log"},
+        {break_deaths_for_memory, SEVERITY_WARNING, "1 of them probably killed", "doctor compares"},
         {break_nothing_kept, SEVERITY_NOTE, "a restart empties the cache", "restart --check"},
         {break_kept_full, SEVERITY_WARNING, "90 of 100 descriptors", "FileDescriptorStoreMax="},
         {break_kept_needed, SEVERITY_WARNING, "need 101", "kvleasectl doctor"},

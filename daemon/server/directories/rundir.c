@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/dir.h"
 #include "base/fd.h"
 #include "daemon/server/system/lockfile.h"
@@ -15,6 +16,8 @@
 #include "proto/sock.h"
 
 #define PATH_SIZE (CONFIG_PATH_MAX + 16)
+
+#define LOCK_MAX 16384 /* bytes of the lock file: what lives.c writes at most, and more */
 
 /* A symbolic link to nothing "exists" for mkdir() and doesn't for anybody else. */
 static int check_dir(const char *path, struct stat *ret_stat)
@@ -126,8 +129,11 @@ static int explain_lock(int r, const char *name, const char *path, struct detail
 
 int rundir_open(struct rundir *d, const char *path, struct detail *detail)
 {
+        _cleanup_free_ char *past = NULL;
+        struct cgroup_oom_kills kills;
         char name[PATH_SIZE];
         struct stat st;
+        size_t len;
         int r;
 
         *d = (struct rundir){.lock_fd = -1};
@@ -140,11 +146,17 @@ int rundir_open(struct rundir *d, const char *path, struct detail *detail)
                 return r;
         snprintf(name, sizeof(name), "%s/lock", path);
         d->after_crash = lstat(name, &st) == 0;
+        /* Of another daemon that runs, perhaps: then it isn't locked. */
+        (void)file_read_regular(name, LOCK_MAX, &past, &len);
         d->lock_fd = lockfile_take(name);
         if (d->lock_fd == -EBUSY)
                 return explain_busy(name, path, detail);
         if (d->lock_fd < 0)
                 return explain_lock(d->lock_fd, name, path, detail);
+        kills = cgroup_oom_kills();
+        r = lives_begin(&d->lives, past, &kills, d->lock_fd);
+        if (r < 0)
+                return explain_lock(r, name, path, detail);
         return make_tenants_dir(d, detail);
 }
 
@@ -178,6 +190,8 @@ static void remove_all_left(const char *tenants)
 
 void rundir_leave(struct rundir *d)
 {
+        if (d->lock_fd >= 0)
+                lives_end(d->lock_fd);
         d->lock_fd = fd_close(d->lock_fd);
 }
 

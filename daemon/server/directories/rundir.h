@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "daemon/core/ground/detail.h"
+#include "daemon/server/directories/lives.h"
 #include "daemon/server/settings/config.h"
 
 struct rundir {
@@ -20,6 +21,7 @@ struct rundir {
         int lock_fd; /* -1: not open */
         bool made, made_tenants_dir;
         bool after_crash; /* a daemon left its lock file, so what is in t/ was its */
+        struct lives lives;
 };
 
 /* 0, or -errno with the sentence; -EBUSY: another daemon has it; -EPERM: it, or
