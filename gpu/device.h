@@ -84,6 +84,9 @@ struct device_options {
         bool huge_pages;    /* 2 MiB for each access of the TLB instead of 4 KiB */
         bool has_numa_node; /* from this node while it has any: */
         unsigned numa_node;
+        /* Of an owner of the host's memory: extents are touched as they are made, which takes tens
+         * of milliseconds for 64 MiB, so that the owner's control group is charged with them. */
+        bool populate;
 };
 
 struct device;       /* embedded first in the backend's own struct */

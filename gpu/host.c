@@ -53,6 +53,7 @@ struct host_device {
         struct device device;
         enum device_side side;
         bool huge_pages;    /* as it is mapped */
+        bool populates;     /* what it creates */
         bool has_numa_node; /* as an owner maps it */
         unsigned numa_node;
 };
@@ -119,16 +120,35 @@ static int host_extent_new(struct device *d, int fd, uint64_t bytes, struct exte
         return 0;
 }
 
+/* Has the kernel take the memory now, zeroed, and charge it to this process' control group. */
+static int populate_file(const struct host_device *d, int fd, uint64_t bytes)
+{
+        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        int r = 0;
+
+        if (base == MAP_FAILED)
+                return -errno;
+        if (d->huge_pages)
+                (void)madvise(base, bytes, MADV_HUGEPAGE); /* small ones do, too */
+        if (madvise(base, bytes, MADV_POPULATE_WRITE) < 0)
+                r = -errno;
+        munmap(base, bytes);
+        /* Linux before 5.14 doesn't know it. */
+        return r == -EINVAL ? (fallocate(fd, 0, 0, (off_t)bytes) < 0 ? -errno : 0) : r;
+}
+
 static int host_extent_create(struct device *d, uint64_t bytes, struct extent **ret_extent)
 {
-        int fd;
+        _cleanup_fd_ int fd = -1;
+        int r;
 
         if (!is_extent_size(bytes))
                 return -EINVAL;
         fd = memfd_create_sized("kvlease-extent", bytes);
         if (fd < 0)
-                return fd;
-        return host_extent_new(d, fd, bytes, ret_extent);
+                return fd_take(&fd);
+        r = host_device(d)->populates ? populate_file(host_device(d), fd, bytes) : 0;
+        return r < 0 ? r : host_extent_new(d, fd_take(&fd), bytes, ret_extent);
 }
 
 /*
@@ -687,6 +707,8 @@ static int host_open(const char *name, const struct device_options *options,
                 find_place(d, options, why);
         else
                 d->huge_pages = options && options->huge_pages;
+        d->populates = d->side == DEVICE_OWNER && options->populate;
+        d->device.props.may_block = d->populates;
         d->device.props.huge_pages = d->huge_pages;
         *ret_device = &TAKE(d)->device;
         return 0;

@@ -26,6 +26,9 @@ static const struct private_options options = {
 static const struct private_options huge_options = {
         .tenants = tenants, .device_lines = "memory = 8MiB\nextent = 4MiB\nhuge_pages = on\n"};
 
+static const struct private_options daemon_options = {
+        .tenants = tenants, .device_lines = "memory = 8MiB\nextent = 4MiB\npopulate = on\n"};
+
 static struct worker *start_worker(struct harness *h)
 {
         struct worker *w = worker_spawn(h);
@@ -179,6 +182,22 @@ static void test_leased(void **state)
         worker_stop(w);
 }
 
+/* The daemon has touched all before a client has written anything: it is charged with it. */
+static void test_by_the_daemon(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = start_worker(h);
+        uint32_t pages[8];
+
+        worker_tell(w, "lease 8");
+        assert_int_equal(worker_numbers(w, pages, 8), 8);
+        assert_int_equal(made_kib(h), 4096);
+        worker_tell(w, "fill %u 77", pages[0]);
+        worker_tell(w, "verify %u 77", pages[0]);
+        assert_int_equal(made_kib(h), 4096);
+        worker_stop(w);
+}
+
 /* Started calls: by the time they call back. */
 static void test_started(void **state)
 {
@@ -241,6 +260,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 harness_test(test_found, (void *)&options),
                 harness_test(test_leased, (void *)&options),
+                harness_test(test_by_the_daemon, (void *)&daemon_options),
                 harness_test(test_started, (void *)&options),
                 harness_test(test_refused, (void *)&options),
                 harness_test(test_huge, (void *)&huge_options),

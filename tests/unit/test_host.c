@@ -681,6 +681,29 @@ static void test_huge_pages(void **state)
         device_close(d);
 }
 
+/* An owner that populates has the kernel take an extent's memory as it makes it, and it alone. */
+static void test_populate(void **state)
+{
+        struct device_options options = {.side = DEVICE_OWNER, .populate = true};
+
+        for (unsigned i = 0; i < 2; i++) {
+                struct device *d = open_owner(&options);
+                struct extent_handle handle;
+                struct extent *e;
+                struct stat st;
+
+                assert_int_equal(d->props.may_block, options.populate);
+                assert_int_equal(d->ops->extent_create(d, 4 << 20, &e), 0);
+                assert_int_equal(d->ops->extent_export(e, &handle), 0);
+                assert_int_equal(fstat(handle.fd, &st), 0);
+                assert_int_equal(st.st_blocks * 512, options.populate ? 4 << 20 : 0);
+                fd_close(handle.fd);
+                d->ops->extent_destroy(e, true);
+                device_close(d);
+                options.populate = false;
+        }
+}
+
 /* Users do as their owner says, and don't ask the machine. */
 static void test_huge_pages_of_users(void **state)
 {
@@ -757,6 +780,7 @@ int main(void)
                 TEST(test_arena_too_large),
                 TEST(test_numa_node),
                 TEST(test_huge_pages),
+                TEST(test_populate),
                 TEST(test_huge_pages_of_users),
                 TEST(test_broken_rules),
         };

@@ -367,14 +367,16 @@ static void refuse_device(struct server *s, const char *name, int r, const char 
 static int open_named(struct server *s, const char *name)
 {
         const struct device_config *c = config_of(s, name);
-        const struct device_options want = {
-                .side = DEVICE_OWNER, .transport = transport_of(c), .huge_pages = c->huge_pages};
+        const struct device_options want = {.side = DEVICE_OWNER,
+                .transport = transport_of(c),
+                .huge_pages = c->huge_pages,
+                .populate = c->populate};
         struct device *device = NULL;
         struct queue *queue = NULL;
         char why[DEVICE_WHY_BYTES] = "";
         int r;
 
-        if (host_is_name(name) && !keeping_is_on(&s->keeping))
+        if (host_is_name(name) && !keeping_is_on(&s->keeping) && !c->populate)
                 r = device_open(name, &want, &device, why);
         else
                 r = queue_open(name, &want, timeout_msec(c), &queue, why);

@@ -89,7 +89,7 @@ struct device_config {
         uint64_t driver_timeout_nsec, death_grace_nsec;
         uint64_t host_memory_bytes; /* 0: no such tier */
         bool host_huge_pages;
-        bool huge_pages;                /* of a host device */
+        bool huge_pages, populate;      /* of a host device */
         char disk[CONFIG_PATH_MAX + 1]; /* "": no such tier */
         uint64_t disk_bytes;            /* > 0 where there is one */
 };

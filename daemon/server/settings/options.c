@@ -147,6 +147,13 @@ const struct option options[] = {
                         "'advise' or more: a process' first access to memory costs a 512th, and "
                         "where one byte is written 2 MiB become resident. Not on GPUs."},
 
+        {SECTION_DEVICE, "populate", OPTION_BOOL, AT(device_config, populate),
+                .default_text = "off",
+                .help = "Touch a host device's memory before clients get it: the kernel charges it "
+                        "to kvleased's control group then, and else to that of the client that "
+                        "writes it first, which may have less than the tenant's limit. New extents "
+                        "take longer. Not on GPUs."},
+
         {SECTION_DEVICE, "host_memory", OPTION_BYTES, AT(device_config, host_memory_bytes), 0,
                 1024 * 1024 * GIB, .default_text = "0",
                 .help = "Memory of the host that cached pages go to when the device needs the "
