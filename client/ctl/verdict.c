@@ -43,11 +43,10 @@ void verdict_of_device(const void *row, void *verdict)
         char bytes[32];
 
         v->n_devices += strcmp(d->tier, "device") == 0;
-        if (strcmp(d->state, "ok") != 0)
+        /* Of disks the status tells. */
+        if (strcmp(d->tier, "disk") != 0 && strcmp(d->state, "ok") != 0)
                 add_finding(v, SEVERITY_ERROR,
-                        strcmp(d->tier, "disk") == 0
-                                ? "see dmesg for the disk, then kvleasectl restart"
-                                : "see nvidia-smi and dmesg; once it works, kvleasectl restart",
+                        "see nvidia-smi and dmesg; once it works, kvleasectl restart",
                         "%s is %s, and nothing new is leased on it: %s", d->name, d->state,
                         d->why[0] ? d->why : "no reason is given");
         if (d->missing_bytes > 0)

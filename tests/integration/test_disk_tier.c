@@ -303,8 +303,24 @@ static void assert_state(struct harness *h, const char *state)
 {
         json_t *status = ctl_json(h, "status");
         const char *is = json_string_value(json_object_get(status, "disk_state"));
+        unsigned n = 0;
+        json_t *row;
+        size_t i;
 
         assert_string_equal(is, state);
+        json_decref(status);
+        /* devices says the same of it. */
+        status = ctl_json(h, "devices");
+        json_array_foreach(ctl_list(status, "devices"), i,
+                row) if (strcmp(json_string_value(json_object_get(row, "tier")), "disk") == 0)
+        {
+                is = json_string_value(json_object_get(row, "state"));
+                assert_string_equal(is, state);
+                is = json_string_value(json_object_get(row, "why"));
+                assert_true(is && is[0]);
+                n++;
+        }
+        assert_int_equal(n, 1);
         json_decref(status);
 }
 

@@ -75,8 +75,8 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
         row->total_bytes = props->total_bytes;
         if (pool->tier != TIER_DISK)
                 row->transport = (char *)transport_name(props->transport);
-        row->state = (char *)queues_state(pool);
-        row->why = pool->why;
+        row->state = row->disk ? row->disk->state : (char *)queues_state(pool);
+        row->why = row->disk ? row->disk->why : pool->why;
         row->n_preparing = pool->n_preparing;
         row->registered_bytes = pool->registered_bytes;
         row->reserved_bytes = pool->reserved_bytes;
