@@ -190,6 +190,9 @@ static void test_administration(void **state)
         w = worker_start(h, "c", "ns", 1);
         worker_stop(w);
         ctl_wait_status(h, "n_clients", 0);
+        assert_int_not_equal(ctl_run(h, "tenants remove c", &o), 0);
+        assert_non_null(strstr(o.err, "still has namespaces (1), which hold no cached page"));
+        proc_output_free(&o);
         ctl(h, "tenants remove --force c");
         w = worker_spawn(h);
         assert_true(worker_ask(w, "connect %s/t/c/sock", h->daemon.runtime) < 0);

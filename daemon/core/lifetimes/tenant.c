@@ -301,10 +301,29 @@ int tenant_refuse_leaving(const struct tenant *t, struct detail *d)
                 t->name);
 }
 
+int tenant_refuse_namespaces(const struct tenant *t, struct detail *d)
+{
+        char held[FORMAT_BYTES_MAX];
+        uint64_t n_pages = 0;
+
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++)
+                        n_pages += ns->tiers[tier].n_pages[PAGE_SEALED];
+        if (n_pages == 0)
+                return detail_set(d, -EBUSY,
+                        "tenant %s still has namespaces (%u), which hold no cached page: add "
+                        "--force to drop them, or kvleasectl purge %s --remove",
+                        t->name, t->n_namespaces, t->name);
+        return detail_set(d, -EBUSY,
+                "tenant %s still has namespaces (%u) with %llu cached pages (%s in all tiers): add "
+                "--force to drop them",
+                t->name, t->n_namespaces, (unsigned long long)n_pages,
+                format_bytes(sum_charged(t), held));
+}
+
 int tenant_remove(struct tenant *t, bool force, struct detail *d)
 {
         SETTLE_AT_END(t->store);
-        char held[FORMAT_BYTES_MAX];
 
         if (t->n_members > 0)
                 return detail_set(d, -EBUSY, "tenant %s has %u clients; stop them first", t->name,
@@ -312,10 +331,7 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
         if (!list_is_empty(&t->groups))
                 return tenant_refuse_leaving(t, d);
         if (!force && !list_is_empty(&t->namespaces))
-                return detail_set(d, -EBUSY,
-                        "tenant %s has cached pages or namespaces (%s in all tiers); drop them "
-                        "with --force",
-                        t->name, format_bytes(sum_charged(t), held));
+                return tenant_refuse_namespaces(t, d);
         list_for_each_safe (ns, &t->namespaces, struct ns, link) {
                 int r = space_erase(ns);
 

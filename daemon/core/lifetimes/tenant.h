@@ -36,6 +36,9 @@ void tenant_free(struct tenant *t);
  */
 int tenant_refuse_leaving(const struct tenant *t, struct detail *d);
 
+/* -EBUSY with the sentence: it has namespaces, and what they hold. */
+int tenant_refuse_namespaces(const struct tenant *t, struct detail *d);
+
 /* Frees the tenant, and what it has on disks is gone (space_promise()): 0. -EBUSY while it has
  * members, or what they left goes yet, and, but for `force`, while it has memory or namespaces;
  * -ENOMEM. */

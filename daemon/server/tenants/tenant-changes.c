@@ -123,10 +123,7 @@ static int check_removable(const struct tenancy *t, bool force, struct detail *d
         if (!list_is_empty(&core->groups))
                 return tenant_refuse_leaving(core, d);
         if (!force && !list_is_empty(&core->namespaces))
-                return detail_set(d, -EBUSY,
-                        "tenant %s still has namespaces with cached pages: add --force to drop "
-                        "them",
-                        t->config.name);
+                return tenant_refuse_namespaces(core, d);
         return 0;
 }
 
