@@ -281,6 +281,10 @@ extern const struct device_backend host_backend, cuda_backend;
  */
 bool host_is_name(const char *name);
 
+/* Could a device have that name: one of the host's memory, or a GPU's UUID, "GPU-" or "MIG-" before
+ * it? Whether it is there nobody is asked. */
+bool device_is_name(const char *name);
+
 /* Backends in order of preference, NULL at the end: GPUs first, host last. */
 extern const struct device_backend *const device_backends[];
 

@@ -76,7 +76,7 @@ static void test_daemon_words(void **state)
         assert_int_equal(mkfifo(path, 0600), 0);
         daemon_refuses(path, "--check-config", path, "no regular file: name a regular file by");
         daemon_refuses(path, NULL, path, "no regular file: name a regular file by --config");
-        daemon_refuses("/dev/null", NULL, "/dev/null", "no regular file");
+        daemon_refuses("/dev/zero", NULL, "/dev/zero", "no regular file");
         assert_int_equal(unlink(path), 0);
         snprintf(path, sizeof(path), "%.40s/bad.conf", h->daemon.dir);
         snprintf(text, sizeof(text), "[daemon]\nruntime_dir = %s\nmax_clientz = 5\n",
@@ -106,6 +106,9 @@ static void test_check_config(void **state)
         char path[PRIVATE_PATH_MAX];
 
         assert_int_equal(run_daemon(h->daemon.config, "--check-config", &o), 0);
+        assert_string_equal(o.err, "");
+        proc_output_free(&o);
+        assert_int_equal(run_daemon("/dev/null", "--check-config", &o), 0);
         assert_string_equal(o.err, "");
         proc_output_free(&o);
         /* It may be meant, of a machine that gets more; or it is a slip. */
@@ -288,8 +291,9 @@ static void doctor_finds_no_room(struct harness *h)
 static void test_full_disk(void **state)
 {
         struct harness *h = *state;
-        char filler[PRIVATE_PATH_MAX];
+        char filler[PRIVATE_PATH_MAX], *log;
         int status;
+        size_t len;
 
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
         if (!mount_state(h))
@@ -301,7 +305,16 @@ static void test_full_disk(void **state)
         doctor_finds_no_room(h);
         harness_restart(h);
         assert_int_equal(ctl_tenant(h, "kept", "weight"), 7);
+        /* Not even the lock has room: it isn't the lock that is to be mended. */
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        fill_state(h, filler);
+        assert_int_equal(private_daemon_start(&h->daemon), -ECHILD);
+        assert_int_equal(file_read(h->daemon.log, 16 << 20, &log, &len), 0);
+        assert_non_null(strstr(log, "No space left on device: make room on the file system of"));
+        free(log);
         assert_int_equal(unlink(filler), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        assert_int_equal(ctl_tenant(h, "kept", "weight"), 7);
         ctl(h, "tenants set kept weight=9");
         assert_int_equal(ctl_tenant(h, "kept", "weight"), 9);
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);

@@ -422,31 +422,33 @@ static void test_tenants_that_contradict_themselves(void **state)
 {
         static const struct {
                 const char *lines, *error;
+                unsigned line; /* of the option; 0: 2 */
         } cases[] = {
                 {"reserve=1GiB", "reserve is for a tenant with class = pinned"},
                 {"reserve_max=1GiB", "reserve_max is for a tenant with class = pinned"},
                 {"sizer=dry-run", "sizer is for a tenant with class = pinned"},
                 {"schedule=08:00-20:00 1GiB-2GiB", "schedule is for a tenant with class = pinned"},
                 {"class=pinned\nreserve=2GiB\nreserve_max=1GiB",
-                        "reserve (2 GiB) is above reserve_max (1 GiB)"},
+                        "reserve (2 GiB) is above reserve_max (1 GiB)", 4},
                 {"class=pinned\nreserve=2GiB\nreserve_min=3GiB\nreserve_max=1GiB",
-                        "reserve_min (3 GiB) is larger than reserve_max (1 GiB)"},
+                        "reserve_min (3 GiB) is larger than reserve_max (1 GiB)", 4},
                 {"class=pinned\nreserve=1GiB\nreserve_min=2GiB\nreserve_max=3GiB",
-                        "reserve (1 GiB) is below reserve_min (2 GiB)"},
+                        "reserve (1 GiB) is below reserve_min (2 GiB)", 4},
                 {"class=pinned\nreserve=4GiB\nreserve_min=2GiB\nreserve_max=3GiB",
-                        "reserve (4 GiB) is above reserve_max (3 GiB)"},
+                        "reserve (4 GiB) is above reserve_max (3 GiB)", 5},
                 {"class=pinned\nreserve=2GiB\nlimit=1GiB",
-                        "reserve (2 GiB) is above the tenant's limit (1 GiB)"},
+                        "reserve (2 GiB) is above the tenant's limit (1 GiB)", 3},
                 {"class=pinned\nreserve=1GiB\nreserve_max=3GiB\nlimit=2GiB",
-                        "reserve_max (3 GiB) is above the tenant's limit (2 GiB)"},
-                {"class=pinned\nschedule=8-9 1GiB", "schedule: "},
+                        "reserve_max (3 GiB) is above the tenant's limit (2 GiB)", 4},
+                {"class=pinned\nschedule=8-9 1GiB", "schedule: ", 3},
                 {"class=pinned\nlimit=2GiB\nschedule=08:00-20:00 1GiB-3GiB",
-                        "a maximum of schedule (3 GiB) is above the tenant's limit"},
+                        "a maximum of schedule (3 GiB) is above the tenant's limit", 4},
                 {"placement=anywhere", "placement: 'anywhere' is unknown, allowed are pack"},
                 {"warm_tags=7 x", "warm_tags: '7 x' isn't up to 8 numbers"},
                 {"warm_tags=0", "warm_tags: '0' isn't up to 8 numbers"},
                 {"evict=lru\nmiss_cost=compute",
-                        "miss_cost = compute is for evict = pgi, and evict is lru: change evict"},
+                        "miss_cost = compute is for evict = pgi, and evict is lru: change evict",
+                        3},
                 {"miss_cost=compute\n[daemon]\nevict=lru",
                         "miss_cost = compute is for evict = pgi, and evict is lru, as [daemon]"},
                 {"host_codec=int5", "host_codec: codec 'int5' isn't known"},
@@ -464,10 +466,88 @@ static void test_tenants_that_contradict_themselves(void **state)
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
                 snprintf(text, sizeof(text), "[tenant a]\n%s\n", cases[i].lines);
                 assert_int_equal(load(text, NULL, 0, &c, &r), -EINVAL);
-                snprintf(where, sizeof(where), "k.conf:1: [tenant a] %s", cases[i].error);
+                snprintf(where, sizeof(where), "k.conf:%u: [tenant a] %s",
+                        cases[i].line ? cases[i].line : 2, cases[i].error);
                 if (r.n_errors != 1 || !strstr(r.text, where))
                         fail_msg("not '%s' alone in:\n%s", where, r.text);
         }
+}
+
+/* What is wrong with an option, with several together, and with a device: all at once. */
+static void test_all_kinds_of_errors_at_once(void **state)
+{
+        static const char *const expected[] = {
+                "k.conf:2: [daemon] max_clients: 'x'",
+                "k.conf:3: [daemon] devices: 'hots' is no device: allowed are auto alone",
+                "k.conf:3: [daemon] devices: 'GPU-123' is no device",
+                "k.conf:3: [daemon] devices: host is there twice",
+                "k.conf:5: [device host] host_memory = 1 MiB holds no extent set",
+                "k.conf:7: [tenant a] reserve is for a tenant with class = pinned",
+                "k.conf:8: [tenant a] placement: 'here' is unknown",
+                "k.conf:9: [tenant a] remote = other: there is no section",
+                "k.conf:11: [tenant b] limit: 'y'",
+        };
+        struct config c;
+        struct reports r;
+
+        assert_int_equal(load("[daemon]\nmax_clients=x\ndevices = hots, GPU-123 host,host\n"
+                              "[device host]\nhost_memory=1MiB\n[tenant a]\nreserve=1GiB\n"
+                              "placement=here\nremote=other\n[tenant b]\nlimit=y\nreserve=2GiB\n",
+                                 NULL, 0, &c, &r),
+                -EINVAL);
+        for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
+                if (!strstr(r.text, expected[i]))
+                        fail_msg("'%s' is missing in:\n%s", expected[i], r.text);
+        /* Of [tenant b] an option was refused: what goes together with it isn't known. */
+        assert_int_equal(r.n_errors, ARRAY_SIZE(expected));
+}
+
+static void test_devices(void **state)
+{
+        static const char *const good[] = {"auto", "host", "host-1,host",
+                "GPU-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d11, "
+                "mig-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d11"};
+        static const char *const bad[] = {"host ; the memory", "\"host\"", "auto, host", "host-01",
+                "GPU-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d1", "GPU-"};
+        struct reports r;
+        struct config c;
+        char text[256];
+
+        for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+                const char *const o[] = {text};
+
+                snprintf(text, sizeof(text), "daemon.devices=%s", good[i]);
+                assert_int_equal(load("[daemon]\ndevices=hots\n", o, 1, &c, &r), 0);
+                config_deinit(&c);
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+                snprintf(text, sizeof(text), "[daemon]\ndevices = %s\n", bad[i]);
+                assert_int_equal(load(text, NULL, 0, &c, &r), -EINVAL);
+                assert_non_null(strstr(r.text, "k.conf:2: [daemon] devices: "));
+        }
+}
+
+/* The usual word for an empty file, and for a drop-in that is masked. */
+static void test_null_device(void **state)
+{
+        struct config_source source = {.file = "/dev/null"};
+        const char *dir = test_dir_make();
+        struct files f = make_files(dir, "[daemon]\nmax_clients = 5\n");
+        char *path = test_path(f.dir, "x.conf");
+        struct reports r = {0};
+        struct config c;
+
+        assert_int_equal(config_load(&source, &c, note, &r), 0);
+        assert_int_equal(r.n_errors + r.n_notices, 0);
+        assert_int_equal(c.tenants.n, 0);
+        config_deinit(&c);
+        assert_int_equal(symlink("/dev/null", path), 0);
+        assert_int_equal(load_files(&f, NULL, &c, &r), 0);
+        assert_int_equal(c.daemon.max_clients, 5);
+        config_deinit(&c);
+        free(path);
+        free_files(&f);
+        test_dir_remove(dir);
 }
 
 static void test_tenants_that_fit_together(void **state)
@@ -658,6 +738,9 @@ int main(void)
                 TEST(test_socket_path_must_fit),
                 TEST(test_runtime_dir_must_fit),
                 TEST(test_tenants_that_contradict_themselves),
+                TEST(test_all_kinds_of_errors_at_once),
+                TEST(test_devices),
+                TEST(test_null_device),
                 TEST(test_tenants_that_fit_together),
                 TEST(test_tiers),
                 TEST(test_tiers_that_contradict_themselves),

@@ -58,6 +58,11 @@ static int explain_failure(int r, const char *path, struct detail *d)
                         "cannot use the runtime directory %s: it or what is above it is no "
                         "directory: remove that or give another by --runtime-dir",
                         path);
+        if (r == -ENOSPC || r == -EDQUOT)
+                return detail_set(d, r,
+                        "cannot use the runtime directory %s: %s: make room on its file system, or "
+                        "give another by --runtime-dir",
+                        path, strerror(-r));
         return detail_set(d, r,
                 "cannot use the runtime directory %s: %s: make it writable for uid %u or give "
                 "another by --runtime-dir",

@@ -42,6 +42,20 @@ static int check_writers(const char *state_dir, config_report_fn report, void *d
         return r;
 }
 
+static bool is_full(int error)
+{
+        return error == -ENOSPC || error == -EDQUOT;
+}
+
+static void report_full(
+        const char *path, const char *state_dir, int error, config_report_fn report, void *data)
+{
+        report_error(report, data,
+                "cannot write %s: %s: make room on the file system of %s, or give another "
+                "directory by --state-dir",
+                path, strerror(-error), state_dir);
+}
+
 static int open_dir(const char *state_dir, config_report_fn report, void *data)
 {
         int r = 0;
@@ -50,7 +64,9 @@ static int open_dir(const char *state_dir, config_report_fn report, void *data)
                 r = -errno;
         if (r == 0 && access(state_dir, W_OK | X_OK) < 0)
                 r = -errno;
-        if (r < 0)
+        if (is_full(r))
+                report_full(state_dir, state_dir, r, report, data);
+        else if (r < 0)
                 report_error(report, data,
                         "cannot write to the state directory %s: %s: make it writable for uid %u "
                         "or "
@@ -68,6 +84,10 @@ static int take_lock(
         db->lock_fd = lockfile_take(db->lock_path);
         if (db->lock_fd >= 0)
                 return 0;
+        if (is_full(db->lock_fd)) {
+                report_full(db->lock_path, state_dir, db->lock_fd, report, data);
+                return db->lock_fd;
+        }
         if (db->lock_fd != -EBUSY) {
                 report_error(report, data,
                         "cannot lock %s: %s: remove it, once no kvleased of another user uses it, "

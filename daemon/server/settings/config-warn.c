@@ -108,6 +108,36 @@ static void warn_small(
         report(data, false, d.text);
 }
 
+static bool is_named(const struct config *c, const char *name)
+{
+        const char *list = c->daemon.devices;
+        size_t len;
+
+        if (strcmp(list, "auto") == 0)
+                return true;
+        for (; *(list += strspn(list, ", ")); list += len) {
+                len = strcspn(list, ", ");
+                if (len == strlen(name) && strncmp(list, name, len) == 0)
+                        return true;
+        }
+        return false;
+}
+
+static void warn_unused(const struct config *c, config_report_fn report, void *data)
+{
+        struct detail d;
+
+        for (size_t i = 0; i < c->n_devices; i++) {
+                if (is_named(c, c->devices[i].name))
+                        continue;
+                detail_set(&d, 0,
+                        "[device %s] describes no device in use: 'devices' in [daemon] does not "
+                        "name it",
+                        c->devices[i].name);
+                report(data, false, d.text);
+        }
+}
+
 void config_warn(const struct config *c, config_report_fn report, void *data)
 {
         uint64_t sum = 0;
@@ -118,6 +148,7 @@ void config_warn(const struct config *c, config_report_fn report, void *data)
                        (host_is_name(c->devices[i].name) ? c->devices[i].memory_bytes : 0);
         if (config_exceeds_host(sum, &d))
                 report(data, false, d.text);
+        warn_unused(c, report, data);
         for (size_t i = 0; i < c->tenants.n; i++)
                 warn_small(c, &c->tenants.rows[i], report, data);
 }

@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 
 #include "base/fd.h"
 #include "base/ini.h"
 #include "base/macros.h"
-#include "daemon/server/settings/remote-config.h"
-#include "daemon/server/settings/tenant-check.h"
+#include "daemon/server/settings/config-check.h"
 
 #define SENTENCE_MAX 1024
 
@@ -24,7 +25,8 @@ struct reader {
         config_report_fn report;
         void *data;
         size_t n_errors;
-        int fatal; /* -ENOMEM: reading on makes no sense */
+        int fatal;       /* -ENOMEM: reading on makes no sense */
+        bool is_cut_off; /* a file, by a line that is no syntax, or it can't be read */
         /* The section being read; base is NULL where it was refused and is skipped. */
         enum option_section section;
         char name[TENANT_NAME_MAX + 1];
@@ -347,9 +349,11 @@ static int apply_option(
         struct reader *r, const char *key, const char *value, char *err, size_t err_len)
 {
         const struct option *o = option_find(r->section, key);
+        const bool was_spoilt = r->from->is_spoilt;
         struct origin *from;
         int e;
 
+        r->from->is_spoilt = true;
         if (!o) {
                 explain_unknown(r->section, key, err, err_len);
                 return -EINVAL;
@@ -362,6 +366,7 @@ static int apply_option(
         e = option_set(o, r->base, value, err, err_len);
         if (e < 0)
                 return e;
+        r->from->is_spoilt = was_spoilt;
         *from = r->at;
         if (r->set)
                 *r->set |= option_bit(o);
@@ -395,6 +400,7 @@ static int read_text(struct reader *r, const char *text, size_t len)
 
         if (e < 0)
                 report(r, true, "%s", err);
+        r->is_cut_off |= e < 0;
         if (e == -ENOMEM)
                 return e;
         return r->n_errors > 0 ? -EINVAL : 0;
@@ -444,119 +450,9 @@ int config_check_socket_path(const char *runtime_dir, const char *tenant, char *
         return -EINVAL;
 }
 
-/* The device before this one that has the same file; NULL. */
-static const struct device_config *find_same_disk(
-        const struct config *c, const struct device_config *d)
+static void report_check(void *data, struct origin o, const char *sentence)
 {
-        for (const struct device_config *other = c->devices; other < d; other++)
-                if (strcmp(other->disk, d->disk) == 0)
-                        return other;
-        return NULL;
-}
-
-static struct origin origin_of(const struct device_config *d, const char *key)
-{
-        return d->from.of[option_index(option_find(SECTION_DEVICE, key))];
-}
-
-static void check_disk(struct reader *r, const struct device_config *d)
-{
-        const struct device_config *same = d->disk[0] ? find_same_disk(r->config, d) : NULL;
-        char size[FORMAT_BYTES_MAX], extent[FORMAT_BYTES_MAX];
-
-        if (d->disk[0] && d->disk_bytes == 0)
-                report_at(r, origin_of(d, "disk"),
-                        "[device %s] disk = %s has no size: say how large the file is by "
-                        "disk_size",
-                        d->name, d->disk);
-        if (!d->disk[0] && d->disk_bytes > 0)
-                report_at(r, origin_of(d, "disk_size"),
-                        "[device %s] disk_size is given, but no file: name it by disk, or "
-                        "leave disk_size out",
-                        d->name);
-        if (d->disk_bytes > 0 && config_disk_budget(d->disk_bytes) < d->extent_bytes)
-                report_at(r, origin_of(d, "disk_size"),
-                        "[device %s] disk_size = %s holds no extent set of %s beside its "
-                        "index: raise it to twice 'extent', or make 'extent' smaller",
-                        d->name, format_bytes(d->disk_bytes, size),
-                        format_bytes(d->extent_bytes, extent));
-        if (same)
-                report_at(r, origin_of(d, "disk"),
-                        "[device %s] disk = %s is the file of [device %s] already: give each "
-                        "device its own",
-                        d->name, d->disk, same->name);
-}
-
-/* A tier that holds nothing is a mistake. */
-static void check_host_memory(struct reader *r, const struct device_config *d)
-{
-        char memory[FORMAT_BYTES_MAX], extent[FORMAT_BYTES_MAX];
-
-        if (d->host_memory_bytes == 0 || d->host_memory_bytes >= d->extent_bytes)
-                return;
-        report_at(r, origin_of(d, "host_memory"),
-                "[device %s] host_memory = %s holds no extent set of %s: raise it, set it to "
-                "0, or make 'extent' smaller",
-                d->name, format_bytes(d->host_memory_bytes, memory),
-                format_bytes(d->extent_bytes, extent));
-}
-
-/* What they need is there, and can be read. */
-static void check_remotes(struct reader *r)
-{
-        const struct config *c = r->config;
-
-        for (size_t i = 0; i < c->n_remotes; i++) {
-                const struct remote_config *m = &c->remotes[i];
-                struct remote_settings settings;
-                struct detail d = {""};
-                const char *key;
-
-                if (remote_settings_read(m, &settings, &key, &d) < 0)
-                        report_at(r,
-                                key ? m->from.of[option_index(option_find(SECTION_REMOTE, key))]
-                                    : m->from.section,
-                                "[remote %s] %.600s", m->name, d.text);
-                remote_settings_wipe(&settings);
-        }
-}
-
-static void check_tenant_remote(struct reader *r, const struct tenant_config *t)
-{
-        struct exchange_tenant secret;
-        struct detail d = {""};
-
-        if (t->remote.name[0] && !config_find_remote(r->config, t->remote.name))
-                report_at(r, t->from.section,
-                        "[tenant %s] remote = %s: there is no section [remote %s]", t->name,
-                        t->remote.name, t->remote.name);
-        if (tenant_secret_read(t, &secret, &d) < 0)
-                report_at(r, t->from.section, "[tenant %s] %.600s", t->name, d.text);
-        tenant_secret_wipe(&secret);
-}
-
-/* What no single option can tell. */
-static void check_whole(struct reader *r)
-{
-        const struct config *c = r->config;
-        char err[SENTENCE_MAX - CONFIG_ORIGIN_MAX];
-
-        for (size_t i = 0; i < c->n_devices; i++) {
-                check_host_memory(r, &c->devices[i]);
-                check_disk(r, &c->devices[i]);
-        }
-        check_remotes(r);
-        for (size_t i = 0; i < c->tenants.n; i++) {
-                const struct tenant_config *t = &c->tenants.rows[i];
-                struct detail d = {""};
-
-                if (config_check_socket_path(c->daemon.runtime_dir, t->name, err, sizeof(err)) < 0)
-                        report_at(r, t->from.section, "%s", err);
-                if (tenant_config_check(t, &c->daemon, &d) < 0)
-                        report_at(r, t->from.section, "[tenant %s] %.600s", t->name, d.text);
-                else
-                        check_tenant_remote(r, t);
-        }
+        report_at(data, o, "%s", sentence);
 }
 
 static const char *read_remedy(int error)
@@ -581,13 +477,27 @@ const char *config_read_error(int error)
         return error == -EFBIG ? "it is larger than 1 MiB" : file_read_error(error);
 }
 
+/* As file_read_regular(); /dev/null, which is never waited for, either, is an empty file. */
+static int read_config_file(const char *path, char **ret_text, size_t *ret_len)
+{
+        int e = file_read_regular(path, CONFIG_FILE_MAX, ret_text, ret_len);
+        struct stat st;
+
+        if (e != -EBADFD || stat(path, &st) < 0 || !S_ISCHR(st.st_mode) ||
+                st.st_rdev != makedev(1, 3))
+                return e;
+        *ret_len = 0;
+        *ret_text = calloc(1, 1);
+        return *ret_text ? 0 : -ENOMEM;
+}
+
 /* The configuration's own file; another one than the default must be there. */
 static int read_main_file(struct reader *r, bool may_be_missing)
 {
         const bool has_drop_ins = r->config->files.n > 1;
         _cleanup_free_ char *text = NULL;
         size_t len = 0;
-        int e = file_read_regular(r->file, CONFIG_FILE_MAX, &text, &len);
+        int e = read_config_file(r->file, &text, &len);
 
         if (e == -ENOENT && may_be_missing) {
                 report(r, false, "%s does not exist: using the built-in defaults%s", r->file,
@@ -595,6 +505,7 @@ static int read_main_file(struct reader *r, bool may_be_missing)
                 return 0;
         }
         if (e < 0) {
+                r->is_cut_off = true;
                 report(r, true, "cannot read the configuration %s: %s: %s", r->file,
                         config_read_error(e), read_remedy(e));
                 return e;
@@ -607,10 +518,11 @@ static int read_drop_in(struct reader *r)
 {
         _cleanup_free_ char *text = NULL;
         size_t len = 0;
-        int e = file_read_regular(r->file, CONFIG_FILE_MAX, &text, &len);
+        int e = read_config_file(r->file, &text, &len);
 
         if (e == 0)
                 return read_text(r, text, len);
+        r->is_cut_off = true;
         report(r, true, "cannot read the configuration %s: %s: correct that, or remove it", r->file,
                 config_read_error(e));
         return e;
@@ -624,6 +536,7 @@ static int read_files(struct reader *r, bool may_be_missing)
         int result = conf_files_find(r->file, &c->files, err, sizeof(err)), e;
 
         if (result < 0) {
+                r->is_cut_off = true;
                 report(r, true, "%s", err);
                 return result;
         }
@@ -655,8 +568,8 @@ int config_load(const struct config_source *source, struct config *ret_config,
         for (size_t i = 0; i < source->n_overrides; i++)
                 if (apply_override(&r, source->overrides[i]) < 0 && e == 0)
                         e = -EINVAL;
-        if (e == 0)
-                check_whole(&r);
+        if (r.fatal == 0 && !r.is_cut_off)
+                config_check_whole(r.config, report_check, &r);
         if (e == 0 && r.n_errors > 0)
                 e = -EINVAL;
         if (e < 0)

@@ -47,6 +47,7 @@ static_assert(CONFIG_FILE_MAX < 1 << 24, "a number for each line");
 /* Of a section, and of each of its options, by option_index(). */
 struct origins {
         struct origin section, of[SECTION_OPTIONS_MAX];
+        bool is_spoilt; /* one of them was refused: what the others mean isn't known */
 };
 
 enum liveness { LIVENESS_AUTO, LIVENESS_CHALLENGE };
@@ -207,8 +208,9 @@ typedef void (*config_report_fn)(void *data, bool is_error, const char *sentence
 
 /*
  * 0 with an owned *ret_config; -EINVAL where something is wrong in it, -errno where the file can't
- * be read: -EBADFD or -EISDIR for what is no regular file, which isn't waited for. Every error has
- * been reported then: all of them but what follows a line that is no syntax.
+ * be read: -EBADFD or -EISDIR for what is no regular file, which isn't waited for; /dev/null is an
+ * empty one. Every error has been reported then: all of them but what follows a line that is no
+ * syntax, and what isn't known of a section in which an option was refused.
  */
 int config_load(const struct config_source *source, struct config *ret_config,
         config_report_fn report, void *data);

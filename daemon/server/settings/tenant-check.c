@@ -83,10 +83,13 @@ int tenant_refuse_small(const struct tenant_config *c, enum small_cause cause, u
 }
 
 /* What a tenant without a reservation can't have. */
-static int check_dynamic(const struct tenant_config *c, struct detail *d)
+static int check_dynamic(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
 {
         const char *key = NULL;
 
+        if (c->class != TENANT_DYNAMIC)
+                return 0;
         if (c->reservation.bytes > 0)
                 key = "reserve";
         else if (tenant_reserve_min(c) > 0)
@@ -97,6 +100,7 @@ static int check_dynamic(const struct tenant_config *c, struct detail *d)
                 key = "sizer";
         else if (c->reservation.schedule[0])
                 key = "schedule";
+        *ret_key = key;
         return !key ? 0
                     : detail_set(d, -EINVAL,
                               "%s is for a tenant with class = pinned, this one is dynamic: change "
@@ -104,11 +108,13 @@ static int check_dynamic(const struct tenant_config *c, struct detail *d)
                               key, key);
 }
 
-static int check_range(const struct tenant_config *c, struct detail *d)
+static int check_range(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
 {
         uint64_t min = tenant_reserve_min(c), max = tenant_reserve_max(c);
         char a[FORMAT_BYTES_MAX], b[FORMAT_BYTES_MAX];
 
+        *ret_key = "reserve_min";
         if (min > max && c->reservation.min_bytes != TENANT_RESERVE_AUTO &&
                 c->reservation.max_bytes != TENANT_RESERVE_AUTO)
                 return detail_set(d, -EINVAL,
@@ -118,6 +124,7 @@ static int check_range(const struct tenant_config *c, struct detail *d)
                 return detail_set(d, -EINVAL,
                         "reserve (%s) is below reserve_min (%s): one of them must change",
                         format_bytes(c->reservation.bytes, a), format_bytes(min, b));
+        *ret_key = "reserve_max";
         if (c->reservation.bytes > max)
                 return detail_set(d, -EINVAL,
                         "reserve (%s) is above reserve_max (%s): one of them must change",
@@ -163,10 +170,29 @@ int tenant_parse_warm_tags(const char *text, struct warm_request *ret)
         return 0;
 }
 
-static int check_warm_tags(const struct tenant_config *c, struct detail *d)
+static int check_reserve(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
+{
+        *ret_key = "reserve";
+        return check_limit(c, "reserve", c->reservation.bytes, d);
+}
+
+static int check_reserve_max(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
+{
+        *ret_key = "reserve_max";
+        /* As 'reserve', of which the same was said. */
+        if (c->reservation.max_bytes == TENANT_RESERVE_AUTO)
+                return 0;
+        return check_limit(c, "reserve_max", tenant_reserve_max(c), d);
+}
+
+static int check_warm_tags(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
 {
         struct warm_request rq;
 
+        *ret_key = "warm_tags";
         if (tenant_parse_warm_tags(c->warm_tags, &rq) == 0)
                 return 0;
         return detail_set(d, -EINVAL,
@@ -175,21 +201,59 @@ static int check_warm_tags(const struct tenant_config *c, struct detail *d)
                 c->warm_tags, WARM_MAX_TAGS);
 }
 
-static int check_codec(const char *key, const char *text, struct detail *d)
+static int check_codec(const char *key, const char *text, const char **ret_key, struct detail *d)
 {
         struct detail why;
 
+        *ret_key = key;
         if (codec_layers_check(text, &why) == 0)
                 return 0;
         return detail_set(d, -EINVAL, "%s: %s", key, why.text);
 }
 
-static int check_schedule(const struct tenant_config *c, struct detail *d)
+static int check_host_codec(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
+{
+        return check_codec("host_codec", c->host_codec, ret_key, d);
+}
+
+static int check_disk_codec(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
+{
+        return check_codec("disk_codec", c->disk_codec, ret_key, d);
+}
+
+static int check_remote_name(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
+{
+        *ret_key = "remote";
+        if (!c->remote.name[0] || name_is_valid(c->remote.name, TENANT_NAME_MAX))
+                return 0;
+        return detail_set(d, -EINVAL, "remote: '%s' isn't the name of a section [remote NAME]",
+                c->remote.name);
+}
+
+static int check_placement(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
+{
+        enum place_policy policy;
+        const char *device;
+
+        *ret_key = "placement";
+        if (placement_parse(c->placement, &policy, &device) == 0)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "placement: '%s' is unknown, allowed are pack, spread, device=UUID", c->placement);
+}
+
+static int check_schedule(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
 {
         struct schedule schedule;
         char why[512];
         int r = schedule_parse(c->reservation.schedule, &schedule, why, sizeof(why));
 
+        *ret_key = "schedule";
         if (r < 0)
                 return detail_set(d, -EINVAL, "schedule: %s", why);
         for (uint32_t i = 0; i < schedule.n && r == 0; i++)
@@ -197,12 +261,13 @@ static int check_schedule(const struct tenant_config *c, struct detail *d)
         return r;
 }
 
-static int check_miss_cost(
-        const struct tenant_config *c, const struct daemon_config *daemon, struct detail *d)
+static int check_miss_cost(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d)
 {
         const struct evict_ops *own = evict_find(config_tenant_evict_names[c->eviction.policy]);
         const struct evict_ops *ops = own ? own : evict_find(config_evict_names[daemon->evict]);
 
+        *ret_key = "miss_cost";
         if (c->eviction.miss_cost == MISS_COST_TOKENS || ops->goes_by_cost)
                 return 0;
         return detail_set(d, -EINVAL,
@@ -211,37 +276,40 @@ static int check_miss_cost(
                 ops->name, own ? "" : ", as [daemon] has it");
 }
 
+/* In this order: the first that fails is what who sets an option is told. */
+static int (*const checks[])(const struct tenant_config *c, const struct daemon_config *daemon,
+        const char **ret_key, struct detail *d) = {
+        check_dynamic,
+        check_range,
+        check_reserve,
+        check_reserve_max,
+        check_schedule,
+        check_miss_cost,
+        check_warm_tags,
+        check_host_codec,
+        check_disk_codec,
+        check_remote_name,
+        check_placement,
+};
+
 int tenant_config_check(
         const struct tenant_config *c, const struct daemon_config *daemon, struct detail *d)
 {
-        enum place_policy policy;
-        const char *device;
+        const char *key;
         int r = 0;
 
-        if (c->class == TENANT_DYNAMIC)
-                r = check_dynamic(c, d);
-        if (r == 0)
-                r = check_range(c, d);
-        if (r == 0)
-                r = check_limit(c, "reserve", c->reservation.bytes, d);
-        if (r == 0)
-                r = check_limit(c, "reserve_max", tenant_reserve_max(c), d);
-        if (r == 0)
-                r = check_schedule(c, d);
-        if (r == 0)
-                r = check_miss_cost(c, daemon, d);
-        if (r == 0)
-                r = check_warm_tags(c, d);
-        if (r == 0)
-                r = check_codec("host_codec", c->host_codec, d);
-        if (r == 0)
-                r = check_codec("disk_codec", c->disk_codec, d);
-        if (r == 0 && c->remote.name[0] && !name_is_valid(c->remote.name, TENANT_NAME_MAX))
-                r = detail_set(d, -EINVAL, "remote: '%s' isn't the name of a section [remote NAME]",
-                        c->remote.name);
-        if (r == 0 && placement_parse(c->placement, &policy, &device) < 0)
-                r = detail_set(d, -EINVAL,
-                        "placement: '%s' is unknown, allowed are pack, spread, device=UUID",
-                        c->placement);
+        for (size_t i = 0; i < ARRAY_SIZE(checks) && r == 0; i++)
+                r = checks[i](c, daemon, &key, d);
         return r;
+}
+
+void tenant_config_check_all(const struct tenant_config *c, const struct daemon_config *daemon,
+        tenant_check_fn fn, void *data)
+{
+        struct detail d = {""};
+        const char *key;
+
+        for (size_t i = 0; i < ARRAY_SIZE(checks); i++)
+                if (checks[i](c, daemon, &key, &d) < 0)
+                        fn(data, key, d.text);
 }

@@ -16,6 +16,11 @@ struct warm_request;
 int tenant_config_check(
         const struct tenant_config *c, const struct daemon_config *daemon, struct detail *d);
 
+/* The same, told every sentence, and the option that it is of. */
+typedef void (*tenant_check_fn)(void *data, const char *key, const char *sentence);
+void tenant_config_check_all(const struct tenant_config *c, const struct daemon_config *daemon,
+        tenant_check_fn fn, void *data);
+
 /* Why a tenant can't hold one extent set of any device. */
 enum small_cause {
         SMALL_LIMIT,   /* its limit is less */

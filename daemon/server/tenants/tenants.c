@@ -510,7 +510,8 @@ static void make_way(struct tenancy *t, const struct config *next)
                 return;
         stays = attrs.placement == now.placement && strcmp(attrs.device, now.device) == 0 &&
                 attrs.exclusive == now.exclusive;
-        if (tenant_reserve_is_moved(&effective) && effective.reservation.bytes == t->config.reservation.bytes)
+        if (tenant_reserve_is_moved(&effective) &&
+                effective.reservation.bytes == t->config.reservation.bytes)
                 attrs.reserve_bytes = now.reserve_bytes;
         if (stays && attrs.reserve_bytes >= now.reserve_bytes)
                 return;
