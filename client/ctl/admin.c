@@ -8,12 +8,16 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "client/ctl/slow-answer.h"
 #include "client/lib/connection/conn.h"
 #include "client/lib/connection/error.h"
 #include "proto/status.h"
 
 /* Of connecting and of each answer. Not tuned; the state checker walks every page meanwhile. */
 #define ADMIN_TIMEOUT_SEC 30
+
+/* How long it may keep a request of admin_follow(). */
+#define FOLLOW_SEC 20
 
 /* For a daemon that is restarted, and how long between tries. Not tuned: it takes less. */
 #define COME_BACK_SEC   5
@@ -29,6 +33,33 @@ struct admin {
 static uint64_t answer_deadline(void)
 {
         return clock_now_nsec() + ADMIN_TIMEOUT_SEC * NSEC_PER_SEC;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+int admin_connect(const char *path, uint64_t until_nsec, struct conn **ret_conn)
+{
+        struct slow_answer slow;
+        int r;
+
+        slow_answer_begin(&slow, path, -1, SLOW_ANSWER_NSEC, until_nsec);
+        r = conn_open(path, until_nsec, ret_conn);
+        slow_answer_end(&slow);
+        return r;
+}
+
+/* Until ADMIN_TIMEOUT_SEC; the answer is late after late_nsec. As conn_request(). */
+static int request_late(struct admin *a, uint16_t type, const ProtobufCMessage *request,
+        uint64_t late_nsec, const ProtobufCMessage **ret_reply)
+{
+        uint64_t until_nsec = answer_deadline();
+        struct slow_answer slow;
+        int r;
+
+        slow_answer_begin(&slow, a->path, a->conn->fd, late_nsec, until_nsec);
+        r = conn_request(a->conn, type, request, &a->arena, until_nsec, ret_reply);
+        slow_answer_end(&slow);
+        return r;
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -122,8 +153,14 @@ static int fail_protocol(const struct admin *a, const char *what)
 
 static int hello(struct admin *a, uint64_t until_nsec)
 {
-        return conn_hello(a->conn, &(struct conn_hello){.client_name = "kvleasectl"}, until_nsec,
+        struct slow_answer slow;
+        int r;
+
+        slow_answer_begin(&slow, a->path, a->conn->fd, SLOW_ANSWER_NSEC, until_nsec);
+        r = conn_hello(a->conn, &(struct conn_hello){.client_name = "kvleasectl"}, until_nsec,
                 &a->welcome);
+        slow_answer_end(&slow);
+        return r;
 }
 
 /* What came of it: CTL_OK, or the failure is printed. */
@@ -154,11 +191,11 @@ static int fail_unknown(const char *look_with)
 static int come_back(struct admin *a, uint64_t until_nsec)
 {
         struct conn *conn;
-        int r = conn_open(a->path, until_nsec, &conn);
+        int r = admin_connect(a->path, until_nsec, &conn);
 
         while ((r == -ENOENT || r == -ECONNREFUSED) && clock_now_nsec() < until_nsec) {
                 poll(NULL, 0, COME_BACK_PAUSE);
-                r = conn_open(a->path, until_nsec, &conn);
+                r = admin_connect(a->path, until_nsec, &conn);
         }
         if (r < 0)
                 return fail_connect(a->path, r);
@@ -200,7 +237,7 @@ static int take_reply(
 static bool try_next(struct admin *a, int *ret)
 {
         struct conn *conn;
-        int r = conn_open(a->path, answer_deadline(), &conn);
+        int r = admin_connect(a->path, answer_deadline(), &conn);
 
         if (r == -ENOENT || r == -ECONNREFUSED || r == -ETIMEDOUT)
                 return false;
@@ -222,7 +259,8 @@ int admin_follow(struct admin *a, uint16_t type, const ProtobufCMessage *request
 {
         uint64_t epoch = a->welcome.boot_epoch;
         const ProtobufCMessage *reply = NULL;
-        int r = conn_request(a->conn, type, request, &a->arena, answer_deadline(), &reply);
+        int r = request_late(
+                a, type, request, FOLLOW_SEC * NSEC_PER_SEC + SLOW_ANSWER_NSEC, &reply);
 
         *ret_reply = NULL;
         if (r == -ECONNRESET) {
@@ -249,7 +287,7 @@ int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, u
 {
         const char *look_with = verb_to_look_with(type);
         const ProtobufCMessage *reply = NULL;
-        int back, r = conn_request(a->conn, type, request, &a->arena, answer_deadline(), &reply);
+        int back, r = request_late(a, type, request, SLOW_ANSWER_NSEC, &reply);
 
         if (r == -ECONNRESET && look_with)
                 return fail_unknown(look_with);
@@ -258,7 +296,7 @@ int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, u
                 back = come_back(a, clock_now_nsec() + COME_BACK_SEC * NSEC_PER_SEC);
                 if (back != CTL_OK)
                         return back;
-                r = conn_request(a->conn, type, request, &a->arena, answer_deadline(), &reply);
+                r = request_late(a, type, request, SLOW_ANSWER_NSEC, &reply);
         }
         if (!reply)
                 return fail_unanswered(a, r);
@@ -350,7 +388,7 @@ int admin_open(const char *path, struct admin **ret_admin)
 {
         struct conn *conn;
         struct admin *a;
-        int r = conn_open(path, answer_deadline(), &conn);
+        int r = admin_connect(path, answer_deadline(), &conn);
 
         if (r < 0)
                 return fail_connect(path, r);

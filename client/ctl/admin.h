@@ -16,6 +16,10 @@
 #include "client/ctl/noun.h"
 
 struct admin;
+struct conn;
+
+/* As conn_open(), and says on stderr where it takes long (slow-answer.h), as all below do. */
+int admin_connect(const char *path, uint64_t until_nsec, struct conn **ret_conn);
 
 /* Connects to the socket at `path` (borrowed, outlives the connection) and says hello. */
 int admin_open(const char *path, struct admin **ret_admin);

@@ -214,7 +214,7 @@ void doctor_ask_daemon(struct doctor *d)
         _cleanup_free_ char *path = doctor_path(d, "%s", d->socket_path);
         uint64_t until = clock_now_nsec() + CONNECT_SEC * NSEC_PER_SEC;
         struct conn *conn;
-        int r = conn_open(path, until, &conn);
+        int r = admin_connect(path, until, &conn);
 
         if (r < 0) {
                 d->daemon.state = judge_connect(r);

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/macros.h"
 #include "client/ctl/admin.h"
+#include "client/ctl/slow-answer.h"
 
 struct top_watch {
         char *path; /* owned */
@@ -87,6 +88,7 @@ int top_watch_start(const char *path, struct top_watch **ret_watch)
         struct top_watch *w = need(calloc(1, sizeof(*w)));
         int r;
 
+        slow_answer_hush();
         *w = (struct top_watch){.asked = {-1, -1}, .answers = {-1, -1}};
         w->path = need(strdup(path));
         r = pipe2(w->asked, O_CLOEXEC) < 0 || pipe2(w->answers, O_CLOEXEC) < 0 ? errno : 0;

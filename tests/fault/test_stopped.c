@@ -3,11 +3,15 @@
  * wakes.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/macros.h"
 #include "tests/integration/harness.h"
 
 #define N        4    /* pages of a text */
@@ -127,11 +131,67 @@ static void test_death_meanwhile(void **state)
         worker_stop(b);
 }
 
+/* A verb of kvleasectl says on stderr that no answer comes, and who is to go on; then it ends as
+ * ever, and what it prints is as ever. */
+static void check_says(struct harness *h, const char *const *words, const char *shows)
+{
+        const char *argv[8] = {program_ctl(), "--socket", h->daemon.admin};
+        char said[1024] = "", pid[64], out[1 << 16] = "";
+        int files[2][2], status;
+        size_t len = 0;
+        pid_t child;
+
+        for (unsigned i = 0; words[i]; i++)
+                argv[3 + i] = words[i];
+        for (unsigned i = 0; i < 2; i++)
+                assert_int_equal(pipe2(files[i], O_CLOEXEC), 0);
+        stop(h);
+        child = proc_spawn(argv, NULL, (struct proc_files){-1, files[0][1], files[1][1]});
+        assert_true(child > 0);
+        for (unsigned i = 0; i < 2; i++)
+                close(files[i][1]);
+        while (!strchr(said, '\n')) {
+                ssize_t n = read(files[1][0], said + len, sizeof(said) - 1 - len);
+
+                assert_true(n > 0);
+                len += (size_t)n;
+        }
+        go_on(h);
+        snprintf(pid, sizeof(pid), "kvleased (pid %d) hasn't answered on ", (int)h->daemon.pid);
+        assert_non_null(strstr(said, pid));
+        assert_non_null(strstr(said, h->daemon.admin));
+        assert_non_null(strstr(said, "it is stopped: kill -CONT "));
+        len = 0;
+        for (ssize_t n = 1; n > 0; len += (size_t)n)
+                assert_true((n = read(files[0][0], out + len, sizeof(out) - 1 - len)) >= 0);
+        assert_non_null(strstr(out, shows));
+        assert_null(strstr(out, "answered"));
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) >= 7));
+        for (unsigned i = 0; i < 2; i++)
+                close(files[i][0]);
+}
+
+static void test_asked_meanwhile(void **state)
+{
+        static const char *const verbs[][3] = {{"status", "--json"}, {"doctor", "--all"},
+                {"version"}, {"events"}, {"tenants", "list", "--json"}};
+        static const char *const shows[] = {
+                "\"well\":", "kvleased", "kvleased ", "daemon", "\"tenants\""};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(verbs); i++) {
+                const char *words[] = {verbs[i][0], verbs[i][1], verbs[i][2], NULL};
+
+                check_says(*state, words, shows[i]);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_stopped, NULL),
                 harness_test(test_death_meanwhile, NULL),
+                harness_test(test_asked_meanwhile, NULL),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,6 +24,7 @@ enum fake_mode {
         FAKE_WRONG_SEQ,   /* answers another request */
         FAKE_HANGUP,      /* ends the connection after hello */
         FAKE_RESTARTED,   /* once, and then answers */
+        FAKE_SLOW,        /* answers once kvleasectl says that no answer comes */
         FAKE_CIRCLE,      /* the cursor of its lists never gets further */
         FAKE_ABSENT,      /* no socket */
         FAKE_DEAF,        /* a socket on which nobody listens */
