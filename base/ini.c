@@ -137,8 +137,14 @@ static int read_line(struct ini_reader *r, const char *raw, size_t len)
 int ini_parse(const char *file_name, const char *text, size_t len, ini_fn fn, void *data, char *err,
         size_t err_len)
 {
+        static const char mark[] = "\xef\xbb\xbf"; /* of editors that say so that it is UTF-8 */
+        const size_t mark_len = sizeof(mark) - 1;
         struct ini_reader r;
 
+        if (len >= mark_len && memcmp(text, mark, mark_len) == 0) {
+                text += mark_len;
+                len -= mark_len;
+        }
         r.fn = fn;
         r.data = data;
         r.entry = (struct ini_entry){.section = "", .name = ""};

@@ -1,8 +1,9 @@
 /*
  * INI reader. `[section]` or `[section name]`, `key = value`, comments from '#' or ';' at the
  * start of a line, values taken as they are between the first '=' and the end of the line, trimmed.
- * Lines of at most INI_LINE_MAX bytes, no continuation, no NUL bytes. It knows no options: it calls
- * back with what it reads, and the caller answers with a message where it doesn't like it.
+ * Lines of at most INI_LINE_MAX bytes, no continuation, no NUL bytes; a byte order mark at the
+ * start is left out. It knows no options: it calls back with what it reads, and the caller answers
+ * with a message where it doesn't like it.
  */
 #ifndef KVL_BASE_INI_H
 #define KVL_BASE_INI_H

@@ -68,6 +68,8 @@ enum ctl_exit {
         X(JOBS, "jobs", "N", false, "processes; the default is one for each CPU")               \
         X(CHAIN, "chain", NULL, false, "ids name the content of a block alone, not its prefix") \
         X(SKIP_BAD, "skip-bad", NULL, false, "leave lines out that can't be read")              \
+        X(TIME_UNIT, "time-unit", "UNIT", false,                                                \
+                "of the trace's timestamps: ms (the default), s, us or ns")                     \
         X(BLOCK_TOKENS, "block-tokens", "N", false,                                             \
                 "tokens of the trace's blocks, if it can't be told from its lines")             \
         X(SPLIT, "split", NULL, false, "an equal static part of the cache for each tenant")     \

@@ -8,6 +8,7 @@
 
 #include "base/parse.h"
 #include "client/ctl/option.h"
+#include "client/ctl/verb.h"
 #include "client/trace/replay.h"
 
 #define BAR_CELLS 40
@@ -99,6 +100,47 @@ static void warn_block_size(const struct trace *t)
                 sizes, t->sim.block_tokens);
 }
 
+/* Other units of time give other gaps, ages and demands; a configuration that is made of these is
+ * none. */
+static int judge_times(const struct ctl *ctl, const struct trace *t)
+{
+        bool recommends = ctl->verb->run == verb_trace_recommend;
+        enum trace_doubt doubt;
+        char why[160];
+        int r = trace_doubt_times(t, &doubt, why, sizeof(why));
+
+        if (r < 0)
+                need(NULL);
+        if (!t->has_times)
+                return fail(recommends ? CTL_REFUSED : CTL_OK, "no line has a timestamp: %s",
+                        recommends ? "what is recommended follows from demand over time"
+                                   : "requests are taken to come a second apart, so times, "
+                                     "rates and demand mean nothing");
+        if (doubt == TRACE_DOUBT_NONE || ctl->options[CTL_OPTION_TIME_UNIT])
+                return CTL_OK;
+        return fail(doubt == TRACE_DOUBT_SURE && recommends ? CTL_REFUSED : CTL_OK,
+                doubt == TRACE_DOUBT_SURE
+                        ? "timestamps can't be milliseconds: %s; --time-unit s (us, ns) says what "
+                          "they are, --time-unit ms that it is so"
+                        : "timestamps are taken as milliseconds, but %s: --time-unit s (ms, us, "
+                          "ns) "
+                          "says what they are",
+                why);
+}
+
+static int parse_unit(const struct ctl *ctl, enum trace_unit *ret)
+{
+        const char *text = ctl->options[CTL_OPTION_TIME_UNIT];
+
+        *ret = TRACE_UNIT_MS;
+        for (unsigned i = 0; text && i < TRACE_UNITS; i++)
+                if (strcmp(text, trace_units[i].name) == 0) {
+                        *ret = (enum trace_unit)i;
+                        return CTL_OK;
+                }
+        return text ? fail(CTL_USAGE, "--time-unit is '%s': ms, s, us or ns", text) : CTL_OK;
+}
+
 int trace_number(const struct ctl *ctl, enum ctl_option o, uint64_t max, uint64_t *ret)
 {
         if (!ctl->options[o])
@@ -115,11 +157,15 @@ int trace_open(const struct ctl *ctl, struct trace *ret)
                          (ctl->options[CTL_OPTION_SKIP_BAD] ? TRACE_SKIP_BAD : 0);
         uint64_t block_tokens = 0;
         struct trace_error e;
+        enum trace_unit unit;
         struct bar bar;
         int r = trace_number(ctl, CTL_OPTION_BLOCK_TOKENS, TRACE_BLOCK_TOKENS_MAX, &block_tokens);
 
+        if (r == CTL_OK)
+                r = parse_unit(ctl, &unit);
         if (r != CTL_OK)
                 return r;
+        flags |= TRACE_UNIT_FLAG(unit);
         bar_start(&bar, "reading");
         r = trace_read((const char *const *)ctl->args, ctl->n_args, flags, (uint32_t)block_tokens,
                 bar_step, &bar, ret, &e);
@@ -128,7 +174,10 @@ int trace_open(const struct ctl *ctl, struct trace *ret)
                 return fail_read(ctl, r, &e);
         warn_skipped(ctl, ret);
         warn_block_size(ret);
-        return CTL_OK;
+        r = judge_times(ctl, ret);
+        if (r != CTL_OK)
+                trace_free(ret);
+        return r;
 }
 
 int trace_jobs(const struct ctl *ctl, unsigned *ret)

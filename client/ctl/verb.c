@@ -50,13 +50,14 @@
         "  gdsf: by use, size and the cost of computing it again\n"      \
         "  optimum: what is used again last goes; no policy can do better\n"
 
-#define TRACE_FILES                                                                             \
-        "\nFiles are JSON lines, plain or gzip: timestamp (ms), input_length, output_length,\n" \
-        "hash_ids, and tenant where several are in one file. Several files are a tenant each.\n"
+#define TRACE_FILES                                                                                \
+        "\nFiles are JSON lines, plain or gzip: timestamp (ms, or --time-unit), input_length,\n"   \
+        "output_length, hash_ids, and tenant where several are in one file. Several files are a\n" \
+        "tenant each. docs/TRACES.md says how other traces are read, or made into such lines.\n"
 #define KIND_LINE(id, name, together, what) "  " name ": " what "\n"
 #define STORE_LINE(key, kind, field, otherwise, least, most, meaning) \
         "  " key "=" otherwise ": " meaning "\n"
-#define TRACE_OPTIONS (O(JOBS) | O(CHAIN) | O(SKIP_BAD) | O(BLOCK_TOKENS))
+#define TRACE_OPTIONS (O(JOBS) | O(CHAIN) | O(SKIP_BAD) | O(BLOCK_TOKENS) | O(TIME_UNIT))
 
 const struct verb verbs[] = {
         {"status", "", "whether all is well, and what the daemon is doing",

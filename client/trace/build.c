@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "client/trace/line.h"
 
@@ -235,18 +236,35 @@ static void add_request(
                 .hint = l->hint,
         };
         b->n_blocks += n_blocks;
+        b->n_fractions += l->has_fraction;
         block_size_line(&b->block_size, l->input_tokens, n_blocks);
         b->n_late += l->time_nsec < b->last_nsec;
         b->last_nsec = MAX(b->last_nsec, l->time_nsec);
 }
 
-static int add_line(struct builder *b, const struct trace_line *l, struct trace_error *ret_error)
+/* Where no line has a time, requests come a second apart. False: others do as this one doesn't. */
+static bool settle_time(struct builder *b, struct trace_line *l)
+{
+        if (b->n_requests == 0)
+                b->has_times = l->has_time;
+        if (!l->has_time)
+                l->time_nsec = b->n_requests * NSEC_PER_SEC;
+        return b->has_times == l->has_time;
+}
+
+static int add_line(struct builder *b, struct trace_line *l, struct trace_error *ret_error)
 {
         uint32_t n = (uint32_t)json_array_size(l->ids), first = b->n_parents, made, tenant;
         uint32_t n_tenants = b->n_tenants;
         char why[sizeof(ret_error->text)];
-        int r = line_tenant(b, l, &tenant);
+        int r;
 
+        if (!settle_time(b, l))
+                return refuse_line(b,
+                        l->has_time ? "timestamp is there, and lines before this one have none"
+                                    : "timestamp is missing, and lines before this one have one",
+                        ret_error);
+        r = line_tenant(b, l, &tenant);
         if (r == -E2BIG) {
                 snprintf(why, sizeof(why), "one more than %d tenants", TRACE_TENANTS_MAX);
                 return refuse_line(b, why, ret_error);
@@ -289,7 +307,8 @@ int builder_line(struct builder *b, const char *text, size_t len, struct trace_e
         b->line++;
         if (is_blank(text, len))
                 return 0;
-        r = line_parse(text, len, &line, why, sizeof(why));
+        r = line_parse(text, len, (enum trace_unit)(b->flags >> TRACE_UNIT_SHIFT), &line, why,
+                sizeof(why));
         if (r == -EINVAL)
                 return refuse_line(b, why, ret_error);
         if (r < 0)
@@ -353,6 +372,8 @@ int builder_finish(struct builder *b, struct trace *ret_trace, struct trace_erro
                 .block_sizes = fits,
                 .n_bad = b->n_bad,
                 .n_late = b->n_late,
+                .n_fractions = b->n_fractions,
+                .has_times = b->has_times,
                 .first_bad = b->first_bad,
         };
         b->requests = NULL;

@@ -27,7 +27,8 @@ struct builder {
         bool is_tenant;  /* the file is one: what lines say is ignored */
         uint32_t tenant; /* that one */
         uint64_t line;   /* of the file */
-        uint64_t n_bad, n_late, last_nsec;
+        uint64_t n_bad, n_late, n_fractions, last_nsec;
+        bool has_times; /* of all lines, or of none */
         struct block_size block_size;
         struct trace_error first_bad;
 };

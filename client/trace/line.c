@@ -12,8 +12,14 @@
 #include "base/parse.h"
 #include "policy/evict.h"
 
-/* 200 years: times as nanoseconds stay far from 2^63. */
-#define TIME_MSEC_MAX 6.3e12
+/* 200 years: far from 2^63. */
+#define TIME_NSEC_MAX 6.3e18
+
+const struct trace_unit_row trace_units[TRACE_UNITS] = {
+#define X(id, name, nsec, plural) [TRACE_UNIT_##id] = {name, plural, nsec},
+        TRACE_UNIT_TABLE(X)
+#undef X
+};
 
 struct sentence {
         char *buf;
@@ -39,19 +45,26 @@ static int refuse_json(const struct sentence *err, const json_error_t *e)
                 format_excerpt(e->text, strlen(e->text), shown), e->column);
 }
 
-static int get_time(const json_t *object, uint64_t *ret_nsec, const struct sentence *err)
+static int get_time(
+        struct trace_line *l, const struct trace_unit_row *unit, const struct sentence *err)
 {
-        const json_t *value = json_object_get(object, "timestamp");
-        double msec;
+        const json_t *value = json_object_get(l->object, "timestamp");
+        double time, most = TIME_NSEC_MAX / (double)unit->nsec;
 
+        l->has_time = value != NULL;
+        if (!value)
+                return 0;
         if (!json_is_number(value))
-                return refuse(err, "timestamp is %s", value ? "not a number" : "missing");
-        msec = json_number_value(value);
-        if (!(msec >= 0 && msec <= TIME_MSEC_MAX))
-                return refuse(
-                        err, "timestamp is not between 0 and %.0f milliseconds", TIME_MSEC_MAX);
-        *ret_nsec = json_is_integer(value) ? (uint64_t)json_integer_value(value) * NSEC_PER_MSEC
-                                           : (uint64_t)llround(msec * (double)NSEC_PER_MSEC);
+                return refuse(err, "timestamp is not a number: for dates see docs/TRACES.md, "
+                                   "\"Other traces\"");
+        time = json_number_value(value);
+        if (!(time >= 0 && time <= most))
+                return refuse(err,
+                        "timestamp is not between 0 and %.0f %s: --time-unit names another unit",
+                        most, unit->plural);
+        l->has_fraction = time != trunc(time);
+        l->time_nsec = json_is_integer(value) ? (uint64_t)json_integer_value(value) * unit->nsec
+                                              : (uint64_t)llround(time * (double)unit->nsec);
         return 0;
 }
 
@@ -119,16 +132,28 @@ static int get_hint(const json_t *object, uint8_t *ret, const struct sentence *e
         return refuse(err, "hint is none of unknown, continues, done");
 }
 
-static int get_fields(struct trace_line *l, const struct sentence *err)
+/* Texts, as in ShareGPT and in logs of chats. */
+static bool has_text(const json_t *object)
+{
+        return !json_object_get(object, "hash_ids") &&
+               (json_object_get(object, "conversations") || json_object_get(object, "messages") ||
+                       json_object_get(object, "prompt"));
+}
+
+static int get_fields(
+        struct trace_line *l, const struct trace_unit_row *unit, const struct sentence *err)
 {
         int r;
 
         if (!json_is_object(l->object))
                 return refuse(err, "no JSON object");
-        r = get_time(l->object, &l->time_nsec, err);
+        if (has_text(l->object))
+                return refuse(err, "it has text instead of hash_ids: docs/TRACES.md, \"Other "
+                                   "traces\", makes a trace of it");
+        r = get_time(l, unit, err);
         if (r == 0)
                 r = get_tokens(l->object, "input_length", &l->input_tokens, err);
-        if (r == 0)
+        if (r == 0 && json_object_get(l->object, "output_length"))
                 r = get_tokens(l->object, "output_length", &l->output_tokens, err);
         if (r == 0)
                 r = get_ids(l->object, &l->ids, err);
@@ -139,7 +164,8 @@ static int get_fields(struct trace_line *l, const struct sentence *err)
         return r;
 }
 
-int line_parse(const char *text, size_t len, struct trace_line *ret, char *err_buf, size_t err_len)
+int line_parse(const char *text, size_t len, enum trace_unit unit, struct trace_line *ret,
+        char *err_buf, size_t err_len)
 {
         struct sentence err = {err_buf, err_len};
         struct trace_line line = {0};
@@ -153,7 +179,7 @@ int line_parse(const char *text, size_t len, struct trace_line *ret, char *err_b
                 return -ENOMEM;
         if (!line.object)
                 return refuse_json(&err, &e);
-        r = get_fields(&line, &err);
+        r = get_fields(&line, &trace_units[unit], &err);
         if (r < 0)
                 line_done(&line);
         else

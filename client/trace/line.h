@@ -2,10 +2,13 @@
 #ifndef KVL_TRACE_LINE_H
 #define KVL_TRACE_LINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <jansson.h>
+
+#include "client/trace/trace.h"
 
 /*
  * Longest line, in bytes. A request of a million tokens in 16-token blocks has 62,500 ids of at
@@ -15,6 +18,7 @@
 
 struct trace_line {
         uint64_t time_nsec;
+        bool has_time, has_fraction; /* the time is there; it is no whole number */
         uint32_t input_tokens, output_tokens;
         uint8_t hint;       /* enum evict_hint */
         const char *tenant; /* of `object`; "" where the line names none */
@@ -22,9 +26,10 @@ struct trace_line {
         json_t *object;     /* owned; line_done() */
 };
 
-/* 0, or -EINVAL with a clause in err ("input_length is missing"), printable and without the line's
- * number. *ret is to be freed on success alone. */
-int line_parse(const char *text, size_t len, struct trace_line *ret, char *err, size_t err_len);
+/* `unit`: of times. 0, or -EINVAL with a clause in err ("input_length is missing"), printable and
+ * without the line's number. *ret is to be freed on success alone. */
+int line_parse(const char *text, size_t len, enum trace_unit unit, struct trace_line *ret,
+        char *err, size_t err_len);
 
 void line_done(struct trace_line *line);
 

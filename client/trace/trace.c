@@ -13,6 +13,7 @@
 #include "base/parse.h"
 #include "client/trace/build.h"
 #include "client/trace/line.h"
+#include "client/trace/other.h"
 
 #define CHUNK_BYTES (256 << 10) /* not tuned: read at once, and between two calls of progress */
 
@@ -20,6 +21,7 @@
 
 struct lines {
         struct builder *builder;
+        bool has_begun;
         struct trace_error *error;
         char *rest; /* owned: the start of a line whose end isn't here yet */
         size_t len, size;
@@ -64,10 +66,29 @@ static int lines_flush(struct lines *l)
         return lines_end(l, l->rest, len);
 }
 
+/* Before the first line: a byte order mark is left out, and what is no JSON lines is refused by its
+ * name. */
+static int lines_begin(struct lines *l, const char **text, size_t *len)
+{
+        static const char mark[] = "\xef\xbb\xbf";
+        size_t mark_len = sizeof(mark) - 1;
+        struct trace_error e = {.file = l->builder->file};
+
+        l->has_begun = true;
+        if (*len >= mark_len && memcmp(*text, mark, mark_len) == 0) {
+                *text += mark_len;
+                *len -= mark_len;
+        }
+        if (!trace_is_other(*text, *len, e.text, sizeof(e.text)))
+                return 0;
+        *l->error = e;
+        return -EINVAL;
+}
+
 static int lines_add(struct lines *l, const char *text, size_t len)
 {
+        int r = l->has_begun ? 0 : lines_begin(l, &text, &len);
         const char *end = text + len;
-        int r = 0;
 
         while (r == 0 && text < end) {
                 const char *newline = memchr(text, '\n', (size_t)(end - text));

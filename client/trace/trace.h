@@ -4,7 +4,9 @@
  *
  *   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353]}
  *
- * timestamp in milliseconds, also with a fraction; lengths in tokens; hash_ids: a block each, of
+ * timestamp in milliseconds or in another unit that is given, also with a fraction; either all
+ * lines have one, or none: then requests come a second apart. Lengths in tokens, output_length 0
+ * where it is missing. hash_ids: a block each, of
  * the text from its start on. An id (0 to 2^63 - 1) names the whole prefix up to its block
  * ("chained"); in other traces it names the content of its block alone, and the reader chains it
  * (TRACE_CHAIN). The last block may be partial. Optional fields: "tenant" (a name), "hint"
@@ -22,10 +24,35 @@
 
 #include "policy/sim/sim.h"
 
+/* X(ID, name, nanoseconds, plural), of times. */
+#define TRACE_UNIT_TABLE(X)                            \
+        X(MS, "ms", UINT64_C(1000000), "milliseconds") \
+        X(S, "s", UINT64_C(1000000000), "seconds")     \
+        X(US, "us", UINT64_C(1000), "microseconds")    \
+        X(NS, "ns", UINT64_C(1), "nanoseconds")
+
+enum trace_unit {
+#define X(id, ...) TRACE_UNIT_##id,
+        TRACE_UNIT_TABLE(X)
+#undef X
+                TRACE_UNITS
+};
+
+struct trace_unit_row {
+        const char *name, *plural;
+        uint64_t nsec;
+};
+
+extern const struct trace_unit_row trace_units[TRACE_UNITS];
+
+/* Those, and in the bits above them a trace_unit (TRACE_UNIT_FLAG()). */
 enum trace_flags {
         TRACE_CHAIN = 1 << 0,    /* ids name the content of a block */
         TRACE_SKIP_BAD = 1 << 1, /* lines that can't be read are counted, not fatal */
 };
+
+#define TRACE_UNIT_SHIFT      2
+#define TRACE_UNIT_FLAG(unit) ((unsigned)(unit) << TRACE_UNIT_SHIFT)
 
 /* Not tuned: what one host may serve, and a search through them for each line. */
 #define TRACE_TENANTS_MAX 256
@@ -47,8 +74,10 @@ struct trace {
         /* Bit i: blocks of 2^i tokens fit every line. More than one bit: sim.block_tokens may be
          * wrong. 0: the size was given. */
         uint32_t block_sizes;
-        uint64_t n_bad;  /* lines skipped */
-        uint64_t n_late; /* lines with a time before that of a line above: sorted */
+        uint64_t n_bad;       /* lines skipped */
+        uint64_t n_late;      /* lines with a time before that of a line above: sorted */
+        uint64_t n_fractions; /* lines whose time is no whole number */
+        bool has_times;
         struct trace_error first_bad;
 };
 
@@ -68,6 +97,14 @@ int trace_read(const char *const *paths, unsigned n_paths, unsigned flags, uint3
 /* The same from memory, not compressed: for tests and the fuzzer. */
 int trace_parse(const char *text, size_t len, unsigned flags, uint32_t block_tokens,
         struct trace *ret_trace, struct trace_error *ret_error);
+
+/*
+ * Whether the times may be of another unit than that they were read as: a clause for people that
+ * says why, or "". TRACE_DOUBT_SURE: they can't be what they were taken for.
+ */
+enum trace_doubt { TRACE_DOUBT_NONE, TRACE_DOUBT_MAYBE, TRACE_DOUBT_SURE };
+
+int trace_doubt_times(const struct trace *t, enum trace_doubt *ret, char *why, size_t size);
 
 /* A name of a tenant from that of its file: "/data/chat.jsonl.gz" is "chat". What can't be in one
  * becomes '_'. */

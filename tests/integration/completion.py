@@ -73,6 +73,7 @@ def expect_without_daemon(shell, env):
     expect(shell, "kvleasectl events --kind=refused,ev", ["--kind=refused,evicted"], env)
     expect(shell, "kvleasectl trace replay --policies lru,s", ["lru,s3fifo", "lru,sieve"], env)
     expect(shell, "kvleasectl trace replay --policies d", ["daemon"], env)
+    expect(shell, "kvleasectl trace recommend --time-unit ", ["ms", "s", "us", "ns"], env)
     expect(shell, "kvleasectl trace hosts --affinity prefix,r", ["prefix,random", "prefix,round-robin"], env)
     expect(shell, "kvleasectl trace hosts --store ev", ["evict="], env)
     expect(shell, "kvleasectl tenants set chat when_full=", [f"when_full={v}" for v in ("reject", "queue", "degrade")],

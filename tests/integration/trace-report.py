@@ -128,6 +128,42 @@ def check_self_contained(text):
             fail(f"the report has {word} in it: it must stand by itself")
 
 
+# ---- other traces --------------------------------------------------------------------------------
+
+OTHERS = {
+    "azure.csv": ("an Azure LLM inference trace",
+                  "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,374,44\n"
+                  "2023-11-16 18:17:04.2500000,40,109\n"),
+    "burst.csv": ("BurstGPT",
+                  "\ufeffTimestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+                  "5,ChatGPT,472,18,490,Conversation log\n6.5,GPT-4,17,300,317,API log\n"),
+    "sharegpt.json": ("ShareGPT", json.dumps([
+        {"id": "a", "conversations": [{"from": who, "value": text} for who, text in (
+            ("human", "é" * 500), ("gpt", "of course " * 40), ("human", "and more"), ("gpt", "yes"))]}])),
+}
+
+
+def check_others(ctl, folder):
+    """Other traces are refused by name, and the documented script makes lines of them."""
+    docs = pathlib.Path(__file__).parents[2] / "docs" / "TRACES.md"
+    script = folder / "to-trace.py"
+    script.write_text(re.search(r"^```python\n(.*?)^```", docs.read_text(), re.M | re.S)[1])
+    for name, (words, text) in OTHERS.items():
+        other, trace = folder / name, folder / f"{name}.jsonl"
+        other.write_text(text, encoding="utf-8")
+        done = subprocess.run([ctl, "trace", "analyze", other], capture_output=True, text=True, timeout=120,
+                              check=False)
+        if done.returncode != 1 or words not in done.stderr or "docs/TRACES.md" not in done.stderr:
+            fail(f"{name} isn't refused by its name: {done}")
+        trace.write_text(run(sys.executable, script, other))
+        report = json.loads(run(ctl, "trace", "analyze", "--json", "--block-tokens", "16", trace))
+        if report["trace"]["requests"] != 2:
+            fail(f"{name}: not its two requests: {report['trace']}")
+        ratio = report["repeats"]["token_repeat_ratio"]
+        if (ratio > 0) != (name == "sharegpt.json"):
+            fail(f"{name}: {ratio} of the tokens are found again")
+
+
 # ---- the browser ---------------------------------------------------------------------------------
 
 def chromium(browser, folder, *arguments):
@@ -272,6 +308,7 @@ def main():
         check_json(ctl, trace, lines)
         check_progress(ctl, trace)
         check_recommendation(ctl, daemon, trace, folder)
+        check_others(ctl, folder)
         run(ctl, "trace", "analyze", trace, "--html", html)
         check_self_contained(html.read_text())
         if not browser:

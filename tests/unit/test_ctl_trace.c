@@ -42,8 +42,15 @@ static const char large[] =
         "{\"timestamp\":1000,\"input_length\":1024,\"output_length\":1,\"hash_ids\":[1,3]}\n"
         "{\"timestamp\":5000,\"input_length\":1536,\"output_length\":1,\"hash_ids\":[1,2,4]}\n";
 
+/* Turns of one conversation, half a minute apart. */
+#define TURN(time, input, ids)                            \
+        "{\"timestamp\":" time ",\"input_length\":" input \
+        ",\"output_length\":90,\"hash_ids\":[" ids "]}\n"
+static const char seconds[] = TURN("0", "16", "1") TURN("30", "32", "1,2") TURN("60", "48", "1,2,3")
+        TURN("90", "64", "1,2,3,4") TURN("120", "80", "1,2,3,4,5") TURN("150", "96", "1,2,3,4,5,6");
+
 /* stdout and stderr of `kvleasectl trace ARGS` in a folder with good.jsonl, bad.jsonl, empty.jsonl,
- * mixed.jsonl and large.jsonl. */
+ * mixed.jsonl, large.jsonl, seconds.jsonl and timeless.jsonl. */
 static char *run(const char *args, int *ret_code)
 {
         const char *dir = test_dir_make();
@@ -58,6 +65,8 @@ static char *run(const char *args, int *ret_code)
         write_file(dir, "empty.jsonl", "");
         write_file(dir, "mixed.jsonl", mixed);
         write_file(dir, "large.jsonl", large);
+        write_file(dir, "seconds.jsonl", seconds);
+        write_file(dir, "timeless.jsonl", "{\"input_length\":32,\"hash_ids\":[1,2]}\n");
         assert_true(asprintf(&command, "cd %s && " KVLEASECTL " trace %s 2>&1", dir, args) > 0);
         f = popen(command, "re");
         assert_non_null(f);
@@ -86,6 +95,32 @@ static void check_has(const char *args, int code, const char *expected)
         if (!strstr(text, expected))
                 fail_msg("%s: no '%s' in:\n%s", args, expected, text);
         assert_int_equal(got, code);
+}
+
+/* Times in seconds are told from milliseconds, and no configuration is made of a mistake. */
+static void test_time_unit(void **state)
+{
+        static const char sure[] = "kvleasectl: timestamps can't be milliseconds: 5 of 5 requests "
+                                   "would continue others before their answers could be there";
+
+        check_has("replay seconds.jsonl", 0, sure);
+        check_has("analyze seconds.jsonl", 0, sure);
+        check_has("recommend seconds.jsonl --token-bytes 1KiB", 1, sure);
+        check_has("recommend seconds.jsonl --token-bytes 1KiB --time-unit s", 0,
+                "6 requests in 2.5 min");
+        check_has("recommend seconds.jsonl --token-bytes 1KiB --time-unit ms", 0,
+                "requests in 150 ms");
+        check("replay good.jsonl --policies lru --capacities 2 --time-unit s", 0,
+                "Token hit %, one cache for all, pages of 16 tokens\n"
+                "  capacity          pages      lru\n"
+                "  2 pages               2    30.77\n");
+        check("replay good.jsonl --time-unit min", 2,
+                "kvleasectl: --time-unit is 'min': ms, s, us or ns\n");
+        check_has("replay timeless.jsonl", 0,
+                "no line has a timestamp: requests are taken to come a second apart");
+        check("recommend timeless.jsonl --block-tokens 16 --token-bytes 1KiB", 1,
+                "kvleasectl: no line has a timestamp: what is recommended follows from demand over "
+                "time\n");
 }
 
 static void test_replay(void **state)
@@ -379,6 +414,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_replay),
+                TEST(test_time_unit),
                 TEST(test_tier_below),
                 TEST(test_crossover),
                 TEST(test_seeds),

@@ -45,6 +45,7 @@ static void test_reads(void **state)
         check_reads("", "");
         check_reads("\n\n# comment = 1\n ; [x\n", "");
         check_reads("a=1", "1[ ]a=1;");
+        check_reads("\xef\xbb\xbf[a]\nb=1", "1[a ]=;2[a ]b=1;");
         check_reads("[daemon]\r\n key =  two words # kept = \t\r\n\nempty=\n",
                 "1[daemon ]=;2[daemon ]key=two words # kept =;4[daemon ]empty=;");
         check_reads("[tenant a]\nlimit=4GiB\n [ tenant  b-1 ] \nlimit=1\n",

@@ -186,15 +186,23 @@ static void test_refuses(void **state)
                         "no JSON object: duplicate object key near '\"a\"' (column 12)"},
                 {"{\"a\": 99999999999999999999}",
                         "no JSON object: too big integer near '99999999999999999999' (column 26)"},
-                {"{}", "timestamp is missing"},
-                {"{\"timestamp\": \"1\"}", "timestamp is not a number"},
-                {LINE("-1", "1", ""), "timestamp is not between 0 and 6300000000000 milliseconds"},
-                {LINE("1e300", "1", ""),
-                        "timestamp is not between 0 and 6300000000000 milliseconds"},
+                {"{}", "input_length is missing"},
+                {"{\"timestamp\": \"1\"}", "timestamp is not a number: for dates see "
+                                           "docs/TRACES.md, \"Other traces\""},
+                {LINE("-1", "1", ""), "timestamp is not between 0 and 6300000000000 milliseconds: "
+                                      "--time-unit names another unit"},
+                {LINE("1e300", "1", ""), "timestamp is not between 0 and 6300000000000 "
+                                         "milliseconds: --time-unit names another unit"},
+                {"{\"input_length\":1,\"hash_ids\":[5]}",
+                        "timestamp is missing, and lines before this one have one"},
+                {"{\"conversations\":[]}", "it has text instead of hash_ids: docs/TRACES.md, "
+                                           "\"Other traces\", makes a "
+                                           "trace of it"},
                 {LINE("1", "1.5", ""), "input_length is not a whole number"},
                 {LINE("1", "-1", ""), "input_length is not between 0 and 4294967295"},
                 {LINE("1", "4294967296", ""), "input_length is not between 0 and 4294967295"},
-                {"{\"timestamp\":1,\"input_length\":1}", "output_length is missing"},
+                {"{\"timestamp\":1,\"input_length\":1,\"output_length\":null}",
+                        "output_length is not a whole number"},
                 {"{\"timestamp\":1,\"input_length\":1,\"output_length\":1}", "hash_ids is missing"},
                 {"{\"timestamp\":1,\"input_length\":1,\"output_length\":1,\"hash_ids\":{}}",
                         "hash_ids is not an array"},
@@ -223,6 +231,112 @@ static void test_refuses(void **state)
         check_refused(LINE("1", "65537", "1"), 0, 0,
                 "its blocks have 65537 tokens or more, and no more than 65536 are found out: give "
                 "the right number by --block-tokens");
+}
+
+static void test_units(void **state)
+{
+        check_trace(LINE("1500", "1", "7"), 0, "-1 1500/0:0");
+        check_trace(LINE("1.5", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_S), "-1 1500/0:0");
+        check_trace(LINE("1500000", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_US), "-1 1500/0:0");
+        check_trace(LINE("1500000000", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_NS), "-1 1500/0:0");
+        check_trace(LINE("6300000000", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_S),
+                "-1 6300000000000/0:0");
+        check_refused(LINE("6300000001", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_S), 1,
+                "timestamp is not between 0 and 6300000000 seconds: --time-unit names another "
+                "unit");
+}
+
+#define TIMELESS(ids) "{\"input_length\":16,\"hash_ids\":[" ids "]}\n"
+
+/* Neither times nor lengths of output need be there. */
+static void test_left_out(void **state)
+{
+        struct trace t;
+        struct trace_error e;
+        static const char text[] = TIMELESS("1") "\n" TIMELESS("2") TIMELESS("1");
+
+        check_trace(text, 0, "-1,-1 0/0:0 1000/0:1 2000/0:0");
+        assert_int_equal(trace_parse(text, strlen(text), 0, 16, &t, &e), 0);
+        assert_false(t.has_times);
+        assert_int_equal(t.sim.requests[0].output_tokens, 0);
+        trace_free(&t);
+        check_refused(TIMELESS("1") LINE("1", "1", "78"), 0, 2,
+                "timestamp is there, and lines before this one have none");
+}
+
+#define MARK "\xef\xbb\xbf"
+
+/* Files that are no JSON lines are named, also where bad lines are skipped. */
+static void test_other_files(void **state)
+{
+        static const struct {
+                const char *text, *why;
+        } others[] = {
+                {"\x28\xb5\x2f\xfd\x04", "zstd -dc FILE"},
+                {"\xfd\x37zXZ", "xz -dc FILE"},
+                {"PK\x03\x04", "zip archive"},
+                {"\xff\xfe{", "UTF-16"},
+                {"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"},
+                {"<!DOCTYPE html>", "HTML"},
+                {"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,374,44\n",
+                        "Azure LLM inference trace"},
+                {MARK "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,",
+                        "BurstGPT"},
+                {"a,b,c\n1,2,3\n", "it is a CSV"},
+                {"\n [{\"id\":\"x\",\"conversations\":[]}]", "ShareGPT"},
+                {"[\n{\"timestamp\":1}]", "jq -c '.[]' FILE"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+                for (unsigned flags = 0; flags <= TRACE_SKIP_BAD; flags += TRACE_SKIP_BAD) {
+                        struct trace t;
+                        struct trace_error e;
+
+                        assert_int_equal(trace_parse(others[i].text, strlen(others[i].text), flags,
+                                                 16, &t, &e),
+                                -EINVAL);
+                        assert_int_equal(e.line, 0);
+                        if (!strstr(e.text, others[i].why))
+                                fail_msg("no '%s' in: %s", others[i].why, e.text);
+                }
+        check_trace(MARK LINE("1", "1", "7"), 0, "-1 1/0:0");
+}
+
+/* What is said of the times of a session's turns, each `step` after the one before, that have
+ * `output` tokens. */
+static void check_doubt(
+        double first, double step, unsigned output, enum trace_doubt expected, const char *words)
+{
+        char text[4096] = "", ids[128] = "", why[160];
+        struct trace t;
+        struct trace_error e;
+        enum trace_doubt doubt;
+        size_t len = 0;
+
+        for (unsigned i = 0; i < 10; i++) {
+                snprintf(ids + strlen(ids), sizeof(ids) - strlen(ids), "%s%u", i > 0 ? "," : "", i);
+                len += (size_t)snprintf(text + len, sizeof(text) - len,
+                        "{\"timestamp\":%.10g,\"input_length\":%u,\"output_length\":%u,"
+                        "\"hash_ids\":[%s]}\n",
+                        first + step * i, 16 * (i + 1), output, ids);
+        }
+        assert_int_equal(trace_parse(text, len, 0, 16, &t, &e), 0);
+        assert_int_equal(trace_doubt_times(&t, &doubt, why, sizeof(why)), 0);
+        assert_int_equal(doubt, expected);
+        if (!strstr(why, words))
+                fail_msg("no '%s' in: %s", words, why);
+        trace_free(&t);
+}
+
+static void test_doubtful_times(void **state)
+{
+        check_doubt(0, 5000, 100, TRACE_DOUBT_NONE, "");
+        check_doubt(1700000000000, 5000, 100, TRACE_DOUBT_NONE, "");
+        check_doubt(1700000000, 5000, 100, TRACE_DOUBT_SURE, "1700000000, is one of seconds");
+        check_doubt(0, 40, 100, TRACE_DOUBT_SURE, "9 of 9 requests would continue others");
+        check_doubt(0, 40, 10, TRACE_DOUBT_NONE, ""); /* too short to say something */
+        check_doubt(0.5, 5000.25, 100, TRACE_DOUBT_MAYBE, "8 of 10 have fractions");
+        check_doubt(0, 100, 5000, TRACE_DOUBT_SURE, "continue others");
 }
 
 /* The size that is found out, and all that fit, as bits. */
@@ -528,6 +642,10 @@ int main(void)
                 TEST(test_many_tenants),
                 TEST(test_late),
                 TEST(test_refuses),
+                TEST(test_units),
+                TEST(test_left_out),
+                TEST(test_other_files),
+                TEST(test_doubtful_times),
                 TEST(test_block_sizes),
                 TEST(test_refuses_block_sizes),
                 TEST(test_skips),
