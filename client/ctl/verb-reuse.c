@@ -223,6 +223,24 @@ int check_trace_record(const struct ctl *ctl)
         return CTL_OK;
 }
 
+static void print_recording(
+        const struct ctl *ctl, const Kvlease__V1__AdminRecordReply *m, const char *path)
+{
+        _cleanup_free_ char *trouble = text_printable(m->trouble);
+        char bytes[32];
+
+        printf("%s %s: %llu requests (%s), %llu lost, %llu under way\n",
+                m->on ? "recording to" : "not recording; the last was", path,
+                (unsigned long long)m->requests, show_bytes(&ctl->format, m->bytes, bytes),
+                (unsigned long long)m->lost, (unsigned long long)m->under_way);
+        if (m->without_id > 0)
+                printf("%llu requests came without an id, and are told apart by their pages: "
+                       "docs/TRACES.md\n",
+                        (unsigned long long)m->without_id);
+        if (*trouble)
+                printf("some were lost: %s\n", trouble);
+}
+
 int verb_trace_record(const struct ctl *ctl)
 {
         Kvlease__V1__AdminRecordRequest request = KVLEASE__V1__ADMIN_RECORD_REQUEST__INIT;
@@ -240,17 +258,18 @@ int verb_trace_record(const struct ctl *ctl)
                 return r;
         reply = (const Kvlease__V1__AdminRecordReply *)m;
         if (ctl->format.json) {
-                show_json(json_pack("{s:b, s:o, s:I, s:I, s:I}", "recording", reply->on, "path",
-                        show_json_text(reply->path), "requests", (json_int_t)reply->requests,
-                        "bytes", (json_int_t)reply->bytes, "lost", (json_int_t)reply->lost));
+                show_json(json_pack("{s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:o}", "recording",
+                        reply->on, "path", show_json_text(reply->path), "requests",
+                        (json_int_t)reply->requests, "bytes", (json_int_t)reply->bytes, "lost",
+                        (json_int_t)reply->lost, "under_way", (json_int_t)reply->under_way,
+                        "without_id", (json_int_t)reply->without_id, "trouble",
+                        reply->trouble[0] ? show_json_text(reply->trouble) : json_null()));
                 return CTL_OK;
         }
         path = text_printable(reply->path);
         if (!reply->on && !*path)
                 printf("not recording\n");
         else
-                printf("%s %s: %llu requests, %llu lost\n",
-                        reply->on ? "recording to" : "not recording; the last was", path,
-                        (unsigned long long)reply->requests, (unsigned long long)reply->lost);
+                print_recording(ctl, reply, path);
         return CTL_OK;
 }

@@ -279,8 +279,11 @@ const struct verb verbs[] = {
                 "with a secret\n"
                 "that is drawn anew each time; no text, no token. Four files at most, the oldest "
                 "goes;\n"
-                "--size says how large one may be (the default is 256 MiB). Off when kvleased "
-                "starts.\n",
+                "--size says how large one may be (the default is 256 MiB). A twentieth of the "
+                "file system\n"
+                "stays free. Requests without an id are told apart by their pages. status says how "
+                "many were\n"
+                "lost, and why. Off when kvleased starts.\n",
                 1, 1, O(SIZE), false, check_trace_record, verb_trace_record},
         {"warm", "TENANT NAMESPACE [KEY...]",
                 "bring cached pages up from below the device, before they are asked for",

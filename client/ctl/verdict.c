@@ -83,6 +83,10 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
                         "kvleasectl tenants set, or 'extent' in [device NAME] and a restart",
                         "tenants that can lease no page: %" PRIu32 "; %s", s->tenants_without_room,
                         s->no_room);
+        if (s->recording && s->recording_lost > 0)
+                add_finding(v, SEVERITY_WARNING, "kvleasectl trace record status",
+                        "requests that aren't in the recording: %" PRIu64 "%s%s", s->recording_lost,
+                        s->recording_trouble[0] ? ": " : "", s->recording_trouble);
         if (s->options_pending > 0)
                 add_finding(v, SEVERITY_NOTE,
                         "kvleasectl config show --changed says which; then kvleasectl restart",

@@ -166,10 +166,10 @@ static void test_policies(void **state)
         assert_policy(h, "a", "lru");
 }
 
-static uint64_t recorded(struct harness *h, char path[256])
+static uint64_t recorded(struct harness *h, const char *what, char path[256])
 {
         json_t *reply = ctl_json(h, "trace record status");
-        uint64_t n = (uint64_t)json_integer_value(json_object_get(reply, "requests"));
+        uint64_t n = (uint64_t)json_integer_value(json_object_get(reply, what));
 
         snprintf(path, 256, "%s", json_string_value(json_object_get(reply, "path")));
         json_decref(reply);
@@ -202,16 +202,23 @@ static void test_record(void **state)
         assert_true(is_recording(h));
         assert_string_equal(worker_tell(w, "hits 3 1:0-%d", PAGES - 1), " 3");
         assert_string_equal(worker_tell(w, "hits 3 1:0-3"), " 3");
-        ctl(h, "trace record off");
-        for (int i = 0; i < 100 && recorded(h, path) < 3; i++)
+        worker_tell(w, "lookup 1:0-5"); /* names no request */
+        for (int i = 0; i < 100 && recorded(h, "under_way", path) < 4; i++)
                 usleep(100000);
-        assert_int_equal(recorded(h, path), 3); /* requests 1 to 3, each looked up twice */
+        assert_int_equal(recorded(h, "without_id", path), 1);
+        ctl(h, "trace record off");
+        for (int i = 0; i < 100 && recorded(h, "requests", path) < 4; i++)
+                usleep(100000);
+        /* Requests 1 to 3, each looked up twice, and that one. */
+        assert_int_equal(recorded(h, "requests", path), 4);
+        assert_int_equal(recorded(h, "under_way", path), 0);
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_mode & 07777, 0600);
         assert_int_equal(trace_read(&(const char *){path}, 1, 0, TOKENS, NULL, NULL, &t, &e), 0);
         s = &t.sim;
-        assert_int_equal(s->n_requests, 3);
+        assert_int_equal(s->n_requests, 4);
         assert_int_equal(s->n_unique, PAGES);
+        assert_int_equal(s->requests[3].input_tokens, 6 * TOKENS);
         for (unsigned i = 0; i < 3; i++)
                 assert_int_equal(s->requests[i].input_tokens, PAGES * TOKENS);
         assert_string_equal(t.tenants[0], "a");

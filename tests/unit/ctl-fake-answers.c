@@ -587,6 +587,11 @@ static void answer_record(
         reply->requests = 1234;
         reply->bytes = 98765;
         reply->lost = 1;
+        reply->under_way = 4;
+        if (!reply->on)
+                return;
+        reply->without_id = 30;
+        reply->trouble = "no room in /var/lib/kvlease/traces";
 }
 
 /* On its way, once; it never ends where nobody leaves. */

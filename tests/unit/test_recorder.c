@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/fd.h"
 #include "client/trace/trace.h"
@@ -23,6 +24,16 @@
 #include "daemon/server/services/recorder.h"
 
 #define TOKENS 16 /* of a page; server-fixture.c */
+
+/* The file system as it is told to kvleased: free and all, in MiB. */
+static uint64_t fs_free = 1 << 20, fs_all = 1 << 20;
+
+int statvfs(const char *path, struct statvfs *ret)
+{
+        *ret = (struct statvfs){
+                .f_frsize = 1 << 20, .f_bsize = 1 << 20, .f_blocks = fs_all, .f_bavail = fs_free};
+        return 0;
+}
 
 struct bench {
         struct world w;
@@ -305,6 +316,99 @@ static void test_rotates(void **state)
         end(&b); /* the stop writes what is under way */
 }
 
+/* Calls that name no request: what is published goes on where a lookup, or what was published
+ * before, has got to. */
+static void test_unnamed(void **state)
+{
+        const struct sim_trace *s;
+        unsigned lengths = 0;
+        struct bench b;
+        struct trace t;
+
+        begin(&b);
+        turn_on(&b, 0, 0);
+        publish(&b, 0, 0, 3, TOKENS);
+        publish(&b, 0, 20, 2, TOKENS);
+        assert_int_equal(recorder(&b)->n_running, 2);
+        look_up(&b, 0, 0, 3); /* somebody else asks for the first text */
+        flush(&b);
+        assert_int_equal(recorder(&b)->n_written, 1);
+        look_up(&b, 0, 0, 2);
+        publish(&b, 0, 0, 4, TOKENS); /* goes on with that, and with the text of before */
+        look_up(&b, 7, 20, 1);
+        end_request(&b, 7);
+        recorder_stop(&b.w.server);
+        flush(&b);
+        assert_int_equal(recorder(&b)->n_lost, 0);
+        assert_int_equal(recorder(&b)->n_unnamed, 5);
+        assert_int_equal(recorder(&b)->n_running, 0);
+        read_back(b.path, &t);
+        s = &t.sim;
+        assert_int_equal(s->n_requests, 4);
+        for (unsigned i = 0; i < 4; i++) /* those of one millisecond in any order */
+                lengths |= 1u << s->requests[i].n_blocks;
+        assert_int_equal(lengths, 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4);
+        trace_free(&t);
+        end(&b);
+}
+
+/* Where requests without a number are too many, the one that was idle longest is written. */
+static void test_many_unnamed(void **state)
+{
+        struct bench b;
+
+        begin(&b);
+        turn_on(&b, 0, 0);
+        publish(&b, 0, 0, 2, TOKENS);
+        for (unsigned i = 1; i < RECORDER_REQUESTS_MAX; i++)
+                look_up(&b, i, 0, 1);
+        assert_int_equal(recorder(&b)->n_running, RECORDER_REQUESTS_MAX);
+        look_up(&b, 0, 0, 1);
+        assert_int_equal(recorder(&b)->n_lost, 0);
+        flush(&b);
+        assert_int_equal(recorder(&b)->n_written, 1);
+        end(&b);
+}
+
+/* The file system keeps a twentieth free: older files go, and then requests are lost. */
+static void test_room(void **state)
+{
+        struct detail d = {""};
+        unsigned first = 0;
+        struct bench b;
+
+        begin(&b);
+        fs_all = 1000;
+        fs_free = 50;
+        assert_int_equal(recorder_start(&b.w.server, 0, 0, &d), -ENOSPC);
+        assert_non_null(strstr(d.text, "keeps 50 MiB free, and has 0 B more: make room"));
+        fs_free = 51;
+        turn_on(&b, RECORDER_MIN_BYTES, 8);
+        publish(&b, 1, 0, 40, TOKENS);
+        for (unsigned i = 0; i < 20; i++) {
+                look_up(&b, 100 + i, 0, 40);
+                end_request(&b, 100 + i);
+                flush(&b);
+        }
+        assert_true(count_files(&b, &first) > 2);
+        assert_string_equal(recorder(&b)->trouble, "");
+        fs_free = 50;
+        look_up(&b, 200, 0, 40);
+        end_request(&b, 200);
+        flush(&b);
+        assert_int_equal(count_files(&b, &first), 1); /* the one that is written */
+        assert_int_equal(recorder(&b)->n_written, 20);
+        assert_int_equal(recorder(&b)->n_lost, 1);
+        assert_non_null(strstr(recorder(&b)->trouble, "whose file system keeps 50 MiB free"));
+        fs_free = 51;
+        look_up(&b, 201, 0, 40);
+        end_request(&b, 201);
+        flush(&b);
+        assert_int_equal(recorder(&b)->n_written, 21);
+        fs_all = fs_free = 1 << 20;
+        end(&b);
+}
+
 /* More under way than it keeps in mind, and a disk that doesn't take what is written. */
 static void test_bounds(void **state)
 {
@@ -314,9 +418,9 @@ static void test_bounds(void **state)
         begin(&b);
         assert_int_equal(recorder_start(&b.w.server, 1, 0, &d), -EINVAL);
         assert_int_equal(recorder_start(&b.w.server, 0, RECORDER_FILES_MAX + 1, &d), -EINVAL);
+        publish(&b, 0, 0, 1, TOKENS);
         turn_on(&b, 0, 0);
         assert_int_equal(recorder_start(&b.w.server, 0, 0, &d), -EBUSY);
-        publish(&b, 0, 0, 1, TOKENS);
         for (unsigned i = 1; i <= RECORDER_REQUESTS_MAX + 10; i++)
                 look_up(&b, i, 0, 1);
         assert_int_equal(recorder(&b)->n_running, RECORDER_REQUESTS_MAX);
@@ -364,6 +468,9 @@ int main(void)
                 TEST(test_idle),
                 TEST(test_moved),
                 TEST(test_rotates),
+                TEST(test_unnamed),
+                TEST(test_many_unnamed),
+                TEST(test_room),
                 TEST(test_bounds),
                 TEST(test_no_disk),
         };

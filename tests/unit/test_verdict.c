@@ -99,6 +99,12 @@ static void break_options(struct scene *s)
 {
         s->status.options_pending = 3;
 }
+static void break_recording(struct scene *s)
+{
+        s->status.recording = true;
+        s->status.recording_lost = 4;
+        s->status.recording_trouble = "no room in /var";
+}
 static void break_disk(struct scene *s)
 {
         s->disk.state = "off";
@@ -190,6 +196,8 @@ static const struct {
         {break_no_tenant, SEVERITY_WARNING, "there is no tenant", "tenants add"},
         {break_options, SEVERITY_NOTE, "wait for a restart: 3", "kvleasectl config show"},
         {break_room, SEVERITY_WARNING, "no page: 2; tenant a can lease", "kvleasectl tenants set"},
+        {break_recording, SEVERITY_WARNING, "the recording: 4: no room in /var",
+                "trace record status"},
         {break_disk, SEVERITY_ERROR, "the disk tier is off: it is full of holes", "dmesg"},
         {break_host_memory, SEVERITY_WARNING, "host memory, which were dropped: 7", "dmesg"},
         {break_disk_pages, SEVERITY_WARNING, "disk, which were dropped: 8", "dmesg"},

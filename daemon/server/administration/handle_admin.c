@@ -329,6 +329,8 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->pages_expired = c->pages_expired;
         reply->sessions_expired = c->sessions_expired;
         reply->recording = s->recorder.on;
+        reply->recording_lost = s->recorder.n_lost;
+        reply->recording_trouble = s->recorder.trouble;
         reply->violations = s->peers.n_violations;
         reply->kept_fds = keeping_count(s);
         reply->kept_max = s->keeping.max;

@@ -65,5 +65,8 @@ int handle_ADMIN_RECORD(struct request *rq)
         reply->requests = rec->n_written;
         reply->bytes = rec->n_bytes;
         reply->lost = rec->n_lost;
+        reply->under_way = rec->n_running;
+        reply->without_id = rec->n_unnamed;
+        reply->trouble = rec->trouble;
         return r;
 }

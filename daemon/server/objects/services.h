@@ -10,11 +10,10 @@
 #include "base/hash.h"
 #include "base/list.h"
 #include "base/map.h"
+#include "daemon/server/system/recorder-file.h"
 
 struct chunk;
 struct writer;
-
-#define RECORDER_PATH_MAX 512
 
 /* The daemon's traffic as a trace (recorder.h). */
 struct recorder {
@@ -29,6 +28,8 @@ struct recorder {
         unsigned n_writing;     /* chunks handed on */
         uint64_t waiting_bytes; /* of all chunks */
         uint64_t n_written, n_bytes, n_lost; /* of the recording */
+        uint64_t n_unnamed;                  /* requests without a number, of all that began */
+        char trouble[RECORDER_TROUBLE_MAX];  /* why the disk took some last; "": it took all */
         char path[RECORDER_PATH_MAX];        /* written to last; its directory before */
 };
 

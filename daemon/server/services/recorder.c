@@ -9,11 +9,12 @@
 
 #include "base/clock.h"
 #include "base/dir.h"
+#include "base/parse.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
 #include "daemon/server/objects/server.h"
-#include "daemon/server/services/recorder-file.h"
+#include "daemon/server/system/recorder-file.h"
 
 #define IDLE_NSEC (60 * NSEC_PER_SEC)
 
@@ -23,6 +24,7 @@
 /* A request under way. */
 struct running {
         struct list_link link; /* recorder.running */
+        bool is_unnamed;       /* it has no number: `key` is of its deepest page */
         uint64_t key;          /* in recorder.requests */
         struct ns *ns;         /* borrowed: recorder_forget() */
         uint64_t first_nsec, last_nsec;
@@ -45,7 +47,7 @@ static struct running *find_running(const struct recorder *r, const struct ns *n
         const uint64_t *at = map_find(&r->requests, key_of(ns, request));
         struct running *found = at ? (struct running *)(uintptr_t)*at : NULL;
 
-        return found && found->ns == ns ? found : NULL;
+        return found && found->ns == ns && !found->is_unnamed ? found : NULL;
 }
 
 static void forget_running(struct recorder *r, struct running *q)
@@ -57,9 +59,8 @@ static void forget_running(struct recorder *r, struct running *q)
 }
 
 /* NULL: too many, or no memory. */
-static struct running *add_running(struct recorder *r, struct ns *ns, uint64_t request)
+static struct running *add_running(struct recorder *r, struct ns *ns, uint64_t key)
 {
-        uint64_t key = key_of(ns, request);
         struct running *q;
 
         if (r->n_running == RECORDER_REQUESTS_MAX || map_find(&r->requests, key))
@@ -147,7 +148,7 @@ static void hand_on(struct server *s)
 
 static void on_written(struct chunk *c)
 {
-        struct server *s = c->server;
+        struct server *s = c->owner;
         struct recorder *r = &s->recorder;
 
         r->n_writing--;
@@ -156,6 +157,8 @@ static void on_written(struct chunk *c)
                 r->n_written += c->result == 0 ? c->n_lines : 0;
                 r->n_lost += c->result == 0 ? 0 : c->n_lines;
                 r->n_bytes += c->result == 0 ? c->len : 0;
+                if (c->result < 0)
+                        chunk_explain(c, r->trouble, sizeof(r->trouble));
                 if (c->path[0])
                         memcpy(r->path, c->path, sizeof(r->path));
         }
@@ -224,30 +227,115 @@ static void meet_page(struct running *q, uint32_t page)
         q->met_any = true;
 }
 
-static void on_request(
-        struct ns *ns, uint64_t request, enum request_event what, uint32_t page, void *data)
+/* It has done something with the page. */
+static void note_running(struct server *s, struct running *q, uint32_t page)
 {
-        struct server *s = data;
-        struct recorder *r = &s->recorder;
-        struct running *q = request != 0 ? find_running(r, ns, request) : NULL;
+        q->last_nsec = s->store.now_nsec;
+        list_remove(&q->link);
+        list_append(&s->recorder.running, &q->link);
+        meet_page(q, page);
+}
 
-        if (request == 0)
-                return;
+static void on_named(
+        struct server *s, struct ns *ns, uint64_t request, enum request_event what, uint32_t page)
+{
+        struct recorder *r = &s->recorder;
+        struct running *q = find_running(r, ns, request);
+
         if (what == REQUEST_ENDED) {
                 if (q)
                         end_request(s, q);
                 return;
         }
         if (!q)
-                q = add_running(r, ns, request);
-        if (!q) {
+                q = add_running(r, ns, key_of(ns, request));
+        if (q)
+                note_running(s, q, page);
+        else
                 r->n_lost++;
-                return;
+}
+
+/* ---- calls that name no request -------------------------------------------------------------- */
+
+static uint64_t key_of_page(const struct recorder *r, const struct ns *ns, uint32_t page)
+{
+        return key_of(ns, hash_bytes(r->secret, ns_page(ns, page)->key, KEY_BYTES));
+}
+
+/* The one that has got to the page. NULL: none. */
+static struct running *find_at(const struct recorder *r, const struct ns *ns, uint32_t page)
+{
+        const uint64_t *at =
+                page == NODE_NONE ? NULL : map_find(&r->requests, key_of_page(r, ns, page));
+        struct running *found = at ? (struct running *)(uintptr_t)*at : NULL;
+
+        return found && found->is_unnamed && found->ns == ns &&
+                               memcmp(found->page_key, ns_page(ns, page)->key, KEY_BYTES) == 0
+                       ? found
+                       : NULL;
+}
+
+/* Where there are too many, the one that was idle longest makes room: nobody ends it anyway. */
+static struct running *begin_unnamed(struct server *s, struct ns *ns, uint32_t page)
+{
+        struct recorder *r = &s->recorder;
+        struct running *oldest = list_first(&r->running, struct running, link), *q;
+
+        if (r->n_running == RECORDER_REQUESTS_MAX && oldest->is_unnamed)
+                end_request(s, oldest);
+        q = add_running(r, ns, key_of_page(r, ns, page));
+        r->n_unnamed++;
+        r->n_lost += !q;
+        if (q)
+                q->is_unnamed = true;
+        return q;
+}
+
+/* It has got to a page below. Its new place, NULL: another one is there, which goes on for both, or
+ * there is no memory. */
+static struct running *move_unnamed(struct server *s, struct running *q, uint32_t page)
+{
+        struct recorder *r = &s->recorder;
+        uint64_t key = key_of_page(r, q->ns, page);
+
+        if (map_find(&r->requests, key) || map_put(&r->requests, key, (uintptr_t)q) < 0) {
+                r->n_lost += !map_find(&r->requests, key);
+                forget_running(r, q);
+                return NULL;
         }
-        q->last_nsec = s->store.now_nsec;
-        list_remove(&q->link);
-        list_append(&r->running, &q->link);
-        meet_page(q, page);
+        map_remove(&r->requests, q->key);
+        q->key = key;
+        return q;
+}
+
+static void on_unnamed(struct server *s, struct ns *ns, enum request_event what, uint32_t page)
+{
+        struct recorder *r = &s->recorder;
+        struct running *there, *above;
+
+        if (what == REQUEST_ENDED)
+                return;
+        there = find_at(r, ns, page);
+        above = what == REQUEST_PUBLISHED ? find_at(r, ns, tree_parent(&ns->tree, page)) : NULL;
+        if (there && what == REQUEST_FOUND) {
+                end_request(s, there);
+                there = NULL;
+        }
+        if (above)
+                above = move_unnamed(s, above, page);
+        if (!above)
+                above = there ? there : begin_unnamed(s, ns, page);
+        if (above)
+                note_running(s, above, page);
+}
+
+static void on_request(
+        struct ns *ns, uint64_t request, enum request_event what, uint32_t page, void *data)
+{
+        if (request != 0)
+                on_named(data, ns, request, what, page);
+        else
+                on_unnamed(data, ns, what, page);
 }
 
 uint64_t recorder_end_idle(struct server *s, uint64_t now_nsec)
@@ -294,6 +382,18 @@ static int make_dir(const char *path, struct detail *d)
         return 0;
 }
 
+static int check_room(const char *path, struct detail *d)
+{
+        char room[FORMAT_BYTES_MAX], leaves[FORMAT_BYTES_MAX];
+        uint64_t leaves_bytes, room_bytes = writer_room(path, &leaves_bytes);
+
+        if (room_bytes >= CHUNK_BYTES)
+                return 0;
+        return detail_set(d, -ENOSPC,
+                "cannot record in %s: its file system keeps %s free, and has %s more: make room",
+                path, format_bytes(leaves_bytes, leaves), format_bytes(room_bytes, room));
+}
+
 static int check_limits(uint64_t max_bytes, uint32_t max_files, struct detail *d)
 {
         if (max_bytes < RECORDER_MIN_BYTES)
@@ -323,6 +423,8 @@ int recorder_start(struct server *s, uint64_t max_bytes, uint32_t max_files, str
                 return e;
         snprintf(r->path, sizeof(r->path), "%s/traces", s->config.daemon.state_dir);
         e = make_dir(r->path, d);
+        if (e == 0)
+                e = check_room(r->path, d);
         if (e < 0)
                 return e;
         r->writer = writer_new(r->path, max_bytes, max_files);
@@ -330,7 +432,8 @@ int recorder_start(struct server *s, uint64_t max_bytes, uint32_t max_files, str
                 return detail_set(d, -ENOMEM, "no memory to record in");
         r->secret = hash_seed_random();
         r->start_nsec = server_now(s);
-        r->n_written = r->n_bytes = r->n_lost = 0;
+        r->n_written = r->n_bytes = r->n_lost = r->n_unnamed = 0;
+        r->trouble[0] = '\0';
         r->on = true;
         s->store.owner.on_request = on_request;
         return 0;

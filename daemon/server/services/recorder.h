@@ -2,15 +2,20 @@
  * The daemon's traffic as a trace (client/trace/trace.h), for `kvleasectl trace`: off until an
  * administrator says otherwise, and after a start. A line a request, written when it ends or nobody
  * has heard of it for a minute: its pages from the root of the text to the deepest that it found or
- * published. What it looked for, missed and never published isn't known; requests without a number
- * aren't recorded.
+ * published. What it looked for, missed and never published isn't known.
+ *
+ * Calls may name no request. Then a lookup begins one, and what is published below the page where
+ * one has got to goes on with it; there nobody tells its end, but another one that gets to the same
+ * page.
  *
  * Keys are hashed with a secret drawn for each recording and never kept, to 53 bits, which every
  * reader of JSON keeps exact: equal prefixes of one namespace are equal numbers within a recording,
  * and no key, token or text can be had from them.
  *
  * Files are STATE_DIR/traces/trace-TOKENS-N.jsonl (0600), for each page size its own: the blocks of
- * a trace are of one size. Written off the loop. Loop thread only, where not said otherwise.
+ * a trace are of one size. All of a recording are at most max_files, the oldest goes; and the file
+ * system keeps some room (writer_room()). Written off the loop. Loop thread only, where not
+ * said otherwise.
  */
 #ifndef KVL_SERVER_RECORDER_H
 #define KVL_SERVER_RECORDER_H
@@ -22,8 +27,7 @@
 #include "daemon/server/objects/services.h"
 
 #define RECORDER_FILE_BYTES (UINT64_C(256) << 20) /* the default of a file. Not tuned */
-#define RECORDER_FILES      4                     /* the default for each page size. Not tuned */
-#define RECORDER_FILES_MAX  64
+#define RECORDER_FILES      4                     /* the default of all. Not tuned */
 #define RECORDER_MIN_BYTES  4096
 
 /* Requests under way that it keeps in mind: some 100 bytes each. More are lost. Not tuned. */
@@ -42,7 +46,7 @@ struct chunk;
 void recorder_init(struct server *s);
 
 /* 0; -EBUSY: it is on already; -EINVAL: out of range; -EROFS: the server has no state directory;
- * -errno of that. With the sentence. */
+ * -ENOSPC: there is too little room; -errno of the directory. With the sentence. */
 int recorder_start(struct server *s, uint64_t max_bytes, uint32_t max_files, struct detail *d);
 
 /* Ends it: requests under way are written as far as they are known. Nothing where it is off. */

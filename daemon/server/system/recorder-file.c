@@ -1,4 +1,4 @@
-#include "daemon/server/services/recorder-file.h"
+#include "daemon/server/system/recorder-file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/parse.h"
 #include "daemon/server/system/log.h"
 
 /* Page sizes with a file open at a time: more are lost. Not tuned: models of one host are few. */
@@ -16,6 +18,10 @@
 
 /* The result of a chunk of one more: no file operation here fails like that. */
 #define TOO_MANY_SIZES (-E2BIG)
+
+/* Of the file system, as a part and at most: kvleased writes more than recordings there. */
+#define LEAVE_PART      20
+#define LEAVE_MAX_BYTES (UINT64_C(1) << 30)
 
 /* Recordings before this one left that many files at most: no free name is found beyond. */
 #define NUMBER_MAX 1000000
@@ -85,12 +91,52 @@ static void drop_oldest(struct writer *w, struct stream *st)
         memmove(st->numbers, st->numbers + 1, st->n_files * sizeof(*st->numbers));
 }
 
+/* Of the page size that has most files besides the one that is written. False: there is none. */
+static bool drop_any(struct writer *w)
+{
+        struct stream *most = NULL;
+        uint32_t n_most = 0;
+
+        for (unsigned i = 0; i < STREAMS_MAX; i++) {
+                struct stream *st = &w->streams[i];
+                uint32_t n = st->n_files - (st->fd >= 0);
+
+                if (n > n_most) {
+                        most = st;
+                        n_most = n;
+                }
+        }
+        if (most)
+                drop_oldest(w, most);
+        return most;
+}
+
+static uint32_t count_files(const struct writer *w)
+{
+        uint32_t n = 0;
+
+        for (unsigned i = 0; i < STREAMS_MAX; i++)
+                n += w->streams[i].n_files;
+        return n;
+}
+
 static int rotate(struct writer *w, struct stream *st)
 {
         st->fd = fd_close(st->fd);
-        if (st->n_files == w->max_files)
-                drop_oldest(w, st);
+        while (count_files(w) >= w->max_files && drop_any(w))
+                ;
         return open_next(w, st);
+}
+
+/* For `len` bytes, at the cost of older files of this recording. 0 or -ENOSPC. */
+static int make_room(struct writer *w, size_t len)
+{
+        uint64_t leaves;
+
+        while (writer_room(w->dir, &leaves) < len)
+                if (!drop_any(w))
+                        return -ENOSPC;
+        return 0;
 }
 
 /* All of it, or what was written of it is taken back. */
@@ -123,7 +169,9 @@ static void run_chunk(struct disk_job *job)
 
         if (!st)
                 r = TOO_MANY_SIZES;
-        else if (st->fd < 0 || st->bytes >= w->max_bytes)
+        else
+                r = make_room(w, c->len);
+        if (r == 0 && (st->fd < 0 || st->bytes >= w->max_bytes))
                 r = rotate(w, st);
         if (r == 0)
                 r = write_all(st, c->data, c->len);
@@ -142,20 +190,50 @@ static void run_close(struct disk_job *job)
 
 /* ---- in the loop's -------------------------------------------------------------------------- */
 
+uint64_t writer_room(const char *path, uint64_t *ret_leaves)
+{
+        struct statvfs st;
+        uint64_t free_bytes;
+
+        *ret_leaves = 0;
+        if (statvfs(path, &st) < 0)
+                return UINT64_MAX; /* writing will say why */
+        free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+        *ret_leaves = MIN((uint64_t)st.f_blocks * st.f_frsize / LEAVE_PART, LEAVE_MAX_BYTES);
+        return minus_u64(free_bytes, *ret_leaves);
+}
+
+void chunk_explain(const struct chunk *c, char *ret, size_t size)
+{
+        char bytes[FORMAT_BYTES_MAX];
+        uint64_t leaves;
+
+        ret[0] = '\0';
+        if (c->result == TOO_MANY_SIZES) {
+                snprintf(ret, size, "there are more than %d page sizes", STREAMS_MAX);
+        } else if (c->result == -ENOSPC) {
+                (void)writer_room(c->writer->dir, &leaves);
+                snprintf(ret, size, "no room in %s, whose file system keeps %s free: make room",
+                        c->writer->dir, format_bytes(leaves, bytes));
+        } else if (c->result < 0) {
+                snprintf(ret, size, "cannot write to %s: %s", c->writer->dir, strerror(-c->result));
+        }
+}
+
 static void end_chunk(struct disk_job *job)
 {
         struct chunk *c = container_of(job, struct chunk, job);
+        char why[RECORDER_TROUBLE_MAX];
 
-        if (c->result == TOO_MANY_SIZES && log_first_of("recorder-sizes"))
-                log_warning("requests are lost to the recording: there are more than %d page sizes",
-                        STREAMS_MAX);
-        else if (c->result < 0 && log_first_of("recorder-disk"))
-                log_warning("requests are lost to the recording: cannot write to %s: %s: make room",
-                        c->writer->dir, strerror(-c->result));
+        if (c->result < 0 &&
+                log_first_of(c->result == TOO_MANY_SIZES ? "recorder-sizes" : "recorder-disk")) {
+                chunk_explain(c, why, sizeof(why));
+                log_warning("requests are lost to the recording: %s", why);
+        }
         c->done(c);
 }
 
-struct chunk *chunk_new(struct server *s, struct writer *w, uint32_t page_tokens, size_t size,
+struct chunk *chunk_new(void *owner, struct writer *w, uint32_t page_tokens, size_t size,
         void (*done)(struct chunk *c))
 {
         struct chunk *c = malloc(sizeof(*c) + size);
@@ -164,7 +242,7 @@ struct chunk *chunk_new(struct server *s, struct writer *w, uint32_t page_tokens
                 return NULL;
         *c = (struct chunk){
                 .job = {.run = run_chunk, .done = end_chunk},
-                .server = s,
+                .owner = owner,
                 .writer = w,
                 .done = done,
                 .page_tokens = page_tokens,

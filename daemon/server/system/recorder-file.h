@@ -1,7 +1,7 @@
 /*
- * The files of a recording (recorder.h): chunks of lines on their way to the disk, and who writes
- * them. A writer is used by the jobs of its chunks alone, one after another (disk.h): they open,
- * write and rotate; nothing of it runs in the loop.
+ * The files of a recording (services/recorder.h): chunks of lines on their way to the disk, and who
+ * writes them. A writer is used by the jobs of its chunks alone, one after another (disk.h): they
+ * open, write and rotate; nothing of it runs in the loop.
  */
 #ifndef KVL_SERVER_RECORDER_FILE_H
 #define KVL_SERVER_RECORDER_FILE_H
@@ -9,14 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/server/services/recorder.h"
 #include "daemon/server/system/disk.h"
+
+#define RECORDER_PATH_MAX    512
+#define RECORDER_TROUBLE_MAX 640
+#define RECORDER_FILES_MAX   64
 
 #define CHUNK_BYTES (64 * 1024) /* lines are collected for one write. Not tuned */
 
 struct chunk {
         struct disk_job job;
-        struct server *server; /* borrowed */
+        void *owner;           /* borrowed: for done() */
         struct writer *writer; /* borrowed */
         void (*done)(struct chunk *c);
         uint32_t page_tokens; /* of all its lines */
@@ -29,12 +32,19 @@ struct chunk {
 
 /* To be filled, and given to disk_do(); done() is called in the loop thread, and frees it. NULL: no
  * memory. Returns owned. */
-struct chunk *chunk_new(struct server *s, struct writer *w, uint32_t page_tokens, size_t size,
+struct chunk *chunk_new(void *owner, struct writer *w, uint32_t page_tokens, size_t size,
         void (*done)(struct chunk *c));
 void chunk_free(struct chunk *c);
 
-/* Files in `dir` of at most max_bytes each, and a chunk; of each page size at most max_files, the
- * oldest goes. NULL: no memory. Returns owned. */
+/* Room that a recording leaves on the file system of `path`, for the state directory beside it.
+ * Returns bytes that are still to be had; *ret_leaves: what is left. Any thread. */
+uint64_t writer_room(const char *path, uint64_t *ret_leaves);
+
+/* Why a chunk wasn't written; "" where it was. */
+void chunk_explain(const struct chunk *c, char *ret, size_t size);
+
+/* Files in `dir` of at most max_bytes each, and a chunk; at most max_files of all page sizes, but
+ * one of each; the oldest goes. NULL: no memory. Returns owned. */
 struct writer *writer_new(const char *dir, uint64_t max_bytes, uint32_t max_files);
 
 /* After the chunks that were handed on: closes the files. Takes the writer. */
