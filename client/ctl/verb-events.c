@@ -144,12 +144,14 @@ static void print_json(const Kvlease__V1__AdminEvent *e)
 static void print_time(uint64_t msec)
 {
         time_t sec = (time_t)(msec / 1000);
-        char text[32] = "";
+        char text[32] = "", zone[8] = "";
         struct tm tm;
 
-        if (localtime_r(&sec, &tm))
+        if (localtime_r(&sec, &tm)) {
                 strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &tm);
-        printf("%s.%03u ", text, (unsigned)(msec % 1000));
+                strftime(zone, sizeof(zone), "%z", &tm); /* "+0100" */
+        }
+        printf("%s.%03u%.3s:%s ", text, (unsigned)(msec % 1000), zone, zone[0] ? zone + 3 : "");
 }
 
 /* Nothing where the text is empty; nothing unprintable. */

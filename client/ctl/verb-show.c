@@ -1,5 +1,6 @@
 /* The verbs that only look. */
 
+#include "base/macros.h"
 #include "client/ctl/admin.h"
 #include "client/ctl/verb.h"
 #include "client/ctl/verdict.h"
@@ -10,6 +11,32 @@
 #include "proto/msg.h"
 #include "proto/status.h"
 
+/* Refused leases are no state: what is told of them is what happened lately. */
+static int look_at_refusals(const struct ctl *ctl, struct verdict *v)
+{
+        Kvlease__V1__AdminEventsRequest request = KVLEASE__V1__ADMIN_EVENTS_REQUEST__INIT;
+        const Kvlease__V1__AdminEventsReply *m;
+        char kind[] = "refused", *kinds[] = {kind};
+        uint64_t n = 0;
+
+        request.kinds = kinds;
+        request.n_kinds = ARRAY_SIZE(kinds);
+        request.since_msec = VERDICT_REFUSED_MIN * 60000;
+        do {
+                const ProtobufCMessage *reply;
+                int r = admin_call(ctl->admin, MSG_ADMIN_EVENTS, &request.base, &reply);
+
+                if (r != CTL_OK)
+                        return r;
+                m = (const Kvlease__V1__AdminEventsReply *)reply;
+                for (size_t i = 0; i < m->n_events; i++)
+                        n += m->events[i]->count;
+                request.after = m->next;
+        } while (m->more && m->n_events > 0);
+        verdict_of_refusals(v, n, m->n_events > 0 ? m->events[m->n_events - 1] : NULL);
+        return CTL_OK;
+}
+
 int verb_status(const struct ctl *ctl)
 {
         Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
@@ -18,6 +45,8 @@ int verb_status(const struct ctl *ctl)
         json_t *object;
         int r = admin_each(ctl->admin, &noun_devices, NULL, verdict_of_device, &v);
 
+        if (r == CTL_OK)
+                r = look_at_refusals(ctl, &v);
         if (r == CTL_OK)
                 r = admin_call(ctl->admin, MSG_ADMIN_STATUS, &request.base, &reply);
         if (r == CTL_OK) {

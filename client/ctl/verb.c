@@ -125,9 +125,11 @@ const struct verb verbs[] = {
                 "recalled.\n",
                 0, 0, O(TENANT), false, NULL, verb_evictions},
         {"events", "", "what happened lately, and why",
-                "A line each, with the local time; --json: an object a line. What is alike and "
-                "happens within a\n"
-                "second is one event: so many pages of a tenant that made room for another's "
+                "A line each, with the local time and its offset from UTC; --json: an object a "
+                "line. What "
+                "is alike\n"
+                "and happens within a second is one event: so many pages of a tenant that made "
+                "room for another's "
                 "leases. kvleased\n"
                 "keeps 2048, of each tenant a part, and none over a restart; how many were lost "
                 "is said.\n"

@@ -115,6 +115,20 @@ static void look_at_memory(struct verdict *v, const status_row *s)
                         (double)s->fragmentation / 10);
 }
 
+void verdict_of_refusals(struct verdict *v, uint64_t n, const Kvlease__V1__AdminEvent *last)
+{
+        if (n == 0)
+                return;
+        add_finding(v, SEVERITY_WARNING,
+                "kvleasectl events --kind refused has all; kvleasectl tenants set raises a limit, "
+                "or has leases wait (when_full = queue)",
+                last ? "leases refused in the last %d min: %" PRIu64
+                       ", the last to tenant %s (%s)%s%s"
+                     : "leases refused in the last %d min: %" PRIu64,
+                VERDICT_REFUSED_MIN, n, last ? last->tenant : "", last ? last->reason : "",
+                last && last->detail[0] ? ": " : "", last ? last->detail : "");
+}
+
 static void look_at_clients(struct verdict *v, const status_row *s)
 {
         char pending[32], most[32];

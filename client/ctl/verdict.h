@@ -32,6 +32,13 @@ struct verdict {
 /* Looks at a row of ADMIN_DEVICES; `verdict` is a struct verdict: for admin_each(). */
 void verdict_of_device(const void *row, void *verdict);
 
+/* Of how long ago refused leases are told. Not tuned. */
+#define VERDICT_REFUSED_MIN 5
+
+/* Leases were refused n times in the last VERDICT_REFUSED_MIN minutes. last: the event of the last
+ * one; NULL: it is gone by now. */
+void verdict_of_refusals(struct verdict *v, uint64_t n, const Kvlease__V1__AdminEvent *last);
+
 /* Looks at the rest, after all devices. */
 void verdict_of_status(struct verdict *v, const Kvlease__V1__AdminStatusReply *s);
 

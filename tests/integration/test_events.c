@@ -236,6 +236,7 @@ static void test_refusal(void **state)
         struct harness *h = *state;
         struct worker *b = worker_start(h, "b", "n", 1);
         json_t *list, *e;
+        struct proc_output o;
 
         for (unsigned i = 0; i < 3; i++)
                 assert_int_equal(worker_ask(b, "lease %d", 3 * SET_PAGES), KVL_QUOTA);
@@ -247,6 +248,10 @@ static void test_refusal(void **state)
         assert_true(number(e, "pages") % (3 * SET_PAGES) == 0);
         assert_true(number(e, "pages") == number(e, "count") * 3 * SET_PAGES);
         json_decref(list);
+        assert_int_equal(ctl_run(h, "status", &o), 0);
+        assert_non_null(strstr(o.out, "leases refused in the last 5 min: 3, the last to tenant b"));
+        assert_non_null(strstr(o.out, "not well"));
+        proc_output_free(&o);
         worker_kill(b);
         list = events(h, "--kind client");
         for (unsigned i = 0; json_array_size(list) == 0; i++) {

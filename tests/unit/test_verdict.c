@@ -238,6 +238,29 @@ static void test_each_finding(void **state)
         }
 }
 
+/* What happened lately isn't well, though all is by now. */
+static void test_refusals(void **state)
+{
+        Kvlease__V1__AdminEvent last = KVLEASE__V1__ADMIN_EVENT__INIT;
+        static const struct show_format format;
+        struct verdict v = {.format = &format};
+
+        last.tenant = "chat";
+        last.reason = "quota";
+        last.detail = "it holds 1 GiB of its limit of 1 GiB";
+        verdict_of_refusals(&v, 0, NULL);
+        assert_int_equal(v.n_findings, 0);
+        verdict_of_refusals(&v, 7, &last);
+        verdict_of_refusals(&v, 8, NULL);
+        assert_int_equal(v.n_findings, 2);
+        assert_int_equal(v.findings[0].severity, SEVERITY_WARNING);
+        assert_string_equal(v.findings[0].what,
+                "leases refused in the last 5 min: 7, the last to tenant chat (quota): it holds 1 "
+                "GiB of its limit of 1 GiB");
+        assert_string_equal(v.findings[1].what, "leases refused in the last 5 min: 8");
+        verdict_deinit(&v);
+}
+
 /* In JSON the worst stands first, and notes alone leave all well. */
 static void test_json(void **state)
 {
@@ -271,6 +294,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_well),
                 TEST(test_each_finding),
+                TEST(test_refusals),
                 TEST(test_json),
         };
 
