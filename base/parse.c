@@ -346,3 +346,35 @@ size_t utf8_char_len(const char *text, size_t n)
         }
         return 0;
 }
+
+bool utf8_is_control(const char *s, size_t len)
+{
+        const unsigned char *u = (const unsigned char *)s;
+
+        switch (len) {
+        case 1:
+                return u[0] < 0x20 || u[0] == 0x7f;
+        case 2:
+                return u[0] == 0xc2 && u[1] < 0xa0;
+        case 3:
+                if (u[0] != 0xe2)
+                        return false;
+                return (u[1] == 0x80 &&
+                               (u[2] == 0x8e || u[2] == 0x8f || (u[2] >= 0xa8 && u[2] <= 0xae))) ||
+                       (u[1] == 0x81 && u[2] >= 0xa6 && u[2] <= 0xa9);
+        default:
+                return false;
+        }
+}
+
+bool text_is_plain(const char *s)
+{
+        size_t left = strlen(s);
+
+        for (size_t n; left > 0; s += n, left -= n) {
+                n = utf8_char_len(s, left);
+                if (n == 0 || utf8_is_control(s, n))
+                        return false;
+        }
+        return true;
+}

@@ -59,6 +59,16 @@ char *format_excerpt(const char *text, size_t len, char buf[FORMAT_EXCERPT_MAX])
 size_t utf8_char_len(const char *s, size_t n);
 
 /*
+ * Whether the character of UTF-8, `len` bytes, changes how a terminal shows what is around it: C0,
+ * DEL, C1, ends of lines and paragraphs (U+2028, U+2029), and what turns the direction of text
+ * round (U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069).
+ */
+bool utf8_is_control(const char *s, size_t len);
+
+/* Whether it is UTF-8 without such characters: safe in logs and tables. */
+bool text_is_plain(const char *s);
+
+/*
  * Names of tenants: 1 to max_len bytes of [A-Za-z0-9._-], not starting with '.' or '-' (they become
  * file names and command arguments).
  */

@@ -112,15 +112,6 @@ static bool skip(struct scan *s, uint64_t n)
         return true;
 }
 
-/* C0, DEL, and C1 as UTF-8 has them: terminals obey all of these. */
-static bool is_control(const char *c, size_t len)
-{
-        const unsigned char *u = (const unsigned char *)c;
-
-        return (len == 1 && (u[0] < 0x20 || u[0] == 0x7f)) ||
-               (len == 2 && u[0] == 0xc2 && u[1] < 0xa0);
-}
-
 static const char *check_text(const struct scan *s, const char *text, size_t len)
 {
         if (memchr(text, '\0', len))
@@ -129,7 +120,7 @@ static const char *check_text(const struct scan *s, const char *text, size_t len
                 n = utf8_char_len(text, len);
                 if (n == 0)
                         return "bytes that aren't UTF-8";
-                if (is_control(text, n))
+                if (utf8_is_control(text, n))
                         return "a control character";
         }
         return NULL;

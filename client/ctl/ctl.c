@@ -1,9 +1,12 @@
 #include "client/ctl/ctl.h"
 
+#include <langinfo.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/parse.h"
 
 void *need(void *p)
 {
@@ -14,22 +17,37 @@ void *need(void *p)
         return p;
 }
 
+/* Bytes of the character at `text` that may go to a terminal as they are; 0: they may not. */
+static size_t shown_as_is(const char *text)
+{
+        size_t len = utf8_char_len(text, strlen(text));
+
+        if (len == 0 || utf8_is_control(text, len) ||
+                (len > 1 && strcmp(nl_langinfo(CODESET), "UTF-8") != 0))
+                return 0;
+        return len;
+}
+
 char *text_printable(const char *text)
 {
         static const char digits[] = "0123456789abcdef";
         char *copy = need(malloc(4 * strlen(text) + 1)), *to = copy;
 
-        for (const char *from = text; *from; from++) {
-                unsigned char c = (unsigned char)*from;
+        while (*text) {
+                size_t len = shown_as_is(text);
+                unsigned char c = (unsigned char)*text;
 
-                if (c >= 0x20 && c < 0x7f) {
-                        *to++ = *from;
+                if (len > 0) {
+                        memcpy(to, text, len);
+                        to += len;
+                        text += len;
                         continue;
                 }
                 *to++ = '\\';
                 *to++ = 'x';
                 *to++ = digits[c >> 4];
                 *to++ = digits[c & 15];
+                text++;
         }
         *to = '\0';
         return copy;

@@ -143,7 +143,8 @@ void *need(void *p);
 /* As vprintf() would print it; owned. */
 KVL_PRINTF(1, 0) char *text_format(const char *format, va_list ap);
 
-/* Owned copy in which everything but printable ASCII stands as \xHH: safe on any terminal. */
+/* Owned copy that is safe on any terminal: bytes stand as \xHH where they are no characters of the
+ * locale, or such as a terminal obeys. */
 char *text_printable(const char *text);
 
 #endif

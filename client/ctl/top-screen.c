@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "client/ctl/ctl.h"
+#include "client/ctl/width.h"
 #include "client/ctl/top-text.h"
 
 /* Fewer columns or lines show nothing that makes sense: names and a rate, and three rows. */
@@ -173,6 +174,15 @@ static bool is_drawn(const struct top_ui *ui, const struct top_view *v, unsigned
         return column < v->n_names || column >= v->n_names + ui->first_column;
 }
 
+/* Where nothing is yet. */
+static void draw_cell(int y, int x, int width, bool is_left, const char *text)
+{
+        int len = (int)text_prefix(text, (size_t)width);
+        int columns = (int)MIN(text_columns(text), (size_t)width);
+
+        mvaddnstr(y, is_left ? x : x + width - columns, text, len);
+}
+
 /* One line of cells, in the columns that fit. */
 static void draw_cells(int y, const struct top_ui *ui, const struct top_table *t,
         const char *(*text)(const void *data, unsigned column), const void *data)
@@ -189,7 +199,7 @@ static void draw_cells(int y, const struct top_ui *ui, const struct top_table *t
                 if (x >= COLS || (c >= v->n_names && x + width > COLS))
                         break;
                 width = MIN(width, COLS - x);
-                mvprintw(y, x, top_is_left(v, c) ? "%-*.*s" : "%*.*s", width, width, text(data, c));
+                draw_cell(y, x, width, top_is_left(v, c), text(data, c));
                 x += width + 2;
         }
 }

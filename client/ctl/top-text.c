@@ -7,6 +7,7 @@
 
 #include "base/macros.h"
 #include "client/ctl/ctl.h"
+#include "client/ctl/width.h"
 
 #define CELL_BYTES         32
 #define DEVICE_SHORT_CHARS 12
@@ -62,7 +63,7 @@ static char *device_text(const char *name)
 {
         char *s = text_printable(name);
 
-        s[MIN(strlen(s), (size_t)DEVICE_SHORT_CHARS)] = '\0';
+        s[text_prefix(s, DEVICE_SHORT_CHARS)] = '\0';
         return s;
 }
 
@@ -217,7 +218,7 @@ void top_table_init(struct top_table *t, const struct top_view *v, const struct 
                 for (unsigned c = 0; c < v->n_columns; c++) {
                         char *s = cell_text(&rows[i]->cells[c], v->columns[c].kind, f);
 
-                        t->widths[c] = MAX(t->widths[c], (unsigned)strlen(s));
+                        t->widths[c] = MAX(t->widths[c], (unsigned)text_columns(s));
                         t->cells[at++] = s;
                 }
 }

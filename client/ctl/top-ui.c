@@ -58,7 +58,7 @@ static void type(struct top_ui *ui, int key)
                 ui->filter[len ? len - 1 : 0] = '\0';
                 break;
         default:
-                /* Names are ASCII, or shown as such. */
+                /* Of names that clients choose only models may have more than ASCII. */
                 if (key < 0x20 || key > 0x7e || len + 1 >= sizeof(ui->filter))
                         return;
                 ui->filter[len] = (char)key;

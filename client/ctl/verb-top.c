@@ -19,6 +19,7 @@
 #include "client/ctl/top-ui.h"
 #include "client/ctl/top-watch.h"
 #include "client/ctl/verb.h"
+#include "client/ctl/width.h"
 
 /* How soon a daemon that didn't answer is asked again, and how long one may take before the screen
  * says so. Not tuned. */
@@ -123,12 +124,12 @@ static void print_cells(const struct top_table *t, char *const *cells)
 
         for (unsigned c = 0; c < v->n_columns; c++) {
                 const char *text = cells ? cells[c] : v->columns[c].heading;
-                int width = (int)t->widths[c];
+                int pad = (int)minus_u64(t->widths[c], text_columns(text));
 
                 if (!top_is_left(v, c))
-                        printf("%*s", width, text);
+                        printf("%*s%s", pad, "", text);
                 else if (c + 1 < v->n_columns)
-                        printf("%-*s", width, text);
+                        printf("%s%*s", text, pad, "");
                 else
                         fputs(text, stdout); /* no spaces at the end of a line */
                 fputs(c + 1 < v->n_columns ? "  " : "\n", stdout);

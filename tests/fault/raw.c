@@ -207,13 +207,13 @@ uint32_t raw_attach(struct raw *r)
         return raw_open_ns(r);
 }
 
-const Kvlease__V1__NsOpenReply *raw_try_ns(struct raw *r, const char *name)
+const Kvlease__V1__NsOpenReply *raw_try_model(struct raw *r, const char *name, const char *model)
 {
         Kvlease__V1__NsOpenRequest open = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
         Kvlease__V1__NsLayout layout = KVLEASE__V1__NS_LAYOUT__INIT;
         const Kvlease__V1__NsOpenReply *reply;
 
-        layout.model = (char *)"raw";
+        layout.model = (char *)model;
         layout.dtype = 1;
         layout.n_layers = layout.n_kv_heads = layout.head_size = 1;
         layout.page_tokens = 16;
@@ -225,6 +225,11 @@ const Kvlease__V1__NsOpenReply *raw_try_ns(struct raw *r, const char *name)
         reply = (const Kvlease__V1__NsOpenReply *)raw_answer(r);
         assert_non_null(reply);
         return reply;
+}
+
+const Kvlease__V1__NsOpenReply *raw_try_ns(struct raw *r, const char *name)
+{
+        return raw_try_model(r, name, "raw");
 }
 
 uint32_t raw_open_ns(struct raw *r)

@@ -58,7 +58,8 @@ uint32_t raw_attach(struct raw *r);
 /* The same after a hello. */
 uint32_t raw_open_ns(struct raw *r);
 
-/* A namespace like that, of this name; the answer. */
+/* A namespace like that, of this name, or also of this model; the answer. */
 const Kvlease__V1__NsOpenReply *raw_try_ns(struct raw *r, const char *name);
+const Kvlease__V1__NsOpenReply *raw_try_model(struct raw *r, const char *name, const char *model);
 
 #endif

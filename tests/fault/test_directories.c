@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "tests/fault/raw.h"
 #include "tests/integration/harness.h"
 
 #define DAEMON_TIMEOUT_MSEC 30000
@@ -310,6 +311,48 @@ static void test_status_without_a_file(void **state)
         assert_int_equal(private_daemon_start(&h->daemon), 0);
 }
 
+/* Directories and models may have names in any language. */
+static void test_beyond_ascii(void **state)
+{
+        static const char model[] = "/data/\xe6\xa8\xa1\xe5\x9e\x8b/Qwen";
+        struct harness *h = *state;
+        struct paths p;
+        const char *argv[] = {program_daemon(), "--config", p.config, NULL};
+        const char *ask[] = {program_ctl(), "--runtime-dir", p.runtime, "status", "--json", NULL};
+        struct proc_output o;
+        json_t *reply, *ns;
+        struct raw r;
+        int status;
+        pid_t pid;
+
+        write_config(&p, h, "l\xc3\xa4uft", "st\xc3\xa4nde");
+        pid = proc_spawn(argv, NULL, (struct proc_files){-1, -1, -1});
+        assert_true(pid > 0);
+        assert_int_equal(proc_run(ask, NULL, DAEMON_TIMEOUT_MSEC, &o), 0);
+        for (unsigned i = 0; i < 1000 && !*o.out; i++) {
+                proc_output_free(&o);
+                sleep_msec(10);
+                assert_int_equal(proc_run(ask, NULL, DAEMON_TIMEOUT_MSEC, &o), 0);
+        }
+        reply = json_loads(o.out, 0, NULL);
+        assert_non_null(reply);
+        assert_string_equal(json_string_value(json_object_get(reply, "runtime_dir")), p.runtime);
+        json_decref(reply);
+        proc_output_free(&o);
+        assert_int_equal(kill(pid, SIGTERM), 0);
+        assert_int_equal(proc_wait(pid, DAEMON_TIMEOUT_MSEC, &status), 0);
+        assert_int_equal(status, 0);
+
+        raw_open(&r, h, NULL);
+        assert_true(raw_authenticate(&r, raw_hello(&r, 1, 1)));
+        assert_int_equal(raw_try_model(&r, "n", model)->status, 0);
+        reply = ctl_json(h, "namespaces");
+        ns = json_array_get(json_object_get(reply, "namespaces"), 0);
+        assert_string_equal(json_string_value(json_object_get(ns, "model")), model);
+        json_decref(reply);
+        raw_close(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -324,6 +367,7 @@ int main(void)
                 harness_test(test_tenant_goes_after_a_crash, NULL),
                 harness_test(test_unreadable_config, NULL),
                 harness_test(test_status_without_a_file, NULL),
+                harness_test(test_beyond_ascii, NULL),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -249,6 +249,10 @@ static void test_layout_check(void **state)
         check_refused(&l, "model");
         l.model[0] = '\n';
         check_refused(&l, "model");
+        strcpy(l.model, "m\xe6");
+        check_refused(&l, "model");
+        strcpy(l.model, "/data/\xe6\xa8\xa1\xe5\x9e\x8b/Qwen");
+        assert_int_equal(ns_layout_check(&l, NULL), 0);
         l = test_layout();
         memset(l.version, 'x', sizeof(l.version));
         check_refused(&l, "version");

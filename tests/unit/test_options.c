@@ -211,7 +211,9 @@ static void test_refusals(void **state)
         refused(SECTION_TENANT, "limit", "4Q", "not a size");
         refused(SECTION_TENANT, "limit", "0", "out of range");
         refused(SECTION_TENANT, "limit", "auto", "or 'none'");
-        refused(SECTION_TENANT, "group", "a\tb", "not printable");
+        refused(SECTION_TENANT, "group", "a\tb", "not UTF-8 without control");
+        refused(SECTION_TENANT, "group", "\xc3\xa9", "not printable ASCII");
+        refused(SECTION_DAEMON, "runtime_dir", "/run/\xe9", "not UTF-8 without control");
         refused(SECTION_TENANT, "class", "gold", "allowed are dynamic, pinned");
         refused(SECTION_TENANT, "when_full", "panic", "allowed are reject, queue, degrade");
         refused(SECTION_TENANT, "burst", "queue", "allowed are pool, none");

@@ -259,6 +259,22 @@ static void test_utf8(void **state)
                 assert_int_equal(utf8_char_len(cases[i].text, cases[i].n), cases[i].len);
 }
 
+static void test_plain_text(void **state)
+{
+        static const char *const plain[] = {"", "a b", "/data/\xe6\xa8\xa1\xe5\x9e\x8b", "\xc2\xa0",
+                "\xe2\x82\xac", "\xe2\x80\xa7", "\xe2\x81\xa5", "\xf0\x9f\x98\x80"};
+        static const char *const others[] = {"\n", "a\x7f", "\xc2\x9b", "\xff", "x\xe6\xa8",
+                "\xe2\x80\xa8",
+                "\xe2\x80\xae"
+                "lru",
+                "\xe2\x81\xa6", "\xe2\x80\x8f"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(plain); i++)
+                assert_true(text_is_plain(plain[i]));
+        for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+                assert_false(text_is_plain(others[i]));
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -273,6 +289,7 @@ int main(void)
                 TEST(test_format_excerpt),
                 TEST(test_names),
                 TEST(test_utf8),
+                TEST(test_plain_text),
         };
 
         return RUN_TESTS(tests);

@@ -1,4 +1,6 @@
 /* How text and lists are made to fit terminals. */
+#include "client/ctl/ctl.h" /* before cmocka makes a macro of fail() */
+
 #include "tests/unit/test-support.h"
 
 #include <locale.h>
@@ -64,6 +66,25 @@ static void test_text_columns(void **state)
         assert_int_equal(text_columns("\xff"), 4);
         assert_int_equal(text_columns("d\xc3\xa9mo"), 4);
         assert_int_equal(text_columns("\xe4\xb8\xad"), 2); /* two columns wide */
+}
+
+/* What a terminal of this locale shows stands as it is. */
+static void check_printable(const char *locale, const char *text, const char *shown)
+{
+        _cleanup_free_ char *got = NULL;
+
+        assert_non_null(setlocale(LC_CTYPE, locale));
+        got = text_printable(text);
+        assert_string_equal(got, shown);
+        assert_non_null(setlocale(LC_CTYPE, "C.UTF-8"));
+}
+
+static void test_text_printable(void **state)
+{
+        check_printable("C.UTF-8", "/d\xc3\xa9/\xe4\xb8\xad", "/d\xc3\xa9/\xe4\xb8\xad");
+        check_printable("C.UTF-8", "\x1b[m \xff \xe2\x80\xae \xc2\x9b",
+                "\\x1b[m \\xff \\xe2\\x80\\xae \\xc2\\x9b");
+        check_printable("C", "d\xc3\xa9", "d\\xc3\\xa9");
 }
 
 static void expect_line(const char *text, size_t width, const char *line, const char *rest)
@@ -146,6 +167,7 @@ int main(void)
                 TEST(test_output_width),
                 TEST(test_terminal),
                 TEST(test_text_columns),
+                TEST(test_text_printable),
                 TEST(test_text_line),
                 TEST(test_fit_columns),
                 TEST(test_fit_cell),

@@ -22,11 +22,10 @@ static int text_check(const char *field, const char *text, size_t min, struct de
         if (len < min || len > NS_TEXT_MAX)
                 return detail_set(d, -EINVAL, "%s is %zu bytes long: %zu to %d are allowed", field,
                         len, min, NS_TEXT_MAX);
-        for (size_t i = 0; i < len; i++)
-                if (text[i] < 0x20 || text[i] > 0x7e)
-                        return detail_set(d, -EINVAL,
-                                "%s has byte 0x%02x at position %zu: printable ASCII only", field,
-                                (uint8_t)text[i], i);
+        if (!text_is_plain(text))
+                return detail_set(d, -EINVAL,
+                        "%s has other bytes than UTF-8 without control characters: change it",
+                        field);
         return 0;
 }
 

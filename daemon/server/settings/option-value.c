@@ -64,8 +64,8 @@ char *option_allowed(const struct option *o, char buf[OPTION_VALUE_MAX])
         case OPTION_ENUM:
                 return allowed_choices(o, buf);
         case OPTION_TEXT:
-                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 " to %" PRIu64 " printable characters",
-                        o->min, o->max);
+                snprintf(buf, OPTION_VALUE_MAX,
+                        "%" PRIu64 " to %" PRIu64 " printable ASCII characters", o->min, o->max);
                 return buf;
         case OPTION_PATH:
                 snprintf(buf, OPTION_VALUE_MAX, "absolute paths of at most %" PRIu64 " bytes",
@@ -145,9 +145,11 @@ static int set_text(
 
         if (o->type == OPTION_PATH && value[0] != '/' && (len > 0 || o->min > 0))
                 return refuse_value(o, value, "not an absolute path", err, err_len);
-        for (size_t i = 0; i < len; i++)
+        if (!text_is_plain(value))
+                return refuse_value(o, value, "not UTF-8 without control characters", err, err_len);
+        for (size_t i = 0; o->type == OPTION_TEXT && i < len; i++)
                 if (value[i] < ' ' || value[i] > '~')
-                        return refuse_value(o, value, "not printable text", err, err_len);
+                        return refuse_value(o, value, "not printable ASCII", err, err_len);
         if (len < o->min || len > o->max)
                 return refuse_value(
                         o, value, len < o->min ? "too short" : "too long", err, err_len);

@@ -19,7 +19,7 @@ enum option_type {
         OPTION_UINT,     /* uint32_t */
         OPTION_BOOL,     /* bool */
         OPTION_ENUM,     /* unsigned: index into choices */
-        OPTION_TEXT,     /* char[max + 1]: printable ASCII */
+        OPTION_TEXT,     /* char[max + 1]: printable ASCII; OPTION_PATH: UTF-8 */
         OPTION_PATH,     /* char[max + 1]: absolute */
         OPTION_UIDS,     /* struct id_list */
         OPTION_GIDS,     /* struct id_list */
