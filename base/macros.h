@@ -36,6 +36,9 @@ static inline uint64_t round_up_u64(uint64_t value, uint64_t step)
         return (value + step - 1) / step * step;
 }
 
+/* What a noun of so many ends in. */
+#define PLURAL(n) ((n) == 1 ? "" : "s")
+
 /* a - b; 0 where b is more. */
 static inline uint64_t minus_u64(uint64_t a, uint64_t b)
 {

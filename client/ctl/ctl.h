@@ -61,7 +61,7 @@ enum ctl_exit {
         X(SESSION, "session", "ID", false, "only this one, as kvleasectl sessions shows it")    \
         X(TAG, "tag", "N", false, "pages that were published with this tag")                    \
         X(ALL, "all", NULL, false, "warm: everything below the device; doctor: what is ok")     \
-        X(IDLE, "idle", "TIME", false, "only those that nobody has used for so long (\"24h\")") \
+        X(IDLE, "idle", "TIME", false, "only those that nobody has used for so long (\"1d\")")  \
         X(POLICIES, "policies", "LIST", false, "eviction policies (\"lru,pgi\", \"all\")")      \
         X(CAPACITIES, "capacities", "LIST", false,                                              \
                 "cache sizes: parts of all blocks, or pages (\"1%,5%,1000\")")                  \

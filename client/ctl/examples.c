@@ -34,7 +34,7 @@ const struct example examples[] = {
         {"events", "kvleasectl events --follow --tenant chat --kind evicted,refused",
                 "why chat loses pages and leases, as it happens"},
         {"sessions list", "kvleasectl sessions --tenant chat", "its conversations"},
-        {"sessions purge", "kvleasectl sessions purge chat --idle 24h",
+        {"sessions purge", "kvleasectl sessions purge chat --idle 1d",
                 "those that nobody has used for a day"},
         {"sets", "kvleasectl sets", "how complete the keys of ranks and layer groups are"},
         {"exchanges", "kvleasectl exchanges --tenant chat",

@@ -312,7 +312,7 @@ static void node_round_trip(const void *row, const struct show_format *f, struct
         const node_row *n = row;
 
         if (n->rtt_usec > 0)
-                derive_text(ret, "%" PRIu64 ".%02" PRIu64 " ms", n->rtt_usec / 1000,
+                derive_text(ret, "%" PRIu64 ".%02" PRIu64 "ms", n->rtt_usec / 1000,
                         n->rtt_usec / 10 % 100);
 }
 

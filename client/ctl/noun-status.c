@@ -25,9 +25,9 @@ static void status_longest_turn(const void *row, const struct show_format *f, st
         const Kvlease__V1__AdminTurn *t = s->n_longest_turns > 0 ? s->longest_turns[0] : NULL;
 
         if (!t || !*t->what)
-                derive_text(ret, "%.1f ms", (double)s->longest_turn_nsec / 1e6);
+                derive_text(ret, "%.1fms", (double)s->longest_turn_nsec / 1e6);
         else
-                derive_text(ret, "%.1f ms (%.32s%s%.32s)", (double)s->longest_turn_nsec / 1e6,
+                derive_text(ret, "%.1fms (%.32s%s%.32s)", (double)s->longest_turn_nsec / 1e6,
                         t->what, *t->tenant ? " of tenant " : "", t->tenant);
 }
 
@@ -78,11 +78,11 @@ static void derive_tier(
 
         if (t)
                 derive_text(ret,
-                        "%s of %s, %" PRIu64 " pages published, %" PRIu64 " came, %" PRIu64
+                        "%s of %s, %" PRIu64 " page%s published, %" PRIu64 " came, %" PRIu64
                         " were damaged",
                         show_bytes(f, t->charged_bytes, used),
-                        show_bytes(f, t->limit_bytes, budget), t->pages_sealed, t->arrived,
-                        t->damaged);
+                        show_bytes(f, t->limit_bytes, budget), t->pages_sealed,
+                        PLURAL(t->pages_sealed), t->arrived, t->damaged);
 }
 
 static void status_host(const void *row, const struct show_format *f, struct value *ret)
@@ -108,7 +108,7 @@ static void status_pending(const void *row, const struct show_format *f, struct 
         const status_row *s = row;
         char pending[32], most[32];
 
-        derive_text(ret, "%s of %s (%" PRIu32 " clients do not read, %" PRIu64 " were dropped)",
+        derive_text(ret, "%s of %s (clients that do not read: %" PRIu32 ", dropped: %" PRIu64 ")",
                 show_bytes(f, s->pending_bytes, pending), show_bytes(f, s->max_pending_bytes, most),
                 s->peers_held, s->pending_overflows);
 }
@@ -117,8 +117,8 @@ static void status_expired(const void *row, const struct show_format *f, struct 
 {
         const status_row *s = row;
 
-        derive_text(ret, "%" PRIu64 " pages, %" PRIu64 " sessions", s->pages_expired,
-                s->sessions_expired);
+        derive_text(ret, "%" PRIu64 " page%s, %" PRIu64 " session%s", s->pages_expired,
+                PLURAL(s->pages_expired), s->sessions_expired, PLURAL(s->sessions_expired));
 }
 
 static void status_policy(const void *row, const struct show_format *f, struct value *ret)
@@ -149,8 +149,9 @@ static void status_sets(const void *row, const struct show_format *f, struct val
         if (s->n_ns_sets == 0)
                 derive_text(ret, "none");
         else
-                derive_text(ret, "%" PRIu32 ": %" PRIu64 " keys complete, %" PRIu64 " not",
-                        s->n_ns_sets, s->set_keys_complete, s->set_keys_incomplete);
+                derive_text(ret, "%" PRIu32 ": %" PRIu64 " key%s complete, %" PRIu64 " not",
+                        s->n_ns_sets, s->set_keys_complete, PLURAL(s->set_keys_complete),
+                        s->set_keys_incomplete);
 }
 
 static void status_kept(const void *row, const struct show_format *f, struct value *ret)
@@ -170,14 +171,15 @@ static void status_took_over(const void *row, const struct show_format *f, struc
         const status_row *s = row;
 
         if (!s->took_over)
-                derive_text(ret, "nothing: the cache started empty, ready after %" PRIu64 " ms",
+                derive_text(ret, "nothing: the cache started empty, ready after %" PRIu64 "ms",
                         s->ready_msec);
         else
                 derive_text(ret,
-                        "%" PRIu64 " pages in %" PRIu32 " namespaces, %" PRIu32
-                        " sessions, ready after %" PRIu64 " ms",
-                        s->recovered_pages, s->recovered_namespaces, s->recovered_sessions,
-                        s->ready_msec);
+                        "%" PRIu64 " page%s in %" PRIu32 " namespace%s, %" PRIu32
+                        " session%s, ready after %" PRIu64 "ms",
+                        s->recovered_pages, PLURAL(s->recovered_pages), s->recovered_namespaces,
+                        PLURAL(s->recovered_namespaces), s->recovered_sessions,
+                        PLURAL(s->recovered_sessions), s->ready_msec);
 }
 
 static void status_lost(const void *row, const struct show_format *f, struct value *ret)
@@ -186,7 +188,7 @@ static void status_lost(const void *row, const struct show_format *f, struct val
 
         if (s->took_over)
                 derive_text(ret,
-                        "%" PRIu32 " namespaces; pages: %" PRIu64 " damaged, %" PRIu64
+                        "namespaces: %" PRIu32 "; pages: %" PRIu64 " damaged, %" PRIu64
                         " without the page before, %" PRIu64 " duplicates, %" PRIu64
                         " without a place in the index",
                         s->namespaces_lost, s->pages_lost_checksum, s->pages_lost_parent,
@@ -224,8 +226,8 @@ static void status_lookups(const void *row, const struct show_format *f, struct 
         if (!ret->present)
                 derive_text(ret, "%" PRIu64, s->lookups);
         else
-                derive_text(ret, "%" PRIu64 ", %.1f %% of %" PRIu64 " pages found", s->lookups,
-                        ret->ratio * 100, s->lookup_keys);
+                derive_text(ret, "%" PRIu64 ", %.1f %% of %" PRIu64 " page%s found", s->lookups,
+                        ret->ratio * 100, s->lookup_keys, PLURAL(s->lookup_keys));
 }
 
 static void status_published(const void *row, const struct show_format *f, struct value *ret)
@@ -233,9 +235,9 @@ static void status_published(const void *row, const struct show_format *f, struc
         const status_row *s = row;
 
         derive_text(ret,
-                "%" PRIu64 " pages (%" PRIu64 " without a place in the index), %" PRIu64
+                "%" PRIu64 " page%s (%" PRIu64 " without a place in the index), %" PRIu64
                 " more were duplicates",
-                s->publishes, s->unindexed, s->duplicates);
+                s->publishes, PLURAL(s->publishes), s->unindexed, s->duplicates);
 }
 
 static void status_clients(const void *row, const struct show_format *f, struct value *ret)
@@ -268,8 +270,8 @@ static void status_expected(const void *row, const struct show_format *f, struct
 {
         const status_row *s = row;
 
-        derive_text(ret, "%" PRIu64 ", %" PRIu64 " came in time; %" PRIu64 " pages kept now",
-                s->expected, s->expected_fulfilled, s->pages_expected);
+        derive_text(ret, "%" PRIu64 ", %" PRIu64 " came in time; %" PRIu64 " page%s kept now",
+                s->expected, s->expected_fulfilled, s->pages_expected, PLURAL(s->pages_expected));
 }
 
 static void status_waiting(const void *row, const struct show_format *f, struct value *ret)
@@ -284,8 +286,9 @@ static void status_compacted(const void *row, const struct show_format *f, struc
 {
         const status_row *s = row;
 
-        derive_text(ret, "%" PRIu64 " pages moved, %" PRIu64 " extent sets given back",
-                s->compacted_pages, s->compacted_sets);
+        derive_text(ret, "%" PRIu64 " page%s moved, %" PRIu64 " extent set%s given back",
+                s->compacted_pages, PLURAL(s->compacted_pages), s->compacted_sets,
+                PLURAL(s->compacted_sets));
 }
 
 static void status_hit_ratio(const void *row, const struct show_format *f, struct value *ret)

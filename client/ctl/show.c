@@ -68,19 +68,25 @@ const char *show_bytes(const struct show_format *f, uint64_t bytes, char buf[32]
         return buf;
 }
 
-/* The two largest units: a reader of "3 d 4 h" does not want the seconds. */
+/* The two largest units, as "3d 4h": nobody wants its seconds. Each as parse_duration() reads it.
+ */
 static void format_seconds(uint64_t seconds, char *buf, size_t size)
 {
-        if (seconds < 60)
-                snprintf(buf, size, "%" PRIu64 " s", seconds);
-        else if (seconds < 3600)
-                snprintf(buf, size, "%" PRIu64 " min %" PRIu64 " s", seconds / 60, seconds % 60);
-        else if (seconds < 86400)
-                snprintf(buf, size, "%" PRIu64 " h %" PRIu64 " min", seconds / 3600,
-                        seconds / 60 % 60);
+        static const struct {
+                const char *name;
+                uint64_t seconds;
+        } units[] = {{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}};
+        size_t i = 0;
+        uint64_t rest;
+
+        while (i + 1 < ARRAY_SIZE(units) && seconds < units[i].seconds)
+                i++;
+        rest = seconds % units[i].seconds;
+        if (i + 1 < ARRAY_SIZE(units) && rest >= units[i + 1].seconds)
+                snprintf(buf, size, "%" PRIu64 "%s %" PRIu64 "%s", seconds / units[i].seconds,
+                        units[i].name, rest / units[i + 1].seconds, units[i + 1].name);
         else
-                snprintf(buf, size, "%" PRIu64 " d %" PRIu64 " h", seconds / 86400,
-                        seconds / 3600 % 24);
+                snprintf(buf, size, "%" PRIu64 "%s", seconds / units[i].seconds, units[i].name);
 }
 
 const char *show_seconds(const struct show_format *f, uint64_t seconds, char buf[32])
@@ -96,9 +102,9 @@ const char *show_seconds(const struct show_format *f, uint64_t seconds, char buf
 static void format_msec(uint64_t msec, char *buf, size_t size)
 {
         if (msec < 1000)
-                snprintf(buf, size, "%" PRIu64 " ms", msec);
+                snprintf(buf, size, "%" PRIu64 "ms", msec);
         else if (msec < 60 * 1000 && msec % 1000 != 0)
-                snprintf(buf, size, "%" PRIu64 ".%" PRIu64 " s", msec / 1000, msec / 100 % 10);
+                snprintf(buf, size, "%" PRIu64 ".%" PRIu64 "s", msec / 1000, msec / 100 % 10);
         else
                 format_seconds(msec / 1000, buf, size);
 }

@@ -17,6 +17,8 @@
 #define MIN_COLUMNS 40
 #define MIN_LINES   10
 
+#define HEAD_INDENT 8 /* as wide as "memory  " */
+
 #define PAIR_TROUBLE 1
 
 static SCREEN *screen; /* NULL: not open */
@@ -120,6 +122,22 @@ static void put_line(int y, const char *text)
         mvaddnstr(y, 0, text, COLS);
 }
 
+/* From line y on, and not beyond y_end: where there is little room rows matter more. `taken`:
+ * columns at the right of the first line. What goes on in another line is indented. The line after
+ * it. */
+static int put_wrapped(int y, int y_end, const char *text, size_t taken)
+{
+        for (size_t indent = 0; *text && y < y_end; indent = HEAD_INDENT, taken = 0) {
+                size_t room = minus_u64((size_t)COLS, indent + taken);
+                const char *next;
+                size_t len = text_line(text, MAX(room, (size_t)1), &next);
+
+                mvaddnstr(y++, (int)indent, text, (int)len);
+                text = next;
+        }
+        return y;
+}
+
 /* The whole width. */
 static void put_bar(int y, const char *text, attr_t attributes)
 {
@@ -151,15 +169,14 @@ static int draw_head(const struct top_ui *ui, const struct top_shown *shown)
         char *lines[TOP_TEXT_HEAD_LINES], right[32];
         int y = 0, x;
 
+        snprintf(right, sizeof(right), " %s %gs", ui->is_paused ? "paused," : "every",
+                (double)ui->interval_nsec / NSEC_PER_SEC);
         top_head(shown->look, shown->format, lines);
         for (size_t i = 0; i < TOP_TEXT_HEAD_LINES; i++) {
-                /* Where there is little room rows matter more. */
-                if (lines[i][0] && y < LINES - 5)
-                        put_line(y++, lines[i]);
+                if (lines[i][0])
+                        y = put_wrapped(y, LINES - 5, lines[i], y == 0 ? strlen(right) : 0);
                 free(lines[i]);
         }
-        snprintf(right, sizeof(right), " %s %g s", ui->is_paused ? "paused," : "every",
-                (double)ui->interval_nsec / NSEC_PER_SEC);
         x = COLS - (int)strlen(right);
         if (x > 0)
                 mvaddstr(0, x, right);

@@ -119,10 +119,11 @@ static char *daemon_line(const struct top_daemon *d, const struct show_format *f
         char uptime[32], waiting[48] = "";
 
         if (d->n_waiting > 0)
-                snprintf(waiting, sizeof(waiting), ", %u leases wait", d->n_waiting);
-        return text("kvleased %s%s, up %s: %u tenants, %u namespaces, %u clients%s", version,
+                snprintf(waiting, sizeof(waiting), ", waiting leases: %u", d->n_waiting);
+        return text("kvleased %s%s, up %s: %u tenant%s, %u namespace%s, %u client%s%s", version,
                 d->is_draining ? " (draining)" : "", show_seconds(f, d->uptime_sec, uptime),
-                d->n_tenants, d->n_namespaces, d->n_clients, waiting);
+                d->n_tenants, PLURAL(d->n_tenants), d->n_namespaces, PLURAL(d->n_namespaces),
+                d->n_clients, PLURAL(d->n_clients), waiting);
 }
 
 static char *hits_line(const struct top_look *look, const struct show_format *f)

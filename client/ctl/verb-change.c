@@ -225,7 +225,7 @@ int verb_purge(const struct ctl *ctl)
                         ns, "pages_dropped", (json_int_t)n_pages, "namespaces_kept",
                         (json_int_t)n_kept));
         else
-                printf("%llu pages dropped\n", (unsigned long long)n_pages);
+                printf("%llu page%s dropped\n", (unsigned long long)n_pages, PLURAL(n_pages));
         if (n_kept && !ctl->format.json)
                 printf("namespaces kept, as clients have them open: %llu\n",
                         (unsigned long long)n_kept);

@@ -183,8 +183,8 @@ static void print_exports(const struct ctl *ctl, const struct drain *d)
         const char *between = "; pages that can't be: ";
         char bytes[32];
 
-        printf("exported: %llu pages (%s), and %llu were there",
-                (unsigned long long)m->written_pages,
+        printf("exported: %llu page%s (%s), and %llu were there",
+                (unsigned long long)m->written_pages, PLURAL(m->written_pages),
                 show_bytes(&ctl->format, m->written_bytes, bytes),
                 (unsigned long long)m->there_pages);
         print_reason(m->old_pages, "of before the epoch was known", &between);

@@ -196,9 +196,10 @@ static void print_plan(
                 return;
         }
         if (m->keeps_state)
-                printf("kept: %" PRIu64 " pages in %s, %" PRIu64
-                       " sessions, %u clients; %u of at most %u descriptors\n",
-                        m->pages, format_bytes(m->bound_bytes, bytes), m->sessions, m->clients_kept,
+                printf("kept: %" PRIu64 " page%s in %s, %" PRIu64
+                       " session%s, %u client%s; %u of at most %u descriptors\n",
+                        m->pages, PLURAL(m->pages), format_bytes(m->bound_bytes, bytes),
+                        m->sessions, PLURAL(m->sessions), m->clients_kept, PLURAL(m->clients_kept),
                         m->kept_fds, m->kept_max);
         if (binary)
                 printf("lost: %s\n", binary);
@@ -224,9 +225,9 @@ static int greet_next(const struct ctl *ctl, uint64_t begin_nsec)
                         (double)(clock_now_nsec() - begin_nsec) / NSEC_PER_SEC, "pages",
                         (json_int_t)s->pages_sealed, "clients", (int)s->n_clients));
         else if (r == CTL_OK)
-                printf("restarted in %.2f s: %" PRIu64 " pages, %u clients\n",
+                printf("restarted in %.2f s: %" PRIu64 " page%s, %u client%s\n",
                         (double)(clock_now_nsec() - begin_nsec) / NSEC_PER_SEC, s->pages_sealed,
-                        s->n_clients);
+                        PLURAL(s->pages_sealed), s->n_clients, PLURAL(s->n_clients));
         return r;
 }
 

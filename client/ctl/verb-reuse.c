@@ -102,7 +102,7 @@ int check_sessions_purge(const struct ctl *ctl)
                         "a byte, as kvleasectl sessions shows it",
                         session, KVL_SESSION_ID_MAX);
         if (idle && parse_duration(idle, &nsec) < 0)
-                return fail(CTL_USAGE, "'%s' is no time: try 90s or 24h", idle);
+                return fail(CTL_USAGE, "'%s' is no time: try 90s or 1d", idle);
         return check_tenant(ctl);
 }
 
@@ -229,13 +229,13 @@ static void print_recording(
         _cleanup_free_ char *trouble = text_printable(m->trouble);
         char bytes[32];
 
-        printf("%s %s: %llu requests (%s), %llu lost, %llu under way\n",
+        printf("%s %s: %llu request%s (%s), %llu lost, %llu under way\n",
                 m->on ? "recording to" : "not recording; the last was", path,
-                (unsigned long long)m->requests, show_bytes(&ctl->format, m->bytes, bytes),
-                (unsigned long long)m->lost, (unsigned long long)m->under_way);
+                (unsigned long long)m->requests, PLURAL(m->requests),
+                show_bytes(&ctl->format, m->bytes, bytes), (unsigned long long)m->lost,
+                (unsigned long long)m->under_way);
         if (m->without_id > 0)
-                printf("%llu requests came without an id, and are told apart by their pages: "
-                       "docs/TRACES.md\n",
+                printf("requests without an id, which are told apart by their pages: %llu\n",
                         (unsigned long long)m->without_id);
         if (*trouble)
                 printf("some were lost: %s\n", trouble);

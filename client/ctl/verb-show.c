@@ -142,8 +142,9 @@ int verb_check(const struct ctl *ctl)
                         broken ? show_json_text(reply->detail) : json_null(), "pages_checked",
                         (json_int_t)reply->pages, "sets_checked", (json_int_t)reply->sets));
         else if (!broken)
-                printf("consistent: %llu pages and %llu extent sets checked\n",
-                        (unsigned long long)reply->pages, (unsigned long long)reply->sets);
+                printf("consistent: %llu page%s and %llu extent set%s checked\n",
+                        (unsigned long long)reply->pages, PLURAL(reply->pages),
+                        (unsigned long long)reply->sets, PLURAL(reply->sets));
         return broken ? fail(CTL_VIOLATION, "violation: %s", reply->detail) : CTL_OK;
 }
 

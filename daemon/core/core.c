@@ -201,14 +201,16 @@ int store_add_queue(struct store *s, struct queue *queue, uint64_t budget_bytes,
         return r;
 }
 
-/* Messages name it so: "host of GPU-...". */
+/* Messages name it so: "host of GPU-...". Below the device "host" it is "cold memory of host". */
 static void name_below(
         struct device_props *props, enum tier_kind tier, const struct device_props *above)
 {
         const char *of = strrchr(above->name, ' '); /* names of devices have none */
+        const char *what = tier == TIER_DISK                  ? "disk"
+                           : strcmp(above->name, "host") == 0 ? "cold memory"
+                                                              : "host";
 
-        snprintf(props->name, sizeof(props->name), "%s of %.*s",
-                tier == TIER_HOST ? "host" : "disk", DEVICE_NAME_MAX - 8,
+        snprintf(props->name, sizeof(props->name), "%s of %.*s", what, DEVICE_NAME_MAX - 15,
                 of ? of + 1 : above->name);
 }
 

@@ -70,8 +70,8 @@ static void test_configured(void **state)
 {
         struct harness *h = *state;
 
-        assert_int_equal(number_of(h, "devices", "host of host", "budget_bytes"), 16 * MIB);
-        assert_int_equal(number_of(h, "devices", "host of host", "extent_bytes"), 2 * MIB);
+        assert_int_equal(number_of(h, "devices", "cold memory of host", "budget_bytes"), 16 * MIB);
+        assert_int_equal(number_of(h, "devices", "cold memory of host", "extent_bytes"), 2 * MIB);
         assert_int_equal(number_of(h, "tenants", "cold", "host_limit_bytes"), 12 * MIB);
         assert_int_equal(ctl_status(h, "budget_bytes"), 4 * MIB); /* of devices */
         assert_int_equal(ctl_status(h, "host_limit_bytes"), 16 * MIB);
@@ -86,7 +86,7 @@ static void test_goes_down(void **state)
         fill(h, "cold");
         await_more(h, "host_pages_sealed");
         assert_true(number_of(h, "tenants", "cold", "host_charged_bytes") > 0);
-        assert_true(number_of(h, "devices", "host of host", "charged_bytes") > 0);
+        assert_true(number_of(h, "devices", "cold memory of host", "charged_bytes") > 0);
         assert_true(number_of(h, "namespaces", "cache", "host_pages_sealed") > 0);
         ctl(h, "tenants set cold host_limit=0");
         ctl_wait_status(h, "host_charged_bytes", 0);

@@ -360,7 +360,7 @@ static void test_locked_memory(void **state)
         host_write(h, "/proc/42/limits",
                 "Limit  Soft Limit  Hard Limit  Units\n"
                 "Max locked memory         8388608              8388608              bytes\n");
-        host_add_device(h, "host of host", "host", "host", GIB);
+        host_add_device(h, "cold memory of host", "host", "host", GIB);
         host_expect(h, "locked-memory", DOCTOR_OK, "0 B of host memory", NULL);
         host_add_device(h, "host of " GPU, "host", "host", GIB);
         host_expect(h, "locked-memory", DOCTOR_WARNING, "may lock 8 MiB", "ulimit -l");

@@ -326,7 +326,7 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
         SETTLE_AT_END(t->store);
 
         if (t->n_members > 0)
-                return detail_set(d, -EBUSY, "tenant %s has %u clients; stop them first", t->name,
+                return detail_set(d, -EBUSY, "tenant %s has clients: %u; stop them first", t->name,
                         t->n_members);
         if (!list_is_empty(&t->groups))
                 return tenant_refuse_leaving(t, d);

@@ -223,7 +223,7 @@ const struct option options[] = {
                         "host, for a tenant until that was measured: pages are loaded where that "
                         "is sooner than computing them."},
         {SECTION_REMOTE, "expiry", OPTION_DURATION, AT(remote_config, expiry_nsec), NSEC_PER_SEC,
-                365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "24h", .reloadable = true,
+                365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "1d", .reloadable = true,
                 .help = "How long pages and records of sessions that this host writes stay there "
                         "at most; epochs stay for a year. With remote_write of a tenant it bounds "
                         "the bytes of pages that the tenant has there."},
@@ -323,7 +323,7 @@ const struct option options[] = {
                 .help = "Cached pages that nobody has found so long after they were published go: "
                         "what is used once doesn't fill the cache. 0: never."},
         {SECTION_TENANT, "session_expire", OPTION_DURATION, AT(tenant_config, session_expire_nsec),
-                0, 365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "24h", .reloadable = true,
+                0, 365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "1d", .reloadable = true,
                 .help = "Sessions that nobody has open and nobody has used for so long are "
                         "forgotten; their pages stay cached as any others. 0: never. A client can "
                         "say another time for a session."},
