@@ -14,6 +14,9 @@
 #include "base/fd.h"
 
 #define BACKLOG 64 /* not tuned */
+/* What the kernel keeps of answers for each connection that doesn't read: by itself some MiB. Not
+ * tuned. */
+#define SEND_BYTES (128 * 1024)
 
 /* ---- Unix sockets ---------------------------------------------------------------------------- */
 
@@ -74,11 +77,13 @@ static int split_address(const char *where, char host[128], const char **ret_por
 static int listen_address(const struct addrinfo *a)
 {
         _cleanup_fd_ int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-        int on = 1, off = 0;
+        int on = 1, off = 0, send_bytes = SEND_BYTES;
 
         if (fd < 0)
                 return -errno;
         if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0)
+                return -errno;
+        if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof(send_bytes)) < 0)
                 return -errno;
         /* "::" takes IPv4 as well. */
         if (a->ai_family == AF_INET6 &&

@@ -22,11 +22,26 @@
 #define PAUSE_FACTOR   9
 #define PAUSE_MAX_NSEC NSEC_PER_SEC
 
+/* In which ways a look is told. */
+enum telling { TELLING_PROMETHEUS, TELLING_OPENMETRICS, TELLING_PAGE, TELLING_STATUS, N_TELLINGS };
+
+/* The last time that it was told so. */
+struct told {
+        char *data; /* owned; NULL: never, or no memory */
+        size_t len;
+        uint64_t look_nsec; /* when that look began */
+        bool is_wanted;     /* by somebody, of the next look */
+};
+
 struct scraper {
-        pthread_mutex_t lock;  /* of all below */
+        pthread_mutex_t lock;  /* of the next three */
+        pthread_cond_t looked; /* a look is over */
+        bool is_looking;       /* all below belongs to the thread that looks */
+        struct told told[N_TELLINGS];
         struct source *source; /* owned */
         struct limit *limits;  /* owned: of each table */
         uint64_t not_before;   /* the next look */
+        uint64_t look_nsec;    /* when the last one began */
         uint64_t n_scrapes, n_failures, n_calls;
         double last_sec;     /* what the last look took */
         uint64_t boot_epoch; /* of the daemon that was met last; 0: none */
@@ -64,14 +79,14 @@ static void note_history(struct scraper *s, const struct facts *f)
                         counters->n > 0 ? counters->rows[0] : NULL);
 }
 
-/* [lock] As source_ask(), when it is time to. */
+/* [looks] As source_ask(), when it is time to. */
 static int ask_source(struct scraper *s, bool only_figures, struct facts *ret_facts)
 {
         uint64_t start, took;
         int r;
 
         pause_until(s->not_before);
-        start = clock_now_nsec();
+        start = s->look_nsec = clock_now_nsec();
         r = source_ask(s->source, only_figures, ret_facts);
         took = clock_now_nsec() - start;
         s->not_before = start + took + MIN(PAUSE_FACTOR * took, PAUSE_MAX_NSEC);
@@ -84,7 +99,7 @@ static int ask_source(struct scraper *s, bool only_figures, struct facts *ret_fa
         return 0;
 }
 
-/* [lock] Asks for everything, and counts it. */
+/* [looks] Asks for everything, and counts it. */
 static int ask_for_all(struct scraper *s, struct facts *ret_facts)
 {
         uint64_t start = clock_now_nsec();
@@ -242,60 +257,143 @@ static void tell_exporter(const struct scraper *s, struct text *t, bool is_up)
         process_tell(t);
 }
 
-int scraper_metrics(struct scraper *s, struct text *t)
+/* NULL: the daemon is away. */
+static int tell_metrics(struct scraper *s, struct text *t, const struct facts *f)
 {
+        int r = f ? tell_daemon(s, t, f) : 0;
+
+        if (r == 0)
+                tell_exporter(s, t, f);
+        text_end(t);
+        return r;
+}
+
+/* [looks] NULL: the daemon is away. 0 or -ENOMEM. */
+static int tell(struct scraper *s, enum telling what, const struct facts *f, struct text *t)
+{
+        int r = 0;
+
+        if (what == TELLING_PAGE && f)
+                page_daemon(t, f);
+        else if (what == TELLING_PAGE)
+                page_away(t, source_why(s->source));
+        else if (what == TELLING_STATUS && f)
+                status_tell(t, f, &s->history, clock_now_nsec());
+        else if (what == TELLING_STATUS)
+                status_tell_away(t, source_why(s->source));
+        else
+                r = tell_metrics(s, t, f);
+        return t->failed ? -ENOMEM : r;
+}
+
+/* [looks] Looks, and tells it in each way that is wanted; those get a text, or none for want of
+ * memory. */
+static void look(struct scraper *s, const bool wanted[N_TELLINGS], struct told ret[N_TELLINGS])
+{
+        bool only_status = true;
         struct facts facts = {0};
         bool is_up;
-        int r;
+
+        for (size_t i = 0; i < N_TELLINGS; i++)
+                only_status &= !wanted[i] || i == TELLING_STATUS;
+        is_up = (only_status ? ask_source(s, false, &facts) : ask_for_all(s, &facts)) == 0;
+        for (size_t i = 0; i < N_TELLINGS; i++) {
+                struct text t;
+
+                if (!wanted[i])
+                        continue;
+                text_init(&t, i == TELLING_OPENMETRICS ? TEXT_OPENMETRICS : TEXT_PROMETHEUS);
+                if (tell(s, (enum telling)i, is_up ? &facts : NULL, &t) < 0)
+                        text_deinit(&t);
+                ret[i] = (struct told){.data = t.data, .len = t.len, .look_nsec = s->look_nsec};
+        }
+        facts_deinit(&facts);
+}
+
+/* [lock, which is let go meanwhile] The next look, for all who want one. */
+static void look_for_all(struct scraper *s)
+{
+        struct told next[N_TELLINGS];
+        bool wanted[N_TELLINGS];
+
+        s->is_looking = true;
+        for (size_t i = 0; i < N_TELLINGS; i++) {
+                wanted[i] = s->told[i].is_wanted;
+                s->told[i].is_wanted = false;
+        }
+        pthread_mutex_unlock(&s->lock);
+        look(s, wanted, next);
+        pthread_mutex_lock(&s->lock);
+        for (size_t i = 0; i < N_TELLINGS; i++) {
+                if (!wanted[i])
+                        continue;
+                free(s->told[i].data);
+                next[i].is_wanted = s->told[i].is_wanted;
+                s->told[i] = next[i];
+        }
+        s->is_looking = false;
+        pthread_cond_broadcast(&s->looked);
+}
+
+/*
+ * Appends what is told of a look that began after the call: of its own, or of another one's, so
+ * that each waits for two looks, not for one of each that asked before it.
+ */
+static int tell_look(struct scraper *s, enum telling what, struct text *t)
+{
+        struct told *told = &s->told[what];
+        uint64_t came_nsec = clock_now_nsec();
 
         pthread_mutex_lock(&s->lock);
-        is_up = ask_for_all(s, &facts) == 0;
-        r = is_up ? tell_daemon(s, t, &facts) : 0;
-        if (r == 0)
-                tell_exporter(s, t, is_up);
+        while (told->look_nsec < came_nsec) {
+                told->is_wanted = true;
+                if (s->is_looking)
+                        pthread_cond_wait(&s->looked, &s->lock);
+                else
+                        look_for_all(s);
+        }
+        if (told->data)
+                text_bytes(t, told->data, told->len);
+        else
+                t->failed = true;
         pthread_mutex_unlock(&s->lock);
-        facts_deinit(&facts);
-        text_end(t);
-        return t->failed ? -ENOMEM : r;
+        return t->failed ? -ENOMEM : 0;
+}
+
+int scraper_metrics(struct scraper *s, struct text *t)
+{
+        return tell_look(
+                s, t->format == TEXT_OPENMETRICS ? TELLING_OPENMETRICS : TELLING_PROMETHEUS, t);
 }
 
 int scraper_page(struct scraper *s, struct text *t)
 {
-        struct facts facts = {0};
-
-        pthread_mutex_lock(&s->lock);
-        if (ask_for_all(s, &facts) == 0)
-                page_daemon(t, &facts);
-        else
-                page_away(t, source_why(s->source));
-        pthread_mutex_unlock(&s->lock);
-        facts_deinit(&facts);
-        return t->failed ? -ENOMEM : 0;
+        return tell_look(s, TELLING_PAGE, t);
 }
 
 int scraper_status(struct scraper *s, struct text *t)
 {
-        struct facts facts = {0};
-
-        pthread_mutex_lock(&s->lock);
-        if (ask_source(s, false, &facts) == 0)
-                status_tell(t, &facts, &s->history, clock_now_nsec());
-        else
-                status_tell_away(t, source_why(s->source));
-        pthread_mutex_unlock(&s->lock);
-        facts_deinit(&facts);
-        return t->failed ? -ENOMEM : 0;
+        return tell_look(s, TELLING_STATUS, t);
 }
 
 void scraper_sample(struct scraper *s)
 {
         struct facts facts = {0};
+        bool is_mine;
 
         pthread_mutex_lock(&s->lock);
+        is_mine = !s->is_looking; /* or that look is a sample */
+        s->is_looking = true;
+        pthread_mutex_unlock(&s->lock);
+        if (!is_mine)
+                return;
         if (history_is_due(&s->history, clock_now_nsec()))
                 (void)ask_source(s, true, &facts);
-        pthread_mutex_unlock(&s->lock);
         facts_deinit(&facts);
+        pthread_mutex_lock(&s->lock);
+        s->is_looking = false;
+        pthread_cond_broadcast(&s->looked);
+        pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -308,6 +406,7 @@ int scraper_new(const struct scraper_options *o, struct scraper **ret)
         if (!s)
                 return r;
         pthread_mutex_init(&s->lock, NULL);
+        pthread_cond_init(&s->looked, NULL);
         s->limits = calloc(n_metric_tables, sizeof(*s->limits));
         if (!s->limits)
                 r = -ENOMEM;
@@ -332,8 +431,11 @@ void scraper_free(struct scraper *s)
                 return;
         for (size_t i = 0; s->limits && i < n_metric_tables && s->limits[i].table; i++)
                 limit_deinit(&s->limits[i]);
+        for (size_t i = 0; i < N_TELLINGS; i++)
+                free(s->told[i].data);
         free(s->limits);
         source_free(s->source);
+        pthread_cond_destroy(&s->looked);
         pthread_mutex_destroy(&s->lock);
         free(s);
 }

@@ -2,9 +2,9 @@
  * One look at the daemon, written down: all families that there are, or, where the daemon can't be
  * asked, kvlease_up 0 and what the exporter knows of itself.
  *
- * Any thread: one asks the daemon at a time, the others wait for their turn. Whoever can reach the
- * exporter can't keep the daemon busy: after a look that took t nothing is asked for 9 t, 1 s at
- * most.
+ * Any thread: one asks the daemon at a time, and those who wait meanwhile are told of one look.
+ * Whoever can reach the exporter can't keep the daemon busy: after a look that took t nothing is
+ * asked for 9 t, 1 s at most.
  */
 #ifndef KVL_EXPORTER_SCRAPE_H
 #define KVL_EXPORTER_SCRAPE_H

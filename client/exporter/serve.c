@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -19,9 +21,12 @@
 #define MEMORY_BYTES ((size_t)32 * 1024)
 /* A scrape needs a few KiB of it. Not tuned. */
 #define STACK_BYTES ((size_t)256 * 1024)
-/* The thread that accepts waits so long for each that is sent away: its thread has to end. Not
+/* The thread that accepts waits so long for each that has to go: its thread has to end. Not
  * tuned. */
 #define AWAY_NSEC (200 * NSEC_PER_USEC)
+/* And longer for each place of SLOTS_FREE that is in use: the last one comes 2 s after the first,
+ * while answers are made in less. Not tuned. */
+#define SHORT_NSEC NSEC_PER_MSEC
 /* Of events that are written at once. Not tuned. */
 #define EVENTS_BLOCK ((size_t)16 * 1024)
 
@@ -41,14 +46,37 @@ static struct slot *slot_of(struct MHD_Connection *c)
         return MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 }
 
-/* No more is read from it. What has come already is, and is answered. */
-static bool send_away_one(struct server *s)
+/* Bytes that were written to it and not taken. */
+static uint64_t unread_of(int fd)
 {
-        struct slot *slot = slots_send_away(&s->slots, clock_now_nsec());
+        int unread = 0;
 
-        if (slot)
-                shutdown(slot->fd, slot->is_busy ? SHUT_RDWR : SHUT_RD);
-        return slot;
+        return ioctl(fd, SIOCOUTQ, &unread) == 0 && unread > 0 ? (uint64_t)unread : 0;
+}
+
+static void cut_off(struct server *s)
+{
+        uint64_t now = clock_now_nsec();
+        struct slot *slot;
+
+        if (slots_shortage(&s->slots) == 0)
+                return;
+        for (unsigned i = 0; i < SLOTS_ALL; i++)
+                if (s->slots.all[i].fd >= 0)
+                        slot_note_unread(&s->slots.all[i], unread_of(s->slots.all[i].fd), now);
+        while ((slot = slots_cut_off(&s->slots, now)))
+                shutdown(slot->fd, SHUT_RDWR);
+}
+
+/* One has come. Returns how long the next one waits. */
+static uint64_t make_room(struct server *s)
+{
+        struct slot *away = slots_send_away(&s->slots, clock_now_nsec());
+
+        if (away) /* no more is read from it; what has come already is, and is answered */
+                shutdown(away->fd, SHUT_RD);
+        cut_off(s);
+        return (away ? AWAY_NSEC : 0) + slots_shortage(&s->slots) * SHORT_NSEC;
 }
 
 /* In the thread that accepts: when one comes, and, with its own thread over, when its descriptor is
@@ -56,40 +84,69 @@ static bool send_away_one(struct server *s)
 static void on_connection(void *data, struct MHD_Connection *c, void **context,
         enum MHD_ConnectionNotificationCode what)
 {
-        struct timespec pause = {.tv_nsec = AWAY_NSEC};
+        struct timespec pause = {0};
         struct server *s = data;
-        bool is_full = false;
 
         pthread_mutex_lock(&s->lock);
         if (what == MHD_CONNECTION_NOTIFY_STARTED) {
                 int fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 
                 *context = slots_enter(&s->slots, fd, clock_now_nsec());
-                is_full = send_away_one(s);
+                pause.tv_nsec = (long)make_room(s);
         } else if (*context) {
                 slots_leave(&s->slots, *context);
                 *context = NULL;
         }
         pthread_mutex_unlock(&s->lock);
-        if (is_full)
+        if (pause.tv_nsec > 0)
                 nanosleep(&pause, NULL);
 }
 
-static void note_request(struct server *s, struct MHD_Connection *c,
-        void (*note)(struct slot *slot, uint64_t now_nsec))
+static void note_asked(struct server *s, struct MHD_Connection *c)
+{
+        struct slot *slot = slot_of(c);
+        uint64_t now = clock_now_nsec();
+
+        pthread_mutex_lock(&s->lock);
+        if (slot) {
+                slot_note_unread(slot, unread_of(slot->fd), now);
+                slot_ask(slot, now);
+        }
+        pthread_mutex_unlock(&s->lock);
+}
+
+/* Those whose answers were being made until now couldn't be cut off when others came. */
+static void note_answer(struct server *s, struct MHD_Connection *c)
 {
         struct slot *slot = slot_of(c);
 
         pthread_mutex_lock(&s->lock);
         if (slot)
-                note(slot, clock_now_nsec());
+                slot_answer(slot, clock_now_nsec());
+        cut_off(s);
+        pthread_mutex_unlock(&s->lock);
+}
+
+static void note_stream(struct server *s, struct MHD_Connection *c)
+{
+        struct slot *slot = slot_of(c);
+
+        pthread_mutex_lock(&s->lock);
+        if (slot)
+                slot->is_stream = true;
         pthread_mutex_unlock(&s->lock);
 }
 
 static void on_completed(
         void *data, struct MHD_Connection *c, void **request, enum MHD_RequestTerminationCode why)
 {
-        note_request(data, c, slot_answered);
+        struct slot *slot = slot_of(c);
+        struct server *s = data;
+
+        pthread_mutex_lock(&s->lock);
+        if (slot)
+                slot_answered(slot);
+        pthread_mutex_unlock(&s->lock);
 }
 
 /* What the page may do: its own script and style, and events from here. Nothing else is fetched, it
@@ -181,6 +238,18 @@ static ssize_t read_events(void *data, uint64_t at, char *buf, size_t size)
         return n > 0 ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
 }
 
+/* There are too many streams: one that takes nothing ends, for when the browser comes again. */
+static void cut_off_stream(struct server *s)
+{
+        struct slot *slot;
+
+        pthread_mutex_lock(&s->lock);
+        slot = slots_stalled_stream(&s->slots, unread_of);
+        if (slot)
+                shutdown(slot->fd, SHUT_RDWR);
+        pthread_mutex_unlock(&s->lock);
+}
+
 static void close_events(void *data)
 {
         stream_close(data);
@@ -193,9 +262,11 @@ static enum MHD_Result answer_events(struct server *s, struct MHD_Connection *c)
         struct stream *stream;
         int r = stream_open(s->watch, &stream);
 
-        if (r == -EBUSY)
+        if (r == -EBUSY) {
+                cut_off_stream(s);
                 return answer_word(c, MHD_HTTP_SERVICE_UNAVAILABLE,
                         "too many status pages are open: close one\n");
+        }
         if (r < 0)
                 return answer_word(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
         response = MHD_create_response_from_callback(
@@ -206,6 +277,7 @@ static enum MHD_Result answer_events(struct server *s, struct MHD_Connection *c)
         }
         if (add_headers(response, "text/event-stream"))
                 sent = MHD_queue_response(c, MHD_HTTP_OK, response);
+        note_stream(s, c);
         MHD_destroy_response(response);
         return sent;
 }
@@ -234,20 +306,24 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *c, const ch
         void **request)
 {
         static char begun;
+        enum MHD_Result sent;
 
         /* The first call comes before a body: what has one is answered behind it, unread. */
         if (!*request) {
                 *request = &begun;
-                note_request(data, c, slot_ask);
                 return MHD_YES;
         }
         if (*upload_size > 0) {
                 *upload_size = 0;
                 return MHD_YES;
         }
+        note_asked(data, c);
         if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-                return answer_word(c, MHD_HTTP_METHOD_NOT_ALLOWED, "GET or HEAD\n");
-        return answer_path(data, c, url);
+                sent = answer_word(c, MHD_HTTP_METHOD_NOT_ALLOWED, "GET or HEAD\n");
+        else
+                sent = answer_path(data, c, url);
+        note_answer(data, c);
+        return sent;
 }
 
 static int start_http(struct server *s, int fd)

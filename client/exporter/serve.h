@@ -1,9 +1,8 @@
 /*
  * HTTP: /metrics, / with what its page needs, and /-/healthy, by GET and HEAD; nothing else, and
  * nothing is taken from a request but its method, path and Accept header. A thread a connection:
- * one that waits for a daemon that hangs keeps nobody from /-/healthy. Beyond SLOTS_KEPT of them
- * (slots.h) who has asked nothing for the longest time is sent away for each that comes; a request
- * that has come whole is answered all the same.
+ * one that waits for a daemon that hangs keeps nobody from /-/healthy. slots.h says who is sent
+ * away for one that comes where they are many.
  */
 #ifndef KVL_EXPORTER_SERVE_H
 #define KVL_EXPORTER_SERVE_H

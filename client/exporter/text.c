@@ -48,7 +48,7 @@ static bool reserve_bytes(struct text *t, size_t more)
         return true;
 }
 
-static void put_bytes(struct text *t, const char *bytes, size_t len)
+void text_bytes(struct text *t, const char *bytes, size_t len)
 {
         if (!reserve_bytes(t, len))
                 return;
@@ -59,7 +59,7 @@ static void put_bytes(struct text *t, const char *bytes, size_t len)
 
 static void puts_to(struct text *t, const char *s)
 {
-        put_bytes(t, s, strlen(s));
+        text_bytes(t, s, strlen(s));
 }
 
 void text_printf(struct text *t, const char *format, ...)
@@ -76,7 +76,7 @@ void text_printf(struct text *t, const char *format, ...)
                 t->failed = true;
                 return;
         }
-        put_bytes(t, s, (size_t)n);
+        text_bytes(t, s, (size_t)n);
 }
 
 /* ---- UTF-8 ----------------------------------------------------------------------------------- */
@@ -97,7 +97,7 @@ static void put_escaped(struct text *t, const char *value, const char *(*escape)
                 else if (len == 0 || *s < 0x20 || *s == 0x7f)
                         puts_to(t, REPLACEMENT);
                 else
-                        put_bytes(t, (const char *)s, len);
+                        text_bytes(t, (const char *)s, len);
                 s += len ? len : 1;
         }
 }

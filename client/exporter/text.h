@@ -82,6 +82,7 @@ void text_histogram(struct text *t, const struct text_labels *labels, const doub
 void text_end(struct text *t);
 
 /* Anything, as it is: pages of HTML are written with it, too. */
+void text_bytes(struct text *t, const char *bytes, size_t len);
 void text_printf(struct text *t, const char *format, ...) KVL_PRINTF(2, 3);
 
 /* Text that may be anything, as a string of JSON with its quotes. */
