@@ -38,6 +38,7 @@ static int check_config(const struct config_source *source)
 /* What a driver runs at exit would find, or wait for, a thread of ours in it. */
 static int end_process(const struct server *s, enum exit_code code)
 {
+        log_stop();
         if (!s->life.left_behind)
                 return code;
         fflush(NULL);
@@ -49,6 +50,7 @@ static int run_server(const struct config_source *source)
         static struct server server; /* holds a frame's buffer: large for a stack */
         struct config config;
         enum exit_code code;
+        int r;
 
         if (config_load(source, &config, log_report, NULL) < 0)
                 return EXIT_CONFIG;
@@ -58,6 +60,15 @@ static int run_server(const struct config_source *source)
          */
         mallopt(M_MMAP_THRESHOLD, 1 << 20);
         log_init(config.daemon.log_level, config.daemon.log_target);
+        r = log_start();
+        if (r < 0) {
+                log_error(
+                        "cannot start: no thread for the log (%s): raise TasksMax or the limit of "
+                        "processes",
+                        strerror(-r));
+                config_deinit(&config);
+                return EXIT_OTHER;
+        }
         code = server_init(&server, &config, source);
         if (code != EXIT_OK)
                 return end_process(&server, code);

@@ -1,14 +1,17 @@
 /*
- * Clients that are sent descriptors and don't take them. The kernel counts what is under way to all
- * of them together: who doesn't read must not take the others' share.
+ * Who doesn't read. Clients that are sent descriptors and don't take them: the kernel counts what
+ * is under way to all of them together, and who doesn't read must not take the others' share. And
+ * whoever reads the log.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -262,6 +265,45 @@ static void test_half_closed(void **state)
         raw_close(&r);
 }
 
+#define N_CHANGES 60 /* their lines are more than the pipe holds */
+
+/* The daemon's log goes to a pipe that nobody reads, as of a container's driver that has stopped:
+ * clients and administrators are served all the same, and no line is lost. */
+static void test_log(void **state)
+{
+        struct harness *h = *state;
+        _cleanup_free_ char *text = calloc(1, 1 << 20);
+        size_t len = 0;
+        int fifo, status, n = 0;
+
+        assert_non_null(text);
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(unlink(h->daemon.log), 0);
+        assert_int_equal(mkfifo(h->daemon.log, 0600), 0);
+        fifo = open(h->daemon.log, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+        assert_true(fifo >= 0);
+        assert_true(fcntl(fifo, F_SETPIPE_SZ, 4096) > 0);
+        harness_start(h);
+        for (int i = 0; i < N_CHANGES; i++) {
+                char words[64];
+
+                snprintf(words, sizeof(words), "tenants set a weight=%d", 10 + i);
+                ctl(h, words);
+        }
+        for (unsigned i = 0; i < 1000 && n < N_CHANGES; i++, sleep_msec(10)) {
+                ssize_t got = read(fifo, text + len, (1 << 20) - len - 1);
+
+                len += got > 0 ? (size_t)got : 0;
+                n = 0;
+                for (const char *at = text; (at = strstr(at, "tenant a was changed")); at++)
+                        n++;
+        }
+        assert_int_equal(n, N_CHANGES);
+        assert_int_equal(unlink(h->daemon.log), 0);
+        fd_close(open(h->daemon.log, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        fd_close(fifo);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -270,6 +312,7 @@ int main(void)
                 harness_test(test_starved, (void *)&options),
                 harness_test(test_goodbye, (void *)&options),
                 harness_test(test_half_closed, (void *)&options),
+                harness_test(test_log, (void *)&options),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,8 @@
 /* Log lines: one line whatever the text, level filter, once per rule. */
 #include "tests/unit/test-support.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -100,6 +102,68 @@ static void test_levels(void **state)
         free(text);
 }
 
+/* Nobody reads while more is said than waits; then somebody does. */
+static void test_reader_stalls(void **state)
+{
+        const unsigned n = LOG_QUEUE_MAX + 200;
+        _cleanup_free_ char *text = calloc(1, 1 << 20);
+        int pipe_fds[2], saved = dup(STDERR_FILENO);
+        unsigned n_dropped = 0, n_read = 0;
+        char *missing = NULL;
+        size_t len = 0;
+
+        assert_non_null(text);
+        assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+        assert_true(fcntl(pipe_fds[0], F_SETPIPE_SZ, 4096) > 0);
+        dup2(pipe_fds[1], STDERR_FILENO);
+        close(pipe_fds[1]);
+        log_init(LEVEL_NOTICE, TARGET_TEXT);
+        assert_int_equal(log_start(), 0);
+        for (unsigned i = 0; i < n; i++)
+                log_notice("line %u", i);
+        while (!missing) {
+                ssize_t got = read(pipe_fds[0], text + len, (1 << 20) - len - 1);
+
+                assert_true(got > 0);
+                len += (size_t)got;
+                missing = strstr(text, " messages are missing here: nobody read");
+        }
+        log_notice("back");
+        log_stop();
+        dup2(saved, STDERR_FILENO);
+        close(saved);
+        assert_true(read(pipe_fds[0], text + len, (1 << 20) - len - 1) > 0);
+        close(pipe_fds[0]);
+        assert_non_null(strstr(missing, "notice: back\n"));
+        assert_null(strstr(strchr(missing, '\n'), "are missing"));
+        while (missing[-1] != ' ')
+                missing--;
+        assert_int_equal(sscanf(missing, "%u", &n_dropped), 1);
+        *missing = '\0';
+        for (const char *at = text; (at = strstr(at, ": line ")); at++, n_read++)
+                assert_int_equal(strtoul(at + strlen(": line "), NULL, 10), n_read);
+        assert_in_range(n_dropped, 1, n - LOG_QUEUE_MAX);
+        assert_int_equal(n_read + n_dropped, n);
+}
+
+/* The end of the daemon waits a moment, not for a reader. */
+static void test_end_unread(void **state)
+{
+        int pipe_fds[2], saved = dup(STDERR_FILENO);
+
+        assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+        dup2(pipe_fds[1], STDERR_FILENO);
+        close(pipe_fds[1]);
+        assert_int_equal(log_start(), 0);
+        for (unsigned i = 0; i < 2000; i++)
+                log_notice("a line that fills a pipe sooner or later, as there are many of them");
+        log_stop();
+        log_notice("lost");
+        dup2(saved, STDERR_FILENO);
+        close(saved);
+        close(pipe_fds[0]); /* which ends the thread */
+}
+
 static void test_is_journal(void **state)
 {
         char value[64];
@@ -121,13 +185,12 @@ static void test_is_journal(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(test_a_line),
-                TEST(test_a_line_stays_one),
-                TEST(test_a_long_line_is_cut),
-                TEST(test_once_per_rule),
-                TEST(test_levels),
+                TEST(test_a_line), TEST(test_a_line_stays_one), TEST(test_a_long_line_is_cut),
+                TEST(test_once_per_rule), TEST(test_levels), TEST(test_reader_stalls),
                 TEST(test_is_journal),
+                TEST(test_end_unread), /* the last one: it leaves the thread behind */
         };
 
+        signal(SIGPIPE, SIG_IGN);
         return RUN_TESTS(tests);
 }

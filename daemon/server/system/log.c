@@ -1,7 +1,13 @@
 #include "daemon/server/system/log.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -12,10 +18,13 @@
 #define SD_JOURNAL_SUPPRESS_LOCATION
 #include <systemd/sd-journal.h>
 
+#include "base/list.h"
+
 #define SENTENCE_MAX  1024 /* a detail of 512 bytes and what is said around it; not tuned */
 #define TEXT_LINE_MAX 2048
 #define FIELDS_MAX    8
 #define FIELD_MAX     256
+#define END_SEC       1 /* for what waits when the daemon ends; not tuned */
 
 #define JOURNAL_SOCKET "/run/systemd/journal/socket" /* systemd */
 
@@ -28,6 +37,7 @@ static const struct {
 #undef X
 };
 
+/* The loop's thread alone changes them, under the queue's lock. */
 static enum log_level max_level = LEVEL_NOTICE;
 static enum log_target log_target = TARGET_AUTO;
 
@@ -51,41 +61,6 @@ bool log_stderr_is_journal(void)
         if (!stream || sscanf(stream, "%llu:%llu", &device, &inode) != 2)
                 return false;
         return fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode;
-}
-
-void log_init(enum log_level level, enum log_target target)
-{
-        max_level = level;
-        log_target = target;
-        if (target == TARGET_AUTO)
-                log_target = log_stderr_is_journal() ? TARGET_JOURNAL : TARGET_TEXT;
-        /* Without one sd_journal_sendv() throws the message away and says that all is well. */
-        if (log_target == TARGET_JOURNAL && access(JOURNAL_SOCKET, F_OK) < 0)
-                log_target = TARGET_TEXT;
-}
-
-/* `id` may be NULL. */
-static bool to_journal(
-        enum log_level level, const char *id, const struct log_field *fields, const char *sentence)
-{
-        char texts[FIELDS_MAX][FIELD_MAX], message[SENTENCE_MAX + 16], priority[16], id_text[64];
-        struct iovec iov[FIELDS_MAX + 4];
-        int n = 0;
-
-        snprintf(message, sizeof(message), "MESSAGE=%s", sentence);
-        snprintf(priority, sizeof(priority), "PRIORITY=%d", levels[level].priority);
-        iov[n++] = (struct iovec){message, strlen(message)};
-        iov[n++] = (struct iovec){priority, strlen(priority)};
-        iov[n++] = (struct iovec){(char *)"SYSLOG_IDENTIFIER=kvleased", 26};
-        if (id) {
-                snprintf(id_text, sizeof(id_text), "MESSAGE_ID=%s", id);
-                iov[n++] = (struct iovec){id_text, strlen(id_text)};
-        }
-        for (size_t i = 0; fields && fields[i].name && i < FIELDS_MAX; i++) {
-                snprintf(texts[i], FIELD_MAX, "KVLEASE_%s=%s", fields[i].name, fields[i].text);
-                iov[n++] = (struct iovec){texts[i], strlen(texts[i])};
-        }
-        return sd_journal_sendv(iov, n) == 0;
 }
 
 /* Appends to buf as far as it fits, returns the new length. */
@@ -124,24 +99,231 @@ size_t log_format_line(char *buf, size_t size, enum log_level level, const struc
         return len;
 }
 
+/* ---- messages on their way ------------------------------------------------------------------- */
+
+/* As many fields for the journal, each ending in NUL, then the line for text. */
+struct message {
+        struct list_link link;
+        unsigned n_fields;
+        size_t len;
+        char data[];
+};
+
+#define MESSAGE_MAX (SENTENCE_MAX + (FIELDS_MAX + 3) * FIELD_MAX + TEXT_LINE_MAX)
+
+/* Fails only for want of memory. Returns owned. */
+static struct message *new_message(
+        enum log_level level, const char *id, const struct log_field *fields, const char *sentence)
+{
+        char data[MESSAGE_MAX];
+        struct message *m;
+        unsigned n = 0;
+        size_t len = 0;
+
+        if (log_target == TARGET_JOURNAL) {
+                len = append_text(data, sizeof(data), len, "MESSAGE=%s", sentence) + 1;
+                len = append_text(data, sizeof(data), len, "PRIORITY=%d", levels[level].priority) +
+                      1;
+                len = append_text(data, sizeof(data), len, "SYSLOG_IDENTIFIER=kvleased") + 1;
+                n = 3;
+                if (id) {
+                        len = append_text(data, sizeof(data), len, "MESSAGE_ID=%s", id) + 1;
+                        n++;
+                }
+                for (size_t i = 0; fields && fields[i].name && i < FIELDS_MAX; i++, n++)
+                        len = append_text(data, MIN(sizeof(data), len + (size_t)FIELD_MAX), len,
+                                      "KVLEASE_%s=%s", fields[i].name, fields[i].text) +
+                              1;
+        }
+        len += log_format_line(data + len, MIN(sizeof(data) - len, (size_t)TEXT_LINE_MAX), level,
+                fields, sentence);
+        m = malloc(sizeof(*m) + len + 1);
+        if (!m)
+                return NULL;
+        *m = (struct message){.n_fields = n, .len = len};
+        list_init(&m->link);
+        memcpy(m->data, data, len + 1);
+        return m;
+}
+
+static void write_line(const char *line, bool may_wait)
+{
+        struct pollfd stderr_fd = {STDERR_FILENO, POLLOUT, 0};
+        size_t left = strlen(line);
+
+        /* Where stderr is gone there is nobody left to tell. */
+        while (left > 0) {
+                ssize_t n = write(STDERR_FILENO, line, left);
+
+                if (n < 0 && (errno != EAGAIN || !may_wait || poll(&stderr_fd, 1, -1) < 0))
+                        return;
+                line += n > 0 ? n : 0;
+                left -= n > 0 ? (size_t)n : 0;
+        }
+}
+
+/* Takes the message. */
+static void write_message(struct message *m, bool may_wait)
+{
+        struct iovec iov[FIELDS_MAX + 4];
+        char *at = m->data;
+
+        for (unsigned i = 0; i < m->n_fields; i++) {
+                iov[i] = (struct iovec){at, strlen(at)};
+                at += strlen(at) + 1;
+        }
+        if (m->n_fields == 0 || sd_journal_sendv(iov, (int)m->n_fields) != 0)
+                write_line(at, may_wait);
+        free(m);
+}
+
+static struct {
+        pthread_mutex_t lock; /* of all below */
+        pthread_cond_t news;  /* a message, the end, or all is written */
+        pthread_t thread;
+        enum { NO_THREAD, RUNS, ENDS, LEFT_BEHIND } state;
+        struct list_link waiting; /* messages */
+        unsigned n_waiting;
+        uint64_t n_dropped; /* since they were told of last */
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
+
+/* NULL: no memory; the next message may have some. */
+static struct message *new_note_of_dropped(uint64_t n)
+{
+        char sentence[SENTENCE_MAX];
+
+        snprintf(sentence, sizeof(sentence),
+                "%" PRIu64 " messages are missing here: nobody read the log while they were said",
+                n);
+        return new_message(LEVEL_WARNING, NULL, NULL, sentence);
+}
+
+/* [lock, which is let go meanwhile] */
+static void write_next(void)
+{
+        struct message *m = list_first(&queue.waiting, struct message, link), *note = NULL;
+
+        list_remove(&m->link);
+        queue.n_waiting--;
+        if (queue.n_waiting == 0 && queue.n_dropped > 0) {
+                note = new_note_of_dropped(queue.n_dropped);
+                if (note)
+                        queue.n_dropped = 0;
+        }
+        pthread_mutex_unlock(&queue.lock);
+        write_message(m, true);
+        if (note)
+                write_message(note, true);
+        pthread_mutex_lock(&queue.lock);
+}
+
+static void *run_log(void *data)
+{
+        pthread_mutex_lock(&queue.lock);
+        for (;;) {
+                if (!list_is_empty(&queue.waiting))
+                        write_next();
+                else if (queue.state == RUNS)
+                        pthread_cond_wait(&queue.news, &queue.lock);
+                else
+                        break;
+        }
+        queue.state = NO_THREAD;
+        pthread_cond_broadcast(&queue.news);
+        pthread_mutex_unlock(&queue.lock);
+        return data;
+}
+
+/* Once a message is dropped the following ones are, until those before it are written: or what is
+ * said of it would stand in another place. */
+static void put(struct message *m)
+{
+        bool is_mine;
+
+        pthread_mutex_lock(&queue.lock);
+        is_mine = queue.state == NO_THREAD;
+        if (!is_mine && (!m || queue.n_dropped > 0 || queue.n_waiting >= LOG_QUEUE_MAX ||
+                                queue.state == LEFT_BEHIND)) {
+                queue.n_dropped++;
+                free(m);
+        } else if (!is_mine) {
+                list_append(&queue.waiting, &m->link);
+                queue.n_waiting++;
+                pthread_cond_broadcast(&queue.news);
+        }
+        pthread_mutex_unlock(&queue.lock);
+        if (is_mine && m)
+                write_message(m, false);
+}
+
+void log_init(enum log_level level, enum log_target target)
+{
+        if (target == TARGET_AUTO)
+                target = log_stderr_is_journal() ? TARGET_JOURNAL : TARGET_TEXT;
+        /* Without one sd_journal_sendv() throws the message away and says that all is well. */
+        if (target == TARGET_JOURNAL && access(JOURNAL_SOCKET, F_OK) < 0)
+                target = TARGET_TEXT;
+        pthread_mutex_lock(&queue.lock);
+        max_level = level;
+        log_target = target;
+        pthread_mutex_unlock(&queue.lock);
+}
+
+int log_start(void)
+{
+        sigset_t all, before;
+        int r;
+
+        list_init(&queue.waiting);
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the loop's */
+        queue.state = RUNS;
+        r = pthread_create(&queue.thread, NULL, run_log, NULL);
+        if (r != 0)
+                queue.state = NO_THREAD;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        return -r;
+}
+
+void log_stop(void)
+{
+        struct timespec until;
+        bool is_over;
+
+        pthread_mutex_lock(&queue.lock);
+        if (queue.state != RUNS) {
+                pthread_mutex_unlock(&queue.lock);
+                return;
+        }
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += END_SEC;
+        queue.state = ENDS;
+        pthread_cond_broadcast(&queue.news);
+        while (queue.state == ENDS)
+                if (pthread_cond_timedwait(&queue.news, &queue.lock, &until) == ETIMEDOUT)
+                        break;
+        is_over = queue.state == NO_THREAD;
+        if (!is_over)
+                queue.state = LEFT_BEHIND;
+        pthread_mutex_unlock(&queue.lock);
+        if (is_over)
+                pthread_join(queue.thread, NULL);
+        else
+                pthread_detach(queue.thread);
+}
+
 KVL_PRINTF(4, 0)
 static void emit(enum log_level level, const char *id, const struct log_field *fields,
         const char *format, va_list args)
 {
-        char sentence[SENTENCE_MAX], line[TEXT_LINE_MAX];
-        size_t len;
+        char sentence[SENTENCE_MAX];
 
         if (level > max_level)
                 return;
         vsnprintf(sentence, sizeof(sentence), format, args);
         if (log_target == TARGET_AUTO)
                 log_init(max_level, TARGET_AUTO);
-        if (log_target == TARGET_JOURNAL && to_journal(level, id, fields, sentence))
-                return;
-        len = log_format_line(line, sizeof(line), level, fields, sentence);
-        /* Where stderr is gone there is nobody left to tell. */
-        if (write(STDERR_FILENO, line, len) < 0)
-                return;
+        put(new_message(level, id, fields, sentence));
 }
 
 void log_event(enum log_level level, const struct log_field *fields, const char *format, ...)

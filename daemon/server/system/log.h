@@ -1,8 +1,11 @@
 /*
  * What the daemon tells people: one human sentence an event, with structured fields beside it. To
  * the journal where stderr is the journal, else readable text on stderr. Never keys, page contents
- * or tokens. What peers can cause is told once per rule: a peer must not fill the log. Loop thread
- * only.
+ * or tokens. What peers can cause is told once per rule: a peer must not fill the log.
+ *
+ * Whoever reads may stop reading, and a write then waits. Between log_start() and log_stop() a
+ * thread writes: up to LOG_QUEUE_MAX messages wait for it, further ones are dropped and counted,
+ * and the log says how many once it goes on. Loop thread only.
  */
 #ifndef KVL_SERVER_LOG_H
 #define KVL_SERVER_LOG_H
@@ -18,6 +21,15 @@ enum log_target { TARGET_AUTO, TARGET_JOURNAL, TARGET_TEXT };
 
 /* Until it is called: notices and worse, target chosen automatically. */
 void log_init(enum log_level level, enum log_target target);
+
+#define LOG_QUEUE_MAX 512 /* some 1 MiB at most; not tuned */
+
+/* 0; -errno: there is no thread, and everything is written in place. */
+int log_start(void);
+
+/* What waits is written, as far as that takes less than a second. What is said after that is
+ * written in place, or, where the thread still waits for a reader, is lost. */
+void log_stop(void);
 
 struct log_field {
         const char *name; /* [A-Z_]+; goes to the journal as KVLEASE_NAME */
