@@ -288,7 +288,7 @@ static int tell(struct scraper *s, enum telling what, const struct facts *f, str
 
 /* [looks] Looks, and tells it in each way that is wanted; those get a text, or none for want of
  * memory. */
-static void look(struct scraper *s, const bool wanted[N_TELLINGS], struct told ret[N_TELLINGS])
+static void look_once(struct scraper *s, const bool wanted[N_TELLINGS], struct told ret[N_TELLINGS])
 {
         bool only_status = true;
         struct facts facts = {0};
@@ -322,7 +322,7 @@ static void look_for_all(struct scraper *s)
                 s->told[i].is_wanted = false;
         }
         pthread_mutex_unlock(&s->lock);
-        look(s, wanted, next);
+        look_once(s, wanted, next);
         pthread_mutex_lock(&s->lock);
         for (size_t i = 0; i < N_TELLINGS; i++) {
                 if (!wanted[i])

@@ -78,7 +78,7 @@ struct slot *slots_send_away(struct slots *s, uint64_t now_nsec)
         return first;
 }
 
-static struct slot *cut(struct slots *s, struct slot *slot)
+static struct slot *cut_slot(struct slots *s, struct slot *slot)
 {
         slot->is_cut = true;
         s->n_cut++;
@@ -103,7 +103,7 @@ struct slot *slots_cut_off(struct slots *s, uint64_t now_nsec)
                         first_moved = moved;
                 }
         }
-        return first ? cut(s, first) : NULL;
+        return first ? cut_slot(s, first) : NULL;
 }
 
 struct slot *slots_stalled_stream(struct slots *s, uint64_t (*unread)(int fd))
@@ -120,7 +120,7 @@ struct slot *slots_stalled_stream(struct slots *s, uint64_t (*unread)(int fd))
                 if (before > 0 && slot->unread > 0)
                         stalled = slot;
         }
-        return stalled ? cut(s, stalled) : NULL;
+        return stalled ? cut_slot(s, stalled) : NULL;
 }
 
 unsigned slots_shortage(const struct slots *s)
