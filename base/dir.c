@@ -90,6 +90,20 @@ int dir_check(const char *path, unsigned rules, unsigned mode, char why[DIR_WHY_
         return 0;
 }
 
+int dir_check_file(const char *path, char why[DIR_WHY_BYTES])
+{
+        struct stat st;
+        int r;
+
+        if (lstat(path, &st) < 0)
+                return say_why(why, -errno, "%s", strerror(errno));
+        r = check_owner(&st, "it", why);
+        if (r == 0 && S_ISREG(st.st_mode) && st.st_mode & S_IWOTH)
+                return say_why(why, -EPERM,
+                        "everybody may write to it: look at what it says, then chmod o-w it");
+        return r;
+}
+
 int dir_make(const char *path, unsigned rules, unsigned mode, char why[DIR_WHY_BYTES])
 {
         bool made = mkdir(path, mode) == 0;

@@ -24,6 +24,10 @@ enum dir_rules {
  */
 int dir_check(const char *path, unsigned rules, unsigned mode, char why[DIR_WHY_BYTES]);
 
+/* The same of a file in such a directory that is about to be read: -ENOENT where there is none.
+ * What is no regular file is its reader's to refuse. */
+int dir_check_file(const char *path, char why[DIR_WHY_BYTES]);
+
 /* mkdir() with exactly these bits whatever the umask is, or dir_check() of one that is there, with
  * DIR_MEND in any case. 1: it was made. 0: it was there. -errno as dir_check(). */
 int dir_make(const char *path, unsigned rules, unsigned mode, char why[DIR_WHY_BYTES]);

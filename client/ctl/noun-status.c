@@ -376,6 +376,8 @@ static const struct column status_columns[] = {
         STATUS(config_file, "CONFIGURATION", TEXT, "the configuration's file"),
         STATUS(options_pending, NULL, COUNT,
                 "options that the last reload found changed and that wait for a restart"),
+        STATUS(options_unknown, NULL, COUNT,
+                "options of tenants that a newer kvleased wrote and this one skips"),
         STATUS(runtime_dir, "RUNTIME DIR", TEXT, "directory of the sockets"),
         STATUS(state_dir, "STATE DIR", TEXT, "directory of what outlives the host's start"),
         GROUP("Memory"),

@@ -91,6 +91,12 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
                 add_finding(v, SEVERITY_NOTE,
                         "kvleasectl config show --changed says which; then kvleasectl restart",
                         "changed options that wait for a restart: %" PRIu32, s->options_pending);
+        if (s->options_unknown > 0)
+                add_finding(v, SEVERITY_NOTE,
+                        "the log of kvleased's start has their names; a newer kvleased knows them",
+                        "options in tenants.conf that this kvleased doesn't know, and skips: "
+                        "%" PRIu32,
+                        s->options_unknown);
 }
 
 static void look_at_memory(struct verdict *v, const status_row *s)

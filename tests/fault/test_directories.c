@@ -353,6 +353,38 @@ static void test_beyond_ascii(void **state)
         raw_close(&r);
 }
 
+/* A file of a newer kvleased serves, and is said; one that was cut off, or that everybody may write
+ * to, doesn't. */
+static void test_tenants_of_others(void **state)
+{
+        static const char newer[] = "[tenant newer]\nlimit = 8MiB\nfuture_option = 3\n";
+        struct harness *h = *state;
+        struct proc_output o;
+        char path[PRIVATE_PATH_MAX], *text;
+        size_t len;
+        int status;
+
+        snprintf(path, sizeof(path), "%.32s/state/tenants.conf", h->daemon.dir);
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(file_replace(path, newer, strlen(newer), 0640), 0);
+        harness_start(h);
+        assert_int_equal(ctl_status(h, "options_unknown"), 1);
+        ctl(h, "tenants set newer weight=7");
+        assert_int_equal(ctl_run(h, "status", &o), 0);
+        assert_non_null(strstr(o.out, "this kvleased doesn't know, and skips: 1"));
+        proc_output_free(&o);
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(file_read(path, 65536, &text, &len), 0);
+        assert_non_null(strstr(text, "weight = 7\nfuture_option = 3\n"));
+        assert_int_equal(chmod(path, 0666), 0);
+        refuses(h->daemon.config, 5, path, "chmod o-w");
+        assert_int_equal(file_replace(path, text, len - 1, 0640), 0);
+        refuses(h->daemon.config, 5, path, "was cut off");
+        assert_int_equal(unlink(path), 0);
+        harness_start(h);
+        free(text);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -365,6 +397,7 @@ int main(void)
                 harness_test(test_umask, NULL),
                 harness_test(test_after_a_crash, NULL),
                 harness_test(test_tenant_goes_after_a_crash, NULL),
+                harness_test(test_tenants_of_others, NULL),
                 harness_test(test_unreadable_config, NULL),
                 harness_test(test_status_without_a_file, NULL),
                 harness_test(test_beyond_ascii, NULL),

@@ -632,10 +632,10 @@ static void test_tenants_only(void **state)
         struct tenant_table t;
         struct reports r = {0};
 
-        assert_int_equal(config_parse_tenants("t", good, strlen(good), &t, note, &r), 0);
+        assert_int_equal(config_parse_tenants("t", good, strlen(good), &t, NULL, note, &r), 0);
         assert_int_equal(t.n, 1);
         tenant_table_deinit(&t);
-        assert_int_equal(config_parse_tenants("t", bad, strlen(bad), &t, note, &r), -EINVAL);
+        assert_int_equal(config_parse_tenants("t", bad, strlen(bad), &t, NULL, note, &r), -EINVAL);
         assert_non_null(strstr(r.text, "allowed are [tenant NAME]"));
 }
 

@@ -342,6 +342,98 @@ static void test_a_broken_file_is_refused(void **state)
         test_dir_remove(dir);
 }
 
+/* Written by a newer kvleased: its options stay in the file until their tenant goes. */
+static void test_what_is_not_known(void **state)
+{
+        static const char newer[] = "[tenant keep]\nlimit = 64MiB\nfuture_option = a = 3\n"
+                                    "\n[tenant gone]\nfuture_option = 4\n"
+                                    "\n[future x]\nlimit = 5\nmore = 6\n";
+        const char *dir = test_dir_make();
+        char *path = test_path(dir, "tenants.conf"), *text;
+        struct tenantdb db;
+        struct detail d;
+
+        assert_int_equal(file_replace(path, newer, strlen(newer), 0640), 0);
+        assert_int_equal(open_db(&db, dir), 0);
+        assert_non_null(
+                strstr(reported, "tenants.conf:10: [future x]: this kvleased doesn't know"));
+        assert_int_equal(db.unknown.n, 4);
+        assert_int_equal(tenantdb_find(&db, "keep")->limit_bytes, 64 << 20);
+        put(&db, "keep", "weight=7");
+        text = read_db(&db);
+        assert_non_null(strstr(text, "\n[tenant keep]\nweight = 7\nfuture_option = a = 3\n"));
+        assert_non_null(strstr(text, "\n[tenant gone]\nfuture_option = 4\n"));
+        assert_non_null(strstr(text, "\n[future x]\nlimit = 5\nmore = 6\n"));
+        free(text);
+        assert_int_equal(remove_row(&db, "gone", &d), 0);
+        tenantdb_close(&db);
+        assert_int_equal(open_db(&db, dir), 0);
+        assert_int_equal(db.unknown.n, 3);
+        assert_null(tenantdb_find(&db, "gone"));
+        put(&db, "gone", "weight=1");
+        text = read_db(&db);
+        assert_null(strstr(text, "= 4"));
+        free(text);
+        tenantdb_close(&db);
+        free(path);
+        test_dir_remove(dir);
+}
+
+/* At whatever byte it was cut off, a file of ours is refused, but not one of an older version. */
+static void test_cut_off(void **state)
+{
+        static const char old[] = "# Written by kvleased: what kvleasectl changed. Laid over the "
+                                  "configuration at start.\n\n[tenant a]\nweight = 5\n";
+        const char *dir = test_dir_make();
+        char *path = test_path(dir, "tenants.conf"), *text;
+        struct tenantdb db;
+
+        assert_int_equal(open_db(&db, dir), 0);
+        put(&db, "a", "weight=5");
+        text = read_db(&db);
+        tenantdb_close(&db);
+        for (size_t len = 0; len < strlen(text); len++) {
+                assert_int_equal(file_replace(path, text, len, 0640), 0);
+                reported[0] = '\0';
+                assert_int_equal(open_db(&db, dir), -EINVAL);
+                assert_non_null(strstr(reported, "tenants.conf was cut off: "));
+        }
+        free(text);
+        assert_int_equal(file_replace(path, old, strlen(old), 0640), 0);
+        assert_int_equal(open_db(&db, dir), 0);
+        assert_int_equal(tenantdb_find(&db, "a")->weight, 5);
+        tenantdb_close(&db);
+        assert_int_equal(file_replace(path, old, strcspn(old, "\n") + 1, 0640), 0);
+        assert_int_equal(open_db(&db, dir), 0); /* it had no tenant */
+        tenantdb_close(&db);
+        free(path);
+        test_dir_remove(dir);
+}
+
+/* Whoever may write there may make tenants. */
+static void test_whose_file(void **state)
+{
+        static const char text[] = "[tenant a]\nweight = 5\n";
+        const char *dir = test_dir_make();
+        char *path = test_path(dir, "tenants.conf");
+        struct tenantdb db;
+
+        assert_int_equal(file_replace(path, text, strlen(text), 0640), 0);
+        assert_int_equal(chmod(path, 0666), 0);
+        assert_int_equal(open_db(&db, dir), -EPERM);
+        assert_non_null(strstr(reported, "everybody may write to it"));
+        assert_int_equal(chmod(path, 0660), 0);
+        assert_int_equal(open_db(&db, dir), 0);
+        tenantdb_close(&db);
+        if (geteuid() == 0) {
+                assert_int_equal(chown(path, 1, 1), 0);
+                assert_int_equal(open_db(&db, dir), -EPERM);
+                assert_non_null(strstr(reported, "belongs to uid 1, which may put anything there"));
+        }
+        free(path);
+        test_dir_remove(dir);
+}
+
 static void test_an_unusable_directory(void **state)
 {
         const char *dir = test_dir_make();
@@ -365,6 +457,9 @@ int main(void)
                 TEST(test_a_change_that_stays),
                 TEST(test_out_of_memory),
                 TEST(test_a_broken_file_is_refused),
+                TEST(test_what_is_not_known),
+                TEST(test_cut_off),
+                TEST(test_whose_file),
                 TEST(test_an_unusable_directory),
         };
 

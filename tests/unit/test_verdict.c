@@ -105,6 +105,11 @@ static void break_recording(struct scene *s)
         s->status.recording_lost = 4;
         s->status.recording_trouble = "no room in /var";
 }
+
+static void break_unknown(struct scene *s)
+{
+        s->status.options_unknown = 2;
+}
 static void break_disk(struct scene *s)
 {
         s->disk.state = "off";
@@ -198,6 +203,7 @@ static const struct {
         {break_room, SEVERITY_WARNING, "no page: 2; tenant a can lease", "kvleasectl tenants set"},
         {break_recording, SEVERITY_WARNING, "the recording: 4: no room in /var",
                 "trace record status"},
+        {break_unknown, SEVERITY_NOTE, "skips: 2", "a newer kvleased knows them"},
         {break_disk, SEVERITY_ERROR, "the disk tier is off: it is full of holes", "dmesg"},
         {break_host_memory, SEVERITY_WARNING, "host memory, which were dropped: 7", "dmesg"},
         {break_disk_pages, SEVERITY_WARNING, "disk, which were dropped: 8", "dmesg"},

@@ -298,6 +298,7 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->longest_turn_nsec = s->turn_watch.longest_nsec;
         reply->draining = s->store.draining;
         reply->options_pending = s->n_options_pending;
+        reply->options_unknown = (uint32_t)s->db.unknown.n;
         count_peers(s, reply);
         count_pages(s, reply);
         count_leases(s, reply);

@@ -14,8 +14,12 @@
 #include "base/macros.h"
 #include "daemon/server/system/lockfile.h"
 
-#define HEAD \
-        "# Written by kvleased: what kvleasectl changed. Laid over the configuration at start.\n"
+#define HEAD_REST "what kvleasectl changed. Laid over the configuration at start.\n"
+#define HEAD      "# Written by kvleased up to '# end': " HEAD_REST
+/* Of older versions, which marked no end. */
+#define OLD_HEAD "# Written by kvleased: " HEAD_REST
+#define END         "\n# end\n"
+#define SECTION_MAX (TENANT_NAME_MAX + sizeof("[tenant ]"))
 
 KVL_PRINTF(3, 4)
 static void report_error(config_report_fn report, void *data, const char *format, ...)
@@ -105,14 +109,36 @@ static int take_lock(
         return -EBUSY;
 }
 
+static bool begins(const char *text, size_t len, const char *with)
+{
+        return memcmp(text, with, MIN(len, strlen(with))) == 0;
+}
+
+/* What people wrote has no head, and may end anywhere. */
+static bool is_cut_off(const char *text, size_t len)
+{
+        const size_t end_len = strlen(END);
+
+        if (begins(text, len, OLD_HEAD))
+                return len < strlen(OLD_HEAD);
+        return begins(text, len, HEAD) &&
+               (len < strlen(HEAD) + end_len || memcmp(text + len - end_len, END, end_len) != 0);
+}
+
 static int read_table(struct tenantdb *db, config_report_fn report, void *data)
 {
         _cleanup_free_ char *text = NULL;
+        char why[DIR_WHY_BYTES];
         size_t len = 0;
-        int r = file_read_regular(db->path, CONFIG_FILE_MAX, &text, &len);
+        int r = dir_check_file(db->path, why);
 
         if (r == -ENOENT)
                 return 0;
+        if (r < 0) {
+                report_error(report, data, "cannot use %s: %s", db->path, why);
+                return r;
+        }
+        r = file_read_regular(db->path, CONFIG_FILE_MAX, &text, &len);
         if (r < 0) {
                 report_error(report, data,
                         "cannot read %s: %s: make it readable for uid %u, or move it away to start "
@@ -120,7 +146,14 @@ static int read_table(struct tenantdb *db, config_report_fn report, void *data)
                         db->path, config_read_error(r), (unsigned)geteuid());
                 return r;
         }
-        r = config_parse_tenants(db->path, text, len, &db->table, report, data);
+        if (is_cut_off(text, len)) {
+                report_error(report, data,
+                        "%s was cut off: its last line isn't there; take a copy of before, or move "
+                        "it away to start with the tenants of the configuration alone",
+                        db->path);
+                return -EINVAL;
+        }
+        r = config_parse_tenants(db->path, text, len, &db->table, &db->unknown, report, data);
         if (r < 0)
                 report_error(report, data,
                         "%s cannot be used: correct it, or move it away to start with the tenants "
@@ -130,21 +163,58 @@ static int read_table(struct tenantdb *db, config_report_fn report, void *data)
         return r;
 }
 
-static void write_row(FILE *f, const struct tenant_config *row)
+/* Of this section. */
+static void write_unknown(FILE *f, const struct unknown_options *u, const char *section)
 {
-        char value[OPTION_VALUE_MAX];
+        for (size_t i = 0; i < u->n; i++)
+                if (strcmp(u->rows[i].section, section) == 0)
+                        fprintf(f, "%s\n", u->rows[i].line);
+}
 
-        fprintf(f, "\n[tenant %s]\n", row->name);
+static void format_section(char section[SECTION_MAX], const char *name)
+{
+        snprintf(section, SECTION_MAX, "[tenant %s]", name);
+}
+
+static void write_row(FILE *f, const struct tenant_config *row, const struct unknown_options *u)
+{
+        char value[OPTION_VALUE_MAX], section[SECTION_MAX];
+
+        format_section(section, row->name);
+        fprintf(f, "\n%s\n", section);
         for (size_t i = 0; i < n_options; i++) {
                 const struct option *o = &options[i];
 
                 if (o->section == SECTION_TENANT && (row->set & option_bit(o)))
                         fprintf(f, "%s = %s\n", o->key, option_format(o, row, value));
         }
+        write_unknown(f, u, section);
+}
+
+static bool is_of_tenant(const struct unknown_option *o)
+{
+        return strncmp(o->section, "[tenant ", strlen("[tenant ")) == 0;
+}
+
+/* Sections that aren't known, each once. */
+static void write_others(FILE *f, const struct unknown_options *u)
+{
+        for (size_t i = 0; i < u->n; i++) {
+                const char *section = u->rows[i].section;
+                size_t first = 0;
+
+                while (strcmp(u->rows[first].section, section) != 0)
+                        first++;
+                if (first < i || is_of_tenant(&u->rows[i]))
+                        continue;
+                fprintf(f, "\n%s\n", section);
+                write_unknown(f, u, section);
+        }
 }
 
 /* The file's text for a table: owned, or NULL without memory. */
-static char *format_table(const struct tenant_table *t, size_t *ret_len)
+static char *format_table(
+        const struct tenant_table *t, const struct unknown_options *u, size_t *ret_len)
 {
         char *text = NULL;
         FILE *f = open_memstream(&text, ret_len);
@@ -154,13 +224,31 @@ static char *format_table(const struct tenant_table *t, size_t *ret_len)
                 return NULL;
         fputs(HEAD, f);
         for (size_t i = 0; i < t->n; i++)
-                write_row(f, &t->rows[i]);
+                write_row(f, &t->rows[i], u);
+        write_others(f, u);
+        fputs(END, f);
         failed = ferror(f);
         if (fclose(f) != 0 || failed) {
                 free(text);
                 return NULL;
         }
         return text;
+}
+
+/* With a tenant that was removed goes what isn't known of it. */
+static void forget_gone(struct tenantdb *db)
+{
+        for (size_t i = db->unknown.n; i-- > 0;) {
+                char section[SECTION_MAX];
+                bool is_there = !is_of_tenant(&db->unknown.rows[i]);
+
+                for (size_t k = 0; k < db->table.n && !is_there; k++) {
+                        format_section(section, db->table.rows[k].name);
+                        is_there = strcmp(db->unknown.rows[i].section, section) == 0;
+                }
+                if (!is_there)
+                        unknown_options_remove(&db->unknown, i);
+        }
 }
 
 int tenantdb_open(struct tenantdb *db, const char *state_dir, struct disk *disk,
@@ -185,7 +273,7 @@ int tenantdb_open(struct tenantdb *db, const char *state_dir, struct disk *disk,
 static void write_again(struct tenantdb *db)
 {
         size_t len = 0;
-        _cleanup_free_ char *text = format_table(&db->table, &len);
+        _cleanup_free_ char *text = format_table(&db->table, &db->unknown, &len);
 
         if (text && file_replace(db->path, text, len, 0640) == 0)
                 db->is_torn = false;
@@ -198,6 +286,7 @@ void tenantdb_close(struct tenantdb *db)
                 write_again(db);
         db->lock_fd = lockfile_drop(db->lock_path, db->lock_fd);
         tenant_table_deinit(&db->table);
+        unknown_options_deinit(&db->unknown);
 }
 
 const struct tenant_config *tenantdb_find(const struct tenantdb *db, const char *name)
@@ -289,8 +378,8 @@ static int begin_change(struct tenantdb *db, struct tenant_table *next, tenantdb
                 .data = data,
         };
         list_init(&c->job.link);
-        c->text = format_table(next, &c->len);
-        c->before = format_table(&db->table, &c->before_len);
+        c->text = format_table(next, &db->unknown, &c->len);
+        c->before = format_table(&db->table, &db->unknown, &c->before_len);
         if (!c->text || !c->before)
                 r = detail_set(d, -ENOMEM, "out of memory: nothing was changed");
         else if (c->len > CONFIG_FILE_MAX)
@@ -346,6 +435,7 @@ void tenantdb_keep(struct tenantdb *db)
         tenant_table_deinit(&db->table);
         db->table = c->next;
         c->next = (struct tenant_table){0};
+        forget_gone(db);
         db->is_torn = false;
         free_change(c);
 }

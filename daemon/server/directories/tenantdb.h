@@ -1,7 +1,9 @@
 /*
  * What administrators changed about tenants, kept in STATE_DIR/tenants.conf in the syntax of the
  * configuration. A row holds only the options that were set (its `set` mask): laid over the tenant
- * of the same name in the configuration, or over the defaults where there is none.
+ * of the same name in the configuration, or over the defaults where there is none. What a newer
+ * kvleased wrote and this one doesn't know is left out, and stays in the file until its tenant is
+ * removed. A last line marks the end: a file that was cut off is refused.
  *
  * A change is written and synced by another thread (disk.h), the whole file under another name that
  * then takes the old one's place, so that a kill leaves one of the two. One at a time:
@@ -48,6 +50,7 @@ struct tenantdb {
         int lock_fd;       /* -1: not open */
         struct disk *disk; /* borrowed */
         struct tenant_table table;
+        struct unknown_options unknown;
         struct tenantdb_change change;
         bool is_torn; /* the file has a change that the table hasn't */
 };

@@ -32,7 +32,8 @@ struct reader {
         char name[TENANT_NAME_MAX + 1];
         void *base;
         struct origins *from;
-        uint64_t *set; /* NULL: nobody wants to know */
+        uint64_t *set;                   /* NULL: nobody wants to know */
+        struct unknown_options *unknown; /* NULL: what isn't known is refused */
 };
 
 KVL_PRINTF(3, 4) static void report(struct reader *r, bool is_error, const char *format, ...)
@@ -373,12 +374,67 @@ static int apply_option(
         return 0;
 }
 
+/* ---- what another version wrote -------------------------------------------------------------- */
+
+void unknown_options_remove(struct unknown_options *u, size_t i)
+{
+        free(u->rows[i].section);
+        free(u->rows[i].line);
+        u->n--;
+        memmove(&u->rows[i], &u->rows[i + 1], (u->n - i) * sizeof(*u->rows));
+}
+
+void unknown_options_deinit(struct unknown_options *u)
+{
+        while (u->n > 0)
+                unknown_options_remove(u, u->n - 1);
+        free(TAKE(u->rows));
+}
+
+static bool is_of_another_version(const struct reader *r, const struct ini_entry *e)
+{
+        enum option_section section;
+
+        if (!r->unknown || !*e->section)
+                return false;
+        if (section_of(e->section, &section) < 0)
+                return true;
+        return e->key && r->base && !option_find(r->section, e->key);
+}
+
+static int keep_unknown(struct reader *r, const struct ini_entry *e)
+{
+        struct unknown_options *u = r->unknown;
+        struct unknown_option *rows = realloc(u->rows, (u->n + 1) * sizeof(*rows));
+        struct unknown_option row = {0};
+
+        if (rows)
+                u->rows = rows;
+        if (!rows || asprintf(&row.section, *e->name ? "[%s %s]" : "[%s]", e->section, e->name) < 0)
+                return -ENOMEM;
+        if (asprintf(&row.line, "%s = %s", e->key, e->value) < 0) {
+                free(row.section);
+                return -ENOMEM;
+        }
+        u->rows[u->n++] = row;
+        report(r, false,
+                "%s:%u: %s: this kvleased doesn't know the option '%.100s', which is skipped, and "
+                "stays in the file for a newer one",
+                r->file, e->line, row.section, e->key);
+        return 0;
+}
+
 static int read_entry(const struct ini_entry *e, void *data, char *err, size_t err_len)
 {
         struct reader *r = data;
         char why[SENTENCE_MAX - 200] = "", section[TENANT_NAME_MAX + 16];
 
         r->at.line = e->line & 0xffffff; /* as many as a file may have */
+        if (is_of_another_version(r, e)) {
+                if (!e->key)
+                        r->base = NULL;
+                return e->key ? keep_unknown(r, e) : 0;
+        }
         if (!e->key) {
                 if (!open_section(r, e->section, e->name, why, sizeof(why)))
                         report(r, true, "%s:%u: %s", r->file, e->line, why);
@@ -604,11 +660,14 @@ int config_parse(const char *file, const char *text, size_t len, struct config *
 }
 
 int config_parse_tenants(const char *file, const char *text, size_t len,
-        struct tenant_table *ret_table, config_report_fn report_fn, void *data)
+        struct tenant_table *ret_table, struct unknown_options *ret_unknown,
+        config_report_fn report_fn, void *data)
 {
+        struct unknown_options unknown = {0};
         const struct reader r = {.file = file,
                 .at = {.file = 1},
                 .tenants_only = true,
+                .unknown = ret_unknown ? &unknown : NULL,
                 .report = report_fn,
                 .data = data};
         struct config config;
@@ -616,6 +675,10 @@ int config_parse_tenants(const char *file, const char *text, size_t len,
 
         if (e == 0)
                 *ret_table = config.tenants;
+        if (e == 0 && ret_unknown)
+                *ret_unknown = unknown;
+        else
+                unknown_options_deinit(&unknown);
         return e;
 }
 

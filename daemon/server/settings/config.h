@@ -257,12 +257,31 @@ void tenant_table_remove(struct tenant_table *t, const char *name);
 int tenant_table_copy(const struct tenant_table *t, struct tenant_table *ret_copy);
 void tenant_table_deinit(struct tenant_table *t);
 
+/* What another version of kvleased wrote: options that this one doesn't know, as they stood there.
+ */
+struct unknown_option {
+        char *section; /* "[tenant a]"; owned, as is the next */
+        char *line;    /* "key = value" */
+};
+
+struct unknown_options {
+        struct unknown_option *rows; /* owned */
+        size_t n;
+};
+
+/* Removes row i. */
+void unknown_options_remove(struct unknown_options *u, size_t i);
+void unknown_options_deinit(struct unknown_options *u);
+
 /*
  * Parses text made of [tenant NAME] sections alone into *ret_table. 0, -EINVAL, -ENOMEM. For what
- * the daemon writes itself (tenantdb.h) and the fuzzer; `file` is for messages.
+ * the daemon writes itself (tenantdb.h) and the fuzzer; `file` is for messages. Options that aren't
+ * known, and sections, are reported as notices and put into *ret_unknown; where that is NULL they
+ * are errors.
  */
 int config_parse_tenants(const char *file, const char *text, size_t len,
-        struct tenant_table *ret_table, config_report_fn report, void *data);
+        struct tenant_table *ret_table, struct unknown_options *ret_unknown,
+        config_report_fn report, void *data);
 
 /* The whole configuration from text, without a check of what is on this machine. */
 int config_parse(const char *file, const char *text, size_t len, struct config *ret_config,
