@@ -51,7 +51,7 @@ static int run_exporter(const struct options *o)
                 fd_close(fd);
                 return say_failure("cannot start", r);
         }
-        r = serve_start(fd, scraper, &server);
+        r = serve_start(fd, scraper, strchr(o->listen, '/') ? NULL : &o->hosts, &server);
         if (r == 0) {
                 printf("kvlease-exporter: listening at %s\n", name);
                 fflush(stdout);

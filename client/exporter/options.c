@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/parse.h"
@@ -34,6 +35,9 @@ static const char help[] =
         "      --max-rows N           tenants, regions, namespaces, namespace sets and pairs of\n"
         "                             tenants that are told by name, of each at most; the rest is\n"
         "                             summed as \"(others)\"; default 200\n"
+        "      --allow-host NAME      a name that browsers and Prometheus reach it by, besides\n"
+        "                             addresses, localhost and this machine's name; may be given\n"
+        "                             again; '*': any. At a Unix socket any name is fine\n"
         "  -h, --help                 this text\n"
         "  -V, --version              version\n"
         "\n"
@@ -49,6 +53,7 @@ static const struct option words[] = {
         {"socket", required_argument, NULL, 's'},
         {"timeout", required_argument, NULL, 't'},
         {"max-rows", required_argument, NULL, 'r'},
+        {"allow-host", required_argument, NULL, 'a'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {0},
@@ -81,6 +86,16 @@ static int take_rows(const char *word, struct options *o)
         return 0;
 }
 
+static int take_host(const char *word, struct options *o)
+{
+        if (!word[0] || strpbrk(word, ":/"))
+                return refuse_word(word, "--allow-host wants a host's name without a port");
+        if (o->hosts.n == HOST_NAMES_MAX)
+                return refuse_word(word, "--allow-host may be given 16 times at most");
+        o->hosts.names[o->hosts.n++] = word;
+        return 0;
+}
+
 /* 0: go on; 1: done; -1: refused. */
 static int take_option(int c, struct options *o)
 {
@@ -95,6 +110,8 @@ static int take_option(int c, struct options *o)
                 return take_timeout(optarg, o);
         case 'r':
                 return take_rows(optarg, o);
+        case 'a':
+                return take_host(optarg, o);
         case 'h':
                 fputs(help, stdout);
                 return 1;

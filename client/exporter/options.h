@@ -5,10 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/exporter/host.h"
+
 struct options {
         const char *listen, *socket; /* borrowed from argv, the environment or static */
         uint64_t timeout_nsec;
         size_t max_rows;
+        struct host_names hosts;
 };
 
 /*

@@ -5,6 +5,7 @@
 #include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -32,9 +33,10 @@
 
 struct server {
         struct MHD_Daemon *http;
-        struct scraper *scraper; /* borrowed */
-        struct watch *watch;     /* owned */
-        pthread_mutex_t lock;    /* of what follows */
+        struct scraper *scraper;        /* borrowed */
+        struct watch *watch;            /* owned */
+        const struct host_names *hosts; /* borrowed; NULL: any */
+        pthread_mutex_t lock;           /* of what follows */
         struct slots slots;
 };
 
@@ -181,6 +183,9 @@ static enum MHD_Result answer_bytes(struct MHD_Connection *c, unsigned status, c
                 return MHD_NO;
         }
         if (add_headers(r, type) &&
+                (status != MHD_HTTP_BAD_REQUEST ||
+                        MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close") ==
+                                MHD_YES) &&
                 (status != MHD_HTTP_METHOD_NOT_ALLOWED ||
                         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD") == MHD_YES))
                 sent = MHD_queue_response(c, status, r);
@@ -301,17 +306,63 @@ static enum MHD_Result answer_path(struct server *s, struct MHD_Connection *c, c
         return answer_word(c, MHD_HTTP_NOT_FOUND, "/metrics, / or /-/healthy\n");
 }
 
+struct headers {
+        const char *host; /* borrowed; NULL: none */
+        unsigned n_hosts, n_lengths;
+};
+
+static enum MHD_Result note_header(
+        void *data, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+        struct headers *h = data;
+
+        if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0) {
+                h->host = value;
+                h->n_hosts++;
+        }
+        h->n_lengths += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0 ||
+                        strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+        return MHD_YES;
+}
+
+/* 0: its headers are fine; or the status to refuse it with, and why. Where a body ends may be told
+ * once: a proxy before us might believe the other one, and send us somebody's request as a body. */
+static unsigned check_headers(struct server *s, struct MHD_Connection *c, const char **ret_why)
+{
+        struct headers h = {0};
+
+        MHD_get_connection_values(c, MHD_HEADER_KIND, note_header, &h);
+        if (h.n_lengths > 1) {
+                *ret_why = "more than one of Content-Length and Transfer-Encoding: give one\n";
+                return MHD_HTTP_BAD_REQUEST;
+        }
+        if (h.n_hosts > 1) {
+                *ret_why = "more than one Host: give one\n";
+                return MHD_HTTP_BAD_REQUEST;
+        }
+        if (h.host && s->hosts && !host_is_allowed(s->hosts, h.host)) {
+                *ret_why = "not by this host name: ask by address, or start kvlease-exporter with "
+                           "--allow-host NAME\n";
+                return MHD_HTTP_MISDIRECTED_REQUEST;
+        }
+        return 0;
+}
+
 static enum MHD_Result on_request(void *data, struct MHD_Connection *c, const char *url,
         const char *method, const char *version, const char *upload, size_t *upload_size,
         void **request)
 {
         static char begun;
         enum MHD_Result sent;
+        const char *why;
+        unsigned refusal;
 
-        /* The first call comes before a body: what has one is answered behind it, unread. */
+        /* The first call comes before a body: what has one is answered behind it, unread. What is
+         * refused is answered at once, and the connection closed. */
         if (!*request) {
                 *request = &begun;
-                return MHD_YES;
+                refusal = check_headers(data, c, &why);
+                return refusal ? answer_word(c, refusal, why) : MHD_YES;
         }
         if (*upload_size > 0) {
                 *upload_size = 0;
@@ -348,7 +399,7 @@ static void free_server(struct server *s)
         free(s);
 }
 
-int serve_start(int fd, struct scraper *s, struct server **ret)
+int serve_start(int fd, struct scraper *s, const struct host_names *hosts, struct server **ret)
 {
         struct server *server = calloc(1, sizeof(*server));
         int r;
@@ -358,6 +409,7 @@ int serve_start(int fd, struct scraper *s, struct server **ret)
                 return -ENOMEM;
         }
         server->scraper = s;
+        server->hosts = hosts;
         pthread_mutex_init(&server->lock, NULL);
         slots_init(&server->slots);
         r = watch_start(s, &server->watch);

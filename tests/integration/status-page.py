@@ -217,6 +217,12 @@ def check_http(it):
             sys.exit(f"status-page.py: POST {path} is answered")
         except urllib.error.HTTPError as error:
             expect(error.code == 405, f"POST {path}: {error.code}")
+    for host, status in (("localhost", 200), (f"127.0.0.1:{it.port}", 200), ("evil.example", 421), (f"evil.example:{it.port}", 421)):
+        connection = http.client.HTTPConnection("127.0.0.1", it.port, timeout=PATIENCE)
+        connection.request("GET", "/status.js", headers={"Host": host})
+        answer = connection.getresponse()
+        expect(answer.status == status and (status == 200 or b"--allow-host NAME" in answer.read()), f"{host}: {answer.status}")
+        connection.close()
     streams = []
     for i in range(9):
         connection = http.client.HTTPConnection("127.0.0.1", it.port, timeout=PATIENCE)

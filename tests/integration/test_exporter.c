@@ -375,6 +375,10 @@ static void test_http(void **state)
         assert_answer(&e, "GET /metrics/ HTTP/1.1\r\n", 404, "text/plain");
         assert_answer(&e, "DELETE /metrics HTTP/1.1\r\n", 405, "Allow: GET, HEAD");
         assert_answer(&e, "POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n", 405, "text/plain");
+        assert_answer(&e, "GET / HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+                400, "Connection: close");
+        assert_answer(&e, "GET / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 5\r\n", 400, "");
+        assert_answer(&e, "GET / HTTP/1.1\r\nHost: y\r\n", 400, "text/plain"); /* a second one */
         http_ask(&e, "HEAD /metrics HTTP/1.1\r\n", &a);
         assert_int_equal(a.status, 200);
         assert_string_equal(a.body, "");
@@ -563,7 +567,7 @@ static void test_command_line(void **state)
 {
         static const char *const wrong[][3] = {{"--listen", "nowhere"}, {"--listen", "::1:80"},
                 {"--listen", "127.0.0.1:65536"}, {"--timeout", "soon"}, {"--timeout", "0"},
-                {"--max-rows", "0"}, {"--colour"}, {"word"}};
+                {"--max-rows", "0"}, {"--allow-host", "gpu1:80"}, {"--colour"}, {"word"}};
         struct proc_output o;
 
         for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {

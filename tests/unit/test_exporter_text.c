@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/exporter/accept.h"
+#include "client/exporter/host.h"
 #include "client/exporter/text.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/test-support.h"
@@ -210,6 +211,32 @@ static void test_accept_nonsense(void **state)
         assert_choice("application/openmetrics-text-2", TEXT_PROMETHEUS);
 }
 
+static void test_hosts(void **state)
+{
+        static const struct host_names names = {{"gpu7.example.net", "metrics"}, 2},
+                                       any = {{"*"}, 1};
+        static const char *const fine[] = {"127.0.0.1", "127.0.0.1:9758", "10.1.2.3:80",
+                "[::1]:9758", "[fe80::1]", "localhost", "LocalHost:9758", "localhost.",
+                "gpu7.example.net:9758", "METRICS"};
+        static const char *const wrong[] = {"", ":", "evil.example", "evil.example:9758",
+                "gpu7.example.net.evil.example", "127.0.0.1.evil.example", "localhost.evil.example",
+                "metrics@evil.example", "evil.example:127.0.0.1", "1.2.3", "..", "[]"};
+        char own[256] = "", with_domain[512];
+
+        for (size_t i = 0; i < ARRAY_SIZE(fine); i++)
+                if (!host_is_allowed(&names, fine[i]))
+                        fail_msg("%s is refused", fine[i]);
+        for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+                if (host_is_allowed(&names, wrong[i]))
+                        fail_msg("%s", wrong[i]);
+                assert_true(host_is_allowed(&any, wrong[i]));
+        }
+        assert_int_equal(gethostname(own, sizeof(own) - 1), 0);
+        assert_true(host_is_allowed(&names, own));
+        snprintf(with_domain, sizeof(with_domain), "%s.evil.example", own);
+        assert_false(host_is_allowed(&names, with_domain));
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -222,6 +249,7 @@ int main(void)
                 TEST(test_memory),
                 TEST(test_accept),
                 TEST(test_accept_nonsense),
+                TEST(test_hosts),
         };
 
         return RUN_TESTS(tests);
