@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Fails where a file that `meson install` installs is in none, or in two, of the Debian packages, where a
-line of theirs matches nothing, and where the packages are of another version than the tree.
+line of theirs matches nothing, where the packages are of another version than the tree, and where the library is
+installed in a directory in which ld.so doesn't look.
 
     check-packages.py SOURCE BUILD    (BUILD: a build directory with prefix /usr or /usr/local)
 """
 import fnmatch
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -21,8 +23,13 @@ def introspect(what):
                                      stdout=subprocess.PIPE, text=True).stdout)
 
 
+options = {option["name"]: option["value"] for option in introspect("--buildoptions")}
+libdir = os.path.join(options["prefix"], options["libdir"])
+
+
 def as_packaged(path):
-    """With Debian's prefix."""
+    """With Debian's prefix, and its directory of libraries."""
+    path = re.sub(f"^{libdir}/(?=libkvlease|pkgconfig/)", "/usr/lib/TRIPLET/", path)
     return re.sub(r"^/usr/local/", "/usr/", path).lstrip("/")
 
 
@@ -55,6 +62,11 @@ for path in sorted(installed):
 for listing in [*debian.glob("*.docs"), *debian.glob("*.examples")]:
     problems += [f"{listing.name}: there is no {line}" for line in listing.read_text().splitlines()
                  if not (source / line).exists()]
+# It names those that aren't there, too, and says of them that they aren't.
+searched = subprocess.run(["/sbin/ldconfig", "-v", "-N", "-X"], check=False, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True).stdout
+if libdir not in re.findall(r"/[^:\s]+", searched):
+    problems.append(f"libkvlease.so is installed in {libdir}, where ld.so doesn't look: meson configure -Dlibdir=lib")
 version = introspect("--projectinfo")["version"]
 packaged = re.match(r"kvlease \((.*?)\)", (debian / "changelog").read_text())[1]
 if packaged != version:
