@@ -14,7 +14,7 @@ import sys
 import debian
 
 # What test_packages.py and the systemd need themselves.
-TRIED_WITH = ["systemd", "python3-minimal", "libpython3-stdlib", "gcc", "libc6-dev"]
+TRIED_WITH = ["systemd", "python3-minimal", "libpython3-stdlib", "gcc", "libc6-dev", "pkg-config"]
 BUILD = "sh /source/packaging/install-deps.sh package && sh /source/packaging/deb.sh --lintian /packages"
 
 

@@ -97,6 +97,14 @@ def test_worker_of_another_user():
     assert "found page" in hello("setpriv", "--reuid=65534", "--regid=games", "--clear-groups")
 
 
+def test_static():
+    """libkvlease.a: libkvlease-dev brings what it calls."""
+    example = "/usr/share/doc/libkvlease-dev/examples/hello.c"
+    shell(f"cc -static -o /tmp/hello-static {example} $(pkg-config --static --cflags --libs kvlease)")
+    said = machine.command("env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock", "/tmp/hello-static").stdout
+    assert "found page" in said, said
+
+
 def python(*words, check=True):
     """Debian's own, as a worker of the tenant that README.md makes."""
     return machine.command("env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock", "/usr/bin/python3", "-I",
