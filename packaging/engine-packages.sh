@@ -8,18 +8,18 @@
 # depend on; DOWNLOAD and DISK are MB, about. Prints the folder, in $XDG_CACHE_HOME/kvlease
 # (~/.cache/kvlease), another one where anything changes: old ones are yours to delete. PyPI's torch is
 # the one for CUDA: what else it wants of CUDA is left out, 3 GB, and replaced
-# (client/python/tests/cuda_stubs.py, which needs gcc and binutils).
+# (client/python/tests/cuda_stubs.py, which needs gcc and binutils). A torch that can't be imported isn't kept.
 # Exit status: 0 it is there, 1 not, 2 wrong command line.
 set -eu
 
 case "$#:${1-}" in
 1:-h | 1:--help)
-        sed -n 's/^# \{0,1\}//; 2,12p' "$0"
+        sed -n 's/^# \{0,1\}//; 2,13p' "$0"
         exit 0
         ;;
 5:*) ;;
 *)
-        sed -n 's/^# \{0,1\}//; 2,12p' "$0" >&2
+        sed -n 's/^# \{0,1\}//; 2,13p' "$0" >&2
         exit 2
         ;;
 esac
@@ -39,6 +39,12 @@ if [ -e "$kept" ]; then
         exit 0
 fi
 
+for tool in gcc readelf nm; do
+        command -v "$tool" >/dev/null || {
+                echo "$name needs $tool: sh packaging/install-deps.sh build" >&2
+                exit 1
+        }
+done
 echo "installing $name in $kept: $download MB from the package index, $disk MB on disk" >&2
 mkdir -p "$cache"
 free=$(($(df -Pk "$cache" | awk 'END { print $4 }') / 1000))
@@ -54,7 +60,13 @@ if ! "$python" -m pip install -q --disable-pip-version-check --no-deps --no-cach
         echo "the packages of $requirements can't be had from the package index" >&2
         exit 1
 fi
-[ ! -e "$partial/torch" ] || "$python" "$stubs" "$partial" >&2
+if [ -e "$partial/torch" ]; then
+        "$python" "$stubs" "$partial" >&2
+        PYTHONPATH=$partial "$python" -B -c 'import torch' >&2 || {
+                echo "torch as it was installed for $name can't be imported, see above: it isn't kept" >&2
+                exit 1
+        }
+fi
 # Another run may have made it meanwhile.
 mv -T "$partial" "$kept" 2>/dev/null || [ -e "$kept" ]
 echo "$kept"

@@ -1,10 +1,12 @@
 """Stub libraries for a torch that was built for CUDA, on a machine without: cuda_stubs.py SITE.
 
 SITE: a folder of packages with torch and nvidia-cuda-runtime in it. PyPI's torch is linked to the
-libraries of CUDA, 3 GB of packages, and import looks for all of them. They are replaced by others
-that have the names and the symbols torch asks for; each of their functions says its name and
-aborts. Nothing on the CPU calls one. The runtime (libcudart) is the real one: import calls it, and
-it finds no device. Needs binutils and gcc.
+libraries of CUDA, 3 GB of packages, and import looks for all of them. What torch's libraries, and
+those linked to them, need, and neither SITE nor a C or C++ compiler's runtime has, is replaced by
+libraries that have the names and the symbols asked for; each of their functions says its name and
+aborts. Nothing on the CPU calls one. What this machine has of CUDA doesn't count: it may go. The
+runtime (libcudart) is the real one: import calls it, and it finds no device. Needs binutils and
+gcc.
 """
 
 from __future__ import annotations
@@ -16,16 +18,22 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-# Of CUDA, by soname. libcuda itself is the driver's, and torch opens it by name where it is.
-CUDA = re.compile(
-    r"lib(cublas|cublasLt|cudnn|cufft|cufile|cupti|cusolver|cusparse|cusparseLt|nccl|nvrtc"
-    r"|nvshmem_host)\.so\.\d+"
-)
+# What every Debian has, and any wheel may be linked to; and the driver's libcuda, which torch opens
+# by name where it is.
+SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+|z|cuda))\.so\.\d+")
 
 
 def run(*command: str | Path) -> str:
     """What a program prints."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def is_library(path: Path) -> bool:
+    """One in ELF."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
 
 
 def needed(library: Path) -> set[str]:
@@ -66,8 +74,11 @@ def build(soname: str, asked: dict[str, str], out: Path) -> None:
 def main(site: Path) -> None:
     """Puts the stubs where torch looks for its own libraries."""
     out = site / "torch/lib"
-    libraries = [path for path in out.glob("*.so*") if not CUDA.fullmatch(path.name)]
-    sonames = {name for path in libraries for name in needed(path) if CUDA.fullmatch(name)}
+    needs = {path: needed(path) for path in site.rglob("*.so*") if is_library(path)}
+    of_torch = {path.name for path in needs if path.parent == out}
+    libraries = [path for path in needs if path.parent == out or needs[path] & of_torch]
+    missing = {name for path in libraries for name in needs[path]} - {path.name for path in needs}
+    sonames = {name for name in missing if not SYSTEM.fullmatch(name)}
     own = {name for path in libraries for name in symbols(path, "defined")}
     of_library: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for path in libraries:
