@@ -30,8 +30,9 @@ int check_tenant_set(const struct ctl *ctl)
         for (unsigned i = 1; i < ctl->n_args; i++) {
                 const char *arg = ctl->args[i];
                 size_t len = strspn(arg, "abcdefghijklmnopqrstuvwxyz_");
+                size_t sign = len > 0 ? strspn(arg + len, "+-") : 0;
 
-                if (len == 0 || arg[len] != '=')
+                if (len == 0 || sign > 1 || arg[len + sign] != '=')
                         return fail(CTL_USAGE, "'%s' is not KEY=VALUE, such as limit=4GiB", arg);
         }
         return check_tenant(ctl);
@@ -149,6 +150,15 @@ static int warn_no_room(const struct ctl *ctl)
         return fail(CTL_OK, "warning: %s", t->no_room);
 }
 
+/* Which users lose access by the change, or that all gain it. */
+static int tell_access(const ProtobufCMessage *reply)
+{
+        const char *detail = ((const Kvlease__V1__SimpleReply *)reply)->detail;
+
+        fflush(stdout);
+        return *detail ? fail(CTL_OK, "note: %s", detail) : CTL_OK;
+}
+
 static int tenant_set(const struct ctl *ctl, bool create)
 {
         Kvlease__V1__AdminTenantSetRequest request = KVLEASE__V1__ADMIN_TENANT_SET_REQUEST__INIT;
@@ -166,7 +176,8 @@ static int tenant_set(const struct ctl *ctl, bool create)
         if (r != CTL_OK)
                 return r;
         report_tenant(ctl, create ? "added" : "changed", over_bytes);
-        return warn_no_room(ctl);
+        r = tell_access(reply);
+        return r == CTL_OK ? warn_no_room(ctl) : r;
 }
 
 int verb_tenants_add(const struct ctl *ctl)

@@ -80,9 +80,10 @@ const struct verb verbs[] = {
                 TENANT_KEYS, 1, UINT_MAX, 0, false, check_tenant_set, verb_tenants_add},
         {"tenants set", "NAME KEY=VALUE...", "change a tenant, at once and across restarts",
                 TENANT_KEYS
-                "What isn't named stays as it is. Where a limit is lowered below what is held, so "
-                "much is\n"
-                "taken back: on a terminal it asks first, unless --yes is given.\n",
+                "What isn't named stays as it is. KEY+=VALUE adds to a list of uids or gids, "
+                "KEY-=VALUE\n"
+                "takes from it. Where a limit is lowered below what is held, so much is taken\n"
+                "back: on a terminal it asks first, unless --yes is given.\n",
                 2, UINT_MAX, O(YES), false, check_tenant_set, verb_tenants_set},
         {"tenants remove", "NAME", "remove a tenant that nobody uses",
                 "A tenant with clients is never removed: end them first.\n", 1, 1, O(FORCE), false,

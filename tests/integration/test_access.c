@@ -127,9 +127,40 @@ static void test_tenant_sockets(void **state)
         assert_out(&bob, c, "uid 54322 is not allowed by tenant c");
         assert_in(&bob_in_team, c);
         assert_in(&bob_of_team, c);
-        ctl(h, "tenants set b uids=54321,54322 gids=");
+        ctl(h, "tenants set b uids+=54322");
+        assert_in(&bob, b);
+        assert_in(&alice, b); /* its line is in the configuration file */
+        harness_restart(h);
+        open_paths(h);
+        assert_in(&bob, b);
+        assert_in(&alice, b);
+        ctl(h, "tenants set b uids-=54321");
+        assert_out(&alice, b, "add it with kvleasectl tenants set b uids+=54321");
         assert_in(&bob, b);
         ctl_wait_status(h, "n_clients", 0);
+}
+
+/* The administrator is told which users a change locks out, and to whom it opens a tenant. */
+static void test_lost_access(void **state)
+{
+        static const char *const told[][2] = {
+                {"tenants set b uids=54322", "note: uids 54321 may no longer connect to tenant b"},
+                {"tenants set b uids+=54321", ""},
+                {"tenants set a uids=54321", "all but the listed users and groups may no longer"},
+                {"tenants set a uids=", "all that reach its socket may connect to tenant a now"},
+        };
+        struct harness *h = *state;
+        struct proc_output o;
+
+        for (size_t i = 0; i < ARRAY_SIZE(told); i++) {
+                assert_int_equal(ctl_run(h, told[i][0], &o), 0);
+                if (!strstr(o.err, told[i][1]) || (!*told[i][1] && *o.err))
+                        fail_msg("%s: \"%s\"", told[i][0], o.err);
+                proc_output_free(&o);
+        }
+        assert_int_equal(ctl_run(h, "tenants set a uids+=54321", &o), 1);
+        assert_non_null(strstr(o.err, "tenant a lists no users or groups"));
+        proc_output_free(&o);
 }
 
 /* The default socket: exactly one tenant must name the user. */
@@ -252,6 +283,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_tenant_sockets, (void *)&tenants),
+                harness_test(test_lost_access, (void *)&tenants),
                 harness_test(test_default_socket, (void *)&tenants),
                 harness_test(test_admin_socket, (void *)&admin_group),
                 harness_test(test_monitor_socket, (void *)&two_groups),

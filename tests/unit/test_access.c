@@ -100,6 +100,88 @@ static void test_sentence(void **state)
         assert_non_null(strstr(d.text, "more than 4096"));
 }
 
+/* Applies it; returns the text of the list, or of the refusal. */
+static const char *amended(struct tenant_config *t, const char *assignment, const struct id_list *l)
+{
+        static char err[1024];
+
+        err[0] = '\0';
+        if (tenant_config_apply(t, assignment, err, sizeof(err)) == 0)
+                return l->text;
+        assert_true(*err);
+        return err;
+}
+
+#define ASSERT_AMENDED(t, assignment, list, wanted)                                            \
+        do {                                                                                   \
+                const char *text_ = amended(t, assignment, &(t)->access.list);                 \
+                if (!strstr(text_, wanted) || (!strchr(wanted, ':') && strcmp(text_, wanted))) \
+                        fail_msg("%s: \"%s\"", assignment, text_);                             \
+        } while (0)
+
+/* What adds to lists takes nobody's access, what takes from them gives it to nobody. */
+static void test_lists_are_amended(void **state)
+{
+        struct tenant_config t = tenant_with("uids=5 root", "gids="), before;
+        char many[ID_LIST_TEXT_MAX] = "uids+=";
+
+        ASSERT_AMENDED(&t, "uids+=7, 8", uids, "5 root, 7, 8");
+        assert_int_equal(try(&t, 8, 1, 1), 0);
+        ASSERT_AMENDED(&t, "uids+=0,7,9", uids, "5 root, 7, 8, 9"); /* root is 0 */
+        ASSERT_AMENDED(&t, "uids-=0 7", uids, "5, 8, 9");
+        ASSERT_AMENDED(&t, "gids+=6", gids, "6"); /* not its first list */
+        before = t;
+        ASSERT_AMENDED(&t, "uids-=5,7", uids, "uids: '7' is not in the list");
+        ASSERT_AMENDED(&t, "uids+=", uids, "uids: '' is empty");
+        ASSERT_AMENDED(&t, "uids+=no-such-user-here", uids, "uids: 'no-such-user-here' is no user");
+        ASSERT_AMENDED(&t, "limit+=1GiB", uids, "limit is no list: limit=VALUE sets it");
+        ASSERT_AMENDED(&t, "nonsense+=1", uids, "no option 'nonsense': kvleased");
+        for (unsigned i = 0; i < ID_LIST_MAX; i++)
+                sprintf(many + strlen(many), "%u ", 100 + i);
+        ASSERT_AMENDED(&t, many, uids, "uids: '5, 8, 9, 100");
+        assert_memory_equal(&before.access, &t.access, sizeof(t.access));
+        ASSERT_AMENDED(&t, "uids-=5,8,9", uids, "");
+        ASSERT_AMENDED(&t, "gids-=6", gids,
+                "gids-=6: tenant t would list no users or groups, and whoever reaches its socket "
+                "may "
+                "connect: gids= does that");
+        t = tenant_with("uids=", "gids=");
+        ASSERT_AMENDED(&t, "uids+=5", uids,
+                "uids+=5: tenant t lists no users or groups, so whoever reaches its socket may "
+                "connect: uids=5 would allow that to those alone");
+        ASSERT_AMENDED(&t, "publish_uids+=5", publish_uids, "so all its clients may publish: ");
+}
+
+static void assert_tells(struct tenant_config *before, const char *assignment, const char *wanted)
+{
+        struct tenant_config after = *before;
+        struct detail d = {"left"};
+        char err[1024];
+
+        assert_int_equal(tenant_config_apply(&after, assignment, err, sizeof(err)), 0);
+        access_tell_change("t", &before->access, &after.access, &d);
+        assert_string_equal(d.text, wanted);
+}
+
+static void test_lost_access_is_told(void **state)
+{
+        struct tenant_config t = tenant_with("uids=root 5,6", "gids=7");
+
+        assert_tells(&t, "uids=5,6,0,8", "");
+        assert_tells(&t, "limit=1GiB", "");
+        assert_tells(&t, "uids=9", "uids root, 5, 6 may no longer connect to tenant t");
+        assert_tells(&t, "uids=", "uids root, 5, 6 may no longer connect to tenant t");
+        assert_tells(&t, "gids-=7", "gids 7 may no longer connect to tenant t");
+        assert_tells(&t, "publish_gids=7",
+                "all but the listed users and groups may no longer publish in tenant t");
+        t = tenant_with("uids=5", "publish_uids=5");
+        assert_tells(&t, "uids=", "all that reach its socket may connect to tenant t now");
+        assert_tells(&t, "publish_uids=6", "uids 5 may no longer publish in tenant t");
+        t = tenant_with("uids=", "gids=");
+        assert_tells(&t, "uids=5",
+                "all but the listed users and groups may no longer connect to tenant t");
+}
+
 static int try_admin(const char *group, uid_t uid, gid_t gid, gid_t supplementary)
 {
         const struct creds c = {.uid = uid, .gid = gid, .groups = &supplementary, .n_groups = 1};
@@ -226,6 +308,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_tenant_rules),
                 TEST(test_publishers),
+                TEST(test_lists_are_amended),
+                TEST(test_lost_access_is_told),
                 TEST(test_sentence),
                 TEST(test_admin),
                 TEST(test_creds),

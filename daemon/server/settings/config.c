@@ -682,11 +682,43 @@ int config_parse_tenants(const char *file, const char *text, size_t len,
         return e;
 }
 
+/* Lists that are both empty let in all. So a word that is added would take access from the others,
+ * and the last one's removal give it to them: both are refused. */
+static int amend_list(const struct tenant_config *t, const struct option *o, char sign,
+        const char *value, char ret_text[ID_LIST_TEXT_MAX + 1], char *err, size_t err_len)
+{
+        bool publish = strncmp(o->key, "publish_", strlen("publish_")) == 0;
+        const struct access_config *a = &t->access;
+        const struct id_list *list = (const void *)((const char *)t + o->offset);
+        uint32_t n = publish ? a->publish_uids.n + a->publish_gids.n : a->uids.n + a->gids.n;
+        const char *all =
+                publish ? "all its clients may publish" : "whoever reaches its socket may connect";
+        char shown[FORMAT_EXCERPT_MAX];
+        int r = option_amend(o, t, sign, value, ret_text, err, err_len);
+
+        if (r < 0)
+                return r;
+        format_excerpt(value, strlen(value), shown);
+        if (sign == '+' && n == 0)
+                snprintf(err, err_len,
+                        "%s+=%s: tenant %s lists no users or groups, so %s: %s=%s would allow that "
+                        "to those alone",
+                        o->key, shown, t->name, all, o->key, shown);
+        else if (sign == '-' && !*ret_text && n == list->n)
+                snprintf(err, err_len,
+                        "%s-=%s: tenant %s would list no users or groups, and %s: %s= does that",
+                        o->key, shown, t->name, all, o->key);
+        else
+                return 0;
+        return -EINVAL;
+}
+
 int tenant_config_apply(struct tenant_config *t, const char *assignment, char *err, size_t err_len)
 {
         struct reader r = {.section = SECTION_TENANT, .base = t, .from = &t->from, .set = &t->set};
         const char *equals = strchr(assignment, '=');
-        char key[64];
+        char key[64], text[ID_LIST_TEXT_MAX + 1] = "", sign;
+        const struct option *o;
 
         if (!equals || equals == assignment || (size_t)(equals - assignment) >= sizeof(key)) {
                 char shown[FORMAT_EXCERPT_MAX];
@@ -696,5 +728,16 @@ int tenant_config_apply(struct tenant_config *t, const char *assignment, char *e
                 return -EINVAL;
         }
         snprintf(key, sizeof(key), "%.*s", (int)(equals - assignment), assignment);
-        return apply_option(&r, key, equals + 1, err, err_len);
+        sign = key[strlen(key) - 1];
+        if (sign != '+' && sign != '-')
+                return apply_option(&r, key, equals + 1, err, err_len);
+        key[strlen(key) - 1] = '\0';
+        o = option_find(SECTION_TENANT, key);
+        if (o) {
+                int e = amend_list(t, o, sign, equals + 1, text, err, err_len);
+
+                if (e < 0)
+                        return e;
+        }
+        return apply_option(&r, key, text, err, err_len); /* has the sentence without an option */
 }

@@ -287,7 +287,8 @@ int config_parse_tenants(const char *file, const char *text, size_t len,
 int config_parse(const char *file, const char *text, size_t len, struct config *ret_config,
         config_report_fn report, void *data);
 
-/* Applies one "key=value" to a tenant and notes it in `set`. 0, -EINVAL with the sentence. */
+/* Applies one "key=value" to a tenant and notes it in `set`; "key+=value" and "key-=value" add to a
+ * list, and take from it. 0, -EINVAL with the sentence. */
 int tenant_config_apply(struct tenant_config *t, const char *assignment, char *err, size_t err_len);
 
 /* 0, or -EINVAL with the sentence: is runtime_dir short enough for this tenant's socket? */

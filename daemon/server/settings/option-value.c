@@ -11,6 +11,8 @@
 #include "base/macros.h"
 #include "base/parse.h"
 
+#define ID_SEPARATORS ", \t"
+
 bool id_list_has(const struct id_list *l, uint32_t id)
 {
         for (uint32_t i = 0; i < l->n; i++)
@@ -194,7 +196,8 @@ static int set_ids(
                 return refuse_value(o, value, "too long", err, err_len);
         strcpy(words, value);
         strcpy(parsed.text, value);
-        for (char *w = strtok_r(words, ", \t", &save); w; w = strtok_r(NULL, ", \t", &save)) {
+        for (char *w = strtok_r(words, ID_SEPARATORS, &save); w;
+                w = strtok_r(NULL, ID_SEPARATORS, &save)) {
                 if (parsed.n == ID_LIST_MAX)
                         return refuse_value(o, value, "too long", err, err_len);
                 if (parse_id(o->type, w, &parsed.ids[parsed.n]) < 0)
@@ -205,6 +208,62 @@ static int set_ids(
                 parsed.n++;
         }
         *list = parsed;
+        return 0;
+}
+
+bool id_list_append(char text[ID_LIST_TEXT_MAX + 1], const char *word)
+{
+        size_t len = strlen(text);
+
+        if (len + strlen(word) + 2 > ID_LIST_TEXT_MAX)
+                return false;
+        snprintf(text + len, ID_LIST_TEXT_MAX + 1 - len, "%s%s", len > 0 ? ", " : "", word);
+        return true;
+}
+
+char *id_list_beyond(
+        const struct id_list *l, const struct id_list *other, char ret_text[ID_LIST_TEXT_MAX + 1])
+{
+        char words[ID_LIST_TEXT_MAX + 1], *save = NULL, *w;
+
+        strcpy(words, l->text);
+        ret_text[0] = '\0';
+        w = strtok_r(words, ID_SEPARATORS, &save);
+        for (uint32_t i = 0; i < l->n && w; i++) {
+                if (!id_list_has(other, l->ids[i]))
+                        (void)id_list_append(ret_text, w);
+                w = strtok_r(NULL, ID_SEPARATORS, &save);
+        }
+        return ret_text;
+}
+
+int option_amend(const struct option *o, const void *base, char sign, const char *value,
+        char ret_text[ID_LIST_TEXT_MAX + 1], char *err, size_t err_len)
+{
+        const struct id_list *list = (const void *)((const char *)base + o->offset);
+        char beyond[ID_LIST_TEXT_MAX + 1];
+        struct id_list given;
+        int r;
+
+        if (o->type != OPTION_UIDS && o->type != OPTION_GIDS) {
+                snprintf(err, err_len, "%s is no list: %s=VALUE sets it", o->key, o->key);
+                return -EINVAL;
+        }
+        r = set_ids(o, &given, value, err, err_len);
+        if (r < 0)
+                return r;
+        if (given.n == 0)
+                return refuse_value(o, value, "empty", err, err_len);
+        id_list_beyond(&given, list, beyond);
+        if (sign == '-') {
+                if (*beyond)
+                        return refuse_value(o, beyond, "not in the list", err, err_len);
+                id_list_beyond(list, &given, ret_text);
+                return 0;
+        }
+        strcpy(ret_text, list->text);
+        if (*beyond && !id_list_append(ret_text, beyond))
+                return refuse_value(o, value, "too much for the list", err, err_len);
         return 0;
 }
 

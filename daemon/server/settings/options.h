@@ -76,6 +76,20 @@ uint64_t option_bit(const struct option *o);
  */
 int option_set(const struct option *o, void *base, const char *value, char *err, size_t err_len);
 
+/*
+ * The text of a list (OPTION_UIDS, OPTION_GIDS) of `base` with these users or groups added ('+'),
+ * or without them ('-'). 0, or -EINVAL as above.
+ */
+int option_amend(const struct option *o, const void *base, char sign, const char *value,
+        char ret_text[ID_LIST_TEXT_MAX + 1], char *err, size_t err_len);
+
+/* Appends `word` to a list. False where it has no room. */
+bool id_list_append(char text[ID_LIST_TEXT_MAX + 1], const char *word);
+
+/* Writes the words of `l` whose ids `other` lacks. Returns ret_text. */
+char *id_list_beyond(
+        const struct id_list *l, const struct id_list *other, char ret_text[ID_LIST_TEXT_MAX + 1]);
+
 /* Writes the value as the configuration file would have it, sizes and times in the largest unit
  * that leaves no rest. Returns buf. */
 #define OPTION_VALUE_MAX 512

@@ -2,6 +2,8 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static bool in_group(const struct creds *c, gid_t gid)
@@ -50,10 +52,44 @@ int access_tenant(const struct tenant_config *t, const struct creds *c, struct d
         if (is_listed(&t->access.uids, &t->access.gids, c))
                 return 0;
         return detail_set(d, -EACCES,
-                "uid %u is not allowed by tenant %s: add it to the tenant's uids, or one of its "
-                "groups "
-                "to the tenant's gids%s",
-                (unsigned)c->uid, t->name, note_groups(c));
+                "uid %u is not allowed by tenant %s: add it with kvleasectl tenants set %s "
+                "uids+=%u, or one of its groups with gids+=GROUP%s",
+                (unsigned)c->uid, t->name, t->name, (unsigned)c->uid, note_groups(c));
+}
+
+/* Appends it to what is told. does: "connect to", "publish in". */
+static void tell_lists(const char *does, const char *tenant, const struct id_list *const before[2],
+        const struct id_list *const after[2], struct detail *d)
+{
+        bool was_open = before[0]->n + before[1]->n == 0, is_open = after[0]->n + after[1]->n == 0;
+        char uids[ID_LIST_TEXT_MAX + 1], gids[ID_LIST_TEXT_MAX + 1];
+        size_t len = strlen(d->text), room = sizeof(d->text) - len;
+        char *end = d->text + len;
+
+        id_list_beyond(before[0], after[0], uids);
+        id_list_beyond(before[1], after[1], gids);
+        if (was_open && !is_open)
+                snprintf(end, room,
+                        "%sall but the listed users and groups may no longer %s tenant %s",
+                        len > 0 ? "; " : "", does, tenant);
+        else if (is_open && !was_open)
+                snprintf(end, room, "%sall that reach its socket may %s tenant %s now",
+                        len > 0 ? "; " : "", does, tenant);
+        else if (*uids || *gids)
+                snprintf(end, room, "%s%s%.200s%s%s%.200s may no longer %s tenant %s",
+                        len > 0 ? "; " : "", *uids ? "uids " : "", uids,
+                        *uids && *gids ? " and " : "", *gids ? "gids " : "", gids, does, tenant);
+}
+
+void access_tell_change(const char *tenant, const struct access_config *before,
+        const struct access_config *after, struct detail *d)
+{
+        d->text[0] = '\0';
+        tell_lists("connect to", tenant, (const struct id_list *[]){&before->uids, &before->gids},
+                (const struct id_list *[]){&after->uids, &after->gids}, d);
+        tell_lists("publish in", tenant,
+                (const struct id_list *[]){&before->publish_uids, &before->publish_gids},
+                (const struct id_list *[]){&after->publish_uids, &after->publish_gids}, d);
 }
 
 /* root, the daemon's own user, or a member of this group; that one is there. */

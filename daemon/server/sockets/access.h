@@ -15,6 +15,11 @@
 /* 0, or -EACCES with the sentence. */
 int access_tenant(const struct tenant_config *t, const struct creds *c, struct detail *d);
 
+/* Writes which users and groups may no longer connect, or publish, or that all may now; "" where
+ * neither is so. */
+void access_tell_change(const char *tenant, const struct access_config *before,
+        const struct access_config *after, struct detail *d);
+
 /* Does the tenant tell publishers from readers? */
 bool access_has_publishers(const struct tenant_config *t);
 

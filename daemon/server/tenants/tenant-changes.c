@@ -18,6 +18,7 @@
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/quiet.h"
 #include "daemon/server/services/status.h"
+#include "daemon/server/sockets/access.h"
 #include "daemon/server/system/creds.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenant-room.h"
@@ -54,23 +55,25 @@ struct plan {
         bool names_group; /* so is the group */
 };
 
-/* Lays assignments over the configuration, notes them in the row. */
+/* Lays assignments over the configuration, and what became of it into the row: what is added to a
+ * list may be added to the configuration file's. */
 static int apply_options(struct plan *p, char *const *texts, size_t n, struct detail *d)
 {
-        uint64_t stored = p->row.set;
+        uint64_t before = p->config.set, set;
 
-        p->row.set = 0;
+        p->config.set = 0;
         for (size_t i = 0; i < n; i++) {
                 int r = tenant_config_apply(&p->config, texts[i], d->text, sizeof(d->text));
 
-                if (r == 0)
-                        r = tenant_config_apply(&p->row, texts[i], d->text, sizeof(d->text));
                 if (r < 0)
                         return r;
         }
-        p->asked = p->row.set & option_bit(option_find(SECTION_TENANT, "reserve"));
-        p->names_group = p->row.set & option_bit(option_find(SECTION_TENANT, "group"));
-        p->row.set |= stored;
+        set = p->config.set;
+        options_copy(SECTION_TENANT, set, &p->row, &p->config);
+        p->row.set |= set;
+        p->config.set |= before;
+        p->asked = set & option_bit(option_find(SECTION_TENANT, "reserve"));
+        p->names_group = set & option_bit(option_find(SECTION_TENANT, "group"));
         return 0;
 }
 
@@ -244,6 +247,7 @@ static void end_and_go_on(struct tenant_change *c, int code)
 /* What else has changed while it was written is seen here. */
 static int put_in_force(struct tenant_change *c, struct detail *d)
 {
+        struct access_config before;
         struct tenancy *t;
         struct plan plan;
         int r;
@@ -257,7 +261,11 @@ static int put_in_force(struct tenant_change *c, struct detail *d)
                 return r;
         if (c->kind == CHANGE_MAKE)
                 return tenancy_add(c->server, &plan.config, false, &t, d);
-        return tenancy_change(plan.tenancy, &plan.config, plan.asked, d);
+        before = plan.tenancy->config.access;
+        r = tenancy_change(plan.tenancy, &plan.config, plan.asked, d);
+        if (r == 0)
+                access_tell_change(c->name, &before, &plan.config.access, d);
+        return r;
 }
 
 static void on_written(struct tenant_change *c)

@@ -52,9 +52,8 @@ static int find_tenancy_of_uid(
                         (unsigned)c->uid, group->config.name);
         if (!found)
                 return detail_set(d, -EACCES,
-                        "no tenant lists uid %u: add it with kvleasectl tenants set NAME uids=%u, "
-                        "or "
-                        "use the socket of a tenant",
+                        "no tenant lists uid %u: use the socket of a tenant, or add it to one with "
+                        "kvleasectl tenants set NAME uids+=%u",
                         (unsigned)c->uid, (unsigned)c->uid);
         *ret_tenancy = found;
         return 0;
