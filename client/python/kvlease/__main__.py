@@ -8,7 +8,18 @@ import os
 import sys
 
 from kvlease import bench
-from kvlease._kvlease import Busy, Draining, Error, Timeout, VersionMismatch, connect, version
+from kvlease._kvlease import (
+    Busy,
+    Denied,
+    Disconnected,
+    Draining,
+    Error,
+    Timeout,
+    Unreachable,
+    VersionMismatch,
+    connect,
+    version,
+)
 
 _TIMEOUT_SECONDS = 5.0  # of the connection. Not tuned.
 
@@ -25,10 +36,18 @@ def _sentence(path: str, error: Error) -> str:
     """What went wrong, at which socket, and what to do about it."""
     if path in str(error):  # the library knows both
         return str(error)
+    if isinstance(error, Denied):  # kvleased says what to do
+        return f"{path}: {error}"
     for kind, remedy in _REMEDIES:
         if isinstance(error, kind):
             return f"{path}: {error}: {remedy}"
     return f"{path}: {error}: journalctl -u kvleased may say why"
+
+
+def _answered(path: str, error: Error) -> bool:
+    """Whether kvleased itself refused: the library names the socket where it wasn't reached."""
+    unanswered = Disconnected, Timeout, Unreachable
+    return not isinstance(error, unanswered) and path not in str(error)
 
 
 def _printable(text: str) -> str:
@@ -44,12 +63,13 @@ def _status(path: str, as_json: bool) -> int:
     except Error as caught:
         error = caught
     shown = _printable(path)
+    answered = error is None or _answered(shown, error)
     if as_json:
         said: dict[str, object] = {
             "version": version(),
             "socket": shown,
             "tenant": tenant,
-            "reachable": error is None,
+            "reachable": answered,
             "error": None,
         }
         if error:
@@ -60,9 +80,10 @@ def _status(path: str, as_json: bool) -> int:
             }
         sys.stdout.write(json.dumps(said, indent=2) + "\n")
     else:
+        reached = "no" if not answered else "yes, but it refuses" if error else "yes"
         sys.stdout.write(
             f"version    {version()}\nsocket     {shown}\n"
-            f"tenant     {tenant or 'unknown'}\nreachable  {'no' if error else 'yes'}\n"
+            f"tenant     {tenant or 'unknown'}\nreachable  {reached}\n"
         )
         if error:
             sys.stderr.write(f"kvlease: {_sentence(shown, error)}\n")
@@ -127,7 +148,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m kvlease",
         description="Says version, socket, tenant, and whether kvleased can be reached.",
-        epilog="Exit status: 0: reached; 1: not; 2: wrong command line.",
+        epilog="Exit status: 0: reached; 1: not, or refused; 2: wrong command line.",
     )
     parser.add_argument("--version", action="version", version=f"kvlease {version()}")
     parser.add_argument("--socket", help="default: $KVLEASE_SOCKET, else /run/kvlease/sock")

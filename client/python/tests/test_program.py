@@ -73,6 +73,18 @@ def test_not_reached(tmp_path: Path) -> None:
     assert path in done.stderr
 
 
+def test_refused(shared_daemon: Daemon) -> None:
+    """A daemon that answers is reached, and says itself what to do."""
+    path = str(shared_daemon.socket.parents[2] / "sock")
+    done = run_module("--socket", path)
+    assert done.returncode == 1
+    assert "tenant     unknown\nreachable  yes, but it refuses\n" in done.stdout
+    assert done.stderr.startswith(f"kvlease: {path}: no tenant lists uid {os.getuid()}: ")
+    assert "journalctl" not in done.stderr
+    said = json.loads(run_module("--socket", path, "--json").stdout)
+    assert (said["reachable"], said["error"]["reason"]) == (True, "denied")
+
+
 def test_paths_that_are_no_text(tmp_path: Path) -> None:
     path = bytes(tmp_path / "none") + b"\xff"
     done = run_module("--socket", path)
@@ -105,7 +117,7 @@ def test_command_line() -> None:
     assert (done.returncode, done.stdout) == (0, f"kvlease {kvlease.version()}\n")
     done = run_module("--help")
     assert done.returncode == 0
-    for word in ("--socket", "--json", "--version", "Exit status: 0: reached; 1: not; 2:"):
+    for word in ("--socket", "--json", "--version", "Exit status: 0: reached; 1: not, or refused;"):
         assert word in done.stdout
     for arguments in (("what",), ("--what",)):
         done = run_module(*arguments)
