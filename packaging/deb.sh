@@ -4,13 +4,14 @@
 #
 #   sh packaging/deb.sh [--lintian] DIRECTORY
 #
-# They end in DIRECTORY, which is made where it is missing. The tree stays as it is: a copy is built,
-# with packaging/debian as its debian/. --lintian: fails where lintian finds something, too.
+# They end in DIRECTORY, which is made where it is missing, and what debuggers want of them in DIRECTORY/debug. The
+# tree stays as it is: a copy is built, with packaging/debian as its debian/. sh packaging/install-deps.sh package
+# installs what this needs. --lintian: fails where lintian finds something, too.
 # Exit status: 0 built, 1 not, 2 wrong command line.
 set -eu
 
 usage() {
-        sed -n 's/^# \{0,1\}//; 2,9p' "$0"
+        sed -n 's/^# \{0,1\}//; 2,10p' "$0"
 }
 
 lintian=0
@@ -44,6 +45,11 @@ if [ "$version" != "$packaged" ]; then
         exit 1
 fi
 
+if ! dpkg-checkbuilddeps "$top/packaging/debian/control"; then
+        echo "deb.sh: sh packaging/install-deps.sh package installs what is missing" >&2
+        exit 1
+fi
+
 package_copy "$work/kvlease"
 cp -a "$top/packaging/debian" "$work/kvlease/debian"
 
@@ -54,4 +60,6 @@ if [ "$lintian" -eq 1 ]; then
         # It warns of running as root, which the temporary directory of a build may be.
         lintian --allow-root --fail-on error,warning,info kvlease_*.changes
 fi
+mkdir -p "$out/debug"
+mv ./*-dbgsym_*.deb "$out/debug"
 cp kvlease_*.changes kvlease_*.buildinfo ./*.deb "$out"

@@ -311,11 +311,14 @@ demo_vllm() {
 
 # ---- the demo ------------------------------------------------------------------------------------
 
+# shellcheck source=SCRIPTDIR/package.sh
+. "$top/packaging/package.sh" # $symbols
 sh "$top/packaging/install-deps.sh" build
 
 if [ ! -e "$build/build.ninja" ]; then
         echo "Building in $build ..."
-        meson setup "$build" "$top" --buildtype=release >/dev/null
+        # shellcheck disable=SC2086
+        meson setup "$build" "$top" --buildtype=release $symbols >/dev/null
 fi
 ninja -C "$build" daemon/server/kvleased client/ctl/kvleasectl client/examples/decoder \
         client/examples/session

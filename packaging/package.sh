@@ -1,5 +1,10 @@
 # shellcheck shell=sh
-# What deb.sh, rpm.sh and wheel.sh have in common; they source it.
+# What deb.sh, rpm.sh, wheel.sh, demo.sh and tests/run.sh have in common; they source it.
+
+# Of builds in a clone, so that demo.sh and tests/run.sh share one. Lines and functions, for what sanitizers and
+# valgrind say: all of -g takes half as long again.
+# shellcheck disable=SC2034
+symbols='-Ddebug=false -Dc_args=-g1'
 
 # package_begin DIRECTORY: sets $top, the source tree; $out, the directory, which is made where it is
 # missing; and $work, a temporary one that is removed when the script ends.

@@ -4,8 +4,8 @@
 #   sh tests/run.sh                  short numbers: some 15 minutes on two cores
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
 #   sh tests/run.sh --part NAME      one part (repeatable): static release python asan tsan valgrind
-#                                    fuzz coverage (only with --full, or by name) torch engines peers
-#                                    valkey (by name)
+#                                    fuzz, coverage fresh (only with --full, or by name), torch engines
+#                                    peers valkey (by name)
 #   sh tests/run.sh --also NAME      this part after the others (repeatable)
 #   sh tests/run.sh --no-deps        don't look for missing packages
 #
@@ -30,9 +30,9 @@ while [ $# -gt 0 ]; do
         --part | --also)
                 case "${2-}" in
                 static | release | python | torch | engines | peers | valkey | asan | tsan | \
-                        valgrind | fuzz | coverage) ;;
+                        valgrind | fuzz | coverage | fresh) ;;
                 *)
-                        echo "run.sh: $1 needs one of: static release python torch engines peers valkey asan tsan valgrind fuzz coverage" >&2
+                        echo "run.sh: $1 needs one of: static release python torch engines peers valkey asan tsan valgrind fuzz coverage fresh" >&2
                         exit 2
                         ;;
                 esac
@@ -57,7 +57,7 @@ done
 all='static release python asan tsan valgrind fuzz'
 if [ "$full" = 1 ]; then
         export KVL_FULL=1
-        all="$all coverage"
+        all="$all coverage fresh"
 fi
 parts=${parts:-$all}$also
 # Of the part "coverage": tests (in both transports those of tests/integration), and what they need.
@@ -78,8 +78,8 @@ as= # words before meson test
 only= # meson test's choice of suites whose tests alone are built
 # Many tests wait most of the time, for deadlines that must pass.
 processes=$(($(nproc) * 2))
-# Lines and functions, for what sanitizers and valgrind say: all of -g takes half as long again.
-symbols='-Ddebug=false -Dc_args=-g1'
+# shellcheck source=SCRIPTDIR/../packaging/package.sh
+. packaging/package.sh # $symbols
 
 say() {
         printf '== %s\n' "$*"
@@ -468,6 +468,22 @@ part_coverage() {
         if check coverage-gpu python3 tests/tools/coverage.py build-cov 90 gpu/*.c; then
                 tail -n 1 "$work/log"
         fi
+}
+
+# README.md's commands on Debians where nothing is installed; says how far it is.
+part_fresh() {
+        say "testing fresh"
+        rm -f "$work/counts"
+        if ! python3 tests/system/fresh.py . "$work/counts"; then
+                failed=$((failed + 1))
+                failures="$failures fresh"
+                return
+        fi
+        read -r p f s <"$work/counts"
+        passed=$((passed + p))
+        failed=$((failed + f))
+        skipped=$((skipped + s))
+        [ "$f" -eq 0 ] || failures="$failures fresh"
 }
 
 started=$(date +%s)

@@ -1,9 +1,10 @@
-"""Fresh Debians in directories, for tests of packages: made by debootstrap from Debian's mirror, entered with
-mounts and processes of their own, and gone with the test.
+"""Fresh Debians in directories, for tests of packages: made by debootstrap from this machine's mirror of Debian,
+entered with mounts and processes of their own, and gone with the test.
 """
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -55,12 +56,36 @@ def inside(root, source, *command):
             "-", root, source, *command]
 
 
+def mirror():
+    """The URL that this machine takes Debian's main packages from, as apt says it; none where it doesn't."""
+    done = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL) $(COMPONENT)"],
+                          stdout=subprocess.PIPE, text=True, check=False)
+    found = [line.split()[0] for line in done.stdout.splitlines() if line.split()[1:] == ["Debian", "Debian", "main"]]
+    return found[:1]
+
+
+def configure(root):
+    """How this machine reaches its registries: proxies, certificates, pip's index."""
+    proxies = [line for line in run("apt-config", "dump").splitlines() if re.match(r"Acquire::https?::Proxy ", line)]
+    (root / "etc/apt/apt.conf.d/90machine").write_text("".join(f"{line}\n" for line in proxies))
+    ours, own = pathlib.Path("/usr/local/share/ca-certificates"), root / "usr/local/share/ca-certificates"
+    if ours.is_dir():
+        shutil.copytree(ours, own, dirs_exist_ok=True)  # its ca-certificates takes them up when it is installed
+    home = pathlib.Path.home()
+    for conf in home / ".config/pip/pip.conf", home / ".pip/pip.conf", pathlib.Path("/etc/pip.conf"):
+        if conf.exists():
+            shutil.copy(conf, root / "etc/pip.conf")
+            break
+
+
 def make(root, suite, *packages):
     """A minimal one, with these packages. Missing where that can't be had."""
     need("debootstrap", "unshare", "chroot")
     if os.geteuid() != 0:
         raise Missing("a fresh Debian can't be made without root")
-    run("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite, root, trouble=Missing)
+    include = [f"--include={','.join(packages)}"] if packages else []
+    run("debootstrap", "--variant=minbase", *include, suite, root, *mirror(), trouble=Missing)
+    configure(root)
     return root
 
 

@@ -24,14 +24,13 @@ DIST_PACKAGES = "/usr/lib/python3/dist-packages/kvlease"
 
 
 def readme_commands():
-    """Those of the section Install; the first one builds the packages that lie in /kvl/packages."""
+    """Those of the section Install behind the one that builds the packages, which lie in /kvl/packages."""
     text = (machine.SOURCE / "README.md").read_text().split("## Install")[1].split("\n## ")[0]
     lines = re.search(r"```sh\n(.*?)```", text, re.DOTALL)[1].splitlines()
     commands = [re.sub(r" +#.*", "", line) for line in lines]
-    assert commands[0].startswith("sh packaging/deb.sh "), commands
-    where = commands[0].split()[-1]
-    shutil.copytree("/kvl/packages", where)
-    return commands[1:]
+    (built,) = (i for i, command in enumerate(commands) if command.startswith("sh packaging/deb.sh "))
+    shutil.copytree("/kvl/packages", commands[built].split()[-1])
+    return commands[built + 1:]
 
 
 def shell(line):
@@ -64,14 +63,16 @@ def hello(*words):
 
 
 def test_install():
-    """Three commands: packages, a tenant with a guarantee, a worker that uses it."""
-    install, tenant, worker = readme_commands()
-    assert "install" in install and "tenants add" in tenant
+    """Packages, a tenant with a guarantee and a group, a worker that uses it."""
+    install, group, tenant, worker = readme_commands()
+    assert "install" in install and "groupadd" in group and "tenants add" in tenant
     shell(install.replace("apt install", "apt-get install -y -q --no-install-recommends"
                           " -o Dpkg::Options::=--force-unsafe-io"))
+    assert not [name for name in installed() if name.endswith("-dbgsym")]
     assert machine.show(KVLEASED, "ActiveState") == "active"
     for unit in (KVLEASED, *SOCKETS):
         assert machine.systemctl("is-enabled", unit).stdout.strip() == "enabled", unit
+    shell(group)
     shell(tenant)
     os.chdir("/tmp")
     said = shell(worker)
@@ -93,8 +94,7 @@ def test_running():
 
 
 def test_worker_of_another_user():
-    machine.command("kvleasectl", "tenants", "set", "prod", "group=games")
-    assert "found page" in hello("setpriv", "--reuid=65534", "--regid=games", "--clear-groups")
+    assert "found page" in hello("setpriv", "--reuid=65534", "--regid=prod", "--clear-groups")
 
 
 def test_static():
@@ -163,7 +163,7 @@ def test_upgrade_that_would_lose():
 
 def test_remove():
     """The configuration and what tenants were told stay; a new installation goes on with them."""
-    machine.command("dpkg", "-r", "kvleased", "kvleased-dbgsym")
+    machine.command("dpkg", "-r", "kvleased")
     assert machine.show(KVLEASED, "ActiveState") == "inactive"
     assert not pathlib.Path("/usr/sbin/kvleased").exists()
     assert pathlib.Path("/etc/kvlease/kvleased.conf").exists()
