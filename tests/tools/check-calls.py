@@ -83,5 +83,9 @@ def check(top: pathlib.Path, libraries: list[tuple[str, pathlib.Path]]) -> list[
 
 
 if __name__ == "__main__":
+    source = rooms.source(sys.argv[1:2])
     given = [(arg.partition("=")[0], pathlib.Path(arg.partition("=")[2])) for arg in sys.argv[2:]]
-    sys.exit(rooms.report("calls", check(pathlib.Path(sys.argv[1]).resolve(), given)))
+    if {tree for tree, _ in given} != set(rooms.ROOMS):
+        print(f"usage: check-calls.py SOURCE TREE=LIBRARY.a..., with each of {', '.join(rooms.ROOMS)}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(rooms.report("calls", check(source, given)))

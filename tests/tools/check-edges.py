@@ -117,7 +117,7 @@ def check(root: pathlib.Path) -> tuple[list[str], list[str]]:
 
 
 if __name__ == "__main__":
-    top = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    top = rooms.source(sys.argv[1:])
     violations, of_doors = check(top)
     print("\n".join(violations) if violations else "include edges: ok")
     status = rooms.report("includes", of_doors)

@@ -146,5 +146,5 @@ def commands_of(top: pathlib.Path, build: pathlib.Path) -> list[Command]:
 
 
 if __name__ == "__main__":
-    root = pathlib.Path(sys.argv[1]).resolve()
+    root = rooms.source(sys.argv[1:2])
     sys.exit(rooms.report("fields", check(root, commands_of(root, pathlib.Path(sys.argv[2]).resolve()))))

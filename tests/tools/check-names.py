@@ -36,4 +36,4 @@ def check(top: pathlib.Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(rooms.report("names", check(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve())))
+    sys.exit(rooms.report("names", check(rooms.source(sys.argv[1:]))))

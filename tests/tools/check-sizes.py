@@ -64,4 +64,4 @@ def check(top: pathlib.Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(rooms.report("sizes", check(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve())))
+    sys.exit(rooms.report("sizes", check(rooms.source(sys.argv[1:]))))

@@ -9,6 +9,7 @@ itself and those before it. Files in the tree's own folder are above all of its 
 from __future__ import annotations
 
 import pathlib
+import sys
 
 ROOMS: dict[str, list[str]] = {
     "daemon/core": [
@@ -93,6 +94,17 @@ def known(kind: str) -> set[str]:
     path = pathlib.Path(__file__).parent / "rooms-known.txt"
     lines = path.read_text().splitlines() if path.exists() else []
     return {line.partition(": ")[2].partition(" # ")[0].rstrip() for line in lines if line.startswith(kind + ": ")}
+
+
+def source(words: list[str]) -> pathlib.Path:
+    """The source that the first word names, the current folder without one. Ends with 2 where that has no rooms: nothing
+    would be looked at, and all be well."""
+    top = pathlib.Path(words[0] if words else ".").resolve()
+    for tree in ROOMS:
+        if not (top / tree).is_dir():
+            print(f"{top} isn't the source of kvlease: it has no {tree}", file=sys.stderr)
+            sys.exit(2)
+    return top
 
 
 def report(kind: str, violations: list[str]) -> int:

@@ -18,6 +18,8 @@ import unittest.mock
 
 import rooms
 
+FOLDER = pathlib.Path(__file__).resolve().parent
+SOURCE = FOLDER.parents[1]
 CC: list[str] = ["cc"]
 TREE = "daemon/core"
 LOW, HIGH = rooms.ROOMS[TREE][0], rooms.ROOMS[TREE][-1]
@@ -26,7 +28,7 @@ OBJECTS, BELOW, ABOVE = "objects", "quota", "reclaim"
 
 def load(name: str) -> types.ModuleType:
     """A program of this folder, whose name isn't one that can be imported."""
-    path = pathlib.Path(__file__).parent / f"{name}.py"
+    path = FOLDER / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name.replace("-", "_"), path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -217,6 +219,14 @@ class Broken(unittest.TestCase):
                        f"void wrong(struct whole *w);\nvoid wrong(struct whole *w)\n{{\n        w->part.{field};\n}}\n")
             self.assertEqual(self.fields(ABOVE), [f"{TREE}/{BELOW}/look.c uses n of part of {ABOVE}"])
             self.assertEqual(self.fields(BELOW), [f"{TREE}/{ABOVE}/write.c writes {field.split()[0].rstrip('+')}"])
+
+    def test_wrong_arguments(self) -> None:
+        """Where nothing is looked at, nothing is well."""
+        for name, *words in (["edges", "/nowhere"], ["sizes", "/nowhere"], ["names", "/nowhere"], ["fields", "/nowhere"],
+                             ["calls"], ["calls", str(SOURCE)], ["calls", str(SOURCE), f"{TREE}=lib.a"]):
+            done = subprocess.run([sys.executable, FOLDER / f"check-{name}.py", *words], cwd=self.top,
+                                  capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), name)
 
     def test_owner_that_is_none(self) -> None:
         self.assertEqual(self.fields(ABOVE), [f"{TREE} has no struct part"])
