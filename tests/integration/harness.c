@@ -7,12 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/macros.h"
 #include "tests/unit/fd-count.h"
+
+#define COPY_MSEC 60000
 
 #define WAIT_MSEC    30000 /* for anything; valgrind on a loaded machine is slow; not tuned */
 #define RESERVE_MSEC 5000  /* likewise, of a daemon that may have too few for it */
@@ -309,6 +312,10 @@ int harness_teardown(void **state)
         }
         if (h->daemon.pid > 0)
                 assert_nothing_left(h);
+        if (h->plays_others) {
+                unsetenv("KVL_WORKER");
+                unsetenv("KVLEASECTL");
+        }
         private_daemon_deinit(&h->daemon);
         free(h);
         unfinished = NULL;
@@ -317,6 +324,54 @@ int harness_teardown(void **state)
         if (!private_on_real_gpu())
                 assert_int_equal(fd_count_open(), own_fds);
         return 0;
+}
+
+/* Do other users reach the worker where it is? */
+static bool is_reached(void)
+{
+        const char *argv[] = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "test",
+                "-x", program_worker(), NULL};
+        struct proc_output o;
+        int status;
+
+        assert_int_equal(proc_run(argv, NULL, COPY_MSEC, &o), 0);
+        status = o.status;
+        proc_output_free(&o);
+        return status == 0;
+}
+
+/* A worker finds its library beside it, as the build has them. */
+void harness_play_others(struct harness *h)
+{
+        static const char copy[] =
+                "cd \"${0%/tests/integration/*}\"; cp -L --parents client/lib/libkvlease.so.0 "
+                "client/ctl/kvleasectl tests/integration/kvl-worker \"$1\"; chmod -R a+rX \"$1\"";
+        char dir[PRIVATE_PATH_MAX], path[2 * PRIVATE_PATH_MAX];
+        const char *argv[] = {"sh", "-ec", copy, program_worker(), dir, NULL};
+        struct proc_output o;
+
+        if (geteuid() != 0) {
+                print_message("skipped: only root can play other users here\n");
+                skip();
+        }
+        assert_int_equal(chmod(h->daemon.dir, 0755), 0);
+        if (getenv("KVL_WORKER") || getenv("KVLEASECTL")) {
+                if (is_reached())
+                        return;
+                print_message("skipped: other users don't reach %s\n", program_worker());
+                skip();
+        }
+        snprintf(dir, sizeof(dir), "%.60s/programs", h->daemon.dir);
+        assert_int_equal(mkdir(dir, 0755), 0);
+        assert_int_equal(proc_run(argv, NULL, COPY_MSEC, &o), 0);
+        if (o.status)
+                fail_msg("the programs can't be copied: %s", o.err);
+        proc_output_free(&o);
+        snprintf(path, sizeof(path), "%s/tests/integration/kvl-worker", dir);
+        assert_int_equal(setenv("KVL_WORKER", path, 1), 0);
+        snprintf(path, sizeof(path), "%s/client/ctl/kvleasectl", dir);
+        assert_int_equal(setenv("KVLEASECTL", path, 1), 0);
+        h->plays_others = true;
 }
 
 bool harness_shares(void)

@@ -43,6 +43,7 @@ struct harness {
         uint64_t violations;  /* of peers that the test expects */
         uint64_t stolen_msec; /* proc_stolen_msec() then */
         int n_connections;    /* the most that the daemon makes to others, which come and go */
+        bool plays_others;    /* harness_play_others() */
         bool driver_keeps;    /* its context is broken, so that the driver gives nothing back */
 };
 
@@ -51,6 +52,13 @@ struct harness {
         cmocka_unit_test_prestate_setup_teardown(fn, harness_setup, harness_teardown, options)
 int harness_setup(void **state);
 int harness_teardown(void **state);
+
+/*
+ * Lets processes of other users do their part, until the test's end: program_ctl() and
+ * program_worker() are copies in the daemon's directory, which all may enter, wherever the build
+ * lies. Skips the test where this isn't root.
+ */
+void harness_play_others(struct harness *h);
 
 /* Do clients of this run share memory with the daemon? Not with KVLEASE_NO_SHM=1. */
 bool harness_shares(void);

@@ -10,7 +10,6 @@
 #include "base/macros.h"
 #include "tests/integration/harness.h"
 
-#define TIMEOUT_MSEC 60000
 #define ALICE        "54321" /* publishes */
 #define BOB          "54322" /* reads */
 #define TEAM         "54400" /* a group that publishes */
@@ -102,28 +101,6 @@ static void test_free_is_denied(void **state)
         ctl_wait_status(h, "pages_granted", 0);
 }
 
-/* Runs a command line as the user; its exit status. */
-static int run_as(const char *uid, const char *program, const char *arg)
-{
-        char reuid[64], regid[64];
-        const char *argv[] = {"setpriv", reuid, regid, "--clear-groups", "--", program, arg, NULL};
-        struct proc_output o;
-        int status;
-
-        snprintf(reuid, sizeof(reuid), "--reuid=%s", uid);
-        snprintf(regid, sizeof(regid), "--regid=%s", uid);
-        assert_int_equal(proc_run(argv, NULL, TIMEOUT_MSEC, &o), 0);
-        status = o.status;
-        proc_output_free(&o);
-        return status;
-}
-
-/* Root that other users' processes can do their part for: they must reach the programs. */
-static bool may_be_others(void)
-{
-        return geteuid() == 0 && run_as(ALICE, "ls", program_worker()) == 0;
-}
-
 /* Lets everybody reach the sockets. */
 static void open_paths(struct harness *h)
 {
@@ -158,8 +135,7 @@ static void test_users(void **state)
         struct worker *alice, *bob, *teammate;
         uint32_t pages[4];
 
-        if (!may_be_others())
-                skip();
+        harness_play_others(h);
         open_paths(h);
         alice = spawn_as(h, ALICE, "");
         bob = spawn_as(h, BOB, "");
@@ -189,8 +165,7 @@ static void test_default_socket(void **state)
         struct harness *h = *state;
         struct worker *alice, *bob;
 
-        if (!may_be_others())
-                skip();
+        harness_play_others(h);
         open_paths(h);
         alice = spawn_as(h, ALICE, "");
         bob = spawn_as(h, BOB, "");

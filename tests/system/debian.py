@@ -84,7 +84,9 @@ def make(root, suite, *packages):
     if os.geteuid() != 0:
         raise Missing("a fresh Debian can't be made without root")
     include = [f"--include={','.join(packages)}"] if packages else []
-    run("debootstrap", "--variant=minbase", *include, suite, root, *mirror(), trouble=Missing)
+    # In namespaces of its own: what it mounts there goes with it, and workspace() never removes this machine's.
+    run("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "debootstrap", "--variant=minbase",
+        *include, suite, root, *mirror(), trouble=Missing)
     configure(root)
     return root
 

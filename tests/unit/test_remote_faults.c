@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <sched.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
@@ -742,8 +743,14 @@ static void test_names(void **state)
         struct remote_store *s;
         struct fake_redis e;
         char address[32];
+        struct addrinfo *found;
         struct one o;
 
+        if (getaddrinfo("localhost", NULL, NULL, &found)) {
+                print_message("skipped: this machine has no address of localhost (/etc/hosts)\n");
+                skip();
+        }
+        freeaddrinfo(found);
         fake_redis_start(&e, 0, answer_by_key, NULL);
         snprintf(address, sizeof(address), "localhost:%u", e.port);
         s = store_open_at(address);
