@@ -296,8 +296,10 @@ static void test_full_disk(void **state)
         size_t len;
 
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
-        if (!mount_state(h))
+        if (!mount_state(h)) {
+                print_message("skipped: a full disk can't be mounted here: %s\n", strerror(errno));
                 skip();
+        }
         assert_int_equal(private_daemon_start(&h->daemon), 0);
         ctl(h, "tenants add kept limit=2MiB weight=7");
         fill_state(h, filler);
@@ -328,8 +330,10 @@ static void test_unwritable_state(void **state)
         struct harness *h = *state;
         struct proc_output o;
 
-        if (geteuid() == 0) /* may write everywhere */
+        if (geteuid() == 0) {
+                print_message("skipped: root may write everywhere\n");
                 skip();
+        }
         assert_int_equal(chmod(h->daemon.state, 0500), 0);
         assert_int_equal(ctl_run(h, "tenants add more", &o), 1);
         assert_line(o.err, h->daemon.state, "ermission denied");

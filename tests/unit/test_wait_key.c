@@ -425,6 +425,7 @@ static void test_read_only_mount(void **state)
 
         segment_room_open(&room);
         if (room.guard != SEGMENT_READ_ONLY_MOUNT) {
+                print_message("skipped: nothing can be mounted read-only here\n");
                 segment_room_close(&room);
                 skip();
         }
