@@ -1,9 +1,19 @@
 /* Recalls: deadlines, which sets and how many, and how much is done at a time. */
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/reclaim/room.h"
 #include "daemon/core/upkeep/recall-work.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/recall-fixture.h"
+
+static void set_limit(struct world *w, unsigned sets)
+{
+        struct tenant_attrs attrs = w->f.a->attrs;
+
+        attrs.limit_bytes = sets * SET_BYTES;
+        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, NULL), 0);
+        fixture_check(&w->f);
+}
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
@@ -49,6 +59,41 @@ static void test_quarantine(void **state)
         assert_int_equal(w.f.store.recalls.n_quarantined, 0);
         assert_int_equal(work(&w), RECALL_NOTHING);
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
+        member_free(m);
+        fixture_end(&w.f);
+}
+
+/* A limit that was lowered and raised again: what wasn't given back isn't to be had, and no lease
+ * waits for it. */
+static void test_quarantine_is_no_room(void **state)
+{
+        uint32_t pages[2 * SET_PAGES];
+        struct member *m;
+        struct attach *a;
+        struct world w;
+
+        start(&w, 4);
+        set_limit(&w, 2);
+        m = join(w.f.a);
+        a = open_ns(m, "n");
+        assert_int_equal(lease_pages(a, 2 * SET_PAGES, 1, pages, NULL), 0);
+        assert_int_equal(map_set(a, 0), 1);
+        assert_int_equal(map_set(a, 1), 1);
+        set_limit(&w, 1);
+        (void)work(&w);
+        set_limit(&w, 2);
+        assert_int_equal(room_check(a->ns, 2 * SET_PAGES, &w.f.d), 0);
+        (void)work_later(&w, TIMEOUT);
+        assert_int_equal(m->n_quarantined_sets, 1);
+        assert_int_equal(room_check(a->ns, SET_PAGES, &w.f.d), 0);
+        assert_int_equal(room_check(a->ns, SET_PAGES + 1, &w.f.d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(w.f.d.text, "while processes keep 1 KiB that they were told"));
+        assert_non_null(strstr(w.f.d.text, "tenants set a limit=3KiB"));
+        /* Below what is kept the other set is there all the same. */
+        set_limit(&w, 1);
+        assert_int_equal(room_check(a->ns, SET_PAGES, &w.f.d), 0);
+        set_limit(&w, 3);
+        assert_int_equal(room_check(a->ns, 2 * SET_PAGES, &w.f.d), 0);
         member_free(m);
         fixture_end(&w.f);
 }
@@ -136,15 +181,6 @@ static void test_without_memory_to_sort(void **state)
         assert_int_equal(work(&w), RECALL_SOON);
         member_free(m);
         fixture_end(&w.f);
-}
-
-static void set_limit(struct world *w, unsigned sets)
-{
-        struct tenant_attrs attrs = w->f.a->attrs;
-
-        attrs.limit_bytes = sets * SET_BYTES;
-        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, NULL), 0);
-        fixture_check(&w->f);
 }
 
 static void test_limit_lowered(void **state)
@@ -299,6 +335,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_quarantine),
+                TEST(test_quarantine_is_no_room),
                 TEST(test_quarantine_ends_with_its_client),
                 TEST(test_order),
                 TEST(test_without_memory_to_sort),

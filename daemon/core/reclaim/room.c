@@ -299,14 +299,59 @@ static int exceeds_device(const struct ns *ns, const char *what, struct detail *
                 pool->props->name, format_bytes(pool->account.limit_bytes, budget));
 }
 
+/* It would fit if processes gave back what they were told to. */
+static int exceeds_what_is_given_back(
+        const struct ns *ns, uint64_t bytes, uint64_t kept, const char *what, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        bool by_limit = bytes + kept > t->account.limit_bytes;
+        char late[FORMAT_BYTES_MAX], least[FORMAT_BYTES_MAX], raised[TENANT_NAME_MAX + 128] = "";
+
+        if (by_limit)
+                snprintf(raised, sizeof(raised),
+                        ", or raise the limit with: kvleasectl tenants set %s limit=%s", t->name,
+                        exact_bytes(bytes + kept, least));
+        return detail_set(d, by_limit ? KVL_STATUS_QUOTA : KVL_STATUS_FULL,
+                "%s, more than tenant %s can have while processes keep %s that they were told to "
+                "give back; restart these (kvleasectl clients)%s",
+                what, t->name, format_bytes(kept, late), raised);
+}
+
+/* Of the tenant on the namespace's device, in sets that weren't given back in time. */
+static uint64_t kept_bytes(const struct ns *ns)
+{
+        uint64_t bytes = 0;
+
+        if (ns->tenant->n_recalled == 0)
+                return 0;
+        list_for_each (other, &ns->tenant->namespaces, struct ns, link)
+                if (other->device.stake == ns->device.stake)
+                        list_for_each (set, &other->device.sets_bound, struct extent_set, link)
+                                if (set->recall.quarantined)
+                                        bytes += other->geometry.set_bytes;
+        return bytes;
+}
+
+/* Sets whose pages can be leased, whatever the limit is now. */
+static uint64_t n_sets_in_use(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
+                n += set->recall.state == RECALL_NONE;
+        return n;
+}
+
 int room_check(const struct ns *ns, uint32_t n, struct detail *d)
 {
         const struct ns_geometry *g = &ns->geometry;
         uint64_t pages = (uint64_t)n + (ns->sets.keep_page_zero ? 1 : 0);
         uint64_t sets = (pages + g->set_pages - 1) / g->set_pages, bytes = sets * g->set_bytes;
+        uint64_t reach = region_reach(ns->device.stake), kept = kept_bytes(ns);
         char what[NS_NAME_MAX + 256], all[FORMAT_BYTES_MAX], set[FORMAT_BYTES_MAX];
 
-        if (sets <= g->tiers[TIER_DEVICE].n_sets && bytes <= region_reach(ns->device.stake))
+        if (sets <= g->tiers[TIER_DEVICE].n_sets && bytes <= reach &&
+                (bytes + kept <= reach || sets <= n_sets_in_use(ns)))
                 return 0;
         snprintf(what, sizeof(what),
                 "%u page%s of namespace %s take%s %s (%llu extent set%s of %s with %u pages each)",
@@ -317,7 +362,9 @@ int room_check(const struct ns *ns, uint32_t n, struct detail *d)
                 return exceeds_limit(ns, bytes, what, d);
         if (stake_keeps_to_reserve(ns->device.stake) && bytes > ns->device.stake->reserve_bytes)
                 return exceeds_reservation(ns, bytes, what, d);
-        return exceeds_device(ns, what, d);
+        if (bytes > reach || kept == 0)
+                return exceeds_device(ns, what, d);
+        return exceeds_what_is_given_back(ns, bytes, kept, what, d);
 }
 
 /* ---- what can't be had now ------------------------------------------------------------------- */
