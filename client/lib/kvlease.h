@@ -14,7 +14,9 @@
  * otherwise. Positive: a KVL_* condition listed at the function. kvl_last_error() has a sentence.
  * ret_ parameters are set where 0 is returned. Anything else, conditions such as KVL_MISS included,
  * leaves them untouched, but for the contents of arrays (ret_pages), and where a function says
- * otherwise: after KVL_MISS *ret_n_pages is what it was before.
+ * otherwise: after KVL_MISS *ret_n_pages is what it was before. NULL for a connection, namespace,
+ * session or window is -EINVAL where nothing else is said; what returns no code returns NULL, "" or
+ * 0 then, or does nothing.
  * After -ETIMEDOUT the outcome is unknown: the daemon may still do it. What a late answer to a
  * lookup or lease brings, and the pins of a late publish, the library gives back by itself. After
  * -ENOTCONN, -ESTALE, -ECONNRESET or -EPROTO the connection is over: nothing can be said on

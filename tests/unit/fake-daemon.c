@@ -37,9 +37,12 @@ void fake_send(struct fake_peer *p, uint16_t type, uint16_t flags, uint64_t seq,
         const ProtobufCMessage *m, const int *fds, unsigned n_fds)
 {
         static uint8_t buf[FRAME_MAX_SIZE];
-        int len = msg_pack(buf, PROTO_VERSION_MAX, type, flags, seq, n_fds, m);
+        int len;
         ssize_t n = 0;
 
+        if (p->lie)
+                p->lie(p, (ProtobufCMessage *)m);
+        len = msg_pack(buf, PROTO_VERSION_MAX, type, flags, seq, n_fds, m);
         FAKE_CHECK(len > 0);
         if (p->is_mute)
                 return;

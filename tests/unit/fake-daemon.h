@@ -56,6 +56,8 @@ struct fake_peer {
         bool is_encoded;        /* likewise; host memory is */
         void (*spoil)(Kvlease__V1__NsOpenReply *m); /* likewise; called before it is sent */
         void (*fill)(struct fake_peer *p);          /* likewise; before it shares a namespace */
+        /* Set by the script: called with every message before it is sent. */
+        void (*lie)(struct fake_peer *p, ProtobufCMessage *m);
         /* Set by the script: instead of bringing up the page of a FETCH in the ring. */
         void (*on_fetch)(struct fake_peer *p, const struct shm_submission *s);
         bool has_broken; /* on_fetch: rules; the client may have let go of what it asked for since

@@ -282,15 +282,16 @@ void kvl_disconnect(struct kvl_conn *conn)
 
 const char *kvl_tenant(const struct kvl_conn *conn)
 {
-        return conn->welcome.tenant;
+        return conn ? conn->welcome.tenant : "";
 }
 
 uint64_t kvl_client_id(const struct kvl_conn *conn)
 {
-        return conn->welcome.client_id;
+        return conn ? conn->welcome.client_id : 0;
 }
 
 void kvl_group_token(const struct kvl_conn *conn, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES])
 {
-        memcpy(ret_token, conn->welcome.group_token, KVL_GROUP_TOKEN_BYTES);
+        if (conn && ret_token)
+                memcpy(ret_token, conn->welcome.group_token, KVL_GROUP_TOKEN_BYTES);
 }

@@ -1,5 +1,4 @@
 /* Where a namespace's pages are: its device, its addresses, what is mapped. */
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -471,7 +470,7 @@ uint64_t ns_offset_in_extent(const struct kvl_ns *ns, uint32_t page)
 
 void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane)
 {
-        if (!ns->base || plane >= ns->info.n_planes)
+        if (!ns || !ns->base || plane >= ns->info.n_planes)
                 return NULL;
         return ns->base + plane * ns->plane_stride_bytes;
 }
@@ -481,7 +480,7 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
         uint32_t set_index;
         uint8_t *base;
 
-        if (!ns->sets || page >= ns->info.capacity_pages || plane >= ns->info.n_planes)
+        if (!ns || !ns->sets || page >= ns->info.capacity_pages || plane >= ns->info.n_planes)
                 return NULL;
         if (ns_is_lower(ns, page))
                 return host_page(ns, page, plane);

@@ -11,14 +11,15 @@
 
 void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info)
 {
-        abi_fill(info, &ns->info, sizeof(ns->info));
+        if (ns)
+                abi_fill(info, &ns->info, sizeof(ns->info));
 }
 
 int kvl_page_tier(const struct kvl_ns *ns, uint32_t page)
 {
         int tier = -EINVAL;
 
-        for (uint32_t i = 0; i < ns->info.n_tiers && page < ns->info.capacity_pages; i++)
+        for (uint32_t i = 0; ns && i < ns->info.n_tiers && page < ns->info.capacity_pages; i++)
                 if (page >= ns->info.tiers[i].first_page)
                         tier = (int)ns->info.tiers[i].tier;
         return tier;
@@ -26,7 +27,7 @@ int kvl_page_tier(const struct kvl_ns *ns, uint32_t page)
 
 const char *kvl_ns_name(const struct kvl_ns *ns)
 {
-        return ns->name;
+        return ns ? ns->name : "";
 }
 
 /* ---- broken contexts ---------------------------------------------------------------------------
