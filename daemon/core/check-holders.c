@@ -1,4 +1,6 @@
 /* The part of the checker (check.c) that looks at who holds pages and sets of a namespace. */
+#include <string.h>
+
 #include "base/list.h"
 #include "daemon/core/check-impl.h"
 #include "daemon/core/ground/page.h"
@@ -7,7 +9,28 @@
 #include "daemon/core/objects/ns.h"
 #include "proto/shm.h"
 
-int check_sum_pins(struct checker *c, const struct attach *a, uint64_t *n_pins)
+static void add_pins(struct checker *c, const struct attach *a, uint32_t first, uint32_t n)
+{
+        uint32_t iter = first, page;
+
+        while (iter - first < n) {
+                page = pin_counts_next(&a->pins, &iter, n - (iter - first));
+                if (page == PAGE_NONE)
+                        return;
+                c->pins[page - first] += pin_counts_get(&a->pins, page);
+        }
+}
+
+void check_sum_pins(struct checker *c, uint32_t first, uint32_t n)
+{
+        memset(c->pins, 0, sizeof(c->pins));
+        list_for_each (a, &c->ns->clients.attachments, struct attach, ns_link)
+                add_pins(c, a, first, n);
+        list_for_each (a, &c->ns->clients.closing, struct attach, ns_link)
+                add_pins(c, a, first, n);
+}
+
+static int count_pinned(struct checker *c, const struct attach *a)
 {
         uint32_t iter = 0, page, n_pinned = 0;
 
@@ -16,13 +39,33 @@ int check_sum_pins(struct checker *c, const struct attach *a, uint64_t *n_pins)
                         return BROKEN(c->d,
                                 "client %llu pins page %u of namespace %s, which isn't bound",
                                 llu(a->member->id), page, c->ns->name);
-                c->pins[page] += pin_counts_get(&a->pins, page);
-                *n_pins += pin_counts_get(&a->pins, page);
                 n_pinned++;
         }
         if (n_pinned != a->pins.n_pinned)
                 return BROKEN(c->d, "client %llu counts %u pinned pages of namespace %s, has %u",
                         llu(a->member->id), a->pins.n_pinned, c->ns->name, n_pinned);
+        return 0;
+}
+
+int check_pin_counts(struct checker *c)
+{
+        int r = 0;
+
+        list_for_each (a, &c->ns->clients.attachments, struct attach, ns_link) {
+                if (a->ns != c->ns || a->member->group->tenant != c->ns->tenant)
+                        return BROKEN(c->d,
+                                "client %llu of another tenant has namespace %s/%s open",
+                                llu(a->member->id), c->ns->tenant->name, c->ns->name);
+                r = count_pinned(c, a);
+                if (r < 0)
+                        return r;
+        }
+        list_for_each (a, &c->ns->clients.closing, struct attach, ns_link) {
+                r = chore_is_queued(&a->chore) ? count_pinned(c, a)
+                                               : BROKEN(c->d, "what is closing waits for no turn");
+                if (r < 0)
+                        return r;
+        }
         return 0;
 }
 

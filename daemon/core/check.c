@@ -3,14 +3,11 @@
  * every walk is bounded, because what it looks at may be broken. It stops at the first violation.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/core/catalog/announced.h"
-#include "daemon/core/catalog/drop.h"
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/pages.h"
-#include "daemon/core/catalog/tag.h"
 #include "daemon/core/check-impl.h"
 #include "daemon/core/core.h"
 #include "daemon/core/ground/detail.h"
@@ -28,10 +25,7 @@
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/records/records.h"
 #include "daemon/core/records/shared.h"
-#include "daemon/core/sessions/session.h"
-#include "daemon/core/tiers/prefetch.h"
 #include "daemon/tier/disk.h"
-#include "policy/expect.h"
 
 int check_expect(
         struct checker *c, const char *what, const char *name, uint64_t is, uint64_t should_be)
@@ -78,7 +72,7 @@ static int check_free_list(struct checker *c, const struct extent_set *set)
         return 0;
 }
 
-static int check_set(struct checker *c, const struct extent_set *set)
+int check_set(struct checker *c, const struct extent_set *set)
 {
         const struct ns *ns = c->ns;
         uint32_t n_null = set->index == 0 && ns->sets.keep_page_zero;
@@ -195,9 +189,6 @@ static int check_tier(struct checker *c, enum tier_kind kind)
         list_for_each (set, &tier->sets_bound, struct extent_set, link) {
                 if (n_listed++ > n_slots)
                         break;
-                r = check_set(c, set);
-                if (r < 0)
-                        return r;
                 if (set->recall.state == RECALL_NONE)
                         n_with_room += set->n_free > 0;
                 else
@@ -217,13 +208,16 @@ static int check_tier(struct checker *c, enum tier_kind kind)
         return r;
 }
 
-static int check_sets(struct checker *c)
+/* Which sets there are, without what is in them. */
+int check_lists(struct checker *c)
 {
         int r = 0;
 
         for (unsigned i = 0; i < TIER_COUNT && r == 0; i++)
                 r = check_tier(c, i);
-        return r;
+        if (r == 0)
+                r = check_preparing(c);
+        return r == 0 ? check_waiting(c) : r;
 }
 
 /* ---- pages ---------------------------------------------------------------------------------- */
@@ -304,7 +298,7 @@ static const char *check_bits(const struct page *p)
         return NULL;
 }
 
-static const char *check_page(const struct checker *c, uint32_t page, struct tally *t)
+const char *check_page(const struct checker *c, uint32_t page, uint32_t pins)
 {
         const struct ns *ns = c->ns;
         const struct page *p = ns_page(ns, page);
@@ -321,15 +315,9 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
                 return "only page 0 of a namespace that keeps it back is null";
         if (cached && tier_of_page(&ns->geometry, page) == TIER_DISK && !space_has(ns, page))
                 return "is on a disk that doesn't have it";
-        t->n_state[p->state]++;
-        t->n_pinned += page_pins(p) > 0;
-        t->n_stale += stale;
-        t->n_watched += p->watched;
-        t->n_ready += p->ready;
-        t->n_announced += p->announced;
         why = check_bits(p);
         if (!why)
-                why = check_pins(p, c->pins[page], ns_extra(ns, page)->n_windows);
+                why = check_pins(p, pins, ns_extra(ns, page)->n_windows);
         if (!why && cached)
                 why = check_cached(ns, page, p);
         if (!why && p->announced)
@@ -341,25 +329,7 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
         return why ? why : records_check_page(ns, page);
 }
 
-static int check_slots(struct checker *c)
-{
-        const struct shared *s = &c->ns->shared;
-        struct shared_walk walk = {0};
-        uint64_t n_used = 0;
-        _Atomic uint64_t *at;
-
-        for (; (at = shared_next_used(s, &walk)); n_used++) {
-                uint32_t page = (uint32_t)atomic_load_explicit(at, memory_order_relaxed) - 1;
-                const struct page *p = ns_page(c->ns, page);
-
-                if (!p || (p->state != PAGE_SEALED && !p->announced))
-                        return check_page_broken(
-                                c, page, "is in the index but not sealed or announced");
-        }
-        return check_expect(c, "slots used in the index", c->ns->name, s->n_indexed, n_used);
-}
-
-static int check_watched(struct checker *c)
+int check_watched(struct checker *c)
 {
         uint32_t page = c->ns->catalog.watched.first, before = PAGE_NONE;
         uint64_t n = 0;
@@ -410,23 +380,27 @@ static int check_tally(struct checker *c, const struct tally *t)
         return r;
 }
 
-static int check_pages(struct checker *c)
+/* In one turn: nothing may change while it is counted. */
+int check_counts(struct checker *c)
 {
         uint32_t set_pages = c->ns->geometry.set_pages;
         struct tally t = {0};
-        const char *why;
-        int r;
 
         ns_for_each_set (set, c->ns) {
-                uint32_t first = set->index * set_pages, n_ready = 0;
+                uint32_t n_ready = 0;
 
                 t.n_free += set->n_free;
-                for (uint32_t page = first; page < first + set_pages; page++) {
-                        why = check_page(c, page, &t);
-                        if (why)
-                                return check_page_broken(c, page, why);
-                        n_ready += ns_page(c->ns, page)->ready;
+                for (uint32_t i = 0; i < set_pages; i++) {
+                        const struct page *p = &set->pages[i];
+
+                        t.n_state[p->state % ARRAY_SIZE(t.n_state)]++;
+                        t.n_pinned += page_pins(p) > 0;
+                        t.n_stale += ns_page_is_stale(c->ns, p);
+                        t.n_watched += p->watched;
+                        n_ready += p->ready;
+                        t.n_announced += p->announced;
                 }
+                t.n_ready += n_ready;
                 if (n_ready != set->n_ready)
                         return BROKEN(c->d,
                                 "set %u of namespace %s/%s counts %u ready pages, there are %u",
@@ -434,87 +408,21 @@ static int check_pages(struct checker *c)
                                 n_ready);
                 c->n_pages += set_pages;
         }
-        r = check_tally(c, &t);
-        if (r == 0)
-                r = check_slots(c);
-        return r < 0 ? r : check_watched(c);
+        return check_tally(c, &t);
+}
+
+int check_slots(struct checker *c)
+{
+        struct shared_walk slots = {0};
+        uint64_t n_used = 0;
+
+        while (shared_next_used(&c->ns->shared, &slots))
+                n_used++;
+        return check_expect(
+                c, "slots used in the index", c->ns->name, c->ns->shared.n_indexed, n_used);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
-
-static int check_structures(struct checker *c)
-{
-        static const char *(*const parts[])(const struct ns *) = {announce_check, sessions_check,
-                tags_check, drops_check, prefetch_check, records_check};
-        const char *why = tree_check(&c->ns->tree);
-
-        if (!why)
-                why = ancestors_check(&c->ns->catalog.ancestors, &c->ns->tree);
-        if (!why)
-                why = c->ns->evict->check(c->ns->policy);
-        if (!why && c->ns->expect)
-                why = expect_verify(c->ns->expect);
-        for (size_t i = 0; i < ARRAY_SIZE(parts) && !why; i++)
-                why = parts[i](c->ns);
-        if (why)
-                return BROKEN(c->d,
-                        "records, announcements, sessions, tags, drops, prefetch, prefix tree, "
-                        "expectations or eviction policy of namespace %s/%s: %s",
-                        c->ns->tenant->name, c->ns->name, why);
-        return 0;
-}
-
-static int check_ns_parts(struct checker *c)
-{
-        uint64_t n_pins = 0;
-        int r;
-
-        r = check_sets(c);
-        if (r == 0)
-                r = check_preparing(c);
-        if (r == 0)
-                r = check_waiting(c);
-        if (r < 0)
-                return r;
-        list_for_each (a, &c->ns->clients.attachments, struct attach, ns_link) {
-                if (a->ns != c->ns || a->member->group->tenant != c->ns->tenant)
-                        return BROKEN(c->d,
-                                "client %llu of another tenant has namespace %s/%s open",
-                                llu(a->member->id), c->ns->tenant->name, c->ns->name);
-                r = check_sum_pins(c, a, &n_pins);
-                if (r < 0)
-                        return r;
-        }
-        list_for_each (a, &c->ns->clients.closing, struct attach, ns_link) {
-                r = chore_is_queued(&a->chore) ? check_sum_pins(c, a, &n_pins)
-                                               : BROKEN(c->d, "what is closing waits for no turn");
-                if (r < 0)
-                        return r;
-        }
-        r = check_pages(c);
-        if (r == 0)
-                r = check_mapped(c);
-        if (r == 0)
-                r = check_grants(c);
-        if (r == 0)
-                r = check_magazines(c);
-        if (r == 0)
-                r = check_structures(c);
-        return r;
-}
-
-static int check_ns(struct checker *c, struct ns *ns)
-{
-        int r;
-
-        c->ns = ns;
-        c->pins = calloc(ns->geometry.capacity_pages, sizeof(*c->pins));
-        if (!c->pins)
-                return detail_set(c->d, -ENOMEM, "no memory to check namespace %s", ns->name);
-        r = check_ns_parts(c);
-        free(c->pins);
-        return r;
-}
 
 static uint64_t count_pins(const struct attach *a)
 {
@@ -580,9 +488,6 @@ static int check_tenant(struct checker *c, struct tenant *t)
         int r;
 
         list_for_each (ns, &t->namespaces, struct ns, link) {
-                r = check_ns(c, ns);
-                if (r < 0)
-                        return r;
                 ns_for_each_set (set, ns)
                         if (set->recall.state != RECALL_NONE) {
                                 n_recalled++;
@@ -672,31 +577,28 @@ static int check_recalls(struct checker *c)
         return r;
 }
 
-int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct detail *d)
+/* What isn't in a namespace alone, and sums over them. */
+int check_rest(struct checker *c)
 {
-        struct checker c = {.store = s, .d = d};
+        struct store *s = c->store;
         uint64_t n_members = 0;
         int r;
 
         list_for_each (t, &s->tenants, struct tenant, link) {
-                r = check_tenant(&c, t);
+                r = check_tenant(c, t);
                 if (r < 0)
                         return r;
                 n_members += t->n_members;
         }
         store_for_each_pool (pool, s) {
-                r = check_pool(&c, pool);
+                r = check_pool(c, pool);
                 if (r < 0)
                         return r;
         }
-        r = check_expect(&c, "number of clients", "the daemon", s->n_members, n_members);
+        r = check_expect(c, "number of clients", "the daemon", s->n_members, n_members);
         if (r == 0)
-                r = check_recalls(&c);
+                r = check_recalls(c);
         if (r == 0 && !list_is_empty(&s->memory.settling))
-                r = BROKEN(d, "sets that less is held of weren't settled at the end of a call");
-        if (r < 0)
-                return r;
-        *ret_pages = c.n_pages;
-        *ret_sets = c.n_sets;
-        return 0;
+                r = BROKEN(c->d, "sets that less is held of weren't settled at the end of a call");
+        return r;
 }

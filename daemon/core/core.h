@@ -66,4 +66,19 @@ int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
  */
 int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct detail *d);
 
+/*
+ * The same in slices, between which anything may happen. What is counted of all pages of a
+ * namespace is counted in one slice, and so is each of the structures that it has; the pages, sets
+ * and slots are looked at one by one. Namespaces that are made meanwhile are left out.
+ */
+struct checker;
+struct checker *checker_new(struct store *s); /* NULL: no memory */
+void checker_free(struct checker *c);         /* NULL is ignored; before the store goes */
+
+/* A slice of about so many looks at pages. 1: there is more; else as store_check(). */
+int checker_go_on(struct checker *c, uint64_t budget, struct detail *d);
+
+/* How many it has looked at. */
+void checker_counts(const struct checker *c, uint64_t *ret_pages, uint64_t *ret_sets);
+
 #endif

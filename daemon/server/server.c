@@ -53,6 +53,7 @@
 #include "daemon/server/tenants/reload.h"
 #include "daemon/server/tenants/tenant-changes.h"
 #include "daemon/server/tenants/tenants.h"
+#include "daemon/server/waits/checks.h"
 #include "daemon/server/waits/followers.h"
 #include "daemon/server/waits/key-waits.h"
 #include "daemon/server/waits/parked.h"
@@ -122,6 +123,7 @@ static int init_base(struct server *s, struct config *config)
                 uv_signal_init(&s->loop.uv, &s->life.signals[i]);
         store_init(&s->store, evict_find(config_evict_names[s->config.daemon.evict]));
         events_attach(s);
+        checks_init(s);
         followers_init(s);
         recalls_init(s);
         compact_timer_init(s);

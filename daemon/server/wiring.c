@@ -15,6 +15,7 @@
 #include "daemon/server/services/remotes.h"
 #include "daemon/server/services/upkeep-timer.h"
 #include "daemon/server/tenants/welcome.h"
+#include "daemon/server/waits/checks.h"
 #include "daemon/server/waits/fetches.h"
 #include "daemon/server/waits/key-waits.h"
 #include "daemon/server/waits/parked.h"
@@ -53,6 +54,8 @@ void wiring_turn(struct loop *l)
         more |= parked_work(s);
         more |= key_waits_work(s);
         then = turn_watch_since(&s->turn_watch, "waits", NULL, then);
+        more |= checks_turn(s);
+        then = turn_watch_since(&s->turn_watch, "check", NULL, then);
         compact_timer_turn(s);
         then = turn_watch_since(&s->turn_watch, "compaction", NULL, then);
         movement_turn(s);

@@ -40,7 +40,7 @@ OWNERS: dict[str, dict[str, str]] = {
     },
     "daemon/server": {
         "keeping": "keeping", "sockets": "sockets", "kept_sockets": "sockets", "reaping": "sockets",
-        "peers": "peers", "tenants_turns": "peers", "turns": "peers", "leases": "waits", "key_waits": "waits", "followers": "waits",
+        "peers": "peers", "tenants_turns": "peers", "turns": "peers", "leases": "waits", "key_waits": "waits", "checks": "waits", "followers": "waits",
         "services": "services", "movement": "services", "remotes": "services", "recorder": "services", "peer_links": "peers", "peer_conn": "peers",
         "peer_input": "peers", "peer_refusal": "peers", "peer_comeback": "peers", "peer_challenge": "peers",
         "peer_counts": "peers", "peer_times": "peers", "peer_recall": "waits", "closing": "waits",

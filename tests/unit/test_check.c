@@ -294,6 +294,81 @@ static void test_sound_state(void **state)
         end(&s);
 }
 
+/* Slices of one look and of a few, in turn: so many of them at most. Returns how many. */
+static unsigned go_on(struct checker *c, unsigned n_slices, int *ret_result)
+{
+        struct detail d = {""};
+        unsigned n = 0;
+
+        do
+                *ret_result = checker_go_on(c, 1 + n % 4, &d);
+        while (++n < n_slices && *ret_result == 1);
+        return n;
+}
+
+/* All that a whole check finds is found, and things may change meanwhile. */
+static void test_slices(void **state)
+{
+        uint64_t n_pages, n_sets, whole_pages, whole_sets;
+        struct attach *other, *late;
+        uint32_t leased;
+        struct checker *c;
+        struct state s;
+        unsigned n;
+        int r;
+
+        build(&s);
+        other = open_ns(s.m, "y");
+        assert_int_equal(store_check(&s.f.store, &whole_pages, &whole_sets, NULL), 0);
+        c = checker_new(&s.f.store);
+        assert_non_null(c);
+        n = go_on(c, UINT32_MAX, &r);
+        assert_int_equal(r, 0);
+        assert_true(n > 2 * ARRAY_SIZE(s.pinned));
+        checker_counts(c, &n_pages, &n_sets);
+        assert_int_equal(n_pages, whole_pages);
+        assert_int_equal(n_sets, whole_sets);
+        checker_free(c);
+
+        /* At each of them something may change, in what was looked at and what wasn't. */
+        for (unsigned i = 0; i < n; i++) {
+                c = checker_new(&s.f.store);
+                assert_non_null(c);
+                (void)go_on(c, i, &r);
+                assert_int_equal(lease_pages(s.a, 1, 1, &leased, NULL), 0);
+                cache_chain(s.a, 100 + i, 1);
+                (void)go_on(c, 1, &r);
+                assert_int_equal(free_pages(s.a, &leased, 1, NULL), 0);
+                (void)go_on(c, UINT32_MAX, &r);
+                assert_int_equal(r, 0);
+                checker_free(c);
+        }
+
+        /* What is broken is found, also where it breaks after the first slice. */
+        c = checker_new(&s.f.store);
+        (void)go_on(c, 1, &r);
+        page(&s, s.granted[1])->mark = 1;
+        (void)go_on(c, UINT32_MAX, &r);
+        assert_int_equal(r, -EUCLEAN);
+        page(&s, s.granted[1])->mark = 0;
+        checker_free(c);
+
+        /* A namespace goes while it is looked at, and one comes. */
+        for (unsigned i = 0; i < n; i++) {
+                c = checker_new(&s.f.store);
+                (void)go_on(c, i, &r);
+                other = other ? (attach_close(other), ns_free(ns_find(s.f.a, "y")), NULL) : NULL;
+                late = open_ns(s.m, "z");
+                (void)go_on(c, UINT32_MAX, &r);
+                assert_int_equal(r, 0);
+                checker_free(c);
+                attach_close(late);
+                ns_free(ns_find(s.f.a, "z"));
+                other = open_ns(s.m, "y");
+        }
+        end(&s);
+}
+
 /* What nobody ever touched of an index stays so: there may be very many that are empty. */
 static void test_takes_no_memory(void **state)
 {
@@ -329,6 +404,7 @@ int main(void)
                 TEST(test_pins),
                 TEST(test_grants),
                 TEST(test_members),
+                TEST(test_slices),
                 TEST(test_takes_no_memory),
         };
 

@@ -302,6 +302,7 @@ void ns_free(struct ns *ns)
                 list_for_each_safe (set, &ns->tiers[i].sets_preparing, struct extent_set, link)
                         set_orphan(set);
         }
+        ns_leave_walks(ns);
         list_remove(&ns->link);
         ns->tenant->n_namespaces--;
         leasable_end(ns);

@@ -13,6 +13,49 @@ struct ns *ns_find(struct tenant *t, const char *name)
         return NULL;
 }
 
+/* The first namespace of the tenants after this link. */
+static struct ns *first_after(struct store *s, struct list_link *tenant)
+{
+        for (tenant = tenant->next; tenant != &s->tenants; tenant = tenant->next) {
+                struct tenant *t = list_entry(tenant, struct tenant, link);
+
+                if (!list_is_empty(&t->namespaces))
+                        return list_first(&t->namespaces, struct ns, link);
+        }
+        return NULL;
+}
+
+void ns_walk_begin(struct ns_walk *w, struct store *s)
+{
+        *w = (struct ns_walk){.ns = first_after(s, &s->tenants)};
+        list_append(&s->ns_walks, &w->link);
+}
+
+void ns_walk_next(struct ns_walk *w)
+{
+        struct tenant *t = w->ns->tenant;
+
+        if (w->ns->link.next != &t->namespaces)
+                w->ns = list_entry(w->ns->link.next, struct ns, link);
+        else
+                w->ns = first_after(t->store, &t->link);
+}
+
+void ns_walk_end(struct ns_walk *w)
+{
+        list_remove(&w->link);
+}
+
+void ns_leave_walks(struct ns *ns)
+{
+        list_for_each (w, &ns_store(ns)->ns_walks, struct ns_walk, link) {
+                if (w->ns != ns)
+                        continue;
+                ns_walk_next(w);
+                w->n_freed++;
+        }
+}
+
 struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set)
 {
         unsigned kind = set ? set_kind(set) : 0;

@@ -95,6 +95,21 @@ static_assert(offsetof(struct ns, name) == 0, "probes");
 
 struct ns *ns_find(struct tenant *t, const char *name);
 
+/* Goes through the namespaces of all tenants, over many turns of the loop: one that is freed
+ * meanwhile is left out. */
+struct ns_walk {
+        struct list_link link; /* store.ns_walks */
+        struct ns *ns;         /* the next one; NULL: the end */
+        uint64_t n_freed;      /* how often that was freed, and is another one since */
+};
+
+void ns_walk_begin(struct ns_walk *w, struct store *s);
+void ns_walk_next(struct ns_walk *w);
+void ns_walk_end(struct ns_walk *w);
+
+/* The namespace is about to leave its tenant's list. */
+void ns_leave_walks(struct ns *ns);
+
 static inline struct store *ns_store(const struct ns *ns)
 {
         return ns->tenant->store;

@@ -52,6 +52,7 @@ struct store {
         struct store_counters counters;
         struct chronicle chronicle; /* off until the server opens it */
         struct list_link chores;    /* struct tenant.chores_link; whose turn it is first */
+        struct list_link ns_walks;  /* struct ns_walk.link */
         uint32_t drop_slice_pages;  /* of a chore: DROP_SLICE_PAGES; tests set less */
         struct store_memory memory;
         struct store_waits waits;

@@ -30,6 +30,7 @@
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenant-changes.h"
 #include "daemon/server/tenants/tenant-room.h"
+#include "daemon/server/waits/checks.h"
 #include "daemon/server/waits/durable.h"
 #include "daemon/server/waits/followers.h"
 #include "kvlease-version.h"
@@ -378,10 +379,5 @@ int handle_ADMIN_PURGE(struct request *rq)
 
 int handle_ADMIN_CHECK(struct request *rq)
 {
-        Kvlease__V1__AdminCheckReply *reply = rq->reply;
-        int r = store_check(&rq->server->store, &reply->pages, &reply->sets, &rq->detail);
-
-        if (r == -EUCLEAN)
-                log_message(LOG_CHECK_FAILED, NULL, "check: %s", rq->detail.text);
-        return r;
+        return checks_ask(rq);
 }

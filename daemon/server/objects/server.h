@@ -77,6 +77,7 @@ struct server {
         struct turn_watch turn_watch;
         struct leases leases;
         struct key_waits key_waits;
+        struct checks checks;
         struct followers followers;
         uv_timer_t recall_timer; /* recalls.c; runs while sets are recalled */
         struct services services;

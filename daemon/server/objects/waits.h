@@ -27,6 +27,11 @@ struct key_waits {
         struct list_link due; /* struct key_group.link: their announcements have ended */
 };
 
+/* Checks of the whole state (checks.c). */
+struct checks {
+        struct list_link list; /* struct checking.link: whose slice is next */
+};
+
 /* Who follows what happens (followers.c). */
 struct followers {
         struct list_link list; /* struct follower.link */

@@ -1,0 +1,236 @@
+/*
+ * The checker (check.c) in steps: each namespace goes through them, and then what is left. A slice
+ * ends where it has looked at enough; what follows is of another moment.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "daemon/core/catalog/announced.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/check-impl.h"
+#include "daemon/core/core.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/records/records.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/tiers/prefetch.h"
+#include "policy/ancestors.h"
+#include "policy/expect.h"
+
+static const char *check_tree(const struct ns *ns)
+{
+        return tree_check(&ns->tree);
+}
+
+static const char *check_ancestors(const struct ns *ns)
+{
+        return ancestors_check(&ns->catalog.ancestors, &ns->tree);
+}
+
+static const char *check_policy(const struct ns *ns)
+{
+        return ns->evict->check(ns->policy);
+}
+
+static const char *check_expectations(const struct ns *ns)
+{
+        return ns->expect ? expect_verify(ns->expect) : NULL;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* Some of what is left of the step: until *ret_n, the looks of the slice, is `most`, more or less,
+ * where the step can be done in slices. 1: there is more of it; 0; -EUCLEAN. */
+typedef int (*step_fn)(struct checker *c, uint64_t most, uint64_t *ret_n);
+
+static int step_sets(struct checker *c, uint64_t most, uint64_t *ret_n)
+{
+        const struct ns *ns = c->ns;
+
+        for (; c->at < ns->geometry.n_set_slots && *ret_n < most; c->at++, ++*ret_n) {
+                const struct extent_set *set = ns->sets.at[c->at];
+                int r = set ? check_set(c, set) : 0;
+
+                if (r < 0)
+                        return r;
+                *ret_n += set ? set->n_free : 0;
+        }
+        return c->at < ns->geometry.n_set_slots;
+}
+
+static int step_pages(struct checker *c, uint64_t most, uint64_t *ret_n)
+{
+        uint32_t set_pages = c->ns->geometry.set_pages;
+        uint64_t end = (uint64_t)c->ns->geometry.n_set_slots * set_pages;
+
+        while (*ret_n < most && c->at < end) {
+                uint32_t first = c->at, left = set_pages - first % set_pages;
+                uint32_t n = MIN(CHECK_RUN_PAGES, left);
+
+                ++*ret_n;
+                if (!c->ns->sets.at[first / set_pages]) {
+                        c->at += left;
+                        continue;
+                }
+                check_sum_pins(c, first, n);
+                for (uint32_t i = 0; i < n; i++) {
+                        const char *why = check_page(c, first + i, c->pins[i]);
+
+                        if (why)
+                                return check_page_broken(c, first + i, why);
+                }
+                c->at = first + n;
+                *ret_n += n;
+        }
+        return c->at < end;
+}
+
+static int step_slots(struct checker *c, uint64_t most, uint64_t *ret_n)
+{
+        for (; *ret_n < most; ++*ret_n) {
+                _Atomic uint64_t *at = shared_next_used(&c->ns->shared, &c->slots);
+                const struct page *p;
+                uint32_t page;
+
+                if (!at)
+                        return 0;
+                page = (uint32_t)atomic_load_explicit(at, memory_order_relaxed) - 1;
+                p = ns_page(c->ns, page);
+                if (!p || (p->state != PAGE_SEALED && !p->announced))
+                        return check_page_broken(
+                                c, page, "is in the index but not sealed or announced");
+        }
+        return 1;
+}
+
+/* Of all pages of the namespace at once: as many of these take as long as one look at a page. */
+#define PAGES_PER_LOOK 8u
+
+static uint64_t count_looks(const struct ns *ns)
+{
+        uint64_t n_sets = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                n_sets += ns->tiers[i].n_sets;
+        return 1 + n_sets * ns->geometry.set_pages / PAGES_PER_LOOK;
+}
+
+static int step_lists(struct checker *c, uint64_t most, uint64_t *ret_n)
+{
+        int r = check_lists(c);
+
+        *ret_n += count_looks(c->ns);
+        return r == 0 ? check_pin_counts(c) : r;
+}
+
+/* What is done at once, as what is counted may not change meanwhile. */
+static int step_counts(struct checker *c, uint64_t most, uint64_t *ret_n)
+{
+        static int (*const parts[])(struct checker *) = {check_counts, check_slots, check_watched,
+                check_mapped, check_grants, check_magazines};
+        int r = parts[c->at](c);
+
+        *ret_n += count_looks(c->ns);
+        return r < 0 ? r : ++c->at < ARRAY_SIZE(parts);
+}
+
+static int step_structures(struct checker *c, uint64_t most, uint64_t *ret_n)
+{
+        static const char *(*const parts[])(const struct ns *) = {check_tree, check_ancestors,
+                check_policy, check_expectations, announce_check, sessions_check, tags_check,
+                drops_check, prefetch_check, records_check};
+        const char *why = parts[c->at](c->ns);
+
+        *ret_n += count_looks(c->ns);
+        if (why)
+                return BROKEN(c->d,
+                        "records, announcements, sessions, tags, drops, prefetch, prefix tree, "
+                        "expectations or eviction policy of namespace %s/%s: %s",
+                        c->ns->tenant->name, c->ns->name, why);
+        return ++c->at < ARRAY_SIZE(parts);
+}
+
+static const step_fn steps[] = {
+        step_sets, step_lists, step_pages, step_slots, step_counts, step_structures};
+
+/* Begins with the walk's next namespace where the one before is done, or was freed. */
+static void take_ns(struct checker *c)
+{
+        bool is_done = c->ns && c->step == ARRAY_SIZE(steps);
+
+        if (is_done && c->n_freed == c->walk.n_freed)
+                ns_walk_next(&c->walk);
+        if (c->ns && !is_done && c->n_freed == c->walk.n_freed)
+                return;
+        while (c->walk.ns && c->walk.ns->id > c->last_id)
+                ns_walk_next(&c->walk); /* it came since */
+        c->ns = c->walk.ns;
+        c->n_freed = c->walk.n_freed;
+        c->step = c->at = 0;
+        c->slots = (struct shared_walk){0};
+}
+
+static void begin_check(struct checker *c, struct store *s)
+{
+        *c = (struct checker){.store = s, .last_id = s->state->last_ns_id};
+        ns_walk_begin(&c->walk, s);
+}
+
+struct checker *checker_new(struct store *s)
+{
+        struct checker *c = malloc(sizeof(*c));
+
+        if (c)
+                begin_check(c, s);
+        return c;
+}
+
+void checker_free(struct checker *c)
+{
+        if (c)
+                ns_walk_end(&c->walk);
+        free(c);
+}
+
+int checker_go_on(struct checker *c, uint64_t budget, struct detail *d)
+{
+        uint64_t n = 0;
+        int r;
+
+        c->d = d;
+        while (!c->is_complete && n < budget) {
+                take_ns(c);
+                c->is_complete = c->ns == NULL;
+                if (c->is_complete)
+                        break;
+                r = steps[c->step](c, budget, &n);
+                if (r < 0)
+                        return r;
+                if (r == 0) {
+                        c->step++;
+                        c->at = 0;
+                }
+        }
+        if (!c->is_complete || (n > 0 && budget < UINT64_MAX))
+                return 1;
+        return check_rest(c);
+}
+
+void checker_counts(const struct checker *c, uint64_t *ret_pages, uint64_t *ret_sets)
+{
+        *ret_pages = c->n_pages;
+        *ret_sets = c->n_sets;
+}
+
+int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct detail *d)
+{
+        struct checker c;
+        int r;
+
+        begin_check(&c, s);
+        r = checker_go_on(&c, UINT64_MAX, d);
+        ns_walk_end(&c.walk);
+        if (r == 0)
+                checker_counts(&c, ret_pages, ret_sets);
+        return r;
+}

@@ -1,0 +1,21 @@
+/*
+ * ADMIN_CHECK: the whole state is gone through in slices, one in a turn of the loop, so that nobody
+ * waits for all of it (daemon/core/core.h). Loop thread only.
+ */
+#ifndef KVL_SERVER_CHECKS_H
+#define KVL_SERVER_CHECKS_H
+
+#include <stdbool.h>
+
+struct server;
+struct request;
+
+void checks_init(struct server *s);
+
+/* Returns what the handler returns: the request is answered later; -ENOMEM. */
+int checks_ask(struct request *rq);
+
+/* A slice, of one of them. True: there is more to do. */
+bool checks_turn(struct server *s);
+
+#endif
