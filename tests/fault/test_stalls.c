@@ -46,6 +46,28 @@ static uint32_t lease_page(struct raw *r, uint32_t ns_id)
         return reply->pages[0];
 }
 
+/* status tells what the longest turns did: of a millisecond and more, of which there may be none.
+ */
+static void assert_turns_told(struct harness *h)
+{
+        json_t *status = ctl_json(h, "status"), *turn;
+        uint64_t longest =
+                (uint64_t)json_integer_value(json_object_get(status, "longest_turn_nsec"));
+        json_t *turns = json_object_get(status, "longest_turns");
+        size_t i;
+
+        assert_true(json_is_array(turns) && json_is_array(json_object_get(status, "recent_turns")));
+        if (longest >= 1000000)
+                assert_int_equal(
+                        json_integer_value(json_object_get(json_array_get(turns, 0), "nsec")),
+                        longest);
+        json_array_foreach(turns, i, turn)
+                assert_true(json_is_integer(json_object_get(turn, "time_msec")) &&
+                            json_is_integer(json_object_get(turn, "what_nsec")) &&
+                            json_object_get(turn, "what") && json_object_get(turn, "tenant"));
+        json_decref(status);
+}
+
 static void others_are_served(struct harness *h)
 {
         struct good g;
@@ -209,6 +231,7 @@ static void test_herd(void **state)
         assert_int_equal(herd.n_awake, n);
         harness_assert_prompt(h);
         others_are_served(h);
+        assert_turns_told(h);
         close_client(&s.raw, s.ns_id);
         fd_close(s.client_fd);
         fd_close(s.index_fd);
