@@ -162,6 +162,10 @@ static void look_at_clients(struct verdict *v, const status_row *s)
                 add_finding(v, SEVERITY_NOTE, "kvleasectl tenants show NAME: requests, paused",
                         "tenants that wait, as they are at their max_requests: %" PRIu32,
                         s->tenants_paused);
+        if (s->connects_refused > 0)
+                add_finding(v, SEVERITY_NOTE, "kvleasectl tenants show NAME: refused connections",
+                        "connections refused since the start by max_connects: %" PRIu64,
+                        s->connects_refused);
         if (s->violations > 0)
                 add_finding(v, SEVERITY_NOTE,
                         "kvleasectl events --kind violation and kvleased's log say which process",

@@ -136,8 +136,9 @@ static int get_hint(const json_t *object, uint8_t *ret, const struct sentence *e
 static bool has_text(const json_t *object)
 {
         return !json_object_get(object, "hash_ids") &&
-               (json_object_get(object, "conversations") || json_object_get(object, "messages") ||
-                       json_object_get(object, "prompt"));
+               (json_object_get(object, "conversations") ||
+                       json_object_get(object, "conversation") ||
+                       json_object_get(object, "messages") || json_object_get(object, "prompt"));
 }
 
 static int get_fields(

@@ -65,19 +65,26 @@ static struct text first_line(const char *head, size_t len)
         return (struct text){head, end ? (size_t)(end - head) : len};
 }
 
-static size_t count_commas(const struct text *t)
+/* Commas, semicolons or tabs: of what there is most. */
+static size_t count_separators(const struct text *t)
 {
-        size_t n = 0;
+        static const char separators[] = ",;\t";
+        size_t most = 0;
 
-        for (size_t i = 0; i < t->len; i++)
-                n += t->at[i] == ',';
-        return n;
+        for (const char *separator = separators; *separator; separator++) {
+                size_t n = 0;
+
+                for (size_t i = 0; i < t->len; i++)
+                        n += t->at[i] == *separator;
+                most = MAX(most, n);
+        }
+        return most;
 }
 
 /* What begins with '['. */
 static const char *name_array(const struct text *all)
 {
-        if (has_word(all, "\"conversations\""))
+        if ((has_word(all, "\"conversation") || has_word(all, "\"messages\"")))
                 return "it is ShareGPT or another array of conversations, texts instead of "
                        "hash_ids: " RECIPE;
         if (has_word(all, "{"))
@@ -94,7 +101,7 @@ static const char *name_table(const struct text *line)
                        "hash_ids: " RECIPE;
         if (has_word(line, "Request tokens") && has_word(line, "Response tokens"))
                 return "it is BurstGPT, a CSV of lengths without hash_ids: " RECIPE;
-        if (count_commas(line) >= 2 && !has_word(line, "{"))
+        if (count_separators(line) >= 2 && !has_word(line, "{"))
                 return "it is a CSV, and a trace is a JSON object a line: " RECIPE;
         return NULL;
 }

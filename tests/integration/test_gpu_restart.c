@@ -401,8 +401,8 @@ static void lose_all(struct harness *h, bool in_peace)
         snprintf(words, sizeof(words), "memory of %s is handed over as cudaipc", private_device());
         assert_check_says(h, words);
         assert_check_says(h, "6 cached pages");
-        assert_check_says(h, "1 sessions");
-        assert_check_says(h, "1 clients must connect anew");
+        assert_check_says(h, "1 session");
+        assert_check_says(h, "1 client must connect anew");
         assert_int_equal(ctl_run(h, "restart", &out), EXIT_LOSS);
         proc_output_free(&out);
         assert_there(w, 7, pages);

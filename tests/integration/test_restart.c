@@ -239,7 +239,7 @@ static void test_nobody_keeps(void **state)
         struct worker *w = start_talking(h, pages);
 
         assert_says(h, "restart --check", EXIT_LOSS, "7 cached pages");
-        assert_says(h, "restart", EXIT_LOSS, "clients must connect anew");
+        assert_says(h, "restart", EXIT_LOSS, " must connect anew");
         worker_stop(w);
         ctl(h, "sessions purge a");
 }

@@ -140,6 +140,9 @@ OTHERS = {
     "sharegpt.json": ("ShareGPT", json.dumps([
         {"id": "a", "conversations": [{"from": who, "value": text} for who, text in (
             ("human", "é" * 500), ("gpt", "of course " * 40), ("human", "and more"), ("gpt", "yes"))]}])),
+    "chat.jsonl": ("it has text instead of hash_ids", json.dumps(
+        {"id": "a", "conversation": [{"role": who, "content": text} for who, text in (
+            ("user", "é" * 500), ("assistant", "of course " * 40), ("user", "and more"), ("assistant", "yes"))]}) + "\n"),
 }
 
 
@@ -160,7 +163,7 @@ def check_others(ctl, folder):
         if report["trace"]["requests"] != 2:
             fail(f"{name}: not its two requests: {report['trace']}")
         ratio = report["repeats"]["token_repeat_ratio"]
-        if (ratio > 0) != (name == "sharegpt.json"):
+        if (ratio > 0) != (name in ("sharegpt.json", "chat.jsonl")):
             fail(f"{name}: {ratio} of the tokens are found again")
 
 

@@ -523,7 +523,7 @@ static void answer_status(struct fake_answers *f, M(AdminStatusReply) * reply)
                 reply->n_remotes = 2;
                 reply->clients_lost = reply->tenants_refused = reply->tenants_paused = 0;
                 reply->tenants_without_room = reply->deaths = reply->deaths_for_memory = 0;
-                reply->violations = reply->pending_overflows = 0;
+                reply->violations = reply->pending_overflows = reply->connects_refused = 0;
                 reply->took_over = false;
         }
 }

@@ -283,6 +283,7 @@ static void test_other_files(void **state)
                 {MARK "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,",
                         "BurstGPT"},
                 {"a,b,c\n1,2,3\n", "it is a CSV"},
+                {"a\tb\tc\n1\t2\t3\n", "it is a CSV"},
                 {"\n [{\"id\":\"x\",\"conversations\":[]}]", "ShareGPT"},
                 {"[\n{\"timestamp\":1}]", "jq -c '.[]' FILE"},
         };

@@ -110,6 +110,11 @@ static void break_unknown(struct scene *s)
 {
         s->status.options_unknown = 2;
 }
+
+static void break_connects(struct scene *s)
+{
+        s->status.connects_refused = 9;
+}
 static void break_disk(struct scene *s)
 {
         s->disk.state = "off";
@@ -204,6 +209,7 @@ static const struct {
         {break_recording, SEVERITY_WARNING, "the recording: 4: no room in /var",
                 "trace record status"},
         {break_unknown, SEVERITY_NOTE, "skips: 2", "a newer kvleased knows them"},
+        {break_connects, SEVERITY_NOTE, "by max_connects: 9", "tenants show"},
         {break_disk, SEVERITY_ERROR, "the disk tier is off: it is full of holes", "dmesg"},
         {break_host_memory, SEVERITY_WARNING, "host memory, which were dropped: 7", "dmesg"},
         {break_disk_pages, SEVERITY_WARNING, "disk, which were dropped: 8", "dmesg"},

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/macros.h"
 #include "daemon/core/ground/state-root.h"
 #include "daemon/core/lifetimes/sizing.h"
 #include "daemon/core/objects/ns.h"
@@ -114,7 +115,8 @@ int handle_ADMIN_RESTART(struct request *rq)
         count_clients(s, reply);
         lose_the_rest(&l, s);
         if (reply->clients_lost > 0)
-                sentences_add(&l, "%u clients must connect anew", reply->clients_lost);
+                sentences_add(&l, "%u client%s must connect anew", reply->clients_lost,
+                        PLURAL(reply->clients_lost));
         reply->keeps_state = keeping_is_on(&s->keeping);
         reply->state_layout = STATE_LAYOUT_VERSION;
         reply->kept_fds = keeping_count(s);

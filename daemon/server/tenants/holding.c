@@ -1,5 +1,6 @@
 #include "daemon/server/tenants/holding.h"
 
+#include "base/macros.h"
 #include "base/parse.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/tenant.h"
@@ -31,7 +32,8 @@ void holding_lose(struct sentences *losses, const struct holding *h, const char 
         char bytes[FORMAT_BYTES_MAX];
 
         if (h->n_bytes > 0 || h->n_sessions > 0)
-                sentences_add(losses, "%llu cached pages (%s) and %llu sessions: %s",
-                        (unsigned long long)h->n_pages, format_bytes(h->n_bytes, bytes),
-                        (unsigned long long)h->n_sessions, why);
+                sentences_add(losses, "%llu cached page%s (%s) and %llu session%s: %s",
+                        (unsigned long long)h->n_pages, PLURAL(h->n_pages),
+                        format_bytes(h->n_bytes, bytes), (unsigned long long)h->n_sessions,
+                        PLURAL(h->n_sessions), why);
 }
