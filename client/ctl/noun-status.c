@@ -561,6 +561,9 @@ static const struct column status_columns[] = {
                 "start"),
         STATUS(deaths_for_memory, NULL, COUNT,
                 "of deaths those while which the kernel killed processes for want of memory"),
+        STATUS(memory_excess, NULL, TEXT,
+                "why kvleased's control group can't hold all memory that may be leased; empty: it "
+                "can"),
         STATUS(ready_msec, NULL, COUNT, "milliseconds from its start until it served"),
 };
 

@@ -101,6 +101,9 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
 
 static void look_at_memory(struct verdict *v, const status_row *s)
 {
+        if (s->memory_excess[0])
+                add_finding(v, SEVERITY_WARNING, "kvleasectl doctor compares them", "%s",
+                        s->memory_excess);
         if (s->disk && s->disk->state[0] && strcmp(s->disk->state, "ok") != 0)
                 add_finding(v, SEVERITY_ERROR, "see dmesg for the disk, then kvleasectl restart",
                         "the disk tier is %s: %s", s->disk->state,

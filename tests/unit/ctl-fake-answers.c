@@ -426,6 +426,8 @@ static M(AdminStatusReply) status = {
         .clients_lost = 2,
         .tenants_refused = 1,
         .tenants_without_room = 1,
+        .memory_excess = "memory and host_memory are 8 GiB of the host together, and the control "
+                         "group /sys/fs/cgroup/kvlease may have 4 GiB",
         .deaths = 4,
         .deaths_for_memory = 3,
         .no_room = "tenant chat can lease no page: its limit of 1 MiB is less than an extent set "
@@ -522,6 +524,7 @@ static void answer_status(struct fake_answers *f, M(AdminStatusReply) * reply)
                 reply->remotes = &remote_rows[1]; /* with which nothing is wrong */
                 reply->n_remotes = 2;
                 reply->clients_lost = reply->tenants_refused = reply->tenants_paused = 0;
+                reply->memory_excess = "";
                 reply->tenants_without_room = reply->deaths = reply->deaths_for_memory = 0;
                 reply->violations = reply->pending_overflows = reply->connects_refused = 0;
                 reply->took_over = false;

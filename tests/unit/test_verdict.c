@@ -166,6 +166,10 @@ static void break_lost_pages(struct scene *s)
         s->status.took_over = true;
         s->status.pages_lost_parent = 4;
 }
+static void break_excess(struct scene *s)
+{
+        s->status.memory_excess = "the group may have less";
+}
 static void break_deaths(struct scene *s)
 {
         s->status.deaths = 3; /* two may be chance */
@@ -221,6 +225,7 @@ static const struct {
         {break_violations, SEVERITY_NOTE, "since the start: 5", "--kind violation"},
         {break_overflows, SEVERITY_NOTE, "didn't read: 6", "log"},
         {break_lost_pages, SEVERITY_WARNING, "namespaces: 0, pages: 4", "log"},
+        {break_excess, SEVERITY_WARNING, "the group may have less", "doctor compares"},
         {break_deaths, SEVERITY_WARNING, "died 3 times", "log"},
         {break_deaths_for_memory, SEVERITY_WARNING, "1 of them probably killed", "doctor compares"},
         {break_nothing_kept, SEVERITY_NOTE, "a restart empties the cache", "restart --check"},

@@ -25,7 +25,9 @@
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/peers/peer.h"
+#include "daemon/server/services/devices.h"
 #include "daemon/server/services/remotes.h"
+#include "daemon/server/settings/config-warn.h"
 #include "daemon/server/sockets/descriptors.h"
 #include "daemon/server/system/log.h"
 #include "daemon/server/tenants/tenant-changes.h"
@@ -274,6 +276,19 @@ static void tell_small_tenants(struct request *rq, Kvlease__V1__AdminStatusReply
                 reply->no_room = strcpy(text, d.text);
 }
 
+/* Its limit may change while the daemon runs. */
+static void tell_excess(struct request *rq, Kvlease__V1__AdminStatusReply *reply)
+{
+        struct detail d;
+        char *text;
+
+        if (!config_exceeds_cgroup(devices_host_bytes(rq->server), &d))
+                return;
+        text = arena_alloc(&rq->server->scratch.arena, strlen(d.text) + 1);
+        if (text)
+                reply->memory_excess = strcpy(text, d.text);
+}
+
 static uint64_t pid_namespace(void)
 {
         struct stat st;
@@ -305,6 +320,7 @@ int handle_ADMIN_STATUS(struct request *rq)
         count_leases(s, reply);
         count_overload(s, reply);
         tell_small_tenants(rq, reply);
+        tell_excess(rq, reply);
         list_for_each (pool, &s->store.pools, struct pool, link) {
                 reply->budget_bytes += pool->account.limit_bytes;
                 reply->charged_bytes += pool->account.charged_bytes;

@@ -442,17 +442,25 @@ static void warn_unused(const struct server *s)
         }
 }
 
+uint64_t devices_host_bytes(const struct server *s)
+{
+        uint64_t sum = 0;
+
+        store_for_each_pool (pool, &s->store)
+                sum += pool->props->is_cpu_memory ? pool->account.limit_bytes : 0;
+        return sum;
+}
+
 /* Devices of the host, and what lies below others, share its memory. */
 static void warn_shared_memory(const struct server *s)
 {
-        uint64_t sum = 0, total = 0;
+        uint64_t sum = devices_host_bytes(s), total = 0;
         struct detail d;
         unsigned n = 0;
         bool is_below;
 
         store_for_each_pool (pool, &s->store)
                 if (pool->props->is_cpu_memory) {
-                        sum += pool->account.limit_bytes;
                         total = pool->props->total_bytes;
                         n++;
                 }

@@ -24,4 +24,7 @@ int devices_add(struct server *s, struct device *device, uint64_t budget_bytes,
 uint64_t devices_budget(
         const struct server *s, const struct device_props *props, const struct device_config *c);
 
+/* Memory of the host that may be leased: of its own devices, and below others. */
+uint64_t devices_host_bytes(const struct server *s);
+
 #endif
