@@ -2,6 +2,9 @@
  * Tenants that ask for more than there is: whose turn it is, how many requests it has, and the
  * memory of those that don't read. The server in process; a turn of the loop is one call.
  */
+#include "base/fd.h"
+#include "daemon/server/peers/quiet.h"
+#include "daemon/server/wire/ring.h"
 #include "tests/unit/server-fixture.h"
 
 #include <stdio.h>
@@ -385,6 +388,27 @@ static void test_overflow_beside_waiting(void **state)
         world_end(&w);
 }
 
+/* Rings in which nobody submitted anything are looked at: that is nothing which was executed, or a
+ * full pool would be counted anew, for ever. */
+static void test_empty_rings(void **state)
+{
+        struct world w;
+        struct client *c;
+        struct peer *p;
+        int fd;
+
+        world_init(&w, "fake");
+        world_serve(&w, "[daemon]\n[tenant a]\n", 4);
+        c = connect_client(&w, getpid(), NULL);
+        p = peer_of(&w, c);
+        assert_int_equal(ring_open(&p->ring, p->member->id, 1, &fd), 0);
+        w.server.services.n_leasables_due = 0;
+        peers_look_at_rings(&w.server);
+        assert_int_equal(w.server.services.n_leasables_due, 0);
+        fd_close(fd);
+        world_end(&w);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -399,6 +423,7 @@ int main(void)
                 TEST(test_max_pending),
                 TEST(test_overflow),
                 TEST(test_overflow_beside_waiting),
+                TEST(test_empty_rings),
         };
 
         return cmocka_run_group_tests(tests, world_warm_up, NULL);

@@ -1,10 +1,14 @@
 #include "daemon/core/upkeep/leasable.h"
 
 #include "base/macros.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/reclaim/room.h"
 #include "daemon/core/records/shared.h"
+
+/* With so many a page that nobody holds costs as much as one that somebody does. Not tuned. */
+#define FULL_CLIENTS 64
 
 void leasable_begin(struct ns *ns)
 {
@@ -20,13 +24,15 @@ void leasable_end(struct ns *ns)
         ns_store(ns)->leasables.n--;
 }
 
-/* SEALED pages of a run within a set that somebody holds. */
-static uint32_t count_held(const struct ns *ns, uint32_t first, uint32_t n)
+/* SEALED pages of a run within a set that somebody holds; *ret_looked: at each of them, as somebody
+ * may. */
+static uint32_t count_held(const struct ns *ns, uint32_t first, uint32_t n, bool *ret_looked)
 {
         bool any = shared_run_is_pinned(ns, first, n);
         uint32_t n_held = 0;
 
-        if (!any && ns->device.n_pinned == 0)
+        *ret_looked = any || ns->device.n_pinned > 0;
+        if (!*ret_looked)
                 return 0;
         for (uint32_t page = first; page < first + n; page++) {
                 const struct page *p = ns_page(ns, page);
@@ -35,6 +41,15 @@ static uint32_t count_held(const struct ns *ns, uint32_t first, uint32_t n)
                           (page_pins(p) > 0 || (any && shared_is_pinned(ns, page)));
         }
         return n_held;
+}
+
+static uint32_t count_attachments(const struct ns *ns)
+{
+        uint32_t n = 0;
+
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
+                n++;
+        return n;
 }
 
 static void show_leasable(struct ns *ns)
@@ -46,9 +61,10 @@ static void show_leasable(struct ns *ns)
                 atomic_store_explicit(shown, n, memory_order_relaxed);
 }
 
-bool leasable_look(struct ns *ns, uint32_t *budget)
+bool leasable_look(struct ns *ns, uint32_t *budget, bool is_quiet)
 {
         struct leasable *l = &ns->upkeep.leasable;
+        uint32_t n_clients = is_quiet ? count_attachments(ns) : FULL_CLIENTS;
         uint32_t set_pages = ns->geometry.set_pages,
                  end = geometry_device_slots(&ns->geometry) * set_pages;
 
@@ -57,9 +73,13 @@ bool leasable_look(struct ns *ns, uint32_t *budget)
                 uint32_t most = MIN(left, SHARED_RUN_PAGES), n = MIN(most, *budget);
 
                 if (ns->sets.at[l->page / set_pages]) {
-                        l->n_met += count_held(ns, l->page, n);
+                        bool looked;
+
+                        l->n_met += count_held(ns, l->page, n, &looked);
                         l->page += n;
-                        *budget -= n;
+                        if (!looked && n_clients < FULL_CLIENTS)
+                                n = 1 + n * n_clients / FULL_CLIENTS;
+                        *budget -= MIN(n, *budget);
                 } else {
                         l->page += left;
                         *budget -= 1;
@@ -73,7 +93,7 @@ bool leasable_look(struct ns *ns, uint32_t *budget)
         return l->page == 0;
 }
 
-uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget)
+uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget, bool is_quiet)
 {
         uint32_t n = 0;
 
@@ -81,7 +101,7 @@ uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget
                 struct ns *ns =
                         list_first(&s->leasables.namespaces, struct ns, upkeep.leasable.link);
 
-                if (!leasable_look(ns, budget))
+                if (!leasable_look(ns, budget, is_quiet))
                         break;
                 list_remove(&ns->upkeep.leasable.link);
                 list_append(&s->leasables.namespaces, &ns->upkeep.leasable.link);

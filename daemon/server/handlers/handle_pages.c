@@ -237,7 +237,7 @@ int handle_LEASABLE(struct request *rq)
                 return -ENOENT;
         if (m->together > 0)
                 return room_check(a->ns, m->together, &rq->detail);
-        (void)leasable_look(a->ns, &budget);
+        (void)leasable_look(a->ns, &budget, false);
         reply->count = a->version_epoch == a->ns->version_epoch ? leasable_pages(a->ns) : 0;
         return 0;
 }

@@ -49,6 +49,7 @@ struct peers {
         size_t pending_bytes;   /* of pending.c */
         uint64_t n_overflows;   /* peers muted or dropped for it, since start */
         uint64_t policies_nsec; /* when policies did their housekeeping last (quiet.c) */
+        bool was_executed;      /* something, since the last quiet while */
         uv_timer_t hello_timer, look_timer, quiet_timer;
         uv_timer_t grace_timer; /* peer-leave.c; runs while peers linger */
 };

@@ -59,6 +59,7 @@ struct services {
         uv_prepare_t queue_prepare;  /* active where there are queues */
         uv_timer_t leasables_timer;  /* runs until all namespaces were looked at */
         uint32_t n_leasables_due;    /* that weren't since something was executed */
+        uint32_t n_leasables_ticks;  /* since then */
         uv_timer_t upkeep_timer;     /* runs while there is something to wait for */
         uv_timer_t compact_timer;    /* runs after work, and while there is some */
         bool stock_wanted;           /* compact-timer.c */

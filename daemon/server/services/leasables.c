@@ -13,13 +13,18 @@
 #define PAGES_PER_TICK      4096
 #define NAMESPACES_PER_TICK 8
 
+/* After so many ticks in which nothing was executed the rest is looked at fast: or a full pool
+ * would keep an idle daemon awake for seconds. Not tuned. */
+#define QUIET_TICKS 10
+
 static void on_tick(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, services.leasables_timer);
         uint32_t budget = PAGES_PER_TICK;
         uint32_t most = MIN(s->services.n_leasables_due, (uint32_t)NAMESPACES_PER_TICK);
 
-        s->services.n_leasables_due -= leasables_look(&s->store, most, &budget);
+        s->services.n_leasables_due -= leasables_look(
+                &s->store, most, &budget, ++s->services.n_leasables_ticks > QUIET_TICKS);
         if (s->services.n_leasables_due > 0 && s->store.leasables.n > 0)
                 uv_timer_start(&s->services.leasables_timer, on_tick, TICK_MSEC, 0);
 }
@@ -30,6 +35,7 @@ void leasables_expect(struct server *s)
 
         /* The round that is under way may have passed what changed. */
         s->services.n_leasables_due = s->store.leasables.n + 1;
+        s->services.n_leasables_ticks = 0;
         if (!uv_is_active(timer) && !uv_is_closing(timer))
                 uv_timer_start(&s->services.leasables_timer, on_tick, TICK_MSEC, 0);
 }
