@@ -14,13 +14,9 @@ bool history_is_due(const struct history *h, uint64_t now_nsec)
 }
 
 /* Requests of administrators are the exporter's own, for the greater part. */
-static void add_calls(struct history *h, struct history_sample *sample,
-        const Kvlease__V1__AdminCountersReply *counters)
+static void count_calls(
+        struct history_sample *sample, const Kvlease__V1__AdminCountersReply *counters)
 {
-        h->n_bounds = counters->n_bounds_nsec;
-        if (h->n_bounds > 0)
-                memcpy(h->bounds_nsec, counters->bounds_nsec,
-                        h->n_bounds * sizeof(h->bounds_nsec[0]));
         for (size_t i = 0; i < counters->n_calls; i++) {
                 const Kvlease__V1__AdminCall *call = counters->calls[i];
 
@@ -29,6 +25,18 @@ static void add_calls(struct history *h, struct history_sample *sample,
                 for (size_t k = 0; k < call->n_counts; k++)
                         sample->counts[k] += call->counts[k];
         }
+}
+
+static void fill_sample(struct history_sample *sample, uint64_t now_nsec,
+        const Kvlease__V1__AdminStatusReply *status,
+        const Kvlease__V1__AdminCountersReply *counters)
+{
+        *sample = (struct history_sample){.time_nsec = now_nsec,
+                .boot_epoch = status->boot_epoch,
+                .keys = status->lookup_keys,
+                .hits = status->lookup_hits};
+        if (counters)
+                count_calls(sample, counters);
 }
 
 void history_add(struct history *h, uint64_t now_nsec, const Kvlease__V1__AdminStatusReply *status,
@@ -40,12 +48,13 @@ void history_add(struct history *h, uint64_t now_nsec, const Kvlease__V1__AdminS
                 h->first = (h->first + 1) % HISTORY_SAMPLES;
         else
                 h->n++;
-        *sample = (struct history_sample){.time_nsec = now_nsec,
-                .boot_epoch = status->boot_epoch,
-                .keys = status->lookup_keys,
-                .hits = status->lookup_hits};
-        if (counters)
-                add_calls(h, sample, counters);
+        fill_sample(sample, now_nsec, status, counters);
+        if (!counters)
+                return;
+        h->n_bounds = counters->n_bounds_nsec;
+        if (h->n_bounds > 0)
+                memcpy(h->bounds_nsec, counters->bounds_nsec,
+                        h->n_bounds * sizeof(h->bounds_nsec[0]));
 }
 
 /* The upper bound of the bucket in which the value is that `part` of 1000 are not above; of what is
@@ -83,10 +92,9 @@ static bool goes_on(const struct history_sample *from, const struct history_samp
                to->time_nsec - from->time_nsec <= 3 * HISTORY_STEP_NSEC;
 }
 
-bool history_point(const struct history *h, size_t i, uint64_t now_nsec, struct history_point *ret)
+static bool make_point(const struct history *h, const struct history_sample *from,
+        const struct history_sample *to, uint64_t now_nsec, struct history_point *ret)
 {
-        const struct history_sample *from = sample_at(h, i), *to = sample_at(h, i + 1);
-
         if (!goes_on(from, to))
                 return false;
         *ret = (struct history_point){.age_sec = (now_nsec - to->time_nsec) / NSEC_PER_SEC,
@@ -95,4 +103,20 @@ bool history_point(const struct history *h, size_t i, uint64_t now_nsec, struct 
                 .median_usec = quantile_usec(h, from, to, 500),
                 .p99_usec = quantile_usec(h, from, to, 990)};
         return true;
+}
+
+bool history_point(const struct history *h, size_t i, uint64_t now_nsec, struct history_point *ret)
+{
+        return make_point(h, sample_at(h, i), sample_at(h, i + 1), now_nsec, ret);
+}
+
+bool history_now(const struct history *h, uint64_t now_nsec,
+        const Kvlease__V1__AdminStatusReply *status,
+        const Kvlease__V1__AdminCountersReply *counters, struct history_point *ret)
+{
+        struct history_sample now;
+
+        fill_sample(&now, now_nsec, status, counters);
+        return h->n > 0 && sample_at(h, h->n - 1)->time_nsec < now_nsec &&
+               make_point(h, sample_at(h, h->n - 1), &now, now_nsec, ret);
 }

@@ -53,4 +53,10 @@ struct history_point {
 size_t history_points(const struct history *h);
 bool history_point(const struct history *h, size_t i, uint64_t now_nsec, struct history_point *ret);
 
+/* What happened since the last sample, by these counters of now. False: there is no sample before.
+ */
+bool history_now(const struct history *h, uint64_t now_nsec,
+        const Kvlease__V1__AdminStatusReply *status,
+        const Kvlease__V1__AdminCountersReply *counters, struct history_point *ret);
+
 #endif

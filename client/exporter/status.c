@@ -138,22 +138,30 @@ static void put_time(struct text *t, uint64_t usec)
                 text_printf(t, ",null");
 }
 
-static void tell_history(struct text *t, const struct history *h, uint64_t now_nsec)
+static void tell_point(struct text *t, const struct history_point *p, bool *is_first)
 {
+        text_printf(t, "%s[%" PRIu64 ",%" PRIu64 ",%" PRIu64, *is_first ? "" : ",", p->age_sec,
+                p->hits, p->keys);
+        put_time(t, p->median_usec);
+        put_time(t, p->p99_usec);
+        text_printf(t, "]");
+        *is_first = false;
+}
+
+static void tell_history(
+        struct text *t, const struct facts *f, const struct history *h, uint64_t now_nsec)
+{
+        const struct source_rows *counters = &f->lists[SOURCE_COUNTERS];
         struct history_point p;
         bool is_first = true;
 
         text_printf(t, ",\"history\":[");
-        for (size_t i = 0; i < history_points(h); i++) {
-                if (!history_point(h, i, now_nsec, &p))
-                        continue;
-                text_printf(t, "%s[%" PRIu64 ",%" PRIu64 ",%" PRIu64, is_first ? "" : ",",
-                        p.age_sec, p.hits, p.keys);
-                put_time(t, p.median_usec);
-                put_time(t, p.p99_usec);
-                text_printf(t, "]");
-                is_first = false;
-        }
+        for (size_t i = 0; i < history_points(h); i++)
+                if (history_point(h, i, now_nsec, &p))
+                        tell_point(t, &p, &is_first);
+        if (history_now(h, now_nsec, f->lists[SOURCE_STATUS].rows[0],
+                    counters->n > 0 ? counters->rows[0] : NULL, &p))
+                tell_point(t, &p, &is_first);
         text_printf(t, "]");
 }
 
@@ -164,7 +172,7 @@ void status_tell(struct text *t, const struct facts *f, const struct history *h,
         tell_regions(t, &f->lists[SOURCE_REGIONS]);
         tell_tenants(t, &f->lists[SOURCE_TENANTS]);
         tell_evictions(t, &f->lists[SOURCE_EVICTIONS]);
-        tell_history(t, h, now_nsec);
+        tell_history(t, f, h, now_nsec);
         text_printf(t, "}");
 }
 

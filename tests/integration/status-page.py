@@ -271,6 +271,9 @@ def check_live(browser, folder):
     expect(browser.run("[...document.querySelectorAll('#evictions td')].some(e => parseInt(e.textContent) > 0)"),
            "the matrix is empty")
     browser.see("!!document.querySelector('#regions svg.bar rect.excess')", "regions don't show what is used")
+    # What has happened since the exporter's last sample counts.
+    browser.see("/Hits since kvlease-exporter started: .* pages looked up/.test(document.getElementById('hour').innerText)",
+                "lookups aren't shown while they happen")
     load.stop()
     expect(browser.run("window.marked === true"), "the page was loaded again")
 
@@ -324,6 +327,9 @@ def check_looks(browser):
             browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
             size = browser.run("document.documentElement.scrollWidth")
             expect(size <= width, f"at {width} pixels the page has {size}")
+            cut = browser.run("[...document.querySelectorAll('caption span')].filter(e => e.getBoundingClientRect().right > "
+                              "e.closest('.scroll').getBoundingClientRect().right + 1).map(e => e.textContent)")
+            expect(not cut, f"at {width} pixels captions are cut: {cut}")
             bars = browser.run("Math.min(...[...document.querySelectorAll('svg.bar')].map(e => e.getBoundingClientRect().width))")
             expect(bars >= 100, f"at {width} pixels a bar has {bars}")
         style = "getComputedStyle(document.querySelector('{}')).{}"

@@ -75,6 +75,16 @@ static void test_points(void **state)
         assert_true(history_point(&s->history, 1, s->now_nsec, &p));
         assert_int_equal(p.keys, 0);
         assert_int_equal(p.p99_usec, 0);
+        /* What has happened since the last sample. */
+        assert_false(history_now(&s->history, s->now_nsec, &s->status, &s->counters, &p));
+        s->status.lookup_keys += 5;
+        s->status.lookup_hits += 4;
+        s->counts[1] += 1;
+        assert_true(history_now(&s->history, s->now_nsec + 1, &s->status, &s->counters, &p));
+        assert_int_equal(p.age_sec, 0);
+        assert_int_equal(p.keys, 5);
+        assert_int_equal(p.hits, 4);
+        assert_int_equal(p.p99_usec, 5000);
         free(s);
 }
 

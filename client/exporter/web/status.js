@@ -6,6 +6,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const MATRIX_MAX = 24; // tenants in a row of the matrix
 const RETRY_MSEC = 3000;
+const WHOLE_SEC = 3540; // from which age on points are of an hour
 const GAP_SEC = 60; // between two points: there was no daemon
 
 // ---- building -----------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ function bar(label, whole, parts, marks) {
 function table(caption, heads, rows) {
   return html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     html("table", {},
-      html("caption", {}, caption),
+      html("caption", {}, html("span", {}, caption)), // which stays in the window
       html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))),
       html("tbody", {}, ...rows.map(([first, ...cells]) =>
         html("tr", {}, html("th", { scope: "row" }, first), ...cells.map((cell) => html("td", {}, cell)))))));
@@ -191,7 +192,8 @@ function chart(label, lines, highest) {
 function lastHour(data) {
   const points = data.history; // [age, hits, looked up, median, 99th percentile in microseconds]
   const hits = points.reduce((sum, p) => sum + p[1], 0), keys = points.reduce((sum, p) => sum + p[2], 0);
-  const ratio = keys > 0 ? `Hits in the last hour: ${percent(hits, keys)} of ${count(keys)} pages looked up` : "Hits in the last hour: no page was looked up";
+  const since = points.length && points[0][0] >= WHOLE_SEC ? "in the last hour" : "since kvlease-exporter started";
+  const ratio = `Hits ${since}: ${keys > 0 ? `${percent(hits, keys)} of ${count(keys)} pages looked up` : "no page was looked up"}`;
   const slowest = Math.max(1, ...points.map((p) => p[4] || 0)), last = points[points.length - 1] || [0, 0, 0, null, null];
   const now = last[3] === null ? "no requests just now" : `half of the requests within ${time(last[3])}, 99 of 100 within ${time(last[4])}`;
   const slow = `Times of requests: ${now}${slowest > 1 ? `; the height is ${time(slowest)}` : ""}`;
