@@ -10,10 +10,10 @@
 #include "base/macros.h"
 #include "tests/integration/harness.h"
 
-#define ALICE        "54321" /* publishes */
-#define BOB          "54322" /* reads */
-#define TEAM         "54400" /* a group that publishes */
-#define LAYOUT       8       /* KVL_LAYOUT */
+#define ALICE  "54321" /* publishes */
+#define BOB    "54322" /* reads */
+#define TEAM   "54400" /* a group that publishes */
+#define LAYOUT 8       /* KVL_LAYOUT */
 
 static const struct private_tenant rows[] = {
         {"team", "limit = 8MiB\nshare_group = on\nuids = " ALICE ", " BOB "\n"

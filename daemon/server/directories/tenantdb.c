@@ -17,7 +17,7 @@
 #define HEAD_REST "what kvleasectl changed. Laid over the configuration at start.\n"
 #define HEAD      "# Written by kvleased up to '# end': " HEAD_REST
 /* Of older versions, which marked no end. */
-#define OLD_HEAD "# Written by kvleased: " HEAD_REST
+#define OLD_HEAD    "# Written by kvleased: " HEAD_REST
 #define END         "\n# end\n"
 #define SECTION_MAX (TENANT_NAME_MAX + sizeof("[tenant ]"))
 
