@@ -19,6 +19,8 @@ from typing import Any
 SECONDS = 240
 MEMORY = "memory = 256MiB\nextent = 2MiB"
 LIMIT = "limit = 256MiB"
+# Of hits none is computed anew, and pages that two engines have computed are compared.
+COMPARED = 1e-12
 # Of a Llama large enough that tokens depend on the whole prompt, and small enough for a CPU.
 TINY_LLAMA = {
     "vocab_size": 512,
@@ -120,7 +122,7 @@ class Engine:
 
 def on(daemon: Any, **options: Any) -> dict[str, Any]:
     """Settings of an engine that computes on a daemon's pages."""
-    return {"kvlease": {"socket": str(daemon.socket), **options}}
+    return {"kvlease": {"socket": str(daemon.socket), "verify": COMPARED, **options}}
 
 
 def make_prompts(seed: int, n_shared: int, *n_own: int) -> list[list[int]]:
@@ -163,6 +165,12 @@ def part_of(pid: int) -> int:
 def published(daemon: Any) -> int:
     """Pages that are cached."""
     return sum(each["pages_sealed"] for each in namespaces(daemon))
+
+
+def failures(daemon: Any) -> int:
+    """Times that an engine found wrong numbers in a page."""
+    tenants = json.loads(ctl(daemon, "tenants", "--json"))["tenants"]
+    return sum(int(tenant["verify_failures"]) for tenant in tenants)
 
 
 def assert_measures_prefill(daemon: Any, engine: Any) -> None:

@@ -63,6 +63,10 @@ class Stats:
     """Of these, pages that somebody else had published first."""
     waits: int = 0
     """How often there was no page: of vLLM for a request, of transformers for any."""
+    verified: int = 0
+    """Texts that were found, and computed all the same."""
+    compared_pages: int = 0
+    """Pages that were compared with those that another engine had published."""
     gave_way: int = 0
     """How often it gave back what it held, so that another engine could go on."""
 

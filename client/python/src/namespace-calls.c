@@ -545,15 +545,11 @@ static PyObject *ns_invalidate(
 
         if (!args_parse(&s, args, n, names, a))
                 return NULL;
-        if ((a[0] && !Py_IsNone(a[0])) && a[1]) {
-                PyErr_SetString(PyExc_TypeError, "invalidate() takes a key or a tag");
-                return NULL;
-        }
         if (a[2] && (mismatch = PyObject_IsTrue(a[2])) < 0)
                 return NULL;
-        if (mismatch && ((a[0] && !Py_IsNone(a[0])) || a[1])) {
-                PyErr_SetString(PyExc_TypeError,
-                        "a mismatch invalidates the whole namespace: leave out key and tag");
+        if ((a[0] && !Py_IsNone(a[0])) + (a[1] != NULL) + mismatch > 1) {
+                PyErr_SetString(
+                        PyExc_TypeError, "invalidate() takes a key, a tag, or a mismatch alone");
                 return NULL;
         }
         if (!arg_u64(a[1], "tag", &tag) || (a[0] && !Py_IsNone(a[0]) && !one_key(a[0], &key)))

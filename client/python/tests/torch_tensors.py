@@ -15,6 +15,7 @@ from test_core import key, publish, text
 from test_processes import in_child
 
 import kvlease
+from kvlease import _verify
 
 DTYPES = {
     "u8": torch.uint8,
@@ -294,3 +295,34 @@ def test_fork(namespace: kvlease.Namespace) -> None:
     tensors.clear()
     view.release()
     found.close()
+
+
+@pytest.mark.parametrize("dtype", list(_verify.TOLERANCE))
+def test_pages_that_differ(dtype: torch.dtype) -> None:
+    """Noise of sums is none; one text of 16 with another token is."""
+    torch.manual_seed(1)
+    page = torch.randn(16, 8, 64).to(dtype)
+    noise = 1 + torch.randn(16, 8, 64) * _verify.TOLERANCE[dtype] / 4
+    assert not _verify.differ(page, (page * noise).to(dtype), is_coded=False)
+    assert not _verify.differ(torch.zeros_like(page), torch.zeros_like(page), is_coded=False)
+    other = page.clone()
+    other[3] = torch.randn(8, 64).to(dtype)
+    assert _verify.differ(page, other, is_coded=False)
+    assert _verify.differ(page, other, is_coded=True)
+    other = page.clone()
+    other[3, :, 0] = torch.nan
+    assert _verify.differ(page, other, is_coded=False)
+    # As int4 has them: 15 steps between the least and the most of 64 numbers.
+    step = (page.float().amax(2) - page.float().amin(2))[..., None] / 15
+    coded = ((page.float() / step).round() * step).to(dtype)
+    assert not _verify.differ(page, coded, is_coded=True)
+    assert _verify.differ(page, coded, is_coded=False) == (dtype is not torch.bfloat16)
+
+
+def test_what_verify_may_be(namespace: kvlease.Namespace) -> None:
+    for share in (-0.1, 1.1):
+        with pytest.raises(ValueError, match="0 to 1"):
+            _verify.check_share(share)
+    with pytest.raises(ValueError, match="float8"):
+        _verify.Verifier(0.5, namespace, torch.float8_e4m3fn, "")
+    assert not _verify.Verifier(0, namespace, torch.float8_e4m3fn, "").compares

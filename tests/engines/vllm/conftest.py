@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import serving
 from models import make_llama
-from support import forks
+from support import COMPARED, forks
 
 os.environ.update(serving.ENVIRONMENT)
 sys.path.append(str(serving.OPS))
@@ -54,7 +54,7 @@ def settings(model: str) -> Settings:
     ) -> dict[str, Any]:
         made: dict[str, Any] = {"model": options.pop("model", model), "vllm": options}
         if daemon is not None:
-            made["kvlease"] = {"socket": str(daemon.socket), **(kvlease or {})}
+            made["kvlease"] = {"socket": str(daemon.socket), "verify": COMPARED, **(kvlease or {})}
         return made
 
     return make

@@ -13,7 +13,7 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 import torch
-from support import held, published
+from support import failures, held, published
 from vllm import EngineArgs
 from vllm.config import set_current_vllm_config
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
@@ -38,6 +38,7 @@ from vllm.v1.kv_offload.base import (
 )
 
 import kvlease
+from kvlease._verify import Verifier
 from kvlease.vllm import identity, offload
 
 # Pages that are forgotten rather than given back.
@@ -57,11 +58,13 @@ HIT, MISS, RETRY = LookupResult.HIT, LookupResult.MISS, LookupResult.RETRY
 class Engine:
     """What vLLM's connector has of an engine: full attention, and sliding windows beside it."""
 
-    def __init__(self, daemon: package.Daemon, reconnect: float = 60) -> None:
+    def __init__(self, daemon: package.Daemon, reconnect: float = 60, verify: float = 0) -> None:
         options = identity.Options(socket=str(daemon.socket), reconnect=reconnect)
         self.cache = offload.Cache(options, {0: LAYOUT, 1: WINDOWS})
         self.groups = [
-            offload.Group(i, namespace, TOKENS, is_chained=i == 0)
+            offload.Group(
+                i, namespace, TOKENS, Verifier(verify, namespace, torch.float32, ""), i == 0
+            )
             for i, namespace in self.cache.namespaces.items()
         ]
         self.manager = offload.Manager(self.cache, self.groups)
@@ -133,6 +136,37 @@ def test_what_is_stored_is_found(daemon: package.Daemon, engines: Engines) -> No
     assert held(daemon) == (0, 2)
     second.manager.complete_load(set(keys[:2]), other)
     package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def write(cache: offload.Cache, spec: Any, value: float) -> None:
+    """Fills the pages of a store of full attention."""
+    arena = cache.namespaces[0].arena(writable=True, dtype="f32")
+    torch.from_dlpack(arena)[spec.pages[0]] = value
+    arena.release()
+
+
+@pytest.mark.parametrize("value", [1.0, 2.0])
+def test_what_is_found_is_compared(daemon: package.Daemon, engines: Engines, value: float) -> None:
+    """With verify a text that is found is stored again; other numbers are found out."""
+    first, second = engines(), engines(verify=1)
+    context, keys = first.request("1")
+    begun = first.manager.prepare_store(keys, context)
+    write(first.cache, begun.store_spec, 1.0)
+    first.manager.complete_store(set(keys), context)
+    again, _ = second.request("2")
+    assert second.look_up(again, keys) == [MISS] * len(keys)
+    begun = second.manager.prepare_store(keys, again)
+    assert begun.keys_to_store == keys
+    write(second.cache, begun.store_spec, value)
+    second.manager.complete_store(set(keys), again)
+    is_equal = value == 1.0
+    assert second.manager.compared_pages == (len(keys) if is_equal else 1)
+    assert failures(daemon) == (not is_equal)
+    assert published(daemon) == (len(keys) if is_equal else 0)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    # Who was wrong has left.
+    third, _ = second.request("3")
+    assert second.manager.prepare_store(keys, third).keys_to_store == []
 
 
 def test_what_nothing_leads_to_is_not_stored(daemon: package.Daemon, engines: Engines) -> None:

@@ -18,6 +18,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from vllm.v1.request import Request, RequestStatus
 
 import kvlease
+from kvlease._verify import Verifier
 from kvlease.vllm import pool as adapter
 from kvlease.vllm.identity import Options
 
@@ -32,7 +33,11 @@ class Engine:
     """What a scheduler has of an engine that holds at most n_blocks."""
 
     def __init__(
-        self, daemon: package.Daemon, n_blocks: int = 400, tenant: str | None = None
+        self,
+        daemon: package.Daemon,
+        n_blocks: int = 400,
+        tenant: str | None = None,
+        verify: float = 0,
     ) -> None:
         init_none_hash(sha256)
         spec = FullAttentionSpec(block_size=PAGE, num_kv_heads=1, head_size=32, dtype=torch.float32)
@@ -50,7 +55,8 @@ class Engine:
         pool: Any = self.manager.block_pool
         pool.__class__ = adapter.Pool
         self.refused: dict[str, str] = {}
-        pool.start(namespace, n_blocks, self.manager, Options(), self.refuse)
+        self.verifier = Verifier(verify, namespace, torch.float32, "")
+        pool.start(namespace, n_blocks, self.manager, Options(), self.refuse, self.verifier)
         self.pool: adapter.Pool = pool
         self.n_requests = 0
 
@@ -117,7 +123,7 @@ def daemon(make_daemon: package.MakeDaemon) -> package.Daemon:
 def engines(daemon: package.Daemon) -> Iterator[Engines]:
     made: list[Engine] = []
 
-    def make(**options: int) -> Engine:
+    def make(**options: Any) -> Engine:
         made.append(Engine(daemon, **options))
         return made[-1]
 
@@ -153,6 +159,43 @@ def test_what_is_computed_is_found(daemon: package.Daemon, engines: Engines) -> 
     second.end(again)
     assert first.pool.get_usage() == second.pool.get_usage() == 0
     package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_found_and_computed_all_the_same(
+    daemon: package.Daemon, engines: Engines, differs: bool
+) -> None:
+    """The worker is told pairs of pages, which are kept until it has compared them."""
+    first, second = engines(), engines(verify=1)
+    request = first.request(PROMPT)
+    theirs = first.schedule(request)
+    first.results(request)
+    first.end(request)
+    again = second.request(PROMPT)
+    own = second.schedule(again)
+    assert theirs and own and not set(own) & set(theirs[:3])
+    second.results(again)
+    assert second.pool.stats.hit_tokens == 0
+    assert second.pool.stats.verified == 1
+    second.end(again)
+    pairs = list(zip(own, theirs[:3], strict=False))
+    assert second.pool.awaits_comparison
+    assert second.pool.take_pairs() == pairs
+    assert second.pool.take_pairs() == []
+    package.wait_until(lambda: held(daemon) == (3, 3))
+    if differs:
+        second.verifier.fail(theirs[0], lambda: "")
+    second.pool.on_compared(theirs[:3])
+    assert not second.pool.awaits_comparison
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    # What another engine computes now is found by who hasn't left.
+    other = first.request(PROMPT)
+    first.schedule(other)
+    first.results(other)
+    first.end(other)
+    assert second.schedule(second.request(PROMPT))
+    assert second.pool.stats.verified == (1 if differs else 2)
+    assert second.pool.stats.hit_tokens == 0
 
 
 class Hosts:

@@ -38,6 +38,7 @@ class Engine:
         llm = LLM(settings["model"], kv_transfer_config=transfer, **options | settings["vllm"])
         self.llm, self.engine = llm, llm.llm_engine
         self.n_added = 0
+        self.is_one_process = hasattr(llm.llm_engine.engine_core, "engine_core")
 
     def add(self, prompt: list[int], n_tokens: int, **options: Any) -> str:
         """Begins a request; its id."""
@@ -83,6 +84,8 @@ class Engine:
         done: dict[str, dict[str, Any]] = {}
         while self.engine.has_unfinished_requests():
             done.update({result["id"]: result for result in self.results()})
+        if self.is_one_process:
+            self.steps(2)  # in which the last pages are compared: a server's loop goes on by itself
         return {
             "tokens": [done[request]["tokens"] for request in requests],
             "found": [done[request]["found"] for request in requests],

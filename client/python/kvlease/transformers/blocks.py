@@ -80,6 +80,10 @@ class Allocator(FullAttentionCacheAllocator):
         text = self._text(request_id)
         keys = self._keys(prompt)
         pages = self.pool.find(keys, text.request)
+        if pages and self.pool.verifier.picks():
+            self._stats.verified += 1
+            self.pool.drop(pages)
+            pages = []
         n_tokens = len(pages) * int(self.tokens_per_page)
         self._stats.requests += 1
         self._stats.asked_tokens += len(prompt)

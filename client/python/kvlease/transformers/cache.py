@@ -13,7 +13,7 @@ from transformers.generation.continuous_batching.cache_allocators import FULL_AT
 from transformers.utils.generic import is_flash_attention_requested
 
 import kvlease
-from kvlease import _engine
+from kvlease import _engine, _verify
 from kvlease.transformers.blocks import Allocator
 from kvlease.transformers.identity import make_layout
 from kvlease.transformers.options import Options
@@ -105,7 +105,11 @@ class Cache(engine_cache.PagedAttentionCache):
             self._bound_masks(continuous_batching_config, layout.page_tokens)
         self.max_tokens_read = self.num_sectors * layout.page_tokens
         self.num_blocks = self.num_sectors
-        self.pool = Pool(self.num_sectors, self._namespace, options)
+        self._n_layers = layout.n_layers
+        verifier = _verify.Verifier(
+            options.verify, self._namespace, unused.cache_dtype, layout.salt.hex()[:16]
+        )
+        self.pool = Pool(self.num_sectors, self._namespace, options, verifier, self._differ)
         self._prefill = _engine.Prefill(self._namespace, layout.page_tokens)
         allocator = Allocator(
             self.stats,
@@ -147,6 +151,16 @@ class Cache(engine_cache.PagedAttentionCache):
             n_read = self.num_sectors * page_tokens
             n_rows = (math.isqrt(n_read * n_read + 4 * room) - n_read) // 2
             self.max_batch_tokens = min(self.max_batch_tokens, max(n_rows, _LEAST_BATCH_TOKENS))
+
+    def _differ(self, own: int, other: int) -> bool:
+        """Whether two pages hold other numbers, in any layer."""
+        self.stats.compared_pages += 1
+        memory = self.cache_tensor.view(self._namespace.info.tiers[0].n_pages, -1)
+        dtype = self._allocator.cache_dtype
+        mine, theirs = (memory[page].view(dtype).view(self._n_layers, -1) for page in (own, other))
+        is_coded = _verify.may_be_coded(self._namespace)
+        layers = zip(mine, theirs, strict=True)
+        return any(_verify.differ(*layer, is_coded) for layer in layers)
 
     def can_store_request_tokens(self, state: Any, request_len: int, dry_run: bool = False) -> bool:
         """As the engine's, but that pages come from kvleased: not to be had is no error."""

@@ -13,6 +13,7 @@ import transformers
 from transformers.generation.continuous_batching import continuous_api as engine
 
 from kvlease._engine import OnLoss, check_remote_timeout
+from kvlease._verify import check_share
 from kvlease.transformers.cache import Cache
 from kvlease.transformers.options import Options
 from kvlease.transformers.patience import Patience
@@ -32,6 +33,7 @@ def enable(
     on_loss: OnLoss = "error",
     reconnect: float | None = 60,
     remote_timeout: float = 10,
+    verify: float = 0,
 ) -> None:
     """Lets continuous batching of a model compute on pages of kvlease.
 
@@ -47,7 +49,9 @@ def enable(
     kvleased is gone and doesn't come back within `reconnect` seconds (None: for ever): 'error': all
     requests fail; 'continue': those go on that need no page more than the engine has.
     remote_timeout: seconds that a request waits at most for pages that kvleased loads from other
-    hosts; 0: it isn't asked for them.
+    hosts; 0: it isn't asked for them. verify: of so many prompts that are found, 0 to 1, the pages
+    are computed all the same, and compared with those that were found; where they differ the engine
+    finds and publishes nothing any more.
 
     num_blocks of the ContinuousBatchingConfig is how many pages the engine holds at most; page_size
     is their size in tokens.
@@ -61,8 +65,9 @@ def enable(
     if on_loss not in ("error", "continue"):
         raise ValueError(f"on_loss is 'error' or 'continue', not {on_loss!r}")
     check_remote_timeout(remote_timeout)
+    check_share(verify)
     options = Options(
-        socket, client_name, device, weights, salt, on_loss, reconnect, remote_timeout
+        socket, client_name, device, weights, salt, on_loss, reconnect, remote_timeout, verify
     )
     manager = type("KvleaseManager", (Manager,), {"options": options})
     function = _with_globals(

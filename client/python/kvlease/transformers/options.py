@@ -20,3 +20,4 @@ class Options:
     on_loss: OnLoss = "error"
     reconnect: float | None = 60
     remote_timeout: float = 10
+    verify: float = 0

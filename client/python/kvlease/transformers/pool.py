@@ -6,9 +6,11 @@ import contextlib
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import kvlease
 from kvlease import _engine
+from kvlease._verify import Verifier
 from kvlease.transformers.options import Options
 
 _logger = logging.getLogger("kvlease")
@@ -28,14 +30,24 @@ class Pool:
     where kvleased is gone for good: what gives back has to work while all requests fail.
     """
 
-    def __init__(self, budget: int, namespace: kvlease.Namespace, options: Options) -> None:
+    def __init__(
+        self,
+        budget: int,
+        namespace: kvlease.Namespace,
+        options: Options,
+        verifier: Verifier,
+        differ: Callable[[int, int], bool],
+    ) -> None:
+        """differ: whether two pages, mapped, hold other numbers."""
         self.namespace = namespace
+        self.verifier = verifier
         self.refusal: str | None = None
         """Why kvleased has refused a page since the field was last cleared."""
         self.keeps_spare = False
         """What requests give back is kept, for others that wait for it."""
         self._budget = budget
         self._loss = _engine.Loss(options.on_loss)
+        self._differ = differ
         self._spare: list[int] = []
         self._private: set[int] = set()
         self._pins: Counter[int] = Counter()
@@ -152,6 +164,8 @@ class Pool:
 
     def find(self, keys: bytes, request: kvlease.Request) -> list[int]:
         """Pages of the longest run that is cached, pinned, as far as the budget goes."""
+        if self.verifier.has_failed:
+            return []
         try:
             pages = list(self.namespace.lookup(keys, request).detach()) if keys else []
         except kvlease.Error as error:
@@ -174,9 +188,9 @@ class Pool:
         """Publishes pages of a table; those that carry their keys, pinned, as far as it goes.
 
         Where somebody was first, that is theirs, and ours is given back; but where theirs isn't on
-        the device, ours stays in the table, private.
+        the device, or holds other numbers, ours stays in the table, private.
         """
-        if self._loss.happened:
+        if self._loss.happened or self.verifier.has_failed:
             return []
         try:
             carried = self.namespace.publish(own, keys, parent=parent, request=request)
@@ -193,7 +207,7 @@ class Pool:
         on_device = self.namespace.info.tiers[0].n_pages
         pages = list(carried.detach())
         for i, (mine, theirs) in enumerate(zip(own, pages, strict=False)):
-            if theirs >= on_device:
+            if theirs >= on_device or (mine != theirs and self._is_wrong(mine, theirs)):
                 _engine.give_back(self.namespace.release, [theirs])
                 pages[i] = mine
                 continue
@@ -202,6 +216,12 @@ class Pool:
             if mine != theirs:
                 self._give_back([mine])
         return pages
+
+    def _is_wrong(self, mine: int, theirs: int) -> bool:
+        """Whether a page of another engine isn't to be computed with."""
+        if self.verifier.compares and self._differ(mine, theirs):
+            self.verifier.fail(theirs, lambda: "?")
+        return self.verifier.has_failed
 
     def is_pinned(self, page: int) -> bool:
         """Whether it was found or published."""

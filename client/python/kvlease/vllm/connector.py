@@ -13,6 +13,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorRole,
+    KVConnectorWorkerMetadata,
     SupportsHMA,
 )
 from vllm.outputs import RequestError
@@ -20,6 +21,7 @@ from vllm.v1.core.sched.interface import SchedulerInterface
 
 import kvlease
 from kvlease import _engine
+from kvlease._verify import Verifier
 from kvlease.vllm import identity
 from kvlease.vllm.pool import Pool
 from kvlease.vllm.worker import Handshake, Worker
@@ -33,6 +35,21 @@ class _Step(KVConnectorMetadata):
 
     pages: list[int] = field(default_factory=list)
     """To be mapped."""
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    """To be compared: a page of this engine, and one of another engine for the same text."""
+
+
+@dataclass
+class _Compared(KVConnectorWorkerMetadata):
+    """What the worker tells the scheduler: pages of other engines, and those that differ."""
+
+    pages: set[int]
+    differing: set[int]
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        """Of two ranks."""
+        assert isinstance(other, _Compared)
+        return _Compared(self.pages & other.pages, self.differing | other.differing)
 
 
 class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
@@ -46,6 +63,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         identity.refuse(vllm_config, kv_cache_config, self._options)
         self._worker: Worker | None = None
         self._pool: Pool | None = None
+        self._compared: _Compared | None = None
         if role == KVConnectorRole.WORKER:
             self._worker = Worker(vllm_config, kv_cache_config, self._options)
 
@@ -75,6 +93,15 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         super().bind_connector_metadata(connector_metadata)
         if self._worker and isinstance(connector_metadata, _Step):
             self._worker.map(connector_metadata.pages)
+            pairs = connector_metadata.pairs
+            if pairs:
+                differing = self._worker.compare(pairs)
+                self._compared = _Compared({page for _, page in pairs}, set(differing))
+
+    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
+        """After each step."""
+        compared, self._compared = self._compared, None
+        return compared
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Nothing: pages that were found are where they are."""
@@ -133,8 +160,19 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         pool = self._kv_cache_manager.block_pool
         pool.__class__ = Pool
         assert isinstance(pool, Pool)
+        self._verifier = Verifier(
+            self._options.verify,
+            namespace,
+            self._kv_cache_config.kv_cache_groups[0].kv_cache_spec.dtype,
+            handshake.layout.salt.hex()[:16],
+        )
         pool.start(
-            namespace, handshake.n_blocks, self._kv_cache_manager, self._options, self._refuse
+            namespace,
+            handshake.n_blocks,
+            self._kv_cache_manager,
+            self._options,
+            self._refuse,
+            self._verifier,
         )
         self._pool = pool
         self._events = _engine.Events(self._connection)
@@ -161,7 +199,20 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
             return _Step()
         self._pool.prefill.begin(scheduler_output.num_scheduled_tokens.values())
         self._pool.rest(scheduler_output.total_num_scheduled_tokens > 0)
-        return _Step(self._pool.take_fresh())
+        return _Step(self._pool.take_fresh(), self._pool.take_pairs())
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """After each step."""
+        compared = connector_output.kv_connector_worker_meta
+        if self._pool is None or not isinstance(compared, _Compared):
+            return
+        for page in compared.differing:
+            self._verifier.fail(page, lambda: "?")
+        self._pool.on_compared(compared.pages)
+
+    def has_pending_push_work(self) -> bool:
+        """Whether steps are to go on without requests: the worker is to compare pages."""
+        return self._pool is not None and self._pool.awaits_comparison
 
     def request_finished(
         self, request: Any, block_ids: list[int]

@@ -16,7 +16,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
 import kvlease
-from kvlease import _engine
+from kvlease import _engine, _verify
 
 SUPPORTED = (0, 33)
 """The minor version of vLLM whose block pool this takes the place of."""
@@ -52,6 +52,9 @@ class Options:
     trust_adapter_names: bool = False
     """Two LoRA adapters of one name are the same one, everywhere in the tenant."""
 
+    verify: float = 0
+    """The share of texts that are found whose pages are computed all the same, and compared."""
+
     @classmethod
     def of(cls, vllm_config: Any) -> Options:
         """Those of the KvleaseConnector."""
@@ -74,6 +77,7 @@ class Options:
         if options.on_loss not in ("error", "continue"):
             raise ValueError(f"on_loss is 'error' or 'continue', not {options.on_loss!r}")
         _engine.check_remote_timeout(options.remote_timeout)
+        _verify.check_share(options.verify)
         return options
 
 

@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -47,7 +48,7 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 from vllm.v1.kv_offload.cpu.gpu_worker import SingleDirectionOffloadingHandler
 
 import kvlease
-from kvlease import _engine
+from kvlease import _engine, _verify
 from kvlease._codecs import Codecs
 from kvlease.vllm import identity
 
@@ -80,6 +81,7 @@ class Group:
     namespace: kvlease.Namespace
     chunk_tokens: int
     """Of a page."""
+    verifier: _verify.Verifier
     is_chained: bool
     """Attention reaches back to the first token: a page is of use behind all pages before it. Those
     of sliding windows are found one by one."""
@@ -154,6 +156,8 @@ class _Text:
     """From other hosts."""
     awaits: dict[int, int] = field(default_factory=dict)
     """The step in which a lookup last ended with RETRY."""
+    is_verified: bool | None = None
+    """What is found of it is computed all the same; None: nothing was found yet."""
 
 
 class Manager(OffloadingManager):
@@ -178,6 +182,7 @@ class Manager(OffloadingManager):
         self._n_steps = 0
         self._is_away = False
         self._is_void = False
+        self.compared_pages = 0
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Of each chunk once is enough."""
@@ -198,6 +203,12 @@ class Manager(OffloadingManager):
             return LookupResult.MISS
         if not pages:
             return self._ask_others(group, key, req_context)
+        text = req_context.get_state(_Text)
+        if text is not None and text.is_verified is None:
+            text.is_verified = group.verifier.picks()
+        if text is not None and text.is_verified:
+            self._give_back([pages])
+            return LookupResult.MISS
         self._found[key] = pages
         return LookupResult.HIT
 
@@ -300,7 +311,9 @@ class Manager(OffloadingManager):
         try:
             if group.is_chained:
                 return self._chained_run(group, keys, req_context)
-            new = [key for key in keys if not self._is_known(group, key)]
+            is_verified = self._is_verified(req_context)
+            known = self._storing.__contains__ if is_verified else partial(self._is_known, group)
+            new = [key for key in keys if not known(key)]
             if not new:
                 return []
             pages = self._lease(group, len(new))
@@ -319,7 +332,7 @@ class Manager(OffloadingManager):
         if before is not None and not self._is_known(group, before):
             return []
         hashes = b"".join(get_offload_block_hash(key) for key in keys)
-        first = len(group.namespace.probe(hashes))
+        first = 0 if self._is_verified(req_context) else len(group.namespace.probe(hashes))
         while first < len(keys) and keys[first] in self._storing:
             first += 1
         if first:
@@ -331,6 +344,12 @@ class Manager(OffloadingManager):
         pages = self._lease(group, len(new))
         parent = None if before is None else get_offload_block_hash(before)
         return [_Run(group, new[: len(pages)], pages, parent)]
+
+    @staticmethod
+    def _is_verified(req_context: ReqContext) -> bool:
+        """Whether the text's pages are stored although they are cached, to be compared."""
+        text = req_context.get_state(_Text)
+        return text is not None and bool(text.is_verified)
 
     def _is_known(self, group: Group, key: OffloadKey) -> bool:
         """It is cached, or being stored."""
@@ -360,6 +379,7 @@ class Manager(OffloadingManager):
 
     def _publish(self, run: _Run) -> None:
         hashes = b"".join(get_offload_block_hash(key) for key in run.keys)
+        own = list(run.pages)
         try:
             carried = run.group.namespace.publish(run.pages, hashes, parent=run.parent)
         except kvlease.NoParent as error:
@@ -367,7 +387,26 @@ class Manager(OffloadingManager):
         except kvlease.Error as error:
             _logger.debug("published nothing: %s", error)
             return
+        if run.group.verifier.compares:
+            self._compare(run, own, carried)
         self._give_back([carried])
+
+    def _compare(self, run: _Run, own: list[int], carried: kvlease.Pages) -> None:
+        """Compares what was copied into pages with what was published under their keys before."""
+        group, left = run.group, list(run.pages)
+        is_coded = _verify.may_be_coded(group.namespace)
+        for i, (mine, theirs) in enumerate(zip(own, carried, strict=False)):
+            if mine == theirs or carried.tier(i) != kvlease.Tier.DEVICE:
+                continue
+            copied, found = (
+                torch.frombuffer(bytearray(page), dtype=group.verifier.dtype)
+                for page in (run.pages.read(left.index(mine)), carried.read(i))
+            )
+            self.compared_pages += 1
+            if _verify.differ(copied, found, is_coded):
+                self._is_void = True
+                group.verifier.fail(theirs, lambda: "?")
+                return
 
     @staticmethod
     def _give_back(given: Iterable[kvlease.Pages]) -> None:
@@ -536,6 +575,12 @@ def _copies(
     )
 
 
+def _layers(vllm_config: Any, group: Any) -> list[Any]:
+    """Of attention, of a group."""
+    context = vllm_config.compilation_config.static_forward_context
+    return [context[name] for name in group.layer_names]
+
+
 class KvleaseOffloadingSpec(OffloadingSpec):
     """What vLLM's OffloadingConnector makes twice: for the worker, then for the scheduler."""
 
@@ -550,13 +595,19 @@ class KvleaseOffloadingSpec(OffloadingSpec):
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
         """Connects to kvleased, for the manager as well."""
-        layouts = self.layouts(kv_caches)
+        layouts, vllm_config = self.layouts(kv_caches), get_current_vllm_config()
         cache = Cache(self._options, layouts, self._codecs)
         groups = [
             Group(
                 id=group.group_id,
                 namespace=cache.namespaces[group.group_id],
                 chunk_tokens=layouts[group.group_id].page_tokens,
+                verifier=_verify.Verifier(
+                    self._options.verify,
+                    cache.namespaces[group.group_id],
+                    _layers(vllm_config, group)[0].get_kv_cache_spec(vllm_config).dtype,
+                    layouts[group.group_id].salt.hex()[:16],
+                ),
                 is_chained=group.sliding_window_size_in_chunks is None,
             )
             for group in self.config.groups
@@ -589,10 +640,7 @@ class KvleaseOffloadingSpec(OffloadingSpec):
         """Of the pages of a group: as identity.layout(), with the layers' own words in the salt.
         ValueError also for codecs by layer where its pages aren't those of one layer after the
         other."""
-        layers = [
-            vllm_config.compilation_config.static_forward_context[name]
-            for name in group.layer_names
-        ]
+        layers = _layers(vllm_config, group)
         specs = [layer.get_kv_cache_spec(vllm_config) for layer in layers]
         for spec in specs:
             if not isinstance(spec, FullAttentionSpec | SlidingWindowSpec):

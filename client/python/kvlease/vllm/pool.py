@@ -24,6 +24,7 @@ from vllm.v1.request import RequestStatus
 
 import kvlease
 from kvlease import _engine
+from kvlease._verify import Verifier
 from kvlease.vllm import identity
 
 _logger = logging.getLogger("kvlease")
@@ -45,6 +46,8 @@ class Block(KVCacheBlock):
     """Leased, and stays so: somebody else published what is in it."""
     n_found: int = 0
     """Waiting requests that found it."""
+    is_compared: bool = False
+    """The worker compares it with a page that was found: it is kept until that is over."""
 
 
 @dataclass
@@ -59,6 +62,8 @@ class _Text:
     found: list[Block] = field(default_factory=list)
     """Found, and not yet in the request's table."""
     is_looked_up: bool = False
+    is_verified: bool = False
+    """It was found, and is computed all the same."""
     is_awaited: bool = False
     """More may be found later: the request isn't scheduled."""
     n_shared: int = 0
@@ -88,11 +93,17 @@ class Pool(BlockPool):
         manager: Any,
         options: identity.Options,
         refuse: Callable[[Any, str], None],
+        verifier: Verifier,
     ) -> None:
         """n_blocks: how many pages the engine may hold, with the null block; manager: vLLM's
         KVCacheManager, which gets other ways to look up and to allocate; refuse(request, why) ends
         one that can't ever be computed."""
         self.namespace = namespace
+        self._verifier = verifier
+        # Own pages by those that others have published under their keys: the worker is to be told,
+        # and was told.
+        self._to_compare: dict[int, Block] = {}
+        self._compared: dict[int, Block] = {}
         self._hosts = _engine.Hosts(namespace, options.remote_timeout)
         self.stats = _engine.Stats()
         self.prefill = _engine.Prefill(namespace, self.hash_block_size)
@@ -172,7 +183,7 @@ class Pool(BlockPool):
             self._remove_cached_block_hashes(block)
             if block.n_found > 0:
                 self._n_only_found += 1
-            else:
+            elif not block.is_compared:
                 gone.append(block)
         self._give_back(gone)
 
@@ -232,6 +243,34 @@ class Pool(BlockPool):
         fresh, self._fresh = self._fresh, []
         blocks = (self._by_page.get(page) for page in dict.fromkeys(fresh))
         return [block.block_id for block in blocks if block and block.ref_cnt > 0]
+
+    def take_pairs(self) -> list[tuple[int, int]]:
+        """Pairs of an own page and one that was published under its key, for the worker."""
+        pairs = [(block.block_id, page) for page, block in self._to_compare.items()]
+        self._compared |= self._to_compare
+        self._to_compare = {}
+        return pairs
+
+    @property
+    def awaits_comparison(self) -> bool:
+        """Whether the worker has pairs, or is to get some."""
+        return bool(self._to_compare or self._compared)
+
+    def on_compared(self, pages: Iterable[int]) -> None:
+        """The worker is done with the pairs that have these pages, of other engines."""
+        gone: list[Block] = []
+        others: list[int] = []
+        for page in pages:
+            block = self._compared.pop(page, None)
+            if block is None:
+                continue
+            others.append(page)
+            block.is_compared = False
+            self.stats.compared_pages += 1
+            if block.ref_cnt == 0 and block.n_found == 0:
+                gone.append(block)
+        _engine.give_back(self.namespace.release, others)
+        self._give_back(gone)
 
     def expect(self, request: Any) -> None:
         """The request waits from now on: what kvleased has of its prompt is to be there when its
@@ -295,6 +334,13 @@ class Pool(BlockPool):
         if text.is_awaited:
             self._has_awaited = True
             return manager.empty_kv_cache_blocks, 0, 0
+        if text.found and self._verifier.picks():
+            text.is_verified = True
+            self.stats.verified += 1
+            self._forget(text)
+            text.is_looked_up = True
+        if text.is_verified:
+            return manager.empty_kv_cache_blocks, 0, 0
         blocks: list[KVCacheBlock] = list(text.found[:n_pages])
         for key in request.block_hashes[len(blocks) : n_pages]:
             block = self._block_of_others(key)
@@ -338,7 +384,7 @@ class Pool(BlockPool):
         if begins:
             text.n_shared = num_new_computed_tokens // self.hash_block_size
             text.n_done = len(text.found)
-            text.is_broken = False
+            text.is_broken = text.is_verified = False
             self.stats.requests += 1
             self.stats.asked_tokens += request.num_tokens
             self.stats.hit_tokens += num_new_computed_tokens
@@ -412,6 +458,8 @@ class Pool(BlockPool):
         """Pins the longest run of pages that is cached, behind what was found before."""
         text.is_looked_up = True
         text.is_awaited = False
+        if self._verifier.has_failed:
+            return
         hashes = text.request.block_hashes[:n_pages]
         keys = b"".join(hashes[len(text.found) :])
         try:
@@ -485,7 +533,8 @@ class Pool(BlockPool):
         request = text.request
         n_tokens = request.num_computed_tokens - request.num_in_flight_tokens
         end = min(n_tokens // self.hash_block_size, text.n_full)
-        if text.is_broken or self._loss.happened or end <= max(text.n_done, text.n_shared):
+        is_over = text.is_broken or self._loss.happened or self._verifier.has_failed
+        if is_over or end <= max(text.n_done, text.n_shared):
             return
         manager = self._manager.coordinator.single_type_managers[_GROUP]
         table = manager.req_to_blocks.get(request.request_id, ())
@@ -536,10 +585,22 @@ class Pool(BlockPool):
                 block.is_pinned = True
             else:
                 block.is_duplicate = True
-                others.append(page)
+                if self._is_comparable(page):
+                    block.is_compared = True
+                    self._to_compare[page] = block
+                else:
+                    others.append(page)
         self.stats.published_pages += len(pages)
-        self.stats.duplicate_pages += len(others)
+        self.stats.duplicate_pages += sum(
+            page != block.block_id for block, page in zip(blocks, pages, strict=False)
+        )
         _engine.give_back(self.namespace.release, others)
+
+    def _is_comparable(self, page: int) -> bool:
+        """Whether the worker can read the page, and hasn't been told to yet."""
+        is_new = page not in self._to_compare and page not in self._compared
+        on_device = self.namespace.info.tiers[0].n_pages
+        return self._verifier.compares and is_new and page < on_device
 
     def _give_back(self, blocks: list[Block]) -> None:
         for block in blocks:

@@ -16,7 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandsha
 from vllm.distributed.parallel_state import get_tp_group
 
 import kvlease
-from kvlease import _engine
+from kvlease import _engine, _verify
 from kvlease.vllm import identity
 
 _logger = logging.getLogger("kvlease")
@@ -61,6 +61,7 @@ class Worker:
         rank = f" rank {ranks.rank_in_group}" if ranks.world_size > 1 else ""
         name = options.client_name or f"vllm {layout.model}"
         self._on_loss = options.on_loss
+        self._dtype = kv_cache_config.kv_cache_groups[0].kv_cache_spec.dtype
         self._device = vllm_config.device_config.device
         on_host = torch.device(self._device).type == "cpu"
         self._connection = kvlease.connect(
@@ -141,6 +142,7 @@ class Worker:
         if n_planes > 1:
             tensor.layer_stride = step
         self._extent = first, n_bytes
+        self._plane_step = step
 
     def allocation(self) -> TorchFunctionMode:
         """Context in which vLLM's allocation of its tensor yields the arena instead."""
@@ -157,6 +159,30 @@ class Worker:
             if self._on_loss != "continue":
                 raise RuntimeError(f"kvleased is gone: {error}") from error
             _logger.debug("mapped nothing: %s", error)
+
+    def compare(self, pairs: list[tuple[int, int]]) -> list[int]:
+        """Pairs of an own page, which is filled, and another engine's: those of other engines that
+        can't hold the same text. The scheduler holds both."""
+        layout, stride = self.handshake.layout, self.handshake.stride_bytes
+        self.map([page for _, page in pairs])
+        memory = _tensor(*self._extent, torch.device(self._device))
+        is_coded = _verify.may_be_coded(self._namespace)
+        n_layers = layout.n_layers if len(self._arenas) == 1 else 1
+        differing = []
+        for pair in pairs:
+            for plane in range(len(self._arenas)):
+                at = plane * self._plane_step
+                own, other = (
+                    memory[at + page * stride : at + page * stride + layout.plane_page_bytes]
+                    .view(self._dtype)
+                    .view(n_layers, -1)
+                    for page in pair
+                )
+                layers = zip(own, other, strict=True)
+                if any(_verify.differ(*layer, is_coded) for layer in layers):
+                    differing.append(pair[1])
+                    break
+        return differing
 
     def close(self) -> None:
         """Ends the connection. vLLM's tensor must not be used any more."""
@@ -182,7 +208,7 @@ class _Arena(TorchFunctionMode):
             if self._is_taken or keywords.get("dtype") is not torch.int8:
                 raise RuntimeError("vLLM allocates its KV cache otherwise than was expected")
             self._is_taken = True
-            return self._tensor()
+            return _tensor(self._address, self._n_bytes, self._device)
         return function(*arguments, **keywords)
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
@@ -190,11 +216,13 @@ class _Arena(TorchFunctionMode):
         if kind is None and not self._is_taken:
             raise RuntimeError("vLLM hasn't allocated its KV cache where it was expected")
 
-    def _tensor(self) -> torch.Tensor:
-        if self._device.type == "cpu":
-            memory = (ctypes.c_int8 * self._n_bytes).from_address(self._address)
-            return torch.frombuffer(memory, dtype=torch.int8)
-        return torch.as_tensor(_CudaArray(self._address, self._n_bytes), device=self._device)
+
+def _tensor(address: int, n_bytes: int, device: torch.device) -> torch.Tensor:
+    """An arena, byte by byte."""
+    if device.type == "cpu":
+        memory = (ctypes.c_int8 * n_bytes).from_address(address)
+        return torch.frombuffer(memory, dtype=torch.int8)
+    return torch.as_tensor(_CudaArray(address, n_bytes), device=device)
 
 
 class _CudaArray:

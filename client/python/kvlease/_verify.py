@@ -1,0 +1,120 @@
+"""Compares pages that were found with the same text computed anew.
+
+An engine's identity (its namespace) should hold all that its numbers depend on. This module finds
+out where it doesn't: a share of the texts that are found is computed all the same, and the engine's
+own pages are compared with those that were found.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+
+import torch
+
+import kvlease
+
+_logger = logging.getLogger("kvlease")
+
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 2e-1}
+"""Relative error of a vector that different orders of summation explain, by the type of numbers.
+Other weights give errors about 1. Not tuned."""
+
+CODED_TOLERANCE = 0.4
+"""The same for pages that may have been below the device in a codec: of int4 it is some 0.15."""
+
+_MOST_OFF = 0.002
+"""The share of a page's vectors that may be further off."""
+
+_VECTOR = 64
+"""Numbers that are compared as one: a small head's. One number near 0 has any relative error."""
+
+
+def check_share(share: float) -> None:
+    """ValueError where `verify` can't be this."""
+    if not 0 <= share <= 1:
+        raise ValueError(f"verify is a share of hits, 0 to 1, not {share!r}")
+
+
+def may_be_coded(namespace: kvlease.Namespace) -> bool:
+    """Whether pages of the namespace lie in fewer bytes below the device."""
+    device, *below = namespace.info.tiers
+    return any(tier.page_bytes < device.page_bytes for tier in below)
+
+
+def differ(own: torch.Tensor, other: torch.Tensor, is_coded: bool) -> bool:
+    """Whether two pages, or parts of pages, can't be the same text's.
+
+    own, other: numbers of one shape, of a type that TOLERANCE has. is_coded: as may_be_coded() says
+    of the namespace.
+    """
+    tolerance = CODED_TOLERANCE if is_coded else TOLERANCE[own.dtype]
+    a, b = (_vectors(each) for each in (own, other))
+    size = torch.linalg.vector_norm(b, dim=1)
+    error = torch.linalg.vector_norm(a - b, dim=1)
+    # A vector near 0 is measured by the average vector of the page. NaN compares as false.
+    is_near = error <= tolerance * (size + size.mean()) / 2
+    is_equal = (a == b).all(dim=1)
+    n_off = int((~(is_near | is_equal)).sum())
+    return n_off > _MOST_OFF * len(a)
+
+
+def _vectors(numbers: torch.Tensor) -> torch.Tensor:
+    flat = numbers.reshape(-1).to(torch.float32)
+    padding = -len(flat) % _VECTOR
+    return torch.nn.functional.pad(flat, (0, padding)).view(-1, _VECTOR)
+
+
+class Verifier:
+    """Which hits an engine computes all the same, and what follows from a mismatch."""
+
+    def __init__(
+        self, share: float, namespace: kvlease.Namespace, dtype: torch.dtype, identity: str
+    ) -> None:
+        """share: of the texts that are found; 0: none, and nothing is compared. dtype: of the
+        numbers in pages; ValueError where they can't be compared. identity: what the engine
+        computed with when the namespace was opened."""
+        if share and dtype not in TOLERANCE:
+            raise ValueError(f"verify can't compare pages of {dtype}: leave it out")
+        self.dtype = dtype
+        self._share = share
+        self._namespace = namespace
+        self._identity = identity
+        self.has_failed = False
+        """The engine has left the namespace: it finds and publishes nothing any more."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether duplicates are worth a comparison."""
+        return self._share > 0 and not self.has_failed
+
+    def picks(self) -> bool:
+        """Whether the text that was found now is computed all the same."""
+        return self.compares and random.random() < self._share
+
+    def fail(self, page: int, identity: Callable[[], str]) -> None:
+        """A page of another engine holds other numbers. identity: takes the engine's anew."""
+        if self.has_failed:
+            return
+        self.has_failed = True
+        now = identity()
+        cause = (
+            "another engine of the same identity computes other numbers"
+            if now == self._identity
+            else "this engine has changed since"
+        )
+        _logger.error(
+            "page %d of namespace %s holds other numbers than this engine computed for the same "
+            "text: %s. The namespace was opened with identity %s, the engine now has %s. Its pages "
+            "are dropped, and this engine finds and publishes nothing any more: restart it",
+            page,
+            self._namespace.name,
+            cause,
+            self._identity,
+            now,
+        )
+        try:
+            self._namespace.invalidate(mismatch=True)
+        except kvlease.Error as error:
+            _logger.error("the namespace couldn't be dropped: %s", error)
