@@ -4,7 +4,10 @@
 
 #include "daemon/server/objects/server.h"
 #include "daemon/server/peers/peer.h"
+#include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
+
+static_assert(sizeof(Kvlease__V1__AdminStatusReply) <= REPLY_STRUCT_MAX, "the largest reply");
 
 void answer_set_outcome(
         const ProtobufCMessageDescriptor *d, void *reply, int code, const char *detail)

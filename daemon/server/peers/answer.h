@@ -17,7 +17,7 @@ struct peer;
 struct server;
 
 /* The largest struct of a reply message; checked for every one. */
-#define REPLY_STRUCT_MAX 768
+#define REPLY_STRUCT_MAX 1024
 
 /* A request being handled. */
 struct request {
