@@ -185,9 +185,9 @@ static void test_refusals(void **state)
                 {"[remote]\n", 1, "[remote NAME] needs a name"},
                 {"[remote r]\n" A "adresses = h:1\n", 3, "did you mean 'addresses'?"},
                 {"[tenant t]\nremote = r\n", 2, "remote = r: there is no section [remote r]"},
-                {"[tenant t]\nremote = a b\n", 1, "remote: 'a b' isn't the name of a section"},
-                {"[tenant t]\nremote_secret = %\n", 1, "remote_secret = "},
-                {"[tenant t]\nremote_secret = /none\n", 1, "remote_secret = /none can't be read"},
+                {"[tenant t]\nremote = a b\n", 2, "remote: 'a b' isn't the name of a section"},
+                {"[tenant t]\nremote_secret = %\n", 2, "remote_secret = "},
+                {"[tenant t]\nremote_secret = /none\n", 2, "remote_secret = /none can't be read"},
         };
         struct scene s = scene_new();
         char where[512];

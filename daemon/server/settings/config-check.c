@@ -123,7 +123,8 @@ static void check_tenant_remote(struct checker *r, const struct tenant_config *t
         struct exchange_tenant secret;
         struct detail d = {""};
 
-        if (t->remote.name[0] && !config_find_remote(r->config, t->remote.name))
+        if (t->remote.name[0] && name_is_valid(t->remote.name, TENANT_NAME_MAX) &&
+                !config_find_remote(r->config, t->remote.name))
                 report_at(r, t->from.of[option_index(option_find(SECTION_TENANT, "remote"))],
                         "[tenant %s] remote = %s: there is no section [remote %s]", t->name,
                         t->remote.name, t->remote.name);
