@@ -266,7 +266,7 @@ part_torch() {
         keep torch 540 1300 client/python/tests/requirements-torch.txt || return 0
         say "testing torch"
         if check torch-tests env KVL_BUILD="$top/build" PYTHONPATH="$kept" "$venv/bin/python" \
-                -X dev -W error -m pytest -p no:cacheprovider client/python/tests/torch_tensors.py; then
+                -X dev -W error -m pytest -p no:cacheprovider client/python/tests/torch_tensors.py client/python/tests/torch_identity.py; then
                 tail -n 1 "$work/log"
         fi
 }

@@ -71,14 +71,6 @@ class Stats:
     """How often it gave back what it held, so that another engine could go on."""
 
 
-def salt(*parts: bytes) -> bytes:
-    """A layout's salt, 32 bytes, that binds all parts, each by itself."""
-    identity = hashlib.sha256()
-    for part in parts:
-        identity.update(len(part).to_bytes(8, "little") + part)
-    return identity.digest()
-
-
 def format_of(kind: bytes, tail: bytes) -> bytes:
     """A layout's format: kind and tail, where the middle of a long kind is a hash instead."""
     room = _FORMAT_BYTES - len(tail)

@@ -32,6 +32,7 @@ class Engine:
         with torch.device(settings.get("device", "cpu")):
             self.model = make_model(**settings.get("model", {}))
         self.model.to(getattr(torch, settings.get("dtype", "float32")))
+        self.do(settings.get("change", ""))
         if "kvlease" in settings:
             options = settings["kvlease"]
             options["salt"] = options.get("salt", "").encode()
@@ -49,6 +50,29 @@ class Engine:
     def add(self, prompt: list[int], n_tokens: int) -> str:
         """Begins a request; its id."""
         return self.manager.add_request(prompt, max_new_tokens=n_tokens)
+
+    def do(self, program: str) -> None:
+        """Runs statements, which have `self`."""
+        exec(program, {"self": self, "torch": torch})
+
+    def session(self, program: str) -> None:
+        """Runs statements between two sessions of the manager."""
+        self.manager.stop(block=True, keep_for_next_session=True)
+        self.do(program)
+        self.manager.start()
+
+    def pause(self, program: str) -> None:
+        """Runs statements in a pause of the manager."""
+        with self.manager.pause():
+            self.do(program)
+
+    def results(self, requests: list[str]) -> list[dict[str, Any]]:
+        """Of requests that were added."""
+        results: dict[str, Any] = {}
+        while len(results) < len(requests):
+            if result := self.result(1):
+                results[result["id"]] = result
+        return [results[request] for request in requests]
 
     def cancel(self, request: str) -> None:
         """Ends it early."""

@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of a GPU, or 'host' (default: the daemon's; for a model on the CPU: host)",
     )
     parser.add_argument(
-        "--weights", metavar="NAME", help="names the weights (default: a fingerprint is made)"
+        "--weights", metavar="NAME", help="names the weights (default: all their bytes are read)"
     )
     parser.add_argument(
         "--salt",

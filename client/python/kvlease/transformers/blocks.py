@@ -9,6 +9,7 @@ from transformers.generation.continuous_batching.cache_allocators import FullAtt
 
 import kvlease
 from kvlease._engine import Coming, Hosts, Stats
+from kvlease._identity import Watched
 
 
 @dataclass
@@ -16,6 +17,8 @@ class _Text:
     """What is known of a request's tokens in the cache."""
 
     request: kvlease.Request
+    n_changes: int
+    """Of the model, when the request began."""
     n_complete: int = 0
     """Pages from the first one on that are filled."""
     n_keyed: int = 0
@@ -33,9 +36,17 @@ class Allocator(FullAttentionCacheAllocator):
     pages have a pin for each table they are in. Nothing is written to them.
     """
 
-    def __init__(self, stats: Stats, layout: kvlease.Layout, hosts: Hosts, **keywords: Any) -> None:
+    def __init__(
+        self,
+        stats: Stats,
+        layout: kvlease.Layout,
+        watched: Watched,
+        hosts: Hosts,
+        **keywords: Any,
+    ) -> None:
         self._stats = stats
         self._layout = layout
+        self._watched = watched
         self._hosts = hosts
         self._texts: dict[str, _Text] = {}
         # Of requests that wait.
@@ -45,8 +56,15 @@ class Allocator(FullAttentionCacheAllocator):
     def _text(self, request_id: str) -> _Text:
         text = self._texts.get(request_id)
         if text is None:
-            text = self._texts[request_id] = _Text(self.pool.namespace.request())
+            text = _Text(self.pool.namespace.request(), self._watched.n_changes)
+            self._texts[request_id] = text
         return text
+
+    def _is_known(self) -> bool:
+        """Whether pages are those of a model that is known."""
+        if self._watched.current is not None and not self._watched.look():
+            self._watched.leave("the model was changed while the engine runs")
+        return self._watched.current is not None
 
     def request(self, request_id: str) -> kvlease.Request:
         """The request, for kvleased's eviction policy."""
@@ -57,8 +75,11 @@ class Allocator(FullAttentionCacheAllocator):
         self.pool.expect(self._keys(prompt))
 
     def _keys(self, prompt: list[int]) -> bytes:
-        """Of what may be found: the last token is computed in any case, its logits are wanted."""
-        return self._layout.keys(prompt[: len(prompt) - 1])
+        """Of what may be found: the last token is computed in any case, its logits are wanted.
+        Nothing where the model isn't known."""
+        if not self._is_known():
+            return b""
+        return self._layout.keys(prompt[: len(prompt) - 1], parent=self._watched.root())
 
     def is_awaited(self, request_id: str, prompt: list[int]) -> bool:
         """Whether pages of a prompt that waits may come from other hosts."""
@@ -102,11 +123,14 @@ class Allocator(FullAttentionCacheAllocator):
         text = self._text(request_id)
         text.n_complete += n_new
         first, end = text.n_keyed, text.n_complete
+        # Pages that another model has begun are nobody's.
+        if not self._is_known() or text.n_changes != self._watched.n_changes:
+            text.is_broken = True
         if text.is_broken or first == end:
             return
         keys = self._layout.keys(
             tokens[first * self.tokens_per_page : end * self.tokens_per_page],
-            parent=text.last_key,
+            parent=text.last_key or self._watched.root(),
         )
         own = table[first:end]
         pages = self.pool.publish(own, keys, text.last_key, text.request)
@@ -150,5 +174,6 @@ class Allocator(FullAttentionCacheAllocator):
         self.block_table[dest_request_id] = source[:n_shared] + fresh
         parent, child = self._text(source_request_id), self._text(dest_request_id)
         child.n_complete, child.is_broken = parent.n_complete, parent.is_broken
+        child.n_changes = parent.n_changes
         child.n_keyed, child.last_key = parent.n_keyed, parent.last_key
         return source[n_shared:], fresh

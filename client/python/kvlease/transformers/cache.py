@@ -15,7 +15,7 @@ from transformers.utils.generic import is_flash_attention_requested
 import kvlease
 from kvlease import _engine, _verify
 from kvlease.transformers.blocks import Allocator
-from kvlease.transformers.identity import make_layout
+from kvlease.transformers.identity import make_layout, watch
 from kvlease.transformers.options import Options
 from kvlease.transformers.pool import TRASH_PAGES, Pool
 
@@ -62,7 +62,9 @@ class Cache(engine_cache.PagedAttentionCache):
                 f"a block of {unused.bytes_per_block} bytes isn't a multiple of 128: "
                 "kvlease needs another page_size"
             )
-        layout = make_layout(options, model, config, unused, dtype)
+        self._model = model
+        self.watched = watch(options, model)
+        layout = make_layout(options, self.watched, model, config, unused, dtype)
         self._connection = kvlease.connect(
             options.socket,
             client_name=options.client_name or f"transformers {layout.model}"[:64],
@@ -114,6 +116,7 @@ class Cache(engine_cache.PagedAttentionCache):
         allocator = Allocator(
             self.stats,
             layout,
+            self.watched,
             _engine.Hosts(self._namespace, options.remote_timeout),
             index=unused.index,
             config=config,
@@ -161,6 +164,13 @@ class Cache(engine_cache.PagedAttentionCache):
         is_coded = _verify.may_be_coded(self._namespace)
         layers = zip(mine, theirs, strict=True)
         return any(_verify.differ(*layer, is_coded) for layer in layers)
+
+    def renew(self) -> None:
+        """The model may be another one than before; nothing computes meanwhile."""
+        if getattr(self._model, "_hf_peft_config_loaded", False):
+            self.watched.leave("an adapter was loaded beside the weights")
+        else:
+            self.watched.renew()
 
     def can_store_request_tokens(self, state: Any, request_len: int, dry_run: bool = False) -> bool:
         """As the engine's, but that pages come from kvleased: not to be had is no error."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
 import types
+from collections.abc import Iterator
 from os import PathLike
 from typing import Any
 
@@ -44,14 +46,14 @@ def enable(
 
     socket: of kvleased, as of kvlease.connect(). client_name: what kvleasectl shows. device: the
     UUID of a GPU or 'host'; None: the daemon's default, or, where the model is on the CPU, 'host'.
-    weights: names the weights, where that is known; None: a fingerprint of all of them is made,
-    which reads them once. salt: keeps equal prompts of others apart. on_loss: what happens once
-    kvleased is gone and doesn't come back within `reconnect` seconds (None: for ever): 'error': all
-    requests fail; 'continue': those go on that need no page more than the engine has.
-    remote_timeout: seconds that a request waits at most for pages that kvleased loads from other
-    hosts; 0: it isn't asked for them. verify: of so many prompts that are found, 0 to 1, the pages
-    are computed all the same, and compared with those that were found; where they differ the engine
-    finds and publishes nothing any more.
+    weights: names the weights, which the user vouches for; None: all their bytes are read, at the
+    start, where a session of a persistent manager begins, and where a pause ends. salt: keeps equal
+    prompts of others apart. on_loss: what happens once kvleased is gone and doesn't come back
+    within `reconnect` seconds (None: for ever): 'error': all requests fail; 'continue': those go on
+    that need no page more than the engine has. remote_timeout: seconds that a request waits at most
+    for pages that kvleased loads from other hosts; 0: it isn't asked for them. verify: of so many
+    prompts that are found, 0 to 1, the pages are computed all the same, and compared with those
+    that were found; where they differ the engine finds and publishes nothing any more.
 
     num_blocks of the ContinuousBatchingConfig is how many pages the engine holds at most; page_size
     is their size in tokens.
@@ -125,13 +127,27 @@ class Manager(engine.ContinuousBatchingManager):
             engine.ContinuousBatchingManager._create_batch_processor,
             PagedAttentionCache=functools.partial(Cache, self.options, self.model),
         )
+        cache = self.kvlease
         processor = function(self)
+        if cache is processor.cache:
+            # Of the session before: what the model is may have changed since.
+            cache.renew()
         if not isinstance(processor.scheduler.schedule_batch, Patience):
             processor.scheduler.schedule_batch = Patience(
                 processor.scheduler,
                 processor._handle_request_error,
             )
         return processor
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """As the engine's, of releases that have it: whoever pauses it may change the model."""
+        with super().pause():
+            try:
+                yield
+            finally:
+                if self.kvlease is not None:
+                    self.kvlease.renew()
 
     def stop(self, *arguments: Any, **keywords: Any) -> None:
         """As the engine's; what isn't kept for a next session is given back."""

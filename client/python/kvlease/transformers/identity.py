@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
 import torch
 import transformers
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import kvlease
 from kvlease import _engine
+from kvlease._identity import Watched, hash_parts
 from kvlease.transformers.options import Options
+
+# Attributes of models that are of the engine, or of enable().
+_OF_ENGINES = ("_cached_continuous_batching_manager", "init_continuous_batching")
+
+
+def watch(options: Options, model: Any) -> Watched:
+    """What the model computes with: its tensors, its code, and the attention that it asks for."""
+
+    def attention() -> list[tuple[str, Any]]:
+        name = model.config.get_text_config()._attn_implementation
+        return [("attention", ALL_ATTENTION_FUNCTIONS.get(name))]
+
+    return Watched(model, options.weights, ignored=_OF_ENGINES, roots=attention)
 
 
 def make_layout(
-    options: Options, model: Any, config: Any, allocator: Any, dtype: torch.dtype
+    options: Options,
+    watched: Watched,
+    model: Any,
+    config: Any,
+    allocator: Any,
+    dtype: torch.dtype,
 ) -> kvlease.Layout:
     """The layout of an engine's pages.
 
-    The weights, and all that the configuration says of how they are used, go into the salt: they
-    have no other place that takes a hash.
+    The model's identity, and all that the configuration says of how it is used, go into the salt:
+    they have no other place that takes a hash.
     """
     settings = {
         key: value
@@ -41,29 +60,10 @@ def make_layout(
         head_size=allocator.head_dim,
         page_tokens=allocator.tokens_per_page,
         plane_page_bytes=allocator.bytes_per_block,
-        salt=_engine.salt(
+        salt=hash_parts(
             json.dumps(settings, sort_keys=True, default=str).encode(),
-            options.weights.encode() if options.weights else _fingerprint(model),
+            watched.identity,
             options.salt,
         ),
         format=_engine.format_of(kind, tail),
     )
-
-
-def _fingerprint(model: Any) -> bytes:
-    """Of all weights by name: their type, their shape, the sum of their bits, some of them as is.
-
-    What was trained further, merged or quantized has another one. It takes as long as reading all
-    of them once.
-    """
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        if not isinstance(tensor, torch.Tensor):
-            continue
-        flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
-        words = flat[: flat.numel() // 8 * 8].view(torch.int64)
-        step = max(1, flat.numel() // 4096)
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {int(words.sum())}".encode())
-        digest.update(flat[::step].cpu().numpy().tobytes())
-        digest.update(flat[flat.numel() // 8 * 8 :].cpu().numpy().tobytes())
-    return digest.digest()

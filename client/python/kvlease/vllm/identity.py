@@ -17,6 +17,7 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 
 import kvlease
 from kvlease import _engine, _verify
+from kvlease._identity import hash_parts
 
 SUPPORTED = (0, 33)
 """The minor version of vLLM whose block pool this takes the place of."""
@@ -213,7 +214,7 @@ def salt(vllm_config: Any, options: Options) -> bytes:
     words = json.dumps(settings, sort_keys=True, default=str)
     if "longrope" in words:  # its factors depend on it
         words += f" {model.max_model_len}"
-    return _engine.salt(
+    return hash_parts(
         words.encode(),
         f"{model.quantization}".encode(),
         _weights(vllm_config, options),

@@ -50,6 +50,7 @@ from vllm.v1.kv_offload.cpu.gpu_worker import SingleDirectionOffloadingHandler
 import kvlease
 from kvlease import _engine, _verify
 from kvlease._codecs import Codecs
+from kvlease._identity import hash_parts
 from kvlease.vllm import identity
 
 _logger = logging.getLogger("kvlease")
@@ -669,6 +670,6 @@ class KvleaseOffloadingSpec(OffloadingSpec):
             page_tokens=tokens,
             plane_page_bytes=page_bytes,
             layer_group=group.group_id,
-            salt=_engine.salt(identity.salt(vllm_config, self._options), words.encode()),
+            salt=hash_parts(identity.salt(vllm_config, self._options), words.encode()),
             format=_engine.format_of(kind.encode(), f" {tokens}".encode()),
         )

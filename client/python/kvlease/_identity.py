@@ -1,0 +1,663 @@
+"""What computes, told apart by a digest of it as it is in memory: the tensors of a model, and code.
+
+    python -m kvlease._identity GIGABYTES
+
+says how long the tensors of a model of that size take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import enum
+import functools
+import hashlib
+import importlib.metadata
+import logging
+import os
+import sys
+import threading
+import time
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+_logger = logging.getLogger("kvlease")
+
+# Bytes that a thread hashes at a time.
+_LEAF_BYTES = 4 << 20
+# Bytes of a tensor that isn't in host memory, or isn't in one piece, that are copied at a time.
+_PIECE_BYTES = 64 << 20
+_MAX_PIECES = 4
+_MAX_THREADS = 16
+# Elements of a tensor that tell whether it may have changed.
+_N_SAMPLES = 4096
+
+# Packages whose code isn't looked at: their versions say what they compute. kvlease computes
+# nothing.
+_BY_VERSION = frozenset(
+    {"torch", "torchvision", "torchaudio", "triton", "numpy", "functorch", "kvlease"}
+) | frozenset(sys.stdlib_module_names)
+# Attributes of a module of torch that say nothing of what it computes, or are looked at otherwise.
+_OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
+# Tensors that are written while the model computes.
+_SCRATCH = ("kv_cache", "workspace", "scratch", "buffer_pool")
+# Methods that are called without being named.
+_ENTRIES = ("forward", "__call__", "__torch_function__", "__torch_dispatch__", "__getattr__")
+# How deep objects are looked into, from a module of torch on: numbers of those that a module has,
+# of theirs the code alone.
+_DEPTH = 2
+
+Roots = Iterable[tuple[str, Any]]
+
+
+class Unreadable(ValueError):
+    """The bytes of a tensor can't be read, so nothing tells it from others."""
+
+
+def hash_parts(*parts: bytes) -> bytes:
+    """SHA-256 of all parts, each by itself."""
+    made = hashlib.sha256()
+    for part in parts:
+        made.update(len(part).to_bytes(8, "little") + part)
+    return made.digest()
+
+
+# ---- tensors
+
+
+def hash_tensors(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Of all bytes of all tensors, with their names, types and shapes.
+
+    How a tensor lies in memory makes no difference. One that has several names is read once.
+    Unreadable names the tensor that can't be.
+    """
+    with torch.no_grad(), _Tree() as tree:
+        leaves = {name: tree.add(name, tensor) for name, tensor in tensors.items()}
+        parts: list[bytes] = []
+        for name in sorted(leaves):
+            parts += [name.encode(), hash_parts(*leaves[name]())]
+        return hash_parts(b"kvlease tensors 1", *parts)
+
+
+class _Tree:
+    """Hashes tensors by leaves of one size, with threads; what is copied for it is bounded."""
+
+    def __init__(self) -> None:
+        n_threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+        self._pool = ThreadPoolExecutor(n_threads, "kvlease-digest")
+        self._made: dict[Any, Callable[[], list[bytes]]] = {}
+        self._copied: deque[list[Future[bytes]]] = deque()
+
+    def __enter__(self) -> _Tree:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, name: str, tensor: torch.Tensor) -> Callable[[], list[bytes]]:
+        """What returns the tensor's parts: its type and shape, and its leaves."""
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and hasattr(
+            tensor, "__tensor_flatten__"
+        ):
+            return self._add_inner(name, tensor)
+        tensor = _plain(name, tensor)
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if place not in self._made:
+            kind = f"{tensor.dtype} {tuple(tensor.shape)}".encode()
+            futures = [each for piece in _pieces(tensor) for each in self._hash(piece, tensor)]
+            self._made[place] = lambda: [kind, *(each.result() for each in futures)]
+        return self._made[place]
+
+    def _add_inner(self, name: str, tensor: Any) -> Callable[[], list[bytes]]:
+        """Of a tensor that is made up of others."""
+        names, _ = tensor.__tensor_flatten__()
+        kind = f"{type(tensor).__name__} {tensor.dtype} {tuple(tensor.shape)}".encode()
+        inner = [(each, self.add(f"{name}.{each}", getattr(tensor, each))) for each in names]
+        return lambda: [kind, *(part for each, of in inner for part in (each.encode(), *of()))]
+
+    def _hash(self, piece: torch.Tensor, whole: torch.Tensor) -> list[Future[bytes]]:
+        """Leaves of a piece in host memory, which is kept until they are hashed."""
+        n_bytes = piece.numel() * piece.element_size()
+        if not n_bytes:
+            return []
+        is_copy = piece is not whole
+        if is_copy:
+            while len(self._copied) >= _MAX_PIECES:
+                for future in self._copied.popleft():
+                    future.result()
+        memory = memoryview((ctypes.c_char * n_bytes).from_address(piece.data_ptr()))
+        futures = [
+            self._pool.submit(_hash_leaf, memory[at : at + _LEAF_BYTES], piece)
+            for at in range(0, n_bytes, _LEAF_BYTES)
+        ]
+        if is_copy:
+            self._copied.append(futures)
+        return futures
+
+
+def _hash_leaf(memory: memoryview, owner: torch.Tensor) -> bytes:
+    """owner keeps the memory."""
+    return hashlib.sha256(memory).digest()
+
+
+def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with its bytes as they count; Unreadable where it has none."""
+    tensor = tensor.detach()
+    if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized:
+        how = "has no memory" if tensor.is_meta else f"is of {tensor.layout}, {tensor.dtype}"
+        raise Unreadable(f"the model's tensor {name} {how}, so its bytes can't be compared")
+    tensor = tensor.resolve_conj().resolve_neg()
+    try:
+        if tensor.numel() and not tensor.data_ptr():
+            raise RuntimeError("it has no address")
+    except RuntimeError as error:
+        raise Unreadable(f"the model's tensor {name} can't be read: {error}") from error
+    return tensor
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensor's elements in their logical order, as contiguous tensors in host memory: itself,
+    where that is so, else copies of some MiB."""
+    n_bytes = tensor.numel() * tensor.element_size()
+    if not n_bytes:
+        return
+    if tensor.is_contiguous() and tensor.device.type == "cpu":
+        yield tensor
+    elif n_bytes <= _PIECE_BYTES:
+        yield tensor.cpu().contiguous()
+    elif tensor.is_contiguous():
+        flat, step = tensor.view(-1), _PIECE_BYTES // tensor.element_size()
+        for at in range(0, flat.numel(), step):
+            yield flat[at : at + step].cpu()
+    else:
+        # Leaves end where pieces do: of so many bytes, whatever the shape, so that the leaves of a
+        # tensor are the same however it lies in memory.
+        rest: list[torch.Tensor] = []
+        for run in _runs(tensor):
+            rest.append(run)
+            while sum(each.numel() for each in rest) * tensor.element_size() >= _PIECE_BYTES:
+                flat, step = torch.cat(rest), _PIECE_BYTES // tensor.element_size()
+                yield flat[:step].clone()
+                rest = [flat[step:]]
+        if rest and sum(each.numel() for each in rest):
+            yield torch.cat(rest)
+
+
+def _runs(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Flat copies of slices, at most so large, of a tensor that isn't in one piece."""
+    n_bytes = tensor.numel() * tensor.element_size()
+    if n_bytes <= _PIECE_BYTES:
+        yield tensor.cpu().contiguous().view(-1)
+        return
+    n_rows = max(1, tensor.shape[0] * _PIECE_BYTES // n_bytes)
+    for at in range(0, tensor.shape[0], n_rows):
+        slice_ = tensor[at : at + n_rows]
+        yield from _runs(slice_[0] if len(slice_) == 1 else slice_)
+
+
+# ---- the model
+
+
+class _State:
+    """What a model has in memory: its tensors by name, its numbers, and where its code is."""
+
+    def __init__(self, model: torch.nn.Module, ignored: frozenset[str]) -> None:
+        """ignored: attributes of modules that say nothing of what they compute."""
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.words: list[str] = []
+        self.roots: list[tuple[str, Any]] = []
+        self._ignored = ignored | _OF_MODULES
+        for name, module in model.named_modules(remove_duplicate=False):
+            self._add_module(name, module)
+        hooks = torch.nn.modules.module
+        self._add_hooks("", hooks._global_forward_pre_hooks, hooks._global_forward_hooks)
+
+    def _add_module(self, name: str, module: torch.nn.Module) -> None:
+        self.words.append(f"{name} {_name_of(type(module))}")
+        self.roots.append(("", type(module)))
+        for kind in (module._parameters, module._buffers):
+            for key, tensor in kind.items():
+                if tensor is not None:
+                    self.tensors[f"{name}.{key}"] = tensor
+        self._add_hooks(name, module._forward_pre_hooks, module._forward_hooks)
+        # An adapter's layers have tensors of the adapters beside those of the model.
+        if _package(type(module).__module__, 2) != "vllm.lora":
+            self._add_attributes(name, module, 0)
+
+    def _add_hooks(self, name: str, *kinds: Mapping[int, Any]) -> None:
+        for kind in kinds:
+            for i, hook in enumerate(kind.values()):
+                self._add(f"{name}.hook{i}", hook, 0)
+
+    def _add_attributes(self, name: str, owner: Any, depth: int) -> None:
+        for key, value in sorted(getattr(owner, "__dict__", {}).items(), key=lambda pair: pair[0]):
+            if key not in self._ignored and "name_or_path" not in key:
+                self._add(f"{name}.{key}", value, depth)
+
+    def _add(self, name: str, value: Any, depth: int) -> None:
+        if isinstance(value, torch.Tensor):
+            if not any(word in name.rpartition(".")[2] for word in _SCRATCH):
+                self.tensors[name] = value
+        elif isinstance(value, torch.nn.Module):
+            self.words.append(f"{name} {_name_of(type(value))}")
+        elif (word := _word(value)) is not None:
+            self.words.append(f"{name} {word}")
+        elif isinstance(value, list | tuple) and len(value) <= _N_SAMPLES:
+            for i, each in enumerate(value):
+                self._add(f"{name}.{i}", each, depth)
+        elif isinstance(value, dict) and len(value) <= _N_SAMPLES:
+            for key in sorted(value, key=str):
+                if isinstance(key, str | int):
+                    self._add(f"{name}.{key}", value[key], depth)
+        elif callable(value) and hasattr(_function(value), "__code__"):
+            self.roots.append((name, value))
+            self._add_cells(name, value, depth)
+        elif _is_followed(type(value)) and depth < _DEPTH and not _is_configuration(value):
+            self.words.append(f"{name} {_name_of(type(value))}")
+            self.roots.append(("", type(value)))
+            if depth + 1 < _DEPTH:
+                self._add_attributes(name, value, depth + 1)
+
+    def _add_cells(self, name: str, value: Any, depth: int) -> None:
+        """Tensors and numbers that a function closes over, or that its object has."""
+        function = _function(value)
+        for key, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=True
+        ):
+            with contextlib.suppress(ValueError):  # it is empty
+                if depth < _DEPTH:
+                    self._add(f"{name}<{key}>", cell.cell_contents, depth + 1)
+        owner = getattr(value, "__self__", None)
+        if owner is not None and not isinstance(owner, torch.nn.Module | type):
+            self._add(f"{name}<self>", owner, depth)
+
+
+def _word(value: Any) -> str | None:
+    """A number, or a word, that is the same in every process; None: it is something else."""
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if value is None or isinstance(value, bool | int | float | complex | torch.dtype):
+        return repr(value)
+    if isinstance(value, str) and "/" not in value:
+        return repr(value)
+    return None
+
+
+def _is_configuration(value: Any) -> bool:
+    """It is in the settings, or has nothing to do with what is computed."""
+    name = _name_of(type(value))
+    return "config" in name.lower() or name.startswith(("vllm.distributed", "vllm.lora"))
+
+
+def _package(module: str, n_parts: int = 1) -> str:
+    return ".".join(module.split(".")[:n_parts])
+
+
+def _name_of(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+
+
+def _is_followed(value: Any) -> bool:
+    """Whether its code is looked at."""
+    module = getattr(value, "__module__", None)
+    return isinstance(module, str) and _package(module) not in _BY_VERSION
+
+
+def _function(value: Any) -> Any:
+    """What is called in the end."""
+    while True:
+        if isinstance(value, functools.partial | functools.partialmethod):
+            value = value.func
+        elif isinstance(value, staticmethod | classmethod | types.MethodType):
+            value = value.__func__
+        elif isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, functools.cached_property):
+            value = value.func
+        else:
+            return value
+
+
+# ---- code
+
+
+def hash_code(roots: Roots) -> bytes:
+    """Of all functions that the roots, functions and classes, reach by the names they use, outside
+    of the packages whose version tells. A function is what the interpreter runs of it: in which
+    file it is, or in which line, makes no difference."""
+    walk = _Code()
+    for name, value in roots:
+        walk.add(name, value)
+    return walk.digest()
+
+
+class _Code:
+    """What is reached is found by name: a method counts where something that is reached may ask for
+    its name, whatever the class."""
+
+    def __init__(self) -> None:
+        self._said: set[bytes] = set()
+        self._packages: set[str] = set()
+        self._seen: dict[int, Any] = {}
+        self._left: list[types.FunctionType] = []
+        self._asked = set(_ENTRIES)
+        self._unasked: dict[str, list[tuple[type, Any]]] = {}
+
+    def digest(self) -> bytes:
+        """When all was added."""
+        while self._left:
+            self._open_function(self._left.pop())
+        versions = [f"{name} {_version(name)}".encode() for name in sorted(self._packages)]
+        python = f"{sys.implementation.cache_tag}".encode()
+        return hash_parts(b"kvlease code 1", python, *versions, *sorted(self._said))
+
+    def add(self, name: str, value: Any) -> None:
+        """A name stands for it."""
+        value = _function(value)
+        wrapped = getattr(value, "__wrapped__", None)
+        if wrapped is not None and wrapped is not value and callable(wrapped):
+            self.add(f"{name}<wrapped>", wrapped)
+        if isinstance(value, type):
+            self._say(name, _name_of(value).encode())
+            for each in value.__mro__:
+                if self._is_new(each):
+                    self._open_class(each)
+        elif isinstance(value, types.FunctionType):
+            self._say(name, _hash_function(value))
+            if self._is_new(value):
+                self._left.append(value)
+        elif (word := _word(value)) is not None:
+            self._say(name, word.encode())
+
+    def _is_new(self, value: Any) -> bool:
+        """Whether it is to be looked into, and wasn't yet."""
+        module = getattr(value, "__module__", None)
+        if id(value) in self._seen or not isinstance(module, str):
+            return False
+        if _package(module) not in sys.stdlib_module_names:
+            self._packages.add(_package(module))
+        self._seen[id(value)] = value
+        return _is_followed(value)
+
+    def _say(self, name: str, what: bytes) -> None:
+        self._said.add(hash_parts(name.encode(), what))
+
+    def _open_class(self, kind: type) -> None:
+        for name, value in list(vars(kind).items()):
+            if name in self._asked:
+                self._add_member(kind, name, value)
+            else:
+                self._unasked.setdefault(name, []).append((kind, value))
+
+    def _add_member(self, kind: type, name: str, value: Any) -> None:
+        if isinstance(value, type):
+            self._say(f"{_name_of(kind)}.{name}", _name_of(value).encode())
+        else:
+            self.add(f"{_name_of(kind)}.{name}", value)
+
+    def _open_function(self, function: types.FunctionType) -> None:
+        where = f"{_name_of(function)} "
+        for key, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=True
+        ):
+            with contextlib.suppress(ValueError):  # it is empty
+                self.add(f"{where}<{key}>", cell.cell_contents)
+        names = _names(function.__code__)
+        for name in sorted(names):
+            if name not in self._asked:
+                self._asked.add(name)
+                for kind, member in self._unasked.pop(name, ()):
+                    self._add_member(kind, name, member)
+            if name in function.__globals__:
+                value = function.__globals__[name]
+                if isinstance(value, types.ModuleType):
+                    self._look_into(f"{where}{name}", value, names, 0)
+                elif callable(value):
+                    self.add(f"{where}{name}", value)
+
+    def _look_into(self, name: str, module: Any, names: set[str], depth: int) -> None:
+        """names: all that a function may ask of a Python module that it names."""
+        found = vars(module)
+        for each in sorted(names & found.keys()):
+            inner = found[each]
+            if isinstance(inner, types.ModuleType) and depth < _DEPTH:
+                self._look_into(f"{name}.{each}", inner, names, depth + 1)
+            elif callable(inner) and _is_followed(_function(inner)):
+                self.add(f"{name}.{each}", inner)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """All that a function and those in it may look up."""
+    found = set(code.co_names)
+    for value in code.co_consts:
+        if isinstance(value, types.CodeType):
+            found |= _names(value)
+    return found
+
+
+def _hash_function(function: types.FunctionType) -> bytes:
+    """Of what it runs, and of the plain values it is called with by default."""
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+    words = [f"{_word(each)}".encode() for each in defaults]
+    return hash_parts(_name_of(function).encode(), _hash_run(function.__code__), *words)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _hash_run(code: types.CodeType) -> bytes:
+    numbers = (
+        code.co_argcount,
+        code.co_posonlyargcount,
+        code.co_kwonlyargcount,
+        code.co_flags,
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        code.co_cellvars,
+    )
+    constants = [_hash_constant(value) for value in code.co_consts]
+    return hash_parts(repr(numbers).encode(), code.co_code, code.co_exceptiontable, *constants)
+
+
+def _hash_constant(value: Any) -> bytes:
+    if isinstance(value, types.CodeType):
+        return _hash_run(value)
+    if isinstance(value, tuple):
+        return hash_parts(b"tuple", *map(_hash_constant, value))
+    if isinstance(value, frozenset):
+        return hash_parts(b"set", *sorted(map(_hash_constant, value)))
+    return f"{type(value).__name__} {value!r}".encode()
+
+
+@functools.cache
+def _version(package: str) -> str:
+    if package in sys.stdlib_module_names or package in ("", "kvlease", "__main__"):
+        return ""
+    made = getattr(sys.modules.get(package), "__version__", None)
+    if isinstance(made, str):
+        return made
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def plug_ins(*groups: str) -> bytes:
+    """Names and versions of installed packages that change an engine, but for kvlease."""
+    found = {
+        f"{group} {point.name} {point.value} {point.dist.name} {point.dist.version}"
+        for group in groups
+        for point in importlib.metadata.entry_points(group=group)
+        if point.dist is not None and point.dist.name != "kvlease"
+    }
+    return "\n".join(sorted(found)).encode()
+
+
+# ---- a model that runs
+
+
+class Watched:
+    """A model, its identity when this is made, and what it is later.
+
+    A change is seen by look(), where torch counts it or a tensor or function has another place, and
+    by renew(), which compares everything. What look() can't see: writes by fused optimizers, by
+    kernels, and by other processes.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        name: str | None,
+        *,
+        ignored: Iterable[str] = (),
+        roots: Callable[[], Roots] = tuple,
+    ) -> None:
+        """name: of the weights, which the user vouches for: their bytes aren't read. roots: code
+        that computes beside the model's own. Unreadable where the tensors can't be compared."""
+        self._model = model
+        self._name = name
+        self._ignored = frozenset(ignored)
+        self._roots = roots
+        self._lock = threading.Lock()
+        self._samples: bytes | None = None
+        self._known = self.identity = self._take()
+        """Of the model as it was first."""
+        self.current: bytes | None = self.identity
+        """Of the model as it is; None: it may be another one."""
+        self.n_changes = 0
+
+    def _take(self) -> bytes:
+        began = time.monotonic()
+        state = _State(self._model, self._ignored)
+        classes = {type(module) for module in self._model.modules()}
+        self._places = [
+            (m._parameters, m._buffers, m._forward_hooks, m._forward_pre_hooks, vars(m))
+            for m in self._model.modules()
+        ]
+        self._classes = sorted(classes, key=_name_of)
+        # What is written meanwhile is seen by the next look().
+        self._marks = self._mark()
+        code = hash_code([*state.roots, *self._roots()])
+        words = hash_parts(*map(str.encode, state.words))
+        if self._name is None:
+            _refuse_emptied(state.tensors)
+            tensors = hash_tensors(state.tensors)
+        else:
+            tensors = self._name.encode()
+            self._samples = hash_tensors({k: _sample(v) for k, v in state.tensors.items()})
+        _logger.debug("told the model apart in %.2f s", time.monotonic() - began)
+        return hash_parts(tensors, words, code)
+
+    def _mark(self) -> int:
+        """Another one where something was changed in a way that torch tells."""
+        marks: list[Any] = [getattr(kind.forward, "__code__", None) for kind in self._classes]
+        for parameters, buffers, hooks, pre_hooks, own in self._places:
+            marks += (*hooks, *pre_hooks, id(own.get("forward")))
+            marks += map(id, own["_modules"].values())
+            for tensors in (parameters, buffers):
+                marks += (
+                    (id(t), t.data_ptr(), 0 if t.is_inference() else t._version)
+                    for t in tensors.values()
+                    if t is not None and not t.is_meta
+                )
+        return hash(tuple(marks))
+
+    def look(self) -> bool:
+        """Whether nothing has changed that can be seen in a moment."""
+        return self._mark() == self._marks
+
+    def root(self) -> bytes | None:
+        """What keys are mixed with where the model isn't the one that it was first; else None."""
+        if self.current == self.identity or self.current is None:
+            return None
+        return self.current
+
+    def suspect(self) -> None:
+        """It may be changed from now on, and computes nothing before renew()."""
+        self.current = None
+
+    def leave(self, why: str) -> None:
+        """It has changed, and computes on: it is nothing that is known until renew()."""
+        if self.current is not None:
+            _logger.warning("%s: nothing is found or published until that is over", why)
+            self.n_changes += 1
+        self._known = b""
+        self.current = None
+
+    def renew(self) -> None:
+        """Compares all there is. A model whose weights the user has named isn't known any more
+        once they have changed. Several threads may ask at once."""
+        with self._lock:
+            self._renew()
+
+    def _renew(self) -> None:
+        samples = self._samples
+        try:
+            made: bytes | None = self._take()
+        except Unreadable as error:
+            self.leave(str(error))
+            return
+        if self._name is not None and (not self._known or samples != self._samples):
+            if self.current is not None or self._known:
+                _logger.warning(
+                    "the weights that are named %r have changed: nothing is found or published "
+                    "before the engine starts anew",
+                    self._name,
+                )
+            self._samples, made = None, None
+        if made != self._known:
+            self.n_changes += 1
+            self._known = made or b""
+            if made is not None:
+                _logger.info("the model has changed: its pages are those of %s", made.hex()[:12])
+        self.current = made
+
+
+def _refuse_emptied(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Unreadable where an engine keeps weights in a form of its own, and nothing in the tensor."""
+    for name, tensor in tensors.items():
+        if (
+            isinstance(tensor, torch.nn.Parameter)
+            and not tensor.numel()
+            and tensor.is_floating_point()
+        ):
+            raise Unreadable(
+                f"the model's parameter {name} is empty: the engine keeps its numbers elsewhere, "
+                "where they can't be read, and 'weights' has to name them"
+            )
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    """Some elements, at equal distances."""
+    if not tensor.dim() or tensor.is_meta or tensor.layout != torch.strided:
+        return tensor
+    n_each = max(1, round(_N_SAMPLES ** (1 / tensor.dim())))
+    return tensor.detach()[tuple(slice(None, None, -(-n // n_each) or 1) for n in tensor.shape)]
+
+
+def main() -> None:
+    """Hashes one GB as often as is asked for, as other tensors each time."""
+    parser = argparse.ArgumentParser(prog="python -m kvlease._identity", description=__doc__)
+    parser.add_argument("gigabytes", type=float)
+    n_bytes = int(parser.parse_args().gigabytes * 1e9)
+    n_each = min(n_bytes, 10**9)
+    memory = torch.empty(n_each + 64 * (n_bytes // n_each), dtype=torch.uint8).random_()
+    tensors = {
+        str(i): memory[64 * i : 64 * i + n_each].view(torch.bfloat16)
+        for i in range(n_bytes // n_each)
+    }
+    began = time.perf_counter()
+    hash_tensors(tensors)
+    seconds = time.perf_counter() - began
+    n_gigabytes = n_each * len(tensors) / 1e9
+    n_processors = len(os.sched_getaffinity(0))
+    print(f"{n_gigabytes:g} GB in {seconds:.1f} s, {n_processors} processors")
+
+
+if __name__ == "__main__":
+    main()

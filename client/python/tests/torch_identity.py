@@ -1,0 +1,364 @@
+"""Digests of what computes. Not for the part "python": the part "torch" installs torch."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from kvlease import _identity
+from kvlease._identity import Unreadable, Watched, hash_code, hash_tensors
+
+SMALL_PIECES = pytest.mark.parametrize("piece", [1 << 10, 64 << 20], ids=["pieces", "whole"])
+
+
+class Layer(torch.nn.Module):  # type: ignore[misc]
+    """Has all that a module may have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(40, 24))
+        self.register_buffer("table", torch.arange(8.0), persistent=False)
+        self.scale = 0.5
+        self.steer = torch.zeros(24)
+        self.plan = {"a": torch.ones(2), "b": [1, "word"]}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Calls a method and a function of the file."""
+        return scaled(self.rows(x), self.scale) + self.steer
+
+    def rows(self, x: torch.Tensor) -> torch.Tensor:
+        """Looks rows up."""
+        return self.weight[x]
+
+    def unused(self) -> None:
+        """Isn't called."""
+
+
+class Model(torch.nn.Module):  # type: ignore[misc]
+    """Two layers, the second of which has the table of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Layer(), Layer()])
+        self.layers[1].weight = self.layers[0].weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum."""
+        return self.layers[0](x) + self.layers[1](x)
+
+
+def scaled(x: torch.Tensor, by: float, more: float = 1.0) -> torch.Tensor:
+    """Uses a constant of a set, whose order is another one in each process."""
+    if by in {0.25, 0.125, "quarter", "eighth", "half"}:
+        return x
+    return x * by * more
+
+
+def make() -> Model:
+    torch.manual_seed(0)
+    return Model()
+
+
+def digest(model: torch.nn.Module) -> bytes:
+    return Watched(model, None).identity
+
+
+def limit_pieces(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
+    monkeypatch.setattr(_identity, "_PIECE_BYTES", n_bytes)
+    monkeypatch.setattr(_identity, "_LEAF_BYTES", min(n_bytes, 4 << 20) // 4)
+
+
+@SMALL_PIECES
+def test_how_a_tensor_lies_makes_no_difference(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    """Views, transposed, strided, over several leaves and pieces: what counts is the elements."""
+    limit_pieces(monkeypatch, piece)
+    plain = torch.randn(37, 11, 29)
+    expected = hash_tensors({"a": plain})
+    wide = torch.zeros(37, 11, 58)
+    wide[:, :, ::2] = plain
+    back = plain.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    part = torch.cat([torch.zeros(3, 11, 29), plain])[3:]
+    for same in (wide[:, :, ::2], back, part, torch.nn.Parameter(plain)):
+        assert hash_tensors({"a": same}) == expected
+    assert hash_tensors({"a": plain.view(37, 29, 11)}) != expected
+    assert hash_tensors({"a": plain.view(torch.int32)}) != expected
+    assert hash_tensors({"b": plain}) != expected
+
+
+@SMALL_PIECES
+def test_each_bit_counts(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    limit_pieces(monkeypatch, piece)
+    first = torch.zeros(1 << 16, dtype=torch.uint8)
+    seen = {hash_tensors({"a": first})}
+    places = [0, 1, 255, 256, 1023, 1024, 4095, 4096, 40000, (1 << 16) - 1]
+    for place in places:
+        changed = first.clone()
+        changed[place] = 1
+        seen.add(hash_tensors({"a": changed}))
+        seen.add(hash_tensors({"a": changed.view(256, 256).t().contiguous().t()}))
+    assert len(seen) == 1 + 2 * len(places)
+
+
+def test_swapped_rows_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = torch.randn(1000, 16)
+    swapped = table.clone()
+    swapped[[10, 19]] = table[[19, 10]]
+    assert hash_tensors({"a": table}) != hash_tensors({"a": swapped})
+    assert hash_tensors({"a": table, "b": swapped}) != hash_tensors({"a": swapped, "b": table})
+    assert hash_tensors({"a": table, "b": swapped}) == hash_tensors({"b": swapped, "a": table})
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.bfloat16, torch.float8_e4m3fn, torch.complex64, torch.int64]
+)
+def test_types(dtype: torch.dtype) -> None:
+    tensor = torch.arange(6).to(dtype)
+    assert hash_tensors({"a": tensor}) == hash_tensors({"a": tensor.clone()})
+    assert hash_tensors({"a": tensor}) != hash_tensors({"a": tensor[:5]})
+    empty, none = torch.empty(0, dtype=dtype), torch.empty(0, 3, dtype=dtype)
+    assert hash_tensors({"a": empty}) != hash_tensors({"a": none})
+
+
+def test_conjugates_are_other_numbers() -> None:
+    tensor = torch.tensor([1 + 2j, 3 - 1j])
+    assert hash_tensors({"a": tensor.conj()}) == hash_tensors({"a": tensor.conj().clone()})
+    assert hash_tensors({"a": tensor.conj()}) != hash_tensors({"a": tensor})
+
+
+def test_tied_tensors_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+    leaf = _identity._hash_leaf
+
+    def count(memory: memoryview, owner: torch.Tensor) -> bytes:
+        hashed.append(len(memory))
+        return leaf(memory, owner)
+
+    monkeypatch.setattr(_identity, "_hash_leaf", count)
+    tied = torch.randn(100)
+    once = hash_tensors({"a": tied, "b": tied})
+    assert hashed == [400]
+    assert once == hash_tensors({"a": tied, "b": tied.clone()})
+
+
+@pytest.mark.parametrize(
+    ("tensor", "why"),
+    [
+        (torch.empty(3, device="meta"), "layer.w has no memory"),
+        (torch.eye(3).to_sparse(), "layer.w is of torch.sparse_coo"),
+    ],
+)
+def test_what_has_no_bytes_is_refused(tensor: torch.Tensor, why: str) -> None:
+    with pytest.raises(Unreadable, match=why):
+        hash_tensors({"layer.w": tensor})
+
+
+def test_emptied_weights_are_refused() -> None:
+    """An engine that keeps them in a form of its own leaves nothing in the parameter."""
+    model = make()
+    model.layers[0].weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+    with pytest.raises(Unreadable, match=r"layers\.0\.weight is empty.*'weights'"):
+        digest(model)
+    assert Watched(model, "mine").identity == Watched(make(), "mine").identity
+
+
+def _patch_instance(model: Model) -> None:
+    forward = model.layers[1].forward
+    model.layers[1].forward = lambda x: forward(x) * 2
+
+
+def _patch_numbers(model: Model) -> None:
+    model.layers[1].scale = 0.25
+
+
+def _patch_tensors(model: Model) -> None:
+    model.layers[1].steer = torch.ones(24)
+
+
+def _patch_nested(model: Model) -> None:
+    model.layers[1].plan["a"][0] = 7
+
+
+def _patch_buffers(model: Model) -> None:
+    model.layers[1].table[3] = 7
+
+
+def _patch_hooks(model: Model) -> None:
+    model.layers[1].register_forward_hook(lambda module, x, y: y * 2)
+
+
+def _patch_tie(model: Model) -> None:
+    model.layers[1].weight = torch.nn.Parameter(model.layers[0].weight.detach() * 1.001)
+
+
+def _patch_layers(model: Model) -> None:
+    model.layers[1] = torch.nn.Identity()
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        _patch_instance,
+        _patch_numbers,
+        _patch_tensors,
+        _patch_nested,
+        _patch_buffers,
+        _patch_hooks,
+        _patch_tie,
+        _patch_layers,
+    ],
+)
+def test_whatever_computes_counts(patch: Callable[[Model], None]) -> None:
+    model = make()
+    assert digest(model) == digest(make())
+    patch(model)
+    assert digest(model) != digest(make())
+
+
+@pytest.mark.parametrize("where", ["Layer.forward", "Layer.rows", "scaled"])
+def test_code_counts_where_it_is_reached(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    before = digest(make())
+    owner: Any = Layer if where.startswith("Layer") else sys.modules[__name__]
+    name = where.rpartition(".")[2]
+    old = getattr(owner, name)
+    again = types.FunctionType(
+        old.__code__.replace(co_filename="/elsewhere.py", co_firstlineno=1),
+        old.__globals__,
+        name,
+        old.__defaults__,
+    )
+    again.__module__, again.__qualname__ = old.__module__, old.__qualname__
+    monkeypatch.setattr(owner, name, again)
+    assert digest(make()) == before
+    monkeypatch.setattr(owner, name, lambda *given: old(*given) * 1)
+    assert digest(make()) != before
+
+
+def test_code_that_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest(make())
+    monkeypatch.setattr(Layer, "unused", lambda self: 1)
+    assert digest(make()) == before
+
+
+def test_defaults_constants_and_closures_count() -> None:
+    def close(value: Any) -> Callable[[], Any]:
+        return lambda: value
+
+    def one(x: int = 1) -> int:
+        return x + 1
+
+    def two(x: int = 2) -> int:
+        return x + 1
+
+    two.__qualname__ = one.__qualname__
+    assert hash_code([("", close(1))]) != hash_code([("", close(2))])
+    assert hash_code([("", close(one))]) != hash_code([("", close(close))])
+    assert hash_code([("", one)]) != hash_code([("", two)])
+    assert hash_code([("", close(one))]) == hash_code([("", close(one))])
+
+
+def test_processes_agree() -> None:
+    """Whatever the order of their sets, and wherever things lie."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import torch_identity as t; "
+        "print(t.digest(t.make()).hex())"
+    )
+    here = __file__.rpartition("/")[0]
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program, here],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "random")
+    }
+    assert len(said) == 1
+
+
+def test_a_look_sees_what_torch_counts() -> None:
+    model = make()
+    watched = Watched(model, None)
+    assert watched.look()
+    with torch.inference_mode():
+        model.layers[0].weight.add_(1)
+    assert not watched.look()
+    watched.renew()
+    assert watched.look()
+    model.layers[0].weight = torch.nn.Parameter(model.layers[0].weight.detach().clone())
+    assert not watched.look()
+    watched.renew()
+    _patch_instance(model)
+    assert not watched.look()
+    watched.renew()
+    _patch_layers(model)
+    assert not watched.look()
+
+
+def test_renewal_knows_the_model_again() -> None:
+    """... whose weights come back; and keys are mixed with what it is meanwhile."""
+    model = make()
+    watched = Watched(model, None)
+    old = model.layers[0].weight.detach().clone()
+    # No operation of torch's that it counts.
+    memory = (ctypes.c_float * old.numel()).from_address(model.layers[0].weight.data_ptr())
+    memory[5] = 17.0
+    assert watched.look() and watched.root() is None
+    watched.renew()
+    assert watched.n_changes == 1
+    assert watched.root() == watched.current != watched.identity
+    watched.renew()
+    assert watched.n_changes == 1
+    memory[5] = float(old.flatten()[5])
+    watched.renew()
+    assert watched.n_changes == 2
+    assert watched.root() is None
+
+
+def test_a_change_while_it_computes_is_nothing_known() -> None:
+    watched = Watched(make(), None)
+
+    def state() -> tuple[int, bool]:
+        return watched.n_changes, watched.current == watched.identity
+
+    watched.suspect()
+    assert state() == (0, False)
+    watched.renew()
+    assert state() == (0, True)
+    watched.leave("somebody wrote")
+    assert state() == (1, False)
+    watched.renew()
+    # Even where it is what it was: something was computed meanwhile.
+    assert state() == (2, True)
+
+
+def test_named_weights_are_what_the_name_says(caplog: pytest.LogCaptureFixture) -> None:
+    """They aren't read, and aren't known any more once they change."""
+    model, other = make(), make()
+    with torch.no_grad():
+        other.layers[0].weight.mul_(2)
+    watched = Watched(model, "mine")
+    assert watched.identity == Watched(other, "mine").identity != Watched(model, "his").identity
+    watched.renew()
+    assert watched.current == watched.identity
+    with torch.no_grad():
+        model.layers[0].weight.mul_(1.01)
+    watched.renew()
+    assert watched.current is None and watched.n_changes == 1
+    watched.renew()
+    assert watched.current is None
+    assert caplog.text.count("'mine' have changed") == 1
+
+
+def test_the_measurement() -> None:
+    command = [sys.executable, "-m", "kvlease._identity", "0.01"]
+    said = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+    assert said.startswith("0.01 GB in ")
