@@ -45,13 +45,14 @@ _BY_VERSION = frozenset(
 ) | frozenset(sys.stdlib_module_names)
 # Attributes of a module of torch that say nothing of what it computes, or are looked at otherwise.
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
-# Tensors that are written while the model computes.
-_SCRATCH = ("kv_cache", "workspace", "scratch", "buffer_pool")
+# Of attributes that are written while the model computes, or say where it is from.
+_SCRATCH = ("kv_cache", "workspace", "scratch", "buffer_pool", "name_or_path")
 # Methods that are called without being named.
 _ENTRIES = ("forward", "__call__", "__torch_function__", "__torch_dispatch__", "__getattr__")
 # How deep objects are looked into, from a module of torch on: numbers of those that a module has,
 # of theirs the code alone.
 _DEPTH = 2
+_DATA_DEPTH = 8
 
 Roots = Iterable[tuple[str, Any]]
 
@@ -83,6 +84,29 @@ def hash_tensors(tensors: Mapping[str, torch.Tensor]) -> bytes:
         for name in sorted(leaves):
             parts += [name.encode(), hash_parts(*leaves[name]())]
         return hash_parts(b"kvlease tensors 1", *parts)
+
+
+def hash_values(value: Any) -> bytes:
+    """Of tensors, numbers and words in objects that are data: lists, dictionaries, attributes."""
+    tensors: dict[str, torch.Tensor] = {}
+    words: list[bytes] = []
+
+    def add(name: str, value: Any, depth: int) -> None:
+        if isinstance(value, torch.Tensor):
+            tensors[name] = value
+        elif (word := _word(value)) is not None or depth > _DATA_DEPTH:
+            words.append(f"{name} {word}".encode())
+        elif isinstance(value, list | tuple):
+            for i, each in enumerate(value):
+                add(f"{name}.{i}", each, depth + 1)
+        else:
+            inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+            words.append(f"{name} {_name_of(type(value))}".encode())
+            for key in sorted(inner, key=str):
+                add(f"{name}.{key}", inner[key], depth + 1)
+
+    add("", value, 0)
+    return hash_parts(hash_tensors(tensors), *words)
 
 
 class _Tree:
@@ -149,7 +173,7 @@ def _hash_leaf(memory: memoryview, owner: torch.Tensor) -> bytes:
 def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with its bytes as they count; Unreadable where it has none."""
     tensor = tensor.detach()
-    if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized:
+    if not _is_readable(tensor):
         how = "has no memory" if tensor.is_meta else f"is of {tensor.layout}, {tensor.dtype}"
         raise Unreadable(f"the model's tensor {name} {how}, so its bytes can't be compared")
     tensor = tensor.resolve_conj().resolve_neg()
@@ -159,6 +183,10 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     except RuntimeError as error:
         raise Unreadable(f"the model's tensor {name} can't be read: {error}") from error
     return tensor
+
+
+def _is_readable(tensor: torch.Tensor) -> bool:
+    return not tensor.is_meta and tensor.layout == torch.strided and not tensor.is_quantized
 
 
 def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -210,7 +238,7 @@ class _State:
     def __init__(self, model: torch.nn.Module, ignored: frozenset[str]) -> None:
         """ignored: attributes of modules that say nothing of what they compute."""
         self.tensors: dict[str, torch.Tensor] = {}
-        self.words: list[str] = []
+        self.words: list[tuple[str, str]] = []
         self.roots: list[tuple[str, Any]] = []
         self._ignored = ignored | _OF_MODULES
         for name, module in model.named_modules(remove_duplicate=False):
@@ -219,7 +247,7 @@ class _State:
         self._add_hooks("", hooks._global_forward_pre_hooks, hooks._global_forward_hooks)
 
     def _add_module(self, name: str, module: torch.nn.Module) -> None:
-        self.words.append(f"{name} {_name_of(type(module))}")
+        self.words.append((name, _name_of(type(module))))
         self.roots.append(("", type(module)))
         for kind in (module._parameters, module._buffers):
             for key, tensor in kind.items():
@@ -237,17 +265,18 @@ class _State:
 
     def _add_attributes(self, name: str, owner: Any, depth: int) -> None:
         for key, value in sorted(getattr(owner, "__dict__", {}).items(), key=lambda pair: pair[0]):
-            if key not in self._ignored and "name_or_path" not in key:
+            if key not in self._ignored and not any(word in key for word in _SCRATCH):
                 self._add(f"{name}.{key}", value, depth)
 
     def _add(self, name: str, value: Any, depth: int) -> None:
         if isinstance(value, torch.Tensor):
-            if not any(word in name.rpartition(".")[2] for word in _SCRATCH):
-                self.tensors[name] = value
-        elif isinstance(value, torch.nn.Module):
-            self.words.append(f"{name} {_name_of(type(value))}")
+            self.tensors[name] = value
+        elif isinstance(value, torch.nn.Module | type):
+            kind = value if isinstance(value, type) else type(value)
+            self.words.append((name, _name_of(kind)))
+            self.roots.append(("", kind))
         elif (word := _word(value)) is not None:
-            self.words.append(f"{name} {word}")
+            self.words.append((name, word))
         elif isinstance(value, list | tuple) and len(value) <= _N_SAMPLES:
             for i, each in enumerate(value):
                 self._add(f"{name}.{i}", each, depth)
@@ -259,7 +288,7 @@ class _State:
             self.roots.append((name, value))
             self._add_cells(name, value, depth)
         elif _is_followed(type(value)) and depth < _DEPTH and not _is_configuration(value):
-            self.words.append(f"{name} {_name_of(type(value))}")
+            self.words.append((name, _name_of(type(value))))
             self.roots.append(("", type(value)))
             if depth + 1 < _DEPTH:
                 self._add_attributes(name, value, depth + 1)
@@ -374,6 +403,10 @@ class _Code:
                 self._left.append(value)
         elif (word := _word(value)) is not None:
             self._say(name, word.encode())
+        elif callable(value) and _is_followed(type(value)):
+            self.add(f"{name}<type>", type(value))
+        elif isinstance(getattr(value, "fn", None), types.FunctionType):  # a kernel of triton's
+            self.add(f"{name}<fn>", value.fn)
 
     def _is_new(self, value: Any) -> bool:
         """Whether it is to be looked into, and wasn't yet."""
@@ -519,52 +552,61 @@ class Watched:
     ) -> None:
         """name: of the weights, which the user vouches for: their bytes aren't read. roots: code
         that computes beside the model's own. Unreadable where the tensors can't be compared."""
-        self._model = model
+        self.model = model
+        """Where it is exchanged, renew() says what that makes of it."""
         self._name = name
         self._ignored = frozenset(ignored)
         self._roots = roots
         self._lock = threading.Lock()
         self._samples: bytes | None = None
+        self._first: tuple[bytes, set[str]] | None = None
         self._known = self.identity = self._take()
         """Of the model as it was first."""
         self.current: bytes | None = self.identity
         """Of the model as it is; None: it may be another one."""
         self.n_changes = 0
+        self.is_over = False
+        """Nothing makes it known again: it can't be read, or isn't what its name says."""
 
     def _take(self) -> bytes:
         began = time.monotonic()
-        state = _State(self._model, self._ignored)
-        classes = {type(module) for module in self._model.modules()}
-        self._places = [
-            (m._parameters, m._buffers, m._forward_hooks, m._forward_pre_hooks, vars(m))
-            for m in self._model.modules()
-        ]
-        self._classes = sorted(classes, key=_name_of)
+        state = _State(self.model, self._ignored)
+        modules = list(self.model.modules())
+        # Those that are empty now may be left out: what uses them later is other code.
+        self._held = [kind for m in modules for kind in (m._parameters, m._buffers) if kind]
+        self._children = [m._modules for m in modules if m._modules]
+        self._hooks = [each for m in modules for each in (m._forward_hooks, m._forward_pre_hooks)]
+        self._own = [vars(m) for m in modules]
+        self._classes: list[Any] = sorted(set(map(type, modules)), key=_name_of)
         # What is written meanwhile is seen by the next look().
         self._marks = self._mark()
         code = hash_code([*state.roots, *self._roots()])
-        words = hash_parts(*map(str.encode, state.words))
+        if self._first is None:
+            self._first = code, {name for name, _ in state.words}
+        # Engines note things in their modules as they run, which the same code can do without.
+        known = self._first[1] if code == self._first[0] else {name for name, _ in state.words}
+        words = hash_parts(*(f"{n} {word}".encode() for n, word in state.words if n in known))
         if self._name is None:
             _refuse_emptied(state.tensors)
             tensors = hash_tensors(state.tensors)
         else:
             tensors = self._name.encode()
-            self._samples = hash_tensors({k: _sample(v) for k, v in state.tensors.items()})
+            readable = {k: v for k, v in state.tensors.items() if _is_readable(v)}
+            self._samples = hash_tensors({k: _sample(v) for k, v in readable.items()})
         _logger.debug("told the model apart in %.2f s", time.monotonic() - began)
         return hash_parts(tensors, words, code)
 
     def _mark(self) -> int:
-        """Another one where something was changed in a way that torch tells."""
+        """Another one where something was changed in a way that torch tells. Asked with each step
+        of an engine."""
+        tensors = [t for held in self._held for t in held.values() if t is not None]
         marks: list[Any] = [getattr(kind.forward, "__code__", None) for kind in self._classes]
-        for parameters, buffers, hooks, pre_hooks, own in self._places:
-            marks += (*hooks, *pre_hooks, id(own.get("forward")))
-            marks += map(id, own["_modules"].values())
-            for tensors in (parameters, buffers):
-                marks += (
-                    (id(t), t.data_ptr(), 0 if t.is_inference() else t._version)
-                    for t in tensors.values()
-                    if t is not None and not t.is_meta
-                )
+        marks += [id(child) for children in self._children for child in children.values()]
+        marks += [id(own["forward"]) for own in self._own if "forward" in own]
+        marks += [tuple(hooks) for hooks in self._hooks if hooks]
+        marks += [id(t) for t in tensors]
+        marks += [t.data_ptr() for t in tensors if not t.is_meta]
+        marks += [t._version for t in tensors if not t.is_inference()]
         return hash(tuple(marks))
 
     def look(self) -> bool:
@@ -596,20 +638,22 @@ class Watched:
             self._renew()
 
     def _renew(self) -> None:
+        if self.is_over:
+            return
         samples = self._samples
         try:
             made: bytes | None = self._take()
         except Unreadable as error:
             self.leave(str(error))
+            self.is_over = True
             return
         if self._name is not None and (not self._known or samples != self._samples):
-            if self.current is not None or self._known:
-                _logger.warning(
-                    "the weights that are named %r have changed: nothing is found or published "
-                    "before the engine starts anew",
-                    self._name,
-                )
-            self._samples, made = None, None
+            _logger.warning(
+                "the weights that are named %r have changed: nothing is found or published before "
+                "the engine starts anew",
+                self._name,
+            )
+            self.is_over, made = True, None
         if made != self._known:
             self.n_changes += 1
             self._known = made or b""
@@ -634,7 +678,7 @@ def _refuse_emptied(tensors: Mapping[str, torch.Tensor]) -> None:
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
     """Some elements, at equal distances."""
-    if not tensor.dim() or tensor.is_meta or tensor.layout != torch.strided:
+    if not tensor.dim() or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return tensor
     n_each = max(1, round(_N_SAMPLES ** (1 / tensor.dim())))
     return tensor.detach()[tuple(slice(None, None, -(-n // n_each) or 1) for n in tensor.shape)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,7 +69,6 @@ def refusal(
         ),
         ({"enable_prefix_caching": False}, "prefix caching"),
         ({"prefix_caching_hash_algo": "xxhash"}, "xxhash"),
-        ({"enable_lora": True}, "trust_adapter_names"),
         ({"kv_events_config": {"enable_kv_cache_events": True}}, "KV cache events"),
         ({"kv_transfer_config": {"kv_role": "kv_producer"}}, "kv_producer"),
     ],
@@ -89,7 +86,7 @@ def test_refused_layers(model: str) -> None:
 
 
 def test_allowed_where_the_user_insists(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert refusal(model, extra={"trust_adapter_names": True}, enable_lora=True) == ""
+    assert refusal(model, enable_lora=True) == ""
     monkeypatch.setattr(vllm, "__version__", "0.34.1")
     assert "made for vLLM 0.33, and this is 0.34.1" in refusal(model)
     assert refusal(model, extra={"any_version": True}) == ""
@@ -99,30 +96,6 @@ def test_settings_are_known(model: str) -> None:
     assert "not 'shrug'" in refusal(model, extra={"on_loss": "shrug"})
     assert "0 to 600 seconds, not 601" in refusal(model, extra={"remote_timeout": 601})
     assert "'sokcet'" in refusal(model, extra={"sokcet": "/x"})
-
-
-def test_weights_are_told_apart(tmp_path: Path) -> None:
-    """By each byte of them, and by the names of their files."""
-
-    def weights(name: str, data: bytes) -> bytes:
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        folder.mkdir()
-        (folder / name).write_bytes(data)
-        config = SimpleNamespace(
-            model_config=SimpleNamespace(model=str(folder)),
-            load_config=SimpleNamespace(load_format="auto"),
-        )
-        return identity._weights(config, identity.Options())
-
-    data = bytes(range(256)) * 10000
-    changed = bytearray(data)
-    changed[1234567] ^= 1
-    first = weights("model.safetensors", data)
-    assert weights("model.safetensors", data) == first
-    assert weights("model.safetensors", bytes(changed)) != first
-    assert weights("other.safetensors", data) != first
-    with pytest.raises(ValueError, match="no file of weights"):
-        weights("readme.txt", data)
 
 
 def test_long_formats_keep_apart() -> None:

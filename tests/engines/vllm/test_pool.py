@@ -11,6 +11,7 @@ import pytest
 import torch
 from support import ctl, held, make_prompts
 from vllm import SamplingParams
+from vllm.lora.request import LoRARequest
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -21,12 +22,25 @@ import kvlease
 from kvlease._verify import Verifier
 from kvlease.vllm import pool as adapter
 from kvlease.vllm.identity import Options
+from kvlease.vllm.weights import Reader, State
 
 PAGE = 16
 LAYOUT = kvlease.Layout("m", kvlease.DType.F32, 1, 1, 32, PAGE, 4096)
 # 512 pages are a set of 2 MiB.
 TENANT = "limit = 4MiB"
 ((PROMPT,),) = [make_prompts(1, 0, 3 * PAGE + 7)]
+
+
+class Model(Reader):
+    """What an engine computes with, as a test says."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.now = State()
+
+    def state(self) -> State:
+        """That of the test."""
+        return self.now
 
 
 class Engine:
@@ -56,7 +70,16 @@ class Engine:
         pool.__class__ = adapter.Pool
         self.refused: dict[str, str] = {}
         self.verifier = Verifier(verify, namespace, torch.float32, "")
-        pool.start(namespace, n_blocks, self.manager, Options(), self.refuse, self.verifier)
+        self.model = Model()
+        pool.start(
+            namespace,
+            n_blocks,
+            self.manager,
+            Options(),
+            self.refuse,
+            self.verifier,
+            self.model,
+        )
         self.pool: adapter.Pool = pool
         self.n_requests = 0
 
@@ -623,3 +646,78 @@ def test_says_why_it_waits(
     assert "tenant a holds 4 MiB of its limit of 4 MiB" in told
     assert "1023 granted" in told
     assert engine.refused == {}
+
+
+def count(engine: Engine) -> int:
+    """Tokens that a request with the prompt would find now."""
+    request = engine.request(PROMPT)
+    n_found = int(engine.manager.get_computed_blocks(request)[1])
+    engine.pool.end(request)
+    return n_found
+
+
+def test_a_model_that_changes(engines: Engines) -> None:
+    """Its pages have keys of their own, and a text that both have computed has none."""
+    engine, other = engines(), engines()
+    request = engine.request(PROMPT)
+    engine.schedule(request, PAGE)
+    engine.results(request)
+    assert count(other) == PAGE
+    engine.schedule(request, PAGE)
+    engine.model.now = other.model.now = State(1, root=b"r" * 32)
+    engine.results(request)
+    engine.schedule(request)
+    engine.results(request)
+    # Nor does the engine share it with its own requests.
+    assert count(engine) == count(other) == 0
+    engine.end(request)
+    again = engine.request(PROMPT)
+    engine.schedule(again)
+    engine.results(again)
+    engine.end(again)
+    assert count(other) == 3 * PAGE
+    other.model.now = State(2)
+    assert count(other) == PAGE
+    other.model.now = State(2, is_known=False)
+    assert count(other) == 0
+
+
+def test_a_reset_after_a_change_leaves_others_their_pages(engines: Engines) -> None:
+    engine, other = engines(), engines()
+    request = engine.request(PROMPT)
+    engine.schedule(request)
+    engine.results(request)
+    engine.end(request)
+    engine.model.now = State(1, root=b"r" * 32)
+    assert engine.manager.reset_prefix_cache()
+    assert count(other) == 3 * PAGE
+    assert engine.manager.reset_prefix_cache()
+    assert count(other) == 0
+
+
+def test_an_adapter_is_known_once_it_is_loaded(engines: Engines) -> None:
+    engine, other = engines(), engines()
+
+    def begin(which: Engine) -> Request:
+        request = which.request(PROMPT)
+        request.lora_request = LoRARequest("mine", 7, "/mine")
+        which.schedule(request)
+        return request
+
+    request = begin(engine)
+    engine.model.now = State(adapters={7: (1, b"a")})
+    engine.results(request)
+    engine.end(request)
+    assert engine.pool.take_adapters() == []
+    for adapters, n_found in (
+        ({7: (1, b"a")}, 3),
+        ({7: (1, b"b")}, 0),
+        ({7: (2, b"a")}, 3),
+        ({}, 0),
+    ):
+        other.model.now = State(adapters=adapters)
+        before = other.pool.stats.hit_tokens
+        request = begin(other)
+        assert other.pool.stats.hit_tokens - before == n_found * PAGE
+        assert other.pool.take_adapters() == ([(7, b"a")] if n_found else [])
+        other.end(request)

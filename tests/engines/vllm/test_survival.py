@@ -217,7 +217,7 @@ def test_gone_for_good(
 @pytest.mark.parametrize(
     ("options", "kvlease_options", "sentence"),
     [
-        ({"load_format": "dummy"}, {}, "dummy"),
+        ({"enable_prefix_caching": False}, {}, "prefix caching"),
         ({}, {"wieghts": "x"}, "wieghts"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from vllm import LLM, SamplingParams
+from vllm.lora.request import LoRARequest
 
 
 class Engine:
@@ -15,6 +16,7 @@ class Engine:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         torch.set_num_threads(1)
+        self.do(settings.get("before", ""))
         transfer = None
         if "kvlease" in settings:
             transfer = {
@@ -47,12 +49,24 @@ class Engine:
         text: dict[str, Any] = {"prompt_token_ids": prompt}
         if "cache_salt" in options:
             text["cache_salt"] = options.pop("cache_salt")
+        adapter = options.pop("adapter", None)
         parameters = SamplingParams(
             **{"max_tokens": n_tokens, "temperature": 0, "ignore_eos": True} | options,
             detokenize=False,
         )
-        self.engine.add_request(request, text, parameters)
+        self.engine.add_request(
+            request, text, parameters, lora_request=LoRARequest(*adapter) if adapter else None
+        )
         return request
+
+    def do(self, program: str, **names: Any) -> None:
+        """Runs statements, which have `self`."""
+        exec(program, {"self": self, "torch": torch, **names})
+
+    def change(self, program: str, **names: Any) -> None:
+        """Runs statements that change the model; then vLLM's own cache is reset."""
+        self.do(program, **names)
+        assert self.llm.reset_prefix_cache()
 
     def abort(self, request: str) -> None:
         """Ends it early."""

@@ -47,6 +47,8 @@ class Allocator(FullAttentionCacheAllocator):
         self._stats = stats
         self._layout = layout
         self._watched = watched
+        self.has_looked = False
+        """At the model, since the step began whose pages are published."""
         self._hosts = hosts
         self._texts: dict[str, _Text] = {}
         # Of requests that wait.
@@ -124,7 +126,9 @@ class Allocator(FullAttentionCacheAllocator):
         text.n_complete += n_new
         first, end = text.n_keyed, text.n_complete
         # Pages that another model has begun are nobody's.
-        if not self._is_known() or text.n_changes != self._watched.n_changes:
+        is_known = self._watched.current is not None if self.has_looked else self._is_known()
+        self.has_looked = True
+        if not is_known or text.n_changes != self._watched.n_changes:
             text.is_broken = True
         if text.is_broken or first == end:
             return

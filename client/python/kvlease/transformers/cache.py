@@ -196,6 +196,7 @@ class Cache(engine_cache.PagedAttentionCache):
     def begin_step(self, n_tokens: Iterable[int]) -> None:
         """A step is scheduled that computes so many tokens of each of its requests."""
         self._prefill.begin(n_tokens)
+        self._allocator.has_looked = False
 
     def expect(self, state: Any) -> None:
         """The request is in the queue from now on."""

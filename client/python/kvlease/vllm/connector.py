@@ -24,6 +24,7 @@ from kvlease import _engine
 from kvlease._verify import Verifier
 from kvlease.vllm import identity
 from kvlease.vllm.pool import Pool
+from kvlease.vllm.weights import Reader
 from kvlease.vllm.worker import Handshake, Worker
 
 _logger = logging.getLogger("kvlease")
@@ -37,6 +38,8 @@ class _Step(KVConnectorMetadata):
     """To be mapped."""
     pairs: list[tuple[int, int]] = field(default_factory=list)
     """To be compared: a page of this engine, and one of another engine for the same text."""
+    adapters: list[tuple[int, bytes]] = field(default_factory=list)
+    """Ids and digests of those that have computed pages that were found."""
 
 
 @dataclass
@@ -92,6 +95,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         """Before each step."""
         super().bind_connector_metadata(connector_metadata)
         if self._worker and isinstance(connector_metadata, _Step):
+            self._worker.settle(connector_metadata.adapters)
             self._worker.map(connector_metadata.pages)
             pairs = connector_metadata.pairs
             if pairs:
@@ -139,7 +143,9 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
 
     def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
         """The workers have their namespace: the pool of blocks becomes one of pages."""
-        handshake = Handshake.of_all(metadata.values())
+        ranks = [metadata[rank] for rank in sorted(metadata)]
+        handshake = Handshake.of_all(ranks)
+        self._model = Reader(rank.place for rank in ranks)
         assert self._kv_cache_manager is not None
         name = self._options.client_name or f"vllm {handshake.layout.model}"
         self._connection = kvlease.connect(
@@ -173,6 +179,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
             self._options,
             self._refuse,
             self._verifier,
+            self._model,
         )
         self._pool = pool
         self._events = _engine.Events(self._connection)
@@ -199,7 +206,8 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
             return _Step()
         self._pool.prefill.begin(scheduler_output.num_scheduled_tokens.values())
         self._pool.rest(scheduler_output.total_num_scheduled_tokens > 0)
-        return _Step(self._pool.take_fresh(), self._pool.take_pairs())
+        pool = self._pool
+        return _Step(pool.take_fresh(), pool.take_pairs(), pool.take_adapters())
 
     def update_connector_output(self, connector_output: Any) -> None:
         """After each step."""
@@ -234,6 +242,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
             self._pool.close()
             self._events.stop()
             self._connection.close()
+            self._model.close()
             self._pool = None
         if self._worker is not None:
             self._worker.close()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import json
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import vllm
@@ -17,13 +13,13 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 
 import kvlease
 from kvlease import _engine, _verify
-from kvlease._identity import hash_parts
+from kvlease._identity import hash_parts, plug_ins
 
 SUPPORTED = (0, 33)
 """The minor version of vLLM whose block pool this takes the place of."""
 
-# What load_format 'auto' may read of a folder.
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.npz")
+
+_PLUG_INS = ("vllm.general_plugins", "vllm.platform_plugins")
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Options:
     device: str | None = None
     """UUID of a GPU, or 'host'; None: the daemon's default, or, on the CPU, 'host'."""
     weights: str | None = None
-    """Names the weights, where that is known; None: all files are read once for a fingerprint."""
+    """Names the weights, which the user vouches for; None: all their bytes in memory tell."""
     salt: str = ""
     """Keeps equal prompts of others apart, for all requests; cache_salt does for one."""
     on_loss: _engine.OnLoss = "error"
@@ -50,8 +46,6 @@ class Options:
     isn't asked for them."""
     any_version: bool = False
     """Run beside a vLLM of another minor version than the tested one."""
-    trust_adapter_names: bool = False
-    """Two LoRA adapters of one name are the same one, everywhere in the tenant."""
 
     verify: float = 0
     """The share of texts that are found whose pages are computed all the same, and compared."""
@@ -93,7 +87,7 @@ def refuse_version(options: Options, who: str) -> None:
         )
 
 
-def unsupported(vllm_config: Any, options: Options) -> str | None:
+def unsupported(vllm_config: Any) -> str | None:
     """What of the configuration neither way into vLLM can do; None: nothing."""
     parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
     if vllm_config.kv_transfer_config.kv_role != "kv_both":
@@ -104,11 +98,6 @@ def unsupported(vllm_config: Any, options: Options) -> str | None:
         return "context parallelism"
     if vllm_config.speculative_config is not None:
         return "speculative decoding"
-    if vllm_config.lora_config is not None and not options.trust_adapter_names:
-        return (
-            "LoRA adapters, whose names alone vLLM's keys have: "
-            '{"trust_adapter_names": true} says that a name is always the same adapter'
-        )
     if not cache.enable_prefix_caching:
         return "a run without prefix caching: leave out --no-enable-prefix-caching"
     if cache.prefix_caching_hash_algo not in ("sha256", "sha256_cbor"):
@@ -124,7 +113,7 @@ def unsupported(vllm_config: Any, options: Options) -> str | None:
 def refuse(vllm_config: Any, kv_cache_config: Any, options: Options) -> None:
     """ValueError for what the KvleaseConnector can't do, before anything is made."""
     refuse_version(options, "KvleaseConnector")
-    why = unsupported(vllm_config, options) or _unsupported_in_place(vllm_config, kv_cache_config)
+    why = unsupported(vllm_config) or _unsupported_in_place(vllm_config, kv_cache_config)
     if why:
         raise ValueError(f"the KvleaseConnector doesn't support {why}")
 
@@ -155,8 +144,11 @@ def _unsupported_in_place(vllm_config: Any, kv_cache_config: Any) -> str | None:
     return None
 
 
-def layout(vllm_config: Any, kv_cache_config: Any, options: Options) -> kvlease.Layout:
-    """Of the pages: weights and configuration are in the salt, the way of writing in the format.
+def layout(
+    vllm_config: Any, kv_cache_config: Any, options: Options, model: bytes
+) -> kvlease.Layout:
+    """Of the pages: the model's identity and its configuration are in the salt, the way of writing
+    in the format.
 
     A page has the parts of all tensor-parallel ranks, each in planes of its own, one rank's behind
     the other's: so it is found or not for all of them, and has one number.
@@ -193,7 +185,7 @@ def layout(vllm_config: Any, kv_cache_config: Any, options: Options) -> kvlease.
         page_tokens=spec.block_size,
         plane_page_bytes=n_bytes,
         n_planes=n_rank_planes * n_ranks,
-        salt=salt(vllm_config, options),
+        salt=salt(vllm_config, options, model),
         format=_engine.format_of(kind.encode(), f" {spec.block_size}".encode()),
     )
 
@@ -203,8 +195,9 @@ def model_name(vllm_config: Any) -> str:
     return str(vllm_config.model_config.model).rstrip("/").rpartition("/")[2][:64]
 
 
-def salt(vllm_config: Any, options: Options) -> bytes:
-    """Of a layout: the model's configuration, its weights, and what the user says."""
+def salt(vllm_config: Any, options: Options, identity: bytes) -> bytes:
+    """Of a layout: the model in memory and its configuration, what else is installed into vLLM, and
+    what the user says."""
     model = vllm_config.model_config
     settings = {
         key: value
@@ -217,58 +210,7 @@ def salt(vllm_config: Any, options: Options) -> bytes:
     return hash_parts(
         words.encode(),
         f"{model.quantization}".encode(),
-        _weights(vllm_config, options),
+        identity,
+        plug_ins(*_PLUG_INS),
         options.salt.encode(),
     )
-
-
-def _weights(vllm_config: Any, options: Options) -> bytes:
-    """What tells these weights from others."""
-    model = vllm_config.model_config
-    if options.weights:
-        return options.weights.encode()
-    if vllm_config.load_config.load_format == "dummy":
-        raise ValueError(
-            "load_format 'dummy' has weights that no file tells apart: name them, "
-            'kv_connector_extra_config {"weights": "..."}'
-        )
-    path = Path(model.model)
-    if not path.exists():
-        return f"{model.model} {_revision(model)}".encode()
-    files = [path] if path.is_file() else _files(path)
-    if not files:
-        raise ValueError(
-            f"{path} has no file of weights ({', '.join(_WEIGHTS)}): name them, "
-            'kv_connector_extra_config {"weights": "..."}'
-        )
-    with ThreadPoolExecutor(4) as pool:
-        digests = pool.map(_digest, files)
-        return b"".join(
-            f"{file.name}\n".encode() + each for file, each in zip(files, digests, strict=True)
-        )
-
-
-def _revision(model: Any) -> str:
-    """The commit of what was downloaded: nothing else says which weights a name stands for."""
-    hub = importlib.import_module("huggingface_hub")
-    folder = Path(
-        hub.snapshot_download(
-            model.model, revision=model.revision, local_files_only=True, allow_patterns=["*.json"]
-        )
-    )
-    if folder.parent.name != "snapshots":
-        raise ValueError(
-            f"{folder} isn't a snapshot of a commit: name the weights, "
-            'kv_connector_extra_config {"weights": "..."}'
-        )
-    return folder.name
-
-
-def _files(folder: Path) -> list[Path]:
-    found: Iterable[Path] = (path for pattern in _WEIGHTS for path in folder.glob(pattern))
-    return sorted(found)
-
-
-def _digest(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").digest()

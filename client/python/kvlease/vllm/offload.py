@@ -17,13 +17,13 @@ import logging
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields
-from functools import partial
 from itertools import takewhile
 from typing import Any
 
 import torch
 import vllm
 from vllm.config import get_current_vllm_config
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
 from vllm.v1.kv_offload.base import (
     BlockIDsLoadStoreSpec,
@@ -52,6 +52,7 @@ from kvlease import _engine, _verify
 from kvlease._codecs import Codecs
 from kvlease._identity import hash_parts
 from kvlease.vllm import identity
+from kvlease.vllm.weights import Computing, Epoch, State, Watch, on_stack
 
 _logger = logging.getLogger("kvlease")
 
@@ -126,7 +127,7 @@ class Cache:
 
 
 # Whose worker is made, and whose scheduler isn't yet, by vLLM's id of the engine.
-_caches: dict[str, tuple[Cache, list[Group]]] = {}
+_caches: dict[str, tuple[Cache, list[Group], Watch]] = {}
 
 
 @dataclass
@@ -142,6 +143,8 @@ class _Run:
 
     group: Group
     keys: list[OffloadKey]
+    hashes: list[bytes]
+    """What the pages' keys are in kvleased."""
     pages: kvlease.Pages
     parent: bytes | None
     """Key of the page before; None: there is none, or it doesn't matter."""
@@ -151,6 +154,9 @@ class _Run:
 class _Text:
     """Of a request, of each group by its id."""
 
+    epoch: Epoch | None = None
+    """What it is computed with; None: it isn't computed yet, or was begun with something else."""
+    is_begun: bool = False
     last: dict[int, OffloadKey] = field(default_factory=dict)
     """The last page that was loaded, or was to be stored."""
     coming: dict[int, _engine.Coming] = field(default_factory=dict)
@@ -169,8 +175,13 @@ class Manager(OffloadingManager):
     kvleased, or without a page, nothing is found, and nothing stored.
     """
 
-    def __init__(self, cache: Cache, groups: list[Group]) -> None:
+    def __init__(
+        self, cache: Cache, groups: list[Group], computing: Computing | None = None
+    ) -> None:
         self._connection = cache.connection
+        self._computing = computing or Computing()
+        self._state = State()
+        self._texts: dict[str, _Text] = {}
         self._groups = {group.id: group for group in groups}
         self._hosts = {
             group.id: _engine.Hosts(group.namespace, cache.remote_timeout) for group in groups
@@ -181,24 +192,58 @@ class Manager(OffloadingManager):
         # Of transfers from before a reset, which may be under way.
         self._fenced: list[kvlease.Pages] = []
         self._n_steps = 0
+        self._looked_at = -1
         self._is_away = False
         self._is_void = False
         self.compared_pages = 0
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Of each chunk once is enough."""
-        req_context.set_state(_Text())
+        self._state = self._computing.state()
+        text = self._texts[req_context.req_id] = _Text()
+        req_context.set_state(text)
         return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        """Stores of it may be under way."""
+        self._texts.pop(req_context.req_id, None)
+
+    def _can_share(self, req_context: ReqContext) -> bool:
+        """Whether the request's pages have keys, which are those of what it is computed with."""
+        text = req_context.get_state(_Text)
+        assert text is not None
+        # One look for each step: vLLM asks for each chunk.
+        if self._looked_at != self._n_steps:
+            self._looked_at = self._n_steps
+            self._state = self._computing.state()
+        state = self._state
+        if text.is_begun:
+            text.epoch = text.epoch and state.go_on(text.epoch)
+        else:
+            text.epoch = state.begin(self._computing.lora_request(req_context.req_id))
+        return (
+            text.epoch is not None
+            and state.can_share(text.epoch)
+            and self._computing.is_clean(text.epoch)
+            and self._is_there()
+        )
+
+    def _hashes(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> list[bytes]:
+        """What the keys of a request that can share are in kvleased."""
+        text = req_context.get_state(_Text)
+        assert text is not None and text.epoch is not None
+        return self._state.keys(text.epoch, map(get_offload_block_hash, keys))
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """A hit is pinned."""
+        if not self._can_share(req_context):
+            return LookupResult.MISS
         if key in self._found:
             return LookupResult.HIT
-        if not self._is_there():
-            return LookupResult.MISS
         group = self._groups[get_offload_group_idx(key)]
         try:
-            pages = group.namespace.lookup(get_offload_block_hash(key))
+            (found,) = self._hashes([key], req_context)
+            pages = group.namespace.lookup(found)
         except kvlease.Error as error:
             _logger.info("looked up nothing: %s", error)
             return LookupResult.MISS
@@ -227,12 +272,12 @@ class Manager(OffloadingManager):
         if coming is None:
             coming = text.coming[group.id] = self._hosts[group.id].text()
         if not coming.is_over and not coming.is_under_way:
-            hashes = [
-                get_offload_block_hash(each)
+            keys = [
+                each
                 for each, end in req_context._offload_key_positions.items()
                 if get_offload_group_idx(each) == group.id and end % group.chunk_tokens == 0
             ]
-            coming.ask(hashes, here // group.chunk_tokens - 1)
+            coming.ask(self._hashes(keys, req_context), here // group.chunk_tokens - 1)
         if coming.is_over:
             return LookupResult.MISS
         text.awaits[group.id] = self._n_steps
@@ -242,6 +287,8 @@ class Manager(OffloadingManager):
         """All were hits in this step. A request has one load at a time."""
         numbers: dict[int, list[int]] = {group: [] for group in self._groups}
         loading = self._loading[req_context.req_id] = []
+        text = req_context.get_state(_Text)
+        self._computing.expect(req_context.req_id, text.epoch if text else None)
         for key in keys:
             pages = self._found.pop(key)
             loading.append(pages)
@@ -251,6 +298,7 @@ class Manager(OffloadingManager):
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """Also where the request was aborted meanwhile."""
+        self._computing.expect(req_context.req_id, None)
         self._give_back(self._loading.pop(req_context.req_id))
 
     def prepare_store(
@@ -258,9 +306,10 @@ class Manager(OffloadingManager):
     ) -> PrepareStoreOutput:
         """Those that aren't cached, if there are pages for them: vLLM asks for none again."""
         runs: list[list[_Run]] = []
+        can_share = self._can_share(req_context)
         for group in self._groups.values():
             own = [key for key in keys if get_offload_group_idx(key) == group.id]
-            runs.append(self._runs(group, own, req_context) if own and self._is_there() else [])
+            runs.append(self._runs(group, own, req_context) if own and can_share else [])
         self._remember(keys, req_context)
         accepted = {key: run for each in runs for run in each for key in run.keys}
         self._storing |= accepted
@@ -279,15 +328,28 @@ class Manager(OffloadingManager):
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Who wasn't scheduled looks it up again."""
         self._n_steps += 1
+        for req_id in context.preempted_req_ids:
+            if text := self._texts.get(req_id):
+                text.is_begun = False
+        for req_id in context.new_req_ids:
+            if text := self._texts.get(req_id):
+                # One that wasn't looked up begins all the same.
+                text.epoch = text.epoch or self._state.begin(self._computing.lora_request(req_id))
+                text.is_begun = True
         self._give_back(self._found.values())
         self._found = {}
 
     def reset_cache(self) -> None:
-        """For new weights: drops what is cached, of all engines of the tenant with this layout."""
+        """Drops what is cached, of all engines of the tenant with this layout; nothing where the
+        model has changed since the last time: what others compute with isn't this engine's."""
         runs = dict.fromkeys(self._storing.values())
         self._fenced += [run.pages for run in runs]
         self._fenced += [pages for each in self._loading.values() for pages in each]
         self._storing, self._loading = {}, {}
+        self._state = self._computing.state()
+        if self._computing.has_changed:
+            self._computing.has_changed = False
+            return
         try:
             for group in self._groups.values():
                 group.namespace.invalidate()
@@ -299,6 +361,10 @@ class Manager(OffloadingManager):
         """Nothing of before the reset is under way any more."""
         self._give_back(self._fenced)
         self._fenced = []
+
+    def shutdown(self) -> None:
+        """The engine ends. Pages go with the connection, which the worker ends."""
+        self._computing.close()
 
     def _is_there(self) -> bool:
         """Whether kvleased is: nobody waits for it."""
@@ -313,12 +379,19 @@ class Manager(OffloadingManager):
             if group.is_chained:
                 return self._chained_run(group, keys, req_context)
             is_verified = self._is_verified(req_context)
-            known = self._storing.__contains__ if is_verified else partial(self._is_known, group)
-            new = [key for key in keys if not known(key)]
+            new = [
+                key
+                for key in keys
+                if key not in self._storing
+                and (is_verified or not self._is_known(group, key, req_context))
+            ]
             if not new:
                 return []
             pages = self._lease(group, len(new))
-            return [_Run(group, [key], pages.take(1), None) for key in new[: len(pages)]]
+            return [
+                _Run(group, [key], self._hashes([key], req_context), pages.take(1), None)
+                for key in new[: len(pages)]
+            ]
         except kvlease.Error as error:
             _logger.debug("stores nothing: %s", error)
             return []
@@ -330,9 +403,9 @@ class Manager(OffloadingManager):
         before = self._before(group, keys[0], req_context)
         if before is None and req_context.get_offload_key_position(keys[0]) != group.chunk_tokens:
             return []
-        if before is not None and not self._is_known(group, before):
+        if before is not None and not self._is_known(group, before, req_context):
             return []
-        hashes = b"".join(get_offload_block_hash(key) for key in keys)
+        hashes = b"".join(self._hashes(keys, req_context))
         first = 0 if self._is_verified(req_context) else len(group.namespace.probe(hashes))
         while first < len(keys) and keys[first] in self._storing:
             first += 1
@@ -343,8 +416,9 @@ class Manager(OffloadingManager):
         if not new:
             return []
         pages = self._lease(group, len(new))
-        parent = None if before is None else get_offload_block_hash(before)
-        return [_Run(group, new[: len(pages)], pages, parent)]
+        parent = None if before is None else self._hashes([before], req_context)[0]
+        new = new[: len(pages)]
+        return [_Run(group, new, self._hashes(new, req_context), pages, parent)]
 
     @staticmethod
     def _is_verified(req_context: ReqContext) -> bool:
@@ -352,9 +426,10 @@ class Manager(OffloadingManager):
         text = req_context.get_state(_Text)
         return text is not None and bool(text.is_verified)
 
-    def _is_known(self, group: Group, key: OffloadKey) -> bool:
+    def _is_known(self, group: Group, key: OffloadKey, req_context: ReqContext) -> bool:
         """It is cached, or being stored."""
-        return key in self._storing or bool(group.namespace.probe(get_offload_block_hash(key)))
+        (known,) = self._hashes([key], req_context)
+        return key in self._storing or bool(group.namespace.probe(known))
 
     @staticmethod
     def _before(group: Group, key: OffloadKey, req_context: ReqContext) -> OffloadKey | None:
@@ -379,7 +454,7 @@ class Manager(OffloadingManager):
         return group.namespace.lease(min(n_pages, kvlease.MAX_LEASE_PAGES), max_wait=0)
 
     def _publish(self, run: _Run) -> None:
-        hashes = b"".join(get_offload_block_hash(key) for key in run.keys)
+        hashes = b"".join(run.hashes)
         own = list(run.pages)
         try:
             carried = run.group.namespace.publish(run.pages, hashes, parent=run.parent)
@@ -596,8 +671,14 @@ class KvleaseOffloadingSpec(OffloadingSpec):
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
         """Connects to kvleased, for the manager as well."""
-        layouts, vllm_config = self.layouts(kv_caches), get_current_vllm_config()
-        cache = Cache(self._options, layouts, self._codecs)
+        vllm_config = get_current_vllm_config()
+        watch = Watch(self._options.weights)
+        try:
+            layouts = self.layouts(kv_caches, watch.identity)
+            cache = Cache(self._options, layouts, self._codecs)
+        except BaseException:
+            watch.close()
+            raise
         groups = [
             Group(
                 id=group.group_id,
@@ -613,7 +694,7 @@ class KvleaseOffloadingSpec(OffloadingSpec):
             )
             for group in self.config.groups
         ]
-        _caches[self.config.engine_id] = cache, groups
+        _caches[self.config.engine_id] = cache, groups, watch
         return Worker(cache, groups, kv_caches, self.blocks_per_chunk)
 
     def get_manager(self) -> OffloadingManager:
@@ -624,20 +705,24 @@ class KvleaseOffloadingSpec(OffloadingSpec):
                 f"the {_WHO} doesn't support a worker in another process than the scheduler: "
                 "--distributed-executor-backend uni"
             )
-        return Manager(*made)
+        cache, groups, watch = made
+        return Manager(cache, groups, Computing(watch, on_stack(Scheduler)))
 
-    def layouts(self, kv_caches: CanonicalKVCaches) -> dict[int, kvlease.Layout]:
-        """Of the pages of each group, by its id; ValueError for what this can't do."""
+    def layouts(self, kv_caches: CanonicalKVCaches, model: bytes) -> dict[int, kvlease.Layout]:
+        """Of the pages of each group, by its id, with the model's identity; ValueError for what
+        this can't do."""
         vllm_config = get_current_vllm_config()
-        why = identity.unsupported(vllm_config, self._options)
+        why = identity.unsupported(vllm_config)
         if why:
             raise ValueError(f"the {_WHO} doesn't support {why}")
         return {
-            group.group_id: self._layout(vllm_config, group, refs)
+            group.group_id: self._layout(vllm_config, group, refs, model)
             for group, refs in zip(self.config.groups, kv_caches.group_data_refs, strict=True)
         }
 
-    def _layout(self, vllm_config: Any, group: Any, refs: Iterable[Any]) -> kvlease.Layout:
+    def _layout(
+        self, vllm_config: Any, group: Any, refs: Iterable[Any], model: bytes
+    ) -> kvlease.Layout:
         """Of the pages of a group: as identity.layout(), with the layers' own words in the salt.
         ValueError also for codecs by layer where its pages aren't those of one layer after the
         other."""
@@ -670,6 +755,6 @@ class KvleaseOffloadingSpec(OffloadingSpec):
             page_tokens=tokens,
             plane_page_bytes=page_bytes,
             layer_group=group.group_id,
-            salt=hash_parts(identity.salt(vllm_config, self._options), words.encode()),
+            salt=hash_parts(identity.salt(vllm_config, self._options, model), words.encode()),
             format=_engine.format_of(kind.encode(), f" {tokens}".encode()),
         )

@@ -26,6 +26,7 @@ import kvlease
 from kvlease import _engine
 from kvlease._verify import Verifier
 from kvlease.vllm import identity
+from kvlease.vllm.weights import Epoch, Reader, State
 
 _logger = logging.getLogger("kvlease")
 
@@ -61,6 +62,8 @@ class _Text:
     """From other hosts."""
     found: list[Block] = field(default_factory=list)
     """Found, and not yet in the request's table."""
+    epoch: Epoch | None = None
+    """What it is computed with; None: it isn't computed yet."""
     is_looked_up: bool = False
     is_verified: bool = False
     """It was found, and is computed all the same."""
@@ -94,10 +97,11 @@ class Pool(BlockPool):
         options: identity.Options,
         refuse: Callable[[Any, str], None],
         verifier: Verifier,
+        model: Reader,
     ) -> None:
         """n_blocks: how many pages the engine may hold, with the null block; manager: vLLM's
         KVCacheManager, which gets other ways to look up and to allocate; refuse(request, why) ends
-        one that can't ever be computed."""
+        one that can't ever be computed; model: what the engine computes with."""
         self.namespace = namespace
         self._verifier = verifier
         # Own pages by those that others have published under their keys: the worker is to be told,
@@ -114,6 +118,10 @@ class Pool(BlockPool):
         self._n_only_found = 0
         self._fresh: list[int] = []
         self._texts: dict[str, _Text] = {}
+        self._model = model
+        self._state = model.state()
+        self._has_changed = False
+        self._adapters: list[tuple[int, bytes]] = []
         self._manager = manager
         self._loss = _engine.Loss(options.on_loss)
         self._refuse = refuse
@@ -196,19 +204,24 @@ class Pool(BlockPool):
                 block.is_duplicate = not block.is_pinned
 
     def reset_prefix_cache(self) -> bool:
-        """Drops all that is cached, of all engines of the tenant with this layout: for new weights.
-        False where requests hold blocks."""
+        """Drops all that is cached, of all engines of the tenant with this layout; nothing where
+        the model has changed since the last time. False where requests hold blocks."""
         if self._n_held:
             _logger.warning(
                 "the prefix cache isn't reset: requests hold %d blocks of it", self._n_held
             )
             return False
         self._drop_found()
-        try:
-            self.namespace.invalidate()
-        except kvlease.Error as error:
-            self._loss.meet(error)
-            return False
+        self._model.compare()
+        self._refresh()
+        has_changed, self._has_changed = self._has_changed, False
+        # Nothing is found of another model, and what is cached of that others compute with.
+        if not has_changed:
+            try:
+                self.namespace.invalidate()
+            except kvlease.Error as error:
+                self._loss.meet(error)
+                return False
         if self.metrics_collector:
             self.metrics_collector.reset()
         return True
@@ -216,6 +229,7 @@ class Pool(BlockPool):
     def take_events(self) -> list[Any]:
         """Asked when a step's results are in: what it has filled is published."""
         self.prefill.end()
+        self._refresh()
         for text in self._texts.values():
             self._publish(text)
         return []
@@ -229,11 +243,15 @@ class Pool(BlockPool):
         *arguments: Any,
         **keywords: Any,
     ) -> None:
-        """These will be full after the next step: other requests of that step may share them."""
+        """These will be full after the next step: other requests of that step may share them, but
+        for those that another model has begun."""
+        text = self._text(request)
+        if text.epoch is None or self._state.go_on(text.epoch) is None:
+            return
         super().cache_full_blocks(
             request, blocks, num_cached_blocks, num_full_blocks, *arguments, **keywords
         )
-        self._text(request).n_full = num_full_blocks
+        text.n_full = num_full_blocks
 
     # What the connector asks.
 
@@ -272,14 +290,23 @@ class Pool(BlockPool):
         _engine.give_back(self.namespace.release, others)
         self._give_back(gone)
 
+    def take_adapters(self) -> list[tuple[int, bytes]]:
+        """Those with which pages were computed that have been found since the last call."""
+        taken, self._adapters = self._adapters, []
+        return taken
+
     def expect(self, request: Any) -> None:
         """The request waits from now on: what kvleased has of its prompt is to be there when its
         turn comes. Told once, as vLLM asks for it only when it can be scheduled."""
         n_pages = (request.num_tokens - 1) // self.hash_block_size
         if self._loss.happened or not self._manager.prefix_cache_lookup_enabled(request):
             return
+        state = self._refresh()
+        epoch = state.begin(request.lora_request)
+        if not state.can_share(epoch):
+            return
         try:
-            self.namespace.expect(b"".join(request.block_hashes[:n_pages]))
+            self.namespace.expect(b"".join(state.keys(epoch, request.block_hashes[:n_pages])))
         except kvlease.Error as error:
             _logger.debug("expected nothing: %s", error)
 
@@ -293,6 +320,7 @@ class Pool(BlockPool):
         text = self._texts.get(request.request_id)
         if text is None:
             return
+        self._refresh()
         self._publish(text)
         self._forget(text)
         del self._texts[request.request_id]
@@ -322,10 +350,11 @@ class Pool(BlockPool):
     ) -> tuple[Any, int, int]:
         """One lookup for a request until it is scheduled, however often the scheduler asks."""
         manager = self._manager
+        text = self._text(request)
+        text.epoch = self._refresh().begin(request.lora_request)
         is_holding_off = time.monotonic() < self._holds_until
         if is_holding_off or not manager.prefix_cache_lookup_enabled(request):
             return manager.empty_kv_cache_blocks, 0, 0
-        text = self._text(request)
         # The last token is computed in any case: its logits are what is wanted.
         longest = request.num_tokens - 1 if max_cache_hit_length is None else max_cache_hit_length
         n_pages = longest // self.hash_block_size
@@ -385,6 +414,8 @@ class Pool(BlockPool):
             text.n_shared = num_new_computed_tokens // self.hash_block_size
             text.n_done = len(text.found)
             text.is_broken = text.is_verified = False
+            if num_new_computed_tokens and text.epoch and text.epoch.known:
+                self._adapters.append((text.epoch.adapter or 0, text.epoch.known[1]))
             self.stats.requests += 1
             self.stats.asked_tokens += request.num_tokens
             self.stats.hit_tokens += num_new_computed_tokens
@@ -440,6 +471,19 @@ class Pool(BlockPool):
         _engine.give_back(self.namespace.free, pages)
         return None
 
+    def _refresh(self) -> State:
+        """What the engine computes with now. Where it is something else than before, nothing that
+        was found or is being computed is of use to those who begin now."""
+        state = self._model.state()
+        if state is not self._state:
+            before, self._state = self._state, state
+            self._drop_found()
+            if not state.has_same(before):
+                self._has_changed = True
+                for block in self._by_page.values():
+                    self._remove_cached_block_hashes(block)
+        return state
+
     def _text(self, request: Any) -> _Text:
         text = self._texts.get(request.request_id)
         if text is None:
@@ -461,9 +505,13 @@ class Pool(BlockPool):
         if self._verifier.has_failed:
             return
         hashes = text.request.block_hashes[:n_pages]
-        keys = b"".join(hashes[len(text.found) :])
+        assert text.epoch is not None
+        if not self._state.can_share(text.epoch):
+            return
+        keys = self._state.keys(text.epoch, hashes)
+        asked = b"".join(keys[len(text.found) :])
         try:
-            pages = list(self.namespace.lookup(keys, text.handle).detach()) if keys else []
+            pages = list(self.namespace.lookup(asked, text.handle).detach()) if asked else []
         except kvlease.Error as error:
             _logger.info("looked up nothing: %s", error)
             return
@@ -482,7 +530,7 @@ class Pool(BlockPool):
             text.found.append(block)
         _engine.give_back(self.namespace.release, surplus)
         if len(text.found) < n_pages and not self._block_of_others(hashes[len(text.found)]):
-            text.is_awaited = text.coming.ask(hashes, len(text.found))
+            text.is_awaited = text.coming.ask(keys, len(text.found))
 
     def _block_of_others(self, key: Any) -> KVCacheBlock | None:
         """In the table of a request of this engine, which computes it."""
@@ -531,6 +579,15 @@ class Pool(BlockPool):
         that is filled, those before it are, too, which another request of the engine computes.
         """
         request = text.request
+        state = self._state
+        if text.epoch is None or not state.is_known:
+            return
+        # Pages that another model has begun are nobody's.
+        text.epoch = state.go_on(text.epoch)
+        if text.epoch is None:
+            text.is_broken = True
+        elif not state.can_share(text.epoch):
+            return
         n_tokens = request.num_computed_tokens - request.num_in_flight_tokens
         end = min(n_tokens // self.hash_block_size, text.n_full)
         is_over = text.is_broken or self._loss.happened or self._verifier.has_failed
@@ -559,11 +616,14 @@ class Pool(BlockPool):
     def _publish_run(self, text: _Text, blocks: list[Block], first: int) -> None:
         hashes = text.request.block_hashes
         own = [block.block_id for block in blocks]
+        assert text.epoch is not None
+        before = max(0, first - 1)
+        keys = self._state.keys(text.epoch, hashes[before : first + len(blocks)])
         try:
             carried = self.namespace.publish(
                 own,
-                b"".join(hashes[first : first + len(blocks)]),
-                parent=hashes[first - 1] if first else None,
+                b"".join(keys[first - before :]),
+                parent=keys[0] if first else None,
                 request=text.handle,
             )
         except (kvlease.NoParent, kvlease.Stale) as error:

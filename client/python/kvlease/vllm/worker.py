@@ -17,7 +17,9 @@ from vllm.distributed.parallel_state import get_tp_group
 
 import kvlease
 from kvlease import _engine, _verify
+from kvlease._identity import hash_parts
 from kvlease.vllm import identity
+from kvlease.vllm.weights import Place, Watch
 
 _logger = logging.getLogger("kvlease")
 
@@ -33,13 +35,15 @@ class Handshake(KVConnectorHandshakeMetadata):
     device: str
     n_blocks: int
     """The engine's own number of blocks: it holds no more pages than that at a time."""
+    place: Place | None
+    """Where it says what the rank computes with."""
 
     @classmethod
     def of_all(cls, ranks: Iterable[Handshake]) -> Handshake:
         """What all ranks say; ValueError where they don't agree."""
         said = list(ranks)
         n_blocks = min(each.n_blocks for each in said)
-        first, *others = (replace(each, n_blocks=n_blocks) for each in said)
+        first, *others = (replace(each, n_blocks=n_blocks, place=None) for each in said)
         if any(other != first for other in others):
             raise ValueError(f"the engine's ranks aren't on the same pages: {[first, *others]}")
         return first
@@ -54,8 +58,12 @@ class Worker:
     """
 
     def __init__(self, vllm_config: Any, kv_cache_config: Any, options: identity.Options) -> None:
-        layout = identity.layout(vllm_config, kv_cache_config, options)
         ranks = get_tp_group()
+        self._watch = Watch(options.weights)
+        # What the ranks have makes up the model, in their order.
+        models: list[bytes] = [b""] * ranks.world_size
+        torch.distributed.all_gather_object(models, self._watch.identity, group=ranks.cpu_group)
+        layout = identity.layout(vllm_config, kv_cache_config, options, hash_parts(*models))
         # Nobody else knows it, and the engine has another one each time it starts.
         secret = ranks.broadcast_object(secrets.token_bytes(32), src=0)
         rank = f" rank {ranks.rank_in_group}" if ranks.world_size > 1 else ""
@@ -96,6 +104,7 @@ class Worker:
             self._check_limit(longest, -(-longest // layout.page_tokens))
             self._place(kv_cache_config, ranks.rank_in_group, ranks.world_size)
         except BaseException:
+            self._watch.close()
             with contextlib.suppress(BufferError):
                 self._connection.close()
             raise
@@ -106,6 +115,7 @@ class Worker:
             stride_bytes=info.stride_bytes,
             device=info.device,
             n_blocks=n_blocks,
+            place=self._watch.place,
         )
         self._events = _engine.Events(self._connection)
 
@@ -148,6 +158,13 @@ class Worker:
         """Context in which vLLM's allocation of its tensor yields the arena instead."""
         return _Arena(*self._extent, torch.device(self._device))
 
+    def settle(self, adapters: Iterable[tuple[int, bytes]]) -> None:
+        """Before a step: the model is looked at, and adapters, with which pages were computed that
+        the step's requests have found, are those that are loaded. RuntimeError where they aren't.
+        """
+        self._watch.settle(has_looked=self._watch.is_read_here)
+        self._watch.check(adapters)
+
     def map(self, pages: list[int]) -> None:
         """Maps pages that the scheduler holds for the next step."""
         if not pages:
@@ -186,6 +203,7 @@ class Worker:
 
     def close(self) -> None:
         """Ends the connection. vLLM's tensor must not be used any more."""
+        self._watch.close()
         self._events.stop()
         for arena in self._arenas:
             arena.release()

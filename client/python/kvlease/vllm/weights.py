@@ -1,0 +1,403 @@
+"""With what vLLM computes: the model that a worker has in memory, its adapters, and their changes.
+
+A worker's Watch knows. It is told of calls into the worker that may change the model, looks at the
+model between steps, and compares all of it where it may have changed. The scheduler reads its
+State: at once, where both are of one process, else from memory that the worker shares.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
+
+from kvlease._identity import Watched, hash_parts, hash_values
+from kvlease.vllm import _doors
+
+_logger = logging.getLogger("kvlease")
+
+_T = TypeVar("_T")
+
+# Adapters that a board has room for; older ones are forgotten, and nothing is found for them.
+_MAX_ADAPTERS = 4096
+_BOARD_BYTES = 1 << 20
+# Not tuned: a board is written in some microseconds.
+_MAX_READS = 1000
+
+Adapter = tuple[int, bytes]
+"""How often the adapter of an id has been another one, and its digest."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a request's text is computed with."""
+
+    n_changes: int
+    adapter: int | None = None
+    """Its id."""
+    known: Adapter | None = None
+    """None: it isn't loaded yet."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What an engine computes with."""
+
+    n_changes: int = 0
+    is_known: bool = True
+    root: bytes | None = None
+    """What keys are mixed with; None: the model is the one that the namespace was opened for."""
+    adapters: Mapping[int, Adapter] = field(default_factory=dict)
+
+    def begin(self, lora_request: Any) -> Epoch:
+        """Of a request that is computed from now on."""
+        if lora_request is None:
+            return Epoch(self.n_changes)
+        number = int(lora_request.lora_int_id)
+        # One that is loaded anew with each request is known when it was.
+        known = None if lora_request.load_inplace else self.adapters.get(number)
+        return Epoch(self.n_changes, number, known)
+
+    def go_on(self, epoch: Epoch) -> Epoch | None:
+        """The same epoch, with what is known of it now; None: it is over."""
+        if epoch.n_changes != self.n_changes:
+            return None
+        if epoch.adapter is None:
+            return epoch
+        now = self.adapters.get(epoch.adapter)
+        if epoch.known is None and (now is None or now[0] == 1):
+            return replace(epoch, known=now)
+        return epoch if now == epoch.known else None
+
+    def can_share(self, epoch: Epoch) -> bool:
+        """Whether there are keys for its pages."""
+        return self.is_known and (epoch.adapter is None or epoch.known is not None)
+
+    def keys(self, epoch: Epoch, hashes: Iterable[bytes]) -> list[bytes]:
+        """Of pages, from vLLM's own, which have nothing of the model, of adapters the names."""
+        if self.root is None and epoch.known is None:
+            return list(hashes)
+        mixed = hash_parts(self.root or b"", epoch.known[1] if epoch.known else b"")
+        return [hash_parts(mixed, each) for each in hashes]
+
+    def has_same(self, other: State) -> bool:
+        """Whether what was computed with the other one is this one's as well."""
+        return self.n_changes == other.n_changes and all(
+            self.adapters.get(number) == adapter for number, adapter in other.adapters.items()
+        )
+
+
+def on_stack(kind: type[_T]) -> _T:
+    """The nearest object of that kind one of whose methods is being called: vLLM gives a connector
+    no other way to it."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, kind):
+            return owner
+        frame = frame.f_back  # type: ignore[assignment]
+    raise ValueError(
+        f"vLLM makes its connector otherwise than was expected: without {kind.__name__}"
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank's State can be read."""
+
+    pid: int
+    fd: int
+    identity: bytes
+
+
+# Of this process.
+_watches: dict[Place, Watch] = {}
+
+
+class Watch:
+    """Knows what a rank computes with."""
+
+    def __init__(self, name: str | None) -> None:
+        """name: of the weights, that the user has given them. ValueError where the model can't be
+        told apart. Made while vLLM's worker initializes its KV cache."""
+        worker = self._worker = on_stack(WorkerBase)
+        self._watched = Watched(worker.get_model(), name, ignored=("load_weights",))
+        self.identity = self._watched.identity
+        self._adapters: dict[int, Adapter] = {}
+        self._expected: dict[str, tuple[int, bytes]] = {}
+        self._board = _Board()
+        self.is_read_here = False
+        """By a scheduler of this process, which looks whenever it matters."""
+        self.place = Place(os.getpid(), self._board.fd, self.identity)
+        self._state = State()
+        _watches[self.place] = self
+        self._tell()
+        _doors.guard(on_stack(WorkerWrapperBase), worker, self)
+
+    def close(self) -> None:
+        """Nothing is asked any more, however often vLLM says so."""
+        if _watches.pop(self.place, None):
+            self._board.close()
+
+    def suspect(self, door: str) -> None:
+        """Somebody asks for something that may change the model."""
+        if self._watched.current is not None:
+            _logger.info("compares the model with what it was: %s was asked for", door)
+            self._watched.suspect()
+            self._tell()
+
+    def settle(self, has_looked: bool = False) -> None:
+        """Compares the model with what it was, where that may differ; between steps."""
+        if not has_looked and self._watched.current is not None and not self._watched.look():
+            self.suspect("a change")
+        if self._watched.current is None and not self._watched.is_over:
+            model = self._worker.get_model()
+            if model is not self._watched.model:
+                self._watched.model = model
+                _doors.guard_model(model, self)
+            self._watched.renew()
+            self._tell()
+
+    def compare(self) -> State:
+        """Of all there is, whether a change was seen or not; between steps."""
+        self.suspect("a reset of the prefix cache")
+        return self.state()
+
+    def state(self) -> State:
+        """As it is now; between steps."""
+        self.settle()
+        return self._state
+
+    def loaded(self, request: Any, adapter: Any) -> None:
+        """An adapter was read into memory, and is going to be used. RuntimeError where pages were
+        found that another one of the same id has computed."""
+        number = int(request.lora_int_id)
+        digest = hash_values({k: v for k, v in vars(adapter).items() if k != "id"})
+        n_changes, known = self._adapters.pop(number, (0, b""))
+        self._adapters[number] = (n_changes + (digest != known), digest)
+        while len(self._adapters) > _MAX_ADAPTERS:
+            del self._adapters[next(iter(self._adapters))]
+        self._tell()
+        self.check(self._expected.values())
+
+    def expect(self, request: str, adapter: tuple[int, bytes] | None) -> None:
+        """Pages were found for a request, computed with an adapter; None: they are loaded."""
+        if adapter is None:
+            self._expected.pop(request, None)
+        else:
+            self._expected[request] = adapter
+
+    def check(self, expected: Iterable[tuple[int, bytes]]) -> None:
+        """RuntimeError where an adapter isn't the one whose pages were found."""
+        for number, digest in expected:
+            if self._adapters.get(number, (0, digest))[1] != digest:
+                raise RuntimeError(
+                    f"the files of the LoRA adapter with the id {number} have changed while a "
+                    "request had found its pages: load a changed adapter with load_inplace, or "
+                    "under another id"
+                )
+
+    def _tell(self) -> None:
+        watched = self._watched
+        self._state = State(
+            watched.n_changes, watched.current is not None, watched.root(), dict(self._adapters)
+        )
+        if self.place in _watches:
+            self._board.write(self._state)
+
+
+class Computing:
+    """What an engine computes with, and whether the blocks that it has itself are of that.
+
+    vLLM's own prefix cache keeps blocks over changes of the weights and of adapters, until it is
+    reset: these mustn't be stored as if they were of what the engine computes with then.
+    """
+
+    def __init__(self, watch: Watch | None = None, scheduler: Any = None) -> None:
+        """Without a watch: something that doesn't change."""
+        self._watch = watch
+        self._scheduler = scheduler
+        self._is_hooked = False
+        self._at_reset = self._seen = State()
+        self._has_said = False
+        self.has_changed = False
+        """Since this was set to False."""
+
+    def state(self) -> State:
+        """As it is now. Asked before the first request is computed: vLLM's pool of blocks, which is
+        made after the manager, is empty."""
+        if self._watch is None:
+            return State()
+        if not self._is_hooked:
+            self._is_hooked = True
+            self._hook(self._watch, self._scheduler.kv_cache_manager.block_pool)
+        state = self._watch.state()
+        self.has_changed = self.has_changed or not state.has_same(self._seen)
+        self._seen = state
+        return state
+
+    def _hook(self, watch: Watch, pool: Any) -> None:
+        reset = pool.reset_prefix_cache
+
+        def reset_prefix_cache() -> bool:
+            is_empty = bool(reset())
+            if is_empty:
+                self._at_reset, self._has_said = watch.compare(), False
+            return is_empty
+
+        pool.reset_prefix_cache = reset_prefix_cache
+        self._at_reset = watch.state()
+
+    def lora_request(self, req_id: str) -> Any:
+        """The adapter that a request asks for."""
+        request = self._scheduler.requests.get(req_id) if self._scheduler else None
+        return request.lora_request if request else None
+
+    def is_clean(self, epoch: Epoch) -> bool:
+        """Whether no block of the engine is of something that it had before."""
+        is_clean = epoch.n_changes == self._at_reset.n_changes and (
+            epoch.known is None
+            or epoch.known[0] == 1
+            or self._at_reset.adapters.get(epoch.adapter or 0) == epoch.known
+        )
+        if not is_clean and not self._has_said:
+            self._has_said = True
+            _logger.warning(
+                "the model or an adapter has changed, and vLLM's own prefix cache may have blocks "
+                "of before: nothing is found or stored until it is reset (reset_prefix_cache())"
+            )
+        return is_clean
+
+    def expect(self, req_id: str, epoch: Epoch | None) -> None:
+        """Pages were found that were computed so; None: they are loaded."""
+        if self._watch:
+            known = epoch.known if epoch else None
+            self._watch.expect(req_id, (epoch.adapter or 0, known[1]) if epoch and known else None)
+
+    def close(self) -> None:
+        """The engine ends."""
+        if self._watch:
+            self._watch.close()
+
+
+class _Board:
+    """A State in memory that others of the user's processes can read. It is written with an odd
+    number in front, and has an even one once it is whole."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        self.fd = os.memfd_create("kvlease-weights", os.MFD_CLOEXEC) if fd is None else fd
+        if fd is None:
+            os.truncate(self.fd, _BOARD_BYTES)
+        self._memory = mmap.mmap(self.fd, _BOARD_BYTES, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def write(self, state: State) -> None:
+        """Nobody else writes."""
+        adapters = {k: [n, digest.hex()] for k, (n, digest) in state.adapters.items()}
+        root = state.root.hex() if state.root else None
+        text = json.dumps([state.n_changes, state.is_known, root, adapters]).encode()
+        number = self.number()
+        struct.pack_into("<Q", self._memory, 0, number + 1)
+        struct.pack_into("<Q", self._memory, 8, len(text))
+        self._memory[16 : 16 + len(text)] = text
+        struct.pack_into("<Q", self._memory, 0, number + 2)
+
+    def number(self) -> int:
+        """Another one with each write."""
+        return int(struct.unpack_from("<Q", self._memory, 0)[0])
+
+    def read(self) -> State:
+        """Unknown where its writer ended in the middle."""
+        for _ in range(_MAX_READS):
+            number = self.number()
+            text = self._memory[
+                16 : 16 + min(struct.unpack_from("<Q", self._memory, 8)[0], _BOARD_BYTES)
+            ]
+            if number % 2 == 0 and number == self.number():
+                n_changes, is_known, root, adapters = json.loads(text)
+                return State(
+                    n_changes,
+                    is_known,
+                    bytes.fromhex(root) if root else None,
+                    {int(k): (n, bytes.fromhex(digest)) for k, (n, digest) in adapters.items()},
+                )
+        return State(is_known=False)
+
+    def close(self) -> None:
+        """The memory goes with the last process that has it."""
+        self._memory.close()
+        os.close(self.fd)
+
+
+class Reader:
+    """The State of an engine of one rank or more."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        """ValueError where a rank's can't be read."""
+        places = list(places)
+        self._local = [_watches[place] for place in places if place in _watches]
+        for watch in self._local:
+            watch.is_read_here = True
+        self._boards = []
+        for place in places:
+            if place not in _watches:
+                self._boards.append(_open(place))
+        self._numbers: list[Any] = []
+        self._kept: list[State] = []
+        self._state = State()
+
+    def state(self) -> State:
+        """As it is now. The same object where nothing has changed."""
+        local = [watch.state() for watch in self._local]
+        numbers = [*map(id, local), *(board.number() for board in self._boards)]
+        if numbers != self._numbers:
+            self._kept = local
+            self._numbers = numbers
+            self._state = _combine([*local, *(board.read() for board in self._boards)])
+        return self._state
+
+    def compare(self) -> State:
+        """As it is now, also where it was changed in a way that nothing tells: by whoever is in the
+        worker's process. Whoever isn't asks the worker, which says so."""
+        for watch in self._local:
+            watch.compare()
+        return self.state()
+
+    def close(self) -> None:
+        """Nothing is asked any more."""
+        for board in self._boards:
+            board.close()
+
+
+def _open(place: Place) -> _Board:
+    try:
+        return _Board(os.open(f"/proc/{place.pid}/fd/{place.fd}", os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        raise ValueError(
+            f"the scheduler can't ask its worker, process {place.pid}, what model it has: {error}"
+        ) from error
+
+
+def _combine(states: list[State]) -> State:
+    """Of all ranks, in their order."""
+    if len(states) == 1:
+        return states[0]
+    roots = [state.root or b"" for state in states]
+    common = set.intersection(*(set(state.adapters) for state in states))
+    adapters: dict[int, Adapter] = {}
+    for number in common:
+        of_ranks = [state.adapters[number] for state in states]
+        adapters[number] = max(n for n, _ in of_ranks), hash_parts(*(each for _, each in of_ranks))
+    return State(
+        sum(state.n_changes for state in states),
+        all(state.is_known for state in states),
+        hash_parts(*roots) if any(roots) else None,
+        adapters,
+    )

@@ -1,0 +1,296 @@
+"""Models and adapters that change, or look alike: what is found is what would be computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kvlease_conftest as package
+import pytest
+import torch
+from safetensors.torch import save_file
+from support import LIMIT, MEMORY, TINY_LLAMA, findable, held, make_prompts
+
+import kvlease.vllm.weights as adapter
+from kvlease.vllm.weights import State
+
+PAGE = 32
+PROMPTS = make_prompts(1, 200, 7, 40)
+FULL = 200 // PAGE * PAGE
+COPIES = {"spec_name": "KvleaseOffloadingSpec", "spec_module_path": "kvlease.vllm.offload"}
+WAYS = pytest.mark.parametrize("way", ["in place", "copies"])
+# API, EngineCore and worker, as vllm serve has them.
+PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+
+RELOAD = "self.engine.collective_rpc('reload_weights', kwargs={'weights_path': %r})"
+# As trainers do that have the model of an engine in their process.
+LOAD = """
+model = self.engine.model_executor.driver_worker.model_runner.model
+with torch.no_grad():
+    torch.manual_seed(5)
+    model.load_weights([("model.layers.0.mlp.down_proj.weight", torch.randn(128, 344) * 0.2)])
+"""
+KEPT = """
+for p in self.kept.parameters():
+    p.data.mul_(1.05)
+"""
+# Nothing that torch counts.
+UNSEEN = """
+def change(worker):
+    import ctypes
+    w = worker.model_runner.model.model.layers[0].mlp.down_proj.weight
+    for i in range(0, w.numel(), 7):
+        ctypes.c_float.from_address(w.data_ptr() + 4 * i).value *= 1.5
+self.engine.collective_rpc(change)
+"""
+CODE = """
+def change(model):
+    plain = model.model.layers[1].mlp.forward
+    model.model.layers[1].mlp.forward = lambda x: plain(x) * 1.3
+self.llm.apply_model(change)
+"""
+KEEP = "self.kept = self.engine.model_executor.driver_worker.model_runner.model"
+# The files are another model's once the first one's were read.
+REPLACE = """
+import os, shutil
+from vllm.v1.worker.cpu_worker import CPUWorker
+load = CPUWorker.load_model
+def replace(self, *arguments, **keywords):
+    load(self, *arguments, **keywords)
+    folder = self.vllm_config.model_config.model
+    shutil.copy(%r + "/model.safetensors", folder + "/new")
+    os.replace(folder + "/new", folder + "/model.safetensors")
+CPUWorker.load_model = replace
+"""
+PATCH = """
+from vllm.model_executor.models.llama import LlamaMLP
+plain = LlamaMLP.forward
+LlamaMLP.forward = lambda self, x: plain(self, x) * 1.2
+"""
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def on(settings: Any) -> Callable[..., dict[str, Any]]:
+    """on(daemon, way, before=..., options of vLLM): settings of an engine."""
+
+    def make(daemon: Any, way: str, before: str = "", **options: Any) -> dict[str, Any]:
+        if way == "in place":
+            return settings(daemon, **options) | {"before": before}
+        made: dict[str, Any] = settings(daemon, kvlease=COPIES, **options)
+        return made | {"connector": "OffloadingConnector", "before": before}
+
+    return make
+
+
+def run(engine: Any, **options: Any) -> tuple[list[Any], list[int]]:
+    """Tokens, and how many of each prompt weren't computed; each prompt by itself."""
+    got = [engine.call("run", [prompt], 16, options) for prompt in PROMPTS]
+    return [each["tokens"][0] for each in got], [each["found"][0] for each in got]
+
+
+@WAYS
+def test_a_model_that_changes(
+    make_daemon: package.MakeDaemon,
+    start_engines: Start,
+    settings: Any,
+    on: Any,
+    models: Callable[..., str],
+    model: str,
+    way: str,
+) -> None:
+    """In each way: the engine finds nothing of before, and another one nothing of it; it finds its
+    pages again where it comes back, and those of whoever has changed in the same way."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    alone, first, second, other = start_engines(
+        settings(), on(daemon, way), on(daemon, way), on(daemon, way)
+    )
+    (before, _) = run(alone)
+    assert run(first)[0] == before
+    for engine in (alone, first, second):
+        engine.call("do", KEEP)
+    seen = [before]
+    for change in (RELOAD % models(1), LOAD, KEPT, UNSEEN, CODE):
+        for engine in (alone, first, second):
+            engine.call("change", change)
+        expected = run(alone)[0]
+        assert expected not in seen, change
+        seen.append(expected)
+        # What the prompts share the first one has computed.
+        assert run(first) == (expected, [0, FULL]), change
+        tokens, found = run(second)
+        assert (tokens, found[0]) == (expected, FULL), change
+    tokens, found = run(other)
+    assert (tokens, found[0]) == (before, FULL)
+    for engine in (alone, first):
+        engine.call("change", "self.kept.model.layers[1].mlp.__dict__.pop('forward')")
+        engine.call("change", RELOAD % model)
+    assert run(alone)[0] == before
+    tokens, found = run(first)
+    assert (tokens, found[0]) == (before, FULL)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+@WAYS
+def test_a_model_that_changes_under_requests(
+    make_daemon: package.MakeDaemon, start_engines: Start, settings: Any, on: Any, way: str
+) -> None:
+    """They go on with what both models computed, which is nobody's; and without a reset vLLM's own
+    blocks of before aren't anybody's either."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    alone, engine, other = start_engines(settings(), on(daemon, way), on(daemon, way))
+    prompt = PROMPTS[0]
+    for each in (alone, engine, other):
+        each.call("do", KEEP)
+    alone.call("change", KEPT)
+    other.call("change", KEPT)
+    request = engine.call("add", prompt, 200)
+    engine.call("steps", 40)
+    engine.call("do", KEPT)
+    results: list[Any] = []
+    while not results:
+        results = engine.call("steps", 40)
+    assert results[0]["id"] == request
+    texts = [prompt + results[0]["tokens"][0], prompt]
+    engine.call("run", texts, 8)
+    got = other.call("run", texts, 8)
+    assert got["tokens"] == alone.call("run", texts, 8)["tokens"]
+
+
+def test_processes_of_an_engine(
+    make_daemon: package.MakeDaemon, start_engines: Start, settings: Any, models: Callable[..., str]
+) -> None:
+    """The scheduler hears of what changes in a worker of another process."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    (engine,) = start_engines(
+        settings(daemon, distributed_executor_backend="mp"), environment=PROCESSES
+    )
+    alone, other = start_engines(settings(), settings(daemon))
+    before = run(alone)[0]
+    assert run(engine)[0] == before
+    for each in (engine, alone):
+        each.call("change", RELOAD % models(1))
+    assert run(engine) == (run(alone)[0], [0, FULL])
+    tokens, found = run(other)
+    assert (tokens, found[0]) == (before, FULL)
+
+
+@WAYS
+@pytest.mark.parametrize("what", ["files", "code"])
+def test_another_model_finds_nothing(
+    make_daemon: package.MakeDaemon,
+    start_engines: Start,
+    settings: Any,
+    on: Any,
+    models: Callable[..., str],
+    way: str,
+    what: str,
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    folder = models()
+    before = REPLACE % models(1) if what == "files" else PATCH
+    (odd,) = start_engines(on(daemon, way, before, model=folder))
+    alone, engine = start_engines(settings(model=folder), on(daemon, way, model=folder))
+    expected = run(alone)[0]
+    assert run(odd)[0] != expected
+    assert run(engine) == (expected, [0, FULL])
+
+
+def make_adapter(folder: Path, seed: int) -> list[Any]:
+    """Writes a LoRA adapter; name, id and path."""
+    folder.mkdir(exist_ok=True)
+    torch.manual_seed(seed)
+    size, heads = TINY_LLAMA["hidden_size"], TINY_LLAMA["num_key_value_heads"]
+    tensors = {}
+    for layer in range(int(TINY_LLAMA["num_hidden_layers"])):
+        for name, n in (("q_proj", size), ("v_proj", 32 * int(heads))):
+            at = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            tensors[f"{at}.lora_A.weight"] = torch.randn(8, int(size)) * 0.3
+            tensors[f"{at}.lora_B.weight"] = torch.randn(int(n), 8) * 0.3
+    save_file(tensors, folder / "new")
+    (folder / "new").rename(folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return ["mine", 1, str(folder)]
+
+
+@WAYS
+def test_adapters(
+    make_daemon: package.MakeDaemon,
+    start_engines: Start,
+    settings: Any,
+    on: Any,
+    tmp_path: Path,
+    way: str,
+) -> None:
+    """By their tensors, not by their names; also of one that is replaced under its name."""
+    lora = {"enable_lora": True, "max_loras": 1, "max_lora_rank": 8}
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    alone, first, second = start_engines(
+        settings(**lora), on(daemon, way, **lora), on(daemon, way, **lora)
+    )
+    mine = make_adapter(tmp_path / "adapter", 1)
+    plain = run(alone)[0]
+    expected = run(alone, adapter=mine)[0]
+    assert expected != plain
+    # It is known once it is loaded.
+    assert run(first, adapter=mine)[0] == expected
+    assert run(first, adapter=mine) == (expected, findable(PROMPTS, PAGE))
+    assert run(second, adapter=mine)[0] == expected
+    tokens, found = run(second, adapter=mine)
+    assert (tokens, found[0]) == (expected, FULL)
+    assert run(second)[0] == plain
+    # Another one in its place, which the second engine loads anew, and the first has as it was.
+    make_adapter(tmp_path / "adapter", 2)
+    inplace = "from vllm.lora.request import LoRARequest\n"
+    inplace += f"self.engine.add_lora(LoRARequest(*{mine!r}, load_inplace=True))"
+    for engine in (alone, second):
+        engine.call("change", inplace)
+    changed = run(alone, adapter=mine)[0]
+    assert changed not in (plain, expected)
+    assert run(second, adapter=mine) == (changed, [0, FULL])
+    assert run(first, adapter=mine) == (expected, findable(PROMPTS, PAGE))
+
+
+def test_boards_are_read_as_they_are_written() -> None:
+    """Also by others, and not in the middle."""
+    board = adapter._Board()
+    place = adapter.Place(adapter.os.getpid(), board.fd, b"")
+    board.write(State())
+    reader = adapter.Reader([place])
+    seen = reader.state()
+    assert reader.state() is seen
+    state = State(3, False, bytes(32), {1: (2, b"a" * 32), 7: (1, b"b" * 32)})
+    board.write(state)
+    assert reader.state() == state
+    # Its writer ended there.
+    adapter.struct.pack_into("<Q", board._memory, 0, board.number() + 1)
+    assert not reader.state().is_known
+    reader.close()
+    board.close()
+    with pytest.raises(ValueError, match="can't ask its worker"):
+        adapter.Reader([place])
+
+
+def test_what_a_text_is_computed_with() -> None:
+    """It isn't known before the adapter is loaded, and over where that, or the model, changes."""
+
+    class Request:
+        lora_int_id, load_inplace = 7, False
+
+    none, one, two = State(), State(adapters={7: (1, b"a")}), State(adapters={7: (2, b"b")})
+    begun = none.begin(Request)
+    assert not none.can_share(begun)
+    late = one.go_on(begun)
+    assert late == one.begin(Request) and one.can_share(late)
+    assert two.go_on(begun) is two.go_on(late) is State(1).go_on(none.begin(None)) is None
+    keys = {
+        State(root=r).keys(e, [b"k"])[0] for r in (None, b"r") for e in (late, none.begin(None))
+    }
+    assert len(keys) == 4 and b"k" in keys
+    assert one.keys(late, [b"k"]) != two.keys(two.begin(Request), [b"k"])
+    both = adapter._combine([one, State(1, root=b"r", adapters={7: (2, b"c"), 8: (1, b"d")})])
+    assert (both.n_changes, both.is_known, set(both.adapters)) == (1, True, {7})
