@@ -43,7 +43,7 @@ exec env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 # A daemon of the packages, as nothing starts one in there: the commands after it find it ready.
 KVLEASED = """
 kvleased --config /etc/kvlease/kvleased.conf >/tmp/kvleased.log 2>&1 &
-trap 'kill %1; wait' EXIT
+trap "kill $!; wait" EXIT
 for i in $(seq 600); do kvleasectl version >/dev/null 2>&1 && break; sleep 0.1; done
 """
 
@@ -137,7 +137,7 @@ def debian_13(machine):
     machine.run("dpkg-query -W '*-dbgsym' | grep . && exit 1 || :")
     static = "cc -static -o /tmp/static /usr/share/doc/libkvlease-dev/examples/hello.c " \
              "$(pkg-config --static --cflags --libs kvlease)"
-    machine.run(KVLEASED, *tenant, hello, static, "/tmp/hello | grep 'found page'", socket,
+    machine.run(KVLEASED, *tenant, hello, socket, "/tmp/hello | grep 'found page'", static,
                 "/tmp/static | grep 'found page'", f"{status} | grep 'reachable  yes'",
                 "setpriv --reuid=65534 --regid=prod --clear-groups /tmp/hello | grep 'found page'")
 
