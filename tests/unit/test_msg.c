@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/server/peers/answer.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
 #include "tests/unit/alloc-fail.h"
@@ -20,6 +21,7 @@ static void test_table(void **state)
                 previous = row->type;
                 assert_ptr_equal(msg_find(row->type), row);
                 assert_non_null(row->reply);
+                assert_in_range(row->reply->sizeof_message, 1, REPLY_STRUCT_MAX);
                 assert_int_equal(row->request == NULL, is_event);
                 assert_true(row->sockets & (MSG_ON_TENANT | MSG_ON_ADMIN));
                 /* Of those on the monitor socket tests/integration/test_monitor.c has a table. */

@@ -16,7 +16,7 @@
 struct peer;
 struct server;
 
-/* The largest struct of a reply message; checked for every one. */
+/* The largest struct of a reply message (tests/unit/test_msg.c). */
 #define REPLY_STRUCT_MAX 1024
 
 /* A request being handled. */
