@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from support import TINY_LLAMA
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -14,3 +16,21 @@ def make_llama(folder: Path, seed: int = 0, **settings: Any) -> None:
     """Writes one."""
     torch.manual_seed(seed)
     LlamaForCausalLM(LlamaConfig(**TINY_LLAMA | settings)).eval().save_pretrained(folder)
+
+
+def make_adapter(folder: Path, seed: int) -> list[Any]:
+    """Writes a LoRA adapter; name, id and path."""
+    folder.mkdir(exist_ok=True)
+    torch.manual_seed(seed)
+    size, heads = TINY_LLAMA["hidden_size"], TINY_LLAMA["num_key_value_heads"]
+    tensors = {}
+    for layer in range(int(TINY_LLAMA["num_hidden_layers"])):
+        for name, n in (("q_proj", size), ("v_proj", 32 * int(heads))):
+            at = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            tensors[f"{at}.lora_A.weight"] = torch.randn(8, int(size)) * 0.3
+            tensors[f"{at}.lora_B.weight"] = torch.randn(int(n), 8) * 0.3
+    save_file(tensors, folder / "new")
+    (folder / "new").rename(folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return ["mine", 1, str(folder)]

@@ -37,6 +37,12 @@ def check_share(share: float) -> None:
         raise ValueError(f"verify is a share of hits, 0 to 1, not {share!r}")
 
 
+def check_dtype(share: float, dtype: torch.dtype) -> None:
+    """ValueError where pages of such numbers can't be compared, and are to be."""
+    if share and dtype not in TOLERANCE:
+        raise ValueError(f"verify can't compare pages of {dtype}: leave it out")
+
+
 def may_be_coded(namespace: kvlease.Namespace) -> bool:
     """Whether pages of the namespace lie in fewer bytes below the device."""
     device, *below = namespace.info.tiers
@@ -70,17 +76,22 @@ class Verifier:
     """Which hits an engine computes all the same, and what follows from a mismatch."""
 
     def __init__(
-        self, share: float, namespace: kvlease.Namespace, dtype: torch.dtype, identity: str
+        self,
+        share: float,
+        namespace: kvlease.Namespace,
+        dtype: torch.dtype,
+        first: bytes,
+        identify: Callable[[], bytes | None],
     ) -> None:
         """share: of the texts that are found; 0: none, and nothing is compared. dtype: of the
-        numbers in pages; ValueError where they can't be compared. identity: what the engine
-        computed with when the namespace was opened."""
-        if share and dtype not in TOLERANCE:
-            raise ValueError(f"verify can't compare pages of {dtype}: leave it out")
+        numbers in pages; ValueError where they can't be compared. first: identity of the model for
+        which the namespace was opened. identify: takes it again; None: it isn't known."""
+        check_dtype(share, dtype)
         self.dtype = dtype
         self._share = share
         self._namespace = namespace
-        self._identity = identity
+        self._first = first
+        self._identify = identify
         self.has_failed = False
         """The engine has left the namespace: it finds and publishes nothing any more."""
 
@@ -93,17 +104,16 @@ class Verifier:
         """Whether the text that was found now is computed all the same."""
         return self.compares and random.random() < self._share
 
-    def fail(self, page: int, identity: Callable[[], str]) -> None:
-        """A page of another engine holds other numbers. identity: takes the engine's anew."""
+    def fail(self, page: int) -> None:
+        """A page of another engine holds other numbers than this engine has computed."""
         if self.has_failed:
             return
         self.has_failed = True
-        now = identity()
-        cause = (
-            "another engine of the same identity computes other numbers"
-            if now == self._identity
-            else "this engine has changed since"
-        )
+        now = self._identify()
+        if now == self._first:
+            cause = "an engine of the same identity computes other numbers"
+        else:
+            cause = "this engine has changed since"
         _logger.error(
             "page %d of namespace %s holds other numbers than this engine computed for the same "
             "text: %s. The namespace was opened with identity %s, the engine now has %s. Its pages "
@@ -111,8 +121,8 @@ class Verifier:
             page,
             self._namespace.name,
             cause,
-            self._identity,
-            now,
+            self._first.hex()[:16],
+            now.hex()[:16] if now else "an unknown one",
         )
         try:
             self._namespace.invalidate(mismatch=True)

@@ -514,3 +514,17 @@ def test_nothing_live_is_pickled(namespace: kvlease.Namespace) -> None:
         session.close(drop=True)
         for plain in (LAYOUT, namespace.info, pages.numbers, namespace.explain(keys)):
             assert pickle.loads(pickle.dumps(plain)) == plain
+
+
+def test_wrong_numbers_drop_the_namespace(make_daemon: MakeDaemon) -> None:
+    """The tenant's count says so; a key or a tag can't be given as well."""
+    daemon = make_daemon()
+    with kvlease.connect(daemon.socket) as connection:
+        namespace = connection.namespace("n", LAYOUT)
+        publish(namespace, text(2))
+        for wrong in ({"key": key(text(1), 0)}, {"tag": 7}):
+            with pytest.raises(TypeError, match="mismatch alone"):
+                namespace.invalidate(mismatch=True, **wrong)
+        assert namespace.invalidate(mismatch=True) == 2
+        (tenant,) = daemon.ctl_json("tenants")["tenants"]
+        assert tenant["verify_failures"] == 1

@@ -324,5 +324,5 @@ def test_what_verify_may_be(namespace: kvlease.Namespace) -> None:
         with pytest.raises(ValueError, match="0 to 1"):
             _verify.check_share(share)
     with pytest.raises(ValueError, match="float8"):
-        _verify.Verifier(0.5, namespace, torch.float8_e4m3fn, "")
-    assert not _verify.Verifier(0, namespace, torch.float8_e4m3fn, "").compares
+        _verify.Verifier(0.5, namespace, torch.float8_e4m3fn, b"", bytes)
+    assert not _verify.Verifier(0, namespace, torch.float8_e4m3fn, b"", bytes).compares

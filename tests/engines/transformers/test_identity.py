@@ -7,7 +7,7 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
-from support import LIMIT, MEMORY, held, make_prompts, on
+from support import LIMIT, MEMORY, failures, held, make_prompts, on
 
 PAGE = 16
 PROMPTS = make_prompts(1, 300, 7, 30)
@@ -48,6 +48,14 @@ steer = torch.ones(128)
 mlp = self.model.model.layers[0].mlp
 plain = mlp.forward
 mlp.forward = lambda x: plain(x) + steer
+"""
+
+# Takes away all that tells models apart.
+BLIND = """
+from kvlease import _identity
+_identity.Watched._take = lambda self: bytes(32)
+_identity.Watched._mark = lambda self: 0
+_identity.Watched._marks = 0
 """
 
 Start = Callable[..., Any]
@@ -151,3 +159,27 @@ def test_a_change_in_a_pause_while_requests_run(
     other.call("pause", UPDATE)
     text = prompt + result["tokens"]
     assert other.call("run", [text], 8)["tokens"] == alone.call("run", [text], 8)["tokens"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [SWAP, UPDATE, UNSEEN, PATCH, PATCH_FUNCTION, ADAPTER],
+    ids=["swapped-rows", "update", "unseen", "method", "function", "instance"],
+)
+def test_verify_finds_what_no_identity_tells(
+    make_daemon: package.MakeDaemon, start_engines: Start, change: str
+) -> None:
+    """Without what keeps models apart: the second engine has another one, and finds that out. HOOK
+    changes no page: the norm of the next layer takes its factor out again."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    prompts = [[10, 19] * 100 + prompt for prompt in PROMPTS]
+    alone, first, second = start_engines(
+        {"change": change},
+        on(daemon) | {"change": BLIND},
+        on(daemon, verify=1) | {"change": BLIND + change},
+    )
+    expected = alone.call("run", prompts, 16)["tokens"]
+    assert first.call("run", prompts, 16)["tokens"] != expected
+    assert second.call("run", prompts, 16)["tokens"] == expected
+    assert failures(daemon) == 1
+    assert second.call("stats")["hit_tokens"] == 0

@@ -16,7 +16,7 @@ def test_counts_nothing_where_nothing_can_be_asked(make_daemon: package.MakeDaem
     keys = package.LAYOUT.keys(list(range(64)))
     connection = kvlease.connect(make_daemon().socket, shm=False)
     namespace = connection.namespace("n", package.LAYOUT)
-    verifier = Verifier(0, namespace, torch.float32, "")
+    verifier = Verifier(0, namespace, torch.float32, b"", bytes)
     pool = Pool(8, namespace, Options(), verifier, lambda own, other: False)
     assert pool.count_cached(keys) == 0
     with namespace.lease(4) as pages, namespace.publish(pages, keys):

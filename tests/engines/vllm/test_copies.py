@@ -63,7 +63,7 @@ class Engine:
         self.cache = offload.Cache(options, {0: LAYOUT, 1: WINDOWS})
         self.groups = [
             offload.Group(
-                i, namespace, TOKENS, Verifier(verify, namespace, torch.float32, ""), i == 0
+                i, namespace, TOKENS, Verifier(verify, namespace, torch.float32, b"", bytes), i == 0
             )
             for i, namespace in self.cache.namespaces.items()
         ]

@@ -69,7 +69,7 @@ class Engine:
         pool: Any = self.manager.block_pool
         pool.__class__ = adapter.Pool
         self.refused: dict[str, str] = {}
-        self.verifier = Verifier(verify, namespace, torch.float32, "")
+        self.verifier = Verifier(verify, namespace, torch.float32, b"", bytes)
         self.model = Model()
         pool.start(
             namespace,
@@ -207,7 +207,7 @@ def test_found_and_computed_all_the_same(
     assert second.pool.take_pairs() == []
     package.wait_until(lambda: held(daemon) == (3, 3))
     if differs:
-        second.verifier.fail(theirs[0], lambda: "")
+        second.verifier.fail(theirs[0])
     second.pool.on_compared(theirs[:3])
     assert not second.pool.awaits_comparison
     package.wait_until(lambda: held(daemon) == (0, 0))

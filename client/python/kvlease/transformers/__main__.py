@@ -59,6 +59,14 @@ def _parser() -> argparse.ArgumentParser:
         default=10,
         help="how long a request waits for pages of other hosts (default: %(default)s; 0: not)",
     )
+    parser.add_argument(
+        "--verify",
+        metavar="SHARE",
+        type=float,
+        default=0,
+        help="of so many prompts that are found, 0 to 1, the pages are computed all the same and "
+        "compared (default: %(default)s)",
+    )
     parser.add_argument("command", choices=["serve"], help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

@@ -109,7 +109,11 @@ class Cache(engine_cache.PagedAttentionCache):
         self.num_blocks = self.num_sectors
         self._n_layers = layout.n_layers
         verifier = _verify.Verifier(
-            options.verify, self._namespace, unused.cache_dtype, layout.salt.hex()[:16]
+            options.verify,
+            self._namespace,
+            unused.cache_dtype,
+            self.watched.identity,
+            self._identify,
         )
         self.pool = Pool(self.num_sectors, self._namespace, options, verifier, self._differ)
         self._prefill = _engine.Prefill(self._namespace, layout.page_tokens)
@@ -164,6 +168,11 @@ class Cache(engine_cache.PagedAttentionCache):
         is_coded = _verify.may_be_coded(self._namespace)
         layers = zip(mine, theirs, strict=True)
         return any(_verify.differ(*layer, is_coded) for layer in layers)
+
+    def _identify(self) -> bytes | None:
+        """The identity of the model as it is now; None: it isn't known."""
+        self.watched.renew()
+        return self.watched.current
 
     def renew(self) -> None:
         """The model may be another one than before; nothing computes meanwhile."""

@@ -220,7 +220,7 @@ class Pool:
     def _is_wrong(self, mine: int, theirs: int) -> bool:
         """Whether a page of another engine isn't to be computed with."""
         if self.verifier.compares and self._differ(mine, theirs):
-            self.verifier.fail(theirs, lambda: "?")
+            self.verifier.fail(theirs)
         return self.verifier.has_failed
 
     def is_pinned(self, page: int) -> bool:

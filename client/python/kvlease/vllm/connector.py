@@ -170,7 +170,8 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
             self._options.verify,
             namespace,
             self._kv_cache_config.kv_cache_groups[0].kv_cache_spec.dtype,
-            handshake.layout.salt.hex()[:16],
+            handshake.layout.salt,
+            lambda: self._model.compare().identity(handshake.layout.salt),
         )
         pool.start(
             namespace,
@@ -215,7 +216,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         if self._pool is None or not isinstance(compared, _Compared):
             return
         for page in compared.differing:
-            self._verifier.fail(page, lambda: "?")
+            self._verifier.fail(page)
         self._pool.on_compared(compared.pages)
 
     def has_pending_push_work(self) -> bool:

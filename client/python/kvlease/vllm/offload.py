@@ -481,7 +481,7 @@ class Manager(OffloadingManager):
             self.compared_pages += 1
             if _verify.differ(copied, found, is_coded):
                 self._is_void = True
-                group.verifier.fail(theirs, lambda: "?")
+                group.verifier.fail(theirs)
                 return
 
     @staticmethod
@@ -672,6 +672,12 @@ class KvleaseOffloadingSpec(OffloadingSpec):
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
         """Connects to kvleased, for the manager as well."""
         vllm_config = get_current_vllm_config()
+        dtypes = {
+            group.group_id: _layers(vllm_config, group)[0].get_kv_cache_spec(vllm_config).dtype
+            for group in self.config.groups
+        }
+        for dtype in dtypes.values():
+            _verify.check_dtype(self._options.verify, dtype)
         watch = Watch(self._options.weights)
         try:
             layouts = self.layouts(kv_caches, watch.identity)
@@ -687,8 +693,9 @@ class KvleaseOffloadingSpec(OffloadingSpec):
                 verifier=_verify.Verifier(
                     self._options.verify,
                     cache.namespaces[group.group_id],
-                    _layers(vllm_config, group)[0].get_kv_cache_spec(vllm_config).dtype,
-                    layouts[group.group_id].salt.hex()[:16],
+                    dtypes[group.group_id],
+                    watch.identity,
+                    lambda: watch.compare().identity(watch.identity),
                 ),
                 is_chained=group.sliding_window_size_in_chunks is None,
             )

@@ -88,6 +88,11 @@ class State:
         mixed = hash_parts(self.root or b"", epoch.known[1] if epoch.known else b"")
         return [hash_parts(mixed, each) for each in hashes]
 
+    def identity(self, first: bytes) -> bytes | None:
+        """Of the model; first: where it is the one that the namespace was opened for. None: it
+        isn't known."""
+        return (self.root or first) if self.is_known else None
+
     def has_same(self, other: State) -> bool:
         """Whether what was computed with the other one is this one's as well."""
         return self.n_changes == other.n_changes and all(
