@@ -40,6 +40,7 @@ static const struct {
 /* The loop's thread alone changes them, under the queue's lock. */
 static enum log_level max_level = LEVEL_NOTICE;
 static enum log_target log_target = TARGET_AUTO;
+static bool is_to_file; /* text goes to a regular file, which nobody has to read */
 
 static const struct {
         const char *name;
@@ -241,7 +242,7 @@ static void put(struct message *m)
         bool is_mine;
 
         pthread_mutex_lock(&queue.lock);
-        is_mine = queue.state == NO_THREAD;
+        is_mine = queue.state == NO_THREAD || is_to_file;
         if (!is_mine && (!m || queue.n_dropped > 0 || queue.n_waiting >= LOG_QUEUE_MAX ||
                                 queue.state == LEFT_BEHIND)) {
                 queue.n_dropped++;
@@ -258,6 +259,8 @@ static void put(struct message *m)
 
 void log_init(enum log_level level, enum log_target target)
 {
+        struct stat st;
+
         if (target == TARGET_AUTO)
                 target = log_stderr_is_journal() ? TARGET_JOURNAL : TARGET_TEXT;
         /* Without one sd_journal_sendv() throws the message away and says that all is well. */
@@ -266,6 +269,7 @@ void log_init(enum log_level level, enum log_target target)
         pthread_mutex_lock(&queue.lock);
         max_level = level;
         log_target = target;
+        is_to_file = target == TARGET_TEXT && fstat(STDERR_FILENO, &st) == 0 && S_ISREG(st.st_mode);
         pthread_mutex_unlock(&queue.lock);
 }
 

@@ -4,8 +4,9 @@
  * or tokens. What peers can cause is told once per rule: a peer must not fill the log.
  *
  * Whoever reads may stop reading, and a write then waits. Between log_start() and log_stop() a
- * thread writes: up to LOG_QUEUE_MAX messages wait for it, further ones are dropped and counted,
- * and the log says how many once it goes on. Loop thread only.
+ * thread writes, but to a regular file, which needs no reader: up to LOG_QUEUE_MAX messages wait
+ * for it, further ones are dropped and counted, and the log says how many once it goes on. Loop
+ * thread only.
  */
 #ifndef KVL_SERVER_LOG_H
 #define KVL_SERVER_LOG_H
