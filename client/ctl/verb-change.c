@@ -138,20 +138,8 @@ static void report_tenant(const struct ctl *ctl, const char *done, uint64_t over
         }
 }
 
-/* Where the tenant, as it is now, can lease nothing. */
-static int warn_no_room(const struct ctl *ctl)
-{
-        const Kvlease__V1__AdminTenant *t;
-        int r = find_tenant(ctl, &t);
-
-        if (r != CTL_OK || !t || !t->no_room[0])
-                return r;
-        fflush(stdout);
-        return fail(CTL_OK, "warning: %s", t->no_room);
-}
-
-/* Which users lose access by the change, or that all gain it. */
-static int tell_access(const ProtobufCMessage *reply)
+/* Which users lose access by the change, or that all gain it; why the tenant can lease nothing. */
+static int tell_notes(const ProtobufCMessage *reply)
 {
         const char *detail = ((const Kvlease__V1__SimpleReply *)reply)->detail;
 
@@ -176,8 +164,7 @@ static int tenant_set(const struct ctl *ctl, bool create)
         if (r != CTL_OK)
                 return r;
         report_tenant(ctl, create ? "added" : "changed", over_bytes);
-        r = tell_access(reply);
-        return r == CTL_OK ? warn_no_room(ctl) : r;
+        return tell_notes(reply);
 }
 
 int verb_tenants_add(const struct ctl *ctl)

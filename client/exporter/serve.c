@@ -309,6 +309,7 @@ static enum MHD_Result answer_path(struct server *s, struct MHD_Connection *c, c
 struct headers {
         const char *host; /* borrowed; NULL: none */
         unsigned n_hosts, n_lengths;
+        bool has_spaces; /* in a name, which others may read as that without them */
 };
 
 static enum MHD_Result note_header(
@@ -320,6 +321,7 @@ static enum MHD_Result note_header(
                 h->host = value;
                 h->n_hosts++;
         }
+        h->has_spaces |= name[strcspn(name, " \t")] != '\0';
         h->n_lengths += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0 ||
                         strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
         return MHD_YES;
@@ -334,6 +336,10 @@ static unsigned check_headers(struct server *s, struct MHD_Connection *c, const 
         MHD_get_connection_values(c, MHD_HEADER_KIND, note_header, &h);
         if (h.n_lengths > 1) {
                 *ret_why = "more than one of Content-Length and Transfer-Encoding: give one\n";
+                return MHD_HTTP_BAD_REQUEST;
+        }
+        if (h.has_spaces) {
+                *ret_why = "a header with a space in its name, or before the colon: leave it out\n";
                 return MHD_HTTP_BAD_REQUEST;
         }
         if (h.n_hosts > 1) {

@@ -1,6 +1,7 @@
 /*
  * Places for HTTP connections, and who gives way when they run out. Anybody who reaches the port
- * can take all of them at no cost; a connection that asks at once is served all the same:
+ * can take all of them at no cost; a connection that asks at once is served all the same, unless
+ * SLOTS_ALL others ask and read all the time:
  *
  * - Beyond SLOTS_KEPT, who came or asked longest ago is sent away for each that comes, where that
  * is SLOTS_ASK_NSEC ago: nothing more is read from it, and what it has asked is answered.

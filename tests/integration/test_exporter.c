@@ -379,6 +379,7 @@ static void test_http(void **state)
                 400, "Connection: close");
         assert_answer(&e, "GET / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 5\r\n", 400, "");
         assert_answer(&e, "GET / HTTP/1.1\r\nHost: y\r\n", 400, "text/plain"); /* a second one */
+        assert_answer(&e, "GET / HTTP/1.1\r\nContent-Length : 4\r\n", 400, "text/plain");
         http_ask(&e, "HEAD /metrics HTTP/1.1\r\n", &a);
         assert_int_equal(a.status, 200);
         assert_string_equal(a.body, "");

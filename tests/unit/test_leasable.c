@@ -208,7 +208,7 @@ static void test_never(void **state)
         set_limit(&w, w.f.a, 1);
         assert_int_equal(room_check(larger->ns, 1, &w.f.d), KVL_STATUS_QUOTA);
         assert_non_null(strstr(w.f.d.text, "1 page of namespace y takes 2 KiB (1 extent set of"));
-        assert_non_null(strstr(w.f.d.text, "or set extent = 1 KiB or less in [device "));
+        assert_non_null(strstr(w.f.d.text, "or set extent = 1KiB or less in [device "));
         pool_of(&w)->extent_bytes = SET_BYTES;
         /* By the device, and by what others have reserved of it. */
         set_limit(&w, w.f.a, 100);

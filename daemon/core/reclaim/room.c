@@ -230,15 +230,17 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
 
 /* ---- what can't ever be had ------------------------------------------------------------------ */
 
+#define EXACT_BYTES_MAX 32
+
 /* As parse_bytes() reads it: without a rest. */
-static char *exact_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX])
+static char *exact_bytes(uint64_t bytes, char buf[EXACT_BYTES_MAX])
 {
         static const char *const units[] = {"", "KiB", "MiB", "GiB"};
         unsigned i = 0;
 
         for (; i + 1 < ARRAY_SIZE(units) && bytes > 0 && bytes % 1024 == 0; i++)
                 bytes /= 1024;
-        snprintf(buf, FORMAT_BYTES_MAX, "%llu%s", (unsigned long long)bytes, units[i]);
+        snprintf(buf, EXACT_BYTES_MAX, "%llu%s", (unsigned long long)bytes, units[i]);
         return buf;
 }
 
@@ -258,26 +260,26 @@ static int exceeds_limit(const struct ns *ns, uint64_t bytes, const char *what, 
 {
         const struct tenant *t = ns->tenant;
         uint64_t limit_bytes = t->account.limit_bytes;
-        char limit[FORMAT_BYTES_MAX], least[FORMAT_BYTES_MAX];
+        char limit[FORMAT_BYTES_MAX], least[EXACT_BYTES_MAX], extent[EXACT_BYTES_MAX];
         char smaller[256] = "";
 
-        format_bytes(limit_bytes, limit);
         if (ns->geometry.set_bytes > limit_bytes && smaller_extent_fits(ns, limit_bytes))
                 snprintf(smaller, sizeof(smaller),
                         ", or set extent = %s or less in [device %s], restart kvleased and make "
                         "the namespace anew",
-                        limit, ns->device.pool->props->name);
+                        exact_bytes(limit_bytes, extent), ns->device.pool->props->name);
         return detail_set(d, KVL_STATUS_QUOTA,
                 "%s, more than the limit of %s of tenant %s; raise the limit with: kvleasectl "
                 "tenants set %s limit=%s%s",
-                what, limit, t->name, t->name, exact_bytes(bytes, least), smaller);
+                what, format_bytes(limit_bytes, limit), t->name, t->name, exact_bytes(bytes, least),
+                smaller);
 }
 
 static int exceeds_reservation(
         const struct ns *ns, uint64_t bytes, const char *what, struct detail *d)
 {
         const struct stake *s = ns->device.stake;
-        char reserve[FORMAT_BYTES_MAX], least[FORMAT_BYTES_MAX];
+        char reserve[FORMAT_BYTES_MAX], least[EXACT_BYTES_MAX];
 
         return detail_set(d, KVL_STATUS_RESERVATION,
                 "%s, more than the reservation of %s of tenant %s on device %s, which may use "
@@ -305,7 +307,7 @@ static int exceeds_what_is_given_back(
 {
         const struct tenant *t = ns->tenant;
         bool by_limit = bytes + kept > t->account.limit_bytes;
-        char late[FORMAT_BYTES_MAX], least[FORMAT_BYTES_MAX], raised[TENANT_NAME_MAX + 128] = "";
+        char late[FORMAT_BYTES_MAX], least[EXACT_BYTES_MAX], raised[TENANT_NAME_MAX + 128] = "";
 
         if (by_limit)
                 snprintf(raised, sizeof(raised),

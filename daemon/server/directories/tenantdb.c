@@ -196,19 +196,20 @@ static bool is_of_tenant(const struct unknown_option *o)
         return strncmp(o->section, "[tenant ", strlen("[tenant ")) == 0;
 }
 
-/* Sections that aren't known, each once. */
+/* Sections that aren't known, as they stood in the file. */
 static void write_others(FILE *f, const struct unknown_options *u)
 {
-        for (size_t i = 0; i < u->n; i++) {
-                const char *section = u->rows[i].section;
-                size_t first = 0;
+        const char *before = "";
 
-                while (strcmp(u->rows[first].section, section) != 0)
-                        first++;
-                if (first < i || is_of_tenant(&u->rows[i]))
+        for (size_t i = 0; i < u->n; i++) {
+                const struct unknown_option *o = &u->rows[i];
+
+                if (is_of_tenant(o))
                         continue;
-                fprintf(f, "\n%s\n", section);
-                write_unknown(f, u, section);
+                if (strcmp(o->section, before) != 0)
+                        fprintf(f, "\n%s\n", o->section);
+                fprintf(f, "%s\n", o->line);
+                before = o->section;
         }
 }
 

@@ -244,6 +244,17 @@ static void end_and_go_on(struct tenant_change *c, int code)
         peers_note_drained(s); /* a stop may have waited for it */
 }
 
+/* Appends why the tenant, as it is now, can lease nothing. */
+static void tell_no_room(const struct tenancy *t, struct detail *d)
+{
+        size_t len = strlen(d->text);
+        struct detail room;
+
+        if (tenant_room_check(t, &room) < 0)
+                snprintf(d->text + len, sizeof(d->text) - len, "%s%s", len > 0 ? "; " : "",
+                        room.text);
+}
+
 /* What else has changed while it was written is seen here. */
 static int put_in_force(struct tenant_change *c, struct detail *d)
 {
@@ -259,12 +270,19 @@ static int put_in_force(struct tenant_change *c, struct detail *d)
         r = make_plan(c, &plan, d);
         if (r < 0)
                 return r;
-        if (c->kind == CHANGE_MAKE)
-                return tenancy_add(c->server, &plan.config, false, &t, d);
+        if (c->kind == CHANGE_MAKE) {
+                d->text[0] = '\0';
+                r = tenancy_add(c->server, &plan.config, false, &t, d);
+                if (r == 0)
+                        tell_no_room(t, d);
+                return r;
+        }
         before = plan.tenancy->config.access;
         r = tenancy_change(plan.tenancy, &plan.config, plan.asked, d);
-        if (r == 0)
+        if (r == 0) {
                 access_tell_change(c->name, &before, &plan.config.access, d);
+                tell_no_room(plan.tenancy, d);
+        }
         return r;
 }
 
