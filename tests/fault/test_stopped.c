@@ -158,9 +158,12 @@ static void check_says(struct harness *h, const char *const *words, const char *
         }
         go_on(h);
         snprintf(pid, sizeof(pid), "kvleased (pid %d) hasn't answered on ", (int)h->daemon.pid);
-        assert_non_null(strstr(said, pid));
+        assert_non_null(strstr(said, " hasn't answered on "));
         assert_non_null(strstr(said, h->daemon.admin));
-        assert_non_null(strstr(said, "it is stopped: kill -CONT "));
+        if (!private_under_valgrind()) { /* where its process isn't called kvleased */
+                assert_non_null(strstr(said, pid));
+                assert_non_null(strstr(said, "it is stopped: kill -CONT "));
+        }
         len = 0;
         for (ssize_t n = 1; n > 0; len += (size_t)n)
                 assert_true((n = read(files[0][0], out + len, sizeof(out) - 1 - len)) >= 0);

@@ -38,18 +38,22 @@ static const struct pending_ops pending_ops = {PENDING_DROP, drop_checking, NULL
 int checks_ask(struct request *rq)
 {
         struct server *s = rq->server;
-        struct checking *g = calloc(1, sizeof(*g));
+        struct checking *g;
 
+        rq->is_deferred = true;
+        if (rq->peer->input.hung_up || rq->peer->broken)
+                return 0; /* nobody is there to be told */
+        g = calloc(1, sizeof(*g));
         if (g)
                 g->checker = checker_new(&s->store);
         if (!g || !g->checker) {
                 free(g);
+                rq->is_deferred = false;
                 return detail_set(&rq->detail, -ENOMEM, "no memory to check the state");
         }
         list_append(&s->checks.list, &g->link);
         /* An administrator's, which aren't counted. */
         pending_add(&g->pending, rq->peer, &pending_ops, 0, rq->header, false);
-        rq->is_deferred = true;
         loop_kick(&s->loop);
         return 0;
 }
