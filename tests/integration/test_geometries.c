@@ -154,9 +154,13 @@ static void use_null_page(struct engine *e)
 /* ---- a life -----------------------------------------------------------------------------------
  */
 
+/* The memory of the life before may still be on its way back. */
+#define WAIT_MSEC 60000
+
 static uint32_t lease(struct engine *e, uint32_t *ret_pages)
 {
-        const struct kvl_lease_options options = {.size = sizeof(options), .min_pages = 1};
+        const struct kvl_lease_options options = {
+                .size = sizeof(options), .min_pages = 1, .max_wait_msec = WAIT_MSEC};
         struct kvl_lease_result result = {.size = sizeof(result)};
         uint32_t n = MIN(e->info.tiers[0].n_pages - e->has_null_page, (uint32_t)N_PAGES);
         int r = kvl_lease_with(e->scheduler, 0, n, &options, ret_pages, &result);
