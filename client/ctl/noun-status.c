@@ -557,8 +557,7 @@ static const struct column status_columns[] = {
         STATUS(tenants_refused, NULL, COUNT,
                 "tenants whose new clients are refused, as kvleased died serving theirs"),
         STATUS(deaths, NULL, COUNT,
-                "kvleaseds before this one that ended without a word, in the hour before its "
-                "start"),
+                "kvleaseds before this one that ended without a word in the last hour"),
         STATUS(deaths_for_memory, NULL, COUNT,
                 "of deaths those while which the kernel killed processes for want of memory"),
         STATUS(memory_excess, NULL, TEXT,

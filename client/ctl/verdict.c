@@ -214,13 +214,13 @@ static void look_at_deaths(struct verdict *v, const status_row *s)
                 add_finding(v, SEVERITY_WARNING,
                         "less memory or host_memory in [device], or more for its control group: "
                         "kvleasectl doctor compares them",
-                        "kvleased died %" PRIu32 " times in the hour before its start, %" PRIu32
+                        "kvleased died %" PRIu32 " times in the last hour, %" PRIu32
                         " of them probably killed by the kernel for want of memory",
                         s->deaths, s->deaths_for_memory);
         else if (s->deaths >= DEATHS_IN_A_ROW)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleased's log before each start says more; report it with that",
-                        "kvleased died %" PRIu32 " times in the hour before its start", s->deaths);
+                        "kvleased died %" PRIu32 " times in the last hour", s->deaths);
 }
 
 static void look_at_last_start(struct verdict *v, const status_row *s)

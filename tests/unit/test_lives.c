@@ -57,23 +57,27 @@ static void test_deaths(void **state)
         assert_int_equal(l.lives.n, 0);
         begin(&l, 5, 7);
         assert_int_equal(l.lives.n, 1);
-        assert_int_equal(lives_for_memory(&l.lives), 0);
+        assert_int_equal(lives_count(&l.lives, true), 0);
         end_in_order(&l);
         begin(&l, 6, 8);
         assert_int_equal(l.lives.n, 1);
         begin(&l, 7, 9); /* while it lived the kernel killed */
         assert_int_equal(l.lives.n, 2);
-        assert_int_equal(lives_for_memory(&l.lives), 1);
+        assert_int_equal(lives_count(&l.lives, true), 1);
         begin(&l, 0, 9); /* its group was made anew */
-        assert_int_equal(lives_for_memory(&l.lives), 1);
+        assert_int_equal(lives_count(&l.lives, true), 1);
         begin(&l, 0, 10);
-        assert_int_equal(lives_for_memory(&l.lives), 2);
+        assert_int_equal(lives_count(&l.lives, true), 2);
         begin(&l, 0, 0); /* another start of the host */
-        assert_int_equal(lives_for_memory(&l.lives), 2);
+        assert_int_equal(lives_count(&l.lives, true), 2);
         assert_int_equal(l.lives.n, 5);
         for (unsigned i = 0; i < 2 * LIVES_MAX; i++)
                 begin(&l, 0, 0);
         assert_int_equal(l.lives.n, LIVES_MAX);
+        /* An hour later they don't count any more, while this daemon lives. */
+        assert_int_equal(lives_count(&l.lives, false), LIVES_MAX);
+        l.lives.deaths[0].sec -= 3600;
+        assert_int_equal(lives_count(&l.lives, false), LIVES_MAX - 1);
         test_dir_remove(dir);
 }
 
@@ -110,7 +114,7 @@ static void test_other_lines(void **state)
         assert_int_equal(l.n, 0);
         assert_int_equal(lives_begin(&l, "", &now, fd), 0); /* of an older version: it died */
         assert_int_equal(l.n, 1);
-        assert_int_equal(lives_for_memory(&l), 0);
+        assert_int_equal(lives_count(&l, true), 0);
         close(fd);
 }
 

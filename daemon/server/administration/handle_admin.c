@@ -154,8 +154,8 @@ static void tell_recovery(const struct server *s, Kvlease__V1__AdminStatusReply 
 {
         const struct recovery *r = &s->life.recovery;
 
-        reply->deaths = s->rundir.lives.n;
-        reply->deaths_for_memory = lives_for_memory(&s->rundir.lives);
+        reply->deaths = lives_count(&s->rundir.lives, false);
+        reply->deaths_for_memory = lives_count(&s->rundir.lives, true);
         reply->ready_msec = (s->life.ready_nsec - s->life.start_nsec) / NSEC_PER_MSEC;
         reply->took_over = s->life.took_over;
         if (!s->life.took_over)

@@ -64,7 +64,7 @@ static void say_death(const struct lives *l)
                     "has killed a process for want of memory: probably it (such deaths in the last "
                     "hour: %u); set less memory or host_memory, or give its control group more: "
                     "kvleasectl doctor compares them",
-                lives_for_memory(l));
+                lives_count(l, true));
 }
 
 static uint64_t pause_sec(const struct lives *l, uint64_t now_sec)
@@ -113,11 +113,13 @@ void lives_end(int lock_fd)
                 log_warning("cannot write into the runtime directory's lock: %s", strerror(errno));
 }
 
-uint32_t lives_for_memory(const struct lives *l)
+uint32_t lives_count(const struct lives *l, bool for_memory)
 {
+        uint64_t now_sec = boot_sec();
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < l->n; i++)
-                n += l->deaths[i].is_for_memory;
+                n += now_sec - l->deaths[i].sec < REMEMBERED_SEC &&
+                     (l->deaths[i].is_for_memory || !for_memory);
         return n;
 }

@@ -17,7 +17,7 @@ struct lives {
         struct {
                 uint64_t sec;       /* of the boot clock */
                 bool is_for_memory; /* the kernel killed somebody for want of it meanwhile */
-        } deaths[LIVES_MAX];        /* of the last hour, the newest last */
+        } deaths[LIVES_MAX];        /* of the hour before the start, the newest last */
         uint32_t n;
         uint64_t pause_nsec; /* before this one serves, so that such deaths don't follow at once */
 };
@@ -29,7 +29,7 @@ int lives_begin(struct lives *l, const char *text, const struct cgroup_oom_kills
 /* This one ends in order, and leaves the file. */
 void lives_end(int lock_fd);
 
-/* Of the deaths that are remembered, those that were probably for want of memory. */
-uint32_t lives_for_memory(const struct lives *l);
+/* Deaths in the last hour; for_memory: those alone that were probably for want of memory. */
+uint32_t lives_count(const struct lives *l, bool for_memory);
 
 #endif

@@ -26,7 +26,8 @@ struct peers_wiring {
          */
         bool (*on_fetch)(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
                 struct submit_result *ret);
-        void (*on_visit)(struct server *s);      /* something is about to be executed */
+        void (*on_visit)(
+                struct server *s); /* something is executed: before, or after, in this turn */
         void (*on_executed)(struct server *s);   /* something was executed */
         void (*on_member_end)(struct server *s); /* what a client held has gone back */
 };

@@ -78,7 +78,6 @@ void movement_turn(struct server *s)
 static void on_moved(uv_poll_t *poll, int status, int events)
 {
         struct server *s = container_of(poll, struct server, services.movement.poll);
-
         uint64_t began = clock_now_nsec();
 
         (void)mover_reap(s->store.moving.mover);
