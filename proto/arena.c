@@ -73,3 +73,11 @@ void *arena_alloc(struct arena *a, size_t bytes)
 
         return p ? memset(p, 0, bytes) : NULL;
 }
+
+char *arena_strdup(struct arena *a, const char *text)
+{
+        size_t size = strlen(text) + 1;
+        char *copy = take_bytes(a, size);
+
+        return copy ? memcpy(copy, text, size) : NULL;
+}

@@ -32,4 +32,7 @@ void arena_reset(struct arena *a);
 /* Zeroed memory from the same budget, valid until reset; NULL past it. */
 void *arena_alloc(struct arena *a, size_t bytes);
 
+/* A copy of the text in such memory; NULL past the budget. */
+char *arena_strdup(struct arena *a, const char *text);
+
 #endif

@@ -1,7 +1,6 @@
 /* Administration: status, tenants, purge, check. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -263,30 +262,28 @@ static int tell_turns(struct request *rq, Kvlease__V1__AdminStatusReply *reply)
         return 0;
 }
 
-static void tell_small_tenants(struct request *rq, Kvlease__V1__AdminStatusReply *reply)
+/* False: no memory. */
+static bool tell_text(struct request *rq, const struct detail *d, char **ret)
+{
+        *ret = arena_strdup(&rq->server->scratch.arena, d->text);
+        return *ret;
+}
+
+static bool tell_small_tenants(struct request *rq, Kvlease__V1__AdminStatusReply *reply)
 {
         struct detail d;
-        char *text;
 
         reply->tenants_without_room = tenant_room_count_small(rq->server, &d);
-        if (reply->tenants_without_room == 0)
-                return;
-        text = arena_alloc(&rq->server->scratch.arena, strlen(d.text) + 1);
-        if (text)
-                reply->no_room = strcpy(text, d.text);
+        return reply->tenants_without_room == 0 || tell_text(rq, &d, &reply->no_room);
 }
 
 /* Its limit may change while the daemon runs. */
-static void tell_excess(struct request *rq, Kvlease__V1__AdminStatusReply *reply)
+static bool tell_excess(struct request *rq, Kvlease__V1__AdminStatusReply *reply)
 {
         struct detail d;
-        char *text;
 
-        if (!config_exceeds_cgroup(devices_host_bytes(rq->server), &d))
-                return;
-        text = arena_alloc(&rq->server->scratch.arena, strlen(d.text) + 1);
-        if (text)
-                reply->memory_excess = strcpy(text, d.text);
+        return !config_exceeds_cgroup(devices_host_bytes(rq->server), &d) ||
+               tell_text(rq, &d, &reply->memory_excess);
 }
 
 static uint64_t pid_namespace(void)
@@ -304,7 +301,8 @@ int handle_ADMIN_STATUS(struct request *rq)
 
         if (tier_figures_of_store(&s->scratch.arena, &s->store, TIER_HOST, &reply->host) < 0 ||
                 tier_figures_of_store(&s->scratch.arena, &s->store, TIER_DISK, &reply->disk) < 0 ||
-                tell_remotes(rq, reply) < 0 || tell_turns(rq, reply) < 0)
+                tell_remotes(rq, reply) < 0 || tell_turns(rq, reply) < 0 ||
+                !tell_small_tenants(rq, reply) || !tell_excess(rq, reply))
                 return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
         reply->daemon_version = (char *)KVLEASE_VERSION;
         reply->pid = (uint64_t)getpid();
@@ -319,8 +317,6 @@ int handle_ADMIN_STATUS(struct request *rq)
         count_pages(s, reply);
         count_leases(s, reply);
         count_overload(s, reply);
-        tell_small_tenants(rq, reply);
-        tell_excess(rq, reply);
         list_for_each (pool, &s->store.pools, struct pool, link) {
                 reply->budget_bytes += pool->account.limit_bytes;
                 reply->charged_bytes += pool->account.charged_bytes;

@@ -1,6 +1,5 @@
 /* ADMIN_DEVICES, ADMIN_TENANTS, ADMIN_NAMESPACES, ADMIN_CLIENTS: list-page.h. */
 #include <errno.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -227,11 +226,8 @@ static int show_room(struct arena *arena, const struct tenancy *t, Kvlease__V1__
 
         if (tenant_room_check(t, &d) == 0)
                 return 0;
-        row->no_room = arena_alloc(arena, strlen(d.text) + 1);
-        if (!row->no_room)
-                return -ENOMEM;
-        strcpy(row->no_room, d.text);
-        return 0;
+        row->no_room = arena_strdup(arena, d.text);
+        return row->no_room ? 0 : -ENOMEM;
 }
 
 static ProtobufCMessage *make_tenant(struct request *rq, void *object)

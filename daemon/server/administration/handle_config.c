@@ -85,10 +85,7 @@ static void find_rows(struct finder *f, struct server *s)
 /* A copy in the arena. NULL: no room. */
 static char *copy_text(struct request *rq, const char *text)
 {
-        size_t size = strlen(text) + 1;
-        char *copy = arena_alloc(&rq->server->scratch.arena, size);
-
-        return copy ? memcpy(copy, text, size) : NULL;
+        return arena_strdup(&rq->server->scratch.arena, text);
 }
 
 /* What is in force of one section, and what is configured. */

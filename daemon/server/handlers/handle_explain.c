@@ -1,6 +1,5 @@
 /* EXPLAIN, ADMIN_EXPLAIN. */
 #include <errno.h>
-#include <string.h>
 
 #include "daemon/core/catalog/history.h"
 #include "daemon/core/exchange/outlook.h"
@@ -101,11 +100,8 @@ static int add_outlook(struct request *rq, const struct ns *ns)
         }
         if (n == 0)
                 return 0;
-        reply->outlook_detail = arena_alloc(&rq->server->scratch.arena, strlen(d.text) + 1);
-        if (!reply->outlook_detail)
-                return -ENOMEM;
-        strcpy(reply->outlook_detail, d.text);
-        return 0;
+        reply->outlook_detail = arena_strdup(&rq->server->scratch.arena, d.text);
+        return reply->outlook_detail ? 0 : -ENOMEM;
 }
 
 int handle_EXPLAIN(struct request *rq)

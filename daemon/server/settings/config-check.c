@@ -133,20 +133,16 @@ static void check_tenant_remote(struct checker *r, const struct tenant_config *t
         tenant_secret_wipe(&secret);
 }
 
-/* One word of 'devices'; `before` is the list up to it. */
-static void check_device_name(struct checker *r, const char *name, const char *list, size_t before)
+/* One word of 'devices', and the words behind it. */
+static void check_device_name(struct checker *r, const char *name, const char *behind)
 {
         struct origin o =
                 r->config->daemon.from.of[option_index(option_find(SECTION_DAEMON, "devices"))];
         char shown[FORMAT_EXCERPT_MAX];
 
-        for (const char *at = list; at < list + before; at += strcspn(at, ", ")) {
-                at += strspn(at, ", ");
-                if (strcspn(at, ", ") == strlen(name) && strncmp(at, name, strlen(name)) == 0 &&
-                        at < list + before) {
-                        report_at(r, o, "[daemon] devices: %s is there twice", name);
-                        return;
-                }
+        if (config_lists_device(behind, name)) {
+                report_at(r, o, "[daemon] devices: %s is there twice", name);
+                return;
         }
         if (device_is_name(name))
                 return;
@@ -169,7 +165,7 @@ static void check_devices(struct checker *r)
         for (const char *at = list; *(at += strspn(at, ", ")); at += len) {
                 len = strcspn(at, ", ");
                 snprintf(name, sizeof(name), "%.*s", (int)len, at);
-                check_device_name(r, name, list, (size_t)(at - list));
+                check_device_name(r, name, at + len);
         }
 }
 

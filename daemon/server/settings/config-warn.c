@@ -108,27 +108,14 @@ static void warn_small(
         report(data, false, d.text);
 }
 
-static bool is_named(const struct config *c, const char *name)
-{
-        const char *list = c->daemon.devices;
-        size_t len;
-
-        if (strcmp(list, "auto") == 0)
-                return true;
-        for (; *(list += strspn(list, ", ")); list += len) {
-                len = strcspn(list, ", ");
-                if (len == strlen(name) && strncmp(list, name, len) == 0)
-                        return true;
-        }
-        return false;
-}
-
 static void warn_unused(const struct config *c, config_report_fn report, void *data)
 {
         struct detail d;
 
+        if (strcmp(c->daemon.devices, "auto") == 0)
+                return;
         for (size_t i = 0; i < c->n_devices; i++) {
-                if (is_named(c, c->devices[i].name))
+                if (config_lists_device(c->daemon.devices, c->devices[i].name))
                         continue;
                 detail_set(&d, 0,
                         "[device %s] describes no device in use: 'devices' in [daemon] does not "

@@ -124,6 +124,18 @@ uint64_t config_disk_budget(uint64_t file_bytes)
         return file_bytes / 16 * 15;
 }
 
+bool config_lists_device(const char *names, const char *name)
+{
+        size_t len = strlen(name);
+
+        for (const char *at = names; *at; at += strcspn(at, ", ")) {
+                at += strspn(at, ", ");
+                if (strcspn(at, ", ") == len && strncmp(at, name, len) == 0)
+                        return true;
+        }
+        return false;
+}
+
 const struct device_config *config_find_device(const struct config *c, const char *name)
 {
         for (size_t i = 0; i < c->n_devices; i++)

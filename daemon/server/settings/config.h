@@ -241,6 +241,9 @@ extern const char *const config_burst_names[], *const config_sizer_names[];
  * aren't full. */
 uint64_t config_disk_budget(uint64_t file_bytes);
 
+/* Is the device among the words of an option 'devices'? Of "auto" it knows nothing. */
+bool config_lists_device(const char *names, const char *name);
+
 const struct device_config *config_find_device(const struct config *c, const char *name);
 
 /* Borrowed from the configuration; NULL. */

@@ -107,18 +107,6 @@ void next_config_pending(
 
 /* ---- what that would cost -------------------------------------------------------------------- */
 
-static bool names_device(const char *names, const char *name)
-{
-        size_t len = strlen(name);
-
-        for (const char *at = names; *at; at += strcspn(at, ", ")) {
-                at += strspn(at, ", ");
-                if (strcspn(at, ", ") == len && strncmp(at, name, len) == 0)
-                        return true;
-        }
-        return false;
-}
-
 /* `auto` takes all GPUs, and the host where there is none. */
 static bool is_used(const struct server *s, const struct config *next, const struct pool *pool)
 {
@@ -127,7 +115,7 @@ static bool is_used(const struct server *s, const struct config *next, const str
         if (strcmp(names, s->config.daemon.devices) == 0)
                 return true;
         if (strcmp(names, "auto") != 0)
-                return names_device(names, pool->props->name);
+                return config_lists_device(names, pool->props->name);
         if (!host_is_name(pool->props->name))
                 return true;
         list_for_each (other, &s->store.pools, struct pool, link)
