@@ -1,4 +1,5 @@
 /* How many pages leases would get: daemon/core/upkeep/leasable.h. */
+#include "daemon/core/catalog/pages.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/lifetimes/leave.h"
 #include "daemon/core/objects/group.h"
@@ -180,7 +181,7 @@ static void test_page_zero(void **state)
 static void test_never(void **state)
 {
         struct ns_layout l = test_layout();
-        uint32_t pages[3 * SET_PAGES];
+        uint32_t pages[3 * SET_PAGES], all_pages[9 * SET_PAGES];
         struct member *ma, *mb;
         struct attach *a, *b, *larger;
         struct world w;
@@ -224,6 +225,16 @@ static void test_never(void **state)
         assert_non_null(strstr(w.f.d.text, "the reservation of 3 KiB of tenant b"));
         assert_non_null(strstr(w.f.d.text, "reserve=4KiB"));
         assert_int_equal(room_check(b->ns, UINT32_MAX, &w.f.d), KVL_STATUS_QUOTA);
+        assert_non_null(
+                strstr(w.f.d.text, "lease fewer pages, or give the device a larger budget"));
+        /* A lease beyond the device's budget ends with that sentence, whatever was in its way. */
+        w.f.d.text[0] = 0;
+        assert_int_equal(lease_pages(a, 8 * SET_PAGES, 1, all_pages, &w.f.d), KVL_STATUS_FULL);
+        assert_non_null(strstr(w.f.d.text, "more than the 5 KiB that tenant a can have"));
+        set_limit(&w, w.f.a, 8);
+        w.f.d.text[0] = 0;
+        assert_true(lease_pages(a, 9 * SET_PAGES, 1, all_pages, &w.f.d) > 0);
+        assert_non_null(strstr(w.f.d.text, "and than the budget of 8 KiB of device"));
         member_free(ma);
         member_free(mb);
         fixture_end(&w.f);
@@ -243,6 +254,9 @@ static void test_rounds(void **state)
         b = open_ns(m, "y");
         for (unsigned i = 0; i < 4; i++)
                 publish_chain(a, i * 100, SET_PAGES, pages + i * SET_PAGES);
+        budget = 4 * SET_PAGES + 1;
+        assert_int_equal(ns_count_pinned(a->ns, &budget), 4 * SET_PAGES);
+        assert_int_equal(budget, 1);
         assert_int_equal(leasable_pages(a->ns), 16 * SET_PAGES); /* not looked at yet */
         while (n_rounds < 2) {
                 budget = 3;

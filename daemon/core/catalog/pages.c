@@ -257,10 +257,12 @@ uint64_t ns_count_pinned(const struct ns *ns, uint32_t *budget)
         uint64_t n = 0;
 
         ns_for_each_set (set, ns)
-                for (uint32_t at = 0; *budget > 0 && at < set->ns->geometry.set_pages;
+                for (uint32_t at = 0; *budget > 0 && at < ns->geometry.set_pages;
                         at += SHARED_RUN_PAGES) {
+                        uint32_t n_run = MIN(ns->geometry.set_pages - at, SHARED_RUN_PAGES);
+
                         n += find_pinned_of_run(ns, set, at, NULL, NULL);
-                        *budget -= MIN(*budget, SHARED_RUN_PAGES);
+                        *budget -= MIN(*budget, n_run);
                 }
         return n;
 }

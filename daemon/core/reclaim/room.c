@@ -255,19 +255,26 @@ static bool smaller_extent_fits(const struct ns *ns, uint64_t limit_bytes)
                least.set_bytes <= limit_bytes;
 }
 
-/* More than the limit. */
+/* More than the limit. A limit above the device's budget would not help. */
 static int exceeds_limit(const struct ns *ns, uint64_t bytes, const char *what, struct detail *d)
 {
         const struct tenant *t = ns->tenant;
+        const struct pool *pool = ns->device.pool;
         uint64_t limit_bytes = t->account.limit_bytes;
         char limit[FORMAT_BYTES_MAX], least[EXACT_BYTES_MAX], extent[EXACT_BYTES_MAX];
-        char smaller[256] = "";
+        char budget[FORMAT_BYTES_MAX], smaller[256] = "";
 
+        if (bytes > pool->account.limit_bytes)
+                return detail_set(d, KVL_STATUS_QUOTA,
+                        "%s, more than the limit of %s of tenant %s and than the budget of %s of "
+                        "device %s; lease fewer pages, or give the device a larger budget",
+                        what, format_bytes(limit_bytes, limit), t->name,
+                        format_bytes(pool->account.limit_bytes, budget), pool->props->name);
         if (ns->geometry.set_bytes > limit_bytes && smaller_extent_fits(ns, limit_bytes))
                 snprintf(smaller, sizeof(smaller),
                         ", or set extent = %s or less in [device %s], restart kvleased and make "
                         "the namespace anew",
-                        exact_bytes(limit_bytes, extent), ns->device.pool->props->name);
+                        exact_bytes(limit_bytes, extent), pool->props->name);
         return detail_set(d, KVL_STATUS_QUOTA,
                 "%s, more than the limit of %s of tenant %s; raise the limit with: kvleasectl "
                 "tenants set %s limit=%s%s",
@@ -484,10 +491,8 @@ static int refuse_full(const struct ns *ns, struct detail *d)
 
 static int explain_refusal(struct ns *ns, uint32_t n, enum lease_reason why, struct detail *d)
 {
-        int never = room_check(ns, n, d);
-
-        if (never == lease_reason_status(why))
-                return never;
+        if (room_check(ns, n, d) != 0)
+                return lease_reason_status(why);
         switch (why) {
         case LEASE_REASON_QUOTA:
                 return refuse_quota(ns, d);
