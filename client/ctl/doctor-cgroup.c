@@ -1,5 +1,6 @@
 /* Checks of control groups: that of kvleased, and those of its clients. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cgroup.h"
@@ -82,30 +83,21 @@ static uint64_t most_of(const struct doctor *d, const struct doctor_client *c)
         return t ? MIN(t->limit_bytes, bytes_of_writers(d)) : 0;
 }
 
-/* Its group has less than its tenant may hold? One client before it of the same tenant and group
- * was told of for all. */
-static bool is_tight(
-        const struct doctor *d, size_t i, char group[CGROUP_PATH_MAX], uint64_t *ret_limit)
+/* Whether an earlier client of the same tenant was reported for the group of client i. `reported`
+ * has the group of each client that was, and "" for the others. */
+static bool is_reported(const struct doctor *d, char (*reported)[CGROUP_PATH_MAX], size_t i)
 {
-        const struct doctor_client *c = &d->daemon.clients[i];
-        char other[CGROUP_PATH_MAX];
-        uint64_t unused;
-
-        if (cgroup_memory_limit(d->root, c->pid, group, ret_limit) < 0 ||
-                *ret_limit >= most_of(d, c))
-                return false;
         for (size_t k = 0; k < i; k++)
-                if (strcmp(d->daemon.clients[k].tenant, c->tenant) == 0 &&
-                        cgroup_memory_limit(d->root, d->daemon.clients[k].pid, other, &unused) ==
-                                0 &&
-                        strcmp(other, group) == 0)
-                        return false;
-        return true;
+                if (strcmp(reported[k], reported[i]) == 0 &&
+                        strcmp(d->daemon.clients[k].tenant, d->daemon.clients[i].tenant) == 0)
+                        return true;
+        return false;
 }
 
 void doctor_check_client_cgroups(struct doctor *d)
 {
-        char group[CGROUP_PATH_MAX], most[FORMAT_BYTES_MAX], has[FORMAT_BYTES_MAX];
+        char(*reported)[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX], most[FORMAT_BYTES_MAX],
+                has[FORMAT_BYTES_MAX];
         bool is_wrong = false;
         uint64_t limit;
 
@@ -113,10 +105,15 @@ void doctor_check_client_cgroups(struct doctor *d)
                 doctor_find(d, DOCTOR_UNCHECKED, "kvleased isn't running here");
                 return;
         }
+        reported = need(calloc(d->daemon.n_clients + 1, sizeof(*reported)));
         for (size_t i = 0; i < d->daemon.n_clients; i++) {
                 const struct doctor_client *c = &d->daemon.clients[i];
 
-                if (!is_tight(d, i, group, &limit))
+                if (cgroup_memory_limit(d->root, c->pid, group, &limit) < 0 ||
+                        limit >= most_of(d, c))
+                        continue;
+                strcpy(reported[i], group);
+                if (is_reported(d, reported, i))
                         continue;
                 doctor_find(d, DOCTOR_WARNING,
                         "tenant %s may hold %s, which is charged to whoever writes it first, and "
@@ -130,6 +127,7 @@ void doctor_check_client_cgroups(struct doctor *d)
                         most, c->tenant);
                 is_wrong = true;
         }
+        free(reported);
         if (!is_wrong)
                 doctor_find(d, DOCTOR_OK, "clients whose control groups have room: %zu",
                         d->daemon.n_clients);
