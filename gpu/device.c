@@ -1,7 +1,7 @@
 #include "gpu/device.h"
 
-#include <errno.h>
 #include <ctype.h>
+#include <errno.h>
 #include <string.h>
 #include <strings.h>
 

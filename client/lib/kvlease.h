@@ -802,8 +802,8 @@ int kvl_invalidate_tag(struct kvl_ns *ns, uint64_t tag, uint64_t *ret_n_pages);
 /*
  * Drops the whole namespace, as kvl_invalidate() with NULL does, because a page that was found held
  * other numbers than the caller computed for its key. kvleased counts it for the tenant
- * (kvlease_verify_failures_total) and tells it as an event. An older kvleased drops and doesn't
- * count.
+ * (kvlease_verify_failures_total), and makes an event of it where pages were dropped. An older
+ * kvleased drops and doesn't count.
  */
 int kvl_invalidate_mismatch(struct kvl_ns *ns, uint64_t *ret_n_pages);
 

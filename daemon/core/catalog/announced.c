@@ -3,11 +3,11 @@
 #include <assert.h>
 
 #include "base/fault-point.h"
+#include "daemon/core/catalog/wake.h"
 #include "daemon/core/objects/listeners.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/quota/chores.h"
 #include "daemon/core/records/shared.h"
-#include "daemon/core/catalog/wake.h"
 
 /* Whose pages aren't listed by who announced them: as many take as long as a withdrawal, more or
  * less. Not tuned. */

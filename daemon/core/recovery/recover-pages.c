@@ -11,6 +11,7 @@
 #include "daemon/core/catalog/nsset.h"
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/catalog/tag.h"
+#include "daemon/core/catalog/wake.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
@@ -19,7 +20,6 @@
 #include "daemon/core/records/page-state.h"
 #include "daemon/core/records/records.h"
 #include "daemon/core/records/shared.h"
-#include "daemon/core/catalog/wake.h"
 
 /* Pages that are fetched ahead: most of a recovery is waiting for memory. Not tuned. */
 #define AHEAD 16u
