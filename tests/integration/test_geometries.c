@@ -18,7 +18,9 @@
 #define N_PAGES      4
 #define END_BYTES    64u /* of a page, at either end, that are written and read */
 
-static const struct private_tenant tenants[] = {{"a", NULL}, {NULL, NULL}};
+/* A lease waits: the memory of the life before may still be on its way back. */
+static const struct private_tenant tenants[] = {
+        {"a", "when_full = queue\nmax_wait = 60s\n"}, {NULL, NULL}};
 #define POOL(size, extent)                                                                     \
         {                                                                                      \
                 .tenants = tenants, .device_lines = "memory = " size "\nextent = " extent "\n" \
@@ -154,13 +156,9 @@ static void use_null_page(struct engine *e)
 /* ---- a life -----------------------------------------------------------------------------------
  */
 
-/* The memory of the life before may still be on its way back. */
-#define WAIT_MSEC 60000
-
 static uint32_t lease(struct engine *e, uint32_t *ret_pages)
 {
-        const struct kvl_lease_options options = {
-                .size = sizeof(options), .min_pages = 1, .max_wait_msec = WAIT_MSEC};
+        const struct kvl_lease_options options = {.size = sizeof(options), .min_pages = 1};
         struct kvl_lease_result result = {.size = sizeof(result)};
         uint32_t n = MIN(e->info.tiers[0].n_pages - e->has_null_page, (uint32_t)N_PAGES);
         int r = kvl_lease_with(e->scheduler, 0, n, &options, ret_pages, &result);

@@ -267,6 +267,39 @@ static void test_waiter_leaves(void **state)
         end(&s);
 }
 
+/* A set that is made for nobody any more keeps no idle set of its namespace from giving way. */
+static void test_idle_set_beside_one_in_making(void **state)
+{
+        uint32_t pages[2 * SET_PAGES];
+        struct attach *a, *b;
+        struct member *m, *n;
+        struct slow s;
+
+        start(&s, PATIENT_MSEC, 3, 4);
+        m = join(s.f.a);
+        n = join(s.f.a);
+        a = open_ns(m, "x");
+        b = open_ns(n, "y");
+        assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
+        reap(&s);
+        assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);
+        settle(&s);
+        fake_device_block(&s.f.device, "create");
+        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
+        assert_int_equal(free_pages(a, pages, SET_PAGES, NULL), 0);
+        assert_int_equal(
+                lease(&s, b, 2 * SET_PAGES, pages), KVL_STATUS_FULL); /* a waits for both */
+        member_free(m);
+        assert_int_equal(lease(&s, b, 2 * SET_PAGES, pages), -EINPROGRESS);
+        fake_device_unblock(&s.f.device);
+        while (b->ns->device.n_preparing > 0)
+                reap(&s);
+        assert_int_equal(lease(&s, b, 2 * SET_PAGES, pages), 0);
+        settle(&s);
+        member_free(n);
+        end(&s);
+}
+
 static void test_purge_while_preparing(void **state)
 {
         uint64_t n_pages, n_kept;
@@ -617,6 +650,7 @@ int main(void)
                 TEST(test_two_leases_wait),
                 TEST(test_second_lease_finds_its_set_taken),
                 TEST(test_waiter_leaves),
+                TEST(test_idle_set_beside_one_in_making),
                 TEST(test_purge_while_preparing),
                 TEST(test_purge_leaves_reservations_alone),
                 TEST(test_end_while_preparing),

@@ -257,13 +257,14 @@ static bool has_unmapped_set(const struct ns_tier *tier)
         return false;
 }
 
-/* May it give way at all? */
+/* May the set give way at all? An idle set stays for a lease that waits for more sets; for sets
+ * that are made ahead it doesn't. */
 static bool is_on_scales(const struct extent_set *set)
 {
         const struct ns *ns = set->ns;
 
         return set->n_mapped == 0 &&
-               !(set->tier == &ns->device && set_is_idle(set) && ns_awaits_sets(ns));
+               !(set->tier == &ns->device && set_is_idle(set) && ns->waits.n > 0);
 }
 
 /* Without memory to count in, no set of the namespace gives way. Returns how many pages it looked
