@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "base/thread.h"
 
 #define NAME_BYTES_MAX 64
 
@@ -97,19 +97,15 @@ static void *run_make_mounts(void *arg)
 
 void segment_room_open(struct segment_room *room)
 {
-        sigset_t all, saved;
         pthread_t thread;
-        int error;
+        int r;
 
         *room = (struct segment_room){.write_fd = -1, .read_fd = -1};
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &saved); /* the thread inherits it */
-        error = pthread_create(&thread, NULL, run_make_mounts, room);
-        pthread_sigmask(SIG_SETMASK, &saved, NULL);
-        if (error == 0)
+        r = thread_start(&thread, NULL, run_make_mounts, room);
+        if (r == 0)
                 pthread_join(thread, NULL);
         else
-                room->why = -error;
+                room->why = r;
         room->guard = room->why == 0 ? SEGMENT_READ_ONLY_MOUNT : SEGMENT_MEMFD;
 }
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/thread.h"
 #include "gpu/queue-work.h"
 
 /* How soon it is looked whether a batch is done: short against the milliseconds that a batch worth
@@ -400,20 +400,15 @@ static struct queue *queue_alloc(unsigned deadline_msec)
         return q;
 }
 
-/* Signals are the loop's. */
 static int start_thread(struct queue *q)
 {
-        sigset_t all, old;
         int r;
 
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
         q->refs++;
-        r = pthread_create(&q->thread, NULL, thread_main, q);
-        if (r != 0)
+        r = thread_start(&q->thread, NULL, thread_main, q);
+        if (r < 0)
                 q->refs--;
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        return -r;
+        return r;
 }
 
 /* The thread has ended, or is about to. */

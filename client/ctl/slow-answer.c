@@ -1,7 +1,6 @@
 #include "client/ctl/slow-answer.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/thread.h"
 #include "client/ctl/ctl.h"
 
 /* Between two sentences. Not tuned. */
@@ -131,19 +131,6 @@ static void *await_lateness(void *data)
 
 /* ---- the wait -------------------------------------------------------------------------------- */
 
-/* Without signals: they are for who waits. */
-static bool start_thread(struct slow_answer *s)
-{
-        sigset_t all, before;
-        int r;
-
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = pthread_create(&s->thread, NULL, await_lateness, s);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        return r == 0;
-}
-
 void slow_answer_begin(
         struct slow_answer *s, const char *path, int fd, uint64_t late_nsec, uint64_t until_nsec)
 {
@@ -159,7 +146,8 @@ void slow_answer_begin(
         pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
         pthread_cond_init(&s->changed, &monotonic);
         pthread_condattr_destroy(&monotonic);
-        s->is_watched = s->since_nsec + late_nsec < until_nsec && start_thread(s);
+        s->is_watched = s->since_nsec + late_nsec < until_nsec &&
+                        thread_start(&s->thread, NULL, await_lateness, s) == 0;
 }
 
 void slow_answer_end(struct slow_answer *s)

@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "base/thread.h"
 #include "client/ctl/admin.h"
 #include "client/ctl/slow-answer.h"
 
@@ -70,19 +70,6 @@ static void watch_free(struct top_watch *w)
         free(w);
 }
 
-/* Without signals: they are for the thread with the screen. */
-static int start_thread(struct top_watch *w)
-{
-        sigset_t all, before;
-        int r;
-
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = pthread_create(&w->thread, NULL, watch_thread, w);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        return r;
-}
-
 int top_watch_start(const char *path, struct top_watch **ret_watch)
 {
         struct top_watch *w = need(calloc(1, sizeof(*w)));
@@ -91,12 +78,12 @@ int top_watch_start(const char *path, struct top_watch **ret_watch)
         slow_answer_hush();
         *w = (struct top_watch){.asked = {-1, -1}, .answers = {-1, -1}};
         w->path = need(strdup(path));
-        r = pipe2(w->asked, O_CLOEXEC) < 0 || pipe2(w->answers, O_CLOEXEC) < 0 ? errno : 0;
+        r = pipe2(w->asked, O_CLOEXEC) < 0 || pipe2(w->answers, O_CLOEXEC) < 0 ? -errno : 0;
         if (r == 0)
-                r = start_thread(w);
+                r = thread_start(&w->thread, NULL, watch_thread, w);
         if (r != 0) {
                 watch_free(w);
-                return fail(CTL_REFUSED, "cannot start a thread: %s", strerror(r));
+                return fail(CTL_REFUSED, "cannot start a thread: %s", strerror(-r));
         }
         *ret_watch = w;
         return CTL_OK;

@@ -119,7 +119,7 @@ static void thread_free(struct thread *t)
 
 /* Where there is no memory, or may be no thread, everybody waits until there is: what the job's
  * descriptor leads to may hold up whoever closes it. */
-static struct thread *thread_start(struct process *p, const struct reap_request *request)
+static struct thread *start_thread(struct process *p, const struct reap_request *request)
 {
         static const struct timespec pause = {.tv_nsec = AGAIN_NSEC};
 
@@ -138,7 +138,7 @@ static struct thread *thread_start(struct process *p, const struct reap_request 
  */
 static void start_job(struct process *p, const struct reap_request *request)
 {
-        struct thread *t = thread_start(p, request);
+        struct thread *t = start_thread(p, request);
 
         while (sem_wait(&t->has_table) < 0)
                 ;

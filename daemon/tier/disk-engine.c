@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,18 +26,6 @@ void disk_lock_init(pthread_mutex_t *lock)
         pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
         pthread_mutex_init(lock, &attr);
         pthread_mutexattr_destroy(&attr);
-}
-
-int disk_thread_start(void *(*fn)(void *), void *data, pthread_t *ret_thread)
-{
-        sigset_t all, before;
-        int r;
-
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = -pthread_create(ret_thread, NULL, fn, data);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        return r;
 }
 
 /* What was transferred is behind it. */

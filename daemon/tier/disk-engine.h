@@ -99,9 +99,6 @@ int disk_zero_otherwise(int fd, uint64_t offset, uint64_t bytes);
 /* After FLUSH: is the file still all there? 0, -ENOENT, -ENODATA, another -errno. */
 int disk_file_is_whole(int fd, uint64_t bytes);
 
-/* A thread without signals. 0 or -errno. */
-int disk_thread_start(void *(*fn)(void *), void *data, pthread_t *ret_thread);
-
 void disk_ring(int event_fd);
 
 /* A lock that is held for less than a sleep and a wake take: who wants it spins first. */

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "daemon/tier/disk-engine.h"
 
 struct threads {
@@ -141,7 +142,7 @@ static int start_one(struct threads *t)
         int r;
 
         pthread_mutex_lock(&t->lock);
-        r = disk_thread_start(threads_run, t, &t->threads[t->n_threads]);
+        r = thread_start(&t->threads[t->n_threads], NULL, threads_run, t);
         if (r == 0) {
                 t->n_threads++;
                 t->n_running++;

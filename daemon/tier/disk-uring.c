@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/thread.h"
 #include "daemon/tier/disk-engine.h"
 
 struct uring {
@@ -261,7 +262,7 @@ int disk_uring_start(
                 return r;
         }
         uring_init(u, fd, event_fd, depth);
-        r = u->wake_fd < 0 ? -errno : disk_thread_start(uring_run, u, &u->thread);
+        r = u->wake_fd < 0 ? -errno : thread_start(&u->thread, NULL, uring_run, u);
         if (r < 0) {
                 uring_free(u);
                 return r;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/sum.h"
+#include "base/thread.h"
 
 #define DEFAULT_MAX_MOVES 64
 
@@ -375,21 +375,17 @@ static void *thread_main(void *data)
         return NULL;
 }
 
-/* Signals are the loop's. 0 or -EAGAIN. */
+/* 0 or -EAGAIN. */
 static int start_threads(struct mover *m, unsigned n)
 {
-        sigset_t all, old;
         int r = 0;
 
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
         while (m->n_threads < n && r == 0) {
-                r = pthread_create(&m->threads[m->n_threads], NULL, thread_main, m);
+                r = thread_start(&m->threads[m->n_threads], NULL, thread_main, m);
                 if (r == 0)
                         m->n_threads++;
         }
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        return -r;
+        return r;
 }
 
 static void join_threads(struct mover *m)

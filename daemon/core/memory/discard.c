@@ -2,10 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/macros.h"
+#include "base/thread.h"
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
@@ -67,25 +67,20 @@ static void *thread_main(void *data)
         return NULL;
 }
 
-/* Signals are the loop's. */
 int discards_start(struct discards *d)
 {
-        sigset_t all, old;
         int r;
 
         pthread_mutex_init(&d->lock, NULL);
         pthread_cond_init(&d->wake, NULL);
         list_init(&d->waiting);
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        r = pthread_create(&d->thread, NULL, thread_main, d);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        if (r != 0) {
+        r = thread_start(&d->thread, NULL, thread_main, d);
+        if (r < 0) {
                 pthread_mutex_destroy(&d->lock);
                 pthread_cond_destroy(&d->wake);
         }
         d->has_thread = r == 0;
-        return -r;
+        return r;
 }
 
 void discards_init(struct discards *d)

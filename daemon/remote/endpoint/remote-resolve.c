@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/thread.h"
 #include "daemon/remote/endpoint/remote-address.h"
 
 /* Between two rounds: while no node is known, and else, as names may come to mean other hosts. */
@@ -112,21 +112,17 @@ void remote_resolver_stop(struct remote_resolver *r)
                 resolver_free(r);
 }
 
-static int thread_start(struct remote_resolver *r)
+static int start_thread(struct remote_resolver *resolver)
 {
         pthread_attr_t attr;
         pthread_t thread;
-        sigset_t all, old;
-        int e;
+        int r;
 
         pthread_attr_init(&attr);
         pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        e = pthread_create(&thread, &attr, resolver_run, r);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        r = thread_start(&thread, &attr, resolver_run, resolver);
         pthread_attr_destroy(&attr);
-        return -e;
+        return r;
 }
 
 static struct remote_resolver *resolver_new(remote_resolved_fn found, void *data)
@@ -168,7 +164,7 @@ int remote_resolver_start(const struct remote_options *options, remote_resolved_
                 r->n++;
         }
         if (r->n > 0)
-                e = thread_start(r);
+                e = start_thread(r);
         if (r->n == 0 || e < 0) {
                 resolver_free(r);
                 r = NULL;

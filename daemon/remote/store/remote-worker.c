@@ -1,6 +1,5 @@
 /* A thread with its connections: what is submitted, deadlines, and asking for slots. */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -10,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/macros.h"
+#include "base/thread.h"
 #include "daemon/remote/store/remote-impl.h"
 
 #define EVENTS_MAX 64
@@ -428,15 +428,10 @@ int remote_worker_new(struct remote_store *s, struct remote_worker **ret_worker)
 
 int remote_worker_start(struct remote_worker *w)
 {
-        sigset_t all, old;
-        int e;
+        int r = thread_start(&w->thread, NULL, worker_run, w);
 
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        e = pthread_create(&w->thread, NULL, worker_run, w);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        w->is_started = e == 0;
-        return -e;
+        w->is_started = r == 0;
+        return r;
 }
 
 void remote_worker_stop(struct remote_worker *w)

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,7 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/map.h"
+#include "base/thread.h"
 #include "daemon/core/ground/detail.h"
 
 /* LISTEN_FDNAMES= and its value: execve(2) takes strings of 32 pages, of 4 KiB at least. */
@@ -184,19 +184,6 @@ static void *thread_main(void *data)
 
 /* ---- from outside ---------------------------------------------------------------------------- */
 
-/* Signals are the loop's. */
-static int start_thread(struct keeper *k)
-{
-        sigset_t all, old;
-        int r;
-
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        r = pthread_create(&k->thread, NULL, thread_main, k);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        return -r;
-}
-
 static void destroy_keeper(struct keeper *k)
 {
         pthread_mutex_destroy(&k->lock);
@@ -225,7 +212,7 @@ int keeper_new(const struct keeper_options *o, struct keeper **ret_keeper)
         map_init(&k->kept);
         k->names_bytes = o->other_names_bytes;
         k->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        r = k->stop_fd < 0 ? -errno : start_thread(k);
+        r = k->stop_fd < 0 ? -errno : thread_start(&k->thread, NULL, thread_main, k);
         if (r < 0) {
                 map_deinit(&k->kept);
                 destroy_keeper(k);

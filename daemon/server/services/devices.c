@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "daemon/core/core.h"
 #include "daemon/core/ground/detail.h"
 #include "daemon/core/objects/store.h"
@@ -115,23 +115,19 @@ static struct search *search_new(const struct device_backend *backend)
         return search;
 }
 
-/* Signals are the loop's. 0 or -errno. */
+/* 0 or -errno. */
 static int search_start(struct search *search)
 {
-        sigset_t all, old;
         pthread_t thread;
         int r;
 
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
         search->refs++;
-        r = pthread_create(&thread, NULL, search_main, search);
-        if (r != 0)
+        r = thread_start(&thread, NULL, search_main, search);
+        if (r < 0)
                 search->refs--;
         else
                 pthread_detach(thread);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        return -r;
+        return r;
 }
 
 /* No device's own: which there are isn't known yet. */

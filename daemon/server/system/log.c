@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,7 @@
 #include <systemd/sd-journal.h>
 
 #include "base/list.h"
+#include "base/thread.h"
 
 #define SENTENCE_MAX  1024 /* a detail of 512 bytes and what is said around it; not tuned */
 #define TEXT_LINE_MAX 2048
@@ -275,18 +275,14 @@ void log_init(enum log_level level, enum log_target target)
 
 int log_start(void)
 {
-        sigset_t all, before;
         int r;
 
         list_init(&queue.waiting);
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the loop's */
         queue.state = RUNS;
-        r = pthread_create(&queue.thread, NULL, run_log, NULL);
-        if (r != 0)
+        r = thread_start(&queue.thread, NULL, run_log, NULL);
+        if (r < 0)
                 queue.state = NO_THREAD;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        return -r;
+        return r;
 }
 
 void log_stop(void)
