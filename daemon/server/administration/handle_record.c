@@ -62,7 +62,7 @@ int handle_ADMIN_RECORD(struct request *rq)
         }
         reply->on = rec->on;
         reply->path = rec->path;
-        reply->requests = rec->n_written;
+        reply->requests = rec->n_recorded;
         reply->bytes = rec->n_bytes;
         reply->lost = rec->n_lost;
         reply->under_way = rec->n_running;

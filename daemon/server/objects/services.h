@@ -27,10 +27,11 @@ struct recorder {
         struct chunk *filling;  /* owned; NULL: nothing waits to be handed on */
         unsigned n_writing;     /* chunks handed on */
         uint64_t waiting_bytes; /* of all chunks */
-        uint64_t n_written, n_bytes, n_lost; /* of the recording */
-        uint64_t n_unnamed;                  /* requests without a number, of all that began */
-        char trouble[RECORDER_TROUBLE_MAX];  /* why the disk took some last; "": it took all */
-        char path[RECORDER_PATH_MAX];        /* written to last; its directory before */
+        uint64_t n_recorded, n_bytes; /* of the recording, also on their way to the disk */
+        uint64_t n_lost;
+        uint64_t n_unnamed;                 /* requests without a number, of all that began */
+        char trouble[RECORDER_TROUBLE_MAX]; /* why the disk took some last; "": it took all */
+        char path[RECORDER_PATH_MAX];       /* written to last; its directory before */
 };
 
 /* The threads that copy pages between tiers (movement.h). */

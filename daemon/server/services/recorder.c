@@ -154,11 +154,12 @@ static void on_written(struct chunk *c)
         r->n_writing--;
         r->waiting_bytes -= c->size;
         if (c->writer == r->writer) {
-                r->n_written += c->result == 0 ? c->n_lines : 0;
-                r->n_lost += c->result == 0 ? 0 : c->n_lines;
-                r->n_bytes += c->result == 0 ? c->len : 0;
-                if (c->result < 0)
+                if (c->result < 0) {
+                        r->n_recorded -= c->n_lines;
+                        r->n_bytes -= c->len;
+                        r->n_lost += c->n_lines;
                         chunk_explain(c, r->trouble, sizeof(r->trouble));
+                }
                 if (c->path[0])
                         memcpy(r->path, c->path, sizeof(r->path));
         }
@@ -196,11 +197,15 @@ static bool write_request(struct server *s, const struct running *q)
         uint32_t page = page_of(q);
         uint32_t n = page == PAGE_NONE ? 0 : walk_up(q->ns, page, pages);
         struct chunk *c = n > 0 ? chunk_for(s, q->ns->layout.page_tokens, line_max(n)) : NULL;
+        size_t len;
 
         if (!c)
                 return false;
-        c->len += format_line(r, q, pages, n, c->data + c->len, c->size - c->len);
+        len = format_line(r, q, pages, n, c->data + c->len, c->size - c->len);
+        c->len += len;
         c->n_lines++;
+        r->n_bytes += len;
+        r->n_recorded++;
         if (r->n_writing == 0)
                 hand_on(s);
         return true;
@@ -432,7 +437,7 @@ int recorder_start(struct server *s, uint64_t max_bytes, uint32_t max_files, str
                 return detail_set(d, -ENOMEM, "no memory to record in");
         r->secret = hash_seed_random();
         r->start_nsec = server_now(s);
-        r->n_written = r->n_bytes = r->n_lost = r->n_unnamed = 0;
+        r->n_recorded = r->n_bytes = r->n_lost = r->n_unnamed = 0;
         r->trouble[0] = '\0';
         r->on = true;
         s->store.owner.on_request = on_request;
