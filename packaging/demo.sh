@@ -18,6 +18,7 @@ set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 build=$top/build
 keep=no
+kept=no # until the daemon is left running
 dir=
 daemon=
 worker=
@@ -81,7 +82,7 @@ clean_up() {
                 kill -TERM "$engine_demo" 2>/dev/null || true
                 wait "$engine_demo" 2>/dev/null || true
         fi
-        if [ "$keep" = no ] || [ -z "$daemon" ]; then
+        if [ "$kept" = no ]; then
                 if [ "$status" -ne 0 ] && [ -n "$dir" ] && [ -s "$dir/kvleased.log" ]; then
                         echo "last lines of the daemon's log:" >&2
                         tail -n 10 "$dir/kvleased.log" >&2
@@ -277,6 +278,7 @@ finish() {
 			Stop it and remove what it left:
 			  kill $daemon; rm -r $dir
 	END
+                kept=yes
         fi
 
         [ "$unexpected" -eq 0 ] || die "not everything was as expected, see above"
