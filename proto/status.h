@@ -47,7 +47,7 @@ enum {
         X(NOT_FOUND, 34, -ENOENT, "no such object")                                          \
         X(EXISTS, 35, -EEXIST, "it exists already")                                          \
         X(BUSY, 36, -EBUSY, "in use")                                                        \
-        X(NO_MEMORY, 37, -ENOMEM, "the daemon is out of memory")                             \
+        X(NO_MEMORY, 37, -ENOMEM, "no memory, of the daemon or of its client")               \
         X(NO_SPACE, 38, -ENOSPC, "no space left")                                            \
         X(TOO_BIG, 39, -EMSGSIZE, "the request is larger than the protocol allows")          \
         X(PROTOCOL, 40, -EPROTO, "protocol violation")                                       \

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/core/clients/member.h"
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/objects/group.h"
 #include "daemon/core/objects/tenant.h"
@@ -336,6 +337,30 @@ static void test_refused(void **state)
         world_end(&s.w);
 }
 
+/* A reader brings pages up, and sends none down. */
+static void test_reader(void **state)
+{
+        Kvlease__V1__FetchRequest m = KVLEASE__V1__FETCH_REQUEST__INIT;
+        struct scene s;
+
+        start(&s);
+        member_set_read_only(s.attach->member, true);
+        m.ns_id = NS_ID;
+        m.pages = s.pages;
+        m.n_pages = 1;
+        m.down = true;
+        say(s.c, MSG_FETCH, &m.base);
+        expect(&s.w, s.c, "FETCH:0 ");
+        assert_outcome(&s, 0, WIRE_DENIED, PAGE_NONE);
+        assert_int_equal(core.n_begun, 0);
+        say_fetch(&s, s.pages, 1, NULL, 0);
+        AWAIT(&s.w, core.n_begun == 1);
+        finish(0, 0, s.pages[0]);
+        expect(&s.w, s.c, "FETCH:0 ");
+        assert_outcome(&s, 0, WIRE_OK, s.pages[0]);
+        world_end(&s.w);
+}
+
 static void test_closed(void **state)
 {
         struct scene s;
@@ -388,6 +413,7 @@ int main(void)
                 TEST(test_copy),
                 TEST(test_copy_planes),
                 TEST(test_refused),
+                TEST(test_reader),
                 TEST(test_closed),
                 TEST(test_gone),
                 TEST(test_called_off),

@@ -47,7 +47,7 @@ static void say_held(const struct tenant *t)
                 "it; one of its processes %s: stop its processes to get the memory back",
                 t->name, format_bytes(t->held.bytes, bytes), t->held.n_sets,
                 t->held.n_refused > 0 ? "has made such memory immutable (FS_IOC_SETFLAGS)"
-                                      : "is in a write() into such memory that doesn't end");
+                                      : "writes to such memory without end, or holds it otherwise");
 }
 
 static void look_at_tenant(struct server *s, struct tenancy *t, uint64_t now_nsec)

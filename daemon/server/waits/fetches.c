@@ -116,6 +116,8 @@ static int check_fetch(struct attach *a, const struct fetch_request *rq)
 
         if (!pin_has(a, rq->page))
                 return -EINVAL;
+        if (rq->goes_down && a->member->read_only)
+                return -EACCES; /* others would have to fetch it back */
         if (rq->to != PAGE_NONE && (a->member->read_only || grants_check_page(a, rq->to, &d) < 0))
                 return -EINVAL;
         return 0;
