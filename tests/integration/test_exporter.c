@@ -472,23 +472,30 @@ static void open_for_ever(const struct exporter *e)
         }
 }
 
-static void test_stream_of_connections(void **state)
+/* Scrapes are answered while another process attacks. */
+static void scrape_beside(struct harness *h, void (*attack)(const struct exporter *), unsigned msec)
 {
-        struct harness *h = *state;
         struct exporter e;
         pid_t pid;
 
         exporter_start(&e, h, NULL);
         pid = child_fork();
         if (pid == 0)
-                open_for_ever(&e);
+                attack(&e);
         assert_true(pid > 0);
-        for (unsigned i = 0; i < N_SCRAPES; i++)
+        for (unsigned i = 0; i < N_SCRAPES; i++) {
                 free(exporter_metrics(&e));
-        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it goes on */
+                sleep_msec(msec);
+        }
+        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* the attack goes on */
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         exporter_stop(&e);
+}
+
+static void test_stream_of_connections(void **state)
+{
+        scrape_beside(*state, open_for_ever, 0);
 }
 
 /* More than the exporter has places for. */
@@ -518,23 +525,7 @@ static void ask_for_ever(const struct exporter *e)
 
 static void test_unread_answers(void **state)
 {
-        struct harness *h = *state;
-        struct exporter e;
-        pid_t pid;
-
-        exporter_start(&e, h, NULL);
-        pid = child_fork();
-        if (pid == 0)
-                ask_for_ever(&e);
-        assert_true(pid > 0);
-        for (unsigned i = 0; i < N_SCRAPES; i++) {
-                free(exporter_metrics(&e));
-                sleep_msec(100); /* what is unread piles up */
-        }
-        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it goes on */
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, 0);
-        exporter_stop(&e);
+        scrape_beside(*state, ask_for_ever, 100); /* what is unread piles up */
 }
 
 /* `promtool check metrics` has nothing to say; status 3 would be that it has. */
