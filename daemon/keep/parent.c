@@ -211,6 +211,11 @@ static void child_died(struct parent *p, int status)
                 return;
         }
         if (p->ending || (WIFEXITED(status) && (code == EXIT_SUCCESS || !p->was_ready))) {
+                if (p->store.n > 0)
+                        say(p,
+                                "ends with the daemon: the %u descriptors that it kept go, and "
+                                "with them all that was cached in memory",
+                                p->store.n);
                 end_parent(p, code);
                 return;
         }

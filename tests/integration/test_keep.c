@@ -141,6 +141,7 @@ static void kept_stop(struct kept *k)
 
         kill(k->h->daemon.pid, SIGTERM);
         expect(k, "STOPPING=1");
+        expect(k, "all that was cached in memory");
         assert_int_equal(kept_wait(k), 0);
         assert_int_equal(kill(daemon, 0), -1);
         harness_start(k->h);
