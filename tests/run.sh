@@ -81,8 +81,12 @@ processes=$(($(nproc) * 2))
 # shellcheck source=SCRIPTDIR/../packaging/package.sh
 . packaging/package.sh # $symbols
 
+started=$(date +%s)
+
+# Each line says the minutes and seconds since the beginning.
 say() {
-        printf '== %s\n' "$*"
+        since=$(($(date +%s) - started))
+        printf '== %3d:%02d %s\n' $((since / 60)) $((since % 60)) "$*"
 }
 
 # check NAME COMMAND...: one check by its exit status; its output is shown where it fails.
@@ -486,7 +490,6 @@ part_fresh() {
         [ "$f" -eq 0 ] || failures="$failures fresh"
 }
 
-started=$(date +%s)
 if [ "$deps" = 1 ] && [ -e packaging/install-deps.sh ]; then
         say "packages"
         sh packaging/install-deps.sh "$([ "$full" = 1 ] && echo full || echo test)"
