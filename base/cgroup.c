@@ -87,8 +87,16 @@ static const char *find_group(const char *text, const struct controller *c, size
         return NULL;
 }
 
-/* The process' group of the controller, as a path below the root. False: it has none. */
-static bool group_of(const char *text, const struct controller *c, char group[CGROUP_PATH_MAX])
+/* Of /proc/PID/cgroup, which is seen from a cgroup namespace: "/../a" is beside that, "/.." above.
+ */
+static bool is_outside(const char *path, size_t len)
+{
+        return len >= 3 && strncmp(path, "/..", 3) == 0 && (len == 3 || path[3] == '/');
+}
+
+/* The process' group of the controller, as a path below the root. 0; -ENODATA: it has none; -EXDEV:
+ * it is outside of this cgroup namespace; -ENAMETOOLONG. */
+static int group_of(const char *text, const struct controller *c, char group[CGROUP_PATH_MAX])
 {
         const char *path;
         size_t len;
@@ -96,13 +104,15 @@ static bool group_of(const char *text, const struct controller *c, char group[CG
 
         path = find_group(text, c, &len);
         if (!path)
-                return false;
+                return -ENODATA;
+        if (is_outside(path, len))
+                return -EXDEV;
         n = snprintf(group, CGROUP_PATH_MAX, "%s%.*s", c->mount, (int)len, path);
         if (n >= CGROUP_PATH_MAX)
-                return false;
+                return -ENAMETOOLONG;
         for (; n > 0 && group[n - 1] == '/'; n--)
                 group[n - 1] = '\0';
-        return true;
+        return 0;
 }
 
 /* From the group up to where the controller is mounted; a container may see that alone. */
@@ -113,11 +123,14 @@ static int lowest_limit(const char *root, const struct controller *c, char group
         uint64_t bytes;
 
         for (;;) {
-                if (read_number(root, group, c->limit, &bytes) == 0 && bytes < NO_LIMIT_MIN &&
-                        bytes < *ret_bytes) {
+                int error = read_number(root, group, c->limit, &bytes);
+
+                if (error == 0 && bytes < NO_LIMIT_MIN && bytes < *ret_bytes) {
                         *ret_bytes = bytes;
                         strcpy(ret_group, group);
                         r = 0;
+                } else if (r == -ENODATA && error == -EACCES) {
+                        r = error;
                 }
                 if (strlen(group) <= strlen(c->mount))
                         return r;
@@ -142,10 +155,13 @@ int cgroup_memory_limit(
         if (!text)
                 return error;
         *ret_bytes = UINT64_MAX;
-        for (size_t i = 0; i < ARRAY_SIZE(controllers); i++)
-                if (group_of(text, &controllers[i], group) &&
-                        lowest_limit(root, &controllers[i], group, ret_group, ret_bytes) == 0)
-                        r = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(controllers); i++) {
+                error = group_of(text, &controllers[i], group);
+                if (error == 0)
+                        error = lowest_limit(root, &controllers[i], group, ret_group, ret_bytes);
+                if (error == 0 || r == -ENODATA)
+                        r = error;
+        }
         return r;
 }
 
@@ -168,7 +184,7 @@ struct cgroup_oom_kills cgroup_oom_kills(void)
         char group[CGROUP_PATH_MAX];
 
         for (size_t i = 0; groups && i < ARRAY_SIZE(controllers); i++)
-                if (group_of(groups, &controllers[i], group)) {
+                if (group_of(groups, &controllers[i], group) == 0) {
                         _cleanup_free_ char *text =
                                 read_text(NULL, "%s/%s", group, controllers[i].events);
 

@@ -11,7 +11,8 @@
 /*
  * The lowest limit of memory from the process' own group up, and the group that has it. `root`: ""
  * or the directory that has the host's /proc and /sys. pid 0: the calling process. 0; -ENODATA: no
- * group has a limit; else -errno: its groups can't be read.
+ * group has a limit; -EXDEV: its group is outside of the caller's cgroup namespace; else -errno:
+ * its groups can't be read.
  */
 int cgroup_memory_limit(
         const char *root, uint64_t pid, char ret_group[CGROUP_PATH_MAX], uint64_t *ret_bytes);

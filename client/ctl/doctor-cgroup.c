@@ -1,4 +1,5 @@
 /* Checks of control groups: that of kvleased, and those of its clients. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,13 @@
 #include "base/parse.h"
 #include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
+
+static const char *why_unread(int error)
+{
+        return error == -ESRCH   ? "its process is outside of kvleased's pid namespace"
+               : error == -EXDEV ? "it is outside of this cgroup namespace"
+                                 : strerror(-error);
+}
 
 /* ---- kvleased -------------------------------------------------------------------------------- */
 
@@ -33,12 +41,16 @@ void doctor_check_cgroup(struct doctor *d)
         const char *unit = doctor_unit_setting(d, "MemoryMax");
         char group[CGROUP_PATH_MAX];
         uint64_t limit;
+        int r = doctor_has_process(d) ? cgroup_memory_limit(d->root, d->daemon.pid, group, &limit)
+                                      : -ESRCH;
 
-        if (doctor_has_process(d) &&
-                cgroup_memory_limit(d->root, d->daemon.pid, group, &limit) == 0)
+        if (r == 0)
                 find_limit(d, group, limit);
-        else if (doctor_has_process(d))
+        else if (r == -ENODATA)
                 doctor_find(d, DOCTOR_OK, "the control group of kvleased has no limit");
+        else if (doctor_has_process(d))
+                doctor_find(d, DOCTOR_UNCHECKED, "the control group of kvleased can't be read: %s",
+                        why_unread(r));
         else if (unit && parse_bytes(unit, &limit) == 0)
                 find_limit(d, d->unit_name, limit);
         else if (d->unit_path)
@@ -94,11 +106,33 @@ static bool is_reported(const struct doctor *d, char (*reported)[CGROUP_PATH_MAX
         return false;
 }
 
+/* As cgroup_memory_limit(); -ESRCH: kvleased doesn't see the client's process. A client that may
+ * hold nothing has no need of a limit: -ENODATA. */
+static int limit_of(const struct doctor *d, const struct doctor_client *c,
+        char group[CGROUP_PATH_MAX], uint64_t *ret_limit)
+{
+        if (most_of(d, c) == 0)
+                return -ENODATA;
+        return c->pid > 0 ? cgroup_memory_limit(d->root, c->pid, group, ret_limit) : -ESRCH;
+}
+
+static void find_unread(struct doctor *d, const struct doctor_client *first, size_t n, int error)
+{
+        doctor_find(d, DOCTOR_UNCHECKED,
+                "clients whose control groups can't be read: %zu of %zu, the first: %s of tenant "
+                "%s (pid %" PRIu32 "): %s",
+                n, d->daemon.n_clients, first->name, first->tenant, first->pid, why_unread(error));
+        doctor_advise(d, "run kvleased in the host's pid namespace, and kvleasectl doctor as root "
+                         "on the host, outside of containers");
+}
+
 void doctor_check_client_cgroups(struct doctor *d)
 {
         char(*reported)[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX], most[FORMAT_BYTES_MAX],
                 has[FORMAT_BYTES_MAX];
+        size_t n_unread = 0, first_unread = 0;
         bool is_wrong = false;
+        int error = 0;
         uint64_t limit;
 
         if (!doctor_has_process(d)) {
@@ -108,9 +142,13 @@ void doctor_check_client_cgroups(struct doctor *d)
         reported = need(calloc(d->daemon.n_clients + 1, sizeof(*reported)));
         for (size_t i = 0; i < d->daemon.n_clients; i++) {
                 const struct doctor_client *c = &d->daemon.clients[i];
+                int r = limit_of(d, c, group, &limit);
 
-                if (cgroup_memory_limit(d->root, c->pid, group, &limit) < 0 ||
-                        limit >= most_of(d, c))
+                if (r < 0 && r != -ENODATA && n_unread++ == 0) {
+                        first_unread = i;
+                        error = r;
+                }
+                if (r < 0 || limit >= most_of(d, c))
                         continue;
                 strcpy(reported[i], group);
                 if (is_reported(d, reported, i))
@@ -128,7 +166,9 @@ void doctor_check_client_cgroups(struct doctor *d)
                 is_wrong = true;
         }
         free(reported);
-        if (!is_wrong)
+        if (n_unread > 0)
+                find_unread(d, &d->daemon.clients[first_unread], n_unread, error);
+        else if (!is_wrong)
                 doctor_find(d, DOCTOR_OK, "clients whose control groups have room: %zu",
                         d->daemon.n_clients);
 }

@@ -84,6 +84,9 @@ static void test_cgroup(void **state)
         host_expect(h, "cgroup-memory", DOCTOR_UNCHECKED, "isn't running here", NULL);
         host_start_daemon(h);
         host_add_device(h, "host", "device", "host", 4 * GIB);
+        host_expect(h, "cgroup-memory", DOCTOR_UNCHECKED, "No such file", NULL);
+        host_write(h, "/proc/42/cgroup", "0::/..\n");
+        host_expect(h, "cgroup-memory", DOCTOR_UNCHECKED, "outside of this cgroup", NULL);
         host_write(h, "/proc/42/cgroup", "0::/system.slice/kvleased.service\n");
         host_expect(h, "cgroup-memory", DOCTOR_OK, "no limit", NULL);
         host_write(h, "/sys/fs/cgroup/system.slice/kvleased.service/memory.max", "max\n");
@@ -152,6 +155,22 @@ static void test_client_cgroups(void **state)
         /* Of no limit the device's memory counts. */
         t->limit_bytes = UINT64_MAX;
         host_expect(h, "client-cgroups", DOCTOR_WARNING, "may hold 4 GiB", "limit=");
+        /* Groups that can't be read: their processes are away, or in another namespace. The limit
+         * where the controller is mounted isn't that of a group outside. */
+        host_write(h, "/sys/fs/cgroup/memory.max", "1073741824\n");
+        host_write(h, "/proc/self/cgroup", "0::/\n");
+        host_write(h, "/proc/50/cgroup", "0::/../../pod/x\n");
+        n_findings = h->d.n_findings;
+        h->d.daemon.clients[1].pid = 0;
+        host_expect(h, "client-cgroups", DOCTOR_UNCHECKED,
+                "2 of 2, the first: engine of tenant a (pid 50): it is outside of this cgroup "
+                "namespace",
+                "in the host's pid namespace");
+        assert_int_equal(h->d.n_findings, n_findings + 1);
+        h->d.daemon.clients[0].pid = 52;
+        host_expect(h, "client-cgroups", DOCTOR_UNCHECKED, "(pid 52): No such file", "as root");
+        h->d.daemon.clients[0].pid = 0;
+        host_expect(h, "client-cgroups", DOCTOR_UNCHECKED, "(pid 0): its process", "as root");
         host_configure(h, "[device host]\npopulate = on\n");
         host_expect(h, "client-cgroups", DOCTOR_OK, "have room: 2", NULL);
 }
