@@ -132,13 +132,13 @@ static int get_hint(const json_t *object, uint8_t *ret, const struct sentence *e
         return refuse(err, "hint is none of unknown, continues, done");
 }
 
-/* Texts, as in ShareGPT and in logs of chats. */
+/* Conversations, as in ShareGPT and in logs of chats. */
 static bool has_text(const json_t *object)
 {
         return !json_object_get(object, "hash_ids") &&
                (json_object_get(object, "conversations") ||
                        json_object_get(object, "conversation") ||
-                       json_object_get(object, "messages") || json_object_get(object, "prompt"));
+                       json_object_get(object, "messages"));
 }
 
 static int get_fields(

@@ -102,7 +102,8 @@ static const char *name_table(const struct text *line)
         if (has_word(line, "Request tokens") && has_word(line, "Response tokens"))
                 return "it is BurstGPT, a CSV of lengths without hash_ids: " RECIPE;
         if (count_separators(line) >= 2 && !has_word(line, "{"))
-                return "it is a CSV, and a trace is a JSON object a line: " RECIPE;
+                return "it is a CSV, and a trace is a JSON object a line: docs/TRACES.md says "
+                       "which fields it has";
         return NULL;
 }
 

@@ -138,10 +138,10 @@ OTHERS = {
     "burst.csv": ("BurstGPT",
                   "\ufeffTimestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
                   "5,ChatGPT,472,18,490,Conversation log\n6.5,GPT-4,17,300,317,API log\n"),
-    "sharegpt.json": ("ShareGPT", json.dumps([
+    "sharegpt.json": ("ShareGPT", "\n [" + json.dumps(
         {"id": "a", "conversations": [{"from": who, "value": text} for who, text in (
-            ("human", "é" * 500), ("gpt", "of course " * 40), ("human", "and more"), ("gpt", "yes"))]}])),
-    "chat.jsonl": ("it has text instead of hash_ids", json.dumps(
+            ("human", "é" * 500 + "\ud800"), ("gpt", "of course " * 40), ("human", "and more"), ("gpt", "yes"))]}) + "]"),
+    "chat.jsonl": ("it has text instead of hash_ids", "\n" + json.dumps(
         {"id": "a", "conversation": [{"role": who, "content": text} for who, text in (
             ("user", "é" * 500), ("assistant", "of course " * 40), ("user", "and more"), ("assistant", "yes"))]}) + "\n"),
 }

@@ -198,6 +198,7 @@ static void test_refuses(void **state)
                 {"{\"conversations\":[]}", "it has text instead of hash_ids: docs/TRACES.md, "
                                            "\"Other traces\", makes a "
                                            "trace of it"},
+                {"{\"prompt\":\"\"}", "input_length is missing"},
                 {LINE("1", "1.5", ""), "input_length is not a whole number"},
                 {LINE("1", "-1", ""), "input_length is not between 0 and 4294967295"},
                 {LINE("1", "4294967296", ""), "input_length is not between 0 and 4294967295"},
@@ -282,7 +283,7 @@ static void test_other_files(void **state)
                         "Azure LLM inference trace"},
                 {MARK "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,",
                         "BurstGPT"},
-                {"a,b,c\n1,2,3\n", "it is a CSV"},
+                {"a,b,c\n1,2,3\n", "docs/TRACES.md says which fields"},
                 {"a\tb\tc\n1\t2\t3\n", "it is a CSV"},
                 {"\n [{\"id\":\"x\",\"conversations\":[]}]", "ShareGPT"},
                 {"[\n{\"timestamp\":1}]", "jq -c '.[]' FILE"},
