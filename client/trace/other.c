@@ -45,6 +45,15 @@ static const struct magic magics[] = {
         MAGIC("<", "it is a page of HTML or XML, and not the file: download it anew"),
 };
 
+/* Tar archives have theirs behind the first file's name and owner. */
+static bool is_tar(const char *head, size_t len)
+{
+        static const char magic[] = "ustar";
+        const size_t at = 257;
+
+        return len >= at + strlen(magic) && memcmp(head + at, magic, strlen(magic)) == 0;
+}
+
 /* ---- by words -------------------------------------------------------------------------------- */
 
 struct text {
@@ -55,6 +64,21 @@ struct text {
 static bool has_word(const struct text *t, const char *word)
 {
         return memmem(t->at, t->len, word, strlen(word)) != NULL;
+}
+
+/* Where the first byte is, from `at` on, that is no blank. */
+static size_t skip_blanks(const char *head, size_t len, size_t at)
+{
+        while (at < len && strchr(" \t\r\n", head[at]) && head[at])
+                at++;
+        return at;
+}
+
+/* Is the first byte from `at` on, that is no blank, the start of an object? */
+static bool has_object_at(const struct text *t, size_t at)
+{
+        at = skip_blanks(t->at, t->len, at);
+        return at < t->len && t->at[at] == '{';
 }
 
 /* The first line without its end. */
@@ -84,24 +108,33 @@ static size_t count_separators(const struct text *t)
 /* What begins with '['. */
 static const char *name_array(const struct text *all)
 {
-        if ((has_word(all, "\"conversation") || has_word(all, "\"messages\"")))
+        if (!has_object_at(all, 1)) /* the rest of a damaged line */
+                return NULL;
+        if (!has_word(all, "\"hash_ids\"") &&
+                (has_word(all, "\"conversation\"") || has_word(all, "\"conversations\"") ||
+                        has_word(all, "\"messages\"")))
                 return "it is ShareGPT or another array of conversations, texts instead of "
                        "hash_ids: " RECIPE;
-        if (has_word(all, "{"))
-                return "it is an array of JSON, and a trace is an object a line: jq -c '.[]' FILE "
-                       "| kvleasectl trace ... /dev/stdin";
-        return NULL;
+        return "it is an array of JSON, and a trace is an object a line: jq -c '.[]' FILE | "
+               "kvleasectl trace ... /dev/stdin";
 }
 
-/* What begins like text. A comma or two may stand in a line that is damaged. */
-static const char *name_table(const struct text *line)
+/* Is the first line, or what a damage left of it, JSON? */
+static bool is_of_json(const struct text *all, const struct text *line)
+{
+        return has_word(line, "{") || has_word(line, "}") || has_word(line, "]") ||
+               has_object_at(all, line->len);
+}
+
+/* What begins like text. */
+static const char *name_table(const struct text *all, const struct text *line)
 {
         if (has_word(line, "ContextTokens") && has_word(line, "GeneratedTokens"))
                 return "it is an Azure LLM inference trace, a CSV of lengths without "
                        "hash_ids: " RECIPE;
         if (has_word(line, "Request tokens") && has_word(line, "Response tokens"))
                 return "it is BurstGPT, a CSV of lengths without hash_ids: " RECIPE;
-        if (count_separators(line) >= 2 && !has_word(line, "{"))
+        if (count_separators(line) >= 2 && !is_of_json(all, line))
                 return "it is a CSV, and a trace is a JSON object a line: docs/TRACES.md says "
                        "which fields it has";
         return NULL;
@@ -110,18 +143,19 @@ static const char *name_table(const struct text *line)
 bool trace_is_other(const char *head, size_t len, char *why, size_t size)
 {
         const char *found = NULL;
-        size_t blank = 0;
+        size_t blank = skip_blanks(head, len, 0);
 
         for (size_t i = 0; i < ARRAY_SIZE(magics) && !found; i++)
                 if (len >= magics[i].len && memcmp(head, magics[i].bytes, magics[i].len) == 0)
                         found = magics[i].why;
-        while (blank < len && strchr(" \t\r\n", head[blank]) && head[blank])
-                blank++;
+        if (is_tar(head, len))
+                found = "it is a tar archive, and plain text or gzip is read: tar -xOf FILE | "
+                        "kvleasectl trace ... /dev/stdin";
         if (!found && blank < len) {
                 struct text all = {head + blank, len - blank};
                 struct text line = first_line(all.at, all.len);
 
-                found = head[blank] == '[' ? name_array(&all) : name_table(&line);
+                found = head[blank] == '[' ? name_array(&all) : name_table(&all, &line);
         }
         if (found)
                 snprintf(why, size, "%s", found);

@@ -270,6 +270,9 @@ static void test_left_out(void **state)
 /* Files that are no JSON lines are named, also where bad lines are skipped. */
 static void test_other_files(void **state)
 {
+        static const char *const damaged[] = {
+                "1, 2, 3", "p\": 1, \"hash_ids\": [4, 5, 6]}", "[4, 5, 6]}", "1, 2, 3\n\n"};
+        static char tar[300];
         static const struct {
                 const char *text, *why;
         } others[] = {
@@ -287,8 +290,11 @@ static void test_other_files(void **state)
                 {"a\tb\tc\n1\t2\t3\n", "it is a CSV"},
                 {"\n [{\"id\":\"x\",\"conversations\":[]}]", "ShareGPT"},
                 {"[\n{\"timestamp\":1}]", "jq -c '.[]' FILE"},
+                {"[{\"conversation_id\":1,\"hash_ids\":[1]}]", "jq -c '.[]' FILE"},
+                {tar, "tar -xOf FILE"},
         };
 
+        snprintf(tar, sizeof(tar), "%-257sustar", "trace.jsonl");
         for (size_t i = 0; i < ARRAY_SIZE(others); i++)
                 for (unsigned flags = 0; flags <= TRACE_SKIP_BAD; flags += TRACE_SKIP_BAD) {
                         struct trace t;
@@ -302,6 +308,15 @@ static void test_other_files(void **state)
                                 fail_msg("no '%s' in: %s", others[i].why, e.text);
                 }
         check_trace(MARK LINE("1", "1", "7"), 0, "-1 1/0:0");
+        /* What is left of a trace's first line is none of these. */
+        for (size_t i = 0; i < ARRAY_SIZE(damaged); i++) {
+                _cleanup_free_ char *text = NULL;
+
+                assert_true(asprintf(&text, "%s\n" LINE("1", "1", "7"), damaged[i]) > 0);
+                check_trace(text, TRACE_SKIP_BAD, "-1 1/0:0");
+        }
+        check_trace(
+                "1, \"hash_ids\": [4, 5]}\nx\n" LINE("1", "1", "7"), TRACE_SKIP_BAD, "-1 1/0:0");
 }
 
 /* What is said of the times of a session's turns, each `step` after the one before, that have
