@@ -242,14 +242,27 @@ static void add_request(
         b->last_nsec = MAX(b->last_nsec, l->time_nsec);
 }
 
-/* Where no line has a time, requests come a second apart. False: others do as this one doesn't. */
-static bool settle_time(struct builder *b, struct trace_line *l)
+/*
+ * Where no line has a time, requests come a second apart. 0; -ENOMSG: this line lacks a time, and
+ * others have one. -EINVAL with *ret_error: the lines before this one lack a time. That is fatal
+ * also where bad lines are skipped: all lines with a time would be.
+ */
+static int settle_time(struct builder *b, struct trace_line *l, struct trace_error *ret_error)
 {
         if (b->n_requests == 0)
                 b->has_times = l->has_time;
         if (!l->has_time)
                 l->time_nsec = b->n_requests * NSEC_PER_SEC;
-        return b->has_times == l->has_time;
+        if (b->has_times == l->has_time)
+                return 0;
+        if (!l->has_time)
+                return -ENOMSG;
+        *ret_error = (struct trace_error){.file = b->file};
+        snprintf(ret_error->text, sizeof(ret_error->text),
+                "line %" PRIu64 " has a timestamp, and lines read before have none: leave those "
+                "out, or all timestamps",
+                b->line);
+        return -EINVAL;
 }
 
 static int add_line(struct builder *b, struct trace_line *l, struct trace_error *ret_error)
@@ -257,13 +270,13 @@ static int add_line(struct builder *b, struct trace_line *l, struct trace_error 
         uint32_t n = (uint32_t)json_array_size(l->ids), first = b->n_parents, made, tenant;
         uint32_t n_tenants = b->n_tenants;
         char why[sizeof(ret_error->text)];
-        int r;
+        int r = settle_time(b, l, ret_error);
 
-        if (!settle_time(b, l))
-                return refuse_line(b,
-                        l->has_time ? "timestamp is there, and lines before this one have none"
-                                    : "timestamp is missing, and lines before this one have one",
-                        ret_error);
+        if (r == -ENOMSG)
+                return refuse_line(
+                        b, "timestamp is missing, and lines before this one have one", ret_error);
+        if (r < 0)
+                return r;
         r = line_tenant(b, l, &tenant);
         if (r == -E2BIG) {
                 snprintf(why, sizeof(why), "one more than %d tenants", TRACE_TENANTS_MAX);
