@@ -107,16 +107,17 @@ static int judge_times(const struct ctl *ctl, const struct trace *t)
         bool recommends = ctl->verb->run == verb_trace_recommend;
         enum trace_doubt doubt;
         char why[160];
-        int r = trace_doubt_times(t, &doubt, why, sizeof(why));
 
-        if (r < 0)
-                need(NULL);
         if (!t->has_times)
                 return fail(recommends ? CTL_REFUSED : CTL_OK, "no line has a timestamp: %s",
                         recommends ? "what is recommended follows from demand over time"
                                    : "requests are taken to come a second apart, so times, "
                                      "rates and demand mean nothing");
-        if (doubt == TRACE_DOUBT_NONE || ctl->options[CTL_OPTION_TIME_UNIT])
+        if (ctl->options[CTL_OPTION_TIME_UNIT])
+                return CTL_OK;
+        if (trace_doubt_times(t, ctl->verb->run != verb_trace_hosts, &doubt, why, sizeof(why)) < 0)
+                need(NULL);
+        if (doubt == TRACE_DOUBT_NONE)
                 return CTL_OK;
         return fail(doubt == TRACE_DOUBT_SURE && recommends ? CTL_REFUSED : CTL_OK,
                 doubt == TRACE_DOUBT_SURE

@@ -71,15 +71,19 @@ static double output_rate(const struct sim_trace *t)
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
-int trace_doubt_times(const struct trace *trace, enum trace_doubt *ret, char *why, size_t size)
+int trace_doubt_times(const struct trace *trace, bool is_of_one_host, enum trace_doubt *ret,
+        char *why, size_t size)
 {
         const struct sim_trace *t = &trace->sim;
         uint64_t n, n_fast;
-        int r = count_fast(t, &n, &n_fast);
+        int r;
 
         *ret = TRACE_DOUBT_NONE;
         why[0] = '\0';
-        if (r < 0 || !trace->has_times)
+        if (!trace->has_times)
+                return 0;
+        r = count_fast(t, &n, &n_fast);
+        if (r < 0)
                 return r;
         if (is_epoch_of_seconds(t)) {
                 *ret = TRACE_DOUBT_SURE;
@@ -95,7 +99,7 @@ int trace_doubt_times(const struct trace *trace, enum trace_doubt *ret, char *wh
                 *ret = TRACE_DOUBT_MAYBE;
                 snprintf(why, size, "%" PRIu64 " of %" PRIu32 " have fractions, as seconds do",
                         trace->n_fractions, t->n_requests);
-        } else if (output_rate(t) > HOST_RATE_MAX) {
+        } else if (is_of_one_host && output_rate(t) > HOST_RATE_MAX) {
                 *ret = TRACE_DOUBT_MAYBE;
                 snprintf(why, size,
                         "requests would be answered with %.0f tokens a second, more than one host "

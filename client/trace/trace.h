@@ -100,11 +100,13 @@ int trace_parse(const char *text, size_t len, unsigned flags, uint32_t block_tok
 
 /*
  * Whether the times may be of another unit than that they were read as: a clause for people that
- * says why, or "". TRACE_DOUBT_SURE: they can't be what they were taken for.
+ * says why, or "". TRACE_DOUBT_SURE: they can't be what they were taken for. is_of_one_host: more
+ * than one host can answer is a doubt. 0 or -ENOMEM.
  */
 enum trace_doubt { TRACE_DOUBT_NONE, TRACE_DOUBT_MAYBE, TRACE_DOUBT_SURE };
 
-int trace_doubt_times(const struct trace *t, enum trace_doubt *ret, char *why, size_t size);
+int trace_doubt_times(
+        const struct trace *t, bool is_of_one_host, enum trace_doubt *ret, char *why, size_t size);
 
 /* A name of a tenant from that of its file: "/data/chat.jsonl.gz" is "chat". What can't be in one
  * becomes '_'. */

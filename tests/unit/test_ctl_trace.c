@@ -49,8 +49,13 @@ static const char large[] =
 static const char seconds[] = TURN("0", "16", "1") TURN("30", "32", "1,2") TURN("60", "48", "1,2,3")
         TURN("90", "64", "1,2,3,4") TURN("120", "80", "1,2,3,4,5") TURN("150", "96", "1,2,3,4,5,6");
 
+/* 50000 tokens a second. */
+static const char busy[] =
+        "{\"timestamp\":0,\"input_length\":512,\"output_length\":1,\"hash_ids\":[1]}\n"
+        "{\"timestamp\":2000,\"input_length\":512,\"output_length\":99999,\"hash_ids\":[2]}\n";
+
 /* stdout and stderr of `kvleasectl trace ARGS` in a folder with good.jsonl, bad.jsonl, empty.jsonl,
- * mixed.jsonl, large.jsonl, seconds.jsonl and timeless.jsonl. */
+ * mixed.jsonl, large.jsonl, seconds.jsonl, busy.jsonl and timeless.jsonl. */
 static char *run(const char *args, int *ret_code)
 {
         const char *dir = test_dir_make();
@@ -66,6 +71,7 @@ static char *run(const char *args, int *ret_code)
         write_file(dir, "mixed.jsonl", mixed);
         write_file(dir, "large.jsonl", large);
         write_file(dir, "seconds.jsonl", seconds);
+        write_file(dir, "busy.jsonl", busy);
         write_file(dir, "timeless.jsonl", "{\"input_length\":32,\"hash_ids\":[1,2]}\n");
         assert_true(asprintf(&command, "cd %s && " KVLEASECTL " trace %s 2>&1", dir, args) > 0);
         f = popen(command, "re");
@@ -330,6 +336,9 @@ static void test_recommend(void **state)
 /* As in test_host_runs.c: of two hosts the second loads block 1; or one has all. */
 static void test_hosts(void **state)
 {
+        _cleanup_free_ char *text = NULL;
+        int code;
+
         check(HOSTS "--hosts 2 --group 2 --store uses=1", 0,
                 "3 requests for 2 hosts, blocks of 512 tokens (512 KiB); a cache of 16 blocks (8 "
                 "MiB, "
@@ -362,6 +371,13 @@ static void test_hosts(void **state)
                 "       2 session        28.57     71.43\n"
                 "       4 session        28.57     71.43\n");
         check_has(HOSTS "--hosts 2 --group 2 --store uses=1 --json", 0, "\"remote_tokens\": 512");
+        /* What is too much for one host isn't for a trace of many. */
+        check_has("replay busy.jsonl", 0, "answered with 50000 tokens a second");
+        text = run("hosts busy.jsonl --size 8MiB --token-bytes 1KiB --prefill-rate 1000 --hosts 2 "
+                   "--group 2",
+                &code);
+        assert_int_equal(code, 0);
+        assert_null(strstr(text, "tokens a second"));
         check_has(HOSTS "--hosts 15", 2, "15 hosts: a copy of the trace is for 10");
         check_has(HOSTS "--group 0", 2, "--group: '0' is no number of 1 to 10000");
         check_has(HOSTS "--affinity some", 2, "there is no affinity 'some'");

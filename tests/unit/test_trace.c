@@ -341,7 +341,7 @@ static void check_doubt(
                         first + step * i, 16 * (i + 1), output, ids);
         }
         assert_int_equal(trace_parse(text, len, 0, 16, &t, &e), 0);
-        assert_int_equal(trace_doubt_times(&t, &doubt, why, sizeof(why)), 0);
+        assert_int_equal(trace_doubt_times(&t, true, &doubt, why, sizeof(why)), 0);
         assert_int_equal(doubt, expected);
         if (!strstr(why, words))
                 fail_msg("no '%s' in: %s", words, why);
