@@ -42,6 +42,7 @@ struct scraper {
         struct limit *limits;  /* owned: of each table */
         uint64_t not_before;   /* the next look */
         uint64_t look_nsec;    /* when the last one began */
+        uint64_t answer_nsec;  /* when all answers to it were there */
         uint64_t n_scrapes, n_failures, n_calls;
         double last_sec;     /* what the last look took */
         uint64_t boot_epoch; /* of the daemon that was met last; 0: none */
@@ -72,10 +73,9 @@ static void note_restart(struct scraper *s, const Kvlease__V1__AdminStatusReply 
 static void note_history(struct scraper *s, const struct facts *f)
 {
         const struct source_rows *counters = &f->lists[SOURCE_COUNTERS];
-        uint64_t now = clock_now_nsec();
 
-        if (history_is_due(&s->history, now))
-                history_add(&s->history, now, f->lists[SOURCE_STATUS].rows[0],
+        if (history_is_due(&s->history, s->answer_nsec))
+                history_add(&s->history, s->answer_nsec, f->lists[SOURCE_STATUS].rows[0],
                         counters->n > 0 ? counters->rows[0] : NULL);
 }
 
@@ -88,8 +88,9 @@ static int ask_source(struct scraper *s, bool only_figures, struct facts *ret_fa
         pause_until(s->not_before);
         start = s->look_nsec = clock_now_nsec();
         r = source_ask(s->source, only_figures, ret_facts);
-        took = clock_now_nsec() - start;
-        s->not_before = start + took + MIN(PAUSE_FACTOR * took, PAUSE_MAX_NSEC);
+        s->answer_nsec = clock_now_nsec();
+        took = s->answer_nsec - start;
+        s->not_before = s->answer_nsec + MIN(PAUSE_FACTOR * took, PAUSE_MAX_NSEC);
         if (r < 0)
                 return r;
         s->n_calls += ret_facts->n_calls;
@@ -278,7 +279,7 @@ static int tell(struct scraper *s, enum telling what, const struct facts *f, str
         else if (what == TELLING_PAGE)
                 page_away(t, source_why(s->source));
         else if (what == TELLING_STATUS && f)
-                status_tell(t, f, &s->history, clock_now_nsec());
+                status_tell(t, f, &s->history, s->answer_nsec);
         else if (what == TELLING_STATUS)
                 status_tell_away(t, source_why(s->source));
         else

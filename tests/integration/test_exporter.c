@@ -237,6 +237,33 @@ static void test_without_daemon(void **state)
         exporter_stop(&e);
 }
 
+/* The first look is the history's first sample: there is no time before it to tell of. */
+static void test_first_event(void **state)
+{
+        static const char head[] = "GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
+        struct harness *h = *state;
+        char text[16384];
+        size_t len = 0;
+        struct exporter e;
+        int status, fd;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        exporter_start(&e, h, NULL);
+        harness_start(h);
+        fd = exporter_connect(&e);
+        assert_int_equal(send(fd, head, strlen(head), MSG_NOSIGNAL), strlen(head));
+        do {
+                ssize_t n = read(fd, text + len, sizeof(text) - 1 - len);
+
+                assert_true(n > 0);
+                text[len += (size_t)n] = '\0';
+        } while (!strstr(text, "}\n\n"));
+        assert_non_null(strstr(text, "\"up\":true"));
+        assert_non_null(strstr(text, "\"history\":[]"));
+        fd_close(fd);
+        exporter_stop(&e);
+}
+
 /* A connection that was kept while the daemon was replaced: one scrape, no failure. */
 static void test_left_behind(void **state)
 {
@@ -579,6 +606,7 @@ int main(void)
                 harness_test(test_hits, (void *)&options),
                 harness_test(test_counters, (void *)&options),
                 harness_test(test_without_daemon, (void *)&options),
+                harness_test(test_first_event, (void *)&options),
                 harness_test(test_left_behind, (void *)&options),
                 harness_test(test_daemon_hangs, (void *)&options),
                 harness_test(test_wrong_socket, (void *)&options),
