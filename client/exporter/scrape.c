@@ -29,8 +29,8 @@ enum telling { TELLING_PROMETHEUS, TELLING_OPENMETRICS, TELLING_PAGE, TELLING_ST
 struct told {
         char *data; /* owned; NULL: never, or no memory */
         size_t len;
-        uint64_t look_nsec; /* when that look began */
-        bool is_wanted;     /* by somebody, of the next look */
+        uint64_t look_nsec;   /* when that look began */
+        uint64_t wanted_nsec; /* when the last who wants it came: of a look that began later */
 };
 
 struct scraper {
@@ -318,10 +318,8 @@ static void look_for_all(struct scraper *s)
         bool wanted[N_TELLINGS];
 
         s->is_looking = true;
-        for (size_t i = 0; i < N_TELLINGS; i++) {
-                wanted[i] = s->told[i].is_wanted;
-                s->told[i].is_wanted = false;
-        }
+        for (size_t i = 0; i < N_TELLINGS; i++)
+                wanted[i] = s->told[i].wanted_nsec > s->told[i].look_nsec;
         pthread_mutex_unlock(&s->lock);
         look_once(s, wanted, next);
         pthread_mutex_lock(&s->lock);
@@ -329,7 +327,7 @@ static void look_for_all(struct scraper *s)
                 if (!wanted[i])
                         continue;
                 free(s->told[i].data);
-                next[i].is_wanted = s->told[i].is_wanted;
+                next[i].wanted_nsec = s->told[i].wanted_nsec;
                 s->told[i] = next[i];
         }
         s->is_looking = false;
@@ -347,7 +345,7 @@ static int tell_look(struct scraper *s, enum telling what, struct text *t)
 
         pthread_mutex_lock(&s->lock);
         while (told->look_nsec < came_nsec) {
-                told->is_wanted = true;
+                told->wanted_nsec = MAX(told->wanted_nsec, came_nsec);
                 if (s->is_looking)
                         pthread_cond_wait(&s->looked, &s->lock);
                 else

@@ -2,8 +2,13 @@
  */
 #include <errno.h>
 #include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "client/exporter/scrape.h"
 #include "client/exporter/status.h"
@@ -150,12 +155,66 @@ static void test_streams(void **state)
         scraper_free(s);
 }
 
+#define N_SCRAPING 8
+
+/* A scrape: how many there were by then; NULL: it failed. */
+static void *scrape(void *scraper)
+{
+        static const char name[] = "\nkvlease_exporter_scrapes_total ";
+        uintptr_t n = 0;
+        struct text t;
+        char *at;
+
+        text_init(&t, TEXT_PROMETHEUS);
+        at = scraper_metrics(scraper, &t) == 0 ? strstr(t.data, name) : NULL;
+        if (at)
+                n = strtoul(at + strlen(name), NULL, 10);
+        text_deinit(&t);
+        return (void *)n;
+}
+
+/* A look for the page is no scrape, also after scrapes that shared one; nobody answers them. */
+static void test_scrapes_are_counted(void **state)
+{
+        const char *dir = test_dir_make();
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        struct scraper_options o = {
+                .socket = a.sun_path, .timeout_nsec = 20 * NSEC_PER_MSEC, .max_rows = 1};
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        pthread_t threads[N_SCRAPING];
+        uintptr_t most = 0;
+        struct scraper *s;
+        struct text t;
+
+        snprintf(a.sun_path, sizeof(a.sun_path), "%s/sock", dir);
+        assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+        assert_int_equal(listen(fd, 16), 0);
+        assert_int_equal(scraper_new(&o, &s), 0);
+        for (unsigned i = 0; i < N_SCRAPING; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, scrape, s), 0);
+        for (unsigned i = 0; i < N_SCRAPING; i++) {
+                void *n;
+
+                assert_int_equal(pthread_join(threads[i], &n), 0);
+                assert_non_null(n);
+                most = MAX(most, (uintptr_t)n);
+        }
+        text_init(&t, TEXT_PROMETHEUS);
+        assert_int_equal(scraper_status(s, &t), 0);
+        text_deinit(&t);
+        assert_int_equal(scrape(s), most + 1);
+        scraper_free(s);
+        close(fd);
+        test_dir_remove(dir);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_names),
                 TEST(test_many),
                 TEST(test_streams),
+                TEST(test_scrapes_are_counted),
         };
 
         return RUN_TESTS(tests);
