@@ -3,7 +3,7 @@
 
 README's examples must be client/examples/hello.c and client/python/examples/hello.py to the letter; PROTOCOL.md must have every message
 of proto/msg.h under its number and reply, every status of proto/status.h, and the limits of proto/frame.h; links between
-documents must lead somewhere; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs.
+documents must lead somewhere; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs; scripts print their whole usage.
 """
 import pathlib
 import re
@@ -126,11 +126,22 @@ def check_catalog():
         problems.append(f"{catalog}: no message of daemon/server/system/log.h has {id}")
 
 
+def check_usage():
+    """What a script prints of itself for --help is all of its first comment, and no command."""
+    for script in [*sorted((top / "packaging").glob("*.sh")), *sorted((top / "tests").rglob("*.sh"))]:
+        lines = script.read_text().split("\n")
+        comment = next(i for i, line in enumerate(lines) if not line.startswith("#"))
+        for last in re.findall(r"sed -n '[^']* 2,(\d+)p' \"\$0\"", "\n".join(lines)):
+            if int(last) != comment:
+                problems.append(f"{script.relative_to(top)}: --help prints lines 2 to {last}, the comment ends at {comment}")
+
+
 check_example()
 check_messages()
 check_status()
 check_links()
 check_threats()
 check_catalog()
+check_usage()
 print("\n".join(problems) if problems else "documents: ok")
 sys.exit(1 if problems else 0)
