@@ -60,6 +60,8 @@ if [ "$lintian" -eq 1 ]; then
         # It warns of running as root, which the temporary directory of a build may be.
         lintian --allow-root --fail-on error,warning,info kvlease_*.changes
 fi
+# kvlease_*.changes and .buildinfo stay behind: they name what is moved to debug/. There may be nothing to move, as with
+# DEB_BUILD_OPTIONS=noautodbgsym.
 mkdir -p "$out/debug"
-mv ./*-dbgsym_*.deb "$out/debug"
-cp kvlease_*.changes kvlease_*.buildinfo ./*.deb "$out"
+find . -maxdepth 1 -name '*-dbgsym_*.*deb' -exec mv -t "$out/debug" {} +
+cp ./*.deb "$out"
