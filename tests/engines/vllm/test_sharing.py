@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import kvlease_conftest as package
+from models import make_adapter
 from support import LIMIT, MEMORY, ctl, findable, held, make_prompts, part_of, published
 
 PAGE = 32
@@ -85,11 +87,12 @@ def test_what_is_laid_out_otherwise_is_a_miss(
 
 
 def test_ranks_share_with_the_same_ranks(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, tmp_path: Path
 ) -> None:
     """Tensor parallelism: each of two ranks has its own heads, in its own part of a page."""
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     ranks = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
+    ranks |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": 8}
     (first,) = start_engines(settings(daemon, **ranks), environment=PROCESSES)
     alone, second, single = start_engines(
         settings(**ranks), settings(daemon, **ranks), settings(daemon)
@@ -101,6 +104,11 @@ def test_ranks_share_with_the_same_ranks(
     assert computed["found"] == expected["found"]
     assert found["found"] == findable(PROMPTS, PAGE)
     assert single.call("run", PROMPTS[:1], 4)["found"] == [0]
+    # An adapter is known once all ranks have loaded it.
+    mine = {"adapter": make_adapter(tmp_path / "adapter", 1)}
+    adapted = [each.call("run", PROMPTS[:1], 4, mine) for each in (alone, second, second)]
+    assert all(each["tokens"] == adapted[0]["tokens"] for each in adapted)
+    assert adapted[-1]["found"] == findable(PROMPTS[:1], PAGE)
     package.wait_until(lambda: held(daemon) == (0, 0))
 
     # One rank is killed in the middle of a step: the engine ends, and leaves what it published.

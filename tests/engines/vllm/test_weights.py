@@ -274,3 +274,18 @@ def test_what_a_text_is_computed_with() -> None:
     assert one.keys(late, [b"k"]) != two.keys(two.begin(Request), [b"k"])
     both = adapter._combine([one, State(1, root=b"r", adapters={7: (2, b"c"), 8: (1, b"d")})])
     assert (both.n_changes, both.is_known, set(both.adapters)) == (1, True, {7})
+
+
+@pytest.mark.parametrize("loaded", [b"aa", b"ab"])
+def test_each_rank_knows_its_adapter(loaded: bytes) -> None:
+    """Among those of all ranks, whether these are the same or parts of one (experts)."""
+    digests = [bytes([each]) * 32 for each in loaded]
+    both = adapter._combine([State(adapters={7: (1, digest)}) for digest in digests])
+    expected = [(7, both.adapters[7][1])]
+    for rank, digest in enumerate(digests):
+        watch = object.__new__(adapter.Watch)
+        watch._adapters = {7: (1, digest)}
+        watch.check(expected, rank)
+        watch._adapters = {7: (2, b"c" * 32)}
+        with pytest.raises(RuntimeError, match="have changed"):
+            watch.check(expected, rank)

@@ -32,8 +32,11 @@ _BOARD_BYTES = 1 << 20
 # Not tuned: a board is written in some microseconds.
 _MAX_READS = 1000
 
+_DIGEST_BYTES = 32
+
 Adapter = tuple[int, bytes]
-"""How often the adapter of an id has been another one, and its digest."""
+"""How often the adapter of an id has been another one, and its digest; of several ranks the digests
+of each, in their order."""
 
 
 @dataclass(frozen=True)
@@ -200,9 +203,12 @@ class Watch:
         else:
             self._expected[request] = adapter
 
-    def check(self, expected: Iterable[tuple[int, bytes]]) -> None:
-        """RuntimeError where an adapter isn't the one whose pages were found."""
-        for number, digest in expected:
+    def check(self, expected: Iterable[tuple[int, bytes]], rank: int = 0) -> None:
+        """RuntimeError where an adapter isn't the one whose pages were found. rank: this one's, of
+        those whose digests are expected."""
+        own = slice(rank * _DIGEST_BYTES, (rank + 1) * _DIGEST_BYTES)
+        for number, digests in expected:
+            digest = digests[own]
             if self._adapters.get(number, (0, digest))[1] != digest:
                 raise RuntimeError(
                     f"the files of the LoRA adapter with the id {number} have changed while a "
@@ -399,7 +405,8 @@ def _combine(states: list[State]) -> State:
     adapters: dict[int, Adapter] = {}
     for number in common:
         of_ranks = [state.adapters[number] for state in states]
-        adapters[number] = max(n for n, _ in of_ranks), hash_parts(*(each for _, each in of_ranks))
+        # Each rank finds its own among them: expert-parallel ones load different parts.
+        adapters[number] = max(n for n, _ in of_ranks), b"".join(each for _, each in of_ranks)
     return State(
         sum(state.n_changes for state in states),
         all(state.is_known for state in states),

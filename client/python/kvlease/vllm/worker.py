@@ -59,6 +59,7 @@ class Worker:
 
     def __init__(self, vllm_config: Any, kv_cache_config: Any, options: identity.Options) -> None:
         ranks = get_tp_group()
+        self._rank = ranks.rank_in_group
         self._watch = Watch(options.weights)
         # What the ranks have makes up the model, in their order.
         models: list[bytes] = [b""] * ranks.world_size
@@ -66,7 +67,7 @@ class Worker:
         layout = identity.layout(vllm_config, kv_cache_config, options, hash_parts(*models))
         # Nobody else knows it, and the engine has another one each time it starts.
         secret = ranks.broadcast_object(secrets.token_bytes(32), src=0)
-        rank = f" rank {ranks.rank_in_group}" if ranks.world_size > 1 else ""
+        rank = f" rank {self._rank}" if ranks.world_size > 1 else ""
         name = options.client_name or f"vllm {layout.model}"
         self._on_loss = options.on_loss
         self._dtype = kv_cache_config.kv_cache_groups[0].kv_cache_spec.dtype
@@ -102,7 +103,7 @@ class Worker:
                     f"{n_blocks - 1}: lower --max-model-len"
                 )
             self._check_limit(longest, -(-longest // layout.page_tokens))
-            self._place(kv_cache_config, ranks.rank_in_group, ranks.world_size)
+            self._place(kv_cache_config, self._rank, ranks.world_size)
         except BaseException:
             self._watch.close()
             with contextlib.suppress(BufferError):
@@ -163,7 +164,7 @@ class Worker:
         the step's requests have found, are those that are loaded. RuntimeError where they aren't.
         """
         self._watch.settle(has_looked=self._watch.is_read_here)
-        self._watch.check(adapters)
+        self._watch.check(adapters, self._rank)
 
     def map(self, pages: list[int]) -> None:
         """Maps pages that the scheduler holds for the next step."""
