@@ -221,6 +221,30 @@ def test_found_and_computed_all_the_same(
     assert second.pool.stats.hit_tokens == 0
 
 
+def test_whether_a_text_is_verified_is_drawn_once(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often the scheduler asks before it begins, also where it was looked up again."""
+    first, second = engines(), engines(verify=1)
+    request = first.request(PROMPT)
+    first.schedule(request)
+    first.results(request)
+    drawn: list[bool] = []
+    waits = second.request(PROMPT)
+    for picks, n_found in ((False, 3 * PAGE), (True, 0)):
+        drawn.clear()
+        monkeypatch.setattr(second.verifier, "picks", lambda p=picks: drawn.append(p) or p)
+        for _ in range(3):
+            assert second.manager.get_computed_blocks(waits)[1] == n_found
+            second.pool._drop_found()
+        assert second.schedule(waits)
+        assert drawn == [picks]
+        second.results(waits)
+        second.preempt(waits)
+    assert second.pool.stats.duplicate_pages == 3
+    assert second.pool.stats.verified == 1
+
+
 class Hosts:
     """Other hosts that the test plays, for one text; counts how often they are asked."""
 

@@ -65,8 +65,8 @@ class _Text:
     epoch: Epoch | None = None
     """What it is computed with; None: it isn't computed yet."""
     is_looked_up: bool = False
-    is_verified: bool = False
-    """It was found, and is computed all the same."""
+    is_verified: bool | None = None
+    """It was found, and is computed all the same; None: nothing was found yet."""
     is_awaited: bool = False
     """More may be found later: the request isn't scheduled."""
     n_shared: int = 0
@@ -363,12 +363,12 @@ class Pool(BlockPool):
         if text.is_awaited:
             self._has_awaited = True
             return manager.empty_kv_cache_blocks, 0, 0
-        if text.found and self._verifier.picks():
-            text.is_verified = True
-            self.stats.verified += 1
+        if text.found and text.is_verified is None:
+            text.is_verified = self._verifier.picks()
+            self.stats.verified += text.is_verified
+        if text.is_verified:
             self._forget(text)
             text.is_looked_up = True
-        if text.is_verified:
             return manager.empty_kv_cache_blocks, 0, 0
         blocks: list[KVCacheBlock] = list(text.found[:n_pages])
         for key in request.block_hashes[len(blocks) : n_pages]:
@@ -413,7 +413,8 @@ class Pool(BlockPool):
         if begins:
             text.n_shared = num_new_computed_tokens // self.hash_block_size
             text.n_done = len(text.found)
-            text.is_broken = text.is_verified = False
+            text.is_broken = False
+            text.is_verified = None
             if num_new_computed_tokens and text.epoch and text.epoch.known:
                 self._adapters.append((text.epoch.adapter or 0, text.epoch.known[1]))
             self.stats.requests += 1
