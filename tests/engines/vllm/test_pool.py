@@ -221,6 +221,29 @@ def test_found_and_computed_all_the_same(
     assert second.pool.stats.hit_tokens == 0
 
 
+def test_after_a_mismatch_nothing_is_found(daemon: package.Daemon, engines: Engines) -> None:
+    """Neither by who waits, nor of a request that goes on behind pages that were found."""
+    first, second = engines(), engines(verify=1e-12)
+    request = first.request(PROMPT)
+    theirs = first.schedule(request)
+    first.results(request)
+    first.end(request)
+    assert theirs
+    text = [*PROMPT, *PROMPT, *PROMPT]
+    runs, waits = second.request(text), second.request(text)
+    assert second.schedule(runs, 2 * PAGE)
+    assert second.manager.get_computed_blocks(waits)[1] == 5 * PAGE
+    second.verifier.fail(theirs[0])
+    second.pool.on_mismatch()
+    second.results(runs)
+    wrong = second.schedule(runs)
+    own = second.schedule(waits)
+    shares = second.schedule(second.request(text))
+    assert wrong and own and shares
+    assert not set(own) & set(wrong)
+    assert shares[:9] == own[:9]
+
+
 def test_whether_a_text_is_verified_is_drawn_once(
     engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,6 +217,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
             return
         for page in compared.differing:
             self._verifier.fail(page)
+            self._pool.on_mismatch()
         self._pool.on_compared(compared.pages)
 
     def has_pending_push_work(self) -> bool:

@@ -290,6 +290,14 @@ class Pool(BlockPool):
         _engine.give_back(self.namespace.release, others)
         self._give_back(gone)
 
+    def on_mismatch(self) -> None:
+        """The verifier has failed: requests that begin get no page that was found, and no block
+        of requests that have begun, which may have computed it behind wrong pages."""
+        self._drop_found()
+        self._drop_cached()
+        for text in self._texts.values():
+            text.epoch = None
+
     def take_adapters(self) -> list[tuple[int, bytes]]:
         """Those with which pages were computed that have been found since the last call."""
         taken, self._adapters = self._adapters, []
@@ -481,8 +489,7 @@ class Pool(BlockPool):
             self._drop_found()
             if not state.has_same(before):
                 self._has_changed = True
-                for block in self._by_page.values():
-                    self._remove_cached_block_hashes(block)
+                self._drop_cached()
         return state
 
     def _text(self, request: Any) -> _Text:
@@ -555,6 +562,11 @@ class Pool(BlockPool):
     def _drop_found(self) -> None:
         for text in self._texts.values():
             self._forget(text)
+
+    def _drop_cached(self) -> None:
+        """Requests that begin share no block with those that run."""
+        for block in self._by_page.values():
+            self._remove_cached_block_hashes(block)
 
     def _give_way(self, text: _Text, why: str | None) -> None:
         """Where nothing runs, another engine may wait for what waiting requests have found, as they
