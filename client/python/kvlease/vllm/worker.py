@@ -166,23 +166,28 @@ class Worker:
         self._watch.settle(has_looked=self._watch.is_read_here)
         self._watch.check(adapters, self._rank)
 
-    def map(self, pages: list[int]) -> None:
-        """Maps pages that the scheduler holds for the next step."""
+    def map(self, pages: list[int]) -> bool:
+        """Maps pages that the scheduler holds for the next step. False: kvleased is gone, and those
+        that weren't mapped before still aren't."""
         if not pages:
-            return
+            return True
         try:
             self._namespace.adopt(pages, "mapped").detach()
+            return True
         except kvlease.Disconnected as error:
             # What the scheduler gets from no kvleased any more was mapped while there was one.
             if self._on_loss != "continue":
                 raise RuntimeError(f"kvleased is gone: {error}") from error
             _logger.debug("mapped nothing: %s", error)
+            return False
 
     def compare(self, pairs: list[tuple[int, int]]) -> list[int]:
         """Pairs of an own page, which is filled, and another engine's: those of other engines that
-        can't hold the same text. The scheduler holds both."""
+        can't hold the same text. The scheduler holds both. An empty list
+        where kvleased is gone: nothing was compared."""
+        if not self.map([page for _, page in pairs]):
+            return []
         layout, stride = self.handshake.layout, self.handshake.stride_bytes
-        self.map([page for _, page in pairs])
         memory = _tensor(*self._extent, torch.device(self._device))
         is_coded = _verify.may_be_coded(self._namespace)
         n_layers = layout.n_layers if len(self._arenas) == 1 else 1
