@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -25,7 +25,7 @@ CODED_TOLERANCE = 0.4
 """The same for pages that may have been below the device in a codec: of int4 it is some 0.15."""
 
 _MOST_OFF = 0.002
-"""The share of a page's vectors that may be further off."""
+"""The share of a layer's vectors that may be further off."""
 
 _VECTOR = 64
 """Numbers that are compared as one: a small head's. One number near 0 has any relative error."""
@@ -64,6 +64,19 @@ def differ(own: torch.Tensor, other: torch.Tensor, is_coded: bool) -> bool:
     is_equal = (a == b).all(dim=1)
     n_off = int((~(is_near | is_equal)).sum())
     return n_off > _MOST_OFF * len(a)
+
+
+def differ_by_layer(
+    own: torch.Tensor, other: torch.Tensor, sizes: Sequence[int], is_coded: bool
+) -> bool:
+    """Whether two pages can't be the same text's: whether any of their layers differ().
+
+    own, other: the pages' numbers, one after the other. sizes: of each layer, how many of them it
+    has; what comes behind these is padding, and not compared.
+    """
+    n = sum(sizes)
+    layers = (page.view(-1)[:n].split(list(sizes)) for page in (own, other))
+    return any(differ(mine, theirs, is_coded) for mine, theirs in zip(*layers, strict=True))
 
 
 def _vectors(numbers: torch.Tensor) -> torch.Tensor:

@@ -319,6 +319,24 @@ def test_pages_that_differ(dtype: torch.dtype) -> None:
     assert _verify.differ(page, coded, is_coded=False) == (dtype is not torch.bfloat16)
 
 
+def test_pages_that_differ_in_one_layer() -> None:
+    """However much there is beside it; what is behind the layers is compared with nothing."""
+    torch.manual_seed(1)
+    sizes = [64 * 1000, 64, 200]
+    end = sum(sizes)
+    page = torch.randn(end + 64)
+    for first, n_off, does_differ in (
+        (0, 64 * 2, False),
+        (0, 64 * 3, True),
+        (64 * 1000, 64, True),
+        (end - 1, 1, True),
+        (end, 64, False),
+    ):
+        other = page.clone()
+        other[first : first + n_off] += 9
+        assert _verify.differ_by_layer(page, other, sizes, is_coded=False) == does_differ
+
+
 def test_what_verify_may_be(namespace: kvlease.Namespace) -> None:
     for share in (-0.1, 1.1):
         with pytest.raises(ValueError, match="0 to 1"):

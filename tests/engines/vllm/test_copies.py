@@ -50,6 +50,8 @@ pytestmark = [
 TOKENS = 16
 LAYOUT = kvlease.Layout("m", kvlease.DType.F32, 1, 1, 32, TOKENS, 4096)
 WINDOWS = replace(LAYOUT, layer_group=1)
+# Numbers of a page of 1,024: the rest is padding.
+LAYERS = [512, 256]
 TENANT = "limit = 4MiB"
 END = ScheduleEndContext((), ())
 HIT, MISS, RETRY = LookupResult.HIT, LookupResult.MISS, LookupResult.RETRY
@@ -63,7 +65,12 @@ class Engine:
         self.cache = offload.Cache(options, {0: LAYOUT, 1: WINDOWS})
         self.groups = [
             offload.Group(
-                i, namespace, TOKENS, Verifier(verify, namespace, torch.float32, b"", bytes), i == 0
+                i,
+                namespace,
+                TOKENS,
+                Verifier(verify, namespace, torch.float32, b"", bytes),
+                i == 0,
+                LAYERS,
             )
             for i, namespace in self.cache.namespaces.items()
         ]
@@ -138,15 +145,17 @@ def test_what_is_stored_is_found(daemon: package.Daemon, engines: Engines) -> No
     package.wait_until(lambda: held(daemon) == (0, 0))
 
 
-def write(cache: offload.Cache, spec: Any, value: float) -> None:
-    """Fills the pages of a store of full attention."""
+def write(cache: offload.Cache, spec: Any, value: float, first: int = 0) -> None:
+    """Fills the pages of a store of full attention from that number on."""
     arena = cache.namespaces[0].arena(writable=True, dtype="f32")
-    torch.from_dlpack(arena)[spec.pages[0]] = value
+    torch.from_dlpack(arena)[spec.pages[0], first:] = value
     arena.release()
 
 
-@pytest.mark.parametrize("value", [1.0, 2.0])
-def test_what_is_found_is_compared(daemon: package.Daemon, engines: Engines, value: float) -> None:
+@pytest.mark.parametrize("first_other", [0, 512, 768, 1024])
+def test_what_is_found_is_compared(
+    daemon: package.Daemon, engines: Engines, first_other: int
+) -> None:
     """With verify a text that is found is stored again; other numbers are found out."""
     first, second = engines(), engines(verify=1)
     context, keys = first.request("1")
@@ -157,9 +166,10 @@ def test_what_is_found_is_compared(daemon: package.Daemon, engines: Engines, val
     assert second.look_up(again, keys) == [MISS] * len(keys)
     begun = second.manager.prepare_store(keys, again)
     assert begun.keys_to_store == keys
-    write(second.cache, begun.store_spec, value)
+    write(second.cache, begun.store_spec, 1.0)
+    write(second.cache, begun.store_spec, 2.0, first_other)
     second.manager.complete_store(set(keys), again)
-    is_equal = value == 1.0
+    is_equal = first_other >= sum(LAYERS)
     assert second.manager.compared_pages == (len(keys) if is_equal else 1)
     assert failures(daemon) == (not is_equal)
     assert published(daemon) == (len(keys) if is_equal else 0)

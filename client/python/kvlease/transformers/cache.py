@@ -164,10 +164,10 @@ class Cache(engine_cache.PagedAttentionCache):
         self.stats.compared_pages += 1
         memory = self.cache_tensor.view(self._namespace.info.tiers[0].n_pages, -1)
         dtype = self._allocator.cache_dtype
-        mine, theirs = (memory[page].view(dtype).view(self._n_layers, -1) for page in (own, other))
+        mine, theirs = (memory[page].view(dtype) for page in (own, other))
+        sizes = [len(mine) // self._n_layers] * self._n_layers
         is_coded = _verify.may_be_coded(self._namespace)
-        layers = zip(mine, theirs, strict=True)
-        return any(_verify.differ(*layer, is_coded) for layer in layers)
+        return _verify.differ_by_layer(mine, theirs, sizes, is_coded)
 
     def _identify(self) -> bytes | None:
         """The identity of the model as it is now; None: it isn't known."""

@@ -87,6 +87,8 @@ class Group:
     is_chained: bool
     """Attention reaches back to the first token: a page is of use behind all pages before it. Those
     of sliding windows are found one by one."""
+    sizes: list[int]
+    """Numbers that each layer has of a page, one after the other; the rest is padding."""
 
 
 class Cache:
@@ -482,7 +484,7 @@ class Manager(OffloadingManager):
                 for page in (run.pages.read(left.index(mine)), carried.read(i))
             )
             self.compared_pages += 1
-            if _verify.differ(copied, found, is_coded):
+            if _verify.differ_by_layer(copied, found, group.sizes, is_coded):
                 self._is_void = True
                 group.verifier.fail(theirs)
                 return
@@ -701,8 +703,12 @@ class KvleaseOffloadingSpec(OffloadingSpec):
                     lambda: watch.compare().identity(watch.identity),
                 ),
                 is_chained=group.sliding_window_size_in_chunks is None,
+                sizes=[
+                    ref.page_size_bytes * self.blocks_per_chunk // dtypes[group.group_id].itemsize
+                    for ref in refs
+                ],
             )
-            for group in self.config.groups
+            for group, refs in zip(self.config.groups, kv_caches.group_data_refs, strict=True)
         ]
         _caches[self.config.engine_id] = cache, groups, watch
         return Worker(cache, groups, kv_caches, self.blocks_per_chunk)

@@ -191,18 +191,16 @@ class Worker:
         memory = _tensor(*self._extent, torch.device(self._device))
         is_coded = _verify.may_be_coded(self._namespace)
         n_layers = layout.n_layers if len(self._arenas) == 1 else 1
+        sizes = [layout.plane_page_bytes // n_layers // self._dtype.itemsize] * n_layers
         differing = []
         for pair in pairs:
             for plane in range(len(self._arenas)):
                 at = plane * self._plane_step
                 own, other = (
-                    memory[at + page * stride : at + page * stride + layout.plane_page_bytes]
-                    .view(self._dtype)
-                    .view(n_layers, -1)
+                    memory[at + page * stride :][: layout.plane_page_bytes].view(self._dtype)
                     for page in pair
                 )
-                layers = zip(own, other, strict=True)
-                if any(_verify.differ(*layer, is_coded) for layer in layers):
+                if _verify.differ_by_layer(own, other, sizes, is_coded):
                     differing.append(pair[1])
                     break
         return differing
