@@ -50,6 +50,21 @@ plain = mlp.forward
 mlp.forward = lambda x: plain(x) + steer
 """
 
+# How often a model is read, of one call that makes a cache and ends it.
+COUNT = """
+from kvlease import _identity
+take, self.n_digests = _identity.Watched._take, 0
+def count(watched):
+    self.n_digests += 1
+    return take(watched)
+_identity.Watched._take = count
+m = self.manager
+self.model.generate_batch(
+    [[5, 6, 7]], m.generation_config, m.continuous_batching_config, max_new_tokens=1
+)
+assert self.n_digests == 1, self.n_digests
+self.n_digests = 0
+"""
 # Takes away all that tells models apart.
 BLIND = """
 from kvlease import _identity
@@ -125,6 +140,23 @@ def test_a_model_that_stays_keeps_its_pages(
         engine.call(door, "")
         assert engine.call("run", PROMPTS, 16)["tokens"] == before
         assert engine.call("stats")["hit_tokens"] >= n_found + 2 * FULL
+
+
+def test_a_first_session_reads_the_model_once(
+    make_daemon: package.MakeDaemon, start_engines: Start
+) -> None:
+    """Though warmup() has made its cache; again where the model has changed since."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    (engine,) = start_engines(on(daemon))
+    engine.call("run", PROMPTS[:1], 1)
+    assert engine.call("do", COUNT) is None
+    engine.call("stop")
+    for change, n_digests in (("", 1), (UPDATE, 3)):
+        begin = f"self.manager.warmup()\n{change}\nself.manager.start()"
+        assert engine.call("do", begin) is None
+        engine.call("run", PROMPTS[:1], 1)
+        engine.call("stop")
+        assert engine.call("do", f"assert self.n_digests == {n_digests}, self.n_digests") is None
 
 
 def test_a_change_in_the_middle(make_daemon: package.MakeDaemon, start_engines: Start) -> None:

@@ -45,6 +45,8 @@ class Cache(engine_cache.PagedAttentionCache):
     ) -> None:
         _refuse(model, config, continuous_batching_config, distributed_helper, dtype)
         self.stats = _engine.Stats()
+        self.has_begun = False
+        """A session has computed on it, or does so. Without that it was made by warmup()."""
         self._is_closed = False
         # Sizes and budgets are the engine's own; the tensor that it makes for them takes no memory.
         super().__init__(

@@ -129,9 +129,10 @@ class Manager(engine.ContinuousBatchingManager):
         )
         cache = self.kvlease
         processor = function(self)
-        if cache is processor.cache:
-            # Of the session before: what the model is may have changed since.
+        # What the model is may have changed since a session ended; warmup() alone changes nothing.
+        if cache is processor.cache and (cache.has_begun or not cache.watched.look()):
             cache.renew()
+        processor.cache.has_begun = self.is_running()
         if not isinstance(processor.scheduler.schedule_batch, Patience):
             processor.scheduler.schedule_batch = Patience(
                 processor.scheduler,
