@@ -240,11 +240,25 @@ class _State:
         self.tensors: dict[str, torch.Tensor] = {}
         self.words: list[tuple[str, str]] = []
         self.roots: list[tuple[str, Any]] = []
+        self.modules: list[torch.nn.Module] = []
+        """Those of the model, and others that its modules or their functions have."""
         self._ignored = ignored | _OF_MODULES
-        for name, module in model.named_modules(remove_duplicate=False):
-            self._add_module(name, module)
+        self._names: dict[int, str] = {}
+        self._add_modules("", model)
         hooks = torch.nn.modules.module
         self._add_hooks("", hooks._global_forward_pre_hooks, hooks._global_forward_hooks)
+
+    def _add_modules(self, name: str, root: torch.nn.Module) -> None:
+        """One that was met before is said by the name that it had then."""
+        if id(root) in self._names:
+            self.words.append((name, f"is {self._names[id(root)]}"))
+            return
+        modules = list(root.named_modules(prefix=name, remove_duplicate=False))
+        for each, module in modules:
+            if self._names.setdefault(id(module), each) == each:
+                self.modules.append(module)
+        for each, module in modules:
+            self._add_module(each, module)
 
     def _add_module(self, name: str, module: torch.nn.Module) -> None:
         self.words.append((name, _name_of(type(module))))
@@ -271,10 +285,11 @@ class _State:
     def _add(self, name: str, value: Any, depth: int) -> None:
         if isinstance(value, torch.Tensor):
             self.tensors[name] = value
-        elif isinstance(value, torch.nn.Module | type):
-            kind = value if isinstance(value, type) else type(value)
-            self.words.append((name, _name_of(kind)))
-            self.roots.append(("", kind))
+        elif isinstance(value, torch.nn.Module):
+            self._add_modules(name, value)
+        elif isinstance(value, type):
+            self.words.append((name, _name_of(value)))
+            self.roots.append(("", value))
         elif (word := _word(value)) is not None:
             self.words.append((name, word))
         elif isinstance(value, list | tuple) and len(value) <= _N_SAMPLES:
@@ -303,7 +318,7 @@ class _State:
                 if depth < _DEPTH:
                     self._add(f"{name}<{key}>", cell.cell_contents, depth + 1)
         owner = getattr(value, "__self__", None)
-        if owner is not None and not isinstance(owner, torch.nn.Module | type):
+        if owner is not None and not isinstance(owner, type):
             self._add(f"{name}<self>", owner, depth)
 
 
@@ -571,7 +586,7 @@ class Watched:
     def _take(self) -> bytes:
         began = time.monotonic()
         state = _State(self.model, self._ignored)
-        modules = list(self.model.modules())
+        modules = state.modules
         # Those that are empty now may be left out: what uses them later is other code.
         self._held = [kind for m in modules for kind in (m._parameters, m._buffers) if kind]
         self._children = [m._modules for m in modules if m._modules]

@@ -222,6 +222,45 @@ def test_whatever_computes_counts(patch: Callable[[Model], None]) -> None:
     assert digest(model) != digest(make())
 
 
+def _lend_call(model: Model, made: Any) -> None:
+    plain = model.layers[1].forward
+    model.layers[1].forward = lambda x: plain(x) + made(x)
+
+
+def _lend_method(model: Model, made: Any) -> None:
+    model.layers[1].forward = made.forward
+
+
+def _lend_hook(model: Model, made: Any) -> None:
+    model.layers[1].register_forward_hook(made)
+
+
+def _lend_list(model: Model, made: Any) -> None:
+    model.layers[1].extra = [torch.nn.Sequential(made)]
+
+
+@pytest.mark.parametrize("lend", [_lend_call, _lend_method, _lend_hook, _lend_list])
+def test_modules_outside_of_the_tree_count(lend: Callable[[Model, Any], None]) -> None:
+    """Wherever a module of the model has them."""
+
+    def lent(weight: float) -> Watched:
+        made = torch.nn.Linear(2, 2)
+        torch.nn.init.constant_(made.weight, weight)
+        torch.nn.init.zeros_(made.bias)
+        model = make()
+        lend(model, made)
+        return Watched(model, None)
+
+    assert lent(1).identity == lent(1).identity != lent(2).identity
+    watched = lent(1)
+    watched.model.layers[1].rows = watched.model.layers[0].rows
+    other = lent(1)
+    other.model.layers[1].rows = other.model.layers[1].rows
+    watched.renew()
+    other.renew()
+    assert watched.current != other.current
+
+
 @pytest.mark.parametrize("where", ["Layer.forward", "Layer.rows", "scaled"])
 def test_code_counts_where_it_is_reached(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     before = digest(make())
