@@ -49,8 +49,8 @@ _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 _SCRATCH = ("kv_cache", "workspace", "scratch", "buffer_pool", "name_or_path")
 # Methods that are called without being named.
 _ENTRIES = ("forward", "__call__", "__torch_function__", "__torch_dispatch__", "__getattr__")
-# How deep objects are looked into, from a module of torch on: numbers of those that a module has,
-# of theirs the code alone.
+# How deep objects are looked into, from a module of torch or a function on: numbers of those that
+# it has, of theirs the code alone.
 _DEPTH = 2
 _DATA_DEPTH = 8
 
@@ -243,22 +243,28 @@ class _State:
         self.modules: list[torch.nn.Module] = []
         """Those of the model, and others that its modules or their functions have."""
         self._ignored = ignored | _OF_MODULES
-        self._names: dict[int, str] = {}
+        self._met: dict[int, tuple[str, Any]] = {}
         self._add_modules("", model)
         hooks = torch.nn.modules.module
         self._add_hooks("", hooks._global_forward_pre_hooks, hooks._global_forward_hooks)
 
     def _add_modules(self, name: str, root: torch.nn.Module) -> None:
-        """One that was met before is said by the name that it had then."""
-        if id(root) in self._names:
-            self.words.append((name, f"is {self._names[id(root)]}"))
+        if self._is_met(name, root):
             return
         modules = list(root.named_modules(prefix=name, remove_duplicate=False))
         for each, module in modules:
-            if self._names.setdefault(id(module), each) == each:
+            if module is root or not self._is_met(each, module):
                 self.modules.append(module)
         for each, module in modules:
             self._add_module(each, module)
+
+    def _is_met(self, name: str, value: Any) -> bool:
+        """A module or function that was met before is said by the name that it had then."""
+        if is_met := id(value) in self._met:
+            self.words.append((name, f"is {self._met[id(value)][0]}"))
+        else:
+            self._met[id(value)] = name, value
+        return is_met
 
     def _add_module(self, name: str, module: torch.nn.Module) -> None:
         self.words.append((name, _name_of(type(module))))
@@ -273,16 +279,17 @@ class _State:
             self._add_attributes(name, module, 0)
 
     def _add_hooks(self, name: str, *kinds: Mapping[int, Any]) -> None:
-        for kind in kinds:
+        for each, kind in enumerate(kinds):
             for i, hook in enumerate(kind.values()):
-                self._add(f"{name}.hook{i}", hook, 0)
+                self._add(f"{name}.hook{each}.{i}", hook, 0)
 
     def _add_attributes(self, name: str, owner: Any, depth: int) -> None:
         for key, value in sorted(getattr(owner, "__dict__", {}).items(), key=lambda pair: pair[0]):
             if key not in self._ignored and not any(word in key for word in _SCRATCH):
                 self._add(f"{name}.{key}", value, depth)
 
-    def _add(self, name: str, value: Any, depth: int) -> None:
+    def _add(self, name: str, value: Any, depth: int, nested: int = 0) -> None:
+        """nested: in so many lists and dictionaries."""
         if isinstance(value, torch.Tensor):
             self.tensors[name] = value
         elif isinstance(value, torch.nn.Module):
@@ -292,34 +299,23 @@ class _State:
             self.roots.append(("", value))
         elif (word := _word(value)) is not None:
             self.words.append((name, word))
-        elif isinstance(value, list | tuple) and len(value) <= _N_SAMPLES:
-            for i, each in enumerate(value):
-                self._add(f"{name}.{i}", each, depth)
-        elif isinstance(value, dict) and len(value) <= _N_SAMPLES:
-            for key in sorted(value, key=str):
-                if isinstance(key, str | int):
-                    self._add(f"{name}.{key}", value[key], depth)
-        elif callable(value) and hasattr(_function(value), "__code__"):
+        elif isinstance(value, list | tuple | dict):
+            if len(value) <= _N_SAMPLES and nested < _DATA_DEPTH:
+                inner = value if isinstance(value, dict) else dict(enumerate(value))
+                for key in sorted(inner, key=str):
+                    if isinstance(key, str | int):
+                        self._add(f"{name}.{key}", inner[key], depth, nested + 1)
+        elif callable(value) and not _is_followed(type(value)):
+            self.words.append((name, _name_of(_function(value))))
             self.roots.append((name, value))
-            self._add_cells(name, value, depth)
+            if not self._is_met(name, value):
+                for key, part in _bound(value):
+                    self._add(f"{name}<{key}>", part, depth)
         elif _is_followed(type(value)) and depth < _DEPTH and not _is_configuration(value):
             self.words.append((name, _name_of(type(value))))
             self.roots.append(("", type(value)))
             if depth + 1 < _DEPTH:
                 self._add_attributes(name, value, depth + 1)
-
-    def _add_cells(self, name: str, value: Any, depth: int) -> None:
-        """Tensors and numbers that a function closes over, or that its object has."""
-        function = _function(value)
-        for key, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=True
-        ):
-            with contextlib.suppress(ValueError):  # it is empty
-                if depth < _DEPTH:
-                    self._add(f"{name}<{key}>", cell.cell_contents, depth + 1)
-        owner = getattr(value, "__self__", None)
-        if owner is not None and not isinstance(owner, type):
-            self._add(f"{name}<self>", owner, depth)
 
 
 def _word(value: Any) -> str | None:
@@ -366,6 +362,29 @@ def _function(value: Any) -> Any:
             value = value.func
         else:
             return value
+
+
+def _bound(value: Any) -> list[tuple[str, Any]]:
+    """What a function has beside its code: what it closes over, wraps, and is called with."""
+    if isinstance(value, functools.partial):
+        given = [*enumerate(value.args), *sorted(value.keywords.items())]
+        return [("func", value.func), *((str(key), part) for key, part in given)]
+    if isinstance(value, types.MethodType):
+        return [("self", value.__self__), ("func", value.__func__)]
+    if isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
+        return [("self", value.__self__)]
+    found = [("wrapped", getattr(value, "__wrapped__", None))]
+    if isinstance(value, types.FunctionType):
+        for key, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # it is empty
+                found.append((key, cell.cell_contents))
+        found += _defaults(value)
+    return found
+
+
+def _defaults(function: types.FunctionType) -> list[tuple[str, Any]]:
+    given = [*enumerate(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+    return [(f"{key}=", value) for key, value in given]
 
 
 # ---- code
@@ -491,8 +510,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 def _hash_function(function: types.FunctionType) -> bytes:
     """Of what it runs, and of the plain values it is called with by default."""
-    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
-    words = [f"{_word(each)}".encode() for each in defaults]
+    words = [f"{key}{_word(value)}".encode() for key, value in _defaults(function)]
     return hash_parts(_name_of(function).encode(), _hash_run(function.__code__), *words)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import subprocess
 import sys
@@ -259,6 +260,64 @@ def test_modules_outside_of_the_tree_count(lend: Callable[[Model, Any], None]) -
     watched.renew()
     other.renew()
     assert watched.current != other.current
+
+
+def _give_default(value: Any) -> Any:
+    return lambda x, by=value: x * by
+
+
+def _give_keyword(value: Any) -> Any:
+    return lambda x, *, by=value: x * by
+
+
+def _give_argument(value: Any) -> Any:
+    return functools.partial(torch.mul, value)
+
+
+def _give_name(value: Any) -> Any:
+    return functools.partial(functools.partial(scaled, more=value))
+
+
+def _give_deep(value: Any) -> Any:
+    def one(x: Any) -> Any:
+        return x * value
+
+    def two(x: Any) -> Any:
+        return one(x)
+
+    @functools.wraps(two)
+    def three(x: Any) -> Any:
+        return two(x)
+
+    return {"a": [three]}
+
+
+def _give_method(value: Any) -> Any:
+    return value.__mul__
+
+
+@pytest.mark.parametrize(
+    "give",
+    [_give_default, _give_keyword, _give_argument, _give_name, _give_deep, _give_method],
+)
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_what_functions_are_called_with_counts(give: Callable[[Any], Any], kind: Any) -> None:
+    def given(value: float) -> bytes:
+        model = make()
+        model.layers[1].extra = give(kind(value))
+        return digest(model)
+
+    assert given(1.0) == given(1.0) != given(2.0)
+
+
+def test_hooks_keep_their_tensors() -> None:
+    def hooked(before: float, after: float) -> bytes:
+        model, tensors = make(), [torch.tensor(before), torch.tensor(after)]
+        model.layers[1].register_forward_pre_hook(functools.partial(torch.mul, tensors[0]))
+        model.layers[1].register_forward_hook(functools.partial(torch.mul, tensors[1]))
+        return digest(model)
+
+    assert len({hooked(1, 1), hooked(1, 2), hooked(2, 1), hooked(2, 2)}) == 4
 
 
 @pytest.mark.parametrize("where", ["Layer.forward", "Layer.rows", "scaled"])
