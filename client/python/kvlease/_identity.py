@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import dis
 import enum
 import functools
 import hashlib
@@ -47,8 +48,8 @@ _BY_VERSION = frozenset(
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 # Of attributes that are written while the model computes, or say where it is from.
 _SCRATCH = ("kv_cache", "workspace", "scratch", "buffer_pool", "name_or_path")
-# Methods that are called without being named.
-_ENTRIES = ("forward", "__call__", "__torch_function__", "__torch_dispatch__", "__getattr__")
+# Methods that make objects.
+_MAKING = ("__new__", "__init__", "__post_init__", "__init_subclass__")
 # How deep objects are looked into, from a module of torch or a function on: numbers of those that
 # it has, of theirs the code alone.
 _DEPTH = 2
@@ -235,18 +236,22 @@ def _runs(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 class _State:
     """What a model has in memory: its tensors by name, its numbers, and where its code is."""
 
-    def __init__(self, model: torch.nn.Module, ignored: frozenset[str]) -> None:
-        """ignored: attributes of modules that say nothing of what they compute."""
+    def __init__(self, model: torch.nn.Module, ignored: frozenset[str], roots: Roots) -> None:
+        """ignored: attributes of modules that say nothing of what they compute. roots: code that
+        computes beside the model's own."""
         self.tensors: dict[str, torch.Tensor] = {}
         self.words: list[tuple[str, str]] = []
-        self.roots: list[tuple[str, Any]] = []
         self.modules: list[torch.nn.Module] = []
         """Those of the model, and others that its modules or their functions have."""
         self._ignored = ignored | _OF_MODULES
         self._met: dict[int, tuple[str, Any]] = {}
+        self._code = _Code(self)
         self._add_modules("", model)
         hooks = torch.nn.modules.module
         self._add_hooks("", hooks._global_forward_pre_hooks, hooks._global_forward_hooks)
+        for name, value in roots:
+            self._code.add(name, value)
+        self.code = self._code.digest()
 
     def _add_modules(self, name: str, root: torch.nn.Module) -> None:
         if self._is_met(name, root):
@@ -268,7 +273,7 @@ class _State:
 
     def _add_module(self, name: str, module: torch.nn.Module) -> None:
         self.words.append((name, _name_of(type(module))))
-        self.roots.append(("", type(module)))
+        self._code.add("", type(module))
         for kind in (module._parameters, module._buffers):
             for key, tensor in kind.items():
                 if tensor is not None:
@@ -277,45 +282,54 @@ class _State:
         # An adapter's layers have tensors of the adapters beside those of the model.
         if _package(type(module).__module__, 2) != "vllm.lora":
             self._add_attributes(name, module, 0)
+        if isinstance(module, torch.jit.ScriptModule):
+            self._code.add(name, module)
 
     def _add_hooks(self, name: str, *kinds: Mapping[int, Any]) -> None:
         for each, kind in enumerate(kinds):
             for i, hook in enumerate(kind.values()):
-                self._add(f"{name}.hook{each}.{i}", hook, 0)
+                self.add(f"{name}.hook{each}.{i}", hook)
 
     def _add_attributes(self, name: str, owner: Any, depth: int) -> None:
         for key, value in sorted(getattr(owner, "__dict__", {}).items(), key=lambda pair: pair[0]):
-            if key not in self._ignored and not any(word in key for word in _SCRATCH):
-                self._add(f"{name}.{key}", value, depth)
+            if key not in self._ignored and not _is_scratch(key):
+                self.add(f"{name}.{key}", value, depth)
 
-    def _add(self, name: str, value: Any, depth: int, nested: int = 0) -> None:
-        """nested: in so many lists and dictionaries."""
+    def add(self, name: str, value: Any, depth: int = 0, nested: int = 0) -> None:
+        """depth: of the object that has it. nested: in so many lists and dictionaries."""
         if isinstance(value, torch.Tensor):
-            self.tensors[name] = value
+            # Functions that are called alike may have other tensors each.
+            while self.tensors.setdefault(name, value) is not value:
+                name += "'"
         elif isinstance(value, torch.nn.Module):
             self._add_modules(name, value)
         elif isinstance(value, type):
             self.words.append((name, _name_of(value)))
-            self.roots.append(("", value))
+            self._code.add("", value)
         elif (word := _word(value)) is not None:
             self.words.append((name, word))
         elif isinstance(value, list | tuple | dict):
-            if len(value) <= _N_SAMPLES and nested < _DATA_DEPTH:
-                inner = value if isinstance(value, dict) else dict(enumerate(value))
-                for key in sorted(inner, key=str):
-                    if isinstance(key, str | int):
-                        self._add(f"{name}.{key}", inner[key], depth, nested + 1)
-        elif callable(value) and not _is_followed(type(value)):
+            for key, each in _items(value) if nested < _DATA_DEPTH else ():
+                self.add(f"{name}.{key}", each, depth, nested + 1)
+        elif isinstance(value, set | frozenset):
+            self.words += [(name, word) for word in sorted(filter(None, map(_word, value)))]
+        elif (callable(value) or isinstance(value, functools.partialmethod)) and not _is_followed(
+            type(value)
+        ):
             self.words.append((name, _name_of(_function(value))))
-            self.roots.append((name, value))
-            if not self._is_met(name, value):
-                for key, part in _bound(value):
-                    self._add(f"{name}<{key}>", part, depth)
+            self._code.add(name, value)
+            self.add_bound(name, value, depth)
         elif _is_followed(type(value)) and depth < _DEPTH and not _is_configuration(value):
             self.words.append((name, _name_of(type(value))))
-            self.roots.append(("", type(value)))
+            self._code.add("", type(value))
             if depth + 1 < _DEPTH:
                 self._add_attributes(name, value, depth + 1)
+
+    def add_bound(self, name: str, function: Any, depth: int = 0) -> None:
+        """What a function has beside its code."""
+        if not self._is_met(name, function):
+            for key, part in _bound(function):
+                self.add(f"{name}<{key}>", part, depth)
 
 
 def _word(value: Any) -> str | None:
@@ -329,10 +343,24 @@ def _word(value: Any) -> str | None:
     return None
 
 
+def _items(value: Any) -> list[tuple[str | int, Any]]:
+    """Of a list or dictionary, in an order that is the same in each process; [] where there are too
+    many. What a dictionary makes when it is asked isn't in it."""
+    pairs = list(dict.items(value) if isinstance(value, dict) else enumerate(value))
+    found = [pair for pair in pairs if isinstance(pair[0], str | int)]
+    return sorted(found, key=lambda pair: str(pair[0])) if len(pairs) <= _N_SAMPLES else []
+
+
+def _is_scratch(name: str) -> bool:
+    return any(word in name for word in _SCRATCH)
+
+
 def _is_configuration(value: Any) -> bool:
     """It is in the settings, or has nothing to do with what is computed."""
-    name = _name_of(type(value))
-    return "config" in name.lower() or name.startswith(("vllm.distributed", "vllm.lora"))
+    names = [_name_of(kind) for kind in type(value).__mro__ if not _is_own(kind)]
+    return any("config" in name.lower() for name in names) or names[0].startswith(
+        ("vllm.distributed", "vllm.lora")
+    )
 
 
 def _package(module: str, n_parts: int = 1) -> str:
@@ -343,10 +371,26 @@ def _name_of(value: Any) -> str:
     return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
 
 
+def _module_of(value: Any) -> str | None:
+    """ "": of a function that was made without one; None: nothing has code by itself there."""
+    module = getattr(value, "__module__", None)
+    return "" if module is None and isinstance(value, types.FunctionType) else module
+
+
 def _is_followed(value: Any) -> bool:
     """Whether its code is looked at."""
-    module = getattr(value, "__module__", None)
+    module = _module_of(value)
     return isinstance(module, str) and _package(module) not in _BY_VERSION
+
+
+def _is_own(value: Any) -> bool:
+    """Whether no version tells it apart: code of the model itself, or of somebody's patch."""
+    module = _module_of(value)
+    return isinstance(module, str) and _is_own_module(module)
+
+
+def _is_own_module(name: str) -> bool:
+    return _package(name) not in _BY_VERSION and not _version(_package(name))
 
 
 def _function(value: Any) -> Any:
@@ -364,9 +408,12 @@ def _function(value: Any) -> Any:
             return value
 
 
+_FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
+
+
 def _bound(value: Any) -> list[tuple[str, Any]]:
     """What a function has beside its code: what it closes over, wraps, and is called with."""
-    if isinstance(value, functools.partial):
+    if isinstance(value, functools.partial | functools.partialmethod):
         given = [*enumerate(value.args), *sorted(value.keywords.items())]
         return [("func", value.func), *((str(key), part) for key, part in given)]
     if isinstance(value, types.MethodType):
@@ -390,32 +437,45 @@ def _defaults(function: types.FunctionType) -> list[tuple[str, Any]]:
 # ---- code
 
 
-def hash_code(roots: Roots) -> bytes:
-    """Of all functions that the roots, functions and classes, reach by the names they use, outside
-    of the packages whose version tells. A function is what the interpreter runs of it: in which
-    file it is, or in which line, makes no difference."""
-    walk = _Code()
-    for name, value in roots:
-        walk.add(name, value)
-    return walk.digest()
-
-
 class _Code:
-    """What is reached is found by name: a method counts where something that is reached may ask for
-    its name, whatever the class."""
+    """All functions that are reached by the names they use, outside of the packages whose version
+    tells. A function is what the interpreter runs of it: in which file it is, or in which line,
+    makes no difference. What is reached is found by name: a method counts where something that is
+    reached may ask for its name, whatever the class.
 
-    def __init__(self) -> None:
+    What code reads that isn't code, as numbers and tensors that are global, or of a class, counts
+    where the module or class that has it is of a package without a version: the model's own. Of
+    others the version tells what they begin with, and what they note there as they run, counters
+    and caches, would make each engine another model. So it doesn't count either what a function
+    that is reached assigns to a global name. But functions and objects that are of a package
+    without a version count wherever they were put.
+    """
+
+    def __init__(self, state: _State) -> None:
+        """state: gets what isn't code."""
+        self._state = state
         self._said: set[bytes] = set()
         self._packages: set[str] = set()
         self._seen: dict[int, Any] = {}
         self._left: list[types.FunctionType] = []
-        self._asked = set(_ENTRIES)
+        self._asked = {"forward"}
         self._unasked: dict[str, list[tuple[type, Any]]] = {}
+        # By the place where they are: names of modules that have no version, and those assigned.
+        self._read: dict[tuple[int, str], tuple[str, Any]] = {}
+        self._to_read: list[tuple[int, str]] = []
+        self._assigned: set[tuple[int, str]] = set()
 
     def digest(self) -> bytes:
         """When all was added."""
-        while self._left:
-            self._open_function(self._left.pop())
+        while self._left or self._to_read:
+            while self._left:
+                self._open_function(self._left.pop())
+            places, self._to_read = self._to_read, []
+            for place in places:
+                name, value = self._read[place]
+                is_noted = place in self._assigned or _is_scratch(place[1])
+                if callable(value) or not is_noted:
+                    self._add_found(name, value, True)
         versions = [f"{name} {_version(name)}".encode() for name in sorted(self._packages)]
         python = f"{sys.implementation.cache_tag}".encode()
         return hash_parts(b"kvlease code 1", python, *versions, *sorted(self._said))
@@ -437,14 +497,31 @@ class _Code:
                 self._left.append(value)
         elif (word := _word(value)) is not None:
             self._say(name, word.encode())
+        elif isinstance(value, torch.jit.ScriptFunction | torch.jit.ScriptModule):
+            with contextlib.suppress(AttributeError, RuntimeError):  # it has no forward()
+                self._say(name, value.inlined_graph.str(False).encode())
         elif callable(value) and _is_followed(type(value)):
             self.add(f"{name}<type>", type(value))
         elif isinstance(getattr(value, "fn", None), types.FunctionType):  # a kernel of triton's
             self.add(f"{name}<fn>", value.fn)
 
+    def _add_found(self, name: str, value: Any, is_own: bool) -> None:
+        """What code asks for; is_own: the module, class or function that has it has no version."""
+        if isinstance(value, _FUNCTIONS):
+            self.add(name, value)
+        elif is_own or _is_own(_function(value)):
+            is_noted = _is_followed(type(value)) and not _is_own(value)
+            self._state.add(name, value, _DEPTH - 1 if is_noted else 0)
+        elif isinstance(value, list | tuple | dict):
+            for key, each in _items(value):
+                if _is_own(_function(each)):
+                    self._add_found(f"{name}.{key}", each, False)
+        else:
+            self.add(name, value)
+
     def _is_new(self, value: Any) -> bool:
         """Whether it is to be looked into, and wasn't yet."""
-        module = getattr(value, "__module__", None)
+        module = _module_of(value)
         if id(value) in self._seen or not isinstance(module, str):
             return False
         if _package(module) not in sys.stdlib_module_names:
@@ -457,7 +534,7 @@ class _Code:
 
     def _open_class(self, kind: type) -> None:
         for name, value in list(vars(kind).items()):
-            if name in self._asked:
+            if name in self._asked or _is_special(kind, name, value):
                 self._add_member(kind, name, value)
             else:
                 self._unasked.setdefault(name, []).append((kind, value))
@@ -466,37 +543,67 @@ class _Code:
         if isinstance(value, type):
             self._say(f"{_name_of(kind)}.{name}", _name_of(value).encode())
         else:
-            self.add(f"{_name_of(kind)}.{name}", value)
+            self._add_found(f"{_name_of(kind)}.{name}", value, _is_own(kind))
 
     def _open_function(self, function: types.FunctionType) -> None:
         where = f"{_name_of(function)} "
-        for key, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=True
-        ):
-            with contextlib.suppress(ValueError):  # it is empty
-                self.add(f"{where}<{key}>", cell.cell_contents)
-        names = _names(function.__code__)
+        if _is_own(function):
+            self._state.add_bound(where, function)
+        else:
+            for key, part in _bound(function):
+                is_given = isinstance(part, torch.Tensor | torch.nn.Module)
+                self._add_found(f"{where}<{key}>", part, is_given)
+        found, names = function.__globals__, _names(function.__code__)
+        is_own = _is_own_module(str(found.get("__name__", "")))
+        if is_own:
+            self._assigned |= {(id(found), name) for name in _assigned(function.__code__)}
         for name in sorted(names):
             if name not in self._asked:
                 self._asked.add(name)
                 for kind, member in self._unasked.pop(name, ()):
                     self._add_member(kind, name, member)
-            if name in function.__globals__:
-                value = function.__globals__[name]
-                if isinstance(value, types.ModuleType):
-                    self._look_into(f"{where}{name}", value, names, 0)
-                elif callable(value):
-                    self.add(f"{where}{name}", value)
+            if name in found:
+                if isinstance(found[name], types.ModuleType):
+                    self._look_into(f"{where}{name}", found[name], names, 0)
+                else:
+                    self._ask_for(where, found, name, is_own)
 
     def _look_into(self, name: str, module: Any, names: set[str], depth: int) -> None:
         """names: all that a function may ask of a Python module that it names."""
         found = vars(module)
+        is_own = _is_own_module(str(found.get("__name__", "")))
         for each in sorted(names & found.keys()):
             inner = found[each]
-            if isinstance(inner, types.ModuleType) and depth < _DEPTH:
-                self._look_into(f"{name}.{each}", inner, names, depth + 1)
-            elif callable(inner) and _is_followed(_function(inner)):
-                self.add(f"{name}.{each}", inner)
+            if isinstance(inner, types.ModuleType):
+                if depth < _DEPTH:
+                    self._look_into(f"{name}.{each}", inner, names, depth + 1)
+            elif is_own or not callable(inner) or _is_followed(_function(inner)):
+                self._ask_for(f"{name}.", found, each, is_own)
+
+    def _ask_for(self, where: str, module: dict[str, Any], name: str, is_own: bool) -> None:
+        """What a module has, under a name that a function asks it for."""
+        value, place = module[name], (id(module), name)
+        if is_own and place not in self._read:
+            self._read[place] = f"{module.get('__name__')}.{name}", value
+            self._to_read.append(place)
+        elif not is_own and (
+            callable(value) or isinstance(value, list | tuple | dict) or _is_own(value)
+        ):
+            self._add_found(f"{where}{name}", value, False)
+
+
+def _is_special(kind: type, name: str, value: Any) -> bool:
+    """Whether it is a method that is called without being named."""
+    function = _function(value)
+    if name in _MAKING:
+        return not issubclass(kind, torch.nn.Module) and _is_own(function)
+    return name.startswith("__") and name.endswith("__") and callable(function)
+
+
+def _assigned(code: types.CodeType) -> set[str]:
+    """Global names that a function and those in it assign."""
+    found = {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_GLOBAL"}
+    return found.union(*(_assigned(c) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -603,7 +710,8 @@ class Watched:
 
     def _take(self) -> bytes:
         began = time.monotonic()
-        state = _State(self.model, self._ignored)
+        state = _State(self.model, self._ignored, self._roots())
+        code = state.code
         modules = state.modules
         # Those that are empty now may be left out: what uses them later is other code.
         self._held = [kind for m in modules for kind in (m._parameters, m._buffers) if kind]
@@ -613,7 +721,6 @@ class Watched:
         self._classes: list[Any] = sorted(set(map(type, modules)), key=_name_of)
         # What is written meanwhile is seen by the next look().
         self._marks = self._mark()
-        code = hash_code([*state.roots, *self._roots()])
         if self._first is None:
             self._first = code, {name for name, _ in state.words}
         # Engines note things in their modules as they run, which the same code can do without.

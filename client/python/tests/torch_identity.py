@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from kvlease import _identity
-from kvlease._identity import Unreadable, Watched, hash_code, hash_tensors
+from kvlease._identity import Unreadable, Watched, hash_tensors
 
 SMALL_PIECES = pytest.mark.parametrize("piece", [1 << 10, 64 << 20], ids=["pieces", "whole"])
 
@@ -63,6 +64,37 @@ def scaled(x: torch.Tensor, by: float, more: float = 1.0) -> torch.Tensor:
     return x * by * more
 
 
+N_CALLS = 0
+SCALE = 1.0
+TABLE = {"twice": lambda x: x * 2, "steer": [torch.zeros(2)]}
+
+
+class RowConfig:
+    """Isn't in the settings, whatever it is called."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def __getitem__(self, at: int) -> int:
+        return self.width * at
+
+
+CONFIG = RowConfig(3)
+
+
+class Reader(torch.nn.Module):  # type: ignore[misc]
+    """Reads what isn't its own."""
+
+    shift = torch.zeros(1)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Counts calls, which says nothing of what it computes."""
+        global N_CALLS  # noqa: PLW0603
+        N_CALLS += 1
+        made: Any = TABLE["twice"](x) * SCALE + RowConfig(3)[2] + CONFIG[2]  # type: ignore[operator]
+        return torch.nn.functional.silu(made) + self.shift + TABLE["steer"][0]  # type: ignore[index]
+
+
 def make() -> Model:
     torch.manual_seed(0)
     return Model()
@@ -70,6 +102,13 @@ def make() -> Model:
 
 def digest(model: torch.nn.Module) -> bytes:
     return Watched(model, None).identity
+
+
+def having(value: Any) -> bytes:
+    """Of a model that has it beside what it has."""
+    model = make()
+    model.layers[1].extra = value
+    return digest(model)
 
 
 def limit_pieces(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
@@ -302,12 +341,8 @@ def _give_method(value: Any) -> Any:
 )
 @pytest.mark.parametrize("kind", [float, torch.tensor])
 def test_what_functions_are_called_with_counts(give: Callable[[Any], Any], kind: Any) -> None:
-    def given(value: float) -> bytes:
-        model = make()
-        model.layers[1].extra = give(kind(value))
-        return digest(model)
-
-    assert given(1.0) == given(1.0) != given(2.0)
+    one, again, other = (having(give(kind(value))) for value in (1.0, 1.0, 2.0))
+    assert one == again != other
 
 
 def test_hooks_keep_their_tensors() -> None:
@@ -318,6 +353,66 @@ def test_hooks_keep_their_tensors() -> None:
         return digest(model)
 
     assert len({hooked(1, 1), hooked(1, 2), hooked(2, 1), hooked(2, 2)}) == 4
+
+
+def _close_over(value: float) -> Callable[..., Any]:
+    steer = torch.tensor(value)
+    return lambda *given: steer
+
+
+def _script(value: float) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        unit = torch.jit.CompilationUnit(f"def f(x):\n    return x * {value}\n")
+    return unit.f
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "kind"),
+    [
+        (None, "SCALE", float),
+        (None, "SCALE", lambda value: frozenset([value])),
+        (TABLE, "twice", _close_over),
+        (TABLE, "twice", _script),
+        (TABLE, "steer", lambda value: ({"a": torch.tensor(value)},)),
+        (CONFIG, "width", float),
+        (Reader, "shift", torch.tensor),
+        (Reader, "forward", _close_over),
+        (Reader, "forward", lambda value: functools.partialmethod(torch.mul, value)),
+        (RowConfig, "__init__", _close_over),
+        (RowConfig, "__getitem__", _close_over),
+        (torch.nn.functional, "silu", _close_over),
+    ],
+)
+def test_what_code_reads_counts(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, kind: Callable[[float], Any]
+) -> None:
+    """Of packages without a version; of others what was put there from outside."""
+
+    def read(value: float) -> bytes:
+        monkeypatch.setattr(sys.modules[__name__], "N_CALLS", N_CALLS + 1)
+        if isinstance(owner, dict):
+            monkeypatch.setitem(owner, name, kind(value))
+        else:
+            monkeypatch.setattr(owner or sys.modules[__name__], name, kind(value))
+        return digest(Reader())
+
+    assert read(1) == read(1) != read(2)
+
+
+def test_what_packages_with_versions_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = _identity._version
+    monkeypatch.setattr(
+        _identity, "_version", lambda name: "1" if name == "torch_identity" else version(name)
+    )
+    module, before = sys.modules[__name__], digest(Reader())
+    for name, value in (("SCALE", 2.0), ("N_CALLS", 9), ("TABLE", {**TABLE, "more": [1, scaled]})):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(Reader, "shift", torch.ones(1))
+    assert digest(Reader()) == before
+    odd = types.FunctionType(scaled.__code__, {"__name__": "elsewhere"})
+    monkeypatch.setitem(TABLE, "twice", odd)
+    assert digest(Reader()) != before
 
 
 @pytest.mark.parametrize("where", ["Layer.forward", "Layer.rows", "scaled"])
@@ -356,10 +451,10 @@ def test_defaults_constants_and_closures_count() -> None:
         return x + 1
 
     two.__qualname__ = one.__qualname__
-    assert hash_code([("", close(1))]) != hash_code([("", close(2))])
-    assert hash_code([("", close(one))]) != hash_code([("", close(close))])
-    assert hash_code([("", one)]) != hash_code([("", two)])
-    assert hash_code([("", close(one))]) == hash_code([("", close(one))])
+    assert having(close(1)) != having(close(2))
+    assert having(close(one)) != having(close(close))
+    assert having(one) != having(two)
+    assert having(close(one)) == having(close(one))
 
 
 def test_processes_agree() -> None:
