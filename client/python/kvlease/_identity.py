@@ -48,6 +48,8 @@ _BY_VERSION = frozenset(
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 # Of attributes that are written while the model computes, or say where it is from.
 _SCRATCH = ("kv_cache", "workspace", "scratch", "buffer_pool", "name_or_path")
+# How the names of parameters end without which a layer computes nothing.
+_WEIGHTS = ("weight", "weight_packed")
 # Methods that make objects.
 _MAKING = ("__new__", "__init__", "__post_init__", "__init_subclass__")
 # How deep objects are looked into, from a module of torch or a function on: numbers of those that
@@ -241,6 +243,8 @@ class _State:
         computes beside the model's own."""
         self.tensors: dict[str, torch.Tensor] = {}
         self.words: list[tuple[str, str]] = []
+        self.dropped: list[str] = []
+        """Names of weights that were there. A norm may have none."""
         self.modules: list[torch.nn.Module] = []
         """Those of the model, and others that its modules or their functions have."""
         self._ignored = ignored | _OF_MODULES
@@ -277,7 +281,9 @@ class _State:
         for kind in (module._parameters, module._buffers):
             for key, tensor in kind.items():
                 if tensor is not None:
-                    self.tensors[f"{name}.{key}"] = tensor
+                    self.add(f"{name}.{key}", tensor)
+                elif key.endswith(_WEIGHTS) and "norm" not in type(module).__name__.lower():
+                    self.dropped.append(f"{name}.{key}")
         self._add_hooks(name, module._forward_pre_hooks, module._forward_hooks)
         # An adapter's layers have tensors of the adapters beside those of the model.
         if _package(type(module).__module__, 2) != "vllm.lora":
@@ -727,7 +733,7 @@ class Watched:
         known = self._first[1] if code == self._first[0] else {name for name, _ in state.words}
         words = hash_parts(*(f"{n} {word}".encode() for n, word in state.words if n in known))
         if self._name is None:
-            _refuse_emptied(state.tensors)
+            _refuse_emptied(state)
             tensors = hash_tensors(state.tensors)
         else:
             tensors = self._name.encode()
@@ -802,18 +808,21 @@ class Watched:
         self.current = made
 
 
-def _refuse_emptied(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Unreadable where an engine keeps weights in a form of its own, and nothing in the tensor."""
-    for name, tensor in tensors.items():
-        if (
-            isinstance(tensor, torch.nn.Parameter)
-            and not tensor.numel()
-            and tensor.is_floating_point()
-        ):
-            raise Unreadable(
-                f"the model's parameter {name} is empty: the engine keeps its numbers elsewhere, "
-                "where they can't be read, and 'weights' has to name them"
-            )
+def _refuse_emptied(state: _State) -> None:
+    """Unreadable where an engine keeps weights in a form of its own, and nothing in the tensor.
+    Integers that aren't weights, as orders of channels, may be empty."""
+    emptied = state.dropped + [
+        name
+        for name, tensor in state.tensors.items()
+        if isinstance(tensor, torch.nn.Parameter)
+        and not tensor.numel()
+        and (tensor.is_floating_point() or name.endswith(_WEIGHTS))
+    ]
+    if emptied:
+        raise Unreadable(
+            f"the model's parameter {emptied[0]} is empty: the engine keeps its numbers elsewhere, "
+            "where they can't be read, and 'weights' has to name them"
+        )
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:

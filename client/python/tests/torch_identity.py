@@ -200,13 +200,18 @@ def test_what_has_no_bytes_is_refused(tensor: torch.Tensor, why: str) -> None:
         hash_tensors({"layer.w": tensor})
 
 
-def test_emptied_weights_are_refused() -> None:
+@pytest.mark.parametrize("left", [torch.empty(0), torch.empty(0, dtype=torch.int8), None])
+def test_emptied_weights_are_refused(left: torch.Tensor | None) -> None:
     """An engine that keeps them in a form of its own leaves nothing in the parameter."""
     model = make()
-    model.layers[0].weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+    model.norm = torch.nn.LayerNorm(3, elementwise_affine=False)
+    model.order = torch.nn.Parameter(torch.empty(0, dtype=torch.int32), requires_grad=False)
+    digest(model)
+    named = Watched(model, "mine").identity
+    model.layers[0].weight = left if left is None else torch.nn.Parameter(left, requires_grad=False)
     with pytest.raises(Unreadable, match=r"layers\.0\.weight is empty.*'weights'"):
         digest(model)
-    assert Watched(model, "mine").identity == Watched(make(), "mine").identity
+    assert Watched(model, "mine").identity == named
 
 
 def _patch_instance(model: Model) -> None:
