@@ -696,7 +696,7 @@ class Watched:
         ignored: Iterable[str] = (),
         roots: Callable[[], Roots] = tuple,
     ) -> None:
-        """name: of the weights, which the user vouches for: their bytes aren't read. roots: code
+        """name: of the weights, which the user vouches for: their bytes don't count. roots: code
         that computes beside the model's own. Unreadable where the tensors can't be compared."""
         self.model = model
         """Where it is exchanged, renew() says what that makes of it."""
@@ -742,18 +742,20 @@ class Watched:
         _logger.debug("told the model apart in %.2f s", time.monotonic() - began)
         return hash_parts(tensors, words, code)
 
-    def _mark(self) -> int:
-        """Another one where something was changed in a way that torch tells. Asked with each step
-        of an engine."""
+    def _mark(self) -> tuple[int, int]:
+        """Another one where something was changed in a way that torch tells; the second number says
+        that of tensors which samples don't tell wholly. Asked with each step of an engine."""
         tensors = [t for held in self._held for t in held.values() if t is not None]
         marks: list[Any] = [getattr(kind.forward, "__code__", None) for kind in self._classes]
         marks += [id(child) for children in self._children for child in children.values()]
         marks += [id(own["forward"]) for own in self._own if "forward" in own]
         marks += [tuple(hooks) for hooks in self._hooks if hooks]
-        marks += [id(t) for t in tensors]
-        marks += [t.data_ptr() for t in tensors if not t.is_meta]
-        marks += [t._version for t in tensors if not t.is_inference()]
-        return hash(tuple(marks))
+        sampled: list[Any] = []
+        for t in tensors:
+            is_small = t.numel() <= _N_SAMPLES and _is_readable(t)
+            mark = id(t), _address(t), None if t.is_inference() else t._version
+            (marks if is_small else sampled).append(mark)
+        return hash(tuple(marks)), hash(tuple(sampled))
 
     def look(self) -> bool:
         """Whether nothing has changed that can be seen in a moment."""
@@ -786,14 +788,16 @@ class Watched:
     def _renew(self) -> None:
         if self.is_over:
             return
-        samples = self._samples
+        samples, marks = self._samples, self._marks
         try:
             made: bytes | None = self._take()
         except Unreadable as error:
             self.leave(str(error))
             self.is_over = True
             return
-        if self._name is not None and (not self._known or samples != self._samples):
+        if self._name is not None and (
+            not self._known or samples != self._samples or marks[1] != self._marks[1]
+        ):
             _logger.warning(
                 "the weights that are named %r have changed: nothing is found or published before "
                 "the engine starts anew",
@@ -825,9 +829,17 @@ def _refuse_emptied(state: _State) -> None:
         )
 
 
+def _address(tensor: torch.Tensor) -> int:
+    """0: it has none, as a sparse one."""
+    try:
+        return int(tensor.data_ptr())
+    except RuntimeError:
+        return 0
+
+
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """Some elements, at equal distances."""
-    if not tensor.dim() or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+    """Some elements, at equal distances; all, where these are few."""
+    if tensor.numel() <= _N_SAMPLES or hasattr(tensor, "__tensor_flatten__"):
         return tensor
     n_each = max(1, round(_N_SAMPLES ** (1 / tensor.dim())))
     return tensor.detach()[tuple(slice(None, None, -(-n // n_each) or 1) for n in tensor.shape)]

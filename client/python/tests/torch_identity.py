@@ -556,6 +556,40 @@ def test_named_weights_are_what_the_name_says(caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("'mine' have changed") == 1
 
 
+def test_samples_are_few() -> None:
+    """Also of parameters of a class of vLLM's."""
+
+    class Weight(torch.nn.Parameter):  # type: ignore[misc]
+        pass
+
+    for shape in ((3000, 4000), (1, 50000), (2, 2000)):
+        assert _identity._sample(Weight(torch.empty(shape))).numel() <= 4096
+    assert _identity._sample(Weight(torch.empty(2, 2000))).numel() == 4000
+
+
+def test_a_change_that_samples_miss_ends_named_weights() -> None:
+    model = torch.nn.Linear(1000, 1000, bias=False)
+    watched = Watched(model, "mine")
+    with torch.no_grad():
+        model.weight[[10, 21]] = model.weight[[21, 10]]
+    assert not watched.look()
+    watched.renew()
+    assert watched.current is None and watched.is_over
+
+
+def test_small_tensors_may_be_written_as_they_were() -> None:
+    """They are compared wholly, also where the weights have a name."""
+    model = make()
+    watched = Watched(model, "mine")
+    model.layers[0].table.copy_(model.layers[0].table.clone())
+    assert not watched.look()
+    watched.renew()
+    assert watched.current == watched.identity
+    model.layers[0].table[3] = 7
+    watched.renew()
+    assert watched.is_over
+
+
 def test_the_measurement() -> None:
     command = [sys.executable, "-m", "kvlease._identity", "0.01"]
     said = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
