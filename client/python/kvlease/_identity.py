@@ -178,14 +178,21 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     if not _is_readable(tensor):
         how = "has no memory" if tensor.is_meta else f"is of {tensor.layout}, {tensor.dtype}"
-        raise Unreadable(f"the model's tensor {name} {how}, so its bytes can't be compared")
+        raise _unreadable(name, how)
     tensor = tensor.resolve_conj().resolve_neg()
     try:
         if tensor.numel() and not tensor.data_ptr():
             raise RuntimeError("it has no address")
     except RuntimeError as error:
-        raise Unreadable(f"the model's tensor {name} can't be read: {error}") from error
+        raise _unreadable(name, f"can't be read: {error}") from error
     return tensor
+
+
+def _unreadable(name: str, why: str) -> Unreadable:
+    return Unreadable(
+        f"the model's tensor {name} {why}, so its bytes can't be compared: 'weights' has to name "
+        "the model's weights"
+    )
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:

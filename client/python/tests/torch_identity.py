@@ -189,15 +189,22 @@ def test_tied_tensors_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensor", "why"),
+    ("make_odd", "why"),
     [
-        (torch.empty(3, device="meta"), "layer.w has no memory"),
-        (torch.eye(3).to_sparse(), "layer.w is of torch.sparse_coo"),
+        (lambda: torch.empty(3, device="meta"), "has no memory"),
+        (lambda: torch.eye(3).to_sparse(), "is of torch.sparse_coo"),
+        (lambda: torch.eye(3).to_mkldnn(), "is of torch._mkldnn"),
     ],
 )
-def test_what_has_no_bytes_is_refused(tensor: torch.Tensor, why: str) -> None:
-    with pytest.raises(Unreadable, match=why):
-        hash_tensors({"layer.w": tensor})
+def test_what_has_no_bytes_is_refused(make_odd: Callable[[], torch.Tensor], why: str) -> None:
+    """Without a name of the weights."""
+    model, odd = make(), make_odd()
+    model.odd = torch.nn.Parameter(odd, requires_grad=False)
+    with pytest.raises(Unreadable, match=rf"\.odd {why}.*'weights'"):
+        digest(model)
+    watched = Watched(model, "mine")
+    watched.renew()
+    assert watched.look() and watched.current == watched.identity
 
 
 @pytest.mark.parametrize("left", [torch.empty(0), torch.empty(0, dtype=torch.int8), None])
