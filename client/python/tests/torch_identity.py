@@ -66,7 +66,7 @@ def scaled(x: torch.Tensor, by: float, more: float = 1.0) -> torch.Tensor:
 
 N_CALLS = 0
 SCALE = 1.0
-TABLE = {"twice": lambda x: x * 2, "steer": [torch.zeros(2)]}
+TABLE = {"twice": lambda x: x * 2, "steer": [torch.zeros(2)], "set": {"a", "b", "c"}}
 
 
 class RowConfig:
@@ -473,7 +473,7 @@ def test_processes_agree() -> None:
     """Whatever the order of their sets, and wherever things lie."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import torch_identity as t; "
-        "print(t.digest(t.make()).hex())"
+        "print(t.digest(t.make()).hex(), t.digest(t.Reader()).hex())"
     )
     here = __file__.rpartition("/")[0]
     said = {
