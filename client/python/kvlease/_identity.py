@@ -17,6 +17,7 @@ import hashlib
 import importlib.metadata
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -511,12 +512,22 @@ class _Code:
         elif (word := _word(value)) is not None:
             self._say(name, word.encode())
         elif isinstance(value, torch.jit.ScriptFunction | torch.jit.ScriptModule):
-            with contextlib.suppress(AttributeError, RuntimeError):  # it has no forward()
-                self._say(name, value.inlined_graph.str(False).encode())
+            self._add_script(name, value)
         elif callable(value) and _is_followed(type(value)):
             self.add(f"{name}<type>", type(value))
         elif isinstance(getattr(value, "fn", None), types.FunctionType):  # a kernel of triton's
             self.add(f"{name}<fn>", value.fn)
+
+    def _add_script(self, name: str, value: Any) -> None:
+        try:
+            graph = value.inlined_graph
+        except (AttributeError, RuntimeError):  # a module without a forward()
+            return
+        # Types that are called alike are numbered as they are made.
+        self._say(name, re.sub(r"___torch_mangle_\d+\.", "", graph.str(False)).encode())
+        for node in graph.findAllNodes("prim::Constant"):
+            if node.hasAttribute("value") and node.kindOf("value") == "t":
+                self._state.add(f"{name}<constant>", node.t("value"))
 
     def _add_found(self, name: str, value: Any, is_own: bool) -> None:
         """What code asks for; is_own: the module, class or function that has it has no version."""
@@ -753,7 +764,8 @@ class Watched:
         """Another one where something was changed in a way that torch tells; the second number says
         that of tensors which samples don't tell wholly. Asked with each step of an engine."""
         tensors = [t for held in self._held for t in held.values() if t is not None]
-        marks: list[Any] = [getattr(kind.forward, "__code__", None) for kind in self._classes]
+        forwards = [getattr(kind, "forward", None) for kind in self._classes]
+        marks: list[Any] = [getattr(forward, "__code__", None) for forward in forwards]
         marks += [id(child) for children in self._children for child in children.values()]
         marks += [id(own["forward"]) for own in self._own if "forward" in own]
         marks += [tuple(hooks) for hooks in self._hooks if hooks]

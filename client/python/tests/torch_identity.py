@@ -379,6 +379,19 @@ def _script(value: float) -> Any:
     return unit.f
 
 
+def _trace(value: float) -> Any:
+    constant = torch.full((50,), float(value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.trace(lambda x: x + constant, torch.ones(50), check_trace=False)
+
+
+def _script_module(value: float) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(torch.nn.Threshold(float(value), 0.0))
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "kind"),
     [
@@ -386,6 +399,8 @@ def _script(value: float) -> Any:
         (None, "SCALE", lambda value: frozenset([value])),
         (TABLE, "twice", _close_over),
         (TABLE, "twice", _script),
+        (TABLE, "twice", _trace),
+        (TABLE, "twice", _script_module),
         (TABLE, "steer", lambda value: ({"a": torch.tensor(value)},)),
         (CONFIG, "width", float),
         (Reader, "shift", torch.tensor),
