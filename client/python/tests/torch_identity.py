@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from kvlease import _identity
-from kvlease._identity import Unreadable, Watched, hash_tensors
+from kvlease import _digest, _identity
+from kvlease._digest import Unreadable, hash_tensors
+from kvlease._identity import Watched
 
 SMALL_PIECES = pytest.mark.parametrize("piece", [1 << 10, 64 << 20], ids=["pieces", "whole"])
 
@@ -112,8 +113,8 @@ def having(value: Any) -> bytes:
 
 
 def limit_pieces(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
-    monkeypatch.setattr(_identity, "_PIECE_BYTES", n_bytes)
-    monkeypatch.setattr(_identity, "_LEAF_BYTES", min(n_bytes, 4 << 20) // 4)
+    monkeypatch.setattr(_digest, "_PIECE_BYTES", n_bytes)
+    monkeypatch.setattr(_digest, "_LEAF_BYTES", min(n_bytes, 4 << 20) // 4)
 
 
 @SMALL_PIECES
@@ -175,13 +176,13 @@ def test_conjugates_are_other_numbers() -> None:
 
 def test_tied_tensors_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[int] = []
-    leaf = _identity._hash_leaf
+    leaf = _digest._hash_leaf
 
     def count(memory: memoryview, owner: torch.Tensor) -> bytes:
         hashed.append(len(memory))
         return leaf(memory, owner)
 
-    monkeypatch.setattr(_identity, "_hash_leaf", count)
+    monkeypatch.setattr(_digest, "_hash_leaf", count)
     tied = torch.randn(100)
     once = hash_tensors({"a": tied, "b": tied})
     assert hashed == [400]
@@ -212,6 +213,7 @@ def test_emptied_weights_are_refused(left: torch.Tensor | None) -> None:
     """An engine that keeps them in a form of its own leaves nothing in the parameter."""
     model = make()
     model.norm = torch.nn.LayerNorm(3, elementwise_affine=False)
+    model.attention = torch.nn.MultiheadAttention(4, 1)
     model.order = torch.nn.Parameter(torch.empty(0, dtype=torch.int32), requires_grad=False)
     digest(model)
     named = Watched(model, "mine").identity

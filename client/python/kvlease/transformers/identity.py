@@ -11,7 +11,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import kvlease
 from kvlease import _engine
-from kvlease._identity import Watched, hash_parts
+from kvlease._digest import hash_parts
+from kvlease._identity import Watched
 from kvlease.transformers.options import Options
 
 # Attributes of models that are of the engine, or of enable().

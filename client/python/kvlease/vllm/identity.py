@@ -13,7 +13,8 @@ from vllm.v1.kv_cache_layout import KVCacheLayout
 
 import kvlease
 from kvlease import _engine, _verify
-from kvlease._identity import hash_parts, plug_ins
+from kvlease._digest import hash_parts
+from kvlease._identity import plug_ins
 
 SUPPORTED = (0, 33)
 """The minor version of vLLM whose block pool this takes the place of."""

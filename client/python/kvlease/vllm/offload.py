@@ -50,7 +50,7 @@ from vllm.v1.kv_offload.cpu.gpu_worker import SingleDirectionOffloadingHandler
 import kvlease
 from kvlease import _engine, _verify
 from kvlease._codecs import Codecs
-from kvlease._identity import hash_parts
+from kvlease._digest import hash_parts
 from kvlease.vllm import identity
 from kvlease.vllm.weights import Computing, Epoch, State, Watch, on_stack
 

@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
 
-from kvlease._identity import Watched, hash_parts, hash_values
+from kvlease._digest import hash_parts
+from kvlease._identity import Watched, hash_values
 from kvlease.vllm import _doors
 
 _logger = logging.getLogger("kvlease")

@@ -17,7 +17,7 @@ from vllm.distributed.parallel_state import get_tp_group
 
 import kvlease
 from kvlease import _engine, _verify
-from kvlease._identity import hash_parts
+from kvlease._digest import hash_parts
 from kvlease.vllm import identity
 from kvlease.vllm.weights import Place, Watch
 
