@@ -599,19 +599,17 @@ class Watched:
 
     def _mark(self) -> tuple[int, int]:
         """Another one where something was changed in a way that torch tells; the second number says
-        that of tensors which samples don't tell wholly. Asked with each step of an engine."""
+        that of named weights which samples don't tell wholly. Asked with each step of an engine."""
         tensors = [t for held in self._held for t in held.values() if t is not None]
         forwards = [getattr(kind, "forward", None) for kind in self._classes]
         marks: list[Any] = [getattr(forward, "__code__", None) for forward in forwards]
         marks += [id(child) for children in self._children for child in children.values()]
         marks += [id(own["forward"]) for own in self._own if "forward" in own]
         marks += [tuple(hooks) for hooks in self._hooks if hooks]
-        sampled: list[Any] = []
-        for t in tensors:
-            is_small = t.numel() <= _N_SAMPLES and is_readable(t)
-            mark = id(t), _address(t), None if t.is_inference() else t._version
-            (marks if is_small else sampled).append(mark)
-        return hash(tuple(marks)), hash(tuple(sampled))
+        marks += _counts(tensors)
+        named = tensors if self._name is not None else []
+        large = [t for t in named if t.numel() > _N_SAMPLES or not is_readable(t)]
+        return hash(tuple(marks)), hash(tuple(_counts(large)))
 
     def look(self) -> bool:
         """Whether nothing has changed that can be seen in a moment."""
@@ -685,12 +683,18 @@ def _refuse_emptied(state: _State) -> None:
         )
 
 
-def _address(tensor: torch.Tensor) -> int:
-    """0: it has none, as a sparse one."""
+def _counts(tensors: list[torch.Tensor]) -> list[Any]:
+    """Which tensors these are, where they lie, and how many writes to each torch has counted."""
     try:
-        return int(tensor.data_ptr())
-    except RuntimeError:
-        return 0
+        addresses, versions = [t.data_ptr() for t in tensors], [t._version for t in tensors]
+        return [*map(id, tensors), *addresses, *versions]
+    except (
+        RuntimeError
+    ):  # sparse ones have no address, and of those of inference no write is counted
+        return [
+            (id(t), t.data_ptr() if is_readable(t) else 0, t.is_inference() or t._version)
+            for t in tensors
+        ]
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
