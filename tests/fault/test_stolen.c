@@ -75,7 +75,9 @@ static int resume_here(const struct stolen *x)
         return status;
 }
 
-/* As resume_here(), from a process of its own that has become somebody else. */
+#define CANT_BECOME 255
+
+/* As resume_here(), from a process of its own that has become somebody else; CANT_BECOME. */
 static int resume_elsewhere(const struct stolen *x, bool (*become)(void))
 {
         int status;
@@ -86,7 +88,7 @@ static int resume_elsewhere(const struct stolen *x, bool (*become)(void))
         pid = fork();
         if (pid == 0) {
                 setenv("CMOCKA_TEST_ABORT", "1", 1);
-                _exit(become() ? resume_here(loot) : 255);
+                _exit(become() ? resume_here(loot) : CANT_BECOME);
         }
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFEXITED(status));
@@ -110,12 +112,17 @@ static void try_thieves(const struct stolen *stolen)
 {
         char path[PRIVATE_PATH_MAX];
         struct stolen x = *stolen;
+        int status;
 
         assert_int_equal(resume_elsewhere(&x, be_root), WIRE_DENIED);
         if (geteuid() == 0) {
                 open_to_all(x.path);
                 assert_int_equal(resume_elsewhere(&x, be_another), WIRE_DENIED);
-                assert_int_equal(resume_elsewhere(&x, be_namespace_root), WIRE_DENIED);
+                status = resume_elsewhere(&x, be_namespace_root);
+                if (status == CANT_BECOME) /* as in a chroot */
+                        print_message("skipped: no user namespaces here\n");
+                else
+                        assert_int_equal(status, WIRE_DENIED);
         }
         x.token[5] ^= 1;
         assert_int_equal(resume_here(&x), WIRE_LOST);
