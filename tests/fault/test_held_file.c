@@ -28,11 +28,12 @@
 /* Of a busy machine: a lease that nobody holds up takes milliseconds. */
 #define SOON_NSEC UINT64_C(3000000000)
 
-#define PAGE      4096
-#define SET_BYTES ((uint64_t)2 << 20) /* private_options' extents; one plane */
+#define PAGE        4096
+#define LIMIT_BYTES (16u << 20)
+#define SET_BYTES   ((uint64_t)2 << 20) /* private_options' extents; one plane */
 
 static const struct private_tenant two[] = {
-        {"a", "limit = 64MiB\n"}, {"b", "limit = 64MiB\n"}, {NULL, NULL}};
+        {"a", "limit = 16MiB\n"}, /* LIMIT_BYTES */ {"b", "limit = 64MiB\n"}, {NULL, NULL}};
 static const struct private_options plain = {.tenants = two};
 static const struct private_options kept = {.tenants = two, .is_kept = true};
 
@@ -180,6 +181,28 @@ static void assert_clean(struct harness *h)
         json_decref(reply);
 }
 
+/* A lease of all that tenant a may hold is refused, and that says so. */
+static void assert_refusal_names_it(struct harness *h)
+{
+        Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
+        const Kvlease__V1__SimpleReply *reply;
+        struct holder x;
+
+        holder_open(&x, h);
+        lease.ns_id = x.ns_id;
+        lease.n_pages = LIMIT_BYTES / PAGE;
+        assert_true(raw_request(&x.raw, MSG_LEASE, 0, &lease.base));
+        reply = (const Kvlease__V1__SimpleReply *)raw_answer(&x.raw);
+        assert_non_null(reply);
+        assert_int_equal(reply->status, WIRE_QUOTA);
+        if (!strstr(reply->detail, "2 MiB on its way back"))
+                fail_msg("what is held up isn't named: %s", reply->detail);
+        give_back(&x);
+        raw_close(&x.raw);
+        fd_close(x.file);
+        ctl(h, "purge a --remove");
+}
+
 /* ---- while the daemon runs ------------------------------------------------------------------- */
 
 static void test_others_go_on(void **state)
@@ -203,6 +226,7 @@ static void test_others_go_on(void **state)
         assert_clean(h);
         assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), SET_BYTES);
         harness_assert_prompt(h);
+        assert_refusal_names_it(h);
         let_go(&k);
         wait_until_empty(&k);
         wait_for_tenant(h, "a", "charged_bytes", 0);

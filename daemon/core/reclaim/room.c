@@ -381,7 +381,8 @@ int room_check(const struct ns *ns, uint32_t n, struct detail *d)
 /* What keeps memory from being evicted, in words. */
 struct holders {
         uint64_t n_pinned, n_granted, mapped_bytes;
-        uint32_t budget; /* pages to look at, so that refusals cost little; 0: not all were */
+        uint64_t held_bytes; /* let go of by the tenant, and not given back yet */
+        uint32_t budget;     /* pages to look at, so that refusals cost little; 0: not all were */
 };
 
 static void count_holders(const struct ns *ns, struct holders *h)
@@ -409,9 +410,12 @@ static char *format_holders(const struct holders *h, char *buf, size_t size)
                 (unsigned long long)h->n_granted);
 
         if (h->mapped_bytes > 0)
-                snprintf(buf + n, size - (size_t)n,
+                n += snprintf(buf + n, size - (size_t)n,
                         ", %s mapped by clients of its other namespaces",
                         format_bytes(h->mapped_bytes, bytes));
+        if (h->held_bytes > 0)
+                snprintf(buf + n, size - (size_t)n, ", %s on its way back",
+                        format_bytes(h->held_bytes, bytes));
         return buf;
 }
 
@@ -421,7 +425,7 @@ static int refuse_quota(const struct ns *ns, struct detail *d)
 {
         const struct tenant *t = ns->tenant;
         char held[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX], by[HOLDERS_MAX];
-        struct holders h = {.budget = NS_LOOK_PAGES};
+        struct holders h = {.budget = NS_LOOK_PAGES, .held_bytes = t->held.bytes};
 
         list_for_each (other, &t->namespaces, struct ns, link) {
                 count_holders(other, &h);
@@ -469,7 +473,7 @@ static int refuse_full(const struct ns *ns, struct detail *d)
 {
         char budget[FORMAT_BYTES_MAX], own[FORMAT_BYTES_MAX], others[FORMAT_BYTES_MAX];
         char idle[FORMAT_BYTES_MAX], reserved[FORMAT_BYTES_MAX + 64] = "", by[HOLDERS_MAX];
-        struct holders h = {.budget = NS_LOOK_PAGES};
+        struct holders h = {.budget = NS_LOOK_PAGES, .held_bytes = ns->tenant->held.bytes};
         const struct pool *pool = ns->device.pool;
         uint64_t own_bytes = ns->device.stake->charged_bytes;
         uint64_t idle_bytes = pool->idle_reserve_bytes - stake_idle(ns->device.stake);
