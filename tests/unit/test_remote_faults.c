@@ -391,8 +391,11 @@ static bool answer_wrong_pass(
 static void test_wrong_secret(void **state)
 {
         const char *address;
-        struct remote_options options = {
-                .addresses = &address, .n_addresses = 1, .user = "joe", .secret = "wrong"};
+        struct remote_options options = {.addresses = &address,
+                .n_addresses = 1,
+                .user = "joe",
+                .secret = "wrong",
+                .connect_msec = PATIENCE_NSEC / NSEC_PER_MSEC};
         struct remote_node_stats node;
         struct remote_stats stats;
         struct remote_store *s;
