@@ -43,7 +43,7 @@ _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 _SCRATCH = ("kv_cache", "workspace", "scratch", "buffer_pool", "name_or_path")
 # Parameters without which a layer computes nothing. torch's attention has other names, for some
 # that may be missing.
-_WEIGHTS = ("weight", "weight_packed")
+_WEIGHTS = ("weight", "qweight", "weight_packed")
 # Methods that make objects.
 _MAKING = ("__new__", "__init__", "__post_init__", "__init_subclass__")
 # How deep objects are looked into, from a module of torch or a function on: numbers of those that
@@ -84,8 +84,8 @@ class _State:
     """What a model has in memory: its tensors by name, its numbers, and where its code is."""
 
     def __init__(self, model: torch.nn.Module, ignored: frozenset[str], roots: Roots) -> None:
-        """ignored: attributes of modules that say nothing of what they compute. roots: code that
-        computes beside the model's own."""
+        """ignored: names of attributes that don't change what modules compute. roots: functions and
+        classes that compute beside the model's."""
         self.tensors: dict[str, torch.Tensor] = {}
         self.words: list[tuple[str, str]] = []
         self.dropped: list[str] = []
@@ -195,8 +195,8 @@ def _word(value: Any) -> str | None:
 
 
 def _items(value: Any) -> list[tuple[str | int, Any]]:
-    """Of a list or dictionary, in an order that is the same in each process; [] where there are too
-    many. What a dictionary makes when it is asked isn't in it."""
+    """The pairs of a list or dictionary, in an order that is the same in each process; [] where
+    there are more than _N_SAMPLES. Entries that a dictionary makes on demand aren't among them."""
     pairs = list(dict.items(value) if isinstance(value, dict) else enumerate(value))
     found = [pair for pair in pairs if isinstance(pair[0], str | int)]
     return sorted(found, key=lambda pair: str(pair[0])) if len(pairs) <= _N_SAMPLES else []
@@ -235,7 +235,7 @@ def _is_followed(value: Any) -> bool:
 
 
 def _is_own(value: Any) -> bool:
-    """Whether no version tells it apart: code of the model itself, or of somebody's patch."""
+    """Whether its package has no version, as the model's own code or a patch of the user's."""
     module = _module_of(value)
     return isinstance(module, str) and _is_own_module(module)
 
@@ -263,7 +263,8 @@ _FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property, functools
 
 
 def _bound(value: Any) -> list[tuple[str, Any]]:
-    """What a function has beside its code: what it closes over, wraps, and is called with."""
+    """Parts of a function beside its code: cells, the function it wraps, the object it is bound to,
+    defaults and arguments, each with a name."""
     if isinstance(value, functools.partial | functools.partialmethod):
         given = [*enumerate(value.args), *sorted(value.keywords.items())]
         return [("func", value.func), *((str(key), part) for key, part in given)]
@@ -289,17 +290,16 @@ def _defaults(function: types.FunctionType) -> list[tuple[str, Any]]:
 
 
 class _Code:
-    """All functions that are reached by the names they use, outside of the packages whose version
-    tells. A function is what the interpreter runs of it: in which file it is, or in which line,
-    makes no difference. What is reached is found by name: a method counts where something that is
-    reached may ask for its name, whatever the class.
+    """A digest of all functions that compute.
 
-    What code reads that isn't code, as numbers and tensors that are global, or of a class, counts
-    where the module or class that has it is of a package without a version: the model's own. Of
-    others the version tells what they begin with, and what they note there as they run, counters
-    and caches, would make each engine another model. So it doesn't count either what a function
-    that is reached assigns to a global name. But functions and objects that are of a package
-    without a version count wherever they were put.
+    A function counts where a function that counts uses its name; a method does whatever its class.
+    Its bytecode counts, not its file or line. Packages of _BY_VERSION count by their version alone.
+
+    Numbers, tensors and objects that functions read, of a Python module or a class, count where
+    that belongs to a package without a version: the model's own. A package with a version begins
+    with the same ones everywhere, and keeps counters and caches there as it runs. Exceptions:
+    - Global names that a function assigns don't count: they are such counters.
+    - Functions and objects of packages without a version count wherever they were put.
     """
 
     def __init__(self, state: _State) -> None:
@@ -688,9 +688,8 @@ def _counts(tensors: list[torch.Tensor]) -> list[Any]:
     try:
         addresses, versions = [t.data_ptr() for t in tensors], [t._version for t in tensors]
         return [*map(id, tensors), *addresses, *versions]
-    except (
-        RuntimeError
-    ):  # sparse ones have no address, and of those of inference no write is counted
+    except RuntimeError:
+        # A sparse tensor has no address, and torch counts no write to a tensor of inference mode.
         return [
             (id(t), t.data_ptr() if is_readable(t) else 0, t.is_inference() or t._version)
             for t in tensors

@@ -89,7 +89,7 @@ class Reader(torch.nn.Module):  # type: ignore[misc]
     shift = torch.zeros(1)
 
     def forward(self, x: torch.Tensor) -> Any:
-        """Counts calls, which says nothing of what it computes."""
+        """Its counter doesn't change the numbers it computes."""
         global N_CALLS  # noqa: PLW0603
         N_CALLS += 1
         made: Any = TABLE["twice"](x) * SCALE + RowConfig(3)[2] + CONFIG[2]  # type: ignore[operator]
@@ -106,7 +106,7 @@ def digest(model: torch.nn.Module) -> bytes:
 
 
 def having(value: Any) -> bytes:
-    """Of a model that has it beside what it has."""
+    """The digest of a model that has one attribute more."""
     model = make()
     model.layers[1].extra = value
     return digest(model)
@@ -208,8 +208,9 @@ def test_what_has_no_bytes_is_refused(make_odd: Callable[[], torch.Tensor], why:
     assert watched.look() and watched.current == watched.identity
 
 
+@pytest.mark.parametrize("name", ["weight", "qweight"])
 @pytest.mark.parametrize("left", [torch.empty(0), torch.empty(0, dtype=torch.int8), None])
-def test_emptied_weights_are_refused(left: torch.Tensor | None) -> None:
+def test_emptied_weights_are_refused(left: torch.Tensor | None, name: str) -> None:
     """An engine that keeps them in a form of its own leaves nothing in the parameter."""
     model = make()
     model.norm = torch.nn.LayerNorm(3, elementwise_affine=False)
@@ -217,8 +218,9 @@ def test_emptied_weights_are_refused(left: torch.Tensor | None) -> None:
     model.order = torch.nn.Parameter(torch.empty(0, dtype=torch.int32), requires_grad=False)
     digest(model)
     named = Watched(model, "mine").identity
-    model.layers[0].weight = left if left is None else torch.nn.Parameter(left, requires_grad=False)
-    with pytest.raises(Unreadable, match=r"layers\.0\.weight is empty.*'weights'"):
+    kept = left if left is None else torch.nn.Parameter(left, requires_grad=False)
+    model.layers[0].register_parameter(name, kept)
+    with pytest.raises(Unreadable, match=rf"layers\.0\.{name} is empty.*'weights'"):
         digest(model)
     assert Watched(model, "mine").identity == named
 
@@ -416,7 +418,7 @@ def _script_module(value: float) -> Any:
 def test_what_code_reads_counts(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, kind: Callable[[float], Any]
 ) -> None:
-    """Of packages without a version; of others what was put there from outside."""
+    """Data of packages without a version counts; in others, objects put there from outside."""
 
     def read(value: float) -> bytes:
         monkeypatch.setattr(sys.modules[__name__], "N_CALLS", N_CALLS + 1)
