@@ -87,8 +87,8 @@ static const char *find_group(const char *text, const struct controller *c, size
         return NULL;
 }
 
-/* Of /proc/PID/cgroup, which is seen from a cgroup namespace: "/../a" is beside that, "/.." above.
- */
+/* Is a path of /proc/PID/cgroup outside of this process' cgroup namespace? "/.." is above the
+ * namespace's root, "/../a" beside it. */
 static bool is_outside(const char *path, size_t len)
 {
         return len >= 3 && strncmp(path, "/..", 3) == 0 && (len == 3 || path[3] == '/');

@@ -708,8 +708,9 @@ struct kvl_lease_options {
         size_t size;        /* sizeof(struct kvl_lease_options) */
         uint32_t min_pages; /* fewest of use, where the tenant is degraded when it is full
                                (when_full = degrade); 0: n_pages */
-        /* For room, at most what the tenant allows; < 0: not at all; 0: what the tenant allows, in
-         * a blocking call at most the connection's timeout. */
+        /* For room, at most what the tenant allows: its max_wait where when_full = queue, else (the
+         * default) no wait. < 0: not at all; 0: what the tenant allows, in a blocking call at most
+         * the connection's timeout. */
         int max_wait_msec;
         unsigned flags; /* enum kvl_lease_flags: one of them, or 0 */
 };

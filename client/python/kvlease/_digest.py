@@ -47,7 +47,7 @@ def hash_tensors(tensors: Mapping[str, torch.Tensor]) -> bytes:
 
 
 class _Tree:
-    """Hashes tensors by leaves of one size, with threads; what is copied for it is bounded."""
+    """Hashes tensors in leaves of one size, by threads. At most _MAX_PIECES copies exist."""
 
     def __init__(self) -> None:
         n_threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)))
@@ -130,6 +130,7 @@ def _unreadable(name: str, why: str) -> Unreadable:
 
 
 def is_readable(tensor: torch.Tensor) -> bool:
+    """Whether its numbers lie in memory one by one: not so of sparse and quantized tensors."""
     return not tensor.is_meta and tensor.layout == torch.strided and not tensor.is_quantized
 
 

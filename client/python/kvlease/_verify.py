@@ -71,8 +71,8 @@ def differ_by_layer(
 ) -> bool:
     """Whether two pages can't be the same text's: whether any of their layers differ().
 
-    own, other: the pages' numbers, one after the other. sizes: of each layer, how many of them it
-    has; what comes behind these is padding, and not compared.
+    own, other: the pages' numbers, layer after layer. sizes: how many numbers each layer has. Those
+    behind the last layer are padding, and aren't compared.
     """
     n = sum(sizes)
     layers = (page.view(-1)[:n].split(list(sizes)) for page in (own, other))

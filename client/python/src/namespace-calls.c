@@ -735,8 +735,9 @@ PyMethodDef ns_call_methods[] = {
                 "Leases 1..4096 pages for writing, all or none, mapped: leased Pages. min_pages: "
                 "fewest of use, "
                 "where the tenant\nis degraded when it is full. max_wait: seconds to wait for "
-                "room; "
-                "None: what the tenant allows.\ncontiguous: pages with consecutive numbers, or "
+                "room, at most what "
+                "the tenant allows (when_full = queue); None: that.\ncontiguous: pages with "
+                "consecutive numbers, or "
                 "Full; 'prefer': in "
                 "few runs of these. Raises Full, Quota, Draining, Stale, Timeout, with "
                 ".reason."),

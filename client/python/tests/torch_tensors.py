@@ -320,7 +320,7 @@ def test_pages_that_differ(dtype: torch.dtype) -> None:
 
 
 def test_pages_that_differ_in_one_layer() -> None:
-    """However much there is beside it; what is behind the layers is compared with nothing."""
+    """One wrong layer is found among many right ones; padding isn't compared."""
     torch.manual_seed(1)
     sizes = [64 * 1000, 64, 200]
     end = sum(sizes)

@@ -129,7 +129,7 @@ class Manager(engine.ContinuousBatchingManager):
         )
         cache = self.kvlease
         processor = function(self)
-        # What the model is may have changed since a session ended; warmup() alone changes nothing.
+        # The model may have changed since a session ended; warmup() changes nothing.
         if cache is processor.cache and (cache.has_begun or not cache.watched.look()):
             cache.renew()
         processor.cache.has_begun = self.is_running()

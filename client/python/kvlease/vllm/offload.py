@@ -347,7 +347,7 @@ class Manager(OffloadingManager):
         runs = dict.fromkeys(self._storing.values())
         self._fenced += [run.pages for run in runs]
         self._fenced += [pages for each in self._loading.values() for pages in each]
-        # vLLM says no more of these loads: whose adapter changes then is nobody's error.
+        # vLLM doesn't report the end of these loads. Their requests expect no adapter any more.
         for req_id in self._loading:
             self._computing.expect(req_id, None)
         self._storing, self._loading = {}, {}

@@ -183,8 +183,8 @@ class Worker:
 
     def compare(self, pairs: list[tuple[int, int]]) -> list[int]:
         """Pairs of an own page, which is filled, and another engine's: those of other engines that
-        can't hold the same text. The scheduler holds both. An empty list
-        where kvleased is gone: nothing was compared."""
+        can't hold the same text. The scheduler holds both. [] where kvleased is gone: nothing was
+        compared."""
         if not self.map([page for _, page in pairs]):
             return []
         layout, stride = self.handshake.layout, self.handshake.stride_bytes
