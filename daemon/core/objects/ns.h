@@ -220,7 +220,8 @@ bool ns_page_is_stale(const struct ns *ns, const struct page *p);
 /* Pages that can be found. */
 uint64_t ns_count_findable(const struct ns *ns);
 
-/* Idle sets stay, because a lease waits for what is being made. Recalled ones don't. */
+/* Idle sets stay, because sets are being made, or a lease waits for them. Recalled ones don't; and
+ * where no lease waits, a lease of another namespace takes idle ones (reclaim.c). */
 static inline bool ns_awaits_sets(const struct ns *ns)
 {
         return ns->waits.n > 0 || ns->device.n_preparing > 0 || ns->sets.unsettled;
