@@ -266,6 +266,30 @@ static int replica_make(struct redis_cluster *c, unsigned i, unsigned m)
         return is_done ? 0 : -ETIMEDOUT;
 }
 
+/* Bytes of its master's stream of commands, or of its own. -1: it doesn't say. */
+static long long stream_offset(struct redis_cluster *c, unsigned i)
+{
+        static const char field[] = "master_repl_offset:";
+        char *said = redis_cluster_call(c, i, "INFO replication");
+        const char *at = said ? strstr(said, field) : NULL;
+        long long offset = at ? strtoll(at + strlen(field), NULL, 10) : -1;
+
+        free(said);
+        return offset;
+}
+
+int redis_cluster_await_copied(struct redis_cluster *c, unsigned master, unsigned replica)
+{
+        long long offset = stream_offset(c, master);
+
+        for (unsigned waited = 0; offset >= 0 && waited < AGREE_MSEC; waited += 20) {
+                if (stream_offset(c, replica) >= offset)
+                        return 0;
+                sleep_msec(20);
+        }
+        return -ETIMEDOUT;
+}
+
 int redis_cluster_create(struct redis_cluster *c, unsigned n_masters, bool has_replicas)
 {
         /* A replica takes over however long it heard nothing of its master: on a busy machine that

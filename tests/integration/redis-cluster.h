@@ -56,6 +56,10 @@ int redis_cluster_restart(
  * until they agree. */
 int redis_cluster_create(struct redis_cluster *c, unsigned n_masters, bool has_replicas);
 
+/* Waits until this replica has executed every command that its master has executed so far. 0 or
+ * -ETIMEDOUT. */
+int redis_cluster_await_copied(struct redis_cluster *c, unsigned master, unsigned replica);
+
 /*
  * A command to server i, by redis-cli: `format` is cut at spaces. Returns what it prints, owned, or
  * NULL.

@@ -206,21 +206,6 @@ static unsigned count_lost(char *before, const char *after)
         return n;
 }
 
-/* The replica has all that its master has. */
-static void await_replica(unsigned master)
-{
-        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
-
-        for (unsigned n_lost = 1; n_lost > 0;) {
-                char *names = list_pages(master), *copied = list_pages(master + N_MASTERS);
-
-                n_lost = count_lost(names, copied);
-                free(copied);
-                free(names);
-                assert_true(clock_now_nsec() < until);
-        }
-}
-
 /* SIGKILL, or SIGSTOP, after which nothing that it is asked has an answer. */
 static void signal_server(unsigned i, int sig)
 {
@@ -300,7 +285,7 @@ static void lose_master(unsigned ill, int sig)
                 l.asked[i] = share_text(i);
                 l.spare[i] = share_text(i);
         }
-        await_replica(ill);
+        assert_int_equal(redis_cluster_await_copied(&server, ill, ill + N_MASTERS), 0);
         for (unsigned i = 0; i < N_HOSTS; i++)
                 compute_during(&l, i);
         before = list_pages(ill);

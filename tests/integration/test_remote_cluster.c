@@ -313,9 +313,10 @@ static void test_killed_master(void **state)
 
         skip_without_server();
         write_all();
-        sleep_msec(200); /* for the replicas */
         ill = master_of(3);
         assert_true(ill >= 0);
+        assert_int_equal(
+                redis_cluster_await_copied(&cluster, (unsigned)ill, (unsigned)ill + N_MASTERS), 0);
         assert_int_equal(redis_cluster_owners(&cluster, (unsigned)ill, owners), 0);
         kill(cluster.servers[ill].pid, SIGKILL);
         waitpid(cluster.servers[ill].pid, NULL, 0);
@@ -331,6 +332,8 @@ static void test_stopped_master(void **state)
         skip_without_server();
         ill = master_of(5);
         assert_true(ill >= 0);
+        assert_int_equal(
+                redis_cluster_await_copied(&cluster, (unsigned)ill, (unsigned)ill + N_MASTERS), 0);
         assert_int_equal(redis_cluster_owners(&cluster, (unsigned)ill, owners), 0);
         kill(cluster.servers[ill].pid, SIGSTOP);
         ride_out(owners, ill);

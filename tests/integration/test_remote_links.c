@@ -121,7 +121,6 @@ static void write_all(void)
                 value_make(value, sizeof(value), i);
                 assert_int_equal(one_call(store, REMOTE_WRITE, key, value, sizeof(value), &o), 0);
         }
-        sleep_msec(200); /* for the replicas */
 }
 
 /* Reads a key, and says how long after its deadline that ended. Returns its result; a value that
@@ -238,6 +237,7 @@ static void test_link_down(void **state)
 
         skip_where_not();
         write_all();
+        assert_int_equal(redis_cluster_await_copied(&cluster, 0, N_HOSTS), 0);
         ask_owners(0, owners);
         assert_int_equal(host_net_set(&net, 0, HOST_NET_DOWN), 0);
         live_with(owners, 0, &seen);
