@@ -16,7 +16,8 @@ os.environ.update(serving.ENVIRONMENT)
 sys.path.append(str(serving.OPS))
 forks.set_forkserver_preload(
     [
-        "kvlease.vllm.connector",
+        "kvlease.vllm.copies",
+        "kvlease.vllm.in_place",
         "vllm.entrypoints.llm",
         "vllm.model_executor.models.llama",
         "vllm.v1.worker.cpu_worker",

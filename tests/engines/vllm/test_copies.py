@@ -15,7 +15,6 @@ import pytest
 import torch
 from support import failures, held, published
 from vllm import EngineArgs
-from vllm.config import set_current_vllm_config
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
@@ -38,8 +37,10 @@ from vllm.v1.kv_offload.base import (
 )
 
 import kvlease
+from kvlease import _engine
+from kvlease._codecs import Codecs
 from kvlease._verify import Verifier
-from kvlease.vllm import identity, offload
+from kvlease.vllm import copies, identity, manager, transfers
 
 # Pages that are forgotten rather than given back.
 pytestmark = [
@@ -61,20 +62,29 @@ class Engine:
     """What vLLM's connector has of an engine: full attention, and sliding windows beside it."""
 
     def __init__(self, daemon: package.Daemon, reconnect: float = 60, verify: float = 0) -> None:
-        options = identity.Options(socket=str(daemon.socket), reconnect=reconnect)
-        self.cache = offload.Cache(options, {0: LAYOUT, 1: WINDOWS})
+        self.connection = kvlease.connect(daemon.socket, timeout=None, reconnect=reconnect)
+        self.namespaces = [
+            self.connection.namespace(layout=layout, device="host") for layout in (LAYOUT, WINDOWS)
+        ]
         self.groups = [
-            offload.Group(
+            manager.Group(
                 i,
                 namespace,
                 TOKENS,
                 Verifier(verify, namespace, torch.float32, b"", bytes),
                 i == 0,
-                LAYERS,
+                [LAYERS],
             )
-            for i, namespace in self.cache.namespaces.items()
+            for i, namespace in enumerate(self.namespaces)
         ]
-        self.manager = offload.Manager(self.cache, self.groups)
+        self.events = _engine.Events(self.connection)
+        self.manager = manager.Manager(self.connection, self.groups, 10)
+
+    def close(self) -> None:
+        """What was found or leased is given back."""
+        if not self.connection.is_closed:
+            self.events.stop()
+            self.connection.close()
 
     def request(self, name: str, group: int = 0, n: int = 4) -> tuple[ReqContext, list[OffloadKey]]:
         """One whose text has n chunks, the same ones for each."""
@@ -114,8 +124,7 @@ def engines(daemon: package.Daemon) -> Iterator[Engines]:
 
     yield make
     for engine in made:
-        if not engine.cache.connection.is_closed:
-            engine.cache.close()
+        engine.close()
 
 
 def test_what_is_stored_is_found(daemon: package.Daemon, engines: Engines) -> None:
@@ -145,9 +154,9 @@ def test_what_is_stored_is_found(daemon: package.Daemon, engines: Engines) -> No
     package.wait_until(lambda: held(daemon) == (0, 0))
 
 
-def write(cache: offload.Cache, spec: Any, value: float, first: int = 0) -> None:
+def write(engine: Engine, spec: Any, value: float, first: int = 0) -> None:
     """Fills the pages of a store of full attention from that number on."""
-    arena = cache.namespaces[0].arena(writable=True, dtype="f32")
+    arena = engine.namespaces[0].arena(writable=True, dtype="f32")
     torch.from_dlpack(arena)[spec.pages[0], first:] = value
     arena.release()
 
@@ -160,14 +169,14 @@ def test_what_is_found_is_compared(
     first, second = engines(), engines(verify=1)
     context, keys = first.request("1")
     begun = first.manager.prepare_store(keys, context)
-    write(first.cache, begun.store_spec, 1.0)
+    write(first, begun.store_spec, 1.0)
     first.manager.complete_store(set(keys), context)
     again, _ = second.request("2")
     assert second.look_up(again, keys) == [MISS] * len(keys)
     begun = second.manager.prepare_store(keys, again)
     assert begun.keys_to_store == keys
-    write(second.cache, begun.store_spec, 1.0)
-    write(second.cache, begun.store_spec, 2.0, first_other)
+    write(second, begun.store_spec, 1.0)
+    write(second, begun.store_spec, 2.0, first_other)
     second.manager.complete_store(set(keys), again)
     is_equal = first_other >= sum(LAYERS)
     assert second.manager.compared_pages == (len(keys) if is_equal else 1)
@@ -237,14 +246,14 @@ def test_behind_what_is_awaited_nothing_is_asked_for(
     store.await_pages(there, n)
 
     # Another engine of this host says that it computes the first page, and then it does.
-    namespace, first = other.cache.namespaces[0], get_offload_block_hash(keys[0])
+    namespace, first = other.namespaces[0], get_offload_block_hash(keys[0])
     pages = namespace.lease(1)
     namespace.announce(pages, first)
     package.wait_until(lambda: held(here)[0] > 0)
     context, _ = near.request("near", n=n)
     assert near.look_up(context, keys[:2]) == [RETRY, RETRY]
     namespace.publish(pages, first).close()
-    state = context.get_state(offload._Text)
+    state = context.get_state(manager._Text)
     assert state is not None
     package.wait_until(lambda: not state.coming[0].is_under_way)
     # vLLM's lookup goes on to the end of the text.
@@ -255,7 +264,7 @@ def test_behind_what_is_awaited_nothing_is_asked_for(
     near.manager.on_schedule_end(END)
     assert near.look_up(context, keys) == [HIT] * n
     for engine in (far, near, other):
-        engine.cache.close()
+        engine.close()
 
 
 def test_both_groups_of_a_request(daemon: package.Daemon, engines: Engines) -> None:
@@ -306,7 +315,7 @@ def test_a_reset_drops_what_is_cached(daemon: package.Daemon, engines: Engines) 
     """Pages of transfers that are under way aren't anybody else's before these have ended."""
     engine, other = engines(), engines()
     expected: dict[str, Any] = {}
-    computing: Any = engine.manager._computing
+    computing: Any = engine.manager.computing
     computing.expect = expected.__setitem__
     context, keys = engine.request("1")
     assert engine.store(context, keys[:2]) == keys[:2]
@@ -335,7 +344,7 @@ def test_gone_for_good(
     engine.manager.prepare_load(keys[:2], context)
     engine.manager.prepare_store(keys[2:3], context)
     daemon.stop()
-    package.wait_until(lambda: not engine.cache.connection.is_connected)
+    package.wait_until(lambda: not engine.connection.is_connected)
     with caplog.at_level(logging.ERROR, "kvlease"):
         engine.manager.complete_load(set(keys[:2]), context)
         engine.manager.complete_store(set(keys[2:3]), context)
@@ -361,7 +370,8 @@ def test_copies(daemon: package.Daemon, engines: Engines) -> None:
             [CanonicalKVCacheRef(2, 640)],
         ],
     )
-    worker = offload.Worker(engine.cache, engine.groups, caches, 2)
+    worker = transfers.Worker(engine.namespaces, 0, caches, 2)
+    worker.holds_pages = True
     context, keys = engine.request("1")
     _, windows = engine.request("1", group=1)
     begun = engine.manager.prepare_store([*keys[:2], windows[0]], context)
@@ -388,12 +398,53 @@ def test_copies(daemon: package.Daemon, engines: Engines) -> None:
     for tensor, wanted in zip(tensors, expected, strict=True):
         assert torch.equal(tensor, wanted)
     worker.shutdown()
-    assert engine.cache.connection.is_closed
+
+
+@pytest.mark.parametrize("is_member", [True, False])
+def test_a_worker_in_another_process(
+    daemon: package.Daemon, engines: Engines, is_member: bool
+) -> None:
+    """It maps what its group's scheduler holds; what it can't map is neither stored nor loaded."""
+    engine = engines()
+    token = engine.connection.group_token if is_member else None
+    with kvlease.connect(daemon.socket, group_token=token) as connection:
+        namespaces = [
+            connection.namespace(layout=each, device="host") for each in (LAYOUT, WINDOWS)
+        ]
+        blocks = torch.randint(-128, 127, (4, LAYOUT.plane_page_bytes), dtype=torch.int8)
+        refs = [CanonicalKVCacheRef(0, LAYOUT.plane_page_bytes)]
+        caches = CanonicalKVCaches(
+            [CanonicalKVCacheTensor(blocks, LAYOUT.plane_page_bytes)], [refs, refs]
+        )
+        worker = transfers.Worker(namespaces, 0, caches, 1)
+        context, keys = engine.request("1")
+        begun = engine.manager.prepare_store(keys[:2], context)
+        assert worker.submit_store(1, GPULoadStoreSpec([2, 3], [2, 0], [0, 0]), begun.store_spec)
+        assert [result.job_id for result in worker.get_finished()] == [1]
+        lost = {(0, page) for page in begun.store_spec.pages[0]}
+        assert worker.lost_pages == (set() if is_member else lost)
+        engine.manager.lose(worker.lost_pages)
+        engine.manager.complete_store(set(keys[:2]), context)
+        found = engine.look_up(context, keys[:2])
+        assert found == ([HIT, HIT] if is_member else [MISS, MISS])
+        load = begun.store_spec
+        if is_member:
+            load = engine.manager.prepare_load(keys[:2], context)
+        original = blocks.clone()
+        assert worker.submit_load(2, load, GPULoadStoreSpec([0, 1], [2, 0], [0, 0]))
+        assert [result.job_id for result in worker.get_finished()] == [2]
+        assert worker.lost_loads == (set() if is_member else {2})
+        assert torch.equal(blocks[:2], original[2:] if is_member else original[:2])
+        if is_member:
+            engine.manager.complete_load(set(keys[:2]), context)
+        worker.shutdown()
+        for namespace in namespaces:
+            namespace.close()
 
 
 SIZES = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
 FULL = FullAttentionSpec(**SIZES)
-SPEC = {"spec_name": "KvleaseOffloadingSpec", "spec_module_path": "kvlease.vllm.offload"}
+STATES = MambaSpec(shapes=((32,), (64, 8)), dtypes=(torch.float32, torch.float16), block_size=32)
 
 
 def layout(
@@ -402,30 +453,29 @@ def layout(
     """Of the pages of an engine with these options, by its own configuration."""
     spec = options.pop("spec", FULL)
     kv_cache_layout = options.pop("kv_cache_layout", "LBHNC")
-    identity = options.pop("identity", b"a model")
+    name = options.pop("identity", b"a model")
+    n_ranks = options.get("tensor_parallel_size", 1)
     config = EngineArgs(
         model=model,
         skip_tokenizer_init=True,
         kv_transfer_config={
-            "kv_connector": "OffloadingConnector",
-            "kv_role": options.pop("kv_role", "kv_both"),
-            "kv_connector_extra_config": SPEC | (extra or {}),
+            "kv_connector": "KvleaseConnector",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": {"mode": "copy"} | (extra or {}),
         },
         **options,
     ).create_engine_config()
+    settings = identity.Options.of(config)
     config.cache_config.kv_cache_layout = kv_cache_layout
     config.compilation_config.static_forward_context["0"] = SimpleNamespace(
-        get_attn_backend=lambda: SimpleNamespace(get_name=lambda: backend),
-        get_kv_cache_spec=lambda _: spec,
+        get_attn_backend=lambda: SimpleNamespace(get_name=lambda: backend)
     )
     caches = KVCacheConfig(100, [], [KVCacheGroupSpec(["0"], spec)])
-    made = offload.KvleaseOffloadingSpec(build_offloading_config(config, caches))
-    with pytest.raises(ValueError, match="another process than the scheduler"):
-        made.get_manager()
-    with set_current_vllm_config(config):
-        (only,) = made.layouts(
-            CanonicalKVCaches([], [[CanonicalKVCacheRef(0, spec.page_size_bytes)]]), identity
-        ).values()
+    offloading = build_offloading_config(config, caches)
+    refs = CanonicalKVCaches([], [[CanonicalKVCacheRef(0, spec.page_size_bytes)]])
+    ranks = [copies.describe(config, caches, offloading, refs)] * n_ranks
+    codecs = Codecs.read(extra or {})
+    (only,) = copies.layouts_of(config, offloading, ranks, settings, codecs, name)
     return only
 
 
@@ -434,14 +484,19 @@ def test_foreign_pages_have_other_layouts(model: str, models: Callable[..., str]
     assert layout(model) == same
     assert same.page_tokens == 32
     assert same.plane_page_bytes == FULL.page_size_bytes
+    ranks = layout(model, tensor_parallel_size=2, distributed_executor_backend="mp")
+    assert ranks.n_planes == 2
     others = [
+        ranks,
         layout(model, backend="B"),
         layout(model, kv_cache_layout="LBNHC"),
         layout(model, prefix_caching_hash_algo="sha256_cbor"),
         layout(model, spec=replace(FULL, block_size=64)),
         layout(model, spec=replace(FULL, num_kv_heads=1, head_size=64)),
         layout(model, spec=replace(FULL, dtype=torch.float16, head_size=64)),
+        layout(model, spec=replace(FULL, dtype=torch.float8_e4m3fn, head_size=128)),
         layout(model, spec=SlidingWindowSpec(**SIZES, sliding_window=64)),
+        layout(model, spec=STATES),
         layout(model, {"blocks_per_chunk": 2}),
         layout(model, {"salt": "x"}),
         layout(model, identity=b"another model"),
@@ -457,45 +512,26 @@ def test_codecs_of_pages(model: str, make_daemon: package.MakeDaemon) -> None:
     )
     same = layout(model)
     assert layout(model, {"host_codec": "int8", "disk_codec": "0-:int4"}) == same
-    options = identity.Options(socket=str(daemon.socket))
     floats = replace(LAYOUT, n_layers=2)
-    codecs = offload.Codecs(host_codec="0:none,1:int8")
-    cache = offload.Cache(options, {0: floats}, codecs)
-    with pytest.raises(ValueError, match="with host_codec 'int4': "):
-        offload.Cache(options, {0: floats}, offload.Codecs(host_codec="int4"))
-    cache.close()
-    with pytest.raises(ValueError, match="codec 'int5' isn't known"):
-        offload.Cache(options, {1: WINDOWS}, offload.Codecs(disk_codec="int5"))
+    with kvlease.connect(daemon.socket) as one, kvlease.connect(daemon.socket) as other:
+        first = Codecs(host_codec="0:none,1:int8").open(one, floats, "host")
+        with pytest.raises(ValueError, match="with host_codec 'int4': "):
+            Codecs(host_codec="int4").open(other, floats, "host")
+        first.close()
+        with pytest.raises(ValueError, match="codec 'int5' isn't known"):
+            Codecs(disk_codec="int5").open(other, WINDOWS, "host")
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("extra", "sentence"),
     [
-        ({"extra": {"host_codec": 1}}, "host_codec is a codec's name"),
-        ({"extra": {"disk_codec": ""}}, "disk_codec is a codec's name"),
-        ({"extra": {"sokcet": "/x"}}, "'sokcet', which the KvleaseOffloadingSpec doesn't know"),
-        ({"extra": {"on_loss": "error"}}, "'on_loss', which the KvleaseOffloadingSpec"),
-        ({"tensor_parallel_size": 2}, "doesn't support 2 ranks"),
-        ({"kv_role": "kv_producer"}, "kv_role 'kv_producer'"),
-        ({"prefix_caching_hash_algo": "xxhash"}, "xxhash"),
-        (
-            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
-            "speculative decoding",
-        ),
-        (
-            {"spec": MambaSpec(shapes=((32,),), dtypes=(torch.float32,), block_size=32)},
-            "layers of MambaSpec",
-        ),
+        ({"host_codec": 1}, "host_codec is a codec's name"),
+        ({"disk_codec": ""}, "disk_codec is a codec's name"),
+        ({"host_codec": "0-:int8", "spec": STATES}, "pages are padded"),
     ],
 )
-def test_refused(model: str, options: dict[str, Any], sentence: str) -> None:
+def test_refused_codecs(model: str, extra: dict[str, Any], sentence: str) -> None:
+    options = {"spec": extra.pop("spec")} if "spec" in extra else {}
     with pytest.raises(ValueError) as caught:
-        layout(model, **options)
+        layout(model, extra, **options)
     assert sentence in str(caught.value)
-
-
-def test_refused_versions(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity.vllm, "__version__", "0.34.1")
-    with pytest.raises(ValueError, match="KvleaseOffloadingSpec is made for vLLM"):
-        layout(model)
-    layout(model, {"any_version": True})

@@ -20,7 +20,6 @@ from support import (
 PAGE = 32
 # Texts of fewer than 256 tokens aren't loaded.
 PROMPTS = make_prompts(1, 500, 7, 310)
-COPYING = {"spec_name": "KvleaseOffloadingSpec", "spec_module_path": "kvlease.vllm.offload"}
 
 
 def test_what_computing_takes(
@@ -31,27 +30,27 @@ def test_what_computing_takes(
     assert_measures_prefill(daemon, engine)
 
 
-@pytest.mark.parametrize("connector", ["KvleaseConnector", "OffloadingConnector"])
+@pytest.mark.parametrize("mode", ["in_place", "copy"])
 def test_a_second_host_finds_what_the_first_computed(
     make_daemon: package.MakeDaemon,
     start_engines: Any,
     settings: Any,
     store: package.Store,
-    connector: str,
+    mode: str,
 ) -> None:
-    options = COPYING if connector == "OffloadingConnector" else {}
+    options = {"mode": mode}
     here, there = (make_daemon(device=MEMORY, tenant=store.settings(LIMIT)) for _ in range(2))
     alone, first, second = start_engines(
         settings(),
-        settings(there, kvlease=options) | {"connector": connector},
-        settings(here, kvlease=options | {"remote_timeout": 60}) | {"connector": connector},
+        settings(there, kvlease=options),
+        settings(here, kvlease=options | {"remote_timeout": 60}),
     )
     expected = alone.call("run", PROMPTS, 24)
     store.await_epoch()
     # What nobody finds stays where it is; vLLM's own cache asks nobody.
     for _ in range(2):
         assert first.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
-        if options:
+        if mode == "copy":
             assert first.call("reset") is True
     store.await_pages(there, max(findable(PROMPTS, PAGE)) // PAGE)
     found = second.call("run", PROMPTS, 24)

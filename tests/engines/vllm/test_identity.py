@@ -30,6 +30,7 @@ def caches(*specs: Any) -> KVCacheConfig:
     return KVCacheConfig(
         num_blocks=100,
         kv_cache_tensors=[KVCacheTensor(size=1, layers=["0"], layer_stride=1, block_stride=1)],
+        kv_cache_layout="BLHNC",
         kv_cache_groups=[KVCacheGroupSpec([str(i)], spec) for i, spec in enumerate(specs)],
     )
 
@@ -39,22 +40,23 @@ def refusal(
     *specs: Any,
     extra: dict[str, Any] | None = None,
     device: str = "cpu",
-    **options: Any,
+    **engine: Any,
 ) -> str:
-    """Why an engine with these options is refused; '': it isn't."""
-    transfer = TRANSFER | options.pop("kv_transfer_config", {})
+    """Why an engine can't share in place, or not at all; '': it can."""
+    transfer = TRANSFER | engine.pop("kv_transfer_config", {})
     config = EngineArgs(
         model=model,
         skip_tokenizer_init=True,
         kv_transfer_config=transfer | {"kv_connector_extra_config": extra or {}},
-        **options,
+        **engine,
     ).create_engine_config()
     config.device_config.device_type = device
     try:
-        identity.refuse(config, caches(*(specs or [FULL])), identity.Options.of(config))
+        options = identity.Options.of(config)
+        identity.refuse(config, options)
     except ValueError as error:
         return str(error)
-    return ""
+    return identity.unsupported_in_place(config, caches(*(specs or [FULL]))) or ""
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,9 @@ def test_settings_are_known(model: str) -> None:
     assert "not 'shrug'" in refusal(model, extra={"on_loss": "shrug"})
     assert "0 to 600 seconds, not 601" in refusal(model, extra={"remote_timeout": 601})
     assert "'sokcet'" in refusal(model, extra={"sokcet": "/x"})
+    assert "not 'fast'" in refusal(model, extra={"mode": "fast"})
+    settings = {"mode": "in_place", "host_codec": "int8"}
+    assert "host_codec: these settings need the mode 'copy'" in refusal(model, extra=settings)
 
 
 def test_long_formats_keep_apart() -> None:

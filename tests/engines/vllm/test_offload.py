@@ -20,7 +20,7 @@ from support import (
     published,
 )
 
-SPEC = {"spec_name": "KvleaseOffloadingSpec", "spec_module_path": "kvlease.vllm.offload"}
+COPY = {"mode": "copy"}
 PAGE = 32
 PROMPTS = make_prompts(1, 500, 7, 20, 33)
 Copying = Callable[..., dict[str, Any]]
@@ -31,8 +31,8 @@ def copying(settings: Any) -> Copying:
     """settings() of an engine that copies."""
 
     def make(daemon: Any, kvlease: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
-        made: dict[str, Any] = settings(daemon, kvlease=SPEC | (kvlease or {}), **options)
-        return made | {"connector": "OffloadingConnector"}
+        made: dict[str, Any] = settings(daemon, kvlease=COPY | (kvlease or {}), **options)
+        return made
 
     return make
 
@@ -98,24 +98,89 @@ def test_a_second_process_loads_what_the_first_computed(
     assert "consistent" in ctl(daemon, "check")
 
 
-def test_sliding_windows(
-    make_daemon: package.MakeDaemon, start_engines: Any, copying: Copying, models: Any
+# API, EngineCore and worker, as vllm serve has them.
+PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+WINDOWS = {
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 64,
+}
+
+
+@pytest.mark.parametrize("axis", ["tensor", "pipeline"])
+def test_ranks_of_what_cannot_be_in_place(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any, axis: str
 ) -> None:
-    """Two groups of layers, of which one stores and loads windows alone."""
+    """Two groups of layers, of which one stores and loads windows alone. Each rank copies its own
+    part, in a process of its own."""
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
-    windows = models(
-        num_hidden_layers=4,
-        layer_types=["sliding_attention", "full_attention"] * 2,
-        sliding_window=64,
-    )
-    first, second = start_engines(copying(daemon, model=windows), copying(daemon, model=windows))
+    ranks = {"distributed_executor_backend": "mp", f"{axis}_parallel_size": 2}
+    options = {"model": models(**WINDOWS), **ranks}
+    (first,) = start_engines(settings(daemon, **options), environment=PROCESSES)
+    alone, second = start_engines(settings(**options), settings(daemon, **options))
+    expected = alone.call("run", PROMPTS, 24)
     computed = first.call("run", PROMPTS, 24)
+    assert computed["tokens"] == expected["tokens"]
     n_pages = sorted(each["pages_sealed"] for each in namespaces(daemon))
     assert len(n_pages) == 2
     assert 0 < n_pages[0] < n_pages[1]
+    assert all(" copies " in each["format"] for each in namespaces(daemon))
     found = second.call("run", PROMPTS, 24)
-    assert found["tokens"] == computed["tokens"]
+    assert found["tokens"] == expected["tokens"]
     assert found["found"] == findable(PROMPTS, PAGE)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    first.kill()
+    second.call("stop")
+    assert "consistent" in ctl(daemon, "check")
+
+
+def test_the_best_mode_is_chosen(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    """In place where nothing keeps from it, else with copies; here speculative decoding does."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    guess = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+    alone, plain, first, second = start_engines(
+        settings(),
+        settings(daemon),
+        settings(daemon, speculative_config=guess),
+        settings(daemon, speculative_config=guess),
+        environment={"NUMBA_DISABLE_JIT": "1"},  # which guesses, and fails with this llvmlite
+    )
+    expected = alone.call("run", PROMPTS, 24)
+    assert plain.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
+    (copied,) = (each for each in namespaces(daemon) if " copies " in each["format"])
+    (in_place,) = (each for each in namespaces(daemon) if each["name"] != copied["name"])
+    assert in_place["pages_sealed"] > 0 == copied["pages_sealed"]
+    assert first.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
+    found = second.call("run", PROMPTS, 24)
+    assert found["tokens"] == expected["tokens"]
+    assert found["found"] == findable(PROMPTS, PAGE)
+
+
+# Every third transfer ends so, as where kvleased goes away at that moment.
+LOSING = """
+from kvlease.vllm.transfers import Worker
+numbers = iter(range(1_000_000))
+Worker._map = lambda worker, pages: next(numbers) % 3 > 0
+"""
+
+
+def test_what_cannot_be_copied_is_computed(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, copying: Copying
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    alone, first, second = start_engines(
+        settings(), copying(daemon) | {"before": LOSING}, copying(daemon) | {"before": LOSING}
+    )
+    prompts = [prompt for seed in range(6) for prompt in make_prompts(seed, 500, 7)]
+    expected = [alone.call("run", [prompt], 8)["tokens"] for prompt in prompts]
+    for engine in (first, second):
+        assert [engine.call("run", [prompt], 8)["tokens"] for prompt in prompts] == expected
+    second.call("reset")
+    found = [second.call("run", [prompt], 8) for prompt in prompts]
+    assert [each["tokens"] for each in found] == expected
+    assert any(each["found"] == findable(PROMPTS[:1], PAGE) for each in found)
     package.wait_until(lambda: held(daemon) == (0, 0))
 
 
@@ -126,9 +191,10 @@ def test_pressure_aborts_and_killed_daemons(
     daemon = make_daemon(keep=True, device=MEMORY, tenant="limit = 12MiB")
     # Blocks of its own for two or three of the requests: the others are preempted.
     few = {"num_gpu_blocks_override": 64, "max_model_len": 1024}
-    alone, engine, other = start_engines(
-        settings(**few), copying(daemon, **few), copying(daemon, **few)
+    (other,) = start_engines(
+        copying(daemon, distributed_executor_backend="mp", **few), environment=PROCESSES
     )
+    alone, engine = start_engines(settings(**few), copying(daemon, **few))
     prompts = make_prompts(7, 160, *range(300, 620, 40))
     more = make_prompts(8, 160, *range(300, 620, 40))
     expected = [alone.call("run", each, 60)["tokens"] for each in (prompts, more)]

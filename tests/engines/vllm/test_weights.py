@@ -17,7 +17,6 @@ from kvlease.vllm.weights import State
 PAGE = 32
 PROMPTS = make_prompts(1, 200, 7, 40)
 FULL = 200 // PAGE * PAGE
-COPIES = {"spec_name": "KvleaseOffloadingSpec", "spec_module_path": "kvlease.vllm.offload"}
 WAYS = pytest.mark.parametrize("way", ["in place", "copies"])
 # API, EngineCore and worker, as vllm serve has them.
 PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
@@ -76,10 +75,9 @@ def on(settings: Any) -> Callable[..., dict[str, Any]]:
     """on(daemon, way, before=..., options of vLLM): settings of an engine."""
 
     def make(daemon: Any, way: str, before: str = "", **options: Any) -> dict[str, Any]:
-        if way == "in place":
-            return settings(daemon, **options) | {"before": before}
-        made: dict[str, Any] = settings(daemon, kvlease=COPIES, **options)
-        return made | {"connector": "OffloadingConnector", "before": before}
+        mode = {"mode": "in_place" if way == "in place" else "copy"}
+        made: dict[str, Any] = settings(daemon, kvlease=mode, **options)
+        return made | {"before": before}
 
     return make
 
@@ -284,8 +282,8 @@ def test_each_rank_knows_its_adapter(loaded: bytes) -> None:
     expected = [(7, both.adapters[7][1])]
     for rank, digest in enumerate(digests):
         watch = object.__new__(adapter.Watch)
-        watch._adapters = {7: (1, digest)}
-        watch.check(expected, rank)
+        watch.rank, watch._adapters = rank, {7: (1, digest)}
+        watch.expect(expected)
         watch._adapters = {7: (2, b"c" * 32)}
         with pytest.raises(RuntimeError, match="have changed"):
-            watch.check(expected, rank)
+            watch.expect(expected)

@@ -20,7 +20,7 @@ class Engine:
         transfer = None
         if "kvlease" in settings:
             transfer = {
-                "kv_connector": settings.get("connector", "KvleaseConnector"),
+                "kv_connector": "KvleaseConnector",
                 "kv_role": "kv_both",
                 "kv_connector_extra_config": settings["kvlease"],
             }

@@ -3,9 +3,10 @@
     vllm serve MODEL --kv-transfer-config \\
         '{"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}'
 
-The blocks of vLLM's KV cache become pages of kvlease, without a copy and without a patch of vLLM: a
-block's id is a page's number. What one process has computed, every other one of the tenant finds
-that runs the same weights in the same way (docs/ENGINES.md has the details, and what is refused).
+What one process has computed, every other one of the tenant finds that runs the same weights in the
+same way. Where it can be, the blocks of vLLM's KV cache are pages of kvlease themselves: a block's
+id is a page's number, and nothing is copied. Elsewhere blocks are copied (docs/ENGINES.md has the
+details, and what is refused).
 
 Prefill here, decode there: two processes of one tenant on one device, both with these two flags,
 --enable-prompt-tokens-details being there to see what was found, and a router before them
@@ -25,6 +26,20 @@ Where the entry points of packages aren't read, because VLLM_PLUGINS leaves kvle
 "kv_connector_module_path": "kvlease.vllm" names the connector instead.
 """
 
-from kvlease.vllm.connector import KvleaseConnector
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvlease.vllm.connector import KvleaseConnector
 
 __all__ = ["KvleaseConnector"]
+
+
+def __getattr__(name: str) -> Any:
+    """vLLM is only needed for the connector: `python -m kvlease.vllm` does without."""
+    if name != "KvleaseConnector":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kvlease.vllm.connector import KvleaseConnector  # noqa: PLC0415
+
+    return KvleaseConnector

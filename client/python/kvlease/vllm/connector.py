@@ -2,78 +2,76 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any
 
+from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorRole,
-    KVConnectorWorkerMetadata,
     SupportsHMA,
 )
-from vllm.outputs import RequestError
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.core.sched.interface import SchedulerInterface
 
-import kvlease
-from kvlease import _engine
-from kvlease._verify import Verifier
 from kvlease.vllm import identity
-from kvlease.vllm.pool import Pool
-from kvlease.vllm.weights import Reader
-from kvlease.vllm.worker import Handshake, Worker
+from kvlease.vllm.weights import Watch, on_stack
 
 _logger = logging.getLogger("kvlease")
 
 
-@dataclass
-class _Step(KVConnectorMetadata):
-    """What the scheduler tells the worker before a step."""
-
-    pages: list[int] = field(default_factory=list)
-    """To be mapped."""
-    pairs: list[tuple[int, int]] = field(default_factory=list)
-    """To be compared: a page of this engine, and one of another engine for the same text."""
-    adapters: list[tuple[int, bytes]] = field(default_factory=list)
-    """Ids and digests of those that have computed pages that were found."""
-
-
-@dataclass
-class _Compared(KVConnectorWorkerMetadata):
-    """What the worker tells the scheduler: pages of other engines, and those that differ."""
-
-    pages: set[int]
-    differing: set[int]
-
-    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Of two ranks."""
-        assert isinstance(other, _Compared)
-        return _Compared(self.pages & other.pages, self.differing | other.differing)
-
-
 class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
-    """Nothing is transferred: vLLM's own tensor is the arena, and its own pool leases the pages."""
+    """Becomes an InPlace or a Copies, both of which do all the work.
+
+    A worker's connector chooses when it is made. The scheduler's becomes the same class when it
+    gets the workers' handshake, which is before the first request.
+    """
 
     def __init__(
         self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any = None
     ) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         self._options = identity.Options.of(vllm_config)
-        identity.refuse(vllm_config, kv_cache_config, self._options)
-        self._worker: Worker | None = None
-        self._pool: Pool | None = None
-        self._compared: _Compared | None = None
+        identity.refuse(vllm_config, self._options)
+        # What can't be loaded is computed. vLLM reads this once it has made the connector.
+        vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
         if role == KVConnectorRole.WORKER:
-            self._worker = Worker(vllm_config, kv_cache_config, self._options)
+            watch = Watch(self._options.weights)
+            try:
+                self._become_worker(watch)
+            except BaseException:
+                watch.close()
+                raise
+
+    def _become_worker(self, watch: Watch) -> None:
+        from kvlease.vllm.copies import Copies  # noqa: PLC0415
+        from kvlease.vllm.in_place import InPlace  # noqa: PLC0415
+
+        config = self._vllm_config
+        why: str | None = None
+        if self._options.mode != "copy":
+            why = identity.unsupported_in_place(config, self._kv_cache_config)
+            if why is None:
+                try:
+                    InPlace.become_worker(self, watch)
+                    return
+                except identity.NotInPlaceError as error:
+                    why = str(error)
+            if self._options.mode == "in_place":
+                raise ValueError(f"the KvleaseConnector can't share in place: {why}")
+            if watch.rank == 0:
+                _logger.warning("blocks are copied, as they can't be shared in place: %s", why)
+        Copies.become_worker(self, watch)
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
-        """A block in one piece, where the attention backend can do it; vLLM takes another one where
-        it can't."""
+        """In place: a block in one piece, where the attention backend can do it; vLLM takes another
+        one where it can't."""
+        if identity.Options.of(vllm_config).mode == "copy":
+            layout: str | None = OffloadingConnector.get_required_kvcache_layout(vllm_config)
+            return layout
         return "BLHNC"
 
     @classmethod
@@ -81,31 +79,68 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         """No: it takes away memory that is kvleased's."""
         return False
 
-    # The worker's.
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Any:
+        """Of copies."""
+        return OffloadingConnector.build_kv_connector_stats(data)
 
-    def get_mem_pool_context(self) -> AbstractContextManager[Any] | None:
-        """In which vLLM allocates its KV cache."""
-        return self._worker.allocation() if self._worker else None
+    @classmethod
+    def build_prom_metrics(cls, vllm_config: VllmConfig, *arguments: Any) -> Any:
+        """Of copies."""
+        identity.name_spec(vllm_config)
+        return OffloadingConnector.build_prom_metrics(vllm_config, *arguments)
 
-    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
-        """For the scheduler's connection."""
-        return self._worker.handshake if self._worker else None
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """No: whatever isn't cached is computed."""
+        return False
 
-    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
-        """Before each step."""
-        super().bind_connector_metadata(connector_metadata)
-        if self._worker and isinstance(connector_metadata, _Step):
-            self._worker.settle(connector_metadata.adapters)
-            self._worker.map(connector_metadata.pages)
-            pairs = connector_metadata.pairs
-            if pairs:
-                differing = self._worker.compare(pairs)
-                self._compared = _Compared({page for _, page in pairs}, set(differing))
+    # The scheduler's, until the handshake.
 
-    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
-        """After each step."""
-        compared, self._compared = self._compared, None
-        return compared
+    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
+        """The scheduler, which isn't told of, has made it, and calls this."""
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self._scheduler: Any = on_stack(SchedulerInterface)
+
+    def set_xfer_handshake_metadata_pp_aware(
+        self, metadata: dict[tuple[int, int], KVConnectorHandshakeMetadata]
+    ) -> None:
+        """What the workers' connectors have become, by their ranks in the pipeline and in tensor
+        parallelism."""
+        from kvlease.vllm.copies import Copied, Copies  # noqa: PLC0415
+        from kvlease.vllm.in_place import InPlace  # noqa: PLC0415
+        from kvlease.vllm.worker import Handshake  # noqa: PLC0415
+
+        said = [metadata[rank] for rank in sorted(metadata)]
+        if all(isinstance(each, Handshake) for each in said):
+            InPlace.become_scheduler(self, said)
+        elif all(isinstance(each, Copied) for each in said):
+            Copies.become_scheduler(self, said)
+        else:
+            kinds = sorted({type(each).__name__ for each in said})
+            raise ValueError(f"the engine's ranks share in different ways: {', '.join(kinds)}")
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """Nothing."""
+        return 0, False
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """Nothing."""
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        """Nothing."""
+        return KVConnectorMetadata()
+
+    def request_finished_all_groups(
+        self, request: Any, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """As request_finished()."""
+        kept: tuple[bool, dict[str, Any] | None] = self.request_finished(request, [])
+        return kept
+
+    # A worker's.
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Nothing: pages that were found are where they are."""
@@ -120,132 +155,3 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
 
     def wait_for_save(self) -> None:
         """Nothing."""
-
-    # The scheduler's.
-
-    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
-        """The scheduler, which isn't told of, has made it, and calls this."""
-        super().bind_kv_cache_manager(kv_cache_manager)
-        frame = inspect.currentframe()
-        while frame and not isinstance(frame.f_locals.get("self"), SchedulerInterface):
-            frame = frame.f_back
-        if frame is None:
-            raise RuntimeError("no scheduler of vLLM has bound its KVCacheManager")
-        self._scheduler = frame.f_locals["self"]
-
-    def _refuse(self, request: Any, why: str) -> None:
-        """Ends a request with an error, at the end of the step: as one that can't be compiled."""
-        _logger.error("request %s ends with an error: %s", request.request_id, why)
-        has_begun = request.num_output_tokens > 0
-        self._scheduler.grammar_compile_error_reqs[request.request_id] = RequestError(
-            code="kvlease_no_room" if has_begun else "validation_error", message=why
-        )
-
-    def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
-        """The workers have their namespace: the pool of blocks becomes one of pages."""
-        ranks = [metadata[rank] for rank in sorted(metadata)]
-        handshake = Handshake.of_all(ranks)
-        self._model = Reader(rank.place for rank in ranks)
-        assert self._kv_cache_manager is not None
-        name = self._options.client_name or f"vllm {handshake.layout.model}"
-        self._connection = kvlease.connect(
-            self._options.socket,
-            client_name=f"{name[:54]} scheduler",
-            group_token=handshake.group_token,
-            metadata_only=True,
-            timeout=None,
-            reconnect=self._options.reconnect,
-        )
-        namespace = self._connection.namespace(
-            handshake.name,
-            handshake.layout,
-            device=handshake.device,
-            keep_page_zero=True,
-            stride_bytes=handshake.stride_bytes,
-        )
-        pool = self._kv_cache_manager.block_pool
-        pool.__class__ = Pool
-        assert isinstance(pool, Pool)
-        self._verifier = Verifier(
-            self._options.verify,
-            namespace,
-            self._kv_cache_config.kv_cache_groups[0].kv_cache_spec.dtype,
-            handshake.layout.salt,
-            lambda: self._model.compare().identity(handshake.layout.salt),
-        )
-        pool.start(
-            namespace,
-            handshake.n_blocks,
-            self._kv_cache_manager,
-            self._options,
-            self._refuse,
-            self._verifier,
-            self._model,
-        )
-        self._pool = pool
-        self._events = _engine.Events(self._connection)
-
-    def on_new_request(self, request: Any) -> None:
-        """It enters the queue of those that wait."""
-        if self._pool is not None:
-            self._pool.expect(request)
-
-    def get_num_new_matched_tokens(
-        self, request: Any, num_computed_tokens: int
-    ) -> tuple[int | None, bool]:
-        """Nothing: the pool itself finds what there is. None: ask again, pages are on their way."""
-        if self._pool is not None and self._pool.is_awaited(request):
-            return None, False
-        return 0, False
-
-    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """Nothing."""
-
-    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
-        """Once a step, also where nothing is scheduled."""
-        if self._pool is None:
-            return _Step()
-        self._pool.prefill.begin(scheduler_output.num_scheduled_tokens.values())
-        self._pool.rest(scheduler_output.total_num_scheduled_tokens > 0)
-        pool = self._pool
-        return _Step(pool.take_fresh(), pool.take_pairs(), pool.take_adapters())
-
-    def update_connector_output(self, connector_output: Any) -> None:
-        """After each step."""
-        compared = connector_output.kv_connector_worker_meta
-        if self._pool is None or not isinstance(compared, _Compared):
-            return
-        for page in compared.differing:
-            self._verifier.fail(page)
-            self._pool.on_mismatch()
-        self._pool.on_compared(compared.pages)
-
-    def has_pending_push_work(self) -> bool:
-        """Whether steps are to go on without requests: the worker is to compare pages."""
-        return self._pool is not None and self._pool.awaits_comparison
-
-    def request_finished(
-        self, request: Any, block_ids: list[int]
-    ) -> tuple[bool, dict[str, Any] | None]:
-        """Before its blocks are freed."""
-        if self._pool is not None:
-            self._pool.end(request)
-        return False, None
-
-    def request_finished_all_groups(
-        self, request: Any, block_ids: tuple[list[int], ...]
-    ) -> tuple[bool, dict[str, Any] | None]:
-        """As request_finished()."""
-        return self.request_finished(request, [])
-
-    def shutdown(self) -> None:
-        """The engine ends."""
-        if self._pool is not None:
-            self._pool.close()
-            self._events.stop()
-            self._connection.close()
-            self._model.close()
-            self._pool = None
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None

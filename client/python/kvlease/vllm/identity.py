@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 import vllm
-from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, iter_layer_specs
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
 import kvlease
 from kvlease import _engine, _verify
+from kvlease._codecs import Codecs
 from kvlease._digest import hash_parts
 from kvlease._identity import plug_ins
 
@@ -23,10 +23,26 @@ SUPPORTED = (0, 33)
 _PLUG_INS = ("vllm.general_plugins", "vllm.platform_plugins")
 
 
+Mode = Literal["auto", "in_place", "copy"]
+
+# Of kv_connector_extra_config, what vLLM's own code reads where blocks are copied, and which of it
+# the user may set.
+_SPEC = {"spec_name": "Spec", "spec_module_path": "kvlease.vllm.copies"}
+_OF_COPIES = ("block_size", "blocks_per_chunk", "offload_prompt_only", "sync_load_budget_bytes")
+_OF_CODECS = tuple(each.name for each in fields(Codecs))
+
+
+class NotInPlaceError(ValueError):
+    """Why this engine's blocks can't be pages. Nothing has changed."""
+
+
 @dataclass(frozen=True)
 class Options:
     """kv_connector_extra_config of --kv-transfer-config."""
 
+    mode: Mode = "auto"
+    """Whether vLLM's blocks are pages themselves ('in_place'), or are copied to pages and from them
+    ('copy'); 'auto': in place where that can be."""
     socket: str | None = None
     """Of kvleased; None: as kvlease.connect() finds it."""
     client_name: str | None = None
@@ -53,23 +69,22 @@ class Options:
 
     @classmethod
     def of(cls, vllm_config: Any) -> Options:
-        """Those of the KvleaseConnector."""
-        return cls.read(
-            vllm_config.kv_transfer_config.kv_connector_extra_config,
-            "KvleaseConnector",
-            {field.name for field in fields(cls)},
-        )
-
-    @classmethod
-    def read(cls, given: Mapping[str, Any], who: str, known: set[str]) -> Options:
-        """Those that it has a field for; ValueError names what isn't known to who."""
-        unknown = sorted(set(given) - known)
+        """Those of an engine; ValueError names a setting that isn't known, or can't be."""
+        given = vllm_config.kv_transfer_config.kv_connector_extra_config
+        own = [field.name for field in fields(cls)]
+        known = {*own, *_OF_CODECS, *_OF_COPIES}
+        unknown = sorted(set(given) - known - set(_SPEC))
         if unknown:
             raise ValueError(
                 f"kv_connector_extra_config has {', '.join(map(repr, unknown))}, which the "
-                f"{who} doesn't know; it knows {', '.join(sorted(known))}"
+                f"KvleaseConnector doesn't know; it knows {', '.join(sorted(known))}"
             )
-        options = cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
+        options = cls(**{name: given[name] for name in own if name in given})
+        if options.mode not in get_args(Mode):
+            raise ValueError(f"mode is 'auto', 'in_place' or 'copy', not {options.mode!r}")
+        of_copies = sorted(set(given) & {*_OF_CODECS, *_OF_COPIES})
+        if options.mode == "in_place" and of_copies:
+            raise ValueError(f"{', '.join(of_copies)}: these settings need the mode 'copy'")
         if options.on_loss not in ("error", "continue"):
             raise ValueError(f"on_loss is 'error' or 'continue', not {options.on_loss!r}")
         _engine.check_remote_timeout(options.remote_timeout)
@@ -77,28 +92,34 @@ class Options:
         return options
 
 
-def refuse_version(options: Options, who: str) -> None:
-    """ValueError where this isn't the tested vLLM, and the user doesn't insist."""
+def name_spec(vllm_config: Any) -> None:
+    """Says to vLLM's own code that copies by which module it copies."""
+    vllm_config.kv_transfer_config.kv_connector_extra_config.update(_SPEC)
+
+
+def refuse(vllm_config: Any, options: Options) -> None:
+    """ValueError for an engine that can't share in any mode, before anything is made."""
     version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
     if version != SUPPORTED and not options.any_version:
         supported = ".".join(map(str, SUPPORTED))
         raise ValueError(
-            f"the {who} is made for vLLM {supported}, and this is {vllm.__version__}: "
+            f"the KvleaseConnector is made for vLLM {supported}, and this is {vllm.__version__}: "
             'kv_connector_extra_config {"any_version": true} tries it all the same'
         )
+    why = _unsupported(vllm_config)
+    if why:
+        raise ValueError(f"the KvleaseConnector doesn't support {why}")
 
 
-def unsupported(vllm_config: Any) -> str | None:
-    """What of the configuration neither way into vLLM can do; None: nothing."""
+def _unsupported(vllm_config: Any) -> str | None:
+    """What of the configuration no mode can do; None: nothing."""
     parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
     if vllm_config.kv_transfer_config.kv_role != "kv_both":
         return f"kv_role {vllm_config.kv_transfer_config.kv_role!r}: only 'kv_both' is"
-    if parallel.pipeline_parallel_size > 1:
-        return f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
     if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
         return "context parallelism"
-    if vllm_config.speculative_config is not None:
-        return "speculative decoding"
+    if parallel.nnodes > 1:
+        return f"ranks on several hosts ({parallel.nnodes}), each with a kvleased of its own"
     if not cache.enable_prefix_caching:
         return "a run without prefix caching: leave out --no-enable-prefix-caching"
     if cache.prefix_caching_hash_algo not in ("sha256", "sha256_cbor"):
@@ -111,45 +132,56 @@ def unsupported(vllm_config: Any) -> str | None:
     return None
 
 
-def refuse(vllm_config: Any, kv_cache_config: Any, options: Options) -> None:
-    """ValueError for what the KvleaseConnector can't do, before anything is made."""
-    refuse_version(options, "KvleaseConnector")
-    why = unsupported(vllm_config) or _unsupported_in_place(vllm_config, kv_cache_config)
-    if why:
-        raise ValueError(f"the KvleaseConnector doesn't support {why}")
-
-
-def _unsupported_in_place(vllm_config: Any, kv_cache_config: Any) -> str | None:
-    """What can't be where the engine's blocks are pages themselves."""
+def unsupported_in_place(vllm_config: Any, kv_cache_config: Any) -> str | None:
+    """What can't be where the engine's blocks are pages themselves; None: nothing."""
     parallel, events = vllm_config.parallel_config, vllm_config.kv_events_config
     groups = kv_cache_config.kv_cache_groups
-    specs = {type(group.kv_cache_spec) for group in groups}
+    specs = {type(spec) for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
     if parallel.tensor_parallel_size > 1 and vllm_config.device_config.device_type != "cpu":
         return (
             f"tensor parallelism on GPUs ({parallel.tensor_parallel_size} ranks): a page of "
             "kvleased lies on one device, and a block of vLLM has one number on all of them"
         )
-    if parallel.nnodes > 1:
-        return f"ranks on several hosts ({parallel.nnodes}), each with a kvleased of its own"
+    if parallel.pipeline_parallel_size > 1:
+        return f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
+    if vllm_config.speculative_config is not None:
+        return "speculative decoding"
     if events is not None and events.enable_kv_cache_events:
         return "KV cache events: other processes publish and evict here, too"
     if len(groups) != 1 or specs != {FullAttentionSpec}:
         kinds = ", ".join(sorted(kind.__name__ for kind in specs))
         return f"{len(groups)} groups of layers ({kinds}): only full attention in one group is"
-    if groups[0].kv_cache_spec.dtype not in _engine.DTYPES:
-        return f"a KV cache of {groups[0].kv_cache_spec.dtype}"
+    (spec, *_) = iter_layer_specs(groups[0].kv_cache_spec)
+    if spec.dtype not in _engine.DTYPES:
+        return f"a KV cache of {spec.dtype}"
     if len(kv_cache_config.kv_cache_tensors) != 1:
         return f"a KV cache in {len(kv_cache_config.kv_cache_tensors)} tensors"
-    if getattr(groups[0].kv_cache_spec, "sliding_window", None) is not None:
+    if getattr(spec, "sliding_window", None) is not None:
         return "sliding windows"
+    physical = KVCacheLayout[kv_cache_config.kv_cache_layout]
+    if not physical.is_layer_compact and not physical.is_block_outermost:
+        return (
+            f"the KV cache layout {physical.name}: a page must be one piece, or one for each layer"
+        )
+    n_bytes = _plane_bytes(kv_cache_config)
+    if n_bytes % 64:
+        return f"a block of {n_bytes} bytes, which isn't a multiple of 64"
     return None
+
+
+def _plane_bytes(kv_cache_config: Any) -> int:
+    """Of a rank's part of a page: of each layer's, where they lie apart."""
+    (tensor,) = kv_cache_config.kv_cache_tensors
+    is_apart = KVCacheLayout[kv_cache_config.kv_cache_layout].is_layer_compact
+    spec = kv_cache_config.kv_cache_groups[0].kv_cache_spec
+    return int(spec.page_size_bytes if is_apart or len(tensor.layers) == 1 else tensor.block_stride)
 
 
 def layout(
     vllm_config: Any, kv_cache_config: Any, options: Options, model: bytes
 ) -> kvlease.Layout:
-    """Of the pages: the model's identity and its configuration are in the salt, the way of writing
-    in the format.
+    """Of the pages in place: the model's identity and its configuration are in the salt, the way of
+    writing in the format.
 
     A page has the parts of all tensor-parallel ranks, each in planes of its own, one rank's behind
     the other's: so it is found or not for all of them, and has one number.
@@ -161,16 +193,6 @@ def layout(
     n_layers = len(tensor.layers)
     n_ranks = vllm_config.parallel_config.tensor_parallel_size
     n_rank_planes = n_layers if physical.is_layer_compact else 1
-    if not physical.is_layer_compact and not physical.is_block_outermost:
-        raise ValueError(
-            f"the KvleaseConnector doesn't support the KV cache layout {physical.name}: "
-            "a page must be one piece, or one for each layer"
-        )
-    n_bytes = spec.page_size_bytes if n_rank_planes > 1 or n_layers == 1 else tensor.block_stride
-    if n_bytes % 64:
-        raise ValueError(
-            f"a block of {n_bytes} bytes isn't a multiple of 64: kvlease needs another --block-size"
-        )
     attention = vllm_config.compilation_config.static_forward_context[tensor.layers[0]]
     kind = (
         f"vllm {vllm.__version__} {attention.get_attn_backend().get_name()} {physical.name} "
@@ -184,7 +206,7 @@ def layout(
         n_kv_heads=spec.num_kv_heads,
         head_size=spec.head_size,
         page_tokens=spec.block_size,
-        plane_page_bytes=n_bytes,
+        plane_page_bytes=_plane_bytes(kv_cache_config),
         n_planes=n_rank_planes * n_ranks,
         salt=salt(vllm_config, options, model),
         format=_engine.format_of(kind.encode(), f" {spec.block_size}".encode()),

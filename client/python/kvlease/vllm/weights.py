@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import torch
+from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
 
 from kvlease._digest import hash_parts
@@ -104,6 +106,15 @@ class State:
         )
 
 
+def gather(value: _T) -> list[_T]:
+    """What each rank of this engine calls it with, in their order."""
+    of_stage: list[Any] = [None] * get_tp_group().world_size
+    torch.distributed.all_gather_object(of_stage, value, group=get_tp_group().cpu_group)
+    of_all: list[Any] = [None] * get_pp_group().world_size
+    torch.distributed.all_gather_object(of_all, of_stage, group=get_pp_group().cpu_group)
+    return [each for stage in of_all for each in stage]
+
+
 def on_stack(kind: type[_T]) -> _T:
     """The nearest object of that kind one of whose methods is being called: vLLM gives a connector
     no other way to it."""
@@ -125,6 +136,7 @@ class Place:
     pid: int
     fd: int
     identity: bytes
+    """Of the rank's part of the model."""
 
 
 # Of this process.
@@ -139,13 +151,19 @@ class Watch:
         told apart. Made while vLLM's worker initializes its KV cache."""
         worker = self._worker = on_stack(WorkerBase)
         self._watched = Watched(worker.get_model(), name, ignored=("load_weights",))
-        self.identity = self._watched.identity
+        own = self._watched.identity
+        self.identity = hash_parts(*gather(own))
+        """Of the model: what all ranks have makes it up, in their order."""
+        pipeline, tensor = get_pp_group(), get_tp_group()
+        self.n_ranks = pipeline.world_size * tensor.world_size
+        self.rank = pipeline.rank_in_group * tensor.world_size + tensor.rank_in_group
+        """Of this worker, of those that compute one model."""
         self._adapters: dict[int, Adapter] = {}
-        self._expected: dict[str, tuple[int, bytes]] = {}
+        self._expected: tuple[tuple[int, bytes], ...] = ()
         self._board = _Board()
         self.is_read_here = False
         """By a scheduler of this process, which looks whenever it matters."""
-        self.place = Place(os.getpid(), self._board.fd, self.identity)
+        self.place = Place(os.getpid(), self._board.fd, own)
         self._state = State()
         _watches[self.place] = self
         self._tell()
@@ -195,20 +213,17 @@ class Watch:
         while len(self._adapters) > _MAX_ADAPTERS:
             del self._adapters[next(iter(self._adapters))]
         self._tell()
-        self.check(self._expected.values())
+        self._check()
 
-    def expect(self, request: str, adapter: tuple[int, bytes] | None) -> None:
-        """Pages were found for a request, computed with an adapter; None: they are loaded."""
-        if adapter is None:
-            self._expected.pop(request, None)
-        else:
-            self._expected[request] = adapter
+    def expect(self, adapters: Iterable[tuple[int, bytes]]) -> None:
+        """Until this is called again: pages were found that were computed with these adapters, by
+        their ids and the digests of all ranks. RuntimeError where one isn't that adapter."""
+        self._expected = tuple(adapters)
+        self._check()
 
-    def check(self, expected: Iterable[tuple[int, bytes]], rank: int = 0) -> None:
-        """RuntimeError where an adapter isn't the one whose pages were found. rank: this one's, of
-        those whose digests are expected."""
-        own = slice(rank * _DIGEST_BYTES, (rank + 1) * _DIGEST_BYTES)
-        for number, digests in expected:
+    def _check(self) -> None:
+        own = slice(self.rank * _DIGEST_BYTES, (self.rank + 1) * _DIGEST_BYTES)
+        for number, digests in self._expected:
             digest = digests[own]
             if self._adapters.get(number, (0, digest))[1] != digest:
                 raise RuntimeError(
@@ -224,80 +239,6 @@ class Watch:
         )
         if self.place in _watches:
             self._board.write(self._state)
-
-
-class Computing:
-    """What an engine computes with, and whether the blocks that it has itself are of that.
-
-    vLLM's own prefix cache keeps blocks over changes of the weights and of adapters, until it is
-    reset: these mustn't be stored as if they were of what the engine computes with then.
-    """
-
-    def __init__(self, watch: Watch | None = None, scheduler: Any = None) -> None:
-        """Without a watch: something that doesn't change."""
-        self._watch = watch
-        self._scheduler = scheduler
-        self._is_hooked = False
-        self._at_reset = self._seen = State()
-        self._has_said = False
-        self.has_changed = False
-        """Since this was set to False."""
-
-    def state(self) -> State:
-        """As it is now. Asked before the first request is computed: vLLM's pool of blocks, which is
-        made after the manager, is empty."""
-        if self._watch is None:
-            return State()
-        if not self._is_hooked:
-            self._is_hooked = True
-            self._hook(self._watch, self._scheduler.kv_cache_manager.block_pool)
-        state = self._watch.state()
-        self.has_changed = self.has_changed or not state.has_same(self._seen)
-        self._seen = state
-        return state
-
-    def _hook(self, watch: Watch, pool: Any) -> None:
-        reset = pool.reset_prefix_cache
-
-        def reset_prefix_cache() -> bool:
-            is_empty = bool(reset())
-            if is_empty:
-                self._at_reset, self._has_said = watch.compare(), False
-            return is_empty
-
-        pool.reset_prefix_cache = reset_prefix_cache
-        self._at_reset = watch.state()
-
-    def lora_request(self, req_id: str) -> Any:
-        """The adapter that a request asks for."""
-        request = self._scheduler.requests.get(req_id) if self._scheduler else None
-        return request.lora_request if request else None
-
-    def is_clean(self, epoch: Epoch) -> bool:
-        """Whether no block of the engine is of something that it had before."""
-        is_clean = epoch.n_changes == self._at_reset.n_changes and (
-            epoch.known is None
-            or epoch.known[0] == 1
-            or self._at_reset.adapters.get(epoch.adapter or 0) == epoch.known
-        )
-        if not is_clean and not self._has_said:
-            self._has_said = True
-            _logger.warning(
-                "the model or an adapter has changed, and vLLM's own prefix cache may have blocks "
-                "of before: nothing is found or stored until it is reset (reset_prefix_cache())"
-            )
-        return is_clean
-
-    def expect(self, req_id: str, epoch: Epoch | None) -> None:
-        """Pages were found that were computed so; None: they are loaded."""
-        if self._watch:
-            known = epoch.known if epoch else None
-            self._watch.expect(req_id, (epoch.adapter or 0, known[1]) if epoch and known else None)
-
-    def close(self) -> None:
-        """The engine ends."""
-        if self._watch:
-            self._watch.close()
 
 
 class _Board:

@@ -13,13 +13,11 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
-from vllm.distributed.parallel_state import get_tp_group
 
 import kvlease
 from kvlease import _engine, _verify
-from kvlease._digest import hash_parts
 from kvlease.vllm import identity
-from kvlease.vllm.weights import Place, Watch
+from kvlease.vllm.weights import Place, Watch, gather
 
 _logger = logging.getLogger("kvlease")
 
@@ -57,17 +55,16 @@ class Worker:
     the namespace has pages. Page 0, which keep_page_zero takes out, is vLLM's null block.
     """
 
-    def __init__(self, vllm_config: Any, kv_cache_config: Any, options: identity.Options) -> None:
-        ranks = get_tp_group()
-        self._rank = ranks.rank_in_group
-        self._watch = Watch(options.weights)
-        # What the ranks have makes up the model, in their order.
-        models: list[bytes] = [b""] * ranks.world_size
-        torch.distributed.all_gather_object(models, self._watch.identity, group=ranks.cpu_group)
-        layout = identity.layout(vllm_config, kv_cache_config, options, hash_parts(*models))
+    def __init__(
+        self, vllm_config: Any, kv_cache_config: Any, options: identity.Options, watch: Watch
+    ) -> None:
+        """identity.NotInPlaceError, of all ranks at once, where the device's pages can't be vLLM's
+        blocks. watch: knows the model; closed with this."""
+        self._watch = watch
+        layout = identity.layout(vllm_config, kv_cache_config, options, watch.identity)
         # Nobody else knows it, and the engine has another one each time it starts.
-        secret = ranks.broadcast_object(secrets.token_bytes(32), src=0)
-        rank = f" rank {self._rank}" if ranks.world_size > 1 else ""
+        secret = gather(secrets.token_bytes(32))[0]
+        rank = f" rank {watch.rank}" if watch.n_ranks > 1 else ""
         name = options.client_name or f"vllm {layout.model}"
         self._on_loss = options.on_loss
         self._dtype = kv_cache_config.kv_cache_groups[0].kv_cache_spec.dtype
@@ -88,24 +85,15 @@ class Worker:
                 stride_bytes=layout.plane_page_bytes,
             )
             info = self._namespace.info
-            if not info.is_contiguous:
-                raise ValueError(
-                    "pages aren't contiguous on this device: kvleased hands them over so"
-                )
-            if info.is_cpu_memory != on_host:
-                raise ValueError(f"vLLM runs on {self._device}, the pages are on {info.device}")
             n_blocks = min(kv_cache_config.num_blocks, info.tiers[0].n_pages)
-            longest = vllm_config.model_config.max_model_len
-            if (n_blocks - 1) * layout.page_tokens < longest:
-                raise ValueError(
-                    f"a text of max_model_len = {longest} tokens takes "
-                    f"{-(-longest // layout.page_tokens)} pages, and {info.device} has "
-                    f"{n_blocks - 1}: lower --max-model-len"
-                )
-            self._check_limit(longest, -(-longest // layout.page_tokens))
-            self._place(kv_cache_config, self._rank, ranks.world_size)
+            longest = -(-vllm_config.model_config.max_model_len // layout.page_tokens)
+            why = self._unfit(on_host, n_blocks, longest)
+            for each in gather(why):
+                if each is not None:
+                    raise identity.NotInPlaceError(each)
+            self._check_limit(vllm_config.model_config.max_model_len, longest)
+            self._place(kv_cache_config, watch.rank, watch.n_ranks)
         except BaseException:
-            self._watch.close()
             with contextlib.suppress(BufferError):
                 self._connection.close()
             raise
@@ -119,6 +107,20 @@ class Worker:
             place=self._watch.place,
         )
         self._events = _engine.Events(self._connection)
+
+    def _unfit(self, on_host: bool, n_blocks: int, n_longest: int) -> str | None:
+        """Why the device's pages can't be vLLM's blocks. n_longest: of the longest text."""
+        info = self._namespace.info
+        if not info.is_contiguous:
+            return f"pages aren't contiguous on {info.device}: kvleased hands them over so"
+        if info.is_cpu_memory != on_host:
+            return f"vLLM runs on {self._device}, the pages are on {info.device}"
+        if n_blocks - 1 < n_longest:
+            return (
+                f"a text of --max-model-len takes {n_longest} pages, and {info.device} has "
+                f"{n_blocks - 1}"
+            )
+        return None
 
     def _check_limit(self, longest: int, n_pages: int) -> None:
         """kvlease.Quota or Full where the tenant can't have a single page; a limit that is too low
@@ -164,7 +166,7 @@ class Worker:
         the step's requests have found, are those that are loaded. RuntimeError where they aren't.
         """
         self._watch.settle(has_looked=self._watch.is_read_here)
-        self._watch.check(adapters, self._rank)
+        self._watch.expect(adapters)
 
     def map(self, pages: list[int]) -> bool:
         """Maps pages that the scheduler holds for the next step. False: kvleased is gone, and those

@@ -102,6 +102,23 @@ def _sample(logits: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
     return torch.stack(tokens)
 
 
+def _accept(
+    out: torch.Tensor,
+    ends: torch.Tensor,
+    guessed: torch.Tensor,
+    chosen: torch.Tensor,
+    behind: torch.Tensor,
+    *_: object,
+) -> None:
+    """Of each row the chosen tokens to the first one that wasn't guessed, or one more."""
+    first = 0
+    for row, end in enumerate(ends.tolist()):
+        right = (guessed[first:end] == chosen[first:end]).long().cumprod(0).sum()
+        tokens = torch.cat([chosen[first:end], behind[row].view(1)])[: int(right) + 1]
+        out[row, : len(tokens)] = tokens
+        first = end
+
+
 _define("init_cpu_memory_env(int[] nodes) -> ()", lambda nodes: None)
 _define(
     "get_scheduler_metadata(int a, int b, int c, int d, Tensor e, ScalarType f, Tensor g, bool h, "
@@ -126,8 +143,27 @@ _define(
     _place,
 )
 _define("fused_gumbel_argmax(Tensor x, Tensor seeds) -> Tensor", _sample)
+_define(
+    "rejection_greedy_sample_kernel_impl(Tensor(a!) out, Tensor ends, Tensor guessed, "
+    "Tensor chosen, Tensor behind, Tensor? greedy, int n) -> ()",
+    _accept,
+)
 _define("greedy_argmax(Tensor x) -> Tensor", lambda x: x.argmax(-1))
 
 
 def register() -> None:
-    """Nothing more: importing this has defined them."""
+    """Importing this has defined them. vLLM makes what a stage of a pipeline receives into when it
+    compiles a model, which these tests leave out."""
+    from vllm.distributed.parallel_state import get_pp_group  # noqa: PLC0415
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner  # noqa: PLC0415
+
+    load = CPUModelRunner.load_model
+
+    def load_model(runner: CPUModelRunner, *arguments: object, **keywords: object) -> None:
+        load(runner, *arguments, **keywords)
+        if not get_pp_group().is_first_rank:
+            runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+                batch_size=runner.max_num_tokens, dtype=runner.dtype, device=runner.device
+            )
+
+    CPUModelRunner.load_model = load_model

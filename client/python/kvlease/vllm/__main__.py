@@ -1,0 +1,126 @@
+"""python -m kvlease.vllm: what is asked before an engine is started."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from kvlease.vllm import plan
+
+_TENANT = "NAME"
+
+
+def size_of(n_bytes: int) -> str:
+    """For people."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if n_bytes >= 10 * size or (n_bytes >= size and n_bytes % size == 0):
+            return f"{n_bytes / size:.4g} {unit}"
+    return f"{n_bytes} bytes"
+
+
+def _lines(is_in_place: bool, memory: str) -> list[str]:
+    """For kvleased.conf."""
+    device = "GPU-..." if is_in_place else "host"
+    named = "as nvidia-smi -L prints it" if is_in_place else "beside GPUs: GPU-..., host"
+    return [
+        "[daemon]",
+        f"# {named}",
+        f"devices = {device}",
+        f"[device {device}]",
+        f"memory = {memory}",
+        f"[tenant {_TENANT}]",
+        f"limit = {memory}",
+    ]
+
+
+def _describe(made: plan.Plan, memory: int | None) -> dict[str, Any]:
+    """As --json prints it."""
+    return {
+        "mode": "copy" if made.why_not_in_place else "in_place",
+        "why_not_in_place": made.why_not_in_place,
+        "ranks": made.n_ranks,
+        "page_tokens": made.block,
+        "layers": [
+            {
+                "kind": each.kind,
+                "layers": each.n_layers,
+                "page_bytes": each.page_bytes(made.block, made.n_ranks),
+            }
+            for each in made.layers
+        ],
+        "token_bytes": made.token_bytes,
+        "text_bytes": made.text_bytes,
+        "tokens": None if memory is None else made.tokens(memory),
+    }
+
+
+def _print(said: dict[str, Any], memory: str | None) -> None:
+    why = said["why_not_in_place"]
+    print(f"mode: {said['mode']}" + (f" ({why})" if why else ""))
+    ranks = f", of all {said['ranks']} ranks together" if said["ranks"] > 1 else ""
+    print(f"pages of {said['page_tokens']} tokens{ranks}:")
+    for each in said["layers"]:
+        print(f"  {each['layers']} layers, {each['kind']}: {size_of(each['page_bytes'])}")
+    print(f"a token takes {size_of(said['token_bytes'])}")
+    if said["text_bytes"]:
+        print(f"a text takes {size_of(said['text_bytes'])} more, of any length")
+    if memory is None:
+        return
+    print(f"{memory} hold {said['tokens']} tokens" + (" of one text" if said["text_bytes"] else ""))
+    print()
+    print("\n".join(_lines(said["mode"] == "in_place", memory)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m kvlease.vllm",
+        description="Says what a model's KV cache takes in kvleased, before anything is started.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    planning = commands.add_parser(
+        "plan",
+        help="pages, and tokens that fit",
+        description="Says how a model shares through kvlease, what its pages take, how many tokens "
+        "fit, and lines for kvleased.conf. Padding that vLLM adds isn't counted. Exit status: 0; "
+        "2: wrong command line, or a configuration that isn't known.",
+    )
+    planning.add_argument("config", metavar="CONFIG.json", help="the model's, of Hugging Face")
+    planning.add_argument("--tp", metavar="N", type=int, default=1, help="ranks (default: 1)")
+    planning.add_argument("--memory", metavar="SIZE", help="of kvleased's device, as 60GiB")
+    planning.add_argument(
+        "--block-size", metavar="N", type=int, default=16, help="tokens of a page (default: 16)"
+    )
+    planning.add_argument(
+        "--kv-cache-dtype", choices=[*plan.DTYPES], help="default: the model's own"
+    )
+    planning.add_argument("--json", action="store_true", help="as JSON")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        if given.tp < 1 or given.block_size < 1:
+            raise ValueError("--tp and --block-size are 1 or more")
+        memory = plan.parse_size(given.memory) if given.memory else None
+        config = json.loads(Path(given.config).read_text())
+        if not isinstance(config, dict):
+            raise ValueError("it holds no object")
+        made = plan.make(config, given.tp, given.block_size, given.kv_cache_dtype)
+    except (OSError, ValueError) as error:
+        parser.exit(2, f"{given.config}: {error}\n")
+    said = _describe(made, memory)
+    if given.json:
+        print(json.dumps(said, indent=2))
+    else:
+        _print(said, given.memory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

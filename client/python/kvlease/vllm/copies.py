@@ -1,0 +1,405 @@
+"""The connector where vLLM keeps its own KV cache: blocks are copied to pages and from them.
+
+vLLM's own code for offloading does the scheduling (OffloadingConnector): it asks a manager, beside
+the scheduler, which blocks are where, and a worker of each rank to copy. It says of any KV cache
+which bytes are a block's, so that all kinds of layers can be copied.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import vllm
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorTransferResults,
+    KVConnectorWorkerMetadata,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
+    OffloadingConnectorMetadata,
+    OffloadingWorkerMetadata,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
+    OffloadingConnectorScheduler,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import (
+    OffloadingConnectorWorker,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.v1.kv_cache_interface import iter_layer_specs
+from vllm.v1.kv_offload.base import (
+    CanonicalKVCaches,
+    OffloadingManager,
+    OffloadingSpec,
+    OffloadingWorker,
+)
+
+import kvlease
+from kvlease import _engine, _verify
+from kvlease._codecs import Codecs
+from kvlease._digest import hash_parts
+from kvlease.vllm import identity
+from kvlease.vllm.computing import Computing
+from kvlease.vllm.manager import Group, Manager
+from kvlease.vllm.transfers import Worker
+from kvlease.vllm.weights import Place, Reader, Watch, gather
+
+# Bytes that a plane of a page has at least, and a multiple of which it has (kvlease.h).
+_LEAST_BYTES = 4096
+_ALIGNMENT = 64
+
+
+@dataclass
+class Copied(KVConnectorHandshakeMetadata):
+    """With what the scheduler opens the namespaces of a worker, as another member of its group."""
+
+    group_token: bytes
+    layouts: list[kvlease.Layout]
+    """Of the groups of layers, in their order."""
+    sizes: list[list[list[int]]]
+    """Of each group and plane: bytes that each layer has, one after the other."""
+    dtypes: list[torch.dtype]
+    identity: bytes
+    place: Place
+    """Where the rank says what it computes with."""
+
+
+@dataclass
+class _Step(OffloadingConnectorMetadata):
+    """What the scheduler tells the workers before a step."""
+
+    adapters: list[tuple[int, bytes]] = field(default_factory=list)
+    """Ids and digests of those that have computed pages that are being loaded."""
+
+
+@dataclass
+class _Done(OffloadingWorkerMetadata):
+    """What a worker tells the scheduler."""
+
+    lost_pages: set[tuple[int, int]] = field(default_factory=set)
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> _Done:
+        """Of two ranks."""
+        assert isinstance(other, _Done)
+        both = super().aggregate(other)
+        assert isinstance(both, OffloadingWorkerMetadata)
+        return _Done(**vars(both) | {"lost_pages": self.lost_pages | other.lost_pages})
+
+
+# The connections of workers of this process, and what copies on them, by their groups' tokens.
+_workers: dict[bytes, tuple[kvlease.Connection, Sequence[kvlease.Namespace], Worker]] = {}
+
+
+class Copies(OffloadingConnector):
+    """What vLLM's own connector does, with pages of kvleased as the memory."""
+
+    _options: identity.Options
+    _spec: Spec
+    _watch: Watch | None
+    _manager: Manager | None
+    _own: kvlease.Connection | None
+
+    @classmethod
+    def become_worker(cls, connector: KVConnectorBase_V1, watch: Watch) -> None:
+        """Connects to kvleased once vLLM has its KV cache."""
+        copies = cls._become(connector)
+        copies._watch = watch
+        copies.connector_worker = OffloadingConnectorWorker(
+            copies._spec, copies._vllm_config, copies._kv_cache_config
+        )
+
+    @classmethod
+    def become_scheduler(cls, connector: KVConnectorBase_V1, said: Iterable[Any]) -> None:
+        """said: by the workers, in the order of their ranks."""
+        copies = cls._become(connector)
+        copies._manager = copies._spec.manager = copies._manage(list(said))
+        copies.connector_scheduler = OffloadingConnectorScheduler(
+            copies._spec, copies._vllm_config, copies._kv_cache_config
+        )
+
+    @classmethod
+    def _become(cls, connector: Any) -> Copies:
+        connector.__class__ = cls
+        assert isinstance(connector, Copies)
+        identity.name_spec(connector._vllm_config)
+        config = build_offloading_config(connector._vllm_config, connector._kv_cache_config)
+        connector._canonical_layout = config.canonical_layout
+        connector._spec = Spec(config)
+        connector._spec.connector = connector
+        connector.connector_scheduler = connector.connector_worker = None
+        connector._watch = connector._manager = connector._own = None
+        return connector
+
+    # The worker's.
+
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        """For the scheduler's connection."""
+        return self._spec.said
+
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        """Before each step."""
+        super().bind_connector_metadata(connector_metadata)
+        if self._watch and isinstance(connector_metadata, _Step):
+            self._watch.settle(has_looked=self._watch.is_read_here)
+            self._watch.expect(connector_metadata.adapters)
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        """Requests of which something couldn't be loaded are computed instead."""
+        worker, copying = self._spec.worker, self.connector_worker
+        assert worker is not None and copying is not None
+        failed = {copying._load_jobs.get(job) for job in worker.lost_loads}
+        results = super().get_transfer_results(finished_req_ids)
+        results.failed_recving = results.finished_recving & failed
+        worker.lost_loads &= set(copying._load_jobs)
+        return results
+
+    def build_connector_worker_meta(self) -> OffloadingWorkerMetadata | None:
+        """After each step."""
+        done = super().build_connector_worker_meta()
+        worker = self._spec.worker
+        if done is None or worker is None:
+            return done
+        lost, worker.lost_pages = worker.lost_pages, set()
+        return _Done(**vars(done), lost_pages=lost)
+
+    def _connect(self, kv_caches: CanonicalKVCaches) -> Worker:
+        """Once vLLM has its KV cache."""
+        assert self._watch is not None
+        watch, config, options = self._watch, self._spec.config, self._options
+        described = describe(self._vllm_config, self._kv_cache_config, config, kv_caches)
+        for each in described:
+            _verify.check_dtype(options.verify, each.dtype)
+        ranks, codecs = gather(described), self._codecs()
+        layouts = layouts_of(self._vllm_config, config, ranks, options, codecs, watch.identity)
+        secret = gather(secrets.token_bytes(32))[0]
+        rank = f" rank {watch.rank}" if watch.n_ranks > 1 else ""
+        name = options.client_name or f"vllm {layouts[0].model}"
+        connection = kvlease.connect(
+            options.socket,
+            client_name=f"{name[: 64 - len(rank)]}{rank}",
+            group_secret=secret,
+            timeout=None,
+            reconnect=options.reconnect,
+        )
+        try:
+            namespaces = [codecs.open(connection, layout, "host") for layout in layouts]
+            for namespace in namespaces:
+                namespace.check_room(1)
+            worker = Worker(
+                namespaces,
+                0 if config.replicated_layout else watch.rank,
+                kv_caches,
+                config.cache.blocks_per_chunk,
+            )
+        except BaseException:
+            connection.close()
+            raise
+        self._own, self._events = connection, _engine.Events(connection)
+        self._spec.said = Copied(
+            group_token=connection.group_token,
+            layouts=layouts,
+            sizes=[
+                [rank[i].sizes for rank in ranks[: layout.n_planes]]
+                for i, layout in enumerate(layouts)
+            ],
+            dtypes=[each.dtype for each in described],
+            identity=watch.identity,
+            place=watch.place,
+        )
+        _workers[connection.group_token] = connection, namespaces, worker
+        return worker
+
+    def _codecs(self) -> Codecs:
+        return Codecs.read(self._vllm_config.kv_transfer_config.kv_connector_extra_config)
+
+    # The scheduler's.
+
+    def _manage(self, ranks: list[Copied]) -> Manager:
+        """The workers have their namespaces."""
+        (first, *_), options, config = ranks, self._options, self._spec.config
+        model = Reader(rank.place for rank in ranks)
+        made = _workers.pop(first.group_token, None)
+        if made is not None:
+            connection, namespaces, worker = made
+            worker.holds_pages = True
+        else:
+            name = options.client_name or f"vllm {first.layouts[0].model}"
+            connection = self._own = kvlease.connect(
+                options.socket,
+                client_name=f"{name[:54]} scheduler",
+                group_token=first.group_token,
+                metadata_only=not options.verify,
+                timeout=None,
+                reconnect=options.reconnect,
+            )
+            self._events = _engine.Events(connection)
+            codecs = self._codecs()
+            namespaces = [codecs.open(connection, layout, "host") for layout in first.layouts]
+        groups = [
+            Group(
+                id=group.group_id,
+                namespace=namespaces[i],
+                chunk_tokens=first.layouts[i].page_tokens,
+                verifier=_verify.Verifier(
+                    options.verify,
+                    namespaces[i],
+                    first.dtypes[i],
+                    first.identity,
+                    lambda: model.compare().identity(first.identity),
+                ),
+                is_chained=group.sliding_window_size_in_chunks is None,
+                sizes=[
+                    [size // first.dtypes[i].itemsize for size in plane] for plane in first.sizes[i]
+                ],
+            )
+            for i, group in enumerate(config.groups)
+        ]
+        computing = Computing(model, self._scheduler)
+        return Manager(connection, groups, options.remote_timeout, computing)
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        """Once a step."""
+        step = super().build_connector_meta(scheduler_output)
+        assert self._manager is not None
+        return _Step(**vars(step), adapters=self._manager.computing.adapters)
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """After each step."""
+        done = connector_output.kv_connector_worker_meta
+        if self._manager is not None and isinstance(done, _Done) and done.lost_pages:
+            self._manager.lose(done.lost_pages)
+        super().update_connector_output(connector_output)
+
+    def shutdown(self) -> None:
+        """The engine ends. vLLM's own part may be told so more than once."""
+        super().shutdown()
+        if self._watch is not None:
+            self._watch.close()
+        if self._own is not None:
+            _workers.pop(self._own.group_token, None)
+            self._events.stop()
+            self._own.close()
+            self._own = None
+
+
+# Of two connectors in one vLLM (MultiConnector), statistics are told apart by this.
+Copies.__name__ = "KvleaseConnector"
+
+
+@dataclass
+class Described:
+    """A rank's part of a group of layers."""
+
+    backend: str
+    sizes: list[int]
+    """Bytes that each layer has of a page."""
+    words: str
+    """What vLLM says of it."""
+    dtype: torch.dtype
+    """Of all numbers; bytes where they are of several kinds."""
+    n_kv_heads: int
+    head_size: int
+
+
+def describe(
+    vllm_config: Any, kv_cache_config: Any, config: Any, kv_caches: CanonicalKVCaches
+) -> list[Described]:
+    """Of each group that is copied."""
+    layers = vllm_config.compilation_config.static_forward_context
+    described = []
+    for group, refs in zip(config.groups, kv_caches.group_data_refs, strict=True):
+        specs = list(
+            iter_layer_specs(kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec)
+        )
+        backends = [layers[name].get_attn_backend().get_name() for name in group.layer_names]
+        sizes = [ref.page_size_bytes * config.cache.blocks_per_chunk for ref in refs]
+        spec = specs[0]
+        dtypes = {
+            dtype for each in specs for dtype in getattr(each, "dtypes", None) or [each.dtype]
+        }
+        described.append(
+            Described(
+                backend=backends[0],
+                sizes=sizes,
+                words=f"{backends} {specs} {sizes}",
+                dtype=dtypes.pop() if len(dtypes) == 1 else torch.uint8,
+                n_kv_heads=getattr(spec, "num_kv_heads", 1),
+                head_size=getattr(spec, "head_size", 1),
+            )
+        )
+    return described
+
+
+def layouts_of(
+    vllm_config: Any,
+    config: Any,
+    ranks: Sequence[Sequence[Described]],
+    options: identity.Options,
+    codecs: Codecs,
+    model: bytes,
+) -> list[kvlease.Layout]:
+    """Of the pages of each group: the ranks' parts are planes, but where all have the same.
+
+    config: vLLM's OffloadingConfig. model: identity of the model in memory. ValueError for codecs
+    by layer where pages aren't those of one layer after the other.
+    """
+    layouts = []
+    for i, group in enumerate(config.groups):
+        parts = [rank[i] for rank in ranks]
+        own = parts[0]
+        n_bytes = max(sum(part.sizes) for part in parts)
+        plane_bytes = max(_LEAST_BYTES, -(-n_bytes // _ALIGNMENT) * _ALIGNMENT)
+        are_layers = len(own.sizes) == len(group.layer_names) and len(ranks) == 1
+        codecs.refuse(len(config.groups), own.sizes if are_layers else [], plane_bytes)
+        kind = (
+            f"vllm {vllm.__version__} copies {own.backend} {config.kv_cache_layout} "
+            f"{vllm_config.cache_config.prefix_caching_hash_algo} {config.model.dtype} "
+            f"tp{config.parallel.tp_size} pp{config.parallel.pp_size}"
+        )
+        tokens = group.tokens_per_block * config.cache.blocks_per_chunk
+        words = f"{[part.words for part in parts]} {config.cache.blocks_per_chunk}"
+        layouts.append(
+            kvlease.Layout(
+                model=identity.model_name(vllm_config),
+                dtype=_engine.DTYPES.get(own.dtype, kvlease.DType.OTHER),
+                n_layers=len(group.layer_names),
+                n_kv_heads=own.n_kv_heads,
+                head_size=own.head_size,
+                page_tokens=tokens,
+                plane_page_bytes=plane_bytes,
+                n_planes=1 if config.replicated_layout else len(ranks),
+                layer_group=group.group_id,
+                salt=hash_parts(identity.salt(vllm_config, options, model), words.encode()),
+                format=_engine.format_of(kind.encode(), f" {tokens}".encode()),
+            )
+        )
+    return layouts
+
+
+class Spec(OffloadingSpec):
+    """From which vLLM's own code has its manager and its worker."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.replicated_layout = config.replicated_layout
+        self.connector: Copies
+        self.manager: Manager | None = None
+        self.worker: Worker | None = None
+        self.said: Copied | None = None
+
+    def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
+        """Connects to kvleased."""
+        self.worker = self.connector._connect(kv_caches)
+        return self.worker
+
+    def get_manager(self) -> OffloadingManager:
+        """The workers' handshake has been made before."""
+        assert self.manager is not None
+        return self.manager

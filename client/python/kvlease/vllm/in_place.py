@@ -1,0 +1,212 @@
+"""The connector where vLLM's blocks are pages: what is computed is shared, and not copied."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorWorkerMetadata,
+)
+from vllm.outputs import RequestError
+
+import kvlease
+from kvlease import _engine
+from kvlease._verify import Verifier
+from kvlease.vllm.connector import KvleaseConnector
+from kvlease.vllm.pool import Pool
+from kvlease.vllm.weights import Reader, Watch
+from kvlease.vllm.worker import Handshake, Worker
+
+_logger = logging.getLogger("kvlease")
+
+
+@dataclass
+class _Step(KVConnectorMetadata):
+    """What the scheduler tells the worker before a step."""
+
+    pages: list[int] = field(default_factory=list)
+    """To be mapped."""
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    """To be compared: a page of this engine, and one of another engine for the same text."""
+    adapters: list[tuple[int, bytes]] = field(default_factory=list)
+    """Ids and digests of those that have computed pages that were found."""
+
+
+@dataclass
+class _Compared(KVConnectorWorkerMetadata):
+    """What the worker tells the scheduler: pages of other engines, and those that differ."""
+
+    pages: set[int]
+    differing: set[int]
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        """Of two ranks."""
+        assert isinstance(other, _Compared)
+        return _Compared(self.pages & other.pages, self.differing | other.differing)
+
+
+class InPlace(KvleaseConnector):
+    """Nothing is transferred: vLLM's own tensor is the arena, and its own pool leases the pages."""
+
+    _worker: Worker | None
+    _pool: Pool | None
+    _compared: _Compared | None
+
+    @staticmethod
+    def become_worker(connector: KvleaseConnector, watch: Watch) -> None:
+        """identity.NotInPlaceError where that can't be: nothing has changed then."""
+        worker = Worker(
+            connector._vllm_config, connector._kv_cache_config, connector._options, watch
+        )
+        connector.__class__ = InPlace
+        assert isinstance(connector, InPlace)
+        connector._worker, connector._pool, connector._compared = worker, None, None
+
+    @staticmethod
+    def become_scheduler(connector: KvleaseConnector, said: Iterable[Any]) -> None:
+        """said: by the workers, in the order of their ranks."""
+        connector.__class__ = InPlace
+        assert isinstance(connector, InPlace)
+        connector._worker, connector._pool, connector._compared = None, None, None
+        connector._start(list(said))
+
+    # The worker's.
+
+    def get_mem_pool_context(self) -> AbstractContextManager[Any] | None:
+        """In which vLLM allocates its KV cache."""
+        return self._worker.allocation() if self._worker else None
+
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        """For the scheduler's connection."""
+        return self._worker.handshake if self._worker else None
+
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        """Before each step."""
+        super().bind_connector_metadata(connector_metadata)
+        if self._worker and isinstance(connector_metadata, _Step):
+            self._worker.settle(connector_metadata.adapters)
+            self._worker.map(connector_metadata.pages)
+            pairs = connector_metadata.pairs
+            if pairs:
+                differing = self._worker.compare(pairs)
+                self._compared = _Compared({page for _, page in pairs}, set(differing))
+
+    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
+        """After each step."""
+        compared, self._compared = self._compared, None
+        return compared
+
+    # The scheduler's.
+
+    def _refuse(self, request: Any, why: str) -> None:
+        """Ends a request with an error, at the end of the step: as one that can't be compiled."""
+        _logger.error("request %s ends with an error: %s", request.request_id, why)
+        has_begun = request.num_output_tokens > 0
+        self._scheduler.grammar_compile_error_reqs[request.request_id] = RequestError(
+            code="kvlease_no_room" if has_begun else "validation_error", message=why
+        )
+
+    def _start(self, ranks: list[Handshake]) -> None:
+        """The workers have their namespace: the pool of blocks becomes one of pages."""
+        handshake = Handshake.of_all(ranks)
+        self._model = Reader(rank.place for rank in ranks if rank.place)
+        assert self._kv_cache_manager is not None
+        name = self._options.client_name or f"vllm {handshake.layout.model}"
+        self._connection = kvlease.connect(
+            self._options.socket,
+            client_name=f"{name[:54]} scheduler",
+            group_token=handshake.group_token,
+            metadata_only=True,
+            timeout=None,
+            reconnect=self._options.reconnect,
+        )
+        namespace = self._connection.namespace(
+            handshake.name,
+            handshake.layout,
+            device=handshake.device,
+            keep_page_zero=True,
+            stride_bytes=handshake.stride_bytes,
+        )
+        pool = self._kv_cache_manager.block_pool
+        pool.__class__ = Pool
+        assert isinstance(pool, Pool)
+        self._verifier = Verifier(
+            self._options.verify,
+            namespace,
+            self._kv_cache_config.kv_cache_groups[0].kv_cache_spec.dtype,
+            handshake.layout.salt,
+            lambda: self._model.compare().identity(handshake.layout.salt),
+        )
+        pool.start(
+            namespace,
+            handshake.n_blocks,
+            self._kv_cache_manager,
+            self._options,
+            self._refuse,
+            self._verifier,
+            self._model,
+        )
+        self._pool = pool
+        self._events = _engine.Events(self._connection)
+
+    def on_new_request(self, request: Any) -> None:
+        """It enters the queue of those that wait."""
+        if self._pool is not None:
+            self._pool.expect(request)
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """Nothing: the pool itself finds what there is. None: ask again, pages are on their way."""
+        if self._pool is not None and self._pool.is_awaited(request):
+            return None, False
+        return 0, False
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        """Once a step, also where nothing is scheduled."""
+        if self._pool is None:
+            return _Step()
+        self._pool.prefill.begin(scheduler_output.num_scheduled_tokens.values())
+        self._pool.rest(scheduler_output.total_num_scheduled_tokens > 0)
+        pool = self._pool
+        return _Step(pool.take_fresh(), pool.take_pairs(), pool.take_adapters())
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """After each step."""
+        compared = connector_output.kv_connector_worker_meta
+        if self._pool is None or not isinstance(compared, _Compared):
+            return
+        for page in compared.differing:
+            self._verifier.fail(page)
+            self._pool.on_mismatch()
+        self._pool.on_compared(compared.pages)
+
+    def has_pending_push_work(self) -> bool:
+        """Whether steps are to go on without requests: the worker is to compare pages."""
+        return self._pool is not None and self._pool.awaits_comparison
+
+    def request_finished(
+        self, request: Any, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Before its blocks are freed."""
+        if self._pool is not None:
+            self._pool.end(request)
+        return False, None
+
+    def shutdown(self) -> None:
+        """The engine ends."""
+        if self._pool is not None:
+            self._pool.close()
+            self._events.stop()
+            self._connection.close()
+            self._model.close()
+            self._pool = None
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
