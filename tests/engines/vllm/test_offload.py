@@ -117,16 +117,14 @@ def test_ranks_of_what_cannot_be_in_place(
     ranks = {"distributed_executor_backend": "mp", f"{axis}_parallel_size": 2}
     options = {"model": models(**WINDOWS), **ranks}
     (first,) = start_engines(settings(daemon, **options), environment=PROCESSES)
-    alone, second = start_engines(settings(**options), settings(daemon, **options))
-    expected = alone.call("run", PROMPTS, 24)
+    (second,) = start_engines(settings(daemon, **options))
     computed = first.call("run", PROMPTS, 24)
-    assert computed["tokens"] == expected["tokens"]
     n_pages = sorted(each["pages_sealed"] for each in namespaces(daemon))
     assert len(n_pages) == 2
     assert 0 < n_pages[0] < n_pages[1]
     assert all(" copies " in each["format"] for each in namespaces(daemon))
     found = second.call("run", PROMPTS, 24)
-    assert found["tokens"] == expected["tokens"]
+    assert found["tokens"] == computed["tokens"]
     assert found["found"] == findable(PROMPTS, PAGE)
     package.wait_until(lambda: held(daemon) == (0, 0))
     first.kill()
