@@ -228,7 +228,7 @@ def on_vllm(path: Path, device: str, prompts: Any, n_tokens: int) -> dict[str, A
     with tempfile.TemporaryDirectory(prefix="kvl-model-") as folder:
         # Backends of a GPU take heads of 64 numbers and more.
         importlib.import_module("models").make_llama(Path(folder), hidden_size=256)
-        on = {"kvlease": {"socket": str(path), "device": device}}
+        on = {"kvlease": {"socket": str(path), "device": device, "mode": "in_place"}}
         each = [{"model": folder, "vllm": options} | more for more in ({}, on, on)]
         return share("vllm", each, prompts, n_tokens, environment)
 

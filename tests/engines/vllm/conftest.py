@@ -55,7 +55,8 @@ def settings(model: str) -> Settings:
     ) -> dict[str, Any]:
         made: dict[str, Any] = {"model": options.pop("model", model), "vllm": options}
         if daemon is not None:
-            made["kvlease"] = {"socket": str(daemon.socket), "verify": COMPARED, **(kvlease or {})}
+            common = {"socket": str(daemon.socket), "verify": COMPARED, "mode": "in_place"}
+            made["kvlease"] = common | (kvlease or {})
         return made
 
     return make

@@ -20,7 +20,7 @@ from support import (
     published,
 )
 
-COPY = {"mode": "copy"}
+COPY, AUTO = {"mode": "copy"}, {"mode": "auto"}
 PAGE = 32
 PROMPTS = make_prompts(1, 500, 7, 20, 33)
 Copying = Callable[..., dict[str, Any]]
@@ -116,8 +116,8 @@ def test_ranks_of_what_cannot_be_in_place(
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     ranks = {"distributed_executor_backend": "mp", f"{axis}_parallel_size": 2}
     options = {"model": models(**WINDOWS), **ranks}
-    (first,) = start_engines(settings(daemon, **options), environment=PROCESSES)
-    (second,) = start_engines(settings(daemon, **options))
+    (first,) = start_engines(settings(daemon, kvlease=AUTO, **options), environment=PROCESSES)
+    (second,) = start_engines(settings(daemon, kvlease=AUTO, **options))
     computed = first.call("run", PROMPTS, 24)
     n_pages = sorted(each["pages_sealed"] for each in namespaces(daemon))
     assert len(n_pages) == 2
@@ -140,9 +140,9 @@ def test_the_best_mode_is_chosen(
     guess = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
     alone, plain, first, second = start_engines(
         settings(),
-        settings(daemon),
-        settings(daemon, speculative_config=guess),
-        settings(daemon, speculative_config=guess),
+        settings(daemon, kvlease=AUTO),
+        settings(daemon, kvlease=AUTO, speculative_config=guess),
+        settings(daemon, kvlease=AUTO, speculative_config=guess),
         environment={"NUMBA_DISABLE_JIT": "1"},  # which guesses, and fails with this llvmlite
     )
     expected = alone.call("run", PROMPTS, 24)
@@ -154,6 +154,21 @@ def test_the_best_mode_is_chosen(
     found = second.call("run", PROMPTS, 24)
     assert found["tokens"] == expected["tokens"]
     assert found["found"] == findable(PROMPTS, PAGE)
+
+
+def test_a_device_that_is_too_small(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    """For a text of --max-model-len: its pages can't be vLLM's blocks, but hold copies."""
+    daemon = make_daemon(device="memory = 2MiB\nextent = 2MiB", tenant="limit = 2MiB")
+    alone, engine = start_engines(settings(), settings(daemon, kvlease=AUTO))
+    expected = alone.call("run", PROMPTS, 4)
+    assert engine.call("run", PROMPTS, 4)["tokens"] == expected["tokens"]
+    (only,) = (each for each in namespaces(daemon) if each["pages_sealed"])
+    assert " copies " in only["format"]
+    assert engine.call("reset") is True
+    found = engine.call("run", PROMPTS[:1], 4)
+    assert found["tokens"] == expected["tokens"][:1] and found["found"] > [0]
 
 
 # Every third transfer ends so, as where kvleased goes away at that moment.

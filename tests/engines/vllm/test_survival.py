@@ -219,6 +219,11 @@ def test_gone_for_good(
     [
         ({"enable_prefix_caching": False}, {}, "prefix caching"),
         ({}, {"wieghts": "x"}, "wieghts"),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
+            {},
+            "t share in place: speculative decoding",
+        ),
     ],
 )
 def test_refused(
