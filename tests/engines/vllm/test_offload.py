@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import kvlease_conftest as package
@@ -19,6 +21,8 @@ from support import (
     namespaces,
     published,
 )
+
+from kvlease.vllm import plan
 
 COPY, AUTO = {"mode": "copy"}, {"mode": "auto"}
 PAGE = 32
@@ -123,6 +127,11 @@ def test_ranks_of_what_cannot_be_in_place(
     assert len(n_pages) == 2
     assert 0 < n_pages[0] < n_pages[1]
     assert all(" copies " in each["format"] for each in namespaces(daemon))
+    config = json.loads((Path(options["model"]) / "config.json").read_text())
+    planned = plan.make(config, 2 if axis == "tensor" else 1, PAGE, "float32")
+    assert sorted(each.page_bytes(PAGE, planned.n_ranks) for each in planned.layers) == sorted(
+        each["plane_page_bytes"] * each["n_planes"] for each in namespaces(daemon)
+    )
     found = second.call("run", PROMPTS, 24)
     assert found["tokens"] == computed["tokens"]
     assert found["found"] == findable(PROMPTS, PAGE)
