@@ -74,6 +74,14 @@ def test_what_pages_take() -> None:
     shared = windows | {"num_kv_shared_layers": 16}
     assert pages(shared) == {"windows of 1024": 12 << 16, "full attention": 4 << 17}
     assert pages(LLAMA | {"sliding_window": 64, "use_sliding_window": False}) == pages(LLAMA)
+    assert pages(LLAMA | {"sliding_window": 64, "model_type": "mistral"}) == {
+        "windows of 64": 2 << 20
+    }
+    gemma = LLAMA | {"sliding_window": 64, "model_type": "gemma2"}
+    assert pages(gemma) == {"windows of 64": 2 << 20, "full attention": 2 << 20}
+    assert pages(LLAMA | {"torch_dtype": "float32"}) == pages(LLAMA)
+    assert pages(LLAMA, dtype="float32") == {"full attention": 4 << 20}
+    assert pages(LLAMA | {"v_head_dim": 0}) == pages(LLAMA)
     assert pages({"n_layer": 12, "n_head": 12, "n_embd": 768}) == {"full attention": 589824}
 
 
@@ -100,6 +108,10 @@ def test_what_fits() -> None:
         (LLAMA | {"layer_types": ["full_attention"]}, "32 layers, and types of 1"),
         (LLAMA | {"layer_types": ["mamba"] * 32}, "type 'mamba'"),
         (LLAMA | {"compress_ratios": [4]}, "compress_ratios"),
+        (LLAMA | {"multi_query": True}, "multi_query"),
+        (LLAMA | {"sliding_window": 64}, "which layers have windows"),
+        (LLAMA | {"sliding_window": 64, "sliding_window_pattern": "LLLG"}, "which layers have"),
+        (LLAMA | {"quantization_config": {"kv_cache_quant_algo": "FP8"}}, "--kv-cache-dtype"),
         (LLAMA | {"torch_dtype": "int3"}, "'int3' isn't known"),
     ],
 )

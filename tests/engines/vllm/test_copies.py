@@ -41,6 +41,8 @@ from kvlease import _engine
 from kvlease._codecs import Codecs
 from kvlease._verify import Verifier
 from kvlease.vllm import copies, identity, manager, transfers
+from kvlease.vllm.computing import Computing
+from kvlease.vllm.weights import Epoch
 
 # Pages that are forgotten rather than given back.
 pytestmark = [
@@ -442,6 +444,27 @@ def test_a_worker_in_another_process(
             namespace.close()
 
 
+def test_what_could_not_be_loaded_is_not_found_again(daemon: package.Daemon, engines: Any) -> None:
+    engine = engines()
+    context, keys = engine.request("1")
+    assert engine.store(context, keys[:2]) == keys[:2]
+    engine.manager.give_up(["1", "one that is over"])
+    assert engine.look_up(context, keys[:2]) == [MISS, MISS]
+    assert engine.look_up(engine.request("2")[0], keys[:2]) == [HIT, HIT]
+    engine.manager.on_schedule_end(END)
+
+
+def test_an_adapter_is_expected_until_it_is_read() -> None:
+    """A request's first step is the one in which the worker reads it."""
+    computing = Computing()
+    computing.expect("1", Epoch(0, 7, (1, b"d")))
+    computing.expect("2", Epoch(0))
+    assert computing.take_adapters() == computing.take_adapters() == [(7, b"d")]
+    computing.begin(["1", "2"])
+    assert computing.take_adapters() == [(7, b"d")]
+    assert computing.take_adapters() == []
+
+
 SIZES = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
 FULL = FullAttentionSpec(**SIZES)
 STATES = MambaSpec(shapes=((32,), (64, 8)), dtypes=(torch.float32, torch.float16), block_size=32)
@@ -503,6 +526,41 @@ def test_foreign_pages_have_other_layouts(model: str, models: Callable[..., str]
         layout(models(rope_theta=20000.0)),
     ]
     assert len({each.name() for each in [same, *others]}) == 1 + len(others)
+
+
+def test_pages_of_many_tokens(model: str) -> None:
+    """As vLLM has them beside recurrent states: more than a layout may say."""
+    long, longer = (layout(model, spec=replace(FULL, block_size=n)) for n in (1056, 2112))
+    assert long.page_tokens == longer.page_tokens == 1024
+    assert longer.plane_page_bytes == 2 * long.plane_page_bytes
+    assert long.format != longer.format
+
+
+def test_stages_of_other_sizes() -> None:
+    """A stage of a pipeline has as many layers of a group as it has, or none."""
+
+    def part(n: int) -> list[copies.Described]:
+        sizes = [4096] * n
+        return [copies.Described(n, "A" * (n > 0), sizes, f"{n}", torch.float32, 1, 32)]
+
+    group = SimpleNamespace(group_id=0, tokens_per_block=16)
+    config: Any = SimpleNamespace(
+        groups=[group],
+        kv_cache_layout="LBHNC",
+        cache=SimpleNamespace(blocks_per_chunk=1),
+        model=SimpleNamespace(dtype="float32"),
+        parallel=SimpleNamespace(tp_size=1, pp_size=3),
+        replicated_layout=False,
+    )
+    vllm_config: Any = SimpleNamespace(
+        cache_config=SimpleNamespace(prefix_caching_hash_algo="sha256"),
+        model_config=SimpleNamespace(
+            model="m", quantization=None, hf_config=SimpleNamespace(to_dict=dict)
+        ),
+    )
+    ranks = [part(0), part(3), part(1)]
+    (only,) = copies.layouts_of(vllm_config, config, ranks, identity.Options(), Codecs(), b"")
+    assert (only.n_layers, only.n_planes, only.plane_page_bytes) == (4, 3, 3 * 4096)
 
 
 def test_codecs_of_pages(model: str, make_daemon: package.MakeDaemon) -> None:

@@ -56,7 +56,7 @@ def refusal(
         identity.refuse(config, options)
     except ValueError as error:
         return str(error)
-    return identity.unsupported_in_place(config, caches(*(specs or [FULL]))) or ""
+    return identity.unsupported_in_place(config, caches(*(specs or [FULL])), options) or ""
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,7 @@ def refusal(
             "speculative decoding",
         ),
         ({"enable_prefix_caching": False}, "prefix caching"),
+        ({**RANKS, "extra": {"sync_load_budget_bytes": 1}}, "sync_load_budget_bytes"),
         ({"prefix_caching_hash_algo": "xxhash"}, "xxhash"),
         ({"kv_events_config": {"enable_kv_cache_events": True}}, "KV cache events"),
         ({"kv_transfer_config": {"kv_role": "kv_producer"}}, "kv_producer"),
@@ -100,6 +101,7 @@ def test_settings_are_known(model: str) -> None:
     assert "'sokcet'" in refusal(model, extra={"sokcet": "/x"})
     assert "not 'fast'" in refusal(model, extra={"mode": "fast"})
     settings = {"mode": "in_place", "host_codec": "int8"}
+    assert "copies alone: disk_codec" in refusal(model, extra={"disk_codec": "none"})
     assert "host_codec: these settings need the mode 'copy'" in refusal(model, extra=settings)
 
 

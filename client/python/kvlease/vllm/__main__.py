@@ -65,6 +65,8 @@ def _print(said: dict[str, Any], memory: str | None) -> None:
     for each in said["layers"]:
         print(f"  {each['layers']} layers, {each['kind']}: {size_of(each['page_bytes'])}")
     print(f"a token takes {size_of(said['token_bytes'])}")
+    if any(each["kind"] == "linear attention" for each in said["layers"]):
+        print("vLLM makes blocks larger beside linear attention: 500 to 2,000 tokens")
     if said["text_bytes"]:
         print(f"a text takes {size_of(said['text_bytes'])} more, of any length")
     if memory is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from kvlease.vllm.weights import Epoch, Reader, State
@@ -22,6 +23,7 @@ class Computing:
         self._model = model
         # Of requests that load pages that were computed with an adapter.
         self._adapters: dict[str, tuple[int, bytes]] = {}
+        self._begun: set[str] = set()
         self._scheduler = scheduler
         self._is_hooked = False
         self._at_reset = self._seen = State()
@@ -75,16 +77,24 @@ class Computing:
         return is_clean
 
     def expect(self, req_id: str, epoch: Epoch | None) -> None:
-        """Pages were found that were computed so; None: they are loaded."""
+        """Pages were found that were computed so; None: the request needs them no more."""
         if epoch and epoch.known:
             self._adapters[req_id] = epoch.adapter or 0, epoch.known[1]
         else:
             self._adapters.pop(req_id, None)
 
-    @property
-    def adapters(self) -> list[tuple[int, bytes]]:
-        """With which pages were computed that are being loaded."""
-        return list(self._adapters.values())
+    def begin(self, req_ids: Iterable[str]) -> None:
+        """These are computed in the step that begins, with their adapters."""
+        self._begun.update(req_ids)
+
+    def take_adapters(self) -> list[tuple[int, bytes]]:
+        """With which pages were computed that are being loaded, or are read in the next step for
+        the first time. Asked once a step."""
+        adapters = list(self._adapters.values())
+        for req_id in self._begun:
+            self._adapters.pop(req_id, None)
+        self._begun.clear()
+        return adapters
 
     def close(self) -> None:
         """The engine ends."""

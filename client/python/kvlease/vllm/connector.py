@@ -13,11 +13,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorRole,
     SupportsHMA,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import MultiConnector
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.core.sched.interface import SchedulerInterface
 
 from kvlease.vllm import identity
-from kvlease.vllm.weights import Watch, on_stack
+from kvlease.vllm.weights import Watch, find_on_stack, on_stack
 
 _logger = logging.getLogger("kvlease")
 
@@ -35,6 +36,8 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         super().__init__(vllm_config, role, kv_cache_config)
         self._options = identity.Options.of(vllm_config)
         identity.refuse(vllm_config, self._options)
+        if find_on_stack(MultiConnector):
+            raise ValueError("the KvleaseConnector doesn't support being one of a MultiConnector")
         # What can't be loaded is computed. vLLM reads this once it has made the connector.
         vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
         if role == KVConnectorRole.WORKER:
@@ -52,7 +55,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         config = self._vllm_config
         why: str | None = None
         if self._options.mode != "copy":
-            why = identity.unsupported_in_place(config, self._kv_cache_config)
+            why = identity.unsupported_in_place(config, self._kv_cache_config, self._options)
             if why is None:
                 try:
                     InPlace.become_worker(self, watch)

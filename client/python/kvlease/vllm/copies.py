@@ -54,6 +54,8 @@ from kvlease.vllm.weights import Place, Reader, Watch, gather
 # Bytes that a plane of a page has at least, and a multiple of which it has (kvlease.h).
 _LEAST_BYTES = 4096
 _ALIGNMENT = 64
+# Tokens that a layout may say of a page. vLLM's blocks beside recurrent states have more.
+_MOST_TOKENS = 1024
 
 
 @dataclass
@@ -63,6 +65,8 @@ class Copied(KVConnectorHandshakeMetadata):
     group_token: bytes
     layouts: list[kvlease.Layout]
     """Of the groups of layers, in their order."""
+    chunk_tokens: list[int]
+    """Of the groups' pages."""
     sizes: list[list[list[int]]]
     """Of each group and plane: bytes that each layer has, one after the other."""
     dtypes: list[torch.dtype]
@@ -205,6 +209,9 @@ class Copies(OffloadingConnector):
         self._spec.said = Copied(
             group_token=connection.group_token,
             layouts=layouts,
+            chunk_tokens=[
+                group.tokens_per_block * config.cache.blocks_per_chunk for group in config.groups
+            ],
             sizes=[
                 [rank[i].sizes for rank in ranks[: layout.n_planes]]
                 for i, layout in enumerate(layouts)
@@ -223,7 +230,9 @@ class Copies(OffloadingConnector):
 
     def _manage(self, ranks: list[Copied]) -> Manager:
         """The workers have their namespaces."""
-        (first, *_), options, config = ranks, self._options, self._spec.config
+        (first, *others), options, config = ranks, self._options, self._spec.config
+        if any(each.layouts != first.layouts for each in others):
+            raise ValueError(f"the engine's ranks aren't on the same pages: {ranks}")
         model = Reader(rank.place for rank in ranks)
         made = _workers.pop(first.group_token, None)
         if made is not None:
@@ -246,7 +255,7 @@ class Copies(OffloadingConnector):
             Group(
                 id=group.group_id,
                 namespace=namespaces[i],
-                chunk_tokens=first.layouts[i].page_tokens,
+                chunk_tokens=first.chunk_tokens[i],
                 verifier=_verify.Verifier(
                     options.verify,
                     namespaces[i],
@@ -268,13 +277,15 @@ class Copies(OffloadingConnector):
         """Once a step."""
         step = super().build_connector_meta(scheduler_output)
         assert self._manager is not None
-        return _Step(**vars(step), adapters=self._manager.computing.adapters)
+        return _Step(**vars(step), adapters=self._manager.computing.take_adapters())
 
     def update_connector_output(self, connector_output: Any) -> None:
         """After each step."""
         done = connector_output.kv_connector_worker_meta
         if self._manager is not None and isinstance(done, _Done) and done.lost_pages:
             self._manager.lose(done.lost_pages)
+        if self._manager is not None:
+            self._manager.give_up(connector_output.failed_recving or ())
         super().update_connector_output(connector_output)
 
     def shutdown(self) -> None:
@@ -289,21 +300,18 @@ class Copies(OffloadingConnector):
             self._own = None
 
 
-# Of two connectors in one vLLM (MultiConnector), statistics are told apart by this.
-Copies.__name__ = "KvleaseConnector"
-
-
 @dataclass
 class Described:
     """A rank's part of a group of layers."""
 
+    n_layers: int
     backend: str
     sizes: list[int]
     """Bytes that each layer has of a page."""
     words: str
     """What vLLM says of it."""
     dtype: torch.dtype
-    """Of all numbers; bytes where they are of several kinds."""
+    """Of all numbers; uint8 where they can't be compared."""
     n_kv_heads: int
     head_size: int
 
@@ -320,16 +328,19 @@ def describe(
         )
         backends = [layers[name].get_attn_backend().get_name() for name in group.layer_names]
         sizes = [ref.page_size_bytes * config.cache.blocks_per_chunk for ref in refs]
-        spec = specs[0]
+        spec = specs[0] if specs else None
+        # Of several groups vLLM may keep a block in one piece, with bytes of nobody's in it.
+        is_packed = len(config.groups) > 1 and len(refs) == 1 < len(group.layer_names)
         dtypes = {
             dtype for each in specs for dtype in getattr(each, "dtypes", None) or [each.dtype]
         }
         described.append(
             Described(
-                backend=backends[0],
+                n_layers=len(group.layer_names),
+                backend=backends[0] if backends else "",
                 sizes=sizes,
                 words=f"{backends} {specs} {sizes}",
-                dtype=dtypes.pop() if len(dtypes) == 1 else torch.uint8,
+                dtype=torch.uint8 if is_packed or len(dtypes) != 1 else dtypes.pop(),
                 n_kv_heads=getattr(spec, "num_kv_heads", 1),
                 head_size=getattr(spec, "head_size", 1),
             )
@@ -353,10 +364,11 @@ def layouts_of(
     layouts = []
     for i, group in enumerate(config.groups):
         parts = [rank[i] for rank in ranks]
-        own = parts[0]
+        # A stage of a pipeline may have no layers of a group.
+        own = next(part for part in parts if part.sizes)
         n_bytes = max(sum(part.sizes) for part in parts)
         plane_bytes = max(_LEAST_BYTES, -(-n_bytes // _ALIGNMENT) * _ALIGNMENT)
-        are_layers = len(own.sizes) == len(group.layer_names) and len(ranks) == 1
+        are_layers = len(own.sizes) == own.n_layers and len(ranks) == 1
         codecs.refuse(len(config.groups), own.sizes if are_layers else [], plane_bytes)
         kind = (
             f"vllm {vllm.__version__} copies {own.backend} {config.kv_cache_layout} "
@@ -369,10 +381,10 @@ def layouts_of(
             kvlease.Layout(
                 model=identity.model_name(vllm_config),
                 dtype=_engine.DTYPES.get(own.dtype, kvlease.DType.OTHER),
-                n_layers=len(group.layer_names),
+                n_layers=sum(part.n_layers for part in parts) // config.parallel.tp_size,
                 n_kv_heads=own.n_kv_heads,
                 head_size=own.head_size,
-                page_tokens=tokens,
+                page_tokens=min(tokens, _MOST_TOKENS),
                 plane_page_bytes=plane_bytes,
                 n_planes=1 if config.replicated_layout else len(ranks),
                 layer_group=group.group_id,

@@ -66,12 +66,14 @@ class Options:
 
     verify: float = 0
     """The share of texts that are found whose pages are computed all the same, and compared."""
+    of_copies: tuple[str, ...] = ()
+    """Which settings are given that have a meaning for copies alone."""
 
     @classmethod
     def of(cls, vllm_config: Any) -> Options:
         """Those of an engine; ValueError names a setting that isn't known, or can't be."""
         given = vllm_config.kv_transfer_config.kv_connector_extra_config
-        own = [field.name for field in fields(cls)]
+        own = [field.name for field in fields(cls) if field.name != "of_copies"]
         known = {*own, *_OF_CODECS, *_OF_COPIES}
         unknown = sorted(set(given) - known - set(_SPEC))
         if unknown:
@@ -79,10 +81,10 @@ class Options:
                 f"kv_connector_extra_config has {', '.join(map(repr, unknown))}, which the "
                 f"KvleaseConnector doesn't know; it knows {', '.join(sorted(known))}"
             )
-        options = cls(**{name: given[name] for name in own if name in given})
+        of_copies = tuple(sorted(set(given) & {*_OF_CODECS, *_OF_COPIES}))
+        options = cls(**{name: given[name] for name in own if name in given}, of_copies=of_copies)
         if options.mode not in get_args(Mode):
             raise ValueError(f"mode is 'auto', 'in_place' or 'copy', not {options.mode!r}")
-        of_copies = sorted(set(given) & {*_OF_CODECS, *_OF_COPIES})
         if options.mode == "in_place" and of_copies:
             raise ValueError(f"{', '.join(of_copies)}: these settings need the mode 'copy'")
         if options.on_loss not in ("error", "continue"):
@@ -120,6 +122,15 @@ def _unsupported(vllm_config: Any) -> str | None:
         return "context parallelism"
     if parallel.nnodes > 1:
         return f"ranks on several hosts ({parallel.nnodes}), each with a kvleased of its own"
+    speculative = vllm_config.speculative_config
+    if speculative is not None and speculative.method not in ("ngram", "suffix"):
+        return (
+            f"speculative decoding by {speculative.method!r}, whose draft model isn't part of what "
+            "pages are known by: 'ngram' and 'suffix' are"
+        )
+    budget = vllm_config.kv_transfer_config.kv_connector_extra_config.get("sync_load_budget_bytes")
+    if budget and parallel.distributed_executor_backend != "uni":
+        return "sync_load_budget_bytes with workers in other processes than the scheduler"
     if not cache.enable_prefix_caching:
         return "a run without prefix caching: leave out --no-enable-prefix-caching"
     if cache.prefix_caching_hash_algo not in ("sha256", "sha256_cbor"):
@@ -132,8 +143,10 @@ def _unsupported(vllm_config: Any) -> str | None:
     return None
 
 
-def unsupported_in_place(vllm_config: Any, kv_cache_config: Any) -> str | None:
+def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Options) -> str | None:
     """What can't be where the engine's blocks are pages themselves; None: nothing."""
+    if options.of_copies:
+        return f"settings of copies alone: {', '.join(options.of_copies)}"
     parallel, events = vllm_config.parallel_config, vllm_config.kv_events_config
     groups = kv_cache_config.kv_cache_groups
     specs = {type(spec) for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}

@@ -81,6 +81,8 @@ class _Text:
     """The step in which a lookup last ended with RETRY."""
     is_verified: bool | None = None
     """What is found of it is computed all the same; None: nothing was found yet."""
+    is_given_up: bool = False
+    """It is computed: pages of it couldn't be copied."""
 
 
 class Manager(OffloadingManager):
@@ -125,6 +127,7 @@ class Manager(OffloadingManager):
     def on_request_finished(self, req_context: ReqContext) -> None:
         """Stores of it may be under way."""
         self._texts.pop(req_context.req_id, None)
+        self.computing.expect(req_context.req_id, None)
 
     def _can_share(self, req_context: ReqContext) -> bool:
         """Whether the request's pages have keys, which are those of what it is computed with."""
@@ -154,7 +157,8 @@ class Manager(OffloadingManager):
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """A hit is pinned."""
-        if not self._can_share(req_context):
+        begun = req_context.get_state(_Text)
+        if not self._can_share(req_context) or (begun and begun.is_given_up):
             return LookupResult.MISS
         if key in self._found:
             return LookupResult.HIT
@@ -216,7 +220,6 @@ class Manager(OffloadingManager):
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """Also where the request was aborted meanwhile."""
-        self.computing.expect(req_context.req_id, None)
         self._give_back(self._loading.pop(req_context.req_id))
 
     def prepare_store(
@@ -250,9 +253,16 @@ class Manager(OffloadingManager):
             at = order.index(run.group.id)
             run.is_lost = run.is_lost or any((at, page) in pages for page in run.pages)
 
+    def give_up(self, req_ids: Iterable[str]) -> None:
+        """Something of these couldn't be loaded: nothing more is found of them."""
+        for req_id in req_ids:
+            if text := self._texts.get(req_id):
+                text.is_given_up = True
+
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Who wasn't scheduled looks it up again."""
         self._n_steps += 1
+        self.computing.begin(context.new_req_ids)
         for req_id in context.preempted_req_ids:
             if text := self._texts.get(req_id):
                 text.is_begun = False
@@ -404,6 +414,8 @@ class Manager(OffloadingManager):
                 continue
             self.compared_pages += 1
             for plane, sizes in enumerate(group.sizes):
+                if not sizes:
+                    continue
                 copied, found = (
                     torch.frombuffer(bytearray(part), dtype=group.verifier.dtype)
                     for part in (

@@ -21,13 +21,27 @@ _OF_TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
 _ALSO = {"num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "hidden_size": "n_embd"}
 # Caches of other kinds than those below.
 _UNKNOWN = (
+    "attention_chunk_size",
+    "attn_type_list",
+    "block_configs",
     "compress_ratios",
+    "cross_attention_layers",
+    "hybrid_override_pattern",
     "linear_attn_config",
     "mamba_d_state",
+    "multi_query",
+    "multi_query_attention",
+    "n_head_kv",
+    "num_attention_groups",
+    "num_kv_heads",
     "sconv_kernel_size",
     "sparse_attention",
     "swa_kv_lora_rank",
 )
+# Models whose configuration leaves out which layers have windows: every n-th has none, 0: all have.
+_WINDOWS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "mistral": 0, "phi3": 0, "starcoder2": 0}
+# Heads' size where a configuration leaves it out, and it isn't what the other sizes say.
+_HEAD_SIZES = {"gemma2": 256, "gemma3": 256, "gemma3_text": 256}
 # Bytes of a number of a recurrent state, by mamba_ssm_dtype.
 _STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Of an indexer's key: numbers are fp8, and so many have a scale of 4 bytes (vLLM).
@@ -112,10 +126,9 @@ def make(
     for key in _UNKNOWN:
         if text.get(key):
             raise UnknownError(f"a cache of the kind that has {key} isn't known here: {_REMEDY}")
-    model_dtype = str(text.get("dtype") or text.get("torch_dtype") or config.get("dtype") or "")
-    name = dtype or model_dtype.removeprefix("torch.") or "bfloat16"
-    if name not in DTYPES:
-        raise UnknownError(f"the dtype {name!r} isn't known: {', '.join(DTYPES)} are")
+    name = dtype or _dtype(config, text)
+    if text.get("index_head_dim") and name == "fp8":
+        raise UnknownError(f"fp8 caches of MLA with an indexer aren't known here: {_REMEDY}")
     layers = _layers(text, n_ranks, DTYPES[name])
     kinds = [each.kind for each in layers]
     why: str | None = None
@@ -126,6 +139,21 @@ def make(
     elif name == "fp8":
         why = "a KV cache of fp8"
     return Plan(layers, n_ranks, block, why)
+
+
+def _dtype(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
+    """Of the cache, where the user names none: a model in float32 is run in 16 bits."""
+    for each in (text, config):
+        quantization = each.get("quantization_config")
+        if isinstance(quantization, Mapping):
+            for key in ("kv_cache_quant_algo", "kv_cache_scheme"):
+                if quantization.get(key):
+                    raise UnknownError(f"the model names {key}: give --kv-cache-dtype")
+    given = next((x[k] for x in (text, config) for k in ("dtype", "torch_dtype") if x.get(k)), "")
+    name = str(given).removeprefix("torch.") or "bfloat16"
+    if name not in DTYPES:
+        raise UnknownError(f"the dtype {name!r} isn't known: {', '.join(DTYPES)} are")
+    return "bfloat16" if name == "float32" else name
 
 
 def _number(config: Mapping[str, Any], key: str) -> int:
@@ -146,10 +174,11 @@ def _types(config: Mapping[str, Any]) -> list[str]:
             raise UnknownError(f"the configuration has {n} layers, and types of {len(types)}")
     elif every := config.get("full_attention_interval"):
         types = _mixed(n, int(every), "linear_attention")
-    elif window and (every := config.get("sliding_window_pattern")):
-        types = _mixed(n, int(every), "sliding_attention")
     elif window and config.get("use_sliding_window", True):
-        types = ["sliding_attention"] * n
+        every = config.get("sliding_window_pattern", _WINDOWS.get(str(config.get("model_type"))))
+        if not isinstance(every, int):
+            raise UnknownError(f"which layers have windows isn't known here: {_REMEDY}")
+        types = _mixed(n, every, "sliding_attention") if every else ["sliding_attention"] * n
     else:
         types = ["full_attention"] * n
     return types[: n - int(config.get("num_kv_shared_layers") or 0)]
@@ -189,8 +218,9 @@ def _attention(
         heads = _number(config, "num_key_value_heads")
     else:
         heads = _number(config, "num_attention_heads")
-    if config.get("head_dim") is not None:
-        size = _number(config, "head_dim")
+    known = _HEAD_SIZES.get(str(config.get("model_type")))
+    if config.get("head_dim") is not None or known:
+        size = _number_or(config, "head_dim", known or 0)
     else:
         size = _number(config, "hidden_size") // _number(config, "num_attention_heads")
     if has_window:
@@ -200,7 +230,7 @@ def _attention(
     else:
         heads = _number_or(config, "num_global_key_value_heads", heads)
         size = _number_or(config, "global_head_dim", size)
-        values = _number_or(config, "v_head_dim", size)
+        values = _number_or(config, "v_head_dim", size) or size
     own = max(1, heads // n_ranks)
     return [Layers(name, n, own * (size + values) * n_bytes, window=window)]
 

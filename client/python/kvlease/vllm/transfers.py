@@ -215,7 +215,7 @@ def _copies(
     blocks: list[torch.Tensor], pages: list[torch.Tensor], blocks_per_chunk: int, to_pages: bool
 ) -> Any:
     """Of one group in one direction; on a GPU vLLM's own, on a stream beside the model's."""
-    if blocks[0].device.type == "cpu":
+    if not blocks or blocks[0].device.type == "cpu":
         return HostCopies(blocks, pages, blocks_per_chunk, to_pages)
     return SingleDirectionOffloadingHandler(
         list(blocks),
