@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Callable
@@ -106,7 +107,10 @@ def test_a_second_process_loads_what_the_first_computed(
 PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 
 
-@pytest.mark.parametrize("axis", ["tensor", "pipeline"])
+FULL = pytest.mark.skipif("KVL_FULL" not in os.environ, reason="a minute: with --full alone")
+
+
+@pytest.mark.parametrize("axis", ["tensor", pytest.param("pipeline", marks=FULL)])
 def test_ranks_of_what_cannot_be_in_place(
     make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any, axis: str
 ) -> None:
