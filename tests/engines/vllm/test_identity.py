@@ -8,6 +8,8 @@ import pytest
 import torch
 import vllm
 from vllm import EngineArgs
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import MultiConnector
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -18,6 +20,7 @@ from vllm.v1.kv_cache_interface import (
 
 from kvlease import _engine
 from kvlease.vllm import identity
+from kvlease.vllm.connector import KvleaseConnector
 
 TRANSFER = {"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}
 SIZES = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
@@ -103,6 +106,20 @@ def test_settings_are_known(model: str) -> None:
     settings = {"mode": "in_place", "host_codec": "int8"}
     assert "copies alone: disk_codec" in refusal(model, extra={"disk_codec": "none"})
     assert "host_codec: these settings need the mode 'copy'" in refusal(model, extra=settings)
+
+
+def test_one_of_several_connectors(model: str) -> None:
+    """vLLM gives the workers' handshake of one of them to all."""
+
+    class Parent(MultiConnector):  # type: ignore[misc]
+        def __init__(self, config: Any) -> None:
+            KvleaseConnector(config, KVConnectorRole.SCHEDULER, caches(FULL))
+
+    transfer = TRANSFER | {"kv_connector_extra_config": {}}
+    options = {"skip_tokenizer_init": True, "kv_transfer_config": transfer}
+    config = EngineArgs(model=model, **options).create_engine_config()
+    with pytest.raises(ValueError, match="one of a MultiConnector"):
+        Parent(config)
 
 
 def test_long_formats_keep_apart() -> None:

@@ -1,4 +1,4 @@
-"""python -m kvlease.vllm: what is asked before an engine is started."""
+"""python -m kvlease.vllm: commands for a model, which need no engine and no daemon."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Computing:
     def __init__(self, model: Reader | None = None, scheduler: Any = None) -> None:
         """Without a model: of one that doesn't change."""
         self._model = model
-        # Of requests that load pages that were computed with an adapter.
+        # By request: the adapter, and its digest, with which the pages that it loads were computed.
         self._adapters: dict[str, tuple[int, bytes]] = {}
         self._begun: set[str] = set()
         self._scheduler = scheduler

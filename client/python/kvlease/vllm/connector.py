@@ -38,7 +38,8 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         identity.refuse(vllm_config, self._options)
         if find_on_stack(MultiConnector):
             raise ValueError("the KvleaseConnector doesn't support being one of a MultiConnector")
-        # What can't be loaded is computed. vLLM reads this once it has made the connector.
+        # vLLM computes a request whose pages can't be loaded. Its scheduler reads this setting
+        # right after it has made the connector.
         vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
         if role == KVConnectorRole.WORKER:
             watch = Watch(self._options.weights)

@@ -7,7 +7,6 @@ which bytes are a block's, so that all kinds of layers can be copied.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +46,7 @@ from kvlease._codecs import Codecs
 from kvlease._digest import hash_parts
 from kvlease.vllm import identity
 from kvlease.vllm.computing import Computing
+from kvlease.vllm.connections import connect_scheduler, connect_worker
 from kvlease.vllm.manager import Group, Manager
 from kvlease.vllm.transfers import Worker
 from kvlease.vllm.weights import Place, Reader, Watch, gather
@@ -72,7 +72,7 @@ class Copied(KVConnectorHandshakeMetadata):
     dtypes: list[torch.dtype]
     identity: bytes
     place: Place
-    """Where the rank says what it computes with."""
+    """Memory in which the rank's State can be read."""
 
 
 @dataclass
@@ -182,16 +182,7 @@ class Copies(OffloadingConnector):
             _verify.check_dtype(options.verify, each.dtype)
         ranks, codecs = gather(described), self._codecs()
         layouts = layouts_of(self._vllm_config, config, ranks, options, codecs, watch.identity)
-        secret = gather(secrets.token_bytes(32))[0]
-        rank = f" rank {watch.rank}" if watch.n_ranks > 1 else ""
-        name = options.client_name or f"vllm {layouts[0].model}"
-        connection = kvlease.connect(
-            options.socket,
-            client_name=f"{name[: 64 - len(rank)]}{rank}",
-            group_secret=secret,
-            timeout=None,
-            reconnect=options.reconnect,
-        )
+        connection = connect_worker(options, watch, layouts[0].model)
         try:
             namespaces = [codecs.open(connection, layout, "host") for layout in layouts]
             for namespace in namespaces:
@@ -239,14 +230,8 @@ class Copies(OffloadingConnector):
             connection, namespaces, worker = made
             worker.holds_pages = True
         else:
-            name = options.client_name or f"vllm {first.layouts[0].model}"
-            connection = self._own = kvlease.connect(
-                options.socket,
-                client_name=f"{name[:54]} scheduler",
-                group_token=first.group_token,
-                metadata_only=not options.verify,
-                timeout=None,
-                reconnect=options.reconnect,
+            connection = self._own = connect_scheduler(
+                options, first.group_token, first.layouts[0].model, maps_pages=options.verify > 0
             )
             self._events = _engine.Events(connection)
             codecs = self._codecs()
@@ -329,7 +314,7 @@ def describe(
         backends = [layers[name].get_attn_backend().get_name() for name in group.layer_names]
         sizes = [ref.page_size_bytes * config.cache.blocks_per_chunk for ref in refs]
         spec = specs[0] if specs else None
-        # Of several groups vLLM may keep a block in one piece, with bytes of nobody's in it.
+        # vLLM may keep a block of several groups in one piece: parts of it are another group's.
         is_packed = len(config.groups) > 1 and len(refs) == 1 < len(group.layer_names)
         dtypes = {
             dtype for each in specs for dtype in getattr(each, "dtypes", None) or [each.dtype]

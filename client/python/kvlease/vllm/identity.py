@@ -25,9 +25,9 @@ _PLUG_INS = ("vllm.general_plugins", "vllm.platform_plugins")
 
 Mode = Literal["auto", "in_place", "copy"]
 
-# Of kv_connector_extra_config, what vLLM's own code reads where blocks are copied, and which of it
-# the user may set.
+# Settings that kvlease gives to vLLM's own code for copies.
 _SPEC = {"spec_name": "Spec", "spec_module_path": "kvlease.vllm.copies"}
+# Settings of vLLM's own code for copies that the user may give.
 _OF_COPIES = ("block_size", "blocks_per_chunk", "offload_prompt_only", "sync_load_budget_bytes")
 _OF_CODECS = tuple(each.name for each in fields(Codecs))
 

@@ -1,4 +1,4 @@
-"""The connector where vLLM's blocks are pages: what is computed is shared, and not copied."""
+"""The connector whose pages are vLLM's blocks: engines share blocks without copying them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.outputs import RequestError
 
-import kvlease
 from kvlease import _engine
 from kvlease._verify import Verifier
+from kvlease.vllm.connections import connect_scheduler
 from kvlease.vllm.connector import KvleaseConnector
 from kvlease.vllm.pool import Pool
 from kvlease.vllm.weights import Reader, Watch
@@ -117,14 +117,8 @@ class InPlace(KvleaseConnector):
         handshake = Handshake.of_all(ranks)
         self._model = Reader(rank.place for rank in ranks if rank.place)
         assert self._kv_cache_manager is not None
-        name = self._options.client_name or f"vllm {handshake.layout.model}"
-        self._connection = kvlease.connect(
-            self._options.socket,
-            client_name=f"{name[:54]} scheduler",
-            group_token=handshake.group_token,
-            metadata_only=True,
-            timeout=None,
-            reconnect=self._options.reconnect,
+        self._connection = connect_scheduler(
+            self._options, handshake.group_token, handshake.layout.model
         )
         namespace = self._connection.namespace(
             handshake.name,

@@ -1,4 +1,4 @@
-"""The scheduler's side of copies: what is in pages, and what is to be copied.
+"""The scheduler's side of copies: finds pages for requests, and leases pages for their blocks.
 
 vLLM keeps its own KV cache, in whatever layout its kernels want. Full blocks of prompts are copied
 into pages of kvleased's host memory, and back where a prompt is found there.
@@ -109,7 +109,7 @@ class Manager(OffloadingManager):
         self._found: dict[OffloadKey, kvlease.Pages] = {}
         self._loading: dict[str, list[kvlease.Pages]] = {}
         self._storing: dict[OffloadKey, _Run] = {}
-        # Of transfers from before a reset, which may be under way.
+        # Pages of transfers that began before a reset, and may still be under way.
         self._fenced: list[kvlease.Pages] = []
         self._n_steps = 0
         self._looked_at = -1
@@ -130,7 +130,8 @@ class Manager(OffloadingManager):
         self.computing.expect(req_context.req_id, None)
 
     def _can_share(self, req_context: ReqContext) -> bool:
-        """Whether the request's pages have keys, which are those of what it is computed with."""
+        """Whether kvleased is there, and the model and adapter of the request are known: keys of
+        its pages depend on them."""
         text = req_context.get_state(_Text)
         assert text is not None
         # One look for each step: vLLM asks for each chunk.
@@ -157,8 +158,8 @@ class Manager(OffloadingManager):
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """A hit is pinned."""
-        begun = req_context.get_state(_Text)
-        if not self._can_share(req_context) or (begun and begun.is_given_up):
+        text = req_context.get_state(_Text)
+        if not self._can_share(req_context) or (text and text.is_given_up):
             return LookupResult.MISS
         if key in self._found:
             return LookupResult.HIT
@@ -171,7 +172,6 @@ class Manager(OffloadingManager):
             return LookupResult.MISS
         if not pages:
             return self._ask_others(group, key, req_context)
-        text = req_context.get_state(_Text)
         if text is not None and text.is_verified is None:
             text.is_verified = group.verifier.picks()
         if text is not None and text.is_verified:
@@ -275,8 +275,8 @@ class Manager(OffloadingManager):
         self._found = {}
 
     def reset_cache(self) -> None:
-        """Drops what is cached, of all engines of the tenant with this layout; nothing where the
-        model has changed since the last time: what others compute with isn't this engine's."""
+        """Drops all pages of the namespaces, which engines of the tenant share. Drops none where
+        the model has changed since the last reset: these pages are then of other engines."""
         runs = dict.fromkeys(self._storing.values())
         self._fenced += [run.pages for run in runs]
         self._fenced += [pages for each in self._loading.values() for pages in each]
@@ -293,7 +293,10 @@ class Manager(OffloadingManager):
                 group.namespace.invalidate()
         except kvlease.Error as error:
             self._is_void = True
-            _logger.error("couldn't drop what is cached, and finds nothing any more: %s", error)
+            _logger.error(
+                "the cached pages couldn't be dropped, and this engine finds none any more: %s",
+                error,
+            )
 
     def on_reset_flushed(self) -> None:
         """Nothing of before the reset is under way any more."""
@@ -305,7 +308,7 @@ class Manager(OffloadingManager):
         self.computing.close()
 
     def _is_there(self) -> bool:
-        """Whether kvleased is: nobody waits for it."""
+        """Whether kvleased can be asked now. Doesn't wait."""
         was_away, self._is_away = self._is_away, not self._connection.is_connected
         if self._is_away and not was_away:
             _logger.error("kvleased is gone: nothing is found or stored until it is back")

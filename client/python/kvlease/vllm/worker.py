@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
-import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandsha
 import kvlease
 from kvlease import _engine, _verify
 from kvlease.vllm import identity
+from kvlease.vllm.connections import connect_worker
 from kvlease.vllm.weights import Place, Watch, gather
 
 _logger = logging.getLogger("kvlease")
@@ -62,21 +62,11 @@ class Worker:
         blocks. watch: knows the model; closed with this."""
         self._watch = watch
         layout = identity.layout(vllm_config, kv_cache_config, options, watch.identity)
-        # Nobody else knows it, and the engine has another one each time it starts.
-        secret = gather(secrets.token_bytes(32))[0]
-        rank = f" rank {watch.rank}" if watch.n_ranks > 1 else ""
-        name = options.client_name or f"vllm {layout.model}"
         self._on_loss = options.on_loss
         self._dtype = kv_cache_config.kv_cache_groups[0].kv_cache_spec.dtype
         self._device = vllm_config.device_config.device
         on_host = torch.device(self._device).type == "cpu"
-        self._connection = kvlease.connect(
-            options.socket,
-            client_name=f"{name[: 64 - len(rank)]}{rank}",
-            group_secret=secret,
-            timeout=None,
-            reconnect=options.reconnect,
-        )
+        self._connection = connect_worker(options, watch, layout.model)
         try:
             self._namespace = self._connection.namespace(
                 layout=layout,

@@ -1,0 +1,45 @@
+"""Connections of an engine to kvleased: one of each worker, and one of the scheduler."""
+
+from __future__ import annotations
+
+import secrets
+
+import kvlease
+from kvlease.vllm.identity import Options
+from kvlease.vllm.weights import Watch, gather
+
+
+def connect_worker(options: Options, watch: Watch, model: str) -> kvlease.Connection:
+    """Of this rank, in the group of the engine's ranks. All ranks call this at the same point.
+
+    model: a name for people, where the user gives none.
+    """
+    # Only the engine's ranks know the secret, and each start of an engine has another one.
+    secret = gather(secrets.token_bytes(32))[0]
+    rank = f" rank {watch.rank}" if watch.n_ranks > 1 else ""
+    name = options.client_name or f"vllm {model}"
+    return kvlease.connect(
+        options.socket,
+        client_name=f"{name[: 64 - len(rank)]}{rank}",
+        group_secret=secret,
+        timeout=None,
+        reconnect=options.reconnect,
+    )
+
+
+def connect_scheduler(
+    options: Options, group_token: bytes, model: str, maps_pages: bool = False
+) -> kvlease.Connection:
+    """Of the scheduler, in the group of the ranks, whose group_token a worker's connection has.
+
+    maps_pages: the scheduler reads pages itself.
+    """
+    name = options.client_name or f"vllm {model}"
+    return kvlease.connect(
+        options.socket,
+        client_name=f"{name[:54]} scheduler",
+        group_token=group_token,
+        metadata_only=not maps_pages,
+        timeout=None,
+        reconnect=options.reconnect,
+    )
