@@ -209,6 +209,18 @@ static inline void host_await_exported(struct host *h, uint64_t n)
         }
 }
 
+/* Until no text waits and no page is on its way. */
+static inline void host_await_exports(struct host *h)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+
+        while (h->w.a->exchange->n_texts > 0 || h->w.a->exchange->batch) {
+                assert_true(clock_now_nsec() < until);
+                host_turn(h);
+                poll(NULL, 0, 1);
+        }
+}
+
 /* Computed, found by somebody, and with the server. */
 static inline void host_share_text(struct host *h)
 {

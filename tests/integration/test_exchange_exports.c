@@ -108,8 +108,7 @@ static void test_hole_is_filled(void **state)
         allow_pages(&a, hole + 1, N_PAGES - hole - 1);
         host_compute(&a, N_PAGES);
         assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-        host_await_exported(&a, hole + 1);
-        host_turn_often(&a, 300);
+        host_await_exports(&a);
         assert_int_equal(counters_of(&a).not_exported[EXCHANGE_REFUSED], 1);
         assert_true(counters_of(&a).exported_pages < N_PAGES);
         free(redis_cluster_call(&server, 0, "acl setuser default ~*"));
