@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/macros.h"
 #include "tests/unit/fake-redis.h"
 
 static bool answer_common(struct fake_conn *c, const struct fake_arg *args)
@@ -190,9 +191,7 @@ static void write_slowly(bool pauses)
                 .expiry_msec = 60000,
                 .asks_first = true};
         assert_int_equal(remote_submit(s, io), 0);
-        /* The kernel has a notion of its own of who takes too little. */
-        for (; !o.is_done; store_wait(s, 20))
-                sockets_set(sink.port, IPPROTO_TCP, TCP_USER_TIMEOUT, 60000);
+        one_await(s, &o);
         assert_int_equal(o.result, 0);
         assert_true(clock_now_nsec() - started > 2 * SINK_SILENCE_MSEC * NSEC_PER_MSEC);
         remote_close(s);
@@ -430,14 +429,22 @@ static void test_reads_come_first(void **state)
 /* ---- CLUSTER SLOTS, beside others -------------------------------------------------------------
  */
 
+/* That all slots are this server's, or the first bytes of it. */
+static void say_slots(struct fake_redis *e, struct fake_conn *c, size_t max)
+{
+        char text[128];
+        int len = snprintf(text, sizeof(text),
+                "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%u\r\n", e->port);
+
+        fake_say_bytes(c, text, MIN((size_t)len, max));
+}
+
 /* The second time that slots are asked for half of them is told, and nothing more on that
  * connection. */
 static bool answer_half_of_slots(
         struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
 {
         _Atomic unsigned *n_asked = e->data;
-        char text[128];
-        int len;
 
         if (c->is_stuck)
                 return true;
@@ -445,10 +452,8 @@ static bool answer_half_of_slots(
                 fake_say(c, fake_arg_is(&args[1], "down") ? "-CLUSTERDOWN\r\n" : ":1\r\n");
                 return true;
         }
-        len = snprintf(text, sizeof(text),
-                "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%u\r\n", e->port);
         c->is_stuck = atomic_load(n_asked) == 1;
-        fake_say_bytes(c, text, (size_t)(c->is_stuck ? len / 2 : len));
+        say_slots(e, c, c->is_stuck ? 24 : SIZE_MAX);
         atomic_fetch_add(n_asked, 1);
         return true;
 }
@@ -505,6 +510,54 @@ static void test_half_of_slots(void **state)
         fake_redis_stop(&e);
 }
 
+/* Slots are told once, and again when a value of two seconds has come on the same connection. */
+static bool answer_behind_a_value(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        if (fake_arg_is(&args[0], "CLUSTER")) {
+                say_slots(e, c, SIZE_MAX);
+        } else if (fake_arg_is(&args[1], "slow")) {
+                fake_say(c, "$40\r\n");
+                for (unsigned i = 0; i < 40; i++) {
+                        usleep(50000);
+                        fake_say(c, "x");
+                }
+                fake_say(c, "\r\n");
+        } else {
+                fake_say(c, "-CLUSTERDOWN\r\n");
+        }
+        return true;
+}
+
+/* Slots that are told too late cost no connection where bytes of a value come all the time. */
+static void test_slots_behind_a_value(void **state)
+{
+        char got[40];
+        struct iovec key = PIECE("slow"), iov = {got, sizeof(got)};
+        struct remote_io *io = remote_io_new(1);
+        struct one o = {.is_done = false}, down;
+        struct remote_store *s;
+        struct fake_redis e;
+
+        fake_redis_start(&e, 0, answer_behind_a_value, NULL);
+        s = open_narrow(e.address, 0);
+        io->kind = REMOTE_READ;
+        io->of_class = REMOTE_SMALL;
+        io->deadline_nsec = in_msec(60000);
+        io->done = one_done;
+        io->data = &o;
+        io->ops[0] = (struct remote_op){.keys = &key, .n_keys = 1, .iov = &iov, .n_iov = 1};
+        assert_int_equal(one_call(s, REMOTE_PROBE, "down", NULL, 0, &down), -EAGAIN);
+        assert_int_equal(remote_submit(s, io), 0);
+        one_await(s, &o);
+        assert_int_equal(o.result, 0);
+        assert_int_equal(one_call(s, REMOTE_PROBE, "down", NULL, 0, &down), -EAGAIN);
+        assert_true(store_node(s, NULL).n_timeouts > 0);
+        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        remote_close(s);
+        fake_redis_stop(&e);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -515,6 +568,7 @@ int main(void)
                 TEST(test_only_once),
                 TEST(test_reads_come_first),
                 TEST(test_half_of_slots),
+                TEST(test_slots_behind_a_value),
         };
 
         return RUN_TESTS(tests);

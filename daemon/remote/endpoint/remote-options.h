@@ -34,9 +34,8 @@ struct remote_options {
         unsigned max_ops;       /* submitted and not reaped; 0: 8,192, not tuned */
         unsigned connect_msec;  /* until a connection stands, TLS and AUTH included; 0:
                                    REMOTE_CONNECT_MSEC */
-        unsigned silence_msec;  /* sent, and not acknowledged (TCP_USER_TIMEOUT), or acknowledged
-                                   and not answered by a byte, counted from the end of a value: the
-                                   node has failed; 0: 500 */
+        unsigned silence_msec;  /* a node that owes answers on a connection, and for so long sends
+                                   no byte and takes nothing of a value, has failed; 0: 500 */
         bool is_tls;            /* TLS 1.2 or later, and the node's certificate is verified */
         const char *tls_ca;     /* PEM file of whom to believe; NULL: the system's */
         const char *tls_host;   /* the name that certificates must have; NULL: the address that is

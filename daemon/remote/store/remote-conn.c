@@ -192,9 +192,7 @@ void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_l
                 pthread_mutex_unlock(&s->lock);
         }
         flight_at(c, i)->request = NULL;
-        if (is_late && !q->task) /* its time isn't any client's, and another node is asked */
-                remote_conn_lose(c, result, LOSS_PEER);
-        else if (i >= c->n_sent)
+        if (i >= c->n_sent)
                 remote_conn_lose(c, result, LOSS_OURS);
         remote_request_end(q, result);
 }
@@ -256,9 +254,8 @@ static void socket_adjust(const struct remote_store *s, int fd)
 {
         const struct {
                 int level, name, value;
-        } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
-                {IPPROTO_TCP, TCP_USER_TIMEOUT, (int)s->silence_msec},
-                {SOL_SOCKET, SO_KEEPALIVE, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_SEC},
+        } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1}, {SOL_SOCKET, SO_KEEPALIVE, 1},
+                {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_SEC},
                 {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SEC},
                 {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_TIMES}};
 
@@ -405,7 +402,7 @@ static void conn_fill(struct remote_conn *c)
                 list_remove(&q->link);
                 q->is_sent = true;
                 f = flight_at(c, c->n_flight++);
-                *f = (struct remote_flight){.request = q, .cost = cost};
+                *f = (struct remote_flight){.request = q, .is_slots = !q->task, .cost = cost};
                 if (q->is_asking) {
                         f->prefix = asking;
                         f->prefix_len = sizeof(asking) - 1;

@@ -97,6 +97,7 @@ struct remote_flight {
         uint32_t prefix_len;
         uint8_t n_skip; /* answers that are awaited before the request's: ASKING's */
         bool is_auth;
+        bool is_slots;   /* CLUSTER SLOTS */
         uint64_t length; /* bytes of the message */
         uint64_t cost;   /* of the window */
         uint64_t since_nsec;

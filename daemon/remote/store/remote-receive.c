@@ -226,7 +226,7 @@ static struct remote_note answer_note(
         const struct remote_flight *f, const struct remote_answer *a, uint64_t now_nsec)
 {
         const struct remote_request *q = f->request;
-        struct remote_note note = {.is_error = a->kind == RESP_ERROR, .is_refresh = q && !q->task};
+        struct remote_note note = {.is_error = a->kind == RESP_ERROR, .is_refresh = f->is_slots};
 
         if (q && q->task && q->task->io.of_class == REMOTE_SMALL)
                 note.rtt_nsec = MAX(minus_u64(now_nsec, f->since_nsec), (uint64_t)1);
@@ -315,7 +315,6 @@ static int bulk_place(struct remote_conn *c, struct remote_flight *f, uint64_t b
 static int answer_token(struct remote_conn *c, struct remote_flight *f, const struct resp_token *t)
 {
         struct remote_answer *a = c->answer;
-        bool is_slots = f->request && !f->request->task;
 
         if (t->depth == 0 && t->kind != RESP_END) {
                 a->kind = t->kind;
@@ -325,10 +324,10 @@ static int answer_token(struct remote_conn *c, struct remote_flight *f, const st
                         memcpy(a->text, t->text, t->text_len);
                 a->text[t->text_len] = '\0';
         }
-        if (is_slots && a->kind != RESP_ERROR)
+        if (f->is_slots && f->request && a->kind != RESP_ERROR)
                 return slot_reader_token(remote_refresh_reader(c->worker->store), t);
-        /* What nobody wants any more was asked by ourselves: no arrays come. */
-        if (t->kind == RESP_ARRAY || t->depth > 0)
+        /* Slots that came too late are passed over; to nothing else an array is the answer. */
+        if (!f->is_slots && (t->kind == RESP_ARRAY || t->depth > 0))
                 return -EPROTO;
         if (t->kind == RESP_BULK)
                 return bulk_place(c, f, (uint64_t)t->number);
@@ -355,7 +354,7 @@ static int payload_take(struct remote_conn *c, const char *data, size_t n)
         unsigned n_iov;
 
         resp_took(&c->parser, n);
-        if (f->request && !f->request->task)
+        if (f->is_slots && f->request)
                 return slot_reader_text(remote_refresh_reader(c->worker->store), data, n);
         if (!op)
                 return 0;
