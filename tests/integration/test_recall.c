@@ -70,12 +70,11 @@ static void wait_charged(struct harness *h, const char *tenant, uint64_t bytes)
         }
 }
 
-/* One set is charged. Where making one takes long, as on a GPU, another may be kept ready. */
+/* One set is charged. Where making one takes long, as on a GPU or a busy machine, another may be
+ * kept ready. */
 static void assert_charged_one(struct harness *h)
 {
-        uint64_t most = private_on_real_gpu() ? 4 * MIB : 2 * MIB;
-
-        assert_in_range(ctl_tenant(h, "a", "charged_bytes"), 2 * MIB, most);
+        assert_in_range(ctl_tenant(h, "a", "charged_bytes"), 2 * MIB, 4 * MIB);
 }
 
 /* Until a "revoke" event has come; events before it are lost. */

@@ -178,6 +178,7 @@ void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_l
 {
         int result = is_late ? -ETIMEDOUT : -ECANCELED;
         struct remote_store *s = c->worker->store;
+        struct remote_flight *f;
         unsigned i;
 
         if (!q->is_sent) {
@@ -191,8 +192,12 @@ void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_l
                 s->nodes[c->node].stats.n_timeouts++;
                 pthread_mutex_unlock(&s->lock);
         }
-        flight_at(c, i)->request = NULL;
-        if (i >= c->n_sent)
+        f = flight_at(c, i);
+        f->request = NULL;
+        /* Nothing has come since slots were asked for: it isn't a value that they wait behind. */
+        if (is_late && f->is_slots && i < c->n_sent && c->alive_nsec <= f->since_nsec)
+                remote_conn_lose(c, result, LOSS_PEER);
+        else if (i >= c->n_sent)
                 remote_conn_lose(c, result, LOSS_OURS);
         remote_request_end(q, result);
 }
