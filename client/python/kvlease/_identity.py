@@ -550,14 +550,18 @@ class Watched:
         *,
         ignored: Iterable[str] = (),
         roots: Callable[[], Roots] = tuple,
+        unpack: Callable[[torch.nn.Module], torch.Tensor | None] = lambda _: None,
     ) -> None:
         """name: of the weights, which the user vouches for: their bytes don't count. roots: code
-        that computes beside the model's own. Unreadable where the tensors can't be compared."""
+        that computes beside the model's own. unpack: the weight of a module that computes with
+        a packed copy of it; None: the module doesn't. Unreadable where the tensors can't be
+        compared."""
         self.model = model
         """Where it is exchanged, renew() says what that makes of it."""
         self._name = name
         self._ignored = frozenset(ignored)
         self._roots = roots
+        self._unpack = unpack
         self._lock = threading.Lock()
         self._samples: bytes | None = None
         self._first: tuple[bytes, set[str]] | None = None
@@ -588,14 +592,29 @@ class Watched:
         known = self._first[1] if code == self._first[0] else {name for name, _ in state.words}
         words = hash_parts(*(f"{n} {word}".encode() for n, word in state.words if n in known))
         if self._name is None:
-            _refuse_emptied(state)
-            tensors = hash_tensors(state.tensors)
+            tensors = self._hash_tensors(state)
         else:
             tensors = self._name.encode()
             readable = {k: v for k, v in state.tensors.items() if is_readable(v)}
             self._samples = hash_tensors({k: _sample(v) for k, v in readable.items()})
         _logger.debug("told the model apart in %.2f s", time.monotonic() - began)
         return hash_parts(tensors, words, code)
+
+    def _hash_tensors(self, state: _State) -> bytes:
+        """One unpacked weight is in memory at a time."""
+        packed = {}
+        for name, module in self.model.named_modules():
+            weight = self._unpack(module)
+            if weight is not None:
+                packed[module] = hash_tensors({name: weight})
+        for name in _emptied(state):
+            if self.model.get_submodule(name.rpartition(".")[0]) not in packed:
+                raise Unreadable(
+                    f"the model's parameter {name} is empty: the engine keeps its numbers "
+                    "elsewhere, where they can't be read, and 'weights' has to name them"
+                )
+        tensors = hash_tensors(state.tensors)
+        return hash_parts(tensors, *packed.values()) if packed else tensors
 
     def _mark(self) -> tuple[int, int]:
         """Another one where something was changed in a way that torch tells; the second number says
@@ -666,21 +685,16 @@ class Watched:
         self.current = made
 
 
-def _refuse_emptied(state: _State) -> None:
-    """Unreadable where an engine keeps weights in a form of its own, and nothing in the tensor.
+def _emptied(state: _State) -> list[str]:
+    """Names of weights that an engine keeps in a form of its own, and nothing in the tensor.
     Integers that aren't weights, as orders of channels, may be empty."""
-    emptied = state.dropped + [
+    return state.dropped + [
         name
         for name, tensor in state.tensors.items()
         if isinstance(tensor, torch.nn.Parameter)
         and not tensor.numel()
         and (tensor.is_floating_point() or name.endswith(_WEIGHTS))
     ]
-    if emptied:
-        raise Unreadable(
-            f"the model's parameter {emptied[0]} is empty: the engine keeps its numbers elsewhere, "
-            "where they can't be read, and 'weights' has to name them"
-        )
 
 
 def _counts(tensors: list[torch.Tensor]) -> list[Any]:

@@ -225,6 +225,29 @@ def test_emptied_weights_are_refused(left: torch.Tensor | None, name: str) -> No
     assert Watched(model, "mine").identity == named
 
 
+def test_packed_weights_are_unpacked() -> None:
+    """Whatever an engine computes with counts, not what it has left in the parameter."""
+
+    class Packed(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, weight: torch.Tensor) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+            self.compute = lambda x: x @ weight
+
+    def unpack(module: torch.nn.Module) -> torch.Tensor | None:
+        return module.compute(torch.eye(3)) if isinstance(module, Packed) else None  # type: ignore[no-untyped-call]
+
+    def identity(weight: torch.Tensor) -> bytes:
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), Packed(weight))
+        torch.nn.init.ones_(model[0].weight)
+        torch.nn.init.zeros_(model[0].bias)
+        return Watched(model, None, ignored=("compute",), unpack=unpack).identity
+
+    other = torch.eye(3)
+    other[1, 1] = 2
+    assert identity(torch.eye(3)) == identity(torch.eye(3)) != identity(other)
+
+
 def _patch_instance(model: Model) -> None:
     forward = model.layers[1].forward
     model.layers[1].forward = lambda x: forward(x) * 2

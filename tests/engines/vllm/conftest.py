@@ -13,7 +13,7 @@ from models import make_llama
 from support import COMPARED, forks
 
 os.environ.update(serving.ENVIRONMENT)
-sys.path.append(str(serving.OPS))
+sys.path.extend(serving.KERNELS)
 forks.set_forkserver_preload(
     [
         "kvlease.vllm.copies",

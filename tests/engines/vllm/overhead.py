@@ -134,7 +134,7 @@ def main() -> int:
         daemon = load_package().Daemon(Path(top), False, MEMORY, LIMIT)
         daemon.start()
         try:
-            sys.path.append(str(serving.OPS))
+            sys.path.extend(serving.KERNELS)
             make_llama(Path(top) / "model", **sizes)
             settings = {"model": str(Path(top) / "model"), "vllm": {}}
             engines += [

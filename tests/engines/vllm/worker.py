@@ -80,6 +80,7 @@ class Engine:
                 "tokens": [list(each.token_ids) for each in output.outputs],
                 "reason": output.outputs[0].finish_reason,
                 "found": output.num_cached_tokens,
+                "logprobs": output.outputs[0].cumulative_logprob,
             }
             for output in self.engine.step()
             if output.finished
@@ -103,6 +104,7 @@ class Engine:
         return {
             "tokens": [done[request]["tokens"] for request in requests],
             "found": [done[request]["found"] for request in requests],
+            "logprobs": [done[request]["logprobs"] for request in requests],
             "seconds": time.monotonic() - started,
         }
 

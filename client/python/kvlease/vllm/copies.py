@@ -32,7 +32,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import (
     OffloadingConnectorWorker,
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
-from vllm.v1.kv_cache_interface import iter_layer_specs
+from vllm.v1.kv_cache_interface import FullAttentionSpec, iter_layer_specs
 from vllm.v1.kv_offload.base import (
     CanonicalKVCaches,
     OffloadingManager,
@@ -248,7 +248,10 @@ class Copies(OffloadingConnector):
                     first.identity,
                     lambda: model.compare().identity(first.identity),
                 ),
-                is_chained=group.sliding_window_size_in_chunks is None,
+                is_chained=all(
+                    isinstance(spec, FullAttentionSpec)
+                    for spec in self._layer_specs(group.group_id)
+                ),
                 sizes=[
                     [size // first.dtypes[i].itemsize for size in plane] for plane in first.sizes[i]
                 ],
@@ -257,6 +260,10 @@ class Copies(OffloadingConnector):
         ]
         computing = Computing(model, self._scheduler)
         return Manager(connection, groups, options.remote_timeout, computing)
+
+    def _layer_specs(self, group: int) -> list[Any]:
+        groups = self._kv_cache_config.kv_cache_groups
+        return list(iter_layer_specs(groups[group].kv_cache_spec))
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
         """Once a step."""

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+import torch
 import vllm
 from vllm.v1.kv_cache_interface import FullAttentionSpec, iter_layer_specs
 from vllm.v1.kv_cache_layout import KVCacheLayout
@@ -16,8 +17,8 @@ from kvlease._codecs import Codecs
 from kvlease._digest import hash_parts
 from kvlease._identity import plug_ins
 
-SUPPORTED = (0, 33)
-"""The minor version of vLLM whose block pool this takes the place of."""
+TESTED = ((0, 32), (0, 33))
+"""Releases of vLLM, the oldest one first."""
 
 
 _PLUG_INS = ("vllm.general_plugins", "vllm.platform_plugins")
@@ -62,7 +63,7 @@ class Options:
     """Seconds that a request waits at most for pages that kvleased loads from other hosts; 0: it
     isn't asked for them."""
     any_version: bool = False
-    """Run beside a vLLM of another minor version than the tested one."""
+    """Treat a release of vLLM that wasn't tested as one that was."""
 
     verify: float = 0
     """The share of texts that are found whose pages are computed all the same, and compared."""
@@ -101,16 +102,20 @@ def name_spec(vllm_config: Any) -> None:
 
 def refuse(vllm_config: Any, options: Options) -> None:
     """ValueError for an engine that can't share in any mode, before anything is made."""
-    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    if version != SUPPORTED and not options.any_version:
-        supported = ".".join(map(str, SUPPORTED))
+    oldest = TESTED[0]
+    if _release() < oldest and not options.any_version:
         raise ValueError(
-            f"the KvleaseConnector is made for vLLM {supported}, and this is {vllm.__version__}: "
-            'kv_connector_extra_config {"any_version": true} tries it all the same'
+            f"the KvleaseConnector is made for vLLM {oldest[0]}.{oldest[1]} and later, and this is "
+            f'{vllm.__version__}: kv_connector_extra_config {{"any_version": true}} tries it all '
+            "the same"
         )
     why = _unsupported(vllm_config)
     if why:
         raise ValueError(f"the KvleaseConnector doesn't support {why}")
+
+
+def _release() -> tuple[int, ...]:
+    return tuple(int(part) for part in vllm.__version__.split(".")[:2])
 
 
 def _unsupported(vllm_config: Any) -> str | None:
@@ -147,6 +152,9 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
     """What can't be where the engine's blocks are pages themselves; None: nothing."""
     if options.of_copies:
         return f"settings of copies alone: {', '.join(options.of_copies)}"
+    if _release() not in TESTED and not options.any_version:
+        newest = ".".join(map(str, TESTED[-1]))
+        return f"vLLM {vllm.__version__}: the newest whose blocks were tested is {newest}"
     parallel, events = vllm_config.parallel_config, vllm_config.kv_events_config
     groups = kv_cache_config.kv_cache_groups
     specs = {type(spec) for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
@@ -165,7 +173,7 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
         kinds = ", ".join(sorted(kind.__name__ for kind in specs))
         return f"{len(groups)} groups of layers ({kinds}): only full attention in one group is"
     (spec, *_) = iter_layer_specs(groups[0].kv_cache_spec)
-    if spec.dtype not in _engine.DTYPES:
+    if spec.dtype not in (*_engine.DTYPES, torch.uint8):
         return f"a KV cache of {spec.dtype}"
     if len(kv_cache_config.kv_cache_tensors) != 1:
         return f"a KV cache in {len(kv_cache_config.kv_cache_tensors)} tensors"
@@ -207,14 +215,18 @@ def layout(
     n_ranks = vllm_config.parallel_config.tensor_parallel_size
     n_rank_planes = n_layers if physical.is_layer_compact else 1
     attention = vllm_config.compilation_config.static_forward_context[tensor.layers[0]]
+    # What bytes are, as fp8_e5m2, only the setting says.
+    is_bytes = spec.dtype == torch.uint8
+    cache = vllm_config.cache_config
+    numbers = cache.cache_dtype if is_bytes else str(spec.dtype).removeprefix("torch.")
     kind = (
         f"vllm {vllm.__version__} {attention.get_attn_backend().get_name()} {physical.name} "
-        f"{vllm_config.cache_config.prefix_caching_hash_algo} "
-        f"{str(spec.dtype).removeprefix('torch.')} tp{n_ranks}"
+        f"{cache.prefix_caching_hash_algo} "
+        f"{numbers} tp{n_ranks}"
     )
     return kvlease.Layout(
         model=model_name(vllm_config),
-        dtype=_engine.DTYPES[spec.dtype],
+        dtype=_engine.DTYPES.get(spec.dtype, kvlease.DType.OTHER),
         n_layers=n_layers,
         n_kv_heads=spec.num_kv_heads,
         head_size=spec.head_size,

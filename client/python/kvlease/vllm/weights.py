@@ -36,6 +36,8 @@ _BOARD_BYTES = 1 << 20
 _MAX_READS = 1000
 
 _DIGEST_BYTES = 32
+# Rows of a product, which bound the memory that it takes; not tuned.
+_UNIT_VECTORS = 1024
 
 Adapter = tuple[int, bytes]
 """How often the adapter of an id has been another one, and its digest; of several ranks the digests
@@ -150,6 +152,30 @@ class Place:
 _watches: dict[Place, Watch] = {}
 
 
+def _convert(worker: Any) -> None:
+    """Does on the CPU to the tables of rotary embeddings what vLLM does in its first step. On GPUs
+    it has made one, to see how much memory it takes."""
+    if worker.device.type != "cpu":
+        return
+    numbers = torch.empty(0, dtype=worker.model_config.dtype)
+    for module in worker.get_model().modules():
+        if hasattr(module, "_match_cos_sin_cache_dtype"):
+            module._match_cos_sin_cache_dtype(numbers)
+
+
+def _unpack(module: torch.nn.Module) -> torch.Tensor | None:
+    """The weight of a linear layer that computes with a copy which vLLM's kernels for CPUs have
+    packed: the layer's answers to unit vectors are its numbers. None: it isn't such a layer."""
+    linear: Any = getattr(module, "cpu_linear", None)
+    if not getattr(linear, "__closure__", None):
+        return None
+    weight = module.weight
+    n = getattr(module, "input_size_per_partition", None) or getattr(module, "input_size", 0)
+    n = weight.shape[-1] if weight.numel() else n
+    units = (torch.nn.functional.one_hot(u, n) for u in torch.arange(n).split(_UNIT_VECTORS))
+    return torch.cat([linear(unit.to(weight.dtype), weight, None) for unit in units])
+
+
 class Watch:
     """Knows what a rank computes with."""
 
@@ -157,7 +183,10 @@ class Watch:
         """name: of the weights, that the user has given them. ValueError where the model can't be
         told apart. Made while vLLM's worker initializes its KV cache."""
         worker = self._worker = on_stack(WorkerBase)
-        self._watched = Watched(worker.get_model(), name, ignored=("load_weights",))
+        _convert(worker)
+        self._watched = Watched(
+            worker.get_model(), name, ignored=("load_weights", "cpu_linear"), unpack=_unpack
+        )
         own = self._watched.identity
         self.identity = hash_parts(*gather(own))
         """Of the model: what all ranks have makes it up, in their order."""

