@@ -86,10 +86,13 @@ def test_what_pages_take() -> None:
 
 
 def test_which_mode() -> None:
-    assert plan.make(LLAMA).why_not_in_place is None
+    windows = LLAMA | {"sliding_window": 64, "sliding_window_pattern": 4}
+    for known, dtype in ((LLAMA, None), (LLAMA, "fp8"), (windows, None)):
+        assert plan.make(known, dtype=dtype).why_not_in_place is None
+    wide = windows | {"swa_head_dim": 256}
+    assert "differ in size" in str(plan.make(wide).why_not_in_place)
     for config, n_ranks in ((DEEPSEEK, 1), (QWEN, 1), (LLAMA, 2)):
         assert plan.make(config, n_ranks).why_not_in_place
-    assert "fp8" in str(plan.make(LLAMA, dtype="fp8").why_not_in_place)
 
 
 def test_what_fits() -> None:

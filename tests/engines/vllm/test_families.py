@@ -79,16 +79,14 @@ FAMILIES = {
             "n_shared_experts": 1,
         }
     ),
-    "mistral": Family({"sliding_window": 64}, False),
-    "gemma3_text": Family(
-        {"sliding_window": 64, "layer_types": [WINDOW, WINDOW, WINDOW, FULL]}, False
-    ),
-    "gemma2": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}, False),
-    "cohere2": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}, False),
-    "olmo3": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}, False),
-    "exaone4": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}, False),
+    "mistral": Family({"sliding_window": 64}),
+    "gemma3_text": Family({"sliding_window": 64, "layer_types": [WINDOW, WINDOW, WINDOW, FULL]}),
+    "gemma2": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}),
+    "cohere2": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}),
+    "olmo3": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}),
+    "exaone4": Family({"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2}),
     "gpt_oss": Family(
-        EXPERTS | {"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2, "head_dim": 64}, False
+        EXPERTS | {"sliding_window": 64, "layer_types": [WINDOW, FULL] * 2, "head_dim": 64}
     ),
     "llama4_text": Family(
         EXPERTS
@@ -98,8 +96,7 @@ FAMILIES = {
             "no_rope_layers": [1, 1, 1, 0],
             "interleave_moe_layer_step": 2,
             "intermediate_size_mlp": 256,
-        },
-        False,
+        }
     ),
     "qwen3_next": Family(
         EXPERTS

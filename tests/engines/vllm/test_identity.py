@@ -15,6 +15,7 @@ from vllm.v1.kv_cache_interface import (
     KVCacheConfig,
     KVCacheGroupSpec,
     KVCacheTensor,
+    MambaSpec,
     SlidingWindowSpec,
 )
 
@@ -32,7 +33,10 @@ def caches(*specs: Any) -> KVCacheConfig:
     """A group of layers for each."""
     return KVCacheConfig(
         num_blocks=100,
-        kv_cache_tensors=[KVCacheTensor(size=1, layers=["0"], layer_stride=1, block_stride=1)],
+        kv_cache_tensors=[
+            KVCacheTensor(size=1, layers=[str(i)], layer_stride=1, block_stride=1)
+            for i in range(len(specs))
+        ],
         kv_cache_layout="BLHNC",
         kv_cache_groups=[KVCacheGroupSpec([str(i)], spec) for i, spec in enumerate(specs)],
     )
@@ -86,8 +90,13 @@ def test_refused(model: str, options: dict[str, Any], sentence: str) -> None:
 def test_refused_layers(model: str) -> None:
     window = SlidingWindowSpec(**SIZES, sliding_window=64)
     assert refusal(model) == refusal(model, **RANKS) == ""
-    assert "SlidingWindowSpec" in refusal(model, window)
-    assert "2 groups of layers" in refusal(model, FULL, window)
+    assert refusal(model, window) == refusal(model, FULL, window) == ""
+    state = MambaSpec(block_size=32, shapes=((2, 4),), dtypes=(torch.float32,))
+    assert "2 groups of layers (FullAttentionSpec, MambaSpec)" in refusal(model, FULL, state)
+    narrow = SlidingWindowSpec(**SIZES | {"head_size": 16}, sliding_window=64)
+    assert "whose blocks differ" in refusal(model, FULL, narrow)
+    taken = FullAttentionSpec(**SIZES, sliding_window=64)
+    assert "takes for full attention" in refusal(model, taken)
     assert "float64" in refusal(model, FullAttentionSpec(**SIZES | {"dtype": torch.float64}))
 
 

@@ -111,7 +111,7 @@ FULL = pytest.mark.skipif("KVL_FULL" not in os.environ, reason="a minute: with -
 
 
 @pytest.mark.parametrize("axis", ["tensor", pytest.param("pipeline", marks=FULL)])
-def test_ranks_of_what_cannot_be_in_place(
+def test_ranks_with_copies(
     make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any, axis: str
 ) -> None:
     """Two groups of layers, of which one stores and loads windows alone. Each rank copies its own
@@ -123,8 +123,8 @@ def test_ranks_of_what_cannot_be_in_place(
     n_layers = 4 if axis == "tensor" else 5
     layers = {"num_hidden_layers": n_layers, "layer_types": kinds[:n_layers], "sliding_window": 64}
     options = {"model": models(**layers), **ranks}
-    (first,) = start_engines(settings(daemon, kvlease=AUTO, **options), environment=PROCESSES)
-    (second,) = start_engines(settings(daemon, kvlease=AUTO, **options))
+    (first,) = start_engines(settings(daemon, kvlease=COPY, **options), environment=PROCESSES)
+    (second,) = start_engines(settings(daemon, kvlease=COPY, **options))
     computed = first.call("run", PROMPTS, 24)
     n_pages = sorted(each["pages_sealed"] for each in namespaces(daemon))
     assert len(n_pages) == (2 if axis == "tensor" else 3)

@@ -201,7 +201,7 @@ def test_found_and_computed_all_the_same(
     assert second.pool.stats.hit_tokens == 0
     assert second.pool.stats.verified == 1
     second.end(again)
-    pairs = list(zip(own, theirs[:3], strict=False))
+    pairs = [(mine, other, 0) for mine, other in zip(own, theirs[:3], strict=False)]
     assert second.pool.awaits_comparison
     assert second.pool.take_pairs() == pairs
     assert second.pool.take_pairs() == []

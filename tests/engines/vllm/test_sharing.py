@@ -9,7 +9,17 @@ from typing import Any
 
 import kvlease_conftest as package
 from models import make_adapter
-from support import LIMIT, MEMORY, ctl, findable, held, make_prompts, part_of, published
+from support import (
+    LIMIT,
+    MEMORY,
+    ctl,
+    failures,
+    findable,
+    held,
+    make_prompts,
+    part_of,
+    published,
+)
 
 PAGE = 32
 PROMPTS = make_prompts(1, 500, 7, 20, 33)
@@ -84,6 +94,49 @@ def test_what_is_laid_out_otherwise_is_a_miss(
     for other in others:
         assert other.call("run", PROMPTS[:1], 4)["found"] == [0]
     assert published(daemon) > 4 * n_before
+
+
+def test_windows_beside_full_attention(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any
+) -> None:
+    """Two groups of layers, of three and two, in pages of one namespace."""
+    daemon = make_daemon(device=MEMORY, tenant="limit = 24MiB")
+    kinds = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
+    options = {"model": models(num_hidden_layers=5, layer_types=kinds, sliding_window=64)}
+    alone, first, second, third = start_engines(
+        settings(**options),
+        settings(daemon, **options),
+        settings(daemon, **options),
+        settings(daemon, kvlease={"verify": 1}, **options),
+    )
+    expected = alone.call("run", PROMPTS, 24)
+    own = alone.call("run", PROMPTS, 24)["found"]
+    assert own == findable(PROMPTS, PAGE)
+    computed = first.call("run", PROMPTS, 24)
+    assert computed["found"] == expected["found"]
+    found = second.call("run", PROMPTS, 24)
+    assert found["found"] == own
+    # Of windows only what a later text can begin behind is published.
+    assert published(daemon) < 2 * sum(len(prompt) // PAGE for prompt in PROMPTS)
+    checked = third.call("run", PROMPTS, 24)
+    assert checked["found"] == [0] * len(PROMPTS)
+    assert third.call("stats")["compared_pages"] > published(daemon) // 2
+    assert failures(daemon) == 0
+    for answer in (computed, found, checked):
+        assert answer["tokens"] == expected["tokens"]
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+    # More texts than the tenant can have: what was evicted is computed.
+    texts = make_prompts(5, 100, *range(400, 1500, 100))
+    right = alone.call("run", texts, 8)["tokens"]
+    first.send("run", texts, 8)
+    assert second.call("run", texts, 8)["tokens"] == first.receive()["tokens"] == right
+    first.call("add", PROMPTS[0], 1000)
+    first.call("steps", 3)
+    first.kill()
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert second.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
+    assert "consistent" in ctl(daemon, "check")
 
 
 def test_ranks_share_with_the_same_ranks(

@@ -88,10 +88,10 @@ def test_without_kvleased_nothing_is_compared() -> None:
     worker: Any = object.__new__(Worker)
     worker._namespace = SimpleNamespace(adopt=adopt)
     worker._on_loss = "continue"
-    assert worker.compare([(1, 2)]) == []
+    assert worker.compare([(1, 2, 0)]) == []
     worker._on_loss = "error"
     with pytest.raises(RuntimeError, match="kvleased is gone"):
-        worker.compare([(1, 2)])
+        worker.compare([(1, 2, 0)])
 
 
 def run(engine: Any, **options: Any) -> list[list[list[int]]]:

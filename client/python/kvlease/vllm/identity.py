@@ -8,7 +8,12 @@ from typing import Any, Literal, get_args
 
 import torch
 import vllm
-from vllm.v1.kv_cache_interface import FullAttentionSpec, iter_layer_specs
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    SlidingWindowSpec,
+    iter_layer_specs,
+)
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
 import kvlease
@@ -21,6 +26,8 @@ TESTED = ((0, 32), (0, 33))
 """Releases of vLLM, the oldest one first."""
 
 
+# Kinds of layers whose blocks can be pages.
+_IN_PLACE = {FullAttentionSpec, SlidingWindowSpec, ChunkedLocalAttentionSpec}
 _PLUG_INS = ("vllm.general_plugins", "vllm.platform_plugins")
 
 
@@ -157,7 +164,7 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
         return f"vLLM {vllm.__version__}: the newest whose blocks were tested is {newest}"
     parallel, events = vllm_config.parallel_config, vllm_config.kv_events_config
     groups = kv_cache_config.kv_cache_groups
-    specs = {type(spec) for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
+    kinds = {type(spec) for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
     if parallel.tensor_parallel_size > 1 and vllm_config.device_config.device_type != "cpu":
         return (
             f"tensor parallelism on GPUs ({parallel.tensor_parallel_size} ranks): a page of "
@@ -169,16 +176,17 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
         return "speculative decoding"
     if events is not None and events.enable_kv_cache_events:
         return "KV cache events: other processes publish and evict here, too"
-    if len(groups) != 1 or specs != {FullAttentionSpec}:
-        kinds = ", ".join(sorted(kind.__name__ for kind in specs))
-        return f"{len(groups)} groups of layers ({kinds}): only full attention in one group is"
-    (spec, *_) = iter_layer_specs(groups[0].kv_cache_spec)
+    why = _unsupported_groups(kv_cache_config, kinds)
+    if why is not None:
+        return why
+    spec = specs(kv_cache_config)[0]
     if spec.dtype not in (*_engine.DTYPES, torch.uint8):
         return f"a KV cache of {spec.dtype}"
-    if len(kv_cache_config.kv_cache_tensors) != 1:
-        return f"a KV cache in {len(kv_cache_config.kv_cache_tensors)} tensors"
-    if getattr(spec, "sliding_window", None) is not None:
-        return "sliding windows"
+    if any(
+        isinstance(each, FullAttentionSpec) and each.sliding_window is not None
+        for each in specs(kv_cache_config)
+    ):
+        return "sliding windows that vLLM takes for full attention"
     physical = KVCacheLayout[kv_cache_config.kv_cache_layout]
     if not physical.is_layer_compact and not physical.is_block_outermost:
         return (
@@ -190,11 +198,43 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
     return None
 
 
+def _unsupported_groups(kv_cache_config: Any, kinds: set[type]) -> str | None:
+    groups, tensors = kv_cache_config.kv_cache_groups, kv_cache_config.kv_cache_tensors
+    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    said = f"{len(groups)} groups of layers ({names})"
+    if not kinds <= _IN_PLACE or not groups:
+        return f"{said}: only full attention, sliding windows and chunked local attention are"
+    shapes = {
+        (each.block_size, each.page_size_bytes, each.dtype) for each in specs(kv_cache_config)
+    }
+    if len(shapes) != 1 or len(tensors) != len(groups) or any(each.offset for each in tensors):
+        return f"{said} whose blocks differ, or lie beside each other"
+    return None
+
+
+def specs(kv_cache_config: Any) -> list[Any]:
+    """Of each group of layers what vLLM says of one of its layers."""
+    return [
+        next(iter(iter_layer_specs(group.kv_cache_spec)))
+        for group in kv_cache_config.kv_cache_groups
+    ]
+
+
+def is_plain(kv_cache_config: Any) -> bool:
+    """Whether all layers have full attention, in one group."""
+    return [type(spec) for spec in specs(kv_cache_config)] == [FullAttentionSpec]
+
+
+def _largest(kv_cache_config: Any) -> Any:
+    """The tensor of the group with the most layers."""
+    return max(kv_cache_config.kv_cache_tensors, key=lambda each: len(each.layers))
+
+
 def _plane_bytes(kv_cache_config: Any) -> int:
     """Of a rank's part of a page: of each layer's, where they lie apart."""
-    (tensor,) = kv_cache_config.kv_cache_tensors
+    tensor = _largest(kv_cache_config)
     is_apart = KVCacheLayout[kv_cache_config.kv_cache_layout].is_layer_compact
-    spec = kv_cache_config.kv_cache_groups[0].kv_cache_spec
+    spec = specs(kv_cache_config)[0]
     return int(spec.page_size_bytes if is_apart or len(tensor.layers) == 1 else tensor.block_stride)
 
 
@@ -207,9 +247,8 @@ def layout(
     A page has the parts of all tensor-parallel ranks, each in planes of its own, one rank's behind
     the other's: so it is found or not for all of them, and has one number.
     """
-    (group,) = kv_cache_config.kv_cache_groups
-    (tensor,) = kv_cache_config.kv_cache_tensors
-    spec = group.kv_cache_spec
+    tensor = _largest(kv_cache_config)
+    spec = specs(kv_cache_config)[0]
     physical = KVCacheLayout[kv_cache_config.kv_cache_layout]
     n_layers = len(tensor.layers)
     n_ranks = vllm_config.parallel_config.tensor_parallel_size
@@ -233,7 +272,13 @@ def layout(
         page_tokens=spec.block_size,
         plane_page_bytes=_plane_bytes(kv_cache_config),
         n_planes=n_rank_planes * n_ranks,
-        salt=salt(vllm_config, options, model),
+        salt=salt(vllm_config, options, model)
+        if is_plain(kv_cache_config)
+        else hash_parts(
+            salt(vllm_config, options, model),
+            *(f"{each.layers}".encode() for each in kv_cache_config.kv_cache_tensors),
+            *(f"{each}".encode() for each in specs(kv_cache_config)),
+        ),
         format=_engine.format_of(kind.encode(), f" {spec.block_size}".encode()),
     )
 

@@ -17,8 +17,10 @@ from vllm.outputs import RequestError
 
 from kvlease import _engine
 from kvlease._verify import Verifier
+from kvlease.vllm import identity
 from kvlease.vllm.connections import connect_scheduler
 from kvlease.vllm.connector import KvleaseConnector
+from kvlease.vllm.groups import GroupsPool
 from kvlease.vllm.pool import Pool
 from kvlease.vllm.weights import Reader, Watch
 from kvlease.vllm.worker import Handshake, Worker
@@ -32,8 +34,9 @@ class _Step(KVConnectorMetadata):
 
     pages: list[int] = field(default_factory=list)
     """To be mapped."""
-    pairs: list[tuple[int, int]] = field(default_factory=list)
-    """To be compared: a page of this engine, and one of another engine for the same text."""
+    pairs: list[tuple[int, int, int]] = field(default_factory=list)
+    """To be compared: a page of this engine, one of another engine for the same text, and the group
+    of layers that has both."""
     adapters: list[tuple[int, bytes]] = field(default_factory=list)
     """Ids and digests of those that have computed pages that were found."""
 
@@ -95,7 +98,7 @@ class InPlace(KvleaseConnector):
             pairs = connector_metadata.pairs
             if pairs:
                 differing = self._worker.compare(pairs)
-                self._compared = _Compared({page for _, page in pairs}, set(differing))
+                self._compared = _Compared({page for _, page, _ in pairs}, set(differing))
 
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
         """After each step."""
@@ -128,12 +131,12 @@ class InPlace(KvleaseConnector):
             stride_bytes=handshake.stride_bytes,
         )
         pool = self._kv_cache_manager.block_pool
-        pool.__class__ = Pool
+        pool.__class__ = Pool if identity.is_plain(self._kv_cache_config) else GroupsPool
         assert isinstance(pool, Pool)
         self._verifier = Verifier(
             self._options.verify,
             namespace,
-            self._kv_cache_config.kv_cache_groups[0].kv_cache_spec.dtype,
+            identity.specs(self._kv_cache_config)[0].dtype,
             handshake.layout.salt,
             lambda: self._model.compare().identity(handshake.layout.salt),
         )

@@ -130,14 +130,14 @@ def make(
     if text.get("index_head_dim") and name == "fp8":
         raise UnknownError(f"fp8 caches of MLA with an indexer aren't known here: {_REMEDY}")
     layers = _layers(text, n_ranks, DTYPES[name])
-    kinds = [each.kind for each in layers]
+    others = [e.kind for e in layers if e.kind != "full attention" and e.window is None]
     why: str | None = None
-    if kinds != ["full attention"]:
-        why = f"layers are of other kinds than full attention: {', '.join(kinds)}"
+    if others:
+        why = f"layers are of other kinds than full attention and windows: {', '.join(others)}"
+    elif len({each.token_bytes for each in layers}) > 1:
+        why = "blocks of windows and of full attention differ in size"
     elif n_ranks > 1:
         why = f"{n_ranks} ranks: on GPUs a page lies on one device"
-    elif name == "fp8":
-        why = "a KV cache of fp8"
     return Plan(layers, n_ranks, block, why)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,7 @@ from kvlease.vllm.weights import Epoch, Reader, State
 
 _logger = logging.getLogger("kvlease")
 
-# The only group of layers there is.
+# The group of layers of a pool that has no others.
 _GROUP = 0
 # How long the scheduler sleeps where it could schedule nothing for want of pages, or while others
 # bring them: it asks again and again.
@@ -47,6 +48,8 @@ class Block(KVCacheBlock):
     """Leased, and stays so: somebody else published what is in it."""
     n_found: int = 0
     """Waiting requests that found it."""
+    group: int = _GROUP
+    """Of layers, which have published it."""
     is_compared: bool = False
     """The worker compares it with a page that was found: it is kept until that is over."""
 
@@ -72,10 +75,10 @@ class _Text:
     n_shared: int = 0
     """Pages from the first one on that kvleased had when the request was scheduled, and those that
     other requests of the engine had behind them."""
-    n_full: int = 0
-    """Pages that vLLM has keys for."""
-    n_done: int = 0
-    """Pages that are published, or can't be."""
+    n_full: Counter[int] = field(default_factory=Counter)
+    """By group of layers: pages that vLLM has keys for."""
+    n_done: Counter[int] = field(default_factory=Counter)
+    """By group of layers: pages that are published, or can't be."""
     is_broken: bool = False
     """Nothing more can be published: what comes before isn't cached any more."""
     looks_at: float = 0
@@ -240,6 +243,8 @@ class Pool(BlockPool):
         blocks: list[KVCacheBlock],
         num_cached_blocks: int,
         num_full_blocks: int,
+        block_size: int,
+        kv_cache_group_id: int,
         *arguments: Any,
         **keywords: Any,
     ) -> None:
@@ -248,10 +253,13 @@ class Pool(BlockPool):
         text = self._text(request)
         if text.epoch is None or self._state.go_on(text.epoch) is None:
             return
+        group = kv_cache_group_id
         super().cache_full_blocks(
-            request, blocks, num_cached_blocks, num_full_blocks, *arguments, **keywords
+            *(request, blocks, num_cached_blocks, num_full_blocks, block_size, group),
+            *arguments,
+            **keywords,
         )
-        text.n_full = num_full_blocks
+        text.n_full[group] = num_full_blocks
 
     # What the connector asks.
 
@@ -262,9 +270,9 @@ class Pool(BlockPool):
         blocks = (self._by_page.get(page) for page in dict.fromkeys(fresh))
         return [block.block_id for block in blocks if block and block.ref_cnt > 0]
 
-    def take_pairs(self) -> list[tuple[int, int]]:
-        """Pairs of an own page and one that was published under its key, for the worker."""
-        pairs = [(block.block_id, page) for page, block in self._to_compare.items()]
+    def take_pairs(self) -> list[tuple[int, int, int]]:
+        """For the worker: an own page, one that was published under its key, and their group."""
+        pairs = [(block.block_id, page, block.group) for page, block in self._to_compare.items()]
         self._compared |= self._to_compare
         self._to_compare = {}
         return pairs
@@ -365,18 +373,18 @@ class Pool(BlockPool):
             return manager.empty_kv_cache_blocks, 0, 0
         # The last token is computed in any case: its logits are what is wanted.
         longest = request.num_tokens - 1 if max_cache_hit_length is None else max_cache_hit_length
+        return self._find(text, longest)
+
+    def _find(self, text: _Text, longest: int) -> tuple[Any, int, int]:
+        """Blocks of the text's first tokens, at most so many, and how many tokens that is."""
+        manager, request = self._manager, text.request
         n_pages = longest // self.hash_block_size
         if not text.coming.is_under_way and (text.is_awaited or not text.is_looked_up):
             self._look_up(text, n_pages)
         if text.is_awaited:
             self._has_awaited = True
             return manager.empty_kv_cache_blocks, 0, 0
-        if text.found and text.is_verified is None:
-            text.is_verified = self._verifier.picks()
-            self.stats.verified += text.is_verified
-        if text.is_verified:
-            self._forget(text)
-            text.is_looked_up = True
+        if self._is_verified(text):
             return manager.empty_kv_cache_blocks, 0, 0
         blocks: list[KVCacheBlock] = list(text.found[:n_pages])
         for key in request.block_hashes[len(blocks) : n_pages]:
@@ -386,11 +394,22 @@ class Pool(BlockPool):
             blocks.append(block)
         return manager.create_kv_cache_blocks((blocks,)), len(blocks) * self.hash_block_size, 0
 
+    def _is_verified(self, text: _Text) -> bool:
+        """Whether a text that was looked up is computed all the same: then it has found nothing."""
+        if text.found and text.is_verified is None:
+            text.is_verified = self._verifier.picks()
+            self.stats.verified += text.is_verified
+        if text.is_verified:
+            self._forget(text)
+            text.is_looked_up = True
+        return bool(text.is_verified)
+
     def _allocate_slots(
         self,
         request: Any,
         num_new_tokens: int,
         num_new_computed_tokens: int = 0,
+        new_computed_blocks: Any = None,
         *arguments: Any,
         **keywords: Any,
     ) -> Any:
@@ -403,7 +422,9 @@ class Pool(BlockPool):
         why: str | None = None
         try:
             blocks = self._allocate(
-                request, num_new_tokens, num_new_computed_tokens, *arguments, **keywords
+                *(request, num_new_tokens, num_new_computed_tokens, new_computed_blocks),
+                *arguments,
+                **keywords,
             )
         except Refused as refusal:
             why = str(refusal)
@@ -420,7 +441,7 @@ class Pool(BlockPool):
         self._waiting.end()
         if begins:
             text.n_shared = num_new_computed_tokens // self.hash_block_size
-            text.n_done = len(text.found)
+            self._begin_publishing(text, new_computed_blocks)
             text.is_broken = False
             text.is_verified = None
             if num_new_computed_tokens and text.epoch and text.epoch.known:
@@ -523,7 +544,14 @@ class Pool(BlockPool):
         except kvlease.Error as error:
             _logger.info("looked up nothing: %s", error)
             return
+        self._take_found(text, pages)
+        if len(text.found) < n_pages and not self._block_of_others(hashes[len(text.found)]):
+            text.is_awaited = text.coming.ask(keys, len(text.found))
+
+    def _take_found(self, text: _Text, pages: Iterable[int]) -> list[Block]:
+        """Pages that were looked up for a text: it has found their blocks."""
         surplus: list[int] = []
+        blocks = []
         for page in pages:
             block = self._by_page.get(page)
             if block is None:
@@ -535,10 +563,10 @@ class Pool(BlockPool):
                 # Ours, and published by nobody: kvleased can't have said that.
                 raise RuntimeError(f"page {page} was found, and is leased by this engine")
             block.n_found += 1
-            text.found.append(block)
+            blocks.append(block)
+        text.found += blocks
         _engine.give_back(self.namespace.release, surplus)
-        if len(text.found) < n_pages and not self._block_of_others(hashes[len(text.found)]):
-            text.is_awaited = text.coming.ask(keys, len(text.found))
+        return blocks
 
     def _block_of_others(self, key: Any) -> KVCacheBlock | None:
         """In the table of a request of this engine, which computes it."""
@@ -548,16 +576,19 @@ class Pool(BlockPool):
 
     def _forget(self, text: _Text) -> None:
         """What the request found it has in its table, or doesn't need."""
+        self._let_go(text.found)
+        text.found = []
+        text.is_looked_up = False
+        text.is_awaited = text.coming.is_under_way
+
+    def _let_go(self, found: Iterable[Block]) -> None:
         gone: list[Block] = []
-        for block in text.found:
+        for block in found:
             block.n_found -= 1
             if block.n_found == 0 and block.ref_cnt == 0:
                 self._n_only_found -= 1
                 gone.append(block)
         self._give_back(gone)
-        text.found = []
-        text.is_looked_up = False
-        text.is_awaited = text.coming.is_under_way
 
     def _drop_found(self) -> None:
         for text in self._texts.values():
@@ -586,11 +617,8 @@ class Pool(BlockPool):
             self._holds_until = now + random.uniform(*_engine.GIVE_WAY_SECONDS) / 2
 
     def _publish(self, text: _Text) -> None:
-        """Publishes the request's pages that are computed.
-
-        A step that is under way has filled nothing yet. Where the request has a page of its own
-        that is filled, those before it are, too, which another request of the engine computes.
-        """
+        """Publishes the request's pages that are computed. A step that is under way has filled
+        nothing yet."""
         request = text.request
         state = self._state
         if text.epoch is None or not state.is_known:
@@ -601,43 +629,55 @@ class Pool(BlockPool):
             text.is_broken = True
         elif not state.can_share(text.epoch):
             return
-        n_tokens = request.num_computed_tokens - request.num_in_flight_tokens
-        end = min(n_tokens // self.hash_block_size, text.n_full)
-        is_over = text.is_broken or self._loss.happened or self._verifier.has_failed
-        if is_over or end <= max(text.n_done, text.n_shared):
-            return
-        manager = self._manager.coordinator.single_type_managers[_GROUP]
-        table = manager.req_to_blocks.get(request.request_id, ())
-        first = text.n_done
-        end = min(end, len(table))
+        n_pages = (request.num_computed_tokens - request.num_in_flight_tokens) // (
+            self.hash_block_size
+        )
+        for group, manager in enumerate(self._manager.coordinator.single_type_managers):
+            end = min(n_pages, text.n_full[group])
+            is_over = text.is_broken or self._loss.happened or self._verifier.has_failed
+            if not is_over and end > max(text.n_done[group], text.n_shared):
+                table = manager.req_to_blocks.get(request.request_id, ())
+                self._publish_group(text, group, list(table[:end]))
+
+    def _publish_group(self, text: _Text, group: int, table: list[Any]) -> None:
+        """table: blocks that are full. Where the request has a page of its own that is filled,
+        those before it are, too, which another request of the engine computes."""
+        first, end = text.n_done[group], len(table)
         while first < end and not text.is_broken:
             # Of pages that are shared with other requests of the engine these may have published.
             last = first
             while last < end and self._is_to_publish(table[last]):
                 last += 1
             if last > first:
-                self._publish_run(text, table[first:last], first)
+                self._publish_run(text, table[first:last], first, group)
                 first = last
             else:
                 first += 1
-        text.n_done = end
+        text.n_done[group] = end
+
+    def _begin_publishing(self, text: _Text, computed: Any) -> None:
+        """computed: the blocks that the request begins with."""
+        text.n_done = Counter({_GROUP: len(text.found)})
 
     @staticmethod
     def _is_to_publish(block: Block) -> bool:
         return not block.is_null and not block.is_pinned and not block.is_duplicate
 
-    def _publish_run(self, text: _Text, blocks: list[Block], first: int) -> None:
-        hashes = text.request.block_hashes
-        own = [block.block_id for block in blocks]
+    def _publish_run(self, text: _Text, blocks: list[Block], first: int, group: int) -> None:
+        """Pages that follow each other, the first of them as the text's page of that number."""
         assert text.epoch is not None
         before = max(0, first - 1)
-        keys = self._state.keys(text.epoch, hashes[before : first + len(blocks)])
+        hashes = text.request.block_hashes[before : first + len(blocks)]
+        keys = self._state.keys(text.epoch, hashes)
+        self._publish_keys(text, blocks, keys[first - before :], keys[0] if first else None)
+
+    def _publish_keys(
+        self, text: _Text, blocks: list[Block], keys: list[bytes], parent: bytes | None
+    ) -> None:
+        own = [block.block_id for block in blocks]
         try:
             carried = self.namespace.publish(
-                own,
-                b"".join(keys[first - before :]),
-                parent=keys[0] if first else None,
-                request=text.handle,
+                own, b"".join(keys), parent=parent, request=text.handle
             )
         except (kvlease.NoParent, kvlease.Stale) as error:
             if error.code < 0:

@@ -63,7 +63,9 @@ class Worker:
         self._watch = watch
         layout = identity.layout(vllm_config, kv_cache_config, options, watch.identity)
         self._on_loss = options.on_loss
-        self._dtype = kv_cache_config.kv_cache_groups[0].kv_cache_spec.dtype
+        spec = identity.specs(kv_cache_config)[0]
+        self._dtype, self._layer_bytes = spec.dtype, spec.page_size_bytes
+        self._n_layers = [len(tensor.layers) for tensor in kv_cache_config.kv_cache_tensors]
         self._device = vllm_config.device_config.device
         on_host = torch.device(self._device).type == "cpu"
         self._connection = connect_worker(options, watch, layout.model)
@@ -76,7 +78,10 @@ class Worker:
             )
             info = self._namespace.info
             n_blocks = min(kv_cache_config.num_blocks, info.tiers[0].n_pages)
-            longest = -(-vllm_config.model_config.max_model_len // layout.page_tokens)
+            longest = sum(
+                -(-spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes)
+                for spec in identity.specs(kv_cache_config)
+            )
             why = self._unfit(on_host, n_blocks, longest)
             for each in gather(why):
                 if each is not None:
@@ -137,13 +142,14 @@ class Worker:
         if any(arena.address != first + i * step for i, arena in enumerate(self._arenas)):
             raise ValueError("planes don't lie at equal distances")
         n_bytes = self._arenas[-1].address + self._arenas[-1].n_bytes - first
-        (tensor,) = kv_cache_config.kv_cache_tensors
         kv_cache_config.num_blocks = info.tiers[0].n_pages
-        tensor.size = n_bytes
-        tensor.block_stride = info.stride_bytes
-        tensor.offset = 0
-        if n_planes > 1:
-            tensor.layer_stride = step
+        # One for each group of layers: all begin at the arena's first byte.
+        for tensor in kv_cache_config.kv_cache_tensors:
+            tensor.size = n_bytes
+            tensor.block_stride = info.stride_bytes
+            tensor.offset = 0
+            if n_planes > 1:
+                tensor.layer_stride = step
         self._extent = first, n_bytes
         self._plane_step = step
 
@@ -173,27 +179,31 @@ class Worker:
             _logger.debug("mapped nothing: %s", error)
             return False
 
-    def compare(self, pairs: list[tuple[int, int]]) -> list[int]:
-        """Pairs of an own page, which is filled, and another engine's: those of other engines that
-        can't hold the same text. The scheduler holds both. [] where kvleased is gone: nothing was
-        compared."""
-        if not self.map([page for _, page in pairs]):
+    def compare(self, pairs: list[tuple[int, int, int]]) -> list[int]:
+        """An own page, which is filled, another engine's, and the group of layers that has both:
+        those of other engines that can't hold the same text. The scheduler holds the pages. []
+        where kvleased is gone: nothing was compared."""
+        if not self.map([page for _, page, _ in pairs]):
             return []
-        layout, stride = self.handshake.layout, self.handshake.stride_bytes
+        stride = self.handshake.stride_bytes
         memory = _tensor(*self._extent, torch.device(self._device))
         is_coded = _verify.may_be_coded(self._namespace)
-        n_layers = layout.n_layers if len(self._arenas) == 1 else 1
-        sizes = [layout.plane_page_bytes // n_layers // self._dtype.itemsize] * n_layers
+        n_bytes = self._layer_bytes
         differing = []
-        for pair in pairs:
-            for plane in range(len(self._arenas)):
+        for *pages, group in pairs:
+            # Layers lie apart, each in a plane, or beside each other in the only one.
+            n_planes, n_layers = self._n_layers[group], 1
+            if len(self._arenas) == 1:
+                n_planes, n_layers = 1, n_planes
+            sizes = [n_bytes // self._dtype.itemsize] * n_layers
+            for plane in range(n_planes):
                 at = plane * self._plane_step
                 own, other = (
-                    memory[at + page * stride :][: layout.plane_page_bytes].view(self._dtype)
-                    for page in pair
+                    memory[at + page * stride :][: n_bytes * n_layers].view(self._dtype)
+                    for page in pages
                 )
                 if _verify.differ_by_layer(own, other, sizes, is_coded):
-                    differing.append(pair[1])
+                    differing.append(pages[1])
                     break
         return differing
 

@@ -1,0 +1,132 @@
+"""A pool whose pages are blocks of several groups of layers, or of layers with a window.
+
+A block belongs to one group at a time, and all are of one size: so pages of all groups are in one
+namespace, and a page's key has the group's number. Pages of full attention are a chain. Of a window
+a page is of use without those before it: it is published alone, and found alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+from vllm.v1.core.kv_cache_utils import KVCacheBlock
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+import kvlease
+from kvlease._digest import hash_parts
+from kvlease.vllm.pool import Block, Pool, _Text
+
+_logger = logging.getLogger("kvlease")
+
+
+class GroupsPool(Pool):
+    """vLLM's own search for a prefix, which knows all kinds of layers, asks it for each block."""
+
+    _asks: _Text | None = None
+    _answers: dict[tuple[bytes, int], KVCacheBlock | None]
+
+    def get_cached_block(
+        self, block_hash: Any, kv_cache_group_ids: list[int]
+    ) -> list[KVCacheBlock] | None:
+        """One of each group; None where one isn't there."""
+        if self._asks is None:
+            found: list[KVCacheBlock] | None = super().get_cached_block(
+                block_hash, kv_cache_group_ids
+            )
+            return found
+        blocks = []
+        for group in kv_cache_group_ids:
+            block = self._answer(self._asks, bytes(block_hash), group)
+            if block is None:
+                return None
+            blocks.append(block)
+        return blocks
+
+    def _answer(self, text: _Text, block_hash: bytes, group: int) -> KVCacheBlock | None:
+        """What this engine computes, or kvleased has. What is found is pinned for the text."""
+        if (block_hash, group) not in self._answers:
+            own = super().get_cached_block(block_hash, [group])
+            self._answers[block_hash, group] = (
+                own[0] if own else self._ask_kvleased(text, block_hash, group)
+            )
+        return self._answers[block_hash, group]
+
+    def _ask_kvleased(self, text: _Text, block_hash: bytes, group: int) -> Block | None:
+        try:
+            pages = self.namespace.lookup(self._key(text, block_hash, group), text.handle)
+        except kvlease.Error as error:
+            _logger.info("looked up nothing: %s", error)
+            return None
+        if not pages:
+            return None
+        (block,) = self._take_found(text, pages.detach())
+        return block
+
+    def _key(self, text: _Text, block_hash: bytes, group: int) -> bytes:
+        assert text.epoch is not None
+        (key,) = self._state.keys(text.epoch, [block_hash])
+        return hash_parts(key, bytes([group]))
+
+    def _find(self, text: _Text, longest: int) -> tuple[Any, int, int]:
+        """Looked up anew whenever vLLM asks. What was found before stays pinned until then."""
+        before, text.found = text.found, []
+        self._answers = {}
+        assert text.epoch is not None
+        can_share = self._state.can_share(text.epoch) and not self._verifier.has_failed
+        self._asks = text if can_share else None
+        try:
+            blocks, n_tokens, n_uncached = self._manager.coordinator.find_longest_cache_hit(
+                text.request.block_hashes, longest
+            )
+        finally:
+            self._asks = None
+        used = {id(block) for group in blocks for block in group}
+        surplus = [block for block in text.found if id(block) not in used]
+        text.found = [block for block in text.found if id(block) in used]
+        self._let_go(before + surplus)
+        if self._is_verified(text):
+            return self._manager.empty_kv_cache_blocks, 0, 0
+        boundary = n_tokens + n_uncached if n_uncached else 0
+        return self._manager.create_kv_cache_blocks(blocks), n_tokens, boundary
+
+    def _begin_publishing(self, text: _Text, computed: Any) -> None:
+        text.n_done = Counter()
+        for group, blocks in enumerate(computed.blocks if computed else ()):
+            n_known = 0
+            for block in blocks:
+                if not block.is_null and not block.is_pinned:
+                    break
+                n_known += 1
+            # Pages of a window lead to nothing: who computes one publishes it.
+            text.n_done[group] = n_known if self._is_chained(group) else len(blocks)
+
+    def _is_chained(self, group: int) -> bool:
+        spec = self._manager.kv_cache_config.kv_cache_groups[group].kv_cache_spec
+        return isinstance(spec, FullAttentionSpec)
+
+    def _publish_run(self, text: _Text, blocks: list[Block], first: int, group: int) -> None:
+        hashes = text.request.block_hashes
+        keys = [
+            self._key(text, hashes[i], group) for i in range(max(0, first - 1), first + len(blocks))
+        ]
+        own = keys[-len(blocks) :]
+        for block in blocks:
+            block.group = group
+        if self._is_chained(group):
+            self._publish_keys(text, blocks, own, keys[0] if first else None)
+            return
+        for block, key in zip(blocks, own, strict=True):
+            # vLLM has given it no key where nobody can begin behind it.
+            if block.block_hash is not None:
+                self._publish_keys(text, [block], [key], None)
+
+    def _n_pages(self, n_tokens: int) -> int:
+        """At least: a window may need fewer than a text has."""
+        groups = self._manager.kv_cache_config.kv_cache_groups
+        n_chained = sum(self._is_chained(group) for group in range(len(groups)))
+        return super()._n_pages(n_tokens) * n_chained or 1
+
+    def expect(self, request: Any) -> None:
+        """Nothing is said beforehand of pages below the device: a lookup brings them up."""
