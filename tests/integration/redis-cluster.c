@@ -23,8 +23,10 @@
 #define WORDS_MAX     64
 #define NSENTER_WORDS 4     /* before a program */
 #define BUS_OFFSET    10000 /* of a node's port for the others, as Redis has it */
-#define PORT_FIRST    20000
-#define PORTS         25000
+/* With BUS_OFFSET below 32768, from where on Linux gives ports to connections. */
+#define PORT_FIRST 12000
+#define PORTS      10000
+#define PORT_TRIES 8
 
 /* ---- programs ---------------------------------------------------------------------------------
  */
@@ -170,15 +172,21 @@ static int server_start(struct redis_cluster *c, unsigned i, const char *const *
 int redis_cluster_add(struct redis_cluster *c, const char *const *words, bool is_tls)
 {
         struct redis_server *s = &c->servers[c->n];
+        int r = -ECHILD;
 
         if (c->n == REDIS_MAX)
                 return -E2BIG;
-        s->port = port_find(c);
-        if (s->port == 0)
-                return -EADDRINUSE;
         s->place = c->places ? &c->places[c->n] : NULL;
-        snprintf(s->address, sizeof(s->address), "%s:%u", server_host(s), s->port);
-        return server_start(c, c->n++, words, is_tls);
+        /* A server ends at once where another test has taken its port meanwhile. */
+        for (unsigned i = 0; i < PORT_TRIES && r == -ECHILD; i++) {
+                s->port = port_find(c);
+                if (s->port == 0)
+                        return -EADDRINUSE;
+                snprintf(s->address, sizeof(s->address), "%s:%u", server_host(s), s->port);
+                r = server_start(c, c->n, words, is_tls);
+        }
+        c->n++;
+        return r;
 }
 
 int redis_cluster_restart(
