@@ -194,7 +194,7 @@ void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_l
         }
         f = flight_at(c, i);
         f->request = NULL;
-        /* Nothing has come since slots were asked for: it isn't a value that they wait behind. */
+        /* Nothing has come since slots were asked for: they don't wait behind a value. */
         if (is_late && f->is_slots && i < c->n_sent && c->alive_nsec <= f->since_nsec)
                 remote_conn_lose(c, result, LOSS_PEER);
         else if (i >= c->n_sent)

@@ -326,7 +326,7 @@ static int answer_token(struct remote_conn *c, struct remote_flight *f, const st
         }
         if (f->is_slots && f->request && a->kind != RESP_ERROR)
                 return slot_reader_token(remote_refresh_reader(c->worker->store), t);
-        /* Slots that came too late are passed over; to nothing else an array is the answer. */
+        /* Slots that came too late are passed over. No other request is answered by an array. */
         if (!f->is_slots && (t->kind == RESP_ARRAY || t->depth > 0))
                 return -EPROTO;
         if (t->kind == RESP_BULK)

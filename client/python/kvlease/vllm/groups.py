@@ -99,7 +99,7 @@ class GroupsPool(Pool):
                 if not block.is_null and not block.is_pinned:
                     break
                 n_known += 1
-            # Pages of a window lead to nothing: who computes one publishes it.
+            # Pages of a window have no parent: the request that computes one publishes it.
             text.n_done[group] = n_known if self._is_chained(group) else len(blocks)
 
     def _is_chained(self, group: int) -> bool:
@@ -118,7 +118,7 @@ class GroupsPool(Pool):
             self._publish_keys(text, blocks, own, keys[0] if first else None)
             return
         for block, key in zip(blocks, own, strict=True):
-            # vLLM has given it no key where nobody can begin behind it.
+            # A block that no later text can begin behind has no key of vLLM.
             if block.block_hash is not None:
                 self._publish_keys(text, [block], [key], None)
 
