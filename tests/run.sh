@@ -365,7 +365,7 @@ part_asan() {
         # For the short run one way to talk will do, of the double what the unit tests do, and of the
         # models what release does. What takes long and brings the daemon nowhere new ("long") runs in
         # the full one alone, and there at its short numbers.
-        suites='--no-suite spin --no-suite system --no-suite long'
+        suites='--no-suite spin --no-suite system --no-suite long --no-suite tools'
         if [ "$full" = 0 ]; then
                 for suite in vmm cudaipc socket model; do
                         suites="$suites --no-suite $suite"
