@@ -226,7 +226,7 @@ def test_emptied_weights_are_refused(left: torch.Tensor | None, name: str) -> No
 
 
 def test_packed_weights_are_unpacked() -> None:
-    """Whatever an engine computes with counts, not what it has left in the parameter."""
+    """A packed copy tells models apart, where the parameter is empty."""
 
     class Packed(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, weight: torch.Tensor) -> None:

@@ -105,7 +105,7 @@ def test_allowed_where_the_user_insists(model: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(vllm, "__version__", "0.31.1")
     assert "made for vLLM 0.32 and later, and this is 0.31.1" in refusal(model)
     assert refusal(model, extra={"any_version": True}) == ""
-    # Of a newer one only what vLLM documents is used: copies.
+    # A newer release copies: that uses only interfaces that vLLM documents.
     monkeypatch.setattr(vllm, "__version__", "0.34.1")
     assert "the newest whose blocks were tested is 0.33" in refusal(model)
     assert refusal(model, extra={"mode": "copy"}) == refusal(model)

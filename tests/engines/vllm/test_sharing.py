@@ -116,7 +116,7 @@ def test_windows_beside_full_attention(
     assert computed["found"] == expected["found"]
     found = second.call("run", PROMPTS, 24)
     assert found["found"] == own
-    # Of windows only what a later text can begin behind is published.
+    # Pages of windows are published only where a later text can begin behind them.
     assert published(daemon) < 2 * sum(len(prompt) // PAGE for prompt in PROMPTS)
     checked = third.call("run", PROMPTS, 24)
     assert checked["found"] == [0] * len(PROMPTS)
@@ -126,7 +126,7 @@ def test_windows_beside_full_attention(
         assert answer["tokens"] == expected["tokens"]
     package.wait_until(lambda: held(daemon) == (0, 0))
 
-    # More texts than the tenant can have: what was evicted is computed.
+    # More texts than the tenant can have: engines compute evicted pages again.
     texts = make_prompts(5, 100, *range(400, 1500, 100))
     right = alone.call("run", texts, 8)["tokens"]
     first.send("run", texts, 8)

@@ -1,8 +1,8 @@
 """A pool whose pages are blocks of several groups of layers, or of layers with a window.
 
-A block belongs to one group at a time, and all are of one size: so pages of all groups are in one
-namespace, and a page's key has the group's number. Pages of full attention are a chain. Of a window
-a page is of use without those before it: it is published alone, and found alone.
+A block belongs to one group at a time, and all blocks have one size. So pages of all groups are in
+one namespace, and a page's key has the group's number. Pages of full attention are a chain. A page
+of a window is of use without the pages before it: it is published alone, and found alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 import kvlease
 from kvlease._digest import hash_parts
-from kvlease.vllm.pool import Block, Pool, _Text
+from kvlease.vllm.pool import Block, Pool, Text
 
 _logger = logging.getLogger("kvlease")
 
@@ -24,7 +24,7 @@ _logger = logging.getLogger("kvlease")
 class GroupsPool(Pool):
     """vLLM's own search for a prefix, which knows all kinds of layers, asks it for each block."""
 
-    _asks: _Text | None = None
+    _asks: Text | None = None
     _answers: dict[tuple[bytes, int], KVCacheBlock | None]
 
     def get_cached_block(
@@ -44,8 +44,8 @@ class GroupsPool(Pool):
             blocks.append(block)
         return blocks
 
-    def _answer(self, text: _Text, block_hash: bytes, group: int) -> KVCacheBlock | None:
-        """What this engine computes, or kvleased has. What is found is pinned for the text."""
+    def _answer(self, text: Text, block_hash: bytes, group: int) -> KVCacheBlock | None:
+        """A block that this engine computes, or one of kvleased, pinned for the text."""
         if (block_hash, group) not in self._answers:
             own = super().get_cached_block(block_hash, [group])
             self._answers[block_hash, group] = (
@@ -53,7 +53,7 @@ class GroupsPool(Pool):
             )
         return self._answers[block_hash, group]
 
-    def _ask_kvleased(self, text: _Text, block_hash: bytes, group: int) -> Block | None:
+    def _ask_kvleased(self, text: Text, block_hash: bytes, group: int) -> Block | None:
         try:
             pages = self.namespace.lookup(self._key(text, block_hash, group), text.handle)
         except kvlease.Error as error:
@@ -64,13 +64,13 @@ class GroupsPool(Pool):
         (block,) = self._take_found(text, pages.detach())
         return block
 
-    def _key(self, text: _Text, block_hash: bytes, group: int) -> bytes:
+    def _key(self, text: Text, block_hash: bytes, group: int) -> bytes:
         assert text.epoch is not None
         (key,) = self._state.keys(text.epoch, [block_hash])
         return hash_parts(key, bytes([group]))
 
-    def _find(self, text: _Text, longest: int) -> tuple[Any, int, int]:
-        """Looked up anew whenever vLLM asks. What was found before stays pinned until then."""
+    def _find(self, text: Text, longest: int) -> tuple[Any, int, int]:
+        """Looks up anew each time. Pages of the last lookup stay pinned until this one is over."""
         before, text.found = text.found, []
         self._answers = {}
         assert text.epoch is not None
@@ -91,7 +91,7 @@ class GroupsPool(Pool):
         boundary = n_tokens + n_uncached if n_uncached else 0
         return self._manager.create_kv_cache_blocks(blocks), n_tokens, boundary
 
-    def _begin_publishing(self, text: _Text, computed: Any) -> None:
+    def _begin_publishing(self, text: Text, computed: Any) -> None:
         text.n_done = Counter()
         for group, blocks in enumerate(computed.blocks if computed else ()):
             n_known = 0
@@ -106,7 +106,7 @@ class GroupsPool(Pool):
         spec = self._manager.kv_cache_config.kv_cache_groups[group].kv_cache_spec
         return isinstance(spec, FullAttentionSpec)
 
-    def _publish_run(self, text: _Text, blocks: list[Block], first: int, group: int) -> None:
+    def _publish_run(self, text: Text, blocks: list[Block], first: int, group: int) -> None:
         hashes = text.request.block_hashes
         keys = [
             self._key(text, hashes[i], group) for i in range(max(0, first - 1), first + len(blocks))

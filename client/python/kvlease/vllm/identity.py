@@ -254,7 +254,7 @@ def layout(
     n_ranks = vllm_config.parallel_config.tensor_parallel_size
     n_rank_planes = n_layers if physical.is_layer_compact else 1
     attention = vllm_config.compilation_config.static_forward_context[tensor.layers[0]]
-    # What bytes are, as fp8_e5m2, only the setting says.
+    # The dtype of fp8 numbers is uint8: the setting has the name of the numbers (fp8_e5m2).
     is_bytes = spec.dtype == torch.uint8
     cache = vllm_config.cache_config
     numbers = cache.cache_dtype if is_bytes else str(spec.dtype).removeprefix("torch.")

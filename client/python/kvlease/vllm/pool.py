@@ -55,7 +55,7 @@ class Block(KVCacheBlock):
 
 
 @dataclass
-class _Text:
+class Text:
     """What is known of a request."""
 
     request: Any
@@ -120,7 +120,7 @@ class Pool(BlockPool):
         self._n_held = 0
         self._n_only_found = 0
         self._fresh: list[int] = []
-        self._texts: dict[str, _Text] = {}
+        self._texts: dict[str, Text] = {}
         self._model = model
         self._state = model.state()
         self._has_changed = False
@@ -375,7 +375,7 @@ class Pool(BlockPool):
         longest = request.num_tokens - 1 if max_cache_hit_length is None else max_cache_hit_length
         return self._find(text, longest)
 
-    def _find(self, text: _Text, longest: int) -> tuple[Any, int, int]:
+    def _find(self, text: Text, longest: int) -> tuple[Any, int, int]:
         """Blocks of the text's first tokens, at most so many, and how many tokens that is."""
         manager, request = self._manager, text.request
         n_pages = longest // self.hash_block_size
@@ -394,7 +394,7 @@ class Pool(BlockPool):
             blocks.append(block)
         return manager.create_kv_cache_blocks((blocks,)), len(blocks) * self.hash_block_size, 0
 
-    def _is_verified(self, text: _Text) -> bool:
+    def _is_verified(self, text: Text) -> bool:
         """Whether a text that was looked up is computed all the same: then it has found nothing."""
         if text.found and text.is_verified is None:
             text.is_verified = self._verifier.picks()
@@ -473,7 +473,7 @@ class Pool(BlockPool):
     def _n_pages(self, n_tokens: int) -> int:
         return -(-n_tokens // int(self.hash_block_size))
 
-    def _is_hopeless(self, text: _Text) -> bool:
+    def _is_hopeless(self, text: Text) -> bool:
         """Whether a request that is to begin can't ever have the pages that it asks for: then it
         ends. One that asks for as much as there is may begin as long as its tokens can be had."""
         now = time.monotonic()
@@ -490,7 +490,7 @@ class Pool(BlockPool):
             self._refuse(request, why)
         return why is not None
 
-    def _ask(self, text: _Text) -> str | None:
+    def _ask(self, text: Text) -> str | None:
         """Why kvleased has no pages for a request; None: it has made room. Others give way for a
         lease alone."""
         n_missing = self._n_pages(text.request.num_tokens) - len(text.found)
@@ -513,10 +513,10 @@ class Pool(BlockPool):
                 self._drop_cached()
         return state
 
-    def _text(self, request: Any) -> _Text:
+    def _text(self, request: Any) -> Text:
         text = self._texts.get(request.request_id)
         if text is None:
-            text = _Text(request, self.namespace.request(), self._hosts.text())
+            text = Text(request, self.namespace.request(), self._hosts.text())
             self._texts[request.request_id] = text
         return text
 
@@ -527,7 +527,7 @@ class Pool(BlockPool):
             self._loss.meet(error)
             return 0
 
-    def _look_up(self, text: _Text, n_pages: int) -> None:
+    def _look_up(self, text: Text, n_pages: int) -> None:
         """Pins the longest run of pages that is cached, behind what was found before."""
         text.is_looked_up = True
         text.is_awaited = False
@@ -548,7 +548,7 @@ class Pool(BlockPool):
         if len(text.found) < n_pages and not self._block_of_others(hashes[len(text.found)]):
             text.is_awaited = text.coming.ask(keys, len(text.found))
 
-    def _take_found(self, text: _Text, pages: Iterable[int]) -> list[Block]:
+    def _take_found(self, text: Text, pages: Iterable[int]) -> list[Block]:
         """Pages that were looked up for a text: it has found their blocks."""
         surplus: list[int] = []
         blocks = []
@@ -574,7 +574,7 @@ class Pool(BlockPool):
             make_block_hash_with_group_id(key, _GROUP)
         )
 
-    def _forget(self, text: _Text) -> None:
+    def _forget(self, text: Text) -> None:
         """What the request found it has in its table, or doesn't need."""
         self._let_go(text.found)
         text.found = []
@@ -599,7 +599,7 @@ class Pool(BlockPool):
         for block in self._by_page.values():
             self._remove_cached_block_hashes(block)
 
-    def _give_way(self, text: _Text, why: str | None) -> None:
+    def _give_way(self, text: Text, why: str | None) -> None:
         """Where nothing runs, another engine may wait for what waiting requests have found, as they
         do for what that one's have."""
         now = time.monotonic()
@@ -616,7 +616,7 @@ class Pool(BlockPool):
             self._gives_way_at = None
             self._holds_until = now + random.uniform(*_engine.GIVE_WAY_SECONDS) / 2
 
-    def _publish(self, text: _Text) -> None:
+    def _publish(self, text: Text) -> None:
         """Publishes the request's pages that are computed. A step that is under way has filled
         nothing yet."""
         request = text.request
@@ -639,7 +639,7 @@ class Pool(BlockPool):
                 table = manager.req_to_blocks.get(request.request_id, ())
                 self._publish_group(text, group, list(table[:end]))
 
-    def _publish_group(self, text: _Text, group: int, table: list[Any]) -> None:
+    def _publish_group(self, text: Text, group: int, table: list[Any]) -> None:
         """table: blocks that are full. Where the request has a page of its own that is filled,
         those before it are, too, which another request of the engine computes."""
         first, end = text.n_done[group], len(table)
@@ -655,7 +655,7 @@ class Pool(BlockPool):
                 first += 1
         text.n_done[group] = end
 
-    def _begin_publishing(self, text: _Text, computed: Any) -> None:
+    def _begin_publishing(self, text: Text, computed: Any) -> None:
         """computed: the blocks that the request begins with."""
         text.n_done = Counter({_GROUP: len(text.found)})
 
@@ -663,7 +663,7 @@ class Pool(BlockPool):
     def _is_to_publish(block: Block) -> bool:
         return not block.is_null and not block.is_pinned and not block.is_duplicate
 
-    def _publish_run(self, text: _Text, blocks: list[Block], first: int, group: int) -> None:
+    def _publish_run(self, text: Text, blocks: list[Block], first: int, group: int) -> None:
         """Pages that follow each other, the first of them as the text's page of that number."""
         assert text.epoch is not None
         before = max(0, first - 1)
@@ -672,7 +672,7 @@ class Pool(BlockPool):
         self._publish_keys(text, blocks, keys[first - before :], keys[0] if first else None)
 
     def _publish_keys(
-        self, text: _Text, blocks: list[Block], keys: list[bytes], parent: bytes | None
+        self, text: Text, blocks: list[Block], keys: list[bytes], parent: bytes | None
     ) -> None:
         own = [block.block_id for block in blocks]
         try:
