@@ -160,7 +160,9 @@ static uint32_t lease(struct engine *e, uint32_t *ret_pages)
 {
         const struct kvl_lease_options options = {.size = sizeof(options), .min_pages = 1};
         struct kvl_lease_result result = {.size = sizeof(result)};
-        uint32_t n = MIN(e->info.tiers[0].n_pages - e->has_null_page, (uint32_t)N_PAGES);
+        /* On a GPU the whole set of page 0 is never bound. */
+        uint32_t kept = e->has_null_page ? (private_on_gpu() ? e->info.set_pages : 1) : 0;
+        uint32_t n = MIN(e->info.tiers[0].n_pages - kept, (uint32_t)N_PAGES);
         int r = kvl_lease_with(e->scheduler, 0, n, &options, ret_pages, &result);
 
         if (r != 0)
