@@ -157,7 +157,6 @@ sources() {
 part_static() {
         say "static checks"
         check include-edges python3 tests/tools/check-edges.py . || true
-        check sizes python3 tests/tools/check-sizes.py . || true
         check names python3 tests/tools/check-names.py . || true
         # shellcheck disable=SC2046
         if command -v clang-format >/dev/null; then

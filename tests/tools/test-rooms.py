@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-Breaks each rule of check-edges.py, check-calls.py, check-ends.py, check-sizes.py, check-names.py and check-fields.py on
+Breaks each rule of check-edges.py, check-calls.py, check-ends.py, check-names.py and check-fields.py on
 purpose, in a small tree that is compiled for it, and expects to be told.
 
   test-rooms.py CC [ARG]...
@@ -36,7 +36,7 @@ def load(name: str) -> types.ModuleType:
     return module
 
 
-edges, calls, sizes = load("check-edges"), load("check-calls"), load("check-sizes")
+edges, calls = load("check-edges"), load("check-calls")
 names, fields, ends = load("check-names"), load("check-fields"), load("check-ends")
 
 
@@ -167,28 +167,6 @@ class Broken(unittest.TestCase):
     def test_permission_that_nobody_needs(self) -> None:
         name = f"{TREE}/{LOW}/low.c"
         self.assertEqual(self.ends(name), [f"{name} is allowed and ends nothing: take it out"])
-
-    def test_too_long(self) -> None:
-        self.write(f"{LOW}/long.h", "\n" * sizes.MAX_LINES)
-        self.assertEqual(sizes.check(self.top), [])
-        self.write(f"{LOW}/long.h", "\n" * (sizes.MAX_LINES + 1))
-        self.assertEqual(sizes.check(self.top), [f"{TREE}/{LOW}/long.h has more than {sizes.MAX_LINES} lines"])
-
-    def test_room_too_long(self) -> None:
-        """LOW has a few lines already."""
-        part = "\n" * (sizes.MAX_ROOM_LINES // 4)
-        for i in range(3):
-            self.write(f"{LOW}/part{i}.c", part)
-        self.assertEqual(sizes.check(self.top), [])
-        self.write(f"{LOW}/part3.h", part)
-        self.assertEqual(sizes.check(self.top), [f"{TREE}/{LOW} has more than {sizes.MAX_ROOM_LINES} lines"])
-
-    def test_too_many_fields(self) -> None:
-        fields = "".join(f"        int a{i}, b{i}; /* one; two */\n" for i in range(sizes.MAX_FIELDS // 2))
-        self.write(f"{LOW}/wide.h", f"struct wide {{\n{fields}}};\n")
-        self.assertEqual(sizes.check(self.top), [])
-        self.write(f"{LOW}/wide.h", f"struct wide {{\n{fields}        void (*fn)(int a, int b);\n}};\n")
-        self.assertEqual(sizes.check(self.top), [f"{TREE}/{LOW}/wide.h: struct wide has more than {sizes.MAX_FIELDS} fields"])
 
     def test_name_that_says_nothing(self) -> None:
         begin = "static int __attribute__((unused))\nother_begin(void);\nstatic void begin(int (*done)(void))\n{\n}\n"
