@@ -41,9 +41,11 @@ static bool is_within(const struct extent *e, uint64_t offset, uint64_t len)
 static uint64_t run_length(
         const struct cuda_device *d, uintptr_t host, uint64_t len, bool *ret_is_registered)
 {
+        const struct cuda_device *by = d->registrar ? d->registrar : d;
+
         *ret_is_registered = false;
-        for (size_t i = 0; i < d->n_registrations; i++) {
-                const struct cuda_registration *g = &d->registrations[i];
+        for (size_t i = 0; i < by->n_registrations; i++) {
+                const struct cuda_registration *g = &by->registrations[i];
 
                 if (host >= g->at && host - g->at < g->bytes) {
                         *ret_is_registered = true;
@@ -457,4 +459,10 @@ int cuda_host_unregister(struct device *device, void *host, uint64_t bytes)
         r = unregister_range(d, (uintptr_t)host, bytes);
         cuda_leave(d);
         return r;
+}
+
+/* Registrations are portable: they hold in the contexts of all devices. */
+void cuda_host_follow(struct device *device, struct device *first)
+{
+        cuda_device(device)->registrar = cuda_device(first);
 }

@@ -33,15 +33,15 @@ static void close_device(struct device *device)
         free(d);
 }
 
-#define CUDA_COMMON_OPS                                                                 \
-        .close = close_device, .extent_create = cuda_extent_create,                     \
-        .extent_destroy = cuda_extent_destroy, .extent_zero = cuda_extent_zero,         \
-        .extent_copy = cuda_extent_copy, .extent_read = cuda_extent_read,               \
-        .extent_write = cuda_extent_write, .batch_start = cuda_batch_start,             \
-        .batch_poll = cuda_batch_poll, .host_register = cuda_host_register,             \
-        .host_unregister = cuda_host_unregister, .extent_address = cuda_extent_address, \
-        .stream_call = cuda_stream_call, .stream_query = cuda_stream_query,             \
-        .stream_wait = cuda_stream_wait
+#define CUDA_COMMON_OPS                                                           \
+        .close = close_device, .extent_create = cuda_extent_create,               \
+        .extent_destroy = cuda_extent_destroy, .extent_zero = cuda_extent_zero,   \
+        .extent_copy = cuda_extent_copy, .extent_read = cuda_extent_read,         \
+        .extent_write = cuda_extent_write, .batch_start = cuda_batch_start,       \
+        .batch_poll = cuda_batch_poll, .host_register = cuda_host_register,       \
+        .host_unregister = cuda_host_unregister, .host_follow = cuda_host_follow, \
+        .extent_address = cuda_extent_address, .stream_call = cuda_stream_call,   \
+        .stream_query = cuda_stream_query, .stream_wait = cuda_stream_wait
 
 static const struct device_ops vmm_ops = {
         CUDA_COMMON_OPS,

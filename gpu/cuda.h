@@ -67,6 +67,7 @@ struct cuda_device {
         bool no_batches;                   /* the driver has the call, and refused it */
         bool is_broken;
         char broken_why[DEVICE_WHY_BYTES];
+        struct cuda_device *registrar; /* whose registrations hold here, or NULL: its own */
         struct cuda_registration *registrations; /* owned */
         size_t n_registrations;
         uint64_t register_chunk_bytes;
@@ -160,6 +161,7 @@ int cuda_batch_start(struct device *d, enum device_direction direction,
 int cuda_batch_poll(struct device_batch *b);
 int cuda_host_register(struct device *d, void *at, uint64_t bytes);
 int cuda_host_unregister(struct device *d, void *at, uint64_t bytes);
+void cuda_host_follow(struct device *d, struct device *first);
 
 /* Reads probes of a zeroed extent: 0; -EIO: something isn't zero. */
 int cuda_prove_zero(struct cuda_extent *x);

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -29,6 +30,8 @@ int device_open(const char *name, const struct device_options *options, struct d
         char text[DEVICE_WHY_BYTES];
 
         why[0] = '\0';
+        if (options && options->members[0])
+                return span_open(name, options, ret_device, why);
         for (const struct device_backend *const *b = device_backends; *b; b++) {
                 int r;
 
@@ -40,4 +43,44 @@ int device_open(const char *name, const struct device_options *options, struct d
                         return r;
         }
         return -ENODEV;
+}
+
+void device_member_name(
+        const struct device_props *props, unsigned index, char ret_name[DEVICE_NAME_MAX + 1])
+{
+        const char *at = props->n_members > 0 ? props->members : props->name;
+
+        for (; index > 0 && *at; index--) {
+                at += strcspn(at, ",");
+                at += *at == ',';
+        }
+        snprintf(ret_name, DEVICE_NAME_MAX + 1, "%.*s", (int)strcspn(at, ","), at);
+}
+
+static struct device *member_of(struct device *d, unsigned index)
+{
+        return d->ops->member ? d->ops->member(d, index) : d;
+}
+
+int device_take_failure(const struct device *member, int r)
+{
+        if (r < 0 && r != -EBUSY && member->span)
+                snprintf(member->span->why, sizeof(member->span->why), "%s: %.180s",
+                        member->props.name, member->why[0] ? member->why : strerror(-r));
+        return r;
+}
+
+int device_create(struct device *d, unsigned member, uint64_t bytes, struct extent **ret_extent)
+{
+        struct device *m = member_of(d, member);
+
+        return device_take_failure(m, m->ops->extent_create(m, bytes, ret_extent));
+}
+
+int device_import(struct device *d, unsigned member, struct extent_handle *handle, uint64_t bytes,
+        struct extent **ret_extent)
+{
+        struct device *m = member_of(d, member);
+
+        return device_take_failure(m, m->ops->extent_import(m, handle, bytes, ret_extent));
 }

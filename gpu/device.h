@@ -28,6 +28,11 @@
 #define DEVICE_NAME_MAX  64
 #define DEVICE_WHY_BYTES 256
 
+/* A device may span so many others, its members. As many GPUs as a host has. */
+#define DEVICE_MEMBERS_MAX 16
+/* Names of members, separated by commas: as many UUIDs of GPUs. */
+#define DEVICE_MEMBERS_TEXT 671
+
 /* How an extent is handed to another process; on the wire as NsOpenReply.transport. */
 enum device_transport {
         TRANSPORT_MEMFD = 1,   /* one fd; contiguous stable addresses */
@@ -44,8 +49,11 @@ struct extent_handle {
 };
 
 struct device_props {
-        char name[DEVICE_NAME_MAX + 1]; /* UUID of a GPU, or "host", "host-1" ... */
-        const char *backend;            /* "host", "cuda"; static */
+        /* UUID of a GPU, or "host", "host-1" ...; of a device with members as its owner chose. */
+        char name[DEVICE_NAME_MAX + 1];
+        char members[DEVICE_MEMBERS_TEXT + 1]; /* their names, in order; "": it has none */
+        unsigned n_members;                    /* 0, or 2..DEVICE_MEMBERS_MAX */
+        const char *backend;                   /* "host", "cuda"; static */
         enum device_transport transport;
         uint64_t unit_bytes; /* extents are multiples of it; >= 1 */
         /* They had best be multiples of it, a multiple of unit_bytes: huge pages of the host. On a
@@ -75,6 +83,8 @@ enum device_side { DEVICE_USER, DEVICE_OWNER };
 
 struct device_options {
         enum device_side side;
+        /* Not empty: the device spans these, names separated by commas, or "all": all GPUs. */
+        char members[DEVICE_MEMBERS_TEXT + 1];
         enum device_transport transport; /* 0: the backend's best */
         /*
          * Of the host's memory, as it is mapped; what was touched before stays as it is. Where the
@@ -123,6 +133,13 @@ struct device_batch {
 
 struct device_ops {
         void (*close)(struct device *d);
+
+        /* Borrowed, 0..n_members-1. NULL: the device has no members. */
+        struct device *(*member)(struct device *d, unsigned index);
+
+        /* Host memory that `first` registers counts as registered for `d` from now on. `first` is
+         * closed after the last use of `d`. NULL: registrations are no concern of the device. */
+        void (*host_follow)(struct device *d, struct device *first);
 
         /* New zeroed extent of `bytes` (multiple of the unit). 0; -ENOMEM where the device
          * is full; -errno. */
@@ -240,13 +257,14 @@ struct device_ops {
 struct device {
         const struct device_ops *ops;
         struct device_props props;
+        struct device *span; /* that it is a member of; NULL: of none */
         /* Why the last call that failed did so, in this process: a sentence without a full stop, or
          * "" where the errno says it all. Written by the thread that may call the device. */
         char why[DEVICE_WHY_BYTES];
 };
 
 struct extent {
-        struct device *device;
+        struct device *device; /* that it lies on: a member, where the device has members */
         uint64_t bytes;
 };
 
@@ -288,10 +306,40 @@ bool device_is_name(const char *name);
 /* Backends in order of preference, NULL at the end: GPUs first, host last. */
 extern const struct device_backend *const device_backends[];
 
-/* Opens a device by name through the backends: returns as their open(). `why` is of the backend
- * that came nearest. */
+/*
+ * Opens a device by name through the backends: returns as their open(). `why` is of the backend
+ * that came nearest. With options->members it opens these and a device of this name that spans
+ * them (span.c); -EINVAL, -EOPNOTSUPP: they can't be spanned, `why` says what for.
+ */
 int device_open(const char *name, const struct device_options *options, struct device **ret_device,
         char why[DEVICE_WHY_BYTES]);
+
+/* span.c. As device_open(), with options->members. */
+int span_open(const char *name, const struct device_options *options, struct device **ret_device,
+        char why[DEVICE_WHY_BYTES]);
+
+/*
+ * The member on which one of n_planes planes of a namespace lies: equally many consecutive planes
+ * on each. 0 where the device has no members. n_planes is a multiple of n_members.
+ */
+static inline unsigned device_member_of(
+        const struct device_props *props, uint32_t plane, uint32_t n_planes)
+{
+        return props->n_members > 0 ? plane / (n_planes / props->n_members) : 0;
+}
+
+/* The name of a member; of a device without members its own. */
+void device_member_name(
+        const struct device_props *props, unsigned index, char ret_name[DEVICE_NAME_MAX + 1]);
+
+/* In a failed call of a member: the device that spans it has its sentence, with its name. Returns
+ * r. Does nothing where no device spans it. */
+int device_take_failure(const struct device *member, int r);
+
+/* extent_create() and extent_import() on a member (device_member_of()), with device.why of `d`. */
+int device_create(struct device *d, unsigned member, uint64_t bytes, struct extent **ret_extent);
+int device_import(struct device *d, unsigned member, struct extent_handle *handle, uint64_t bytes,
+        struct extent **ret_extent);
 
 static inline void device_close(struct device *d)
 {

@@ -47,22 +47,22 @@ void destroy_extents(struct queue *q, struct job_extent *extents, size_t n, bool
                         q->park.drop(q->park.data, e->number);
                 call_begin(q, "extent_destroy");
                 e->handle.fd = fd_close(e->handle.fd);
-                e->extent->device->ops->extent_destroy(e->extent, last_owner);
+                q->device->ops->extent_destroy(e->extent, last_owner);
                 (void)call_end(q, NULL, 0);
                 e->extent = NULL;
         }
 }
 
 /* A descriptor is the submitter's; the device takes another. */
-static int import_from(
-        struct queue *q, struct work *w, struct extent_handle handle, struct extent **ret_extent)
+static int import_from(struct queue *q, struct work *w, unsigned member,
+        struct extent_handle handle, struct extent **ret_extent)
 {
         struct device *d;
         int r;
 
         handle.fd = fcntl(handle.fd, F_DUPFD_CLOEXEC, 0);
         d = call_begin(q, "extent_import");
-        r = handle.fd < 0 ? -errno : d->ops->extent_import(d, &handle, w->bytes, ret_extent);
+        r = handle.fd < 0 ? -errno : device_import(d, member, &handle, w->bytes, ret_extent);
         return !call_end(q, w, r) && r == 0 ? -ECANCELED : r;
 }
 
@@ -73,7 +73,7 @@ static int import_extent(struct queue *q, struct work *w, struct job_extent *e)
         int r;
 
         e->handle.fd = fcntl(handle.fd, F_DUPFD_CLOEXEC, 0);
-        r = e->handle.fd < 0 ? -errno : import_from(q, w, handle, &e->extent);
+        r = e->handle.fd < 0 ? -errno : import_from(q, w, e->member, handle, &e->extent);
         if (!e->extent)
                 e->handle.fd = fd_close(e->handle.fd);
         return r;
@@ -82,7 +82,7 @@ static int import_extent(struct queue *q, struct work *w, struct job_extent *e)
 static int create_extent(struct queue *q, struct work *w, struct job_extent *e)
 {
         struct device *d = call_begin(q, "extent_create");
-        int r = d->ops->extent_create(d, w->bytes, &e->extent);
+        int r = device_create(d, e->member, w->bytes, &e->extent);
 
         if (!call_end(q, w, r) && r == 0)
                 return -ECANCELED;
@@ -109,7 +109,7 @@ static int write_canary(struct queue *q, struct work *w, struct extent *e, uint6
 
         for (size_t i = 0; i < ARRAY_SIZE(at) && r == 0; i++) {
                 call_begin(q, "extent_write");
-                r = e->device->ops->extent_write(e, at[i], &value, sizeof(value));
+                r = q->device->ops->extent_write(e, at[i], &value, sizeof(value));
                 (void)call_end(q, w, r);
         }
         return r;
@@ -124,7 +124,7 @@ static int read_canary(struct queue *q, struct work *w, struct extent *e)
                 uint64_t value = 0;
 
                 call_begin(q, "extent_read");
-                r = e->device->ops->extent_read(e, at[i], &value, sizeof(value));
+                r = q->device->ops->extent_read(e, at[i], &value, sizeof(value));
                 (void)call_end(q, w, r);
                 if (r == 0 && value != w->canary)
                         r = -ESTALE;
@@ -136,17 +136,18 @@ static int read_canary(struct queue *q, struct work *w, struct extent *e)
 static bool let_go(struct queue *q, struct work *w, struct extent *e)
 {
         call_begin(q, "extent_destroy");
-        e->device->ops->extent_destroy(e, false);
+        q->device->ops->extent_destroy(e, false);
         return call_end(q, w, 0);
 }
 
-static int park_canary(struct queue *q, struct work *w, struct extent *e, uint32_t number)
+static int park_canary(
+        struct queue *q, struct work *w, struct extent *e, unsigned member, uint32_t number)
 {
         struct extent_handle handle = {.fd = -1};
         int r;
 
         call_begin(q, "extent_export");
-        r = e->device->ops->extent_export(e, &handle);
+        r = q->device->ops->extent_export(e, &handle);
         (void)call_end(q, w, r);
         if (r < 0)
                 return r;
@@ -155,13 +156,13 @@ static int park_canary(struct queue *q, struct work *w, struct extent *e, uint32
         if (r < 0)
                 return r;
         pthread_mutex_lock(&q->lock);
-        q->canary = (struct queue_canary){0};
+        q->canaries[member] = (struct queue_canary){0};
         pthread_mutex_unlock(&q->lock);
         return 0;
 }
 
-/* Nothing that is kept is without it. */
-static int make_canary(struct queue *q, struct work *w)
+/* Nothing that is kept on the member is without it. */
+static int make_canary(struct queue *q, struct work *w, unsigned member)
 {
         struct queue_canary canary;
         struct extent *e = NULL;
@@ -169,18 +170,18 @@ static int make_canary(struct queue *q, struct work *w)
         int r;
 
         pthread_mutex_lock(&q->lock);
-        canary = q->canary;
+        canary = q->canaries[member];
         pthread_mutex_unlock(&q->lock);
         if (canary.number == 0)
                 return 0;
         d = call_begin(q, "extent_create");
-        r = d->ops->extent_create(d, d->props.granularity_bytes, &e);
+        r = device_create(d, member, d->props.granularity_bytes, &e);
         (void)call_end(q, w, r);
         if (r < 0)
                 return r;
         r = write_canary(q, w, e, canary.value);
         if (r == 0)
-                r = park_canary(q, w, e, canary.number);
+                r = park_canary(q, w, e, member, canary.number);
         return !let_go(q, w, e) && r == 0 ? -ECANCELED : r;
 }
 
@@ -190,7 +191,7 @@ static int check_canary(struct queue *q, struct work *w)
         int r;
 
         w->bytes = q->device->props.granularity_bytes;
-        r = import_from(q, w, w->extents[0].handle, &e);
+        r = import_from(q, w, w->extents[0].member, w->extents[0].handle, &e);
         if (r == 0)
                 r = read_canary(q, w, e);
         if (e)
@@ -211,7 +212,7 @@ static int park_extents(struct queue *q, struct work *w)
 
                 if (e->number == 0 || e->handle.fd < 0)
                         continue;
-                r = make_canary(q, w);
+                r = make_canary(q, w, e->member);
                 if (r == 0)
                         r = park->park(park->data, PARKED_EXTENT, e->number, e->handle.fd, w->why);
                 n++;

@@ -50,8 +50,8 @@ struct queue {
         struct device_props props;
         struct device_options options;
         char name[DEVICE_NAME_MAX + 1];
-        struct queue_park park;     /* constant from the first job on; functions NULL: none */
-        struct queue_canary canary; /* to be made; number 0: none */
+        struct queue_park park; /* constant from the first job on; functions NULL: none */
+        struct queue_canary canaries[DEVICE_MEMBERS_MAX]; /* to be made; number 0: none */
         int open_result;
         char open_why[DEVICE_WHY_BYTES];
         bool opened, stopping, ended;

@@ -547,12 +547,12 @@ void queue_set_park(struct queue *q, const struct queue_park *park)
         pthread_mutex_unlock(&q->lock);
 }
 
-void queue_set_canary(struct queue *q, const struct queue_canary *canary)
+void queue_set_canary(struct queue *q, unsigned member, const struct queue_canary *canary)
 {
-        assert(canary->number > 0 && canary->value != 0);
+        assert(canary->number > 0 && canary->value != 0 && member < DEVICE_MEMBERS_MAX);
 
         pthread_mutex_lock(&q->lock);
-        q->canary = *canary;
+        q->canaries[member] = *canary;
         pthread_mutex_unlock(&q->lock);
 }
 

@@ -44,6 +44,7 @@ struct job_extent {
         struct extent *extent;       /* owned */
         struct extent_handle handle; /* exported once: fd owned, or bytes */
         uint32_t number;             /* the caller's; queue_park names it by that. 0: not parked */
+        uint32_t member;             /* CREATE, CANARY: on which of the device's members; 0 */
 };
 
 enum queue_parked { PARKED_EXTENT, PARKED_CANARY };
@@ -131,11 +132,12 @@ int queue_open_device(struct device *device, unsigned deadline_msec, struct queu
 void queue_set_park(struct queue *q, const struct queue_park *park);
 
 /*
- * Copies it. Before the next extent is parked a canary is made and parked, of which nothing but the
- * parked descriptor is left then: it costs an extent of the smallest size where memory is kept, and
- * nothing before. A CREATE for which that fails fails, and the next one tries again.
+ * Copies it. Before the next extent is parked a canary is made on the member (0 of a device without
+ * members) and parked, of which nothing but the parked descriptor is left then: it costs an extent
+ * of the smallest size where memory is kept, and nothing before. A CREATE for which that fails
+ * fails, and the next one tries again.
  */
-void queue_set_canary(struct queue *q, const struct queue_canary *canary);
+void queue_set_canary(struct queue *q, unsigned member, const struct queue_canary *canary);
 
 /* Waits for what is submitted, at most the deadline; callbacks don't run. Closes the device and
  * ends the thread. False: it is stuck or has too much to do, thread and device are left behind, the

@@ -59,6 +59,7 @@ static const struct column devices_columns[] = {
         DEVICE_PREFETCH(turn),
         DEVICE_PREFETCH(expect),
         DEVICE_PREFETCH(warm),
+        DEVICE(members, NULL, TEXT),
         DEVICE(why, "WHY", TEXT, .wraps = true),
 };
 

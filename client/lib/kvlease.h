@@ -417,6 +417,11 @@ struct kvl_ns_info {
          * kvleased neither reads nor copies it.
          */
         uint64_t stride_bytes;
+        /*
+         * On which the planes lie that this connection maps: the device itself, or its member where
+         * it spans several. "": they lie on several members, or nothing is mapped (metadata-only).
+         */
+        char member[65];
 };
 
 /* Fills what fits info->size. */
@@ -470,11 +475,18 @@ struct kvl_ns_options {
          * the sentence. Borrowed for the call. A kvleased that knows no such codecs refuses it.
          */
         const char *host_layer_codecs, *disk_layer_codecs;
+        /*
+         * The planes that this connection maps, n_planes from first_plane on: those of one rank of
+         * an engine. Of a device that spans several (kvleased's option "members") only those are
+         * opened on which these planes lie. The other planes have no address here: NULL, and
+         * -EINVAL where their bytes are asked for. n_planes 0: all planes from first_plane on.
+         */
+        uint32_t first_plane, n_planes;
 };
 
 /* Opens a namespace as kvl_ns_open() does, and returns what that does. options NULL: none of it.
  * -EINVAL also: the set has another size, or is full; a codec can't be had for the layout;
- * stride_bytes. */
+ * stride_bytes; there are no such planes; KVL_NS_KEEP_PAGE_ZERO with planes on several GPUs. */
 int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
         const struct kvl_ns_options *options, struct kvl_ns **ret_ns);
 

@@ -140,8 +140,8 @@ static void do_fill(struct worker_state *w, char **args, unsigned n_args)
         uint64_t seed = strtoull(args[1], NULL, 10);
         int r = 0;
 
-        for (unsigned plane = 0; plane < w->info.n_planes && r == 0; ++plane)
-                r = worker_page_fill(w->ns, page, plane, seed);
+        for (unsigned i = 0; i < w->n_planes && r == 0; ++i)
+                r = worker_page_fill(w->ns, page, w->first_plane + i, seed);
         worker_answer(r);
 }
 
@@ -152,8 +152,8 @@ static void do_verify(struct worker_state *w, char **args, unsigned n_args)
         uint64_t seed = strtoull(args[1], NULL, 10);
         bool same = true;
 
-        for (unsigned plane = 0; plane < w->info.n_planes; ++plane)
-                same &= worker_page_matches(w->ns, page, plane, seed);
+        for (unsigned i = 0; i < w->n_planes; ++i)
+                same &= worker_page_matches(w->ns, page, w->first_plane + i, seed);
         printf("%d\n", same ? 0 : 1);
 }
 
@@ -169,12 +169,13 @@ static void do_zeros(struct worker_state *w, char **args, unsigned n_args)
         printf("0 %u\n", n_dirty);
 }
 
-/* mapped PAGE: 1 where it has an address here */
+/* mapped PAGE [PLANE]: 1 where it has an address here */
 static void do_mapped(struct worker_state *w, char **args, unsigned n_args)
 {
         uint32_t page = (uint32_t)strtoul(args[0], NULL, 10);
+        uint32_t plane = n_args > 1 ? (uint32_t)strtoul(args[1], NULL, 10) : 0;
 
-        printf("0 %d\n", kvl_page_ptr(w->ns, page, 0) != NULL);
+        printf("0 %d\n", kvl_page_ptr(w->ns, page, plane) != NULL);
 }
 
 /* The words of publish and publish-start. False: it has answered that they make no sense. */

@@ -132,7 +132,7 @@ static unsigned parse_flags(const char *word)
 }
 
 /* open NAME|- PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same|holes|zero,holes|-] [DEVICE|-]
- * [STRIDE|-] [FORMAT] */
+ * [STRIDE|-] [FORMAT|-] [FIRST_PLANE+N] */
 static void do_open(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_layout layout = worker_layout((unsigned)strtoul(args[1], NULL, 10));
@@ -149,10 +149,14 @@ static void do_open(struct worker_state *w, char **args, unsigned n_args)
                 o.device = args[5];
         if (n_args > 6 && args[6][0] != '-')
                 o.stride_bytes = strtoull(args[6], NULL, 10);
-        if (n_args > 7) {
+        if (n_args > 7 && args[7][0] != '-') {
                 layout.format = args[7];
                 layout.format_bytes = strlen(args[7]);
         }
+        if (n_args > 8)
+                (void)sscanf(args[8], "%u+%u", &o.first_plane, &o.n_planes);
+        w->first_plane = o.first_plane;
+        w->n_planes = o.n_planes > 0 ? o.n_planes : layout.n_planes - o.first_plane;
         r = kvl_ns_open_with(w->conn, args[0][0] != '-' ? args[0] : NULL, &layout, &o, &w->ns);
         w->info = (struct kvl_ns_info){.size = sizeof(w->info)};
         if (r == 0)

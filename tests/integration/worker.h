@@ -41,6 +41,7 @@ struct worker_state {
         struct kvl_conn *conn;
         struct kvl_ns *ns;
         struct kvl_ns_info info;
+        unsigned first_plane, n_planes; /* that it maps */
         char tenant[64];
         char events[2048]; /* words of what happened since the last "events" */
 };

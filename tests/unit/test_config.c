@@ -473,6 +473,33 @@ static void test_tenants_that_contradict_themselves(void **state)
         }
 }
 
+static void test_members(void **state)
+{
+        static const char *const expected[] = {
+                "k.conf:4: [device tp2] members: 'GPU-1' is no device",
+                "k.conf:4: [device tp2] members: host-1 is in 'devices' in [daemon] already",
+                "k.conf:4: [device tp2] members: host-3 is in tp3 already",
+                "k.conf:6: [device tp3] members: host-3 is in tp2 already",
+                "k.conf:8: [device host-2] has members, and the name of a device without",
+        };
+        struct config c;
+        struct reports r;
+
+        assert_int_equal(load("[daemon]\ndevices = tp2, tp3, host-1, host-2\n[device tp2]\n"
+                              "members = GPU-1, host-1, host-3\n[device tp3]\n"
+                              "members = host-3,host-4\n[device host-2]\nmembers = all\n",
+                                 NULL, 0, &c, &r),
+                -EINVAL);
+        for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
+                if (!strstr(r.text, expected[i]))
+                        fail_msg("'%s' is missing in:\n%s", expected[i], r.text);
+        assert_int_equal(r.n_errors, ARRAY_SIZE(expected));
+        assert_int_equal(
+                load("[daemon]\ndevices = tp2\n[device tp2]\nmembers = all\n", NULL, 0, &c, &r), 0);
+        assert_string_equal(config_find_device(&c, "tp2")->members, "all");
+        config_deinit(&c);
+}
+
 /* What is wrong with an option, with several together, and with a device: all at once. */
 static void test_all_kinds_of_errors_at_once(void **state)
 {
@@ -739,6 +766,7 @@ int main(void)
                 TEST(test_runtime_dir_must_fit),
                 TEST(test_tenants_that_contradict_themselves),
                 TEST(test_all_kinds_of_errors_at_once),
+                TEST(test_members),
                 TEST(test_devices),
                 TEST(test_null_device),
                 TEST(test_tenants_that_fit_together),

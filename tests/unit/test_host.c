@@ -163,6 +163,52 @@ static void test_further_names(void **state)
         assert_true(host_is_name("host"));
 }
 
+static int open_spanning(const char *members, struct device **ret)
+{
+        struct device_options o = {.side = DEVICE_OWNER};
+
+        strcpy(o.members, members);
+        return device_open("both", &o, ret, why);
+}
+
+/* Extents lie on the member that is asked for; what is refused says why. */
+static void test_span(void **state)
+{
+        struct device *d = NULL;
+        char name[DEVICE_NAME_MAX + 1];
+        struct extent *first, *second;
+        uint8_t byte = 7;
+
+        assert_int_equal(open_spanning("host-1", &d), -EINVAL);
+        assert_non_null(strstr(why, "at least two others: 1 given"));
+        assert_int_equal(open_spanning("host-1, host-1", &d), -EOPNOTSUPP);
+        assert_non_null(strstr(why, "one device twice: host-1 and host-1"));
+        assert_int_equal(open_spanning("host-1,hostess", &d), -ENODEV);
+        assert_non_null(strstr(why, "hostess: "));
+        assert_null(d);
+        assert_int_equal(open_spanning("host-1, host-3", &d), 0);
+        assert_string_equal(d->props.name, "both");
+        assert_string_equal(d->props.members, "host-1,host-3");
+        device_member_name(&d->props, 1, name);
+        assert_string_equal(name, "host-3");
+        for (unsigned plane = 0; plane < 6; plane++)
+                assert_int_equal(device_member_of(&d->props, plane, 6), plane / 3);
+        assert_int_equal(device_create(d, 0, STEP, &first), 0);
+        assert_int_equal(device_create(d, 1, STEP, &second), 0);
+        assert_string_equal(first->device->props.name, "host-1");
+        assert_string_equal(second->device->props.name, "host-3");
+        assert_int_equal(d->ops->extent_write(second, 5, &byte, 1), 0);
+        byte = 0;
+        assert_int_equal(d->ops->extent_read(second, 5, &byte, 1), 0);
+        assert_int_equal(byte, 7);
+        /* A member's failure is the device's. */
+        assert_int_equal(d->ops->extent_copy(first, 0, second, 0, 1), -EINVAL);
+        assert_non_null(strstr(d->why, "host-1: "));
+        d->ops->extent_destroy(first, true);
+        d->ops->extent_destroy(second, true);
+        device_close(d);
+}
+
 static void test_two_arenas_see_the_same_bytes(void **state)
 {
         struct device *d = open_host();
@@ -761,6 +807,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_open_and_enumerate),
                 TEST(test_further_names),
+                TEST(test_span),
                 TEST(test_two_arenas_see_the_same_bytes),
                 TEST(test_mapped_import_holds_no_fd),
                 TEST(test_extents_are_contiguous),

@@ -272,7 +272,7 @@ static void test_canary(void **state)
         struct test t;
 
         start_on_host(&t, &p);
-        queue_set_canary(t.queue, &canary);
+        queue_set_canary(t.queue, 0, &canary);
         create_one(&t, 0); /* isn't kept */
         assert_int_equal(p.n_parked, 0);
         create_one(&t, 7);
@@ -300,7 +300,7 @@ static void test_no_canary(void **state)
         struct test t;
 
         start_on_host(&t, &p);
-        queue_set_canary(t.queue, &canary);
+        queue_set_canary(t.queue, 0, &canary);
         assert_true(check_canary(&t, fd, CANARY_VALUE) < 0);
         assert_true(queue_close(t.queue));
         fd_close(fd);
@@ -328,7 +328,7 @@ static void test_canary_fails(void **state)
                 struct test t;
 
                 start_parking(&t, &p, true);
-                queue_set_canary(t.queue, &canary);
+                queue_set_canary(t.queue, 0, &canary);
                 if (cases[i].call)
                         fake_device_fail(&t.device, cases[i].call, cases[i].n, -EIO);
                 job = new_job(JOB_CREATE, 1, &made);
@@ -366,7 +366,7 @@ static void test_late_in_canary(void **state)
         start(&t, HASTY_MSEC, true, false);
         p.device = &t.device;
         queue_set_park(t.queue, &(struct queue_park){parker_park, parker_wait, parker_drop, &p});
-        queue_set_canary(t.queue, &canary);
+        queue_set_canary(t.queue, 0, &canary);
         fake_device_block(&t.device, "write");
         job = new_job(JOB_CREATE, 1, &late);
         job->extents[0].number = 7;

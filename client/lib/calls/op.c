@@ -101,10 +101,11 @@ static int map_next(struct op *op)
         if (op->n_mapped == op->n_pages)
                 return 0;
         op->set = ns_set_of(ns, page);
-        op->plane = ns->sets[op->set].n_planes;
+        op->plane = ns_is_lower(ns, page) ? 0 : ns->planes.first + ns->sets[op->set].n_planes;
         m.ns_id = ns->id;
         m.set_index = op->set;
         m.first_plane = op->plane;
+        m.n_planes = ns_is_lower(ns, page) ? 0 : ns->planes.n - ns->sets[op->set].n_planes;
         op->call.on_reply = on_map;
         r = conn_start(conn_of(ns), &op->call, MSG_MAP, &m.base);
         return r < 0 ? r : 1;

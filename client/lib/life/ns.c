@@ -93,7 +93,7 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
 
         if (m->capacity_pages == 0 || m->set_pages == 0 || m->capacity_pages % m->set_pages != 0)
                 return "kvleased sent a namespace with a broken number of pages";
-        if (strlen(m->device) >= sizeof(info->device))
+        if (strlen(m->device) >= sizeof(info->device) || strlen(m->members) >= sizeof(ns->members))
                 return "kvleased sent a device name that is too long";
         ns->n_sets = m->capacity_pages / m->set_pages;
         info->capacity_pages = m->capacity_pages;
@@ -119,6 +119,7 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         info->is_cpu_memory = m->transport == TRANSPORT_MEMFD;
         info->is_contiguous = m->transport != TRANSPORT_CUDAIPC;
         memcpy(info->device, m->device, strlen(m->device) + 1);
+        memcpy(ns->members, m->members, strlen(m->members) + 1);
         return NULL;
 }
 
@@ -265,7 +266,8 @@ static int check_codec(const char *tier, enum kvl_codec codec, const char *layer
         return 0;
 }
 
-static int check_options(const struct kvl_conn *conn, const struct kvl_ns_options *o)
+static int check_options(
+        const struct kvl_conn *conn, const struct kvl_ns_options *o, uint32_t n_planes)
 {
         int r;
 
@@ -275,6 +277,9 @@ static int check_options(const struct kvl_conn *conn, const struct kvl_ns_option
                 o->flags, KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS | KVL_NS_BACK_HOLES);
         if (r < 0)
                 return r;
+        if (o->first_plane >= n_planes || o->n_planes > n_planes - o->first_plane)
+                return error_set(-EINVAL, "%u planes from %u on: the layout has %u", o->n_planes,
+                        o->first_plane, n_planes);
         r = check_codec("host", o->host_codec, o->host_layer_codecs);
         if (r == 0)
                 r = check_codec("disk", o->disk_codec, o->disk_layer_codecs);
@@ -364,9 +369,9 @@ int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_l
                 return error_set(-EINVAL, "a connection and room for the namespace are needed");
         r = abi_copy_options(&o, sizeof(o), options);
         if (r == 0)
-                r = check_options(conn, &o);
-        if (r == 0)
                 r = layout_copy(layout, &l);
+        if (r == 0)
+                r = check_options(conn, &o, l.n_planes);
         if (r == 0)
                 r = take_name(name, &l, full_name);
         if (r < 0)
@@ -374,6 +379,8 @@ int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_l
         ns = ns_new(conn, full_name, &l);
         if (!ns)
                 return error_set(-ENOMEM, "out of memory");
+        ns->planes.first = o.first_plane;
+        ns->planes.n = o.n_planes > 0 ? o.n_planes : l.n_planes - o.first_plane;
         conn_lock(conn->conn);
         r = open_ns(ns, &l, &o);
         conn_unlock(conn->conn);

@@ -43,20 +43,69 @@ static int refuse_device(const struct kvl_ns *ns, int error, const char *why)
         }
 }
 
+/* The members on which the planes lie that are mapped. */
+struct members {
+        struct device_props of; /* nothing but their names */
+        unsigned first, n;      /* n 0: the device has none */
+};
+
+/* False: a daemon's reply makes no sense. */
+static bool find_members(const struct kvl_ns *ns, struct members *ret)
+{
+        unsigned n = 1;
+
+        *ret = (struct members){0};
+        if (!ns->members[0])
+                return true;
+        for (const char *at = ns->members; *at; at++)
+                n += *at == ',';
+        if (n < 2 || n > DEVICE_MEMBERS_MAX || ns->info.n_planes % n != 0)
+                return false;
+        memcpy(ret->of.members, ns->members, sizeof(ret->of.members));
+        ret->of.n_members = n;
+        ret->first = device_member_of(&ret->of, ns->planes.first, ns->info.n_planes);
+        ret->n = 1 - ret->first +
+                 device_member_of(&ret->of, ns->planes.first + ns->planes.n - 1, ns->info.n_planes);
+        return true;
+}
+
+/* The one member's name, or the device's, with the members' in the options. */
+static void name_device(const struct kvl_ns *ns, const struct members *m,
+        char ret_name[DEVICE_NAME_MAX + 1], struct device_options *options)
+{
+        char one[DEVICE_NAME_MAX + 1];
+        size_t len = 0;
+
+        strcpy(ret_name, ns->info.device);
+        if (m->n == 1)
+                device_member_name(&m->of, m->first, ret_name);
+        for (unsigned i = 0; m->n > 1 && i < m->n; i++) {
+                device_member_name(&m->of, m->first + i, one);
+                len += (size_t)snprintf(options->members + len, sizeof(options->members) - len,
+                        "%s%s", i > 0 ? "," : "", one);
+        }
+}
+
 static int open_device(struct kvl_ns *ns)
 {
-        const struct device_options options = {
+        struct device_options options = {
                 .side = DEVICE_USER, .transport = ns->transport, .huge_pages = ns->huge_pages};
-        char why[DEVICE_WHY_BYTES] = "";
+        char name[DEVICE_NAME_MAX + 1], why[DEVICE_WHY_BYTES] = "";
+        struct members members;
         int r;
 
-        r = device_open(ns->info.device, &options, &ns->device, why);
+        if (!find_members(ns, &members))
+                return error_set(-EPROTO, "kvleased sent a device with members that make no sense");
+        name_device(ns, &members, name, &options);
+        r = device_open(name, &options, &ns->device, why);
         if (r == 0 && ns->transport != ns->device->props.transport)
                 r = -EOPNOTSUPP;
         if (r < 0)
                 return refuse_device(ns, r, why);
         if (ns->extent_bytes % ns->device->props.unit_bytes != 0)
                 return error_set(-EPROTO, "kvleased sent an extent size that can't be mapped");
+        if (members.n <= 1)
+                strcpy(ns->info.member, ns->device->props.name);
         ns->info.is_cpu_memory = ns->device->props.is_cpu_memory;
         ns->info.is_contiguous = ns->device->props.is_contiguous;
         return 0;
@@ -95,18 +144,31 @@ static int refuse_backing(const struct kvl_ns *ns, int error)
                 *why ? why : status_text(error));
 }
 
+/* Of page 0 in the i-th plane that is mapped. */
+static uint64_t null_offset(const struct kvl_ns *ns, uint32_t i)
+{
+        return (ns->planes.first + i) * ns->plane_stride_bytes;
+}
+
 /* Makes the memory that stands for page 0 of every plane on a GPU: one piece, as small as can be
  * mapped. */
 static int make_null_page(struct kvl_ns *ns)
 {
         const struct device_ops *ops = ns->device->ops;
         uint64_t unit = ns->device->props.unit_bytes;
-        int r = ops->extent_create(
-                ns->device, round_up_u64(ns->info.plane_page_bytes, unit), &ns->null.extent);
+        int r;
 
-        while (r == 0 && ns->null.n_planes < ns->info.n_planes) {
-                r = ops->arena_map(ns->arena, ns->null.n_planes * ns->plane_stride_bytes,
-                        ns->null.extent, DEVICE_READ_WRITE);
+        if (ns->device->props.n_members > 0)
+                return error_set(-EINVAL,
+                        "page 0 of namespace %s is memory of one GPU, and its planes lie on %u of "
+                        "the device %s: open the planes of one (first_plane, n_planes), or without "
+                        "KVL_NS_KEEP_PAGE_ZERO",
+                        ns->name, ns->device->props.n_members, ns->info.device);
+        r = ops->extent_create(
+                ns->device, round_up_u64(ns->info.plane_page_bytes, unit), &ns->null.extent);
+        while (r == 0 && ns->null.n_planes < ns->planes.n) {
+                r = ops->arena_map(ns->arena, null_offset(ns, ns->null.n_planes), ns->null.extent,
+                        DEVICE_READ_WRITE);
                 ns->null.n_planes += r == 0;
         }
         ns->null.has_page = r == 0;
@@ -122,8 +184,8 @@ static int drop_null_page(struct kvl_ns *ns)
         const struct device_ops *ops = ns->device->ops;
 
         for (; ns->null.n_planes > 0; ns->null.n_planes--) {
-                int r = ops->arena_unmap(ns->arena,
-                        (ns->null.n_planes - 1) * ns->plane_stride_bytes, ns->null.extent);
+                int r = ops->arena_unmap(
+                        ns->arena, null_offset(ns, ns->null.n_planes - 1), ns->null.extent);
 
                 if (r < 0)
                         return r;
@@ -183,9 +245,20 @@ int ns_reserve(struct kvl_ns *ns, unsigned flags)
 /* ---- mapping -----------------------------------------------------------------------------------
  */
 
-static uint64_t offset_of(const struct kvl_ns *ns, uint32_t set_index, uint32_t plane)
+/* Of the set in the i-th plane that is mapped. */
+static uint64_t offset_of(const struct kvl_ns *ns, uint32_t set_index, uint32_t i)
 {
-        return plane * ns->plane_stride_bytes + set_index * ns->extent_bytes;
+        return (ns->planes.first + i) * ns->plane_stride_bytes + set_index * ns->extent_bytes;
+}
+
+/* The i-th plane's member, of those that ns->device has. */
+static unsigned member_of(const struct kvl_ns *ns, uint32_t i)
+{
+        struct members m;
+
+        if (ns->device->props.n_members == 0 || !find_members(ns, &m))
+                return 0;
+        return device_member_of(&m.of, ns->planes.first + i, ns->info.n_planes) - m.first;
 }
 
 static int map_plane(struct kvl_ns *ns, uint32_t set_index, struct extent_handle *handle)
@@ -196,7 +269,7 @@ static int map_plane(struct kvl_ns *ns, uint32_t set_index, struct extent_handle
         struct extent *e;
         int r;
 
-        r = ops->extent_import(ns->device, handle, ns->extent_bytes, &e);
+        r = device_import(ns->device, member_of(ns, plane), handle, ns->extent_bytes, &e);
         if (r < 0)
                 return r;
         r = ops->arena_map(ns->arena, offset_of(ns, set_index, plane), e, DEVICE_READ_WRITE);
@@ -224,9 +297,9 @@ int ns_note_result(const struct kvl_ns *ns, int r)
 static int make_set(struct kvl_ns *ns, struct mapped_set *set)
 {
         if (!set->extents)
-                set->extents = calloc(ns->info.n_planes, sizeof(*set->extents));
+                set->extents = calloc(ns->planes.n, sizeof(*set->extents));
         if (!set->bases && !ns->info.is_contiguous)
-                set->bases = calloc(ns->info.n_planes, sizeof(*set->bases));
+                set->bases = calloc(ns->planes.n, sizeof(*set->bases));
         return set->extents && (set->bases || ns->info.is_contiguous) ? 0 : -ENOMEM;
 }
 
@@ -390,8 +463,10 @@ int ns_map(struct kvl_ns *ns, uint32_t set_index, uint32_t first_plane,
                 struct extent_handle handle = {.fd = -1};
 
                 /* Another call may have asked for the same and been answered first; or what came
-                 * before it was unmapped: asked for again. */
-                if (first_plane + i != set->n_planes)
+                 * before it was unmapped: asked for again. An older daemon sends more planes than
+                 * it was asked for. */
+                if (first_plane + i != ns->planes.first + set->n_planes ||
+                        set->n_planes == ns->planes.n)
                         continue;
                 if (m->handles.len > 0)
                         memcpy(handle.bytes, m->handles.data + (size_t)i * DEVICE_HANDLE_BYTES,
@@ -470,7 +545,7 @@ uint64_t ns_offset_in_extent(const struct kvl_ns *ns, uint32_t page)
 
 void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane)
 {
-        if (!ns || !ns->base || plane >= ns->info.n_planes)
+        if (!ns || !ns->base || !ns_has_plane(ns, plane))
                 return NULL;
         return ns->base + plane * ns->plane_stride_bytes;
 }
@@ -485,13 +560,15 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
         if (ns_is_lower(ns, page))
                 return host_page(ns, page, plane);
         set_index = ns_set_of(ns, page);
-        if (!ns_is_mapped(ns, set_index) && !(page == 0 && ns->null.has_page))
+        if (!ns_has_plane(ns, plane) ||
+                (!ns_is_mapped(ns, set_index) && !(page == 0 && ns->null.has_page)))
                 return NULL;
         if (ns->base)
                 return ns->base + plane * ns->plane_stride_bytes + page * ns->info.stride_bytes;
         if (page == 0 && ns->null.has_page)
                 return ns->device->ops->extent_address(ns->null.extent);
-        base = atomic_load_explicit(&ns->sets[set_index].bases[plane], memory_order_relaxed);
+        base = atomic_load_explicit(
+                &ns->sets[set_index].bases[plane - ns->planes.first], memory_order_relaxed);
         return base ? base + ns_offset_in_extent(ns, page) : NULL;
 }
 
@@ -501,5 +578,7 @@ struct extent *ns_device_extent(const struct kvl_ns *ns, uint32_t page, uint32_t
 
         if (page == 0 && ns->null.extent)
                 return ns->null.extent;
-        return ns_is_mapped(ns, set_index) ? ns->sets[set_index].extents[plane] : NULL;
+        return ns_is_mapped(ns, set_index) && ns_has_plane(ns, plane)
+                       ? ns->sets[set_index].extents[plane - ns->planes.first]
+                       : NULL;
 }

@@ -39,6 +39,10 @@ static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, ui
         if (plane >= ns->info.n_planes)
                 return error_set(-EINVAL, "plane %u is beyond the namespace's %u planes", plane,
                         ns->info.n_planes);
+        if (!ns_is_lower(ns, page) && !ns_has_plane(ns, plane))
+                return error_set(-EINVAL,
+                        "plane %u isn't mapped: namespace %s was opened for planes %u to %u", plane,
+                        ns->name, ns->planes.first, ns->planes.first + ns->planes.n - 1);
         if (offset > ns->info.plane_page_bytes || bytes > ns->info.plane_page_bytes - offset)
                 return error_set(-EINVAL,
                         "%llu bytes at %llu are beyond the %llu bytes of a page in a plane",
@@ -175,8 +179,8 @@ int kvl_page_copy(struct kvl_ns *ns, uint32_t from_page, uint32_t to_page)
                 return error_set(-EINVAL, "page %u can't be copied into itself", to_page);
         if (!ns->sets)
                 return error_set(-EACCES, "a metadata-only connection maps nothing");
-        for (uint32_t plane = 0; plane < ns->info.n_planes && r == 0; plane++)
-                r = copy_page(ns, from_page, to_page, plane);
+        for (uint32_t i = 0; i < ns->planes.n && r == 0; i++)
+                r = copy_page(ns, from_page, to_page, ns->planes.first + i);
         return r;
 }
 
@@ -194,7 +198,7 @@ static int check_pages(const struct kvl_ns *ns, const uint32_t *pages, uint32_t 
         for (uint32_t i = 0; r == 0 && i < n_pages; i++) {
                 if (direction == DEVICE_FROM_HOST)
                         r = check_written(ns, pages[i]);
-                if (r == 0 && !kvl_page_ptr(ns, pages[i], 0))
+                if (r == 0 && !kvl_page_ptr(ns, pages[i], ns->planes.first))
                         r = refuse_unmapped(pages[i]);
         }
         return r;

@@ -48,9 +48,10 @@ static void populate_page(const struct kvl_ns *ns, uint32_t page)
 {
         const struct device_ops *ops = ns->device->ops;
 
-        for (uint32_t plane = 0; ops->arena_populate && plane < ns->info.n_planes; plane++)
+        for (uint32_t i = 0; ops->arena_populate && i < ns->planes.n; i++)
                 ops->arena_populate(ns->arena,
-                        plane * ns->plane_stride_bytes + page * ns->info.stride_bytes,
+                        (ns->planes.first + i) * ns->plane_stride_bytes +
+                                page * ns->info.stride_bytes,
                         ns->info.plane_page_bytes);
 }
 

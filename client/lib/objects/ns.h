@@ -17,23 +17,20 @@
 #include "client/lib/objects/client.h"
 #include "client/lib/shared/fast.h"
 #include "client/lib/shared/touch.h"
+#include "gpu/device.h"
 
 #define NS_NAME_BYTES_MAX (KVL_NS_NAME_BYTES - 1)
 #define NS_WORD_UNITS     64 /* bits of a word of ns_populated.bits */
 
-struct device;
-struct device_arena;
-struct extent;
-
-/* One extent per plane, mapped from plane 0 on; unmapped at once: when the daemon asked for it
- * (safepoint.c), or when the namespace is closed. */
+/* One extent per plane, mapped from the first of ns_planes on; unmapped at once: when the daemon
+ * asked for it (safepoint.c), or when the namespace is closed. */
 struct mapped_set {
         /* [L] The daemon wants it back, and nobody holds a page of it; in conn.n_recalled. */
         bool is_recalled;
         uint64_t taker;            /* [L] number of the kvl_safepoint() that is about to; 0: none */
         bool is_waited_for;        /* [L] that call's stream was, or is being, waited for */
         _Atomic uint32_t n_planes; /* mapped; read without the lock. 0 of a set below the device */
-        struct extent **extents;   /* owned, n_planes of the namespace, made with the first */
+        struct extent **extents;   /* owned, ns_planes.n of them, made with the first */
         /* Owned, where extents aren't contiguous: where each lies; read without the lock once
          * all planes were mapped, NULL where they no longer are. */
         void *_Atomic *bases;
@@ -49,6 +46,11 @@ struct ns_null {
         bool has_set;          /* set 0 is never bound: page 0 is this process' */
         struct extent *extent; /* owned; on a GPU, mapped at page 0 in every plane */
         uint32_t n_planes;     /* in so many it is */
+};
+
+/* The planes that this connection maps. */
+struct ns_planes {
+        uint32_t first, n;
 };
 
 /* Which pages this process has populated: populate.c. */
@@ -79,8 +81,10 @@ struct kvl_ns {
                          of it */
         uint32_t id;
         struct kvl_ns_info info;
-        uint64_t extent_bytes;       /* set_pages * stride_bytes */
-        uint32_t transport;          /* enum device_transport, as the daemon says */
+        struct ns_planes planes;
+        char members[DEVICE_MEMBERS_TEXT + 1]; /* that the device spans; "": none */
+        uint64_t extent_bytes;                 /* set_pages * stride_bytes */
+        uint32_t transport;                    /* enum device_transport, as the daemon says */
         bool huge_pages;             /* likewise: extents are mapped in them, where it can be */
         bool imports;                /* what isn't cached may come from other hosts: import.c */
         uint32_t n_sets;             /* that capacity_pages make */
@@ -123,8 +127,14 @@ void ns_break_device(const struct kvl_ns *ns);
 
 static inline bool ns_is_mapped(const struct kvl_ns *ns, uint32_t set)
 {
-        return !ns->sets || atomic_load_explicit(&ns->sets[set].n_planes, memory_order_acquire) ==
-                                    ns->info.n_planes;
+        return !ns->sets ||
+               atomic_load_explicit(&ns->sets[set].n_planes, memory_order_acquire) == ns->planes.n;
+}
+
+/* Has it an address on the device here, where its set is mapped? */
+static inline bool ns_has_plane(const struct kvl_ns *ns, uint32_t plane)
+{
+        return plane >= ns->planes.first && plane - ns->planes.first < ns->planes.n;
 }
 
 /* Where a set in host memory is mapped; NULL: it isn't. */

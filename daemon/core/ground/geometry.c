@@ -236,6 +236,17 @@ static int check_stride(const struct ns_layout *l, uint64_t stride, struct detai
                 (unsigned long long)stride, (unsigned long long)l->plane_page_bytes);
 }
 
+static int check_members(
+        const struct ns_layout *l, const struct set_source *source, struct detail *d)
+{
+        if (source->n_members == 0 || l->n_planes % source->n_members == 0)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "n_planes is %u, and the device has %u members, which have equally many planes "
+                "each: give every rank as many planes",
+                l->n_planes, source->n_members);
+}
+
 /* `set_bytes` 0: more than a number holds. */
 static int refuse_set_bytes(const struct ns_layout *l, const struct set_source *source,
         uint64_t asked, uint64_t limit_bytes, uint64_t set_bytes, struct detail *d)
@@ -268,6 +279,8 @@ int ns_geometry_of(const struct ns_layout *layout, const struct set_source *sour
         assert(source->unit_bytes > 0 && source->granularity_bytes % source->unit_bytes == 0);
         assert(layout->plane_page_bytes > 0 && layout->n_planes > 0);
 
+        if (r == 0)
+                r = check_members(layout, source, d);
         if (r < 0)
                 return r;
         if (!stride_of(layout, source, stride_bytes, limit_bytes, &stride) ||

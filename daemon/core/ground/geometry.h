@@ -110,7 +110,8 @@ struct set_source {
         uint64_t granularity_bytes; /* extents had best be multiples of it */
         uint64_t unit_bytes;        /* they must be multiples of it; it divides granularity_bytes */
         uint64_t budget_bytes;
-        bool has_null_set; /* the device's sets begin with number 1 */
+        uint32_t n_members; /* n_planes is a multiple of it; 0: any is right */
+        bool has_null_set;  /* the device's sets begin with number 1 */
 };
 
 /*

@@ -139,14 +139,20 @@ static int keep_extent(const struct extent_set *set, uint32_t n)
         return r;
 }
 
+/* Of the pool's device: where the extent lies. */
+static unsigned set_member(const struct extent_set *set, uint32_t extent)
+{
+        return device_member_of(set->pool->props, extent, set->n_extents);
+}
+
 static int create_extents(struct extent_set *set)
 {
         struct device *device = set->pool->device;
         int r;
 
         for (uint32_t i = 0; i < set->n_extents; i++) {
-                r = device->ops->extent_create(
-                        device, geometry_of(set)->extent_bytes, &set->extents[i]);
+                r = device_create(device, set_member(set, i), geometry_of(set)->extent_bytes,
+                        &set->extents[i]);
                 if (r == 0)
                         r = keep_extent(set, i);
                 if (r < 0) {
@@ -522,8 +528,11 @@ static int prepare_on_queue(struct extent_set *set)
         if (!job)
                 return -ENOMEM;
         job->bytes = geometry_of(set)->extent_bytes;
-        for (uint32_t i = 0; i < set->n_extents && set->first_extent > 0; i++)
-                job->extents[i].number = set_extent_number(set, i);
+        for (uint32_t i = 0; i < set->n_extents; i++) {
+                job->extents[i].member = set_member(set, i);
+                if (set->first_extent > 0)
+                        job->extents[i].number = set_extent_number(set, i);
+        }
         job->done = on_made;
         job->data = set;
         set->parting->done = on_destroyed;
@@ -542,6 +551,7 @@ unsigned pool_reap(struct pool *pool)
 struct set_source pool_set_source(const struct pool *pool)
 {
         return (struct set_source){.wanted_bytes = pool->extent_bytes,
+                .n_members = pool->props->n_members,
                 .granularity_bytes = pool->props->granularity_bytes,
                 .unit_bytes = pool->props->unit_bytes,
                 .budget_bytes = pool->account.limit_bytes};

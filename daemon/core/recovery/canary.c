@@ -17,7 +17,7 @@ uint64_t canary_bytes(const struct keep *k, const struct device_props *props)
 {
         bool has_one = keep_is_on(k) && props->survives_restart && !props->is_cpu_memory;
 
-        return has_one ? props->granularity_bytes : 0;
+        return has_one ? props->granularity_bytes * MAX(props->n_members, 1u) : 0;
 }
 
 /* With keeping on every device of a server is behind a queue. */
@@ -29,10 +29,32 @@ static bool needs_one(const struct store *s, const struct pool *pool)
 /* ---- rows of the root -------------------------------------------------------------------------
  */
 
-static bool is_of(const struct state_canary *row, const struct pool *pool)
+/* Of a member also where it stands among the members: planes lie on members by that. */
+static void name_of(const struct pool *pool, unsigned member, char ret_name[DEVICE_NAME_MAX + 1])
 {
+        char name[DEVICE_NAME_MAX + 1];
+
+        device_member_name(pool->props, member, name);
+        if (pool->props->n_members > 0)
+                snprintf(ret_name, DEVICE_NAME_MAX + 1, "%u/%u %.40s", member % DEVICE_MEMBERS_MAX,
+                        pool->props->n_members % (DEVICE_MEMBERS_MAX + 1), name);
+        else
+                strcpy(ret_name, name);
+}
+
+static bool is_of(const struct state_canary *row, const struct pool *pool, unsigned member)
+{
+        char name[DEVICE_NAME_MAX + 1];
+
+        name_of(pool, member, name);
         return atomic_load_explicit(&row->value, memory_order_acquire) != 0 &&
-               strncmp(row->device, pool->props->name, sizeof(row->device)) == 0;
+               strncmp(row->device, name, sizeof(row->device)) == 0;
+}
+
+/* One for each member. */
+static unsigned count_canaries(const struct pool *pool)
+{
+        return MAX(pool->props->n_members, 1u);
 }
 
 static uint32_t number_of(const struct store *s, const struct state_canary *row)
@@ -48,20 +70,21 @@ static void free_others(struct store *s)
                 bool is_used = false;
 
                 list_for_each (pool, &s->pools, struct pool, link)
-                        is_used |= needs_one(s, pool) && is_of(row, pool);
+                        for (unsigned m = 0; needs_one(s, pool) && m < count_canaries(pool); m++)
+                                is_used |= is_of(row, pool, m);
                 if (!is_used)
                         atomic_store_explicit(&row->value, 0, memory_order_release);
         }
 }
 
-static struct state_canary *find_row(struct store *s, const struct pool *pool)
+static struct state_canary *find_row(struct store *s, const struct pool *pool, unsigned member)
 {
         struct state_canary *unused = NULL;
 
         for (uint32_t i = STATE_CANARIES; i-- > 0;) {
                 struct state_canary *row = &s->state->canaries[i];
 
-                if (is_of(row, pool))
+                if (is_of(row, pool, member))
                         return row;
                 if (atomic_load_explicit(&row->value, memory_order_relaxed) == 0)
                         unused = row;
@@ -73,7 +96,8 @@ static struct state_canary *find_row(struct store *s, const struct pool *pool)
  */
 
 /* 0: it holds; -errno with `why`. Takes the fd. */
-static int check_canary(struct pool *pool, int fd, uint64_t value, char why[DEVICE_WHY_BYTES])
+static int check_canary(
+        struct pool *pool, unsigned member, int fd, uint64_t value, char why[DEVICE_WHY_BYTES])
 {
         struct job *job = job_new(JOB_CANARY, 1);
         int r = -ENOMEM;
@@ -81,6 +105,7 @@ static int check_canary(struct pool *pool, int fd, uint64_t value, char why[DEVI
         why[0] = '\0';
         if (job) {
                 job->extents[0].handle.fd = fd;
+                job->extents[0].member = member;
                 job->canary = value;
                 r = queue_run(pool->queue, job, NULL, why);
         }
@@ -107,39 +132,57 @@ static void explain_canary(struct pool *pool, int r, const char *why, recover_sa
 }
 
 /* Another value, so that nobody takes what is there for it. */
-static void plan_canary(struct store *s, struct pool *pool, struct state_canary *row)
+static void plan_canary(
+        struct store *s, struct pool *pool, unsigned member, struct state_canary *row)
 {
         const struct queue_canary canary = {number_of(s, row), hash_seed_random().k0 | 1};
 
         keep_drop(&s->keep, KEEP_CANARY, canary.number);
         memset(row->device, 0, sizeof(row->device));
-        strcpy(row->device, pool->props->name);
+        name_of(pool, member, row->device);
         FAULT_POINT("canary-before-value");
         atomic_store_explicit(&row->value, canary.value, memory_order_release);
         FAULT_POINT("canary-after-value");
-        queue_set_canary(pool->queue, &canary);
+        queue_set_canary(pool->queue, member, &canary);
 }
 
-static int open_one(struct store *s, struct pool *pool, recover_say say, void *data)
+/* False: what the daemon before left on the member isn't there, or isn't believed. */
+static int open_one(struct store *s, struct pool *pool, unsigned member, bool *ret_holds,
+        recover_say say, void *data)
 {
-        struct state_canary *row = find_row(s, pool);
+        struct state_canary *row = find_row(s, pool, member);
         char why[DEVICE_WHY_BYTES];
         int fd = -ENOENT, r;
 
         if (!row)
                 return -ENOSPC;
-        if (is_of(row, pool))
+        if (is_of(row, pool, member))
                 fd = s->keep.ops->take(s->keep.data, KEEP_CANARY, number_of(s, row));
-        pool->is_doubted = true;
         if (fd >= 0) {
-                r = check_canary(pool, fd, row->value, why);
-                pool->is_doubted = r < 0;
+                r = check_canary(pool, member, fd, row->value, why);
+                *ret_holds = r == 0;
                 if (r == 0)
                         return 0;
                 explain_canary(pool, r, why, say, data);
         }
-        plan_canary(s, pool, row);
+        *ret_holds = false;
+        plan_canary(s, pool, member, row);
         return 0;
+}
+
+/* A device with members is believed as a whole. */
+static int open_all(struct store *s, struct pool *pool, recover_say say, void *data)
+{
+        int r = 0;
+
+        pool->is_doubted = false;
+        for (unsigned m = 0; m < count_canaries(pool) && r == 0; m++) {
+                bool holds = false;
+
+                r = open_one(s, pool, m, &holds, say, data);
+                pool->is_doubted |= !holds;
+        }
+        return r;
 }
 
 int canaries_open(struct store *s, recover_say say, void *data, struct detail *d)
@@ -151,7 +194,7 @@ int canaries_open(struct store *s, recover_say say, void *data, struct detail *d
         free_others(s);
         list_for_each (pool, &s->pools, struct pool, link)
                 if (needs_one(s, pool) && r == 0)
-                        r = open_one(s, pool, say, data);
+                        r = open_all(s, pool, say, data);
         (void)state_drop_kind(&s->keep, KEEP_CANARY);
         return r < 0 ? detail_set(d, r, "kvleased keeps memory of at most %d GPUs", STATE_CANARIES)
                      : 0;

@@ -75,11 +75,12 @@ static void drop_taken(const struct store *s, uint32_t first, uint32_t n)
 }
 
 /* All of them, or none. */
-static int take_handles(
-        const struct store *s, uint32_t first, uint32_t n, struct job_extent *extents)
+static int take_handles(const struct store *s, const struct device_props *props, uint32_t first,
+        uint32_t n, struct job_extent *extents)
 {
         for (uint32_t i = 0; i < n; i++) {
                 extents[i].number = first + i;
+                extents[i].member = device_member_of(props, i, n);
                 extents[i].handle.fd = take_kept(s, KEEP_EXTENT, first + i);
                 if (extents[i].handle.fd < 0) {
                         close_handles(extents, i);
@@ -115,8 +116,8 @@ static int import_inline(
         struct device *device, uint64_t bytes, struct job_extent *extents, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++) {
-                int r = device->ops->extent_import(
-                        device, &extents[i].handle, bytes, &extents[i].extent);
+                int r = device_import(
+                        device, extents[i].member, &extents[i].handle, bytes, &extents[i].extent);
 
                 extents[i].handle.fd = -1; /* taken in any case */
                 if (r == 0)
@@ -168,7 +169,7 @@ static int recover_set(struct recoverer *v, struct ns *ns, uint32_t index, uint3
         if (r == 0 && !account_fits(&pool->account, g->set_bytes))
                 r = -ENOSPC;
         if (r == 0)
-                r = take_handles(v->store, first, n, extents);
+                r = take_handles(v->store, pool->props, first, n, extents);
         if (r < 0)
                 return r;
         r = import_extents(pool, g->extent_bytes, extents, n);

@@ -65,6 +65,7 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
                 return NULL;
         row->name = (char *)props->name;
         row->backend = (char *)props->backend;
+        row->members = (char *)props->members;
         row->tier = (char *)tier_name(pool->tier);
         row->of_device = (char *)pool_device_name(pool);
         row->budget_bytes = pool->account.limit_bytes;

@@ -176,6 +176,7 @@ int handle_NS_OPEN(struct request *rq)
         reply->set_pages = a->ns->geometry.set_pages;
         reply->extent_bytes = a->ns->geometry.extent_bytes;
         reply->device = (char *)a->ns->device.pool->props->name;
+        reply->members = (char *)a->ns->device.pool->props->members;
         reply->transport = a->ns->device.pool->props->transport;
         reply->address = a->ns->address;
         reply->stride_bytes = geometry_stride(&a->ns->geometry);
@@ -217,6 +218,7 @@ int handle_MAP(struct request *rq)
         Kvlease__V1__MapReply *reply = rq->reply;
         struct extent_handle handles[FRAME_MAX_FDS];
         struct attach *a = request_attach(rq, m->ns_id);
+        uint32_t most = FRAME_MAX_FDS;
         uint8_t *bytes;
         int n;
 
@@ -226,7 +228,9 @@ int handle_MAP(struct request *rq)
                 &rq->server->scratch.arena, (size_t)FRAME_MAX_FDS * DEVICE_HANDLE_BYTES);
         if (!bytes)
                 return -ENOMEM;
-        n = attach_map_set(a, m->set_index, m->first_plane, FRAME_MAX_FDS, handles, &rq->detail);
+        if (m->n_planes > 0)
+                most = MIN(most, m->n_planes);
+        n = attach_map_set(a, m->set_index, m->first_plane, most, handles, &rq->detail);
         if (n < 0)
                 return n;
         reply->n_planes = (uint32_t)n;

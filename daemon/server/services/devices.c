@@ -54,7 +54,7 @@ uint64_t devices_budget(
         uint64_t share = share_of(props, c);
 
         if (c->memory_bytes != DEVICE_MEMORY_AUTO)
-                return c->memory_bytes;
+                return c->memory_bytes * MAX(props->n_members, 1u);
         return share - MIN(share, canary_bytes(&s->store.keep, props));
 }
 
@@ -363,7 +363,7 @@ static void refuse_device(struct server *s, const char *name, int r, const char 
 static int open_named(struct server *s, const char *name)
 {
         const struct device_config *c = config_of(s, name);
-        const struct device_options want = {.side = DEVICE_OWNER,
+        struct device_options want = {.side = DEVICE_OWNER,
                 .transport = transport_of(c),
                 .huge_pages = c->huge_pages,
                 .populate = c->populate};
@@ -372,6 +372,7 @@ static int open_named(struct server *s, const char *name)
         char why[DEVICE_WHY_BYTES] = "";
         int r;
 
+        strcpy(want.members, c->members);
         if (host_is_name(name) && !keeping_is_on(&s->keeping) && !c->populate)
                 r = device_open(name, &want, &device, why);
         else

@@ -72,6 +72,48 @@ static void check_disk(struct checker *r, const struct device_config *d)
                         d->name, d->disk, same->name);
 }
 
+/* A device belongs to one other, or to nobody. */
+static const char *find_twice(
+        const struct checker *r, const struct device_config *d, const char *member)
+{
+        if (config_lists_device(r->config->daemon.devices, member))
+                return "'devices' in [daemon]";
+        for (size_t i = 0; i < r->config->n_devices; i++)
+                if (&r->config->devices[i] != d &&
+                        config_lists_device(r->config->devices[i].members, member))
+                        return r->config->devices[i].name;
+        return NULL;
+}
+
+static void check_members(struct checker *r, const struct device_config *d)
+{
+        char name[DEVICE_MEMBERS_TEXT + 1];
+        const char *twice;
+        size_t len;
+
+        if (d->members[0] && device_is_name(d->name))
+                report_at(r, origin_of(d, "members"),
+                        "[device %s] has members, and the name of a device without: give the "
+                        "section another name, as [device tp2]",
+                        d->name);
+        if (strcmp(d->members, "all") == 0)
+                return;
+        for (const char *at = d->members; *(at += strspn(at, ", ")); at += len) {
+                len = strcspn(at, ", ");
+                snprintf(name, sizeof(name), "%.*s", (int)len, at);
+                twice = find_twice(r, d, name);
+                if (!device_is_name(name))
+                        report_at(r, origin_of(d, "members"),
+                                "[device %s] members: '%.64s' is no device: UUIDs of GPUs as "
+                                "nvidia-smi -L prints them, or 'all' alone",
+                                d->name, name);
+                else if (twice)
+                        report_at(r, origin_of(d, "members"),
+                                "[device %s] members: %s is in %s already: leave it out there",
+                                d->name, name, twice);
+        }
+}
+
 /* A tier that holds nothing is a mistake. */
 static void check_host_memory(struct checker *r, const struct device_config *d)
 {
@@ -138,19 +180,21 @@ static void check_device_name(struct checker *r, const char *name, const char *b
 {
         struct origin o =
                 r->config->daemon.from.of[option_index(option_find(SECTION_DAEMON, "devices"))];
+        const struct device_config *spanning;
         char shown[FORMAT_EXCERPT_MAX];
 
         if (config_lists_device(behind, name)) {
                 report_at(r, o, "[daemon] devices: %s is there twice", name);
                 return;
         }
-        if (device_is_name(name))
+        spanning = config_find_device(r->config, name);
+        if (device_is_name(name) || (spanning && spanning->members[0]))
                 return;
         format_excerpt(name, strlen(name), shown);
         report_at(r, o,
                 "[daemon] devices: '%s' is no device: allowed are auto alone, or UUIDs of GPUs as "
-                "nvidia-smi -L prints them, host, host-1, ..., separated by commas, without quotes "
-                "or a comment behind",
+                "nvidia-smi -L prints them, host, host-1, ..., and names of sections [device NAME] "
+                "with 'members', separated by commas, without quotes or a comment behind",
                 shown);
 }
 
@@ -202,6 +246,7 @@ void config_check_whole(const struct config *c, config_check_fn fn, void *data)
         for (size_t i = 0; i < c->n_devices; i++) {
                 if (c->devices[i].from.is_spoilt)
                         continue;
+                check_members(r, &c->devices[i]);
                 check_host_memory(r, &c->devices[i]);
                 check_disk(r, &c->devices[i]);
         }

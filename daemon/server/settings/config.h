@@ -83,8 +83,9 @@ enum transport_choice { TRANSPORT_CHOICE_AUTO, TRANSPORT_CHOICE_VMM, TRANSPORT_C
 struct device_config {
         struct origins from;
         char name[TENANT_NAME_MAX + 1];
-        uint64_t memory_bytes; /* DEVICE_MEMORY_AUTO */
-        uint32_t memory_ratio; /* percent; DEVICE_RATIO_AUTO */
+        char members[DEVICE_MEMBERS_TEXT + 1]; /* "": it spans no others */
+        uint64_t memory_bytes;                 /* of each member; DEVICE_MEMORY_AUTO */
+        uint32_t memory_ratio;                 /* percent; DEVICE_RATIO_AUTO */
         uint64_t extent_bytes;
         unsigned transport; /* enum transport_choice */
         uint64_t driver_timeout_nsec, death_grace_nsec;

@@ -42,7 +42,8 @@ const struct option options[] = {
                 .default_text = "auto",
                 .help = "Devices to own, separated by commas: UUIDs of GPUs or 'host'; 'auto' "
                         "takes every GPU, and the host's memory where there is none. 'host-1', "
-                        "'host-2', ... are further devices of the host's memory."},
+                        "'host-2', ... are further devices of the host's memory. A section "
+                        "[device NAME] with 'members' is a device that spans several."},
         {SECTION_DAEMON, "evict", OPTION_ENUM, AT(daemon_config, evict),
                 .choices = config_evict_names, .default_text = "pgi",
                 .help = "Which cached pages give way first, of tenants that say nothing else: in "
@@ -114,11 +115,18 @@ const struct option options[] = {
                 .help = "Where to: 'auto' takes the journal where stderr is the journal, else text "
                         "on stderr."},
 
+        {SECTION_DEVICE, "members", OPTION_TEXT, AT(device_config, members), 0, DEVICE_MEMBERS_TEXT,
+                .default_text = "",
+                .help = "GPUs that this device spans, as UUIDs separated by commas, or 'all'. "
+                        "Each holds equally many planes of every page: those of one rank of an "
+                        "engine. NAME of the section is of your choice; 'devices' lists it in "
+                        "place of the GPUs. Empty: the device is the one of this name."},
         {SECTION_DEVICE, "memory", OPTION_BYTES, AT(device_config, memory_bytes), MIB,
                 1024 * 1024 * GIB, .word = "auto", .word_value = DEVICE_MEMORY_AUTO,
                 .default_text = "auto",
-                .help = "Memory of the device that is leased at most. 'auto': nine tenths of a "
-                        "GPU's; of the host's a quarter of what the machine has, at most 64 GiB."},
+                .help = "Memory of the device, or of each of its members, that is leased at most. "
+                        "'auto': nine tenths of a GPU's; of the host's a quarter of what the "
+                        "machine has, at most 64 GiB."},
         {SECTION_DEVICE, "memory_ratio", OPTION_UINT, AT(device_config, memory_ratio), 1, 100,
                 .word = "auto", .word_value = DEVICE_RATIO_AUTO, .default_text = "auto",
                 .help = "Percent of the device's memory that is leased at most, where 'memory' is "

@@ -116,6 +116,8 @@ static bool is_used(const struct server *s, const struct config *next, const str
                 return true;
         if (strcmp(names, "auto") != 0)
                 return config_lists_device(names, pool->props->name);
+        if (pool->props->n_members > 0)
+                return false;
         if (!host_is_name(pool->props->name))
                 return true;
         list_for_each (other, &s->store.pools, struct pool, link)
@@ -171,6 +173,11 @@ static void lose_device(struct server *s, struct sentences *losses, const struct
                 snprintf(why, sizeof(why),
                         "[device %s] would have transport = cudaipc, which takes over nothing",
                         name);
+                holding_lose(losses, &held, why);
+                return;
+        }
+        if (strcmp(now->members, then->members) != 0 && !pool->props->is_cpu_memory) {
+                snprintf(why, sizeof(why), "[device %s] would have other members", name);
                 holding_lose(losses, &held, why);
                 return;
         }
