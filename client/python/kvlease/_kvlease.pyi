@@ -90,6 +90,8 @@ class Connection:
         disk_codec: Codec | int | str = 0,
         stride_bytes: int = 0,
         back_holes: bool = False,
+        first_plane: int = 0,
+        n_planes: int | None = None,
     ) -> Namespace: ...
     @overload
     def namespace(
@@ -107,6 +109,8 @@ class Connection:
         disk_codec: Codec | int | str = 0,
         stride_bytes: int = 0,
         back_holes: bool = False,
+        first_plane: int = 0,
+        n_planes: int | None = None,
     ) -> Namespace: ...
     def set_event_handler(self, handler: Callable[[Event], object] | None, /) -> None: ...
     def fileno(self) -> int: ...

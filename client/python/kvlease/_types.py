@@ -141,7 +141,8 @@ class NamespaceInfo(NamedTuple):
     """What an open namespace is; device: a UUID, or 'host'.
 
     stride_bytes: from a page to the next one in a plane on the device, plane_page_bytes or a little
-    more.
+    more. member: on which the planes lie that this connection maps: `device`, or its member where
+    it spans several; "" where they lie on several members, or nothing is mapped.
     """
 
     capacity_pages: int
@@ -155,6 +156,7 @@ class NamespaceInfo(NamedTuple):
     is_contiguous: bool
     tiers: tuple[TierInfo, ...]
     stride_bytes: int
+    member: str
 
 
 class SessionInfo(NamedTuple):

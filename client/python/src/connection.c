@@ -398,7 +398,7 @@ static PyMethodDef methods[] = {
                 "namespace($self, name=None, layout=None, *, device=None, keep_page_zero=False, "
                 "same_address=False, "
                 "set=None, set_size=0, expire=0, host_codec=0, disk_codec=0, "
-                "stride_bytes=0, back_holes=False)\n--\n\n"
+                "stride_bytes=0, back_holes=False, first_plane=0, n_planes=None)\n--\n\n"
                 "Opens a namespace of the tenant, makes it where it doesn't exist.\n\nname: None: "
                 "that of "
                 "the layout (Layout.name()). "
@@ -409,7 +409,8 @@ static PyMethodDef methods[] = {
                 "or text with one for each\nrange of layers: '0-7:none,8-23:int8,24-:int4'. "
                 "stride_bytes: from a page to the next one,\nas NamespaceInfo has it; 0: kvleased "
                 "chooses. back_holes: what isn't mapped of an arena()\nreads as zeros, on host "
-                "memory. Raises "
+                "memory. first_plane, n_planes: those of a rank, which alone are mapped; None: to "
+                "the last. Raises "
                 "LayoutMismatch, NotFound (no such\ndevice), Busy (open on this connection "
                 "already), Draining."),
         {"set_event_handler", (PyCFunction)conn_set_event_handler, METH_O,

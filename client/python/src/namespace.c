@@ -76,7 +76,9 @@ static bool get_options(PyObject *const *a, struct kvl_ns_options *o)
                 !arg_msec(a[7], "expire", 0, &expire_msec) ||
                 !get_codec(a[8], "host_codec", &o->host_codec, &o->host_layer_codecs) ||
                 !get_codec(a[9], "disk_codec", &o->disk_codec, &o->disk_layer_codecs) ||
-                !arg_u64(a[10], "stride_bytes", &o->stride_bytes) || !arg_bool(a[11], &backs_holes))
+                !arg_u64(a[10], "stride_bytes", &o->stride_bytes) ||
+                !arg_bool(a[11], &backs_holes) || !arg_u32(a[12], "first_plane", &o->first_plane) ||
+                (a[13] && !Py_IsNone(a[13]) && !arg_u32(a[13], "n_planes", &o->n_planes)))
                 return false;
         o->flags = (keeps_zero ? KVL_NS_KEEP_PAGE_ZERO : 0) | (is_same ? KVL_NS_SAME_ADDRESS : 0) |
                    (backs_holes ? KVL_NS_BACK_HOLES : 0);
@@ -105,14 +107,15 @@ struct ns_object *namespace_open(
 {
         static const struct signature s = {"namespace",
                 {"name", "layout", "device", "keep_page_zero", "same_address", "set", "set_size",
-                        "expire", "host_codec", "disk_codec", "stride_bytes", "back_holes"},
+                        "expire", "host_codec", "disk_codec", "stride_bytes", "back_holes",
+                        "first_plane", "n_planes"},
                 0, 2};
         struct kvl_ns_options o = {.size = sizeof(o)};
         const char *name = NULL;
         struct ns_object *self;
         struct layout layout;
         struct kvl_ns *ns = NULL;
-        PyObject *a[12];
+        PyObject *a[14];
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !arg_text(a[0], "name", &name) ||
@@ -251,11 +254,11 @@ static PyObject *ns_get_info(struct ns_object *self, void *unused)
         if (!tiers)
                 return NULL;
         return types_new("NamespaceInfo",
-                Py_BuildValue("(IIIIKKsNNNK)", info.capacity_pages, info.set_pages,
+                Py_BuildValue("(IIIIKKsNNNKs)", info.capacity_pages, info.set_pages,
                         info.page_tokens, info.n_planes, (unsigned long long)info.plane_page_bytes,
                         (unsigned long long)info.epoch, info.device,
                         PyBool_FromLong(info.is_cpu_memory), PyBool_FromLong(info.is_contiguous),
-                        tiers, (unsigned long long)info.stride_bytes));
+                        tiers, (unsigned long long)info.stride_bytes, info.member));
 }
 
 static PyObject *ns_get_name(struct ns_object *self, void *unused)

@@ -39,17 +39,19 @@ LAYOUT = kvlease.Layout(
 class Daemon:
     """kvleased with a configuration, a runtime directory and a tenant "a" of its own."""
 
-    def __init__(self, directory: Path, keep: bool, device: str, tenant: str) -> None:
+    def __init__(
+        self, directory: Path, keep: bool, device: str, tenant: str, name: str = "host"
+    ) -> None:
         self.directory = directory
         self.socket = directory / "run/t/a/sock"
         self.log = directory / "log"
         self._keep = keep
         self._process: subprocess.Popen[bytes] | None = None
-        for name in ("run", "state"):
-            (directory / name).mkdir()
+        for part in ("run", "state"):
+            (directory / part).mkdir()
         (directory / "conf").write_text(
-            f"[daemon]\ndevices = host\nruntime_dir = {directory}/run\n"
-            f"state_dir = {directory}/state\n[device host]\n{device}\n[tenant a]\n{tenant}\n"
+            f"[daemon]\ndevices = {name}\nruntime_dir = {directory}/run\n"
+            f"state_dir = {directory}/state\n[device {name}]\n{device}\n[tenant a]\n{tenant}\n"
         )
 
     def start(self) -> None:
@@ -139,19 +141,20 @@ MakeDaemon = Callable[..., Daemon]
 
 @pytest.fixture
 def make_daemon() -> Iterator[MakeDaemon]:
-    """Starts daemons: make_daemon(keep=False, device=..., tenant=...)."""
+    """Starts daemons: make_daemon(keep=False, name="host", device=..., tenant=...)."""
     daemons: list[Daemon] = []
     with tempfile.TemporaryDirectory(prefix="kvl-") as top:
 
         def make(
             *,
             keep: bool = False,
+            name: str = "host",
             device: str = "memory = 64MiB\nextent = 2MiB",
             tenant: str = "limit = 32MiB",
         ) -> Daemon:
             directory = Path(top) / str(len(daemons))
             directory.mkdir()
-            daemons.append(Daemon(directory, keep, device, tenant))
+            daemons.append(Daemon(directory, keep, device, tenant, name))
             daemons[-1].start()
             return daemons[-1]
 

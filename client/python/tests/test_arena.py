@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from conftest import LAYOUT, MakeDaemon
+from conftest import LAYOUT, Daemon, MakeDaemon
 
 import kvlease
 
@@ -50,6 +50,32 @@ def test_many_pages(connection: kvlease.Connection) -> None:
             assert published.read_many() == data[: N_PLANES * PAGE_BYTES]
             with pytest.raises(kvlease.Denied):
                 published.write_many(data[: N_PLANES * PAGE_BYTES])
+
+
+def test_planes_of_a_rank(shared_daemon: Daemon) -> None:
+    """A rank maps its planes; the other planes have no bytes there."""
+    data = bytes(range(N_PLANES)) * PAGE_BYTES
+    key = b"p" * 32
+    with (
+        kvlease.connect(shared_daemon.socket) as whole,
+        kvlease.connect(shared_daemon.socket) as rank,
+        whole.namespace("ranks", PLANES) as all_planes,
+        rank.namespace("ranks", PLANES, first_plane=1, n_planes=1) as second,
+    ):
+        assert all_planes.info.member == second.info.member == "host"
+        with all_planes.lease(1) as pages:
+            pages.write_many(data)
+            all_planes.publish(pages, [key]).close()
+        found = second.lookup([key])
+        assert found is not None
+        with found:
+            assert found.read(0, plane=1) == data[PAGE_BYTES : 2 * PAGE_BYTES]
+            assert second.arena(1).address
+            for other in (0, 2):
+                with pytest.raises(ValueError, match="opened for planes 1 to 1"):
+                    found.read(0, plane=other)
+        with pytest.raises(ValueError, match="3 planes from 1 on: the layout has 3"):
+            rank.namespace("refused", PLANES, first_plane=1, n_planes=3)
 
 
 def test_contiguous(namespace: kvlease.Namespace) -> None:

@@ -91,8 +91,9 @@ def test_which_mode() -> None:
         assert plan.make(known, dtype=dtype).why_not_in_place is None
     wide = windows | {"swa_head_dim": 256}
     assert "differ in size" in str(plan.make(wide).why_not_in_place)
-    for config, n_ranks in ((DEEPSEEK, 1), (QWEN, 1), (LLAMA, 2)):
-        assert plan.make(config, n_ranks).why_not_in_place
+    assert plan.make(LLAMA, 2).why_not_in_place is None
+    for config in (DEEPSEEK, QWEN):
+        assert plan.make(config).why_not_in_place
 
 
 def test_what_fits() -> None:
@@ -145,8 +146,15 @@ def test_the_command(tmp_path: Path) -> None:
     kvleased = Path(os.environ["KVL_BUILD"]) / "daemon/server/kvleased"
     subprocess.run([kvleased, "--check-config", "--config", written], check=True)
     said = run("plan", str(config), "--tp", "2", "--memory", "60GiB", "--json")
-    assert json.loads(said.stdout)["mode"] == "copy"
+    assert json.loads(said.stdout)["mode"] == "in_place"
     assert json.loads(said.stdout)["tokens"] == 491520
+    # Ranks have a device that spans their GPUs.
+    said = run("plan", str(config), "--tp", "2", "--memory", "64MiB")
+    lines = said.stdout[said.stdout.index("[daemon]") :]
+    assert "devices = tp2\n" in lines
+    assert "memory = 32MiB\n[tenant NAME]\nlimit = 64MiB\n" in lines
+    written.write_text(lines.replace("GPU-..., GPU-...", "host-1, host-2"))
+    subprocess.run([kvleased, "--check-config", "--config", written], check=True)
 
 
 @pytest.mark.parametrize(

@@ -142,21 +142,20 @@ def test_windows_beside_full_attention(
 def test_ranks_share_with_the_same_ranks(
     make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, tmp_path: Path
 ) -> None:
-    """Tensor parallelism: each of two ranks has its own heads, in its own part of a page."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    """Tensor parallelism: each of two ranks has its own heads, in its own part of a page, on its
+    own member of a device that spans two."""
+    daemon = make_daemon(name="tp2", device=f"members = host-1, host-2\n{MEMORY}", tenant=LIMIT)
+    spanning = {"device": "tp2"}
     ranks = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
     ranks |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": 8}
-    (first,) = start_engines(settings(daemon, **ranks), environment=PROCESSES)
-    alone, second, single = start_engines(
-        settings(**ranks), settings(daemon, **ranks), settings(daemon)
-    )
+    (first,) = start_engines(settings(daemon, kvlease=spanning, **ranks), environment=PROCESSES)
+    alone, second = start_engines(settings(**ranks), settings(daemon, kvlease=spanning, **ranks))
     expected = alone.call("run", PROMPTS, 24)
     computed = first.call("run", PROMPTS, 24)
     found = second.call("run", PROMPTS, 24)
     assert computed["tokens"] == found["tokens"] == expected["tokens"]
     assert computed["found"] == expected["found"]
     assert found["found"] == findable(PROMPTS, PAGE)
-    assert single.call("run", PROMPTS[:1], 4)["found"] == [0]
     # An adapter is known once all ranks have loaded it.
     mine = {"adapter": make_adapter(tmp_path / "adapter", 1)}
     adapted = [each.call("run", PROMPTS[:1], 4, mine) for each in (alone, second, second)]

@@ -21,16 +21,25 @@ def size_of(n_bytes: int) -> str:
     return f"{n_bytes} bytes"
 
 
-def _lines(is_in_place: bool, memory: str) -> list[str]:
-    """For kvleased.conf."""
+def _lines(is_in_place: bool, n_ranks: int, memory: str) -> list[str]:
+    """For kvleased.conf. memory: of all ranks together."""
     device = "GPU-..." if is_in_place else "host"
     named = "as nvidia-smi -L prints it" if is_in_place else "beside GPUs: GPU-..., host"
+    section = [f"memory = {memory}"]
+    if is_in_place and n_ranks > 1:
+        device, named = f"tp{n_ranks}", "a name of your choice; vLLM's setting `device` is this one"
+        section = [
+            f"# {n_ranks} UUIDs, as nvidia-smi -L prints them, in the order of the ranks",
+            f"members = {', '.join(['GPU-...'] * n_ranks)}",
+            "# of each",
+            f"memory = {plan.parse_size(memory) // n_ranks >> 20}MiB",
+        ]
     return [
         "[daemon]",
         f"# {named}",
         f"devices = {device}",
         f"[device {device}]",
-        f"memory = {memory}",
+        *section,
         f"[tenant {_TENANT}]",
         f"limit = {memory}",
     ]
@@ -73,7 +82,7 @@ def _print(said: dict[str, Any], memory: str | None) -> None:
         return
     print(f"{memory} hold {said['tokens']} tokens" + (" of one text" if said["text_bytes"] else ""))
     print()
-    print("\n".join(_lines(said["mode"] == "in_place", memory)))
+    print("\n".join(_lines(said["mode"] == "in_place", said["ranks"], memory)))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -91,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     planning.add_argument("config", metavar="CONFIG.json", help="the model's, of Hugging Face")
     planning.add_argument("--tp", metavar="N", type=int, default=1, help="ranks (default: 1)")
-    planning.add_argument("--memory", metavar="SIZE", help="of kvleased's device, as 60GiB")
+    planning.add_argument("--memory", metavar="SIZE", help="of all ranks' pages together, as 60GiB")
     planning.add_argument(
         "--block-size", metavar="N", type=int, default=16, help="tokens of a page (default: 16)"
     )

@@ -165,11 +165,6 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
     parallel, events = vllm_config.parallel_config, vllm_config.kv_events_config
     groups = kv_cache_config.kv_cache_groups
     kinds = {type(spec) for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
-    if parallel.tensor_parallel_size > 1 and vllm_config.device_config.device_type != "cpu":
-        return (
-            f"tensor parallelism on GPUs ({parallel.tensor_parallel_size} ranks): a page of "
-            "kvleased lies on one device, and a block of vLLM has one number on all of them"
-        )
     if parallel.pipeline_parallel_size > 1:
         return f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
     if vllm_config.speculative_config is not None:

@@ -136,8 +136,6 @@ def make(
         why = f"layers are of other kinds than full attention and windows: {', '.join(others)}"
     elif len({each.token_bytes for each in layers}) > 1:
         why = "blocks of windows and of full attention differ in size"
-    elif n_ranks > 1:
-        why = f"{n_ranks} ranks: on GPUs a page lies on one device"
     return Plan(layers, n_ranks, block, why)
 
 

@@ -70,19 +70,14 @@ class Worker:
         on_host = torch.device(self._device).type == "cpu"
         self._connection = connect_worker(options, watch, layout.model)
         try:
-            self._namespace = self._connection.namespace(
-                layout=layout,
-                device=options.device or ("host" if on_host else None),
-                keep_page_zero=True,
-                stride_bytes=layout.plane_page_bytes,
-            )
+            self._namespace = self._open(options, layout, watch.rank, watch.n_ranks)
             info = self._namespace.info
             n_blocks = min(kv_cache_config.num_blocks, info.tiers[0].n_pages)
             longest = sum(
                 -(-spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes)
                 for spec in identity.specs(kv_cache_config)
             )
-            why = self._unfit(on_host, n_blocks, longest)
+            why = self._unfit(on_host, n_blocks, longest) or self._misplaced(watch.n_ranks)
             for each in gather(why):
                 if each is not None:
                     raise identity.NotInPlaceError(each)
@@ -103,6 +98,24 @@ class Worker:
         )
         self._events = _engine.Events(self._connection)
 
+    def _open(
+        self, options: identity.Options, layout: kvlease.Layout, rank: int, n_ranks: int
+    ) -> kvlease.Namespace:
+        """With the rank's planes alone. Ranks ask for the same, and are refused alike."""
+        n_planes = layout.n_planes // n_ranks
+        on_host = torch.device(self._device).type == "cpu"
+        try:
+            return self._connection.namespace(
+                layout=layout,
+                device=options.device or ("host" if on_host else None),
+                keep_page_zero=True,
+                stride_bytes=layout.plane_page_bytes,
+                first_plane=rank * n_planes,
+                n_planes=n_planes,
+            )
+        except kvlease.Invalid as error:
+            raise identity.NotInPlaceError(str(error)) from error
+
     def _unfit(self, on_host: bool, n_blocks: int, n_longest: int) -> str | None:
         """Why the device's pages can't be vLLM's blocks. n_longest: of the longest text."""
         info = self._namespace.info
@@ -115,6 +128,23 @@ class Worker:
                 f"a text of --max-model-len takes {n_longest} pages, and {info.device} has "
                 f"{n_blocks - 1}"
             )
+        return None
+
+    def _misplaced(self, n_ranks: int) -> str | None:
+        """Why the rank's planes don't lie on the GPU that it computes on."""
+        info = self._namespace.info
+        if info.is_cpu_memory:
+            return None
+        if n_ranks > 1 and info.member in ("", info.device):
+            return (
+                f"{n_ranks} ranks on GPUs: the device {info.device} doesn't span them; name one "
+                "that does by the setting `device` (kvleased.conf: a section [device NAME] with "
+                "members)"
+            )
+        uuid = f"GPU-{torch.cuda.get_device_properties(torch.device(self._device)).uuid}"
+        # A MIG instance has a name of its own, which torch doesn't know.
+        if info.member.startswith("GPU-") and info.member.lower() != uuid.lower():
+            return f"the rank computes on {uuid}, and its part of the pages lies on {info.member}"
         return None
 
     def _check_limit(self, longest: int, n_pages: int) -> None:
