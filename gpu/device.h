@@ -238,7 +238,8 @@ struct device_ops {
 
         /*
          * Streams (cuda.h's CUstream), of clients. NULL in all three: the device has none, and NULL
-         * is the only stream.
+         * is the only stream. A device that spans GPUs can wait for theirs, and has no call and no
+         * query.
          */
 
         /* fn(data) runs in a thread of the driver once everything before it on the stream is done;
@@ -320,12 +321,14 @@ int span_open(const char *name, const struct device_options *options, struct dev
 
 /*
  * The member on which one of n_planes planes of a namespace lies: equally many consecutive planes
- * on each. 0 where the device has no members. n_planes is a multiple of n_members.
+ * on each. 0 where the device has no members, or n_planes isn't a multiple of n_members.
  */
 static inline unsigned device_member_of(
         const struct device_props *props, uint32_t plane, uint32_t n_planes)
 {
-        return props->n_members > 0 ? plane / (n_planes / props->n_members) : 0;
+        uint32_t each = props->n_members > 0 ? n_planes / props->n_members : 0;
+
+        return each > 0 && plane / each < props->n_members ? plane / each : 0;
 }
 
 /* The name of a member; of a device without members its own. */

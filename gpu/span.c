@@ -26,7 +26,8 @@ struct span {
 
 struct span_batch {
         struct device_batch batch;
-        int result;                                     /* the first failure */
+        int result;                                     /* the first failure, */
+        char why[DEVICE_WHY_BYTES];                     /* and its sentence */
         struct device_batch *parts[DEVICE_MEMBERS_MAX]; /* NULL: done, or nothing to do there */
 };
 
@@ -111,6 +112,14 @@ static size_t copies_on(const struct device *member, const struct device_copy *c
         return found;
 }
 
+static void note_failure(struct span_batch *b, const struct device *member, int r)
+{
+        if (r == 0 || b->result < 0)
+                return;
+        b->result = device_take_failure(member, r);
+        memcpy(b->why, b->batch.device->why, sizeof(b->why));
+}
+
 /* What was started before a failure goes on, and the batch fails when it is done. */
 static int span_batch_start(struct device *d, enum device_direction direction,
         const struct device_copy *copies, size_t n, struct device_batch **ret_batch)
@@ -129,8 +138,8 @@ static int span_batch_start(struct device *d, enum device_direction direction,
                 size_t n_some = copies_on(m, copies, n, some);
 
                 if (n_some > 0)
-                        b->result = device_take_failure(
-                                m, m->ops->batch_start(m, direction, some, n_some, &b->parts[i]));
+                        note_failure(b, m,
+                                m->ops->batch_start(m, direction, some, n_some, &b->parts[i]));
         }
         *ret_batch = &b->batch;
         return 0;
@@ -151,12 +160,13 @@ static int span_batch_poll(struct device_batch *batch)
                 if (r == -EBUSY)
                         continue;
                 b->parts[i] = NULL;
-                if (b->result == 0)
-                        b->result = device_take_failure(s->members[i], r);
+                note_failure(b, s->members[i], r);
         }
         if (is_busy)
                 return -EBUSY;
         r = b->result;
+        if (r < 0)
+                memcpy(s->device.why, b->why, sizeof(b->why));
         free(b);
         return r;
 }
@@ -218,7 +228,21 @@ static void span_arena_populate(const struct device_arena *a, uint64_t offset, u
         a->device->ops->arena_populate(a, offset, bytes);
 }
 
-/* No streams: one is of a GPU, and a device that spans several has no order with it. */
+/* A default stream is one of each member. Others are waited for once more, which takes no time. */
+static int span_stream_wait(struct device *d, void *stream)
+{
+        struct span *s = span_of(d);
+        int first = 0;
+
+        for (unsigned i = 0; i < s->n; i++) {
+                int r = s->members[i]->ops->stream_wait(s->members[i], stream);
+
+                first = first == 0 ? r : first;
+        }
+        return first;
+}
+
+/* Nothing is put on streams: one is of a GPU, and gives no order to memory of the others. */
 static const struct device_ops span_ops = {
         .close = span_close,
         .member = span_member,
@@ -240,6 +264,7 @@ static const struct device_ops span_ops = {
         .arena_map = span_arena_map,
         .arena_unmap = span_arena_unmap,
         .arena_populate = span_arena_populate,
+        .stream_wait = span_stream_wait,
 };
 
 static struct device_ops ops_of(const struct device_ops *member)
@@ -258,6 +283,8 @@ static struct device_ops ops_of(const struct device_ops *member)
                 ops.arena_back = NULL;
         if (!member->arena_populate)
                 ops.arena_populate = NULL;
+        if (!member->stream_wait)
+                ops.stream_wait = NULL;
         return ops;
 }
 

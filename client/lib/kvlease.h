@@ -822,9 +822,9 @@ int kvl_invalidate_mismatch(struct kvl_ns *ns, uint64_t *ret_n_pages);
 
 /*
  * Copies the contents of a page that is pinned (a partly filled last page, which can't be written
- * any more) into a leased one, in all planes, where both lie; done when it returns. The rest is
- * filled, and published under the key of the longer text. On a GPU not ordered with work on
- * streams. 0; -EINVAL; -EACCES: metadata-only; -ENOENT: one isn't mapped; -EIO.
+ * any more) into a leased one, in the planes that are mapped, where both lie; done when it returns.
+ * The rest is filled, and published under the key of the longer text. On a GPU not ordered with
+ * work on streams. 0; -EINVAL; -EACCES: metadata-only; -ENOENT: one isn't mapped; -EIO.
  */
 int kvl_page_copy(struct kvl_ns *ns, uint32_t from_page, uint32_t to_page);
 

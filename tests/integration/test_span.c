@@ -252,6 +252,33 @@ static void test_other_order(void **state)
         ctl(h, "purge a --remove");
 }
 
+/* More members than a namespace has planes: it begins anew, and the daemon starts. */
+static void test_other_count(void **state)
+{
+        struct harness *h = *state;
+        char lines[LINES], more_lines[LINES];
+        const struct private_options o = spanning(in_order, 2, "", lines),
+                                     more = spanning(in_order, 8, "", more_lines);
+        struct engine one;
+
+        gpu_needs_double();
+        if (!private_is_contiguous())
+                skip(); /* this memory doesn't outlive the daemon */
+        configure(h, &o);
+        harness_restart(h);
+        one = start_engine(h, "one", 2);
+        compute(&one, 7);
+        stop_engine(&one);
+        configure(h, &more);
+        assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
+        assert_int_equal(private_daemon_await(&h->daemon), 0);
+        assert_int_equal(ctl_status(h, "namespaces_lost"), 1);
+        one = start_engine(h, "one", 8);
+        compute(&one, 7);
+        stop_engine(&one);
+        ctl(h, "purge a --remove");
+}
+
 /* Down to memory of the host and up again, in batches that run on all members. */
 static void test_below(void **state)
 {
@@ -341,6 +368,7 @@ int main(void)
                 harness_test(test_ranks, (void *)&begin),
                 harness_test(test_restart, (void *)&begin),
                 harness_test(test_other_order, (void *)&begin),
+                harness_test(test_other_count, (void *)&begin),
                 harness_test(test_below, (void *)&begin),
                 harness_test(test_member_fails, (void *)&begin),
                 harness_test(test_refused, (void *)&begin),

@@ -481,6 +481,8 @@ static void test_members(void **state)
                 "k.conf:4: [device tp2] members: host-3 is in tp3 already",
                 "k.conf:6: [device tp3] members: host-3 is in tp2 already",
                 "k.conf:8: [device host-2] has members, and the name of a device without",
+                "k.conf:4: [device tp2] members: GPUs and the host's memory aren't spanned",
+                "k.conf:8: [device host-2] members = all takes the GPUs of [device tp2], too",
         };
         struct config c;
         struct reports r;
@@ -498,6 +500,35 @@ static void test_members(void **state)
                 load("[daemon]\ndevices = tp2\n[device tp2]\nmembers = all\n", NULL, 0, &c, &r), 0);
         assert_string_equal(config_find_device(&c, "tp2")->members, "all");
         config_deinit(&c);
+}
+
+/* Of which members, and how many, a device can be. */
+static void test_members_together(void **state)
+{
+#define UUID "-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d1"
+#define GPU  "GPU" UUID
+        static const struct {
+                const char *lines, *error;
+        } cases[] = {
+                {"devices = x\n[device x]\nmembers = host-5", "1 devices are named; 2 to 16"},
+                {"devices = x\n[device x]\nmembers = ,,", "0 devices are named; 2 to 16"},
+                {"devices = x\n[device x]\nmembers = " GPU "2, host-7", "aren't spanned together"},
+                {"devices = x\n[device x]\nmembers = host-1,host-1", "host-1 is in x already"},
+                {"devices = x\n[device x]\nmembers = " GPU "A, gpu" UUID "a", "is in x already"},
+                {"devices = x, " GPU "1\n[device x]\nmembers = all", "the GPUs that 'devices' in"},
+                {"devices = x, y\n[device y]\nmembers=" GPU "1," GPU "2\n[device x]\nmembers = all",
+                        "the GPUs of [device y], too"},
+        };
+        char text[512];
+        struct config c;
+        struct reports r;
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                snprintf(text, sizeof(text), "[daemon]\n%s\n", cases[i].lines);
+                assert_int_equal(load(text, NULL, 0, &c, &r), -EINVAL);
+                if (r.n_errors != 1 || !strstr(r.text, cases[i].error))
+                        fail_msg("not '%s' alone in:\n%s", cases[i].error, r.text);
+        }
 }
 
 /* What is wrong with an option, with several together, and with a device: all at once. */
@@ -767,6 +798,7 @@ int main(void)
                 TEST(test_tenants_that_contradict_themselves),
                 TEST(test_all_kinds_of_errors_at_once),
                 TEST(test_members),
+                TEST(test_members_together),
                 TEST(test_devices),
                 TEST(test_null_device),
                 TEST(test_tenants_that_fit_together),

@@ -665,6 +665,9 @@ int kvl_window_open(
                 r = copy_options(ns, options, &o);
         if (r == 0 && !ns->device)
                 r = error_set(-EACCES, "a metadata-only connection reads no pages");
+        if (r == 0 && !ns->info.is_cpu_memory && ns->device->props.n_members > 0)
+                r = error_set(-EINVAL, "namespace %s is mapped on several GPUs: a window has one",
+                        ns->name);
         if (r < 0)
                 return r;
         w = window_new(ns, &o);

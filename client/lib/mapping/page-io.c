@@ -29,6 +29,14 @@ static int check_written(const struct kvl_ns *ns, uint32_t page)
         return 0;
 }
 
+static int refuse_plane(const struct kvl_ns *ns, uint32_t first)
+{
+        return error_set(-EINVAL,
+                "of planes from %u on some aren't mapped: namespace %s was opened for planes %u to "
+                "%u",
+                first, ns->name, ns->planes.first, ns->planes.first + ns->planes.n - 1);
+}
+
 static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
         const void *memory, uint64_t bytes, enum device_direction direction)
 {
@@ -40,9 +48,7 @@ static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, ui
                 return error_set(-EINVAL, "plane %u is beyond the namespace's %u planes", plane,
                         ns->info.n_planes);
         if (!ns_is_lower(ns, page) && !ns_has_plane(ns, plane))
-                return error_set(-EINVAL,
-                        "plane %u isn't mapped: namespace %s was opened for planes %u to %u", plane,
-                        ns->name, ns->planes.first, ns->planes.first + ns->planes.n - 1);
+                return refuse_plane(ns, plane);
         if (offset > ns->info.plane_page_bytes || bytes > ns->info.plane_page_bytes - offset)
                 return error_set(-EINVAL,
                         "%llu bytes at %llu are beyond the %llu bytes of a page in a plane",
@@ -213,6 +219,12 @@ static int check_planes(const struct kvl_ns *ns, struct kvl_page_io *io)
                         io->n_planes, io->first_plane, n_planes);
         if (io->n_planes == 0)
                 io->n_planes = n_planes - io->first_plane;
+        /* Before anything is copied. Pages below the device have all planes here. */
+        for (uint32_t i = 0; io->pages && ns->sets && i < io->n_pages; i++)
+                if (!ns_is_lower(ns, io->pages[i]) &&
+                        (!ns_has_plane(ns, io->first_plane) ||
+                                !ns_has_plane(ns, io->first_plane + io->n_planes - 1)))
+                        return refuse_plane(ns, io->first_plane);
         return 0;
 }
 

@@ -99,7 +99,7 @@ static void remember(struct ns_object *self)
         self->n_device_pages = info.n_tiers > 0 ? info.tiers[0].n_pages : info.capacity_pages;
         self->is_cpu_memory = info.is_cpu_memory;
         self->is_contiguous = info.is_contiguous;
-        memcpy(self->device, info.device, sizeof(self->device));
+        memcpy(self->device, info.member[0] ? info.member : info.device, sizeof(self->device));
 }
 
 struct ns_object *namespace_open(

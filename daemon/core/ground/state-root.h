@@ -33,7 +33,7 @@ struct store;
  * A device that has a canary (canary.h), whose number of keep.h is the row's, from 1. The value is
  * stored last.
  */
-#define STATE_CANARIES 32 /* devices; more than a configuration can name */
+#define STATE_CANARIES 32 /* devices without members, and members; more are refused */
 struct state_canary {
         _Atomic uint64_t value; /* of the canary that is kept, or that is to be made; 0: free */
         char device[DEVICE_NAME_MAX + 1];

@@ -85,9 +85,32 @@ static const char *find_twice(
         return NULL;
 }
 
+/* 'all' leaves no GPU for another device. */
+static void check_all(struct checker *r, const struct device_config *d)
+{
+        const char *devices = r->config->daemon.devices;
+
+        for (size_t i = 0; i < r->config->n_devices; i++) {
+                const struct device_config *other = &r->config->devices[i];
+
+                if (other != d && other->members[0] &&
+                        strncasecmp(other->members, "host", strlen("host")) != 0)
+                        report_at(r, origin_of(d, "members"),
+                                "[device %s] members = all takes the GPUs of [device %s], too: "
+                                "name those of each",
+                                d->name, other->name);
+        }
+        if (strcasestr(devices, "GPU-") || strcasestr(devices, "MIG-"))
+                report_at(r, origin_of(d, "members"),
+                        "[device %s] members = all takes the GPUs that 'devices' in [daemon] "
+                        "lists, too: leave them out there, or name the members",
+                        d->name);
+}
+
 static void check_members(struct checker *r, const struct device_config *d)
 {
         char name[DEVICE_MEMBERS_TEXT + 1];
+        unsigned n = 0, n_host = 0;
         const char *twice;
         size_t len;
 
@@ -96,12 +119,16 @@ static void check_members(struct checker *r, const struct device_config *d)
                         "[device %s] has members, and the name of a device without: give the "
                         "section another name, as [device tp2]",
                         d->name);
-        if (strcmp(d->members, "all") == 0)
+        if (strcmp(d->members, "all") == 0) {
+                check_all(r, d);
                 return;
+        }
         for (const char *at = d->members; *(at += strspn(at, ", ")); at += len) {
                 len = strcspn(at, ", ");
                 snprintf(name, sizeof(name), "%.*s", (int)len, at);
-                twice = find_twice(r, d, name);
+                n++;
+                n_host += host_is_name(name);
+                twice = config_lists_device(at + len, name) ? d->name : find_twice(r, d, name);
                 if (!device_is_name(name))
                         report_at(r, origin_of(d, "members"),
                                 "[device %s] members: '%.64s' is no device: UUIDs of GPUs as "
@@ -112,6 +139,14 @@ static void check_members(struct checker *r, const struct device_config *d)
                                 "[device %s] members: %s is in %s already: leave it out there",
                                 d->name, name, twice);
         }
+        if (d->members[0] && (n < 2 || n > DEVICE_MEMBERS_MAX))
+                report_at(r, origin_of(d, "members"),
+                        "[device %s] members: %u devices are named; 2 to %d can be spanned",
+                        d->name, n, DEVICE_MEMBERS_MAX);
+        if (n_host > 0 && n_host < n)
+                report_at(r, origin_of(d, "members"),
+                        "[device %s] members: GPUs and the host's memory aren't spanned together",
+                        d->name);
 }
 
 /* A tier that holds nothing is a mistake. */

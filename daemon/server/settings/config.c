@@ -130,7 +130,7 @@ bool config_lists_device(const char *names, const char *name)
 
         for (const char *at = names; *at; at += strcspn(at, ", ")) {
                 at += strspn(at, ", ");
-                if (strcspn(at, ", ") == len && strncmp(at, name, len) == 0)
+                if (strcspn(at, ", ") == len && strncasecmp(at, name, len) == 0)
                         return true;
         }
         return false;

@@ -92,7 +92,7 @@ char *id_list_beyond(
 
 /* Writes the value as the configuration file would have it, sizes and times in the largest unit
  * that leaves no rest. Returns buf. */
-#define OPTION_VALUE_MAX 512
+#define OPTION_VALUE_MAX 704
 char *option_format(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX]);
 
 /* "1 to 65535", "yes or no", ... Returns buf. */

@@ -174,7 +174,7 @@ static uint64_t room_of(const struct server *s, enum descriptors_kind kind)
                 return minus_u64(descriptors_limit(), own + count_remotes(s) + DESCRIPTORS_RESERVE);
         own += KEPT_OF_DAEMON;
         list_for_each (pool, &s->store.pools, struct pool, link)
-                own++; /* its canary */
+                own += MAX(pool->props->n_members, 1u); /* its canaries */
         return keeping_is_on(&s->keeping) ? minus_u64(keeper_room(s->keeping.keeper), own)
                                           : UINT32_MAX;
 }

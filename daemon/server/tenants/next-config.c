@@ -152,6 +152,27 @@ static void lose_tiers(struct sentences *losses, const struct pool *pool,
         }
 }
 
+/* The same members in the same order. Of the host's memory, which is one, as many. Nobody knows
+ * what 'all' will be: the same. */
+static bool same_members(const struct pool *pool, const char *next)
+{
+        const struct device_props *props = pool->props;
+        char name[DEVICE_NAME_MAX + 1];
+        unsigned n = 0;
+        size_t len;
+
+        if (strcmp(next, "all") == 0)
+                return true;
+        for (const char *at = next; *(at += strspn(at, ", ")); at += len, n++) {
+                len = strcspn(at, ", ");
+                device_member_name(props, n, name);
+                if (!props->is_cpu_memory &&
+                        (strlen(name) != len || strncasecmp(name, at, len) != 0))
+                        return false;
+        }
+        return n == props->n_members;
+}
+
 static void lose_device(struct server *s, struct sentences *losses, const struct config *next,
         const struct pool *pool)
 {
@@ -176,7 +197,7 @@ static void lose_device(struct server *s, struct sentences *losses, const struct
                 holding_lose(losses, &held, why);
                 return;
         }
-        if (strcmp(now->members, then->members) != 0 && !pool->props->is_cpu_memory) {
+        if (!same_members(pool, then->members)) {
                 snprintf(why, sizeof(why), "[device %s] would have other members", name);
                 holding_lose(losses, &held, why);
                 return;

@@ -70,17 +70,19 @@ class Worker:
         on_host = torch.device(self._device).type == "cpu"
         self._connection = connect_worker(options, watch, layout.model)
         try:
-            self._namespace = self._open(options, layout, watch.rank, watch.n_ranks)
-            info = self._namespace.info
-            n_blocks = min(kv_cache_config.num_blocks, info.tiers[0].n_pages)
             longest = sum(
                 -(-spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes)
                 for spec in identity.specs(kv_cache_config)
             )
-            why = self._unfit(on_host, n_blocks, longest) or self._misplaced(watch.n_ranks)
+            why = self._open(options, layout, watch.rank, watch.n_ranks) or (
+                self._unfit(on_host, kv_cache_config.num_blocks, longest)
+                or self._misplaced(watch.n_ranks)
+            )
             for each in gather(why):
                 if each is not None:
                     raise identity.NotInPlaceError(each)
+            info = self._namespace.info
+            n_blocks = min(kv_cache_config.num_blocks, info.tiers[0].n_pages)
             self._check_limit(vllm_config.model_config.max_model_len, longest)
             self._place(kv_cache_config, watch.rank, watch.n_ranks)
         except BaseException:
@@ -100,12 +102,13 @@ class Worker:
 
     def _open(
         self, options: identity.Options, layout: kvlease.Layout, rank: int, n_ranks: int
-    ) -> kvlease.Namespace:
-        """With the rank's planes alone. Ranks ask for the same, and are refused alike."""
+    ) -> str | None:
+        """With the rank's planes alone. Why there is no namespace: a rank that can't have its
+        planes says so to the others. A single rank raises what isn't about planes."""
         n_planes = layout.n_planes // n_ranks
         on_host = torch.device(self._device).type == "cpu"
         try:
-            return self._connection.namespace(
+            self._namespace = self._connection.namespace(
                 layout=layout,
                 device=options.device or ("host" if on_host else None),
                 keep_page_zero=True,
@@ -113,12 +116,16 @@ class Worker:
                 first_plane=rank * n_planes,
                 n_planes=n_planes,
             )
-        except kvlease.Invalid as error:
-            raise identity.NotInPlaceError(str(error)) from error
+        except kvlease.Error as error:
+            if n_ranks == 1 and not isinstance(error, kvlease.Invalid):
+                raise
+            return str(error)
+        return None
 
     def _unfit(self, on_host: bool, n_blocks: int, n_longest: int) -> str | None:
         """Why the device's pages can't be vLLM's blocks. n_longest: of the longest text."""
         info = self._namespace.info
+        n_blocks = min(n_blocks, info.tiers[0].n_pages)
         if not info.is_contiguous:
             return f"pages aren't contiguous on {info.device}: kvleased hands them over so"
         if info.is_cpu_memory != on_host:
