@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from vllm.v1.kv_cache_interface import (
 from kvlease import _engine
 from kvlease.vllm import identity
 from kvlease.vllm.connector import KvleaseConnector
+from kvlease.vllm.worker import Worker
 
 TRANSFER = {"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}
 SIZES = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
@@ -69,7 +71,6 @@ def refusal(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({**RANKS, "device": "cuda"}, "tensor parallelism on GPUs (2 ranks)"),
         ({**RANKS, "nnodes": 2}, "ranks on several hosts (2)"),
         ({"pipeline_parallel_size": 2}, "pipeline parallelism (2 ranks)"),
         (
@@ -85,6 +86,31 @@ def refusal(
 )
 def test_refused(model: str, options: dict[str, Any], sentence: str) -> None:
     assert sentence in refusal(model, **options)
+
+
+@pytest.mark.parametrize(
+    ("device", "member", "n_ranks", "sentence"),
+    [
+        ("GPU-1", "GPU-1", 1, None),
+        ("tp2", "gpu-1", 2, None),
+        ("tp2", "MIG-7", 2, None),
+        ("GPU-1", "GPU-1", 2, "the device GPU-1 doesn't span them"),
+        ("tp2", "", 2, "the device tp2 doesn't span them"),
+        ("tp2", "GPU-2", 2, "computes on GPU-1, and its part of the pages lies on GPU-2"),
+    ],
+)
+def test_where_a_rank_lies(
+    monkeypatch: pytest.MonkeyPatch, device: str, member: str, n_ranks: int, sentence: str | None
+) -> None:
+    """No GPU is here: what torch and kvleased would say of theirs."""
+    properties = SimpleNamespace(uuid="1")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    worker: Any = object.__new__(Worker)
+    worker._device = "cuda"
+    info = SimpleNamespace(is_cpu_memory=False, device=device, member=member)
+    worker._namespace = SimpleNamespace(info=info)
+    why = worker._misplaced(n_ranks)
+    assert sentence in why if sentence else why is None
 
 
 def test_refused_layers(model: str) -> None:
