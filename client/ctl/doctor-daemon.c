@@ -174,6 +174,20 @@ static bool locked_limit(const struct doctor *d, uint64_t *ret_bytes)
         return parse_u64(word, ret_bytes) == 0;
 }
 
+/* "host of NAME" lies below NAME: is that on GPUs? */
+static bool lies_below_gpu(const struct doctor *d, const char *name)
+{
+        const char *of = strstr(name, " of ");
+
+        for (size_t i = 0; of && i < d->daemon.n_devices; i++) {
+                const struct doctor_device *row = &d->daemon.devices[i];
+
+                if (strcmp(row->name, of + strlen(" of ")) == 0)
+                        return strcmp(row->backend, "cuda") == 0;
+        }
+        return false;
+}
+
 /* Memory of the host below GPUs, which is registered with them. */
 static uint64_t registered_bytes(const struct doctor *d)
 {
@@ -182,8 +196,7 @@ static uint64_t registered_bytes(const struct doctor *d)
         for (size_t i = 0; i < d->daemon.n_devices; i++) {
                 const struct doctor_device *row = &d->daemon.devices[i];
 
-                if (strcmp(row->tier, "host") == 0 &&
-                        (strstr(row->name, "GPU-") || strstr(row->name, "MIG-")))
+                if (strcmp(row->tier, "host") == 0 && lies_below_gpu(d, row->name))
                         bytes += row->budget_bytes;
         }
         return bytes;

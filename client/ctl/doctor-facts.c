@@ -120,11 +120,25 @@ bool doctor_has_gpu(const struct doctor *d)
         return d->driver.asked && d->driver.result == 0 && d->driver.n_gpus > 0;
 }
 
+static bool has_gpu_name(const char *names)
+{
+        return strcasestr(names, "GPU-") || strcasestr(names, "MIG-");
+}
+
+/* 'devices' names GPUs, or devices that span them. */
 bool doctor_names_gpu(const struct doctor *d)
 {
         const char *devices = doctor_setting(d, "daemon", "", "devices");
+        bool names_gpu = devices && has_gpu_name(devices);
 
-        return devices && (strcasestr(devices, "GPU-") || strcasestr(devices, "MIG-"));
+        for (size_t i = 0; devices && i < d->config.n; i++) {
+                const struct doctor_line *line = &d->config.lines[i];
+
+                if (strcmp(line->section, "device") == 0 && strcmp(line->key, "members") == 0 &&
+                        strstr(devices, line->name))
+                        names_gpu |= strcmp(line->value, "all") == 0 || has_gpu_name(line->value);
+        }
+        return names_gpu;
 }
 
 /* ---- memory that is wanted ------------------------------------------------------------------- */

@@ -362,10 +362,17 @@ static void test_locked_memory(void **state)
                 "Max locked memory         8388608              8388608              bytes\n");
         host_add_device(h, "cold memory of host", "host", "host", GIB);
         host_expect(h, "locked-memory", DOCTOR_OK, "0 B of host memory", NULL);
+        host_add_device(h, GPU, "device", "cuda", GIB);
         host_add_device(h, "host of " GPU, "host", "host", GIB);
         host_expect(h, "locked-memory", DOCTOR_WARNING, "may lock 8 MiB", "ulimit -l");
         h->d.is_unit_run = true;
         host_expect(h, "locked-memory", DOCTOR_WARNING, "has 1 GiB", "LimitMEMLOCK=infinity");
+        /* Devices that span others: GPUs, and the host's memory. */
+        host_add_device(h, "tp2", "device", "cuda", GIB);
+        host_add_device(h, "host of tp2", "host", "host", GIB);
+        host_add_device(h, "cpu2", "device", "host", GIB);
+        host_add_device(h, "cold memory of cpu2", "host", "host", GIB);
+        host_expect(h, "locked-memory", DOCTOR_WARNING, "has 2 GiB", "LimitMEMLOCK=infinity");
         host_write(h, "/proc/42/limits",
                 "Max locked memory         unlimited            unlimited            bytes\n");
         host_expect(h, "locked-memory", DOCTOR_OK, "any allowed", NULL);

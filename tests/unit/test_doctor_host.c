@@ -233,6 +233,11 @@ static void test_driver_none(void **state)
         host_expect(h, "driver", DOCTOR_OK, "device host", NULL);
         host_configure(h, "[daemon]\ndevices = " GPU "\n");
         host_expect(h, "driver", DOCTOR_ERROR, "names a GPU", "apt install nvidia-driver");
+        host_configure(h, "[daemon]\ndevices = tp2\n[device tp2]\nmembers = all\n");
+        host_expect(h, "driver", DOCTOR_ERROR, "names a GPU", "apt install nvidia-driver");
+        host_configure(h, "[daemon]\ndevices = cpu2\n[device cpu2]\nmembers = host-1,host-2\n");
+        host_expect(h, "driver", DOCTOR_OK, "uses the host's memory", NULL);
+        host_configure(h, "[daemon]\ndevices = " GPU "\n");
         write_module(h);
         host_expect(h, "driver", DOCTOR_WARNING, "driver 550.54.14", "libcuda1");
 }
