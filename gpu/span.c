@@ -100,7 +100,8 @@ static void *span_extent_address(const struct extent *e)
 /* ---- batches ----------------------------------------------------------------------------------
  */
 
-/* Those of the copies that are on the member, in their order. Returns how many. */
+/* Puts the copies of the member's extents into ret_copies, which has room for n, in order. Returns
+ * their number. */
 static size_t copies_on(const struct device *member, const struct device_copy *copies, size_t n,
         struct device_copy *ret_copies)
 {
@@ -120,7 +121,8 @@ static void note_failure(struct span_batch *b, const struct device *member, int 
         memcpy(b->why, b->batch.device->why, sizeof(b->why));
 }
 
-/* What was started before a failure goes on, and the batch fails when it is done. */
+/* Where a member fails, the copies on members before it go on, and the batch fails when they are
+ * done. */
 static int span_batch_start(struct device *d, enum device_direction direction,
         const struct device_copy *copies, size_t n, struct device_batch **ret_batch)
 {
@@ -228,7 +230,8 @@ static void span_arena_populate(const struct device_arena *a, uint64_t offset, u
         a->device->ops->arena_populate(a, offset, bytes);
 }
 
-/* A default stream is one of each member. Others are waited for once more, which takes no time. */
+/* Asks each member, as a default stream is one of each device. For another stream the calls after
+ * the first take no time. */
 static int span_stream_wait(struct device *d, void *stream)
 {
         struct span *s = span_of(d);

@@ -477,9 +477,11 @@ struct kvl_ns_options {
         const char *host_layer_codecs, *disk_layer_codecs;
         /*
          * The planes that this connection maps, n_planes from first_plane on: those of one rank of
-         * an engine. Of a device that spans several (kvleased's option "members") only those are
-         * opened on which these planes lie. The other planes have no address here: NULL, and
-         * -EINVAL where their bytes are asked for. n_planes 0: all planes from first_plane on.
+         * an engine. n_planes 0: all planes from first_plane on. The other planes have no address
+         * here: NULL, and -EINVAL where their bytes are asked for. Where a device spans several
+         * GPUs (kvleased's option "members"), the library opens the GPUs on which these planes lie
+         * and no others. With planes on several GPUs the calls with a stream and kvl_window_open()
+         * are -EINVAL, but for kvl_safepoint(), which waits for all of them.
          */
         uint32_t first_plane, n_planes;
 };

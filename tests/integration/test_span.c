@@ -53,10 +53,19 @@ static struct private_options spanning(
 
 static const unsigned in_order[MEMBERS_MAX] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-/* The test begins with a daemon of the host, which ends. */
-static void configure(struct harness *h, const struct private_options *o)
+/* The daemon that the test began with ends; one with these options begins. */
+static void restart_with(struct harness *h, const struct private_options *o)
 {
         assert_int_equal(private_daemon_configure(&h->daemon, o), 0);
+        harness_restart(h);
+}
+
+/* SIGKILL; what its keeper starts has these options. */
+static void kill_with(struct harness *h, const struct private_options *next)
+{
+        assert_int_equal(private_daemon_configure(&h->daemon, next), 0);
+        assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
+        assert_int_equal(private_daemon_await(&h->daemon), 0);
 }
 
 /* ---- an engine: a scheduler without memory, and a process for each rank ------------------------
@@ -169,8 +178,7 @@ static void test_ranks(void **state)
                 uint32_t page;
                 char *members;
 
-                configure(h, &o);
-                harness_restart(h);
+                restart_with(h, &o);
                 one = start_engine(h, "one", n);
                 compute(&one, 7);
                 other = start_engine(h, "other", n);
@@ -209,12 +217,10 @@ static void test_restart(void **state)
         gpu_needs_double();
         if (!private_is_contiguous())
                 skip(); /* this memory doesn't outlive the daemon */
-        configure(h, &o);
-        harness_restart(h);
+        restart_with(h, &o);
         one = start_engine(h, "one", 2);
         compute(&one, 7);
-        assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
-        assert_int_equal(private_daemon_await(&h->daemon), 0);
+        kill_with(h, &o);
         ctl_wait_status(h, "n_clients", 3);
         assert_int_equal(ctl_status(h, "namespaces_lost"), 0);
         assert_found(&one, 7, &page);
@@ -240,14 +246,11 @@ static void test_other_order(void **state)
         gpu_needs_double();
         if (strcmp(private_transport(), "vmm") != 0)
                 skip(); /* memory of the host is one, and cudaipc's doesn't outlive the daemon */
-        configure(h, &o);
-        harness_restart(h);
+        restart_with(h, &o);
         one = start_engine(h, "one", 2);
         compute(&one, 7);
         stop_engine(&one);
-        configure(h, &other);
-        assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
-        assert_int_equal(private_daemon_await(&h->daemon), 0);
+        kill_with(h, &other);
         assert_int_equal(ctl_status(h, "namespaces_lost"), 1);
         ctl(h, "purge a --remove");
 }
@@ -264,14 +267,11 @@ static void test_other_count(void **state)
         gpu_needs_double();
         if (!private_is_contiguous())
                 skip(); /* this memory doesn't outlive the daemon */
-        configure(h, &o);
-        harness_restart(h);
+        restart_with(h, &o);
         one = start_engine(h, "one", 2);
         compute(&one, 7);
         stop_engine(&one);
-        configure(h, &more);
-        assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
-        assert_int_equal(private_daemon_await(&h->daemon), 0);
+        kill_with(h, &more);
         assert_int_equal(ctl_status(h, "namespaces_lost"), 1);
         one = start_engine(h, "one", 8);
         compute(&one, 7);
@@ -290,8 +290,7 @@ static void test_below(void **state)
         unsigned n_found = 0;
 
         gpu_needs_double();
-        configure(h, &o);
-        harness_restart(h);
+        restart_with(h, &o);
         w = start(h, "one", "", "", 2, NULL);
         for (unsigned chain = 0; chain < n_chains; ++chain) {
                 worker_tell(w, "cache %u %u", chain, n_pages);
@@ -328,8 +327,7 @@ static void test_member_fails(void **state)
         gpu_needs_double();
         if (!private_on_gpu())
                 skip(); /* no driver */
-        configure(h, &o);
-        harness_restart(h);
+        restart_with(h, &o);
         w = start(h, "one", "", "", 2, NULL);
         /* The first plane of the second member: a set has four. */
         gpu_inject(h, "fail=cuMemsetD8Async:700:3:1\n");
@@ -351,8 +349,7 @@ static void test_refused(void **state)
         struct worker *w;
 
         gpu_needs_double();
-        configure(h, &o);
-        harness_restart(h);
+        restart_with(h, &o);
         w = worker_spawn_with(h, program_worker(), many_gpus);
         worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
         assert_int_equal(worker_ask(w, "open odd 3"), -EINVAL);

@@ -106,6 +106,8 @@ static int open_device(struct kvl_ns *ns)
                 return error_set(-EPROTO, "kvleased sent an extent size that can't be mapped");
         if (members.n <= 1)
                 strcpy(ns->info.member, ns->device->props.name);
+        else
+                ns->planes.each = ns->info.n_planes / members.of.n_members;
         ns->info.is_cpu_memory = ns->device->props.is_cpu_memory;
         ns->info.is_contiguous = ns->device->props.is_contiguous;
         return 0;
@@ -144,7 +146,7 @@ static int refuse_backing(const struct kvl_ns *ns, int error)
                 *why ? why : status_text(error));
 }
 
-/* Of page 0 in the i-th plane that is mapped. */
+/* Where page 0 lies in the i-th of the planes that are mapped. */
 static uint64_t null_offset(const struct kvl_ns *ns, uint32_t i)
 {
         return (ns->planes.first + i) * ns->plane_stride_bytes;
@@ -245,20 +247,18 @@ int ns_reserve(struct kvl_ns *ns, unsigned flags)
 /* ---- mapping -----------------------------------------------------------------------------------
  */
 
-/* Of the set in the i-th plane that is mapped. */
+/* Where the set begins in the i-th of the planes that are mapped. */
 static uint64_t offset_of(const struct kvl_ns *ns, uint32_t set_index, uint32_t i)
 {
         return (ns->planes.first + i) * ns->plane_stride_bytes + set_index * ns->extent_bytes;
 }
 
-/* The i-th plane's member, of those that ns->device has. */
+/* Which of ns->device's members has the i-th of the planes that are mapped. */
 static unsigned member_of(const struct kvl_ns *ns, uint32_t i)
 {
-        struct members m;
+        const struct ns_planes *p = &ns->planes;
 
-        if (ns->device->props.n_members == 0 || !find_members(ns, &m))
-                return 0;
-        return device_member_of(&m.of, ns->planes.first + i, ns->info.n_planes) - m.first;
+        return p->each > 0 ? (p->first + i) / p->each - p->first / p->each : 0;
 }
 
 static int map_plane(struct kvl_ns *ns, uint32_t set_index, struct extent_handle *handle)

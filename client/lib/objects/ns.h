@@ -51,6 +51,7 @@ struct ns_null {
 /* The planes that this connection maps. */
 struct ns_planes {
         uint32_t first, n;
+        uint32_t each; /* that lie on a member of ns.device; 0: it has no members */
 };
 
 /* Which pages this process has populated: populate.c. */

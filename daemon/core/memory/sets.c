@@ -139,7 +139,7 @@ static int keep_extent(const struct extent_set *set, uint32_t n)
         return r;
 }
 
-/* Of the pool's device: where the extent lies. */
+/* The member of the pool's device on which an extent of the set lies. */
 static unsigned set_member(const struct extent_set *set, uint32_t extent)
 {
         return device_member_of(set->pool->props, extent, set->n_extents);

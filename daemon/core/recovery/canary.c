@@ -29,7 +29,11 @@ static bool needs_one(const struct store *s, const struct pool *pool)
 /* ---- rows of the root -------------------------------------------------------------------------
  */
 
-/* Of a member also where it stands among the members: planes lie on members by that. */
+/*
+ * The name of a row. That of a member has its place among the members, which decides which planes
+ * lie there: in another order the row isn't found. The remainders change nothing; by them the
+ * compiler sees that the name fits.
+ */
 static void name_of(const struct pool *pool, unsigned member, char ret_name[DEVICE_NAME_MAX + 1])
 {
         char name[DEVICE_NAME_MAX + 1];
@@ -146,7 +150,8 @@ static void plan_canary(
         queue_set_canary(pool->queue, member, &canary);
 }
 
-/* False: what the daemon before left on the member isn't there, or isn't believed. */
+/* *ret_holds: what the daemon before this one left on the member is there, and is believed. 0;
+ * -ENOSPC: there is no row for it. */
 static int open_one(struct store *s, struct pool *pool, unsigned member, bool *ret_holds,
         recover_say say, void *data)
 {

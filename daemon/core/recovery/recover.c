@@ -289,7 +289,8 @@ static int check_identity(const struct recoverer *v, const struct ns_kept *k, ui
         if (i->geometry.extent_bytes % pool->props->unit_bytes != 0)
                 return detail_set(d, -EINVAL, "device %s has another granularity", i->device);
         if (pool->props->n_members > 0 && layout.n_planes % pool->props->n_members != 0)
-                return detail_set(d, -EINVAL, "device %s has %u members, and it has %u planes",
+                return detail_set(d, -EINVAL,
+                        "device %s has %u members, which don't divide the namespace's %u planes",
                         i->device, pool->props->n_members, layout.n_planes);
         if (ns_find(t, i->name))
                 return detail_set(d, -EEXIST, "another one has its name");

@@ -72,7 +72,7 @@ static void check_disk(struct checker *r, const struct device_config *d)
                         d->name, d->disk, same->name);
 }
 
-/* A device belongs to one other, or to nobody. */
+/* Where else the member is used: a device has one use. NULL: nowhere. */
 static const char *find_twice(
         const struct checker *r, const struct device_config *d, const char *member)
 {

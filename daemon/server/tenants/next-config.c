@@ -152,8 +152,11 @@ static void lose_tiers(struct sentences *losses, const struct pool *pool,
         }
 }
 
-/* The same members in the same order. Of the host's memory, which is one, as many. Nobody knows
- * what 'all' will be: the same. */
+/*
+ * Would the device have the same members, in the same order? Members of the host's memory count
+ * alone, as their memory is one. 'all' passes for the same: what it stands for is known at the
+ * start.
+ */
 static bool same_members(const struct pool *pool, const char *next)
 {
         const struct device_props *props = pool->props;
