@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when a file includes a header of a room it may not enter (docs/ARCHITECTURE.md, "Rooms")."""
+"""Fails when a file includes a header of a room it may not enter (docs/ARCHITECTURE.md, "Map of the source")."""
 import os
 import pathlib
 import re

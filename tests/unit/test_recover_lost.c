@@ -1,7 +1,7 @@
 /*
  * Of what was kept one kind is missing, or is another thing than it was: that part is gone, and
  * said to be, the rest is there, and nothing belongs to anybody who isn't (the table in
- * docs/ARCHITECTURE.md). On the state of tests/fixtures.
+ * daemon/core/ground/keep.h). On the state of tests/fixtures.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -8,6 +8,21 @@
  *
  * A name is a letter, which says what it is, and a number; it is short, because all names together
  * are one environment variable. Loop thread only.
+ *
+ * The next daemon drops the following if a descriptor is missing or damaged
+ * (tests/unit/test_recover_lost.c):
+ *
+ *   root, clients' tables    Everything. The cache starts empty, because the readers and writers of
+ *                            its pages are unknown.
+ *   records, index, extent   The namespace. A client that has it open is *lost*: it must connect
+ *                            anew.
+ *   log of sessions          The namespace's sessions, or those after the damage. Their pages stay
+ *                            cached or are freed.
+ *   pins, socket pins        Nothing, if the client was never told of the segment. Otherwise each
+ *                            page of the namespace counts as read by the client until it exits,
+ *                            and the client is lost.
+ *   ring (client segment)    The client is lost.
+ *   process                  Nothing. The process is opened by its number.
  */
 #ifndef KVL_CORE_KEEP_H
 #define KVL_CORE_KEEP_H

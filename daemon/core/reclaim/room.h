@@ -1,7 +1,6 @@
 /*
- * Making room for a lease: FREE pages of a namespace, by whatever means, from the cheapest to the
- * dearest; and the sentence why there is none. In which order: docs/ARCHITECTURE.md, "Memory".
- * Loop thread only.
+ * Makes FREE pages for a lease, and explains a refusal. docs/ARCHITECTURE.md ("Making room") has
+ * the order of the steps. Loop thread only.
  */
 #ifndef KVL_CORE_ROOM_H
 #define KVL_CORE_ROOM_H

@@ -9,7 +9,7 @@
  *
  *   shared_is_pinned() ... a cheap look first
  *   state = RETIRING; full fence; sum the pins of every attachment
- *   any: state as before.  none: slot cleared, next generation, FREE
+ *   any: state as before.  none: slot cleared, FREE (the next lease increases the generation)
  *
  * A daemon that takes the segment over from one that was killed (recover.h) corrects it under the
  * readers' eyes: RETIRING is SEALED again, as the pins weren't counted to the end. PENDING is
