@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds and tests everything; leaves an optimised build in build/.
 #
-#   sh tests/run.sh                  short numbers: some 15 minutes on two cores
+#   sh tests/run.sh                  all parts at short numbers
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
 #   sh tests/run.sh --part NAME      one part (repeatable): static release python asan tsan valgrind
 #                                    fuzz, coverage fresh (only with --full, or by name), torch engines
