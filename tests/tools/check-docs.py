@@ -75,7 +75,7 @@ def check_links():
 
 
 def check_test(page, room, name, function):
-    """ROOM/NAME:FUNCTION of tests/ROOM/test_NAME.c, or fuzz/NAME of tests/fuzz/fuzz_NAME.c."""
+    """ROOM/NAME:FUNCTION is test_FUNCTION() of tests/ROOM/test_NAME.c; fuzz/NAME is tests/fuzz/fuzz_NAME.c."""
     test = f"{room}/{name}" + (f":{function}" if function else "")
     source = top / "tests" / room / f"{'fuzz' if room == 'fuzz' else 'test'}_{name}.c"
     if not source.exists():
@@ -87,29 +87,32 @@ def check_test(page, room, name, function):
         return
     text = source.read_text()
     # Defined, and in the list that main() runs.
-    if not function or not re.search(rf"^static void {function}\(", text, re.M) or len(re.findall(rf"\b{function}\b", text)) < 2:
+    if not function or not re.search(rf"^static void test_{function}\(", text, re.M) or len(re.findall(rf"\btest_{function}\b", text)) < 2:
         problems.append(f"{page}: {test}: {source.name} has no such test")
 
 
 def check_python_test(page, name, function):
-    """python/NAME:FUNCTION of client/python/tests/test_NAME.py, or NAME.py (what torch is for)."""
+    """python/NAME:FUNCTION is test_FUNCTION() of client/python/tests/test_NAME.py, or of NAME.py (for torch)."""
     files = [top / "client/python/tests" / f"{prefix}{name}.py" for prefix in ("test_", "")]
-    if not any(f.exists() and re.search(rf"^def {function}\(", f.read_text(), re.M) for f in files):
+    if not any(f.exists() and re.search(rf"^def test_{function}\(", f.read_text(), re.M) for f in files):
         problems.append(f"{page}: python/{name}:{function}: client/python/tests has no such test")
 
 
 def check_threats():
+    """Each row of the tables names its tests in the last column: unit/NAME:FUNCTION+FUNCTION, fuzz/NAME."""
     page = "docs/THREATS.md"
-    text = read(page)
-    named = " ".join(re.findall(r"\((?:tests|shown by): ([^)]+)\)", text))
-    for test in re.findall(r"\b(unit|integration|fault|fuzz)/(\w+)(?::(\w+))?", named):
-        check_test(page, *test)
-    for test in re.findall(r"\bpython/(\w+):(\w+)", named):
-        check_python_test(page, *test)
-    protected = text.split("## Protected")[1].split("## Not protected")[0]
-    for promise in re.split(r"^(?=- \*\*)", protected, flags=re.M)[1:]:
-        if "(tests: " not in promise:
-            problems.append(f"{page}: no test is named for: {promise.splitlines()[0][2:]}")
+    protected, others = read(page).split("## Protected")[1].split("## Not protected")
+    tests = r"\b(unit|integration|fault|fuzz|python)/(\w+)(?::([\w+]+))?|\b(?:exposure|system|fuzz-corpus)-\w+"
+    for row in re.findall(r"^\| (?!attack|-).*\|$", protected, re.M):
+        if not re.search(tests, row.split("|")[-2]):
+            problems.append(f"{page}: no test is named for: {row.split('|')[1].strip()}")
+    for cell in [row.split("|")[-2] for row in re.findall(r"^\|.*\|$", protected + others, re.M)]:
+        for room, name, functions in re.findall(tests, cell):
+            for function in functions.split("+"):
+                if room == "python":
+                    check_python_test(page, name, function)
+                elif room:
+                    check_test(page, room, name, function)
 
 
 def check_catalog():
