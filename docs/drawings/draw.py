@@ -129,7 +129,7 @@ def draw_rooms(title: str, lines: list[Line]) -> Canvas:
             canvas.text(30, y + 20, name, "n")
             canvas.text(150, y + 20, says, "s")
             y += 36
-    canvas.text(20, top - 22, "A room may use those below it in its column, never one above. Which floors it may use: tests/tools/check-edges.py.", "s")
+    canvas.text(20, top - 22, "A module (room) may use those below it in its column. tests/tools/check-edges.py lists the layers that it may use.", "s")
     return canvas
 
 

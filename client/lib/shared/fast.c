@@ -13,7 +13,7 @@
 /*
  * Keys whose buckets, lines and counters are fetched at the same time: as many as hide the latency
  * of memory behind each other. The first block is smaller, as most misses come early. Of 8, 16 and
- * 32, 16 was the best or near it at 10 k and 102 k pages resident (docs/PERFORMANCE.md).
+ * 32, 16 was the best or near it at 10 k and 102 k pages resident (kvlease-bench hit).
  */
 #define BLOCK_KEYS       16
 #define FIRST_BLOCK_KEYS 4
