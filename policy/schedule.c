@@ -1,6 +1,7 @@
 #include "policy/schedule.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/macros.h"
@@ -11,8 +12,6 @@
 
 #define STRING_OF(x) #x
 #define STRING(x)    STRING_OF(x)
-
-_Static_assert(SCHEDULE_SPANS_MAX < 9, "the number of a span is a digit");
 
 static int parse_time(const char *text, uint32_t *ret_sec)
 {
@@ -81,27 +80,14 @@ static bool copy_span(const char *text, size_t len, char buf[SPAN_TEXT + 1])
         return true;
 }
 
-/* Writes the texts, up to a NULL, as far as they fit; size > 0. */
-static void join_texts(char *buf, size_t size, const char *const *texts)
-{
-        size_t at = 0;
-
-        for (; *texts; texts++)
-                for (const char *c = *texts; *c && at + 1 < size; c++)
-                        buf[at++] = *c;
-        buf[at] = '\0';
-}
-
 /* Returns -EINVAL with the sentence. */
 static int refuse_span(
         uint32_t index, const char *text, size_t len, const char *wrong, char *err, size_t err_len)
 {
-        char number[] = {(char)('1' + index), '\0'}, excerpt[FORMAT_EXCERPT_MAX];
-        const char *const texts[] = {"span ", number, " of the schedule, '",
-                format_excerpt(text, len, excerpt), "': ", wrong, NULL};
+        char excerpt[FORMAT_EXCERPT_MAX];
 
-        if (err_len > 0)
-                join_texts(err, err_len, texts);
+        snprintf(err, err_len, "span %u of the schedule, '%s': %s", index + 1,
+                format_excerpt(text, len, excerpt), wrong);
         return -EINVAL;
 }
 

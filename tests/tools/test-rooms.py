@@ -119,6 +119,14 @@ class Broken(unittest.TestCase):
         self.assertEqual(len(bad), 1)
         self.assertIn("attic/old.c: its folder isn't listed", bad[0])
 
+    def test_policy_that_prints(self) -> None:
+        path = self.top / "policy" / "loud.c"
+        path.parent.mkdir()
+        path.write_text("#include <stdio.h>\nint say(char *s);\nint say(char *s)\n{\n        return snprintf(s, 1, \"a\");\n}\n")
+        self.assertEqual(self.edges(), ([], []))
+        path.write_text("#include <stdio.h>\nvoid say(void);\nvoid say(void)\n{\n        fprintf(stderr, \"a\");\n}\n")
+        self.assertEqual(self.edges(), (["policy/loud.c:5: policy/ has no input or output"], []))
+
     def test_call_of_a_room_above(self) -> None:
         """Without an include, so that only the object file tells."""
         self.write(f"{LOW}/wrong.c", "int high_get(void);\nint wrong(void)\n{\n        return high_get();\n}\n")
