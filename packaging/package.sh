@@ -25,6 +25,6 @@ package_version() {
 # package_copy DIRECTORY: makes it, with all that belongs to the source and no build directory.
 package_copy() {
         mkdir "$1"
-        (cd "$top" && cp -a LICENSE README.md meson.build meson_options.txt base client daemon docs gpu \
+        (cd "$top" && cp -a CONTRIBUTING.md LICENSE README.md SECURITY.md meson.build meson_options.txt base client daemon docs gpu \
                 packaging policy proto tests "$1")
 }

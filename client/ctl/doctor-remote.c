@@ -124,7 +124,7 @@ static bool node_shows_options(struct node_look *n)
                         n, DOCTOR_UNCHECKED, "user %s may not look at its options", user_of(n->of));
                 doctor_advise(n->of->d,
                         "redis-cli ACL SETUSER %s '+config|get', or see to them by "
-                        "hand (docs/OPERATIONS.md)",
+                        "hand (docs/operate/other-hosts.md)",
                         user_of(n->of));
         }
         return text;

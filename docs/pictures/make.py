@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the pictures of kvlease-exporter's page that README.md and docs/OPERATIONS.md show.
+"""Takes the pictures of kvlease-exporter's page that docs/operate/watch.md shows.
 
     docs/pictures/make.py BUILD-DIRECTORY    writes page-light.png, page-dark.png and page-narrow.png beside it
 

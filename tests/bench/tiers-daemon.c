@@ -306,7 +306,7 @@ static int check_mover(const struct leases *l)
         return waitpid(l->mover, NULL, WNOHANG) == 0 ? 0 : bench_fail("who turns texts", -ECHILD);
 }
 
-/* The loop's thread alone, as docs/OPERATIONS.md has systemd do it. 0 or -errno. */
+/* The loop's thread alone, as docs/operate/configure.md has systemd do it. 0 or -errno. */
 static int schedule(const struct leases *l, unsigned way)
 {
         const struct sched_param priority = {.sched_priority = way == BY_REALTIME ? 1 : 0};

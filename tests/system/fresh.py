@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""README.md's commands on machines where nothing is installed: the first ones in a Debian 12, pip and the packages in
-a Debian 13: fresh.py SOURCE COUNTS
+"""Commands of README.md and docs/start on machines where nothing is installed: README.md's in a Debian 12, pip and the
+packages in a Debian 13: fresh.py SOURCE COUNTS
 
 Both are made by debootstrap, once (~/.cache/kvlease/debian-SUITE), copied, and entered with mounts and processes of
 their own; nothing else keeps them from this machine. In each lies a clone of SOURCE, without what isn't committed, in
@@ -19,6 +19,7 @@ import sys
 import time
 
 import debian
+from guide import Guide
 
 SOURCE, COUNTS = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
 FULL = bool(os.environ.get("KVL_FULL"))
@@ -49,24 +50,23 @@ for i in $(seq 600); do kvleasectl version >/dev/null 2>&1 && break; sleep 0.1; 
 """
 
 
-def readme(section):
-    """The commands in its blocks of shell."""
-    text = (SOURCE / "README.md").read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
-    lines = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).splitlines()
-    return [re.sub(r" +#.*", "", line) for line in lines]
-
-
 def cpu_seconds():
     """Of all that was started here."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def expect(command, word):
-    """That one, which README.md must have where this looks for it."""
-    if word not in command:
-        sys.exit(f"fresh.py: README.md has \"{command}\", where one with \"{word}\" was expected")
-    return command
+def commands(page, section, *words):
+    """Those of a section, each of which must have its word."""
+    found = Guide(page).commands(section)
+    if len(found) != len(words) or not all(word in command for word, command in zip(words, found)):
+        sys.exit(f"fresh.py: {page}, {section} has {found}, where {words} were expected")
+    return found
+
+
+def written(name, text):
+    """A command that writes it there."""
+    return f"cat >{name} <<'END'\n{text}END"
 
 
 class Machine:
@@ -112,7 +112,7 @@ class Machine:
 
 def debian_12(machine):
     """README.md's "Try it"."""
-    demo, suite = (expect(*pair) for pair in zip(readme("Try it"), ("packaging/demo.sh", "tests/run.sh"), strict=True))
+    demo, suite = commands("README.md", "Try it", "packaging/demo.sh", "tests/run.sh")
     machine.run(demo)
     # Both commands build in one directory: the second compiles nothing of the first again.
     machine.run(". packaging/package.sh", "meson configure build --buildtype=release $symbols >/dev/null",
@@ -124,25 +124,26 @@ def debian_12(machine):
 
 
 def debian_13(machine):
-    """README.md's "Install" and "From Python"."""
-    words = "install-deps.sh build", "venv/bin/pip install", "KVLEASE_SOCKET=", "-m kvlease", "-m kvlease bench"
-    build, pip, socket, status, _ = (expect(*pair) for pair in zip(readme("From Python"), words, strict=True))
-    machine.run(build, pip)
+    """Those of docs/start: pip, packages, a tenant, workers in C and Python."""
+    install = commands("docs/start/python.md", "Install", "install-deps.sh build", "-m venv", "venv/bin/pip install")
+    socket, status = commands("docs/start/python.md", "Check the connection", "KVLEASE_SOCKET=", "-m kvlease")
+    machine.run(*install)
     # What these commands make is ignored. There is no git in the machine.
     left = subprocess.run(["git", "-C", machine.root / CLONE, "status", "--porcelain"], check=True, capture_output=True)
     machine.run(f"test -z {shlex.quote(left.stdout.decode())}")
     machine.run("sh packaging/wheel.sh /tmp/wheel", "python3 -m venv /tmp/venv",
                 "/tmp/venv/bin/pip install --no-index /tmp/wheel/*.whl", "/tmp/venv/bin/python -c 'import kvlease'")
-    words = "install-deps.sh package", "deb.sh", "apt install", "groupadd", "tenants add prod", "cc "
-    deps, deb, apt, *tenant, hello = (expect(*pair) for pair in zip(readme("Install"), words, strict=True))
+    deps, deb, apt = commands("docs/start/host.md", "Build and install the packages", "install-deps.sh package", "deb.sh", "apt install")
+    tenant = commands("docs/start/host.md", "Add a tenant", "groupadd", "tenants add prod", "tenants list")
+    worker = commands("docs/start/c.md", "Build and run", "KVLEASE_SOCKET=", "cc ", "./hello", "./hello")
+    static, run_static = commands("docs/start/c.md", "Link statically", "cc -static", "./hello-static")
     machine.run(deps, deb)
     machine.run(apt.replace("apt install", "apt-get install -y -q --no-install-recommends"))
     machine.run("dpkg-query -W '*-dbgsym' | grep . && exit 1 || :")
-    static = "cc -static -o /tmp/static /usr/share/doc/libkvlease-dev/examples/hello.c " \
-             "$(pkg-config --static --cflags --libs kvlease)"
-    machine.run(KVLEASED, *tenant, hello, socket, "/tmp/hello | grep 'found page'", static,
-                "/tmp/static | grep 'found page'", f"{status} | grep 'reachable  yes'",
-                "setpriv --reuid=65534 --regid=prod --clear-groups /tmp/hello | grep 'found page'")
+    machine.run(KVLEASED, *tenant, "cd /tmp", written("hello.c", Guide("docs/start/c.md").program("c")), *worker[:-1],
+                f"{worker[-1]} | grep 'found page'", static, f"{run_static} | grep 'found page'",
+                "setpriv --reuid=65534 --regid=prod --clear-groups /tmp/hello | grep 'found page'",
+                "cd ~/kvlease", socket, f"{status.replace('python3', 'venv/bin/python')} | grep 'reachable  yes'")
 
 
 def test():

@@ -3,7 +3,7 @@
 
     packages.py SOURCE          built by this machine, tried in a fresh Debian 12; where none can be made, which
                                 needs debootstrap and Debian's mirror, over this machine's root
-    packages.py SOURCE SUITE    built in a fresh Debian of that suite, by README.md's commands, and tried in
+    packages.py SOURCE SUITE    built in a fresh Debian of that suite, by the commands of docs/start/host.md, and tried in
                                 another; skipped (77) where none can be made
 """
 import pathlib

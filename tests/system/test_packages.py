@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The Debian packages, from their installation to their purge, as a new administrator meets them: by
-the commands of README.md, beside a real systemd. The packages lie in /kvl/packages. The tests build on
+the commands of docs/start, beside a real systemd. The packages lie in /kvl/packages. The tests build on
 each other, in their order.
 """
 import grp
@@ -12,7 +12,10 @@ import sys
 
 sys.path.insert(0, "/kvl/source/tests/system")
 import machine
+from guide import Guide
 from machine import KVLEASED, SOCKETS
+
+HOST, C, PYTHON = (Guide(f"docs/start/{page}.md") for page in ("host", "c", "python"))
 
 # What other packages change when any package comes and goes.
 NOT_OURS = re.compile("^/(proc|sys|dev|tmp|kvl|run/(systemd|log|dpkg|lock)|root|etc/ld.so.cache"
@@ -21,16 +24,6 @@ NOT_OURS = re.compile("^/(proc|sys|dev|tmp|kvl|run/(systemd|log|dpkg|lock)|root|
 
 
 DIST_PACKAGES = "/usr/lib/python3/dist-packages/kvlease"
-
-
-def readme_commands():
-    """Those of the section Install behind the one that builds the packages, which lie in /kvl/packages."""
-    text = (machine.SOURCE / "README.md").read_text().split("## Install")[1].split("\n## ")[0]
-    lines = re.search(r"```sh\n(.*?)```", text, re.DOTALL)[1].splitlines()
-    commands = [re.sub(r" +#.*", "", line) for line in lines]
-    (built,) = (i for i, command in enumerate(commands) if command.startswith("sh packaging/deb.sh "))
-    shutil.copytree("/kvl/packages", commands[built].split()[-1])
-    return commands[built + 1:]
 
 
 def shell(line):
@@ -57,26 +50,25 @@ def install(pattern):
 
 
 def hello(*words):
-    """The example of libkvlease-dev, as a worker of the tenant that README.md makes."""
+    """The example of docs/start/c.md, as a worker of the tenant that docs/start/host.md adds."""
     return machine.command(*words, "env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock",
                            "/tmp/hello").stdout
 
 
 def test_install():
     """Packages, a tenant with a guarantee and a group, a worker that uses it."""
-    install, group, tenant, worker = readme_commands()
-    assert "install" in install and "groupadd" in group and "tenants add" in tenant
+    _, build, install = HOST.commands("Build and install the packages")
+    shutil.copytree("/kvl/packages", build.split()[-1])
     shell(install.replace("apt install", "apt-get install -y -q --no-install-recommends"
                           " -o Dpkg::Options::=--force-unsafe-io"))
     assert not [name for name in installed() if name.endswith("-dbgsym")]
     assert machine.show(KVLEASED, "ActiveState") == "active"
     for unit in (KVLEASED, *SOCKETS):
         assert machine.systemctl("is-enabled", unit).stdout.strip() == "enabled", unit
-    shell(group)
-    shell(tenant)
-    os.chdir("/tmp")
-    said = shell(worker)
-    assert "publish: " in said, said
+    machine.follow(HOST, "Add a tenant")
+    machine.follow(HOST, "Check the daemon")
+    pathlib.Path("/tmp/hello.c").write_text(C.program("c"))
+    machine.follow(C, "Build and run", "cd /tmp")
     regions = machine.command("kvleasectl", "regions").stdout
     assert "prod" in regions, regions
     assert "found page" in hello()
@@ -99,14 +91,28 @@ def test_worker_of_another_user():
 
 def test_static():
     """libkvlease.a: libkvlease-dev brings what it calls."""
-    example = "/usr/share/doc/libkvlease-dev/examples/hello.c"
-    shell(f"cc -static -o /tmp/hello-static {example} $(pkg-config --static --cflags --libs kvlease)")
+    shell("\n".join(["cd /tmp", *C.commands("Link statically")[:1]]))
     said = machine.command("env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock", "/tmp/hello-static").stdout
     assert "found page" in said, said
 
 
+def test_examples():
+    """The example of libkvlease-dev is that of docs/start/c.md."""
+    assert pathlib.Path("/usr/share/doc/libkvlease-dev/examples/hello.c").read_text() == C.program("c")
+    assert pathlib.Path("/usr/share/doc/python3-kvlease/examples/hello.py").read_text() == PYTHON.program("python")
+
+
+def test_documents():
+    """None is compressed: links between them name files as they are."""
+    documents = pathlib.Path("/usr/share/doc/kvleased")
+    assert (documents / "README.md").read_text() == (machine.SOURCE / "README.md").read_text()
+    for page in documents.rglob("*.md"):
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+            assert "://" in link or (page.parent / link).exists(), f"{page}: {link}"
+
+
 def python(*words, check=True):
-    """Debian's own, as a worker of the tenant that README.md makes."""
+    """Debian's own, as a worker of the tenant that docs/start/host.md adds."""
     return machine.command("env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock", "/usr/bin/python3", "-I",
                            *words, check=check)
 
@@ -119,11 +125,9 @@ def test_python():
     needed = machine.command("ldd", f"{DIST_PACKAGES}/_kvlease.abi3.so").stdout
     assert re.search("libkvlease.so.0 => /(usr/)?lib/", needed), needed
     assert list(pathlib.Path(DIST_PACKAGES, "__pycache__").glob("__init__.*.pyc"))
-    said = python("-m", "kvlease").stdout
-    assert "tenant     prod\nreachable  yes\n" in said, said
-    example = "/usr/share/doc/python3-kvlease/examples/hello.py"
-    assert python(example).stdout == ""
-    assert "found page" in python(example).stdout
+    pathlib.Path("/tmp/hello.py").write_text(PYTHON.program("python"))
+    machine.follow(PYTHON, "Check the connection")
+    machine.follow(PYTHON, "Publish and find pages", "cd /tmp", PYTHON.commands("Check the connection")[0])
 
 
 def test_exporter():

@@ -240,7 +240,7 @@ def test_watchdog():
 
 
 def test_realtime():
-    """Its loop is scheduled as docs/OPERATIONS.md says it can be; other threads aren't."""
+    """Its loop is scheduled as docs/operate/configure.md says it can be; other threads aren't."""
     start_kvleased()
     machine.set_in_unit(KVLEASED, CPUSchedulingPolicy="rr", CPUSchedulingPriority=1,
                         CPUSchedulingResetOnFork="yes")

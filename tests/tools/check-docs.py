@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Fails where README.md or docs/PROTOCOL.md say something else than the source does.
+"""Fails where documents say something else than the source does.
 
-README's examples must be client/examples/hello.c and client/python/examples/hello.py to the letter; PROTOCOL.md must have every message
-of proto/msg.h under its number and reply, every status of proto/status.h, and the limits of proto/frame.h; links between
-documents must lead somewhere; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs; scripts print their whole usage.
+The examples of docs/start must be client/examples/hello.c and client/python/examples/hello.py to the letter, and README.md's
+installation that of docs/start/host.md; PROTOCOL.md must have every message of proto/msg.h under its number and reply, every
+status of proto/status.h, and the limits of proto/frame.h; links between documents must lead to a file, and to a title in it; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs; scripts print their whole usage.
 """
 import pathlib
 import re
@@ -21,13 +21,18 @@ def camel(snake):
     return "".join(part.capitalize() for part in snake.split("_"))
 
 
-def check_example():
-    blocks = re.findall(r"```c\n(.*?)```", read("README.md"), re.S)
-    if read("client/examples/hello.c") not in blocks:
-        problems.append("README.md: the C example is not client/examples/hello.c")
-    blocks = re.findall(r"```python\n(.*?)```", read("README.md"), re.S)
-    if read("client/python/examples/hello.py") not in blocks:
-        problems.append("README.md: the Python example is not client/python/examples/hello.py")
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", read(page), re.M | re.S)
+
+
+def check_examples():
+    for page, language, example in [("docs/start/c.md", "c", "client/examples/hello.c"),
+                                    ("docs/start/python.md", "python", "client/python/examples/hello.py")]:
+        if read(example) not in blocks(page, language):
+            problems.append(f"{page}: the example is not {example}")
+    install = blocks("docs/start/host.md", "sh")[0]
+    if not any(block.startswith(install) for block in blocks("README.md", "sh")):
+        problems.append("README.md: its installation isn't that of docs/start/host.md")
 
 
 def check_messages():
@@ -67,11 +72,22 @@ def check_status():
             problems.append(f"docs/PROTOCOL.md: no row '| {wire} | {name} | {code} |'")
 
 
+def titles(page):
+    """The anchors of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
 def check_links():
-    for page in [top / "README.md", *sorted((top / "docs").glob("*.md"))]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            if "://" not in target and not (page.parent / target).exists():
+    for page in [*sorted(top.glob("*.md")), *sorted((top / "docs").rglob("*.md"))]:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+            to = page.parent / target if target else page
+            if "://" in target:
+                continue
+            if not to.exists():
                 problems.append(f"{page.relative_to(top)}: leads nowhere: {target}")
+            elif anchor and anchor not in titles(to):
+                problems.append(f"{page.relative_to(top)}: {to.name} has no title for #{anchor}")
 
 
 def check_test(page, room, name, function):
@@ -139,7 +155,7 @@ def check_usage():
                 problems.append(f"{script.relative_to(top)}: --help prints lines 2 to {last}, the comment ends at {comment}")
 
 
-check_example()
+check_examples()
 check_messages()
 check_status()
 check_links()

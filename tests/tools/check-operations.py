@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Fails where docs/OPERATIONS.md or packaging/ shows a configuration that kvleased refuses, or the page leaves an alert out or has one
-that isn't there, or names a verb or option that kvleasectl hasn't.
+"""Fails where README.md, docs/start, docs/operate or packaging/ show a configuration that kvleased refuses, where
+docs/operate/troubleshoot.md leaves an alert out or has one that isn't there, where packaging/kvleased.conf leaves an option out, and
+where a page names a verb or option that kvleasectl hasn't, or has more than 12 KB.
 
     check-operations.py SOURCE KVLEASED KVLEASECTL
 """
@@ -12,13 +13,15 @@ import sys
 import tempfile
 import textwrap
 
+PAGE_BYTES = 12 << 10  # that are read at once; not tuned
 source, kvleased, kvleasectl = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-page = (source / "docs/OPERATIONS.md").read_text()
-problems = []
+pages = [source / "README.md", *sorted((source / "docs/start").glob("*.md")), *sorted((source / "docs/operate").glob("*.md"))]
+page = "\n".join(p.read_text() for p in pages)
+problems = [f"{p.name} has {p.stat().st_size} bytes" for p in pages if p.stat().st_size > PAGE_BYTES]
 
 configurations = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
-if len(configurations) < 3:
-    problems.append(f"{len(configurations)} configurations instead of three")
+if len(configurations) < 6:
+    problems.append(f"{len(configurations)} configurations instead of six")
 manifest = (source / "packaging/kubernetes/kvleased.yaml").read_text()
 in_manifest = re.findall(r"^  kvleased\.conf: \|\n((?: {4}.*\n)+)", manifest, re.MULTILINE)
 if len(in_manifest) != 1:
@@ -32,6 +35,13 @@ for text in [*configurations, (source / "packaging/kvleased.conf").read_text(),
                               text=True, check=False)
         if done.returncode != 0:
             problems.append(done.stderr.strip())
+
+commented = (source / "packaging/kvleased.conf").read_text()
+options = re.findall(r"^    (\w+) = ", subprocess.run([kvleased, "--help-config"], check=True, capture_output=True, text=True).stdout,
+                     re.MULTILINE)
+if len(options) < 50:
+    problems.append("the options of kvleased --help-config can't be read")
+problems += [f"packaging/kvleased.conf: no option {o}" for o in options if not re.search(rf"^#?{o} =", commented, re.MULTILINE)]
 
 rules = (source / "packaging/prometheus/kvlease.rules.yml").read_text()
 alerts = re.findall(r"^      - alert: (\w+)$", rules, re.MULTILINE)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails where a file that `meson install` installs is in none, or in two, of the Debian packages, where a
-line of theirs matches nothing, where the packages are of another version than the tree, and where the library is
-installed in a directory in which ld.so doesn't look.
+line of theirs matches nothing, where the packages are of another version than the tree, where the library is
+installed in a directory in which ld.so doesn't look, and where a link between installed documents leads nowhere.
 
     check-packages.py SOURCE BUILD    (BUILD: a build directory with prefix /usr or /usr/local)
 """
@@ -39,7 +39,8 @@ def matches(pattern, path):
     return any(fnmatch.fnmatch(path, p) or fnmatch.fnmatch(path, p + "/*") for p in either)
 
 
-installed = {as_packaged(path) for path in introspect("--installed").values()}
+from_source = introspect("--installed")
+installed = {as_packaged(path) for path in from_source.values()}
 claims = {}
 for listing in sorted(debian.glob("*.install")):
     for line in listing.read_text().splitlines():
@@ -62,6 +63,21 @@ for path in sorted(installed):
 for listing in [*debian.glob("*.docs"), *debian.glob("*.examples")]:
     problems += [f"{listing.name}: there is no {line}" for line in listing.read_text().splitlines()
                  if not (source / line).exists()]
+# Folders are installed whole, but for docs/man.
+documents = {}
+for path, target in from_source.items():
+    path = pathlib.Path(path)
+    if "/doc/kvleased" in target:
+        below = [f.relative_to(path) for f in path.rglob("*") if f.is_file()] if path.is_dir() else [pathlib.Path()]
+        documents |= {os.path.normpath(f"{target}/{f}"): path / f for f in below if f.parts[:1] != ("man",)}
+if len(documents) < 30:
+    problems.append(f"only {len(documents)} documents are installed")
+for target, path in documents.items():
+    if path.suffix == ".md":
+        for link in re.findall(r"\]\(([^)#\s]+)", path.read_text()):
+            leads_to = os.path.normpath(f"{os.path.dirname(target)}/{link}")
+            if "://" not in link and not any(d == leads_to or d.startswith(leads_to + "/") for d in documents):
+                problems.append(f"{target}: {link} isn't installed")
 # It names those that aren't there, too, and says of them that they aren't.
 searched = subprocess.run(["/sbin/ldconfig", "-v", "-N", "-X"], check=False, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True).stdout
