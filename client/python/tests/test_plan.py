@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -176,14 +177,21 @@ def test_what_is_refused(tmp_path: Path, text: str, options: list[str], sentence
     assert sentence in said.stderr
 
 
-def table() -> str:
-    """Of the models of the catalogue, as docs/PAGES.md has it."""
-    rows = []
-    for model in json.loads((HERE / "catalogue.json").read_text()):
+def catalogue() -> list[dict[str, Any]]:
+    """Configurations of its models."""
+    models = json.loads((HERE / "catalogue.json").read_text())
+    for model in models:
         types = [kind for kind, n in model.pop("layers") for _ in range(n)]
-        config = model | {"num_hidden_layers": len(types), "layer_types": types}
+        model |= {"num_hidden_layers": len(types), "layer_types": types}
+    return list(models)
+
+
+def table() -> str:
+    """The models of the catalogue, as docs/PAGES.md has them."""
+    rows = []
+    for model in catalogue():
         try:
-            made = plan.make(config)
+            made = plan.make(model)
         except plan.UnknownError:
             rows.append(f"| {model['name']} | copy | not known to the command | | | |\n")
             continue
@@ -204,3 +212,18 @@ def table() -> str:
 def test_the_document() -> None:
     document = HERE.parents[2] / "docs/PAGES.md"
     assert table() in document.read_text(), f"{document} has another table than:\n{table()}"
+
+
+def test_the_worked_examples(tmp_path: Path) -> None:
+    """The command prints what docs/operate/size.md shows, for the catalogue's models."""
+    models = {model["name"].lower().replace(" ", "-"): model for model in catalogue()}
+    page = (HERE.parents[2] / "docs/operate/size.md").read_text()
+    shown = re.findall(
+        r"^\$ python -m kvlease.vllm (plan (\S+)\.json .*)\n([^`]*)^```", page, re.MULTILINE
+    )
+    assert len(shown) == 3
+    for words, name, lines in shown:
+        config = tmp_path / f"{name}.json"
+        config.write_text(json.dumps(models[name]))
+        arguments = words.replace(config.name, str(config)).split()
+        assert run(*arguments).stdout.startswith(lines), words
