@@ -62,7 +62,7 @@ fi
 parts=${parts:-$all}$also
 # Of the part "coverage": tests (in both transports those of tests/integration), and what they need.
 COVERAGE_UNIT='host queue cuda_load cuda cuda_faults cuda_ipc cuda_work'
-COVERAGE_INTEGRATION='share recall gpu_client gpu_faults gpu_start'
+COVERAGE_INTEGRATION='share recall span gpu_client gpu_faults gpu_restart gpu_start'
 COVERAGE_PROGRAMS='daemon/server/kvleased client/ctl/kvleasectl tests/integration/kvl-worker
 tests/fakecuda/libcuda.so.1'
 # Of the part "valkey", in the short run: the client of a cluster, and what hosts share through servers.

@@ -1,5 +1,8 @@
 /* kvleased: owns KV cache memory and leases it to inference workers. Everything is in the library.
  */
+#ifdef KVL_COVERAGE
+#include <gcov.h>
+#endif
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,6 +45,9 @@ static int end_process(const struct server *s, enum exit_code code)
         if (!s->life.left_behind)
                 return code;
         fflush(NULL);
+#ifdef KVL_COVERAGE
+        __gcov_dump(); /* _exit() would leave it out */
+#endif
         _exit(code);
 }
 
