@@ -47,13 +47,17 @@ def model(models: Callable[..., str]) -> str:
 
 @pytest.fixture
 def settings(model: str) -> Settings:
-    """settings(daemon=None, model=..., kvlease={...}, vllm options...): of an engine; without a
-    daemon it has a cache of its own."""
+    """settings(daemon=None, model=..., kvlease={...}, role=..., vllm options...): of an engine;
+    without a daemon it has a cache of its own."""
 
     def make(
-        daemon: Any = None, *, kvlease: dict[str, Any] | None = None, **options: Any
+        daemon: Any = None,
+        *,
+        kvlease: dict[str, Any] | None = None,
+        role: str = "kv_both",
+        **options: Any,
     ) -> dict[str, Any]:
-        made: dict[str, Any] = {"model": options.pop("model", model), "vllm": options}
+        made: dict[str, Any] = {"model": options.pop("model", model), "vllm": options, "role": role}
         if daemon is not None:
             common = {"socket": str(daemon.socket), "verify": COMPARED, "mode": "in_place"}
             made["kvlease"] = common | (kvlease or {})

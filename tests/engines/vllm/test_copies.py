@@ -63,7 +63,9 @@ HIT, MISS, RETRY = LookupResult.HIT, LookupResult.MISS, LookupResult.RETRY
 class Engine:
     """What vLLM's connector has of an engine: full attention, and sliding windows beside it."""
 
-    def __init__(self, daemon: package.Daemon, reconnect: float = 60, verify: float = 0) -> None:
+    def __init__(
+        self, daemon: package.Daemon, reconnect: float = 60, verify: float = 0, **roles: bool
+    ) -> None:
         self.connection = kvlease.connect(daemon.socket, timeout=None, reconnect=reconnect)
         self.namespaces = [
             self.connection.namespace(layout=layout, device="host") for layout in (LAYOUT, WINDOWS)
@@ -80,7 +82,7 @@ class Engine:
             for i, namespace in enumerate(self.namespaces)
         ]
         self.events = _engine.Events(self.connection)
-        self.manager = manager.Manager(self.connection, self.groups, 10)
+        self.manager = manager.Manager(self.connection, self.groups, 10, **roles)
 
     def close(self) -> None:
         """What was found or leased is given back."""
@@ -154,6 +156,22 @@ def test_what_is_stored_is_found(daemon: package.Daemon, engines: Engines) -> No
     assert held(daemon) == (0, 2)
     second.manager.complete_load(set(keys[:2]), other)
     package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_roles(daemon: package.Daemon, engines: Engines) -> None:
+    """A consumer stores nothing, and a producer finds nothing."""
+    producer, consumer = engines(loads=False), engines(publishes=False)
+    context, keys = consumer.request("1")
+    assert consumer.store(context, keys) == []
+    context, _ = producer.request("2")
+    assert producer.store(context, keys) == keys
+    assert published(daemon) == len(keys)
+    other, _ = producer.request("3")
+    assert producer.look_up(other, keys) == [MISS] * 4
+    # What is cached isn't stored again.
+    assert producer.store(other, keys) == []
+    other, _ = consumer.request("4")
+    assert consumer.look_up(other, keys) == [HIT] * 4
 
 
 def write(engine: Engine, spec: Any, value: float, first: int = 0) -> None:

@@ -81,7 +81,10 @@ def refusal(
         ({**RANKS, "extra": {"sync_load_budget_bytes": 1}}, "sync_load_budget_bytes"),
         ({"prefix_caching_hash_algo": "xxhash"}, "xxhash"),
         ({"kv_events_config": {"enable_kv_cache_events": True}}, "KV cache events"),
-        ({"kv_transfer_config": {"kv_role": "kv_producer"}}, "kv_producer"),
+        (
+            {"kv_transfer_config": {"kv_role": "kv_consumer"}, "extra": {"verify": 0.5}},
+            "a 'kv_consumer' publishes no page that could be compared",
+        ),
     ],
 )
 def test_refused(model: str, options: dict[str, Any], sentence: str) -> None:
@@ -160,6 +163,13 @@ def test_one_of_several_connectors(model: str) -> None:
     config = EngineArgs(model=model, **options).create_engine_config()
     with pytest.raises(ValueError, match="one of a MultiConnector"):
         Parent(config)
+
+
+def test_roles(model: str) -> None:
+    for role in ("kv_producer", "kv_consumer"):
+        assert refusal(model, kv_transfer_config={"kv_role": role}) == ""
+    producer = {"kv_transfer_config": {"kv_role": "kv_producer"}, "extra": {"verify": 0.5}}
+    assert refusal(model, **producer) == ""
 
 
 def test_long_formats_keep_apart() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 import torch
-from support import ctl, held, make_prompts
+from support import ctl, held, make_prompts, published
 from vllm import SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.utils.hashing import sha256
@@ -52,6 +52,7 @@ class Engine:
         n_blocks: int = 400,
         tenant: str | None = None,
         verify: float = 0,
+        role: str = "kv_both",
     ) -> None:
         init_none_hash(sha256)
         spec = FullAttentionSpec(block_size=PAGE, num_kv_heads=1, head_size=32, dtype=torch.float32)
@@ -75,7 +76,7 @@ class Engine:
             namespace,
             n_blocks,
             self.manager,
-            Options(),
+            Options(role=role),
             self.refuse,
             self.verifier,
             self.model,
@@ -182,6 +183,29 @@ def test_what_is_computed_is_found(daemon: package.Daemon, engines: Engines) -> 
     second.end(again)
     assert first.pool.get_usage() == second.pool.get_usage() == 0
     package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_a_consumer_publishes_nothing(daemon: package.Daemon, engines: Engines) -> None:
+    """A consumer finds pages of a producer; requests of the consumer share while they run."""
+    producer, consumer = engines(role="kv_producer"), engines(role="kv_consumer")
+    first, second = (consumer.request(PROMPT) for _ in range(2))
+    pages = consumer.schedule(first)
+    assert pages
+    consumer.results(first)
+    assert consumer.schedule(second) == [*pages[:3], pages[3] + 1]
+    for request in (first, second):
+        consumer.end(request)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert published(daemon) == consumer.pool.stats.published_pages == 0
+    for n_found in (0, 3 * PAGE):
+        request = producer.request(PROMPT)
+        assert producer.schedule(request)
+        producer.results(request)
+        producer.end(request)
+        assert producer.pool.stats.hit_tokens == n_found
+    hit_before = consumer.pool.stats.hit_tokens
+    assert consumer.schedule(consumer.request(PROMPT))
+    assert consumer.pool.stats.hit_tokens == hit_before + 3 * PAGE
 
 
 @pytest.mark.parametrize("differs", [False, True])

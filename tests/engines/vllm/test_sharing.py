@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import kvlease_conftest as package
+import pytest
 from models import make_adapter
 from support import (
     LIMIT,
@@ -74,6 +75,43 @@ def test_a_second_process_finds_what_the_first_computed(
     second.call("stop")
     package.wait_until(lambda: held(daemon) == (0, 0))
     assert "consistent" in ctl(daemon, "check")
+
+
+@pytest.mark.parametrize("mode", ["in_place", "copy"])
+def test_a_producer_and_a_consumer(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, mode: str
+) -> None:
+    """The consumer publishes nothing, and finds what the producer has published. The producer has
+    its own cache: vLLM's with copies, kvleased's in place."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    options = {"mode": mode, "verify": 0}
+    alone, producer, consumer, both = start_engines(
+        settings(),
+        settings(daemon, role="kv_producer", kvlease=options),
+        settings(daemon, role="kv_consumer", kvlease=options),
+        settings(daemon, kvlease=options),
+    )
+    expected = alone.call("run", PROMPTS[:2], 24)
+    assert consumer.call("run", PROMPTS[:1], 24)["tokens"] == expected["tokens"][:1]
+    assert published(daemon) == 0
+    computed = producer.call("run", PROMPTS[:1], 24)
+    n_published = published(daemon)
+    assert n_published >= len(PROMPTS[0]) // PAGE
+    again = producer.call("run", PROMPTS[:1], 24)
+    (n_full,) = findable(PROMPTS[:1], PAGE)
+    assert again["found"] == [n_full]
+    if mode == "copy":
+        assert consumer.call("reset")  # vLLM's own cache has what it computed
+    found = consumer.call("run", PROMPTS[:1], 24)
+    assert found["found"] == [n_full]
+    assert computed["tokens"] == again["tokens"] == found["tokens"] == expected["tokens"][:1]
+    # Of what another engine has published a producer finds nothing where that was a load.
+    both.call("run", PROMPTS[1:2], 24)
+    shared = 500 // PAGE * PAGE
+    other = producer.call("run", PROMPTS[1:2], 24)
+    assert other["found"] == (findable(PROMPTS[1:2], PAGE) if mode == "in_place" else [shared])
+    assert other["tokens"] == expected["tokens"][1:]
+    package.wait_until(lambda: held(daemon) == (0, 0))
 
 
 def test_what_is_laid_out_otherwise_is_a_miss(

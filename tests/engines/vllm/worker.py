@@ -21,7 +21,7 @@ class Engine:
         if "kvlease" in settings:
             transfer = {
                 "kv_connector": "KvleaseConnector",
-                "kv_role": "kv_both",
+                "kv_role": settings.get("role", "kv_both"),
                 "kv_connector_extra_config": settings["kvlease"],
             }
         options = {

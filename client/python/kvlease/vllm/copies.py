@@ -259,7 +259,14 @@ class Copies(OffloadingConnector):
             for i, group in enumerate(config.groups)
         ]
         computing = Computing(model, self._scheduler)
-        return Manager(connection, groups, options.remote_timeout, computing)
+        return Manager(
+            connection,
+            groups,
+            options.remote_timeout,
+            computing,
+            loads=options.loads,
+            publishes=options.publishes,
+        )
 
     def _layer_specs(self, group: int) -> list[Any]:
         groups = self._kv_cache_config.kv_cache_groups

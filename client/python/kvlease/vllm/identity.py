@@ -76,12 +76,26 @@ class Options:
     """The share of texts that are found whose pages are computed all the same, and compared."""
     of_copies: tuple[str, ...] = ()
     """Which settings are given that have a meaning for copies alone."""
+    role: str = "kv_both"
+    """kv_role: a 'kv_consumer' publishes no page, a 'kv_producer' loads none."""
+
+    @property
+    def publishes(self) -> bool:
+        """Whether pages that the engine computes are for others."""
+        return self.role != "kv_consumer"
+
+    @property
+    def loads(self) -> bool:
+        """Whether pages are copied into vLLM's own cache: for a producer vLLM's scheduler doesn't
+        keep freed blocks until the step that writes to them is over."""
+        return self.role != "kv_producer"
 
     @classmethod
     def of(cls, vllm_config: Any) -> Options:
         """Those of an engine; ValueError names a setting that isn't known, or can't be."""
-        given = vllm_config.kv_transfer_config.kv_connector_extra_config
-        own = [field.name for field in fields(cls) if field.name != "of_copies"]
+        transfer = vllm_config.kv_transfer_config
+        given = transfer.kv_connector_extra_config
+        own = [field.name for field in fields(cls) if field.name not in ("of_copies", "role")]
         known = {*own, *_OF_CODECS, *_OF_COPIES}
         unknown = sorted(set(given) - known - set(_SPEC))
         if unknown:
@@ -90,7 +104,11 @@ class Options:
                 f"KvleaseConnector doesn't know; it knows {', '.join(sorted(known))}"
             )
         of_copies = tuple(sorted(set(given) & {*_OF_CODECS, *_OF_COPIES}))
-        options = cls(**{name: given[name] for name in own if name in given}, of_copies=of_copies)
+        options = cls(
+            **{name: given[name] for name in own if name in given},
+            of_copies=of_copies,
+            role=transfer.kv_role,
+        )
         if options.mode not in get_args(Mode):
             raise ValueError(f"mode is 'auto', 'in_place' or 'copy', not {options.mode!r}")
         if options.mode == "in_place" and of_copies:
@@ -99,6 +117,11 @@ class Options:
             raise ValueError(f"on_loss is 'error' or 'continue', not {options.on_loss!r}")
         _engine.check_remote_timeout(options.remote_timeout)
         _verify.check_share(options.verify)
+        if options.verify and not options.publishes:
+            raise ValueError(
+                f"verify is {options.verify}, and a 'kv_consumer' publishes no page that could be "
+                "compared: leave verify at 0, or choose the kv_role 'kv_both'"
+            )
         return options
 
 
@@ -128,8 +151,6 @@ def _release() -> tuple[int, ...]:
 def _unsupported(vllm_config: Any) -> str | None:
     """What of the configuration no mode can do; None: nothing."""
     parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
-    if vllm_config.kv_transfer_config.kv_role != "kv_both":
-        return f"kv_role {vllm_config.kv_transfer_config.kv_role!r}: only 'kv_both' is"
     if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
         return "context parallelism"
     if parallel.nnodes > 1:

@@ -99,8 +99,13 @@ class Manager(OffloadingManager):
         groups: list[Group],
         remote_timeout: float = 0,
         computing: Computing | None = None,
+        *,
+        loads: bool = True,
+        publishes: bool = True,
     ) -> None:
+        """loads: something is found; publishes: something is stored."""
         self._connection = connection
+        self._loads, self._publishes = loads, publishes
         self.computing = computing or Computing()
         self._state = State()
         self._texts: dict[str, _Text] = {}
@@ -159,7 +164,7 @@ class Manager(OffloadingManager):
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """A hit is pinned."""
         text = req_context.get_state(_Text)
-        if not self._can_share(req_context) or (text and text.is_given_up):
+        if not self._loads or not self._can_share(req_context) or (text and text.is_given_up):
             return LookupResult.MISS
         if key in self._found:
             return LookupResult.HIT
@@ -227,7 +232,7 @@ class Manager(OffloadingManager):
     ) -> PrepareStoreOutput:
         """Those that aren't cached, if there are pages for them: vLLM asks for none again."""
         runs: list[list[_Run]] = []
-        can_share = self._can_share(req_context)
+        can_share = self._publishes and self._can_share(req_context)
         for group in self._groups.values():
             own = [key for key in keys if get_offload_group_idx(key) == group.id]
             runs.append(self._runs(group, own, req_context) if own and can_share else [])

@@ -127,6 +127,7 @@ class Pool(BlockPool):
         self._adapters: list[tuple[int, bytes]] = []
         self._manager = manager
         self._loss = _engine.Loss(options.on_loss)
+        self._publishes = options.publishes
         self._refuse = refuse
         self._waiting = _engine.Waiting()
         self._lease_for: kvlease.Request | None = None
@@ -621,7 +622,7 @@ class Pool(BlockPool):
         nothing yet."""
         request = text.request
         state = self._state
-        if text.epoch is None or not state.is_known:
+        if not self._publishes or text.epoch is None or not state.is_known:
             return
         # Pages that another model has begun are nobody's.
         text.epoch = state.go_on(text.epoch)
