@@ -22,7 +22,6 @@ from vllm.v1.kv_cache_interface import (
 
 from kvlease import _engine
 from kvlease.vllm import identity
-from kvlease.vllm.connector import KvleaseConnector
 from kvlease.vllm.worker import Worker
 
 TRANSFER = {"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}
@@ -152,17 +151,29 @@ def test_settings_are_known(model: str) -> None:
 
 
 def test_one_of_several_connectors(model: str) -> None:
-    """vLLM gives the workers' handshake of one of them to all."""
+    """Its layout is that of copies, and vLLM's scheduler has to take it for one that loads."""
+    child = TRANSFER | {"kv_connector_extra_config": {}}
 
-    class Parent(MultiConnector):  # type: ignore[misc]
-        def __init__(self, config: Any) -> None:
-            KvleaseConnector(config, KVConnectorRole.SCHEDULER, caches(FULL))
+    def make(role: str, own: str) -> Any:
+        connectors = [child | {"kv_role": own}]
+        transfer = {
+            "kv_connector": "MultiConnector",
+            "kv_role": role,
+            "kv_connector_extra_config": {"connectors": connectors},
+        }
+        return EngineArgs(
+            model=model,
+            skip_tokenizer_init=True,
+            kv_transfer_config=transfer,
+        ).create_engine_config()
 
-    transfer = TRANSFER | {"kv_connector_extra_config": {}}
-    options = {"skip_tokenizer_init": True, "kv_transfer_config": transfer}
-    config = EngineArgs(model=model, **options).create_engine_config()
-    with pytest.raises(ValueError, match="one of a MultiConnector"):
-        Parent(config)
+    config = make("kv_both", "kv_both")
+    assert MultiConnector.get_required_kvcache_layout(config) == "LBHNC"
+    MultiConnector(config, KVConnectorRole.SCHEDULER, caches(FULL))
+    assert config.kv_transfer_config.kv_load_failure_policy == "recompute"
+    MultiConnector(make("kv_producer", "kv_producer"), KVConnectorRole.SCHEDULER, caches(FULL))
+    with pytest.raises(ValueError, match="its MultiConnector has the kv_role 'kv_producer'"):
+        MultiConnector(make("kv_producer", "kv_both"), KVConnectorRole.SCHEDULER, caches(FULL))
 
 
 def test_roles(model: str) -> None:

@@ -110,6 +110,45 @@ PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 FULL = pytest.mark.skipif("KVL_FULL" not in os.environ, reason="a minute: with --full alone")
 
 
+def test_one_of_several_connectors(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, tmp_path: Path
+) -> None:
+    """vLLM's ExampleConnector, which keeps files, is beside kvlease: each of them finds what it has
+    stored, whichever is asked first, and hears the handshake of its own worker."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+
+    def beside(folder: str, is_first: bool, **kvlease: Any) -> dict[str, Any]:
+        other = {
+            "kv_connector": "Beside",
+            "kv_connector_module_path": "beside",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": {"shared_storage_path": str(tmp_path / folder)},
+        }
+        # Files have what the first step of a prompt computes.
+        options = {"max_num_batched_tokens": 2048, "disable_log_stats": False}
+        options["disable_hybrid_kv_cache_manager"] = True
+        made: dict[str, Any] = settings(daemon, kvlease=AUTO | kvlease, **options)
+        return made | {"connectors": [other, None] if is_first else [None, other]}
+
+    alone, plain = start_engines(settings(), settings(daemon, kvlease=COPY))
+    first, second, third = start_engines(
+        beside("a", is_first=True),
+        beside("b", is_first=True),
+        beside("a", is_first=False, salt="finds nothing"),
+        environment={"VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
+    )
+    expected = alone.call("run", PROMPTS, 24)
+    computed = first.call("run", PROMPTS, 24)
+    # The files are of whole prompts: of kvlease one engine finds all full blocks, without them.
+    for engine in (plain, second, third):
+        found = engine.call("run", PROMPTS, 24)
+        assert found["found"] == findable(PROMPTS, PAGE)
+        assert found["tokens"] == computed["tokens"] == expected["tokens"]
+    with pytest.raises(AssertionError, match="t share in place: a MultiConnector"):
+        start_engines(beside("a", is_first=True, mode="in_place"))
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
 @pytest.mark.parametrize("axis", ["tensor", pytest.param("pipeline", marks=FULL)])
 def test_ranks_with_copies(
     make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any, axis: str

@@ -24,6 +24,13 @@ class Engine:
                 "kv_role": settings.get("role", "kv_both"),
                 "kv_connector_extra_config": settings["kvlease"],
             }
+        if "connectors" in settings:
+            connectors = [transfer if each is None else each for each in settings["connectors"]]
+            transfer = {
+                "kv_connector": "MultiConnector",
+                "kv_role": "kv_both",
+                "kv_connector_extra_config": {"connectors": connectors},
+            }
         options = {
             "skip_tokenizer_init": True,
             "dtype": "float32",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 from vllm.config import VllmConfig
@@ -36,11 +37,14 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         super().__init__(vllm_config, role, kv_cache_config)
         self._options = identity.Options.of(vllm_config)
         identity.refuse(vllm_config, self._options)
-        if find_on_stack(MultiConnector):
-            raise ValueError("the KvleaseConnector doesn't support being one of a MultiConnector")
+        self._parent = find_on_stack(MultiConnector)
+        transfer = vllm_config.kv_transfer_config
+        if self._parent is not None:
+            transfer = self._parent._vllm_config.kv_transfer_config
+            _join(self._parent, transfer, self._options)
         # vLLM computes a request whose pages can't be loaded. Its scheduler reads this setting
         # right after it has made the connector.
-        vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
+        transfer.kv_load_failure_policy = "recompute"
         if role == KVConnectorRole.WORKER:
             watch = Watch(self._options.weights)
             try:
@@ -57,6 +61,8 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         why: str | None = None
         if self._options.mode != "copy":
             why = identity.unsupported_in_place(config, self._kv_cache_config, self._options)
+            if self._parent is not None:
+                why = "a MultiConnector, whose other connectors fill and keep vLLM's own blocks"
             if why is None:
                 try:
                     InPlace.become_worker(self, watch)
@@ -73,7 +79,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
     def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
         """In place: a block in one piece, where the attention backend can do it; vLLM takes another
         one where it can't."""
-        if identity.Options.of(vllm_config).mode == "copy":
+        if identity.Options.of(vllm_config).mode == "copy" or find_on_stack(MultiConnector):
             layout: str | None = OffloadingConnector.get_required_kvcache_layout(vllm_config)
             return layout
         return "BLHNC"
@@ -159,3 +165,34 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
 
     def wait_for_save(self) -> None:
         """Nothing."""
+
+
+@dataclass
+class _OfEach(KVConnectorHandshakeMetadata):
+    """What a worker's connectors say, in the order of a MultiConnector."""
+
+    said: list[KVConnectorHandshakeMetadata | None]
+
+
+def _join(parent: Any, transfer: Any, options: identity.Options) -> None:
+    """Has a MultiConnector give each of its connectors what the workers' own one has said: vLLM
+    gives all of them what the first one says. ValueError where vLLM takes the engine for one that
+    loads nothing."""
+    if options.loads and transfer.kv_role == "kv_producer":
+        raise ValueError(
+            "the KvleaseConnector loads pages, and its MultiConnector has the kv_role "
+            "'kv_producer', for which vLLM frees blocks too early: give the MultiConnector "
+            "'kv_both', or the KvleaseConnector 'kv_producer'"
+        )
+
+    def get_handshake_metadata() -> KVConnectorHandshakeMetadata:
+        return _OfEach([each.get_handshake_metadata() for each in parent.sub_connectors])
+
+    def set_xfer_handshake_metadata_pp_aware(metadata: dict[tuple[int, int], _OfEach]) -> None:
+        for i, each in enumerate(parent.sub_connectors):
+            said = {rank: of_rank.said[i] for rank, of_rank in metadata.items()}
+            if own := {rank: one for rank, one in said.items() if one is not None}:
+                each.set_xfer_handshake_metadata_pp_aware(own)
+
+    parent.get_handshake_metadata = get_handshake_metadata
+    parent.set_xfer_handshake_metadata_pp_aware = set_xfer_handshake_metadata_pp_aware

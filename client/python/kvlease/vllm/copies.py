@@ -299,6 +299,10 @@ class Copies(OffloadingConnector):
             self._own = None
 
 
+# A MultiConnector tells metrics of its connectors apart by the names of their classes.
+Copies.__name__ = "KvleaseConnector"
+
+
 @dataclass
 class Described:
     """A rank's part of a group of layers."""

@@ -117,12 +117,13 @@ def gather(value: _T) -> list[_T]:
     return [each for stage in of_all for each in stage]
 
 
-def find_on_stack(kind: type[_T]) -> _T | None:
-    """The nearest object of that kind one of whose methods is being called; None: there is none."""
+def find_on_stack(kind: type[_T]) -> Any:
+    """The nearest object of that kind, or the kind itself, one of whose methods is being called;
+    None: there is none."""
     frame = sys._getframe(1)
     while frame is not None:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, kind):
+        owner: Any = frame.f_locals.get("self", frame.f_locals.get("cls"))
+        if isinstance(owner, kind) or owner is kind:
             return owner
         frame = frame.f_back  # type: ignore[assignment]
     return None
@@ -130,7 +131,7 @@ def find_on_stack(kind: type[_T]) -> _T | None:
 
 def on_stack(kind: type[_T]) -> _T:
     """As find_on_stack(), since vLLM gives a connector no other way to it; ValueError: none."""
-    found = find_on_stack(kind)
+    found: _T | None = find_on_stack(kind)
     if found is None:
         raise ValueError(
             f"vLLM makes its connector otherwise than was expected: without {kind.__name__}"
