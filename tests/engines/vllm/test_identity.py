@@ -79,7 +79,6 @@ def refusal(
         ({"enable_prefix_caching": False}, "prefix caching"),
         ({**RANKS, "extra": {"sync_load_budget_bytes": 1}}, "sync_load_budget_bytes"),
         ({"prefix_caching_hash_algo": "xxhash"}, "xxhash"),
-        ({"kv_events_config": {"enable_kv_cache_events": True}}, "KV cache events"),
         (
             {"kv_transfer_config": {"kv_role": "kv_consumer"}, "extra": {"verify": 0.5}},
             "a 'kv_consumer' publishes no page that could be compared",

@@ -53,6 +53,7 @@ class Engine:
         tenant: str | None = None,
         verify: float = 0,
         role: str = "kv_both",
+        events: bool = False,
     ) -> None:
         init_none_hash(sha256)
         spec = FullAttentionSpec(block_size=PAGE, num_kv_heads=1, head_size=32, dtype=torch.float32)
@@ -62,7 +63,11 @@ class Engine:
             kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
         )
         self.manager = KVCacheManager(
-            config, max_model_len=8192, scheduler_block_size=PAGE, hash_block_size=PAGE
+            config,
+            max_model_len=8192,
+            scheduler_block_size=PAGE,
+            hash_block_size=PAGE,
+            enable_kv_cache_events=events,
         )
         socket = daemon.socket if tenant is None else daemon.socket.parents[1] / tenant / "sock"
         self.connection = kvlease.connect(socket)
@@ -206,6 +211,43 @@ def test_a_consumer_publishes_nothing(daemon: package.Daemon, engines: Engines) 
     hit_before = consumer.pool.stats.hit_tokens
     assert consumer.schedule(consumer.request(PROMPT))
     assert consumer.pool.stats.hit_tokens == hit_before + 3 * PAGE
+
+
+def test_events(engines: Engines) -> None:
+    """Blocks that are filled and published, found, and dropped by another engine."""
+    first, second = engines(events=True), engines(events=True)
+
+    def told(engine: Engine) -> list[tuple[str, int]]:
+        events = engine.manager.take_events()
+        return [(type(each).__name__, len(getattr(each, "block_hashes", ""))) for each in events]
+
+    # A request that ends before its first step is over leaves nothing.
+    ended = first.request(PROMPT)
+    assert first.schedule(ended)
+    first.end(ended)
+    assert told(first) == [("BlockStored", 3), *[("BlockRemoved", 1)] * 3]
+    request = first.request(PROMPT)
+    assert first.schedule(request, 2 * PAGE)
+    assert told(first) == [("BlockStored", 2)]
+    first.results(request)
+    assert first.schedule(request)
+    assert told(first) == [("BlockStored", 1)]
+    first.results(request)
+    first.end(request)
+    # What was found is told once, before what is filled behind it.
+    longer = [*PROMPT, *PROMPT]
+    for stored in ([("BlockStored", 3), ("BlockStored", 3)], []):
+        request = second.request(longer)
+        assert second.schedule(request)
+        assert told(second) == stored
+        second.results(request)
+        second.end(request)
+    assert first.manager.reset_prefix_cache()
+    assert told(first) == [("AllBlocksCleared", 0)]
+    assert told(second) == [("BlockRemoved", 1)] * 6
+    second.model.now = State(1, root=b"2")
+    second.manager.take_events()
+    assert told(second) == []
 
 
 @pytest.mark.parametrize("differs", [False, True])

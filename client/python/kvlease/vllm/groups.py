@@ -64,6 +64,9 @@ class GroupsPool(Pool):
         (block,) = self._take_found(text, pages.detach())
         return block
 
+    def _keys(self, text: Text, first: int, end: int, group: int) -> list[bytes]:
+        return [self._key(text, each, group) for each in text.request.block_hashes[first:end]]
+
     def _key(self, text: Text, block_hash: bytes, group: int) -> bytes:
         assert text.epoch is not None
         (key,) = self._state.keys(text.epoch, [block_hash])
@@ -107,10 +110,7 @@ class GroupsPool(Pool):
         return isinstance(spec, FullAttentionSpec)
 
     def _publish_run(self, text: Text, blocks: list[Block], first: int, group: int) -> None:
-        hashes = text.request.block_hashes
-        keys = [
-            self._key(text, hashes[i], group) for i in range(max(0, first - 1), first + len(blocks))
-        ]
+        keys = self._keys(text, max(0, first - 1), first + len(blocks), group)
         own = keys[-len(blocks) :]
         for block in blocks:
             block.group = group

@@ -183,15 +183,13 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
     if _release() not in TESTED and not options.any_version:
         newest = ".".join(map(str, TESTED[-1]))
         return f"vLLM {vllm.__version__}: the newest whose blocks were tested is {newest}"
-    parallel, events = vllm_config.parallel_config, vllm_config.kv_events_config
+    parallel = vllm_config.parallel_config
     groups = kv_cache_config.kv_cache_groups
     kinds = {type(spec) for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
     if parallel.pipeline_parallel_size > 1:
         return f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
     if vllm_config.speculative_config is not None:
         return "speculative decoding"
-    if events is not None and events.enable_kv_cache_events:
-        return "KV cache events: other processes publish and evict here, too"
     why = _unsupported_groups(kv_cache_config, kinds)
     if why is not None:
         return why

@@ -27,6 +27,7 @@ import kvlease
 from kvlease import _engine
 from kvlease._verify import Verifier
 from kvlease.vllm import identity
+from kvlease.vllm.events import Told
 from kvlease.vllm.weights import Epoch, Reader, State
 
 _logger = logging.getLogger("kvlease")
@@ -114,7 +115,7 @@ class Pool(BlockPool):
         self._hosts = _engine.Hosts(namespace, options.remote_timeout)
         self.stats = _engine.Stats()
         self.prefill = _engine.Prefill(namespace, self.hash_block_size)
-        self.enable_kv_cache_events = False
+        self._told = Told(self) if self.enable_kv_cache_events else None
         self._by_page: dict[int, Block] = {}
         self._budget = n_blocks - 1
         self._n_held = 0
@@ -192,7 +193,7 @@ class Pool(BlockPool):
                 continue
             self._n_held -= 1
             # Who asks next asks kvleased.
-            self._remove_cached_block_hashes(block)
+            self._uncache(block)
             if block.n_found > 0:
                 self._n_only_found += 1
             elif not block.is_compared:
@@ -204,7 +205,7 @@ class Pool(BlockPool):
         for page in block_ids:
             block = self._by_page.get(page)
             if block is not None:
-                self._remove_cached_block_hashes(block)
+                self._uncache(block)
                 block.is_duplicate = not block.is_pinned
 
     def reset_prefix_cache(self) -> bool:
@@ -228,15 +229,20 @@ class Pool(BlockPool):
                 return False
         if self.metrics_collector:
             self.metrics_collector.reset()
+        if self._told:
+            self._told.clear()
         return True
 
     def take_events(self) -> list[Any]:
-        """Asked when a step's results are in: what it has filled is published."""
+        """Asked when a step's results are in: what it has filled is published. vLLM's events."""
         self.prefill.end()
         self._refresh()
         for text in self._texts.values():
             self._publish(text)
-        return []
+        if self._told:
+            self._told.look()
+        events: list[Any] = super().take_events()
+        return events
 
     def cache_full_blocks(
         self,
@@ -255,11 +261,15 @@ class Pool(BlockPool):
         if text.epoch is None or self._state.go_on(text.epoch) is None:
             return
         group = kv_cache_group_id
+        n_events = len(self.kv_event_queue)
         super().cache_full_blocks(
             *(request, blocks, num_cached_blocks, num_full_blocks, block_size, group),
             *arguments,
             **keywords,
         )
+        if self._told:
+            new = blocks[num_cached_blocks:num_full_blocks]
+            self._told.stored(n_events, [b.block_hash for b in new if b.block_hash is not None])
         text.n_full[group] = num_full_blocks
 
     # What the connector asks.
@@ -420,6 +430,11 @@ class Pool(BlockPool):
         begins = request.status != RequestStatus.RUNNING
         if begins and self._is_hopeless(text):
             return None
+        # Before the blocks behind them, whose events name them.
+        if begins and self._told and num_new_computed_tokens and text.epoch:
+            for group, found in enumerate(new_computed_blocks.blocks):
+                keys = self._keys(text, 0, len(found), group)
+                self._told.found(request, list(found), keys, group)
         why: str | None = None
         try:
             blocks = self._allocate(
@@ -599,6 +614,19 @@ class Pool(BlockPool):
         """Requests that begin share no block with those that run."""
         for block in self._by_page.values():
             self._remove_cached_block_hashes(block)
+        if self._told:
+            self._told.clear()
+
+    def _uncache(self, block: Block) -> None:
+        """Requests that begin don't share the block any more."""
+        hashes = self._remove_cached_block_hashes(block)
+        if self._told:
+            self._told.freed(hashes)
+
+    def _keys(self, text: Text, first: int, end: int, group: int) -> list[bytes]:
+        """Of a text's pages from the first to before the end, in kvleased."""
+        assert text.epoch is not None
+        return self._state.keys(text.epoch, text.request.block_hashes[first:end])
 
     def _give_way(self, text: Text, why: str | None) -> None:
         """Where nothing runs, another engine may wait for what waiting requests have found, as they
@@ -666,10 +694,8 @@ class Pool(BlockPool):
 
     def _publish_run(self, text: Text, blocks: list[Block], first: int, group: int) -> None:
         """Pages that follow each other, the first of them as the text's page of that number."""
-        assert text.epoch is not None
         before = max(0, first - 1)
-        hashes = text.request.block_hashes[before : first + len(blocks)]
-        keys = self._state.keys(text.epoch, hashes)
+        keys = self._keys(text, before, first + len(blocks), group)
         self._publish_keys(text, blocks, keys[first - before :], keys[0] if first else None)
 
     def _publish_keys(
@@ -692,6 +718,9 @@ class Pool(BlockPool):
             self._loss.meet(error)
             return
         pages = carried.detach()
+        if self._told:
+            for block, key, _ in zip(blocks, keys, pages, strict=False):
+                self._told.published(block.block_hash, key)
         text.is_broken = len(pages) < len(blocks)
         others: list[int] = []
         for block, page in zip(blocks, pages, strict=False):

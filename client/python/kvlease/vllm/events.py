@@ -1,0 +1,114 @@
+"""vLLM's KV cache events of an engine whose blocks are pages.
+
+What is told is what this engine has stored or found. A page that kvleased evicts, or that another
+engine drops, is told as removed some steps later: the engine looks at some keys in each step.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from vllm.distributed.kv_events import AllBlocksCleared
+from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
+
+import kvlease
+
+if TYPE_CHECKING:
+    from kvlease.vllm.pool import Pool
+
+# Keys that are looked at in a step, and those of them that may be found to be gone: each of these
+# costs a call. Not tuned.
+_LOOKS = 256
+_MOST_GONE = 16
+
+
+class Told:
+    """Blocks that were told as stored, and not as removed."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        # By vLLM's hash of a block with its group: the key of its page; None: not published yet.
+        self._keys: dict[Any, bytes | None] = {}
+
+    def stored(self, n_events: int, new: list[Any]) -> None:
+        """The pool's events from that number on are of blocks with these hashes, which a request
+        fills now. Blocks that were told before aren't told again, nor is an event of no block."""
+        queue = self._pool.kv_event_queue
+        if len(queue) > n_events and all(each in self._keys for each in new):
+            del queue[n_events:]
+        # What was evicted, and is computed anew, isn't looked at before it is published.
+        self._keys |= dict.fromkeys(new)
+
+    def published(self, block_hash: Any, key: bytes) -> None:
+        """The page of a block has that key, or another page that holds the same."""
+        if block_hash in self._keys:
+            self._keys[block_hash] = key
+
+    def found(self, request: Any, blocks: list[Any], keys: list[bytes], group: int) -> None:
+        """A request begins with these blocks of kvleased's; keys: of their pages. Tells those that
+        weren't told, and all where the request asks for it."""
+        size = self._pool.hash_block_size
+        hashes = [
+            make_block_hash_with_group_id(each, group)
+            for each in request.block_hashes[: len(blocks)]
+        ]
+        tells_all = getattr(request, "kv_cache_report_mode", "incremental") == "full"
+        new = [
+            i
+            for i, block in enumerate(blocks)
+            if not block.is_null and (tells_all or hashes[i] not in self._keys)
+        ]
+        if not new:
+            return
+        first = new[0]
+        self._pool.emit_cached_block_events(request, len(blocks), size, group)
+        event = self._pool.kv_event_queue[-1]
+        if first:
+            event.parent_block_hash = event.block_hashes[first - 1]
+            event.block_hashes = event.block_hashes[first:]
+            event.token_ids = event.token_ids[first * size :]
+            for name in ("extra_keys", "lookahead_token_ids"):
+                if of_blocks := getattr(event, name, None):
+                    setattr(event, name, of_blocks[first:])
+        for i in range(first, len(blocks)):
+            self._keys.setdefault(hashes[i], keys[i])
+
+    def freed(self, hashes: list[Any]) -> None:
+        """A block with these hashes is no one's any more: told as removed where no other block of
+        the engine has them, and no page of kvleased."""
+        is_shared = self._pool.cached_block_hash_to_block.get_one_block
+        gone = [each for each in hashes if self._keys.get(each, b"") is None]
+        self._remove([each for each in gone if is_shared(each) is None])
+
+    def clear(self) -> None:
+        """Nothing of before is found any more."""
+        queue = self._pool.kv_event_queue
+        if not queue or not isinstance(queue[-1], AllBlocksCleared):
+            queue.append(AllBlocksCleared())
+        self._keys.clear()
+
+    def look(self) -> None:
+        """Tells what kvleased hasn't any more, of some pages."""
+        looked_at = list(islice(self._keys.items(), _LOOKS))
+        for each, key in looked_at:
+            # It is looked at again once all others were.
+            del self._keys[each]
+            self._keys[each] = key
+        asked = [(each, key) for each, key in looked_at if key is not None]
+        gone: list[Any] = []
+        try:
+            while asked and len(gone) < _MOST_GONE:
+                keys = b"".join(key for _, key in asked)
+                n_cached = len(self._pool.namespace.probe(keys))
+                gone += [each for each, _ in asked[n_cached : n_cached + 1]]
+                asked = asked[n_cached + 1 :]
+        except kvlease.Error:
+            # Pages of a connection that is over can't be found by this engine, and stay told.
+            return
+        self._remove(gone)
+
+    def _remove(self, hashes: list[Any]) -> None:
+        for each in hashes:
+            del self._keys[each]
+        self._pool._emit_block_removed_events(hashes)
