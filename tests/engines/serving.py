@@ -128,9 +128,14 @@ class Server:
         prompt: list[int],
         n_tokens: int,
         when: tuple[int, Callable[[], None]] | None = None,
+        dp_rank: int | None = None,
         **options: Any,
     ) -> Answer:
-        """The greedy answer to a prompt. when: after so many tokens, what is called once."""
+        """The greedy answer to a prompt. when: after so many tokens, what is called once. dp_rank:
+        which of the server's engines computes it."""
+        headers = {"Content-Type": "application/json"}
+        if dp_rank is not None:
+            headers["X-data-parallel-rank"] = str(dp_rank)
         body = {
             "prompt": prompt,
             "max_tokens": n_tokens,
@@ -146,7 +151,7 @@ class Server:
                 "POST",
                 "/v1/completions",
                 json.dumps(body | options),
-                {"Content-Type": "application/json"},
+                headers,
             )
             response = connection.getresponse()
             if response.status != http.HTTPStatus.OK:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import serving
 from support import LIMIT, MEMORY, SECONDS, ctl, held, make_prompts
 
 PAGE = serving.PAGE
+ENGINES = ("--data-parallel-size", "2", "--api-server-count", "1")
 
 Start = Callable[..., serving.Server]
 
@@ -52,6 +54,31 @@ def goes_on(
     assert got.tokens == expected
     assert len(prompt) + 40 < got.n_prompt < len(prompt) + len(expected)
     assert 0 <= got.n_prompt - 1 - got.n_found < PAGE
+
+
+@pytest.mark.parametrize("mode", ["in_place", "copy"])
+def test_data_parallel_engines_share(
+    make_daemon: package.MakeDaemon,
+    start: Start,
+    model: str,
+    mode: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One server of two engines: what one has computed, the other one finds."""
+    # Otherwise each engine wants a memory node of its own.
+    monkeypatch.setenv("VLLM_CPU_SIM_MULTI_NUMA", "1")
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    transfer = serving.transfer("KvleaseConnector", socket=str(daemon.socket), mode=mode)
+    server = start(serving.serve, model, *transfer, *ENGINES)
+    server.wait()
+    (prompt,) = make_prompts(42, 0, 500)
+    answers = [server.ask(prompt, 20, dp_rank=rank) for rank in (1, 0)]
+    assert [each.n_found for each in answers] == [0, 499 // PAGE * PAGE]
+    assert answers[0].tokens == answers[1].tokens
+    names = {client["name"] for client in json.loads(ctl(daemon, "clients", "--json"))["clients"]}
+    both = {"vllm tiny", "vllm tiny dp 1"}
+    assert names == both | {f"{name} scheduler" for name in both if mode == "in_place"}
+    package.wait_until(lambda: held(daemon) == (0, 0))
 
 
 def test_two_servers_behind_the_router(

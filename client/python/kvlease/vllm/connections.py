@@ -17,10 +17,9 @@ def connect_worker(options: Options, watch: Watch, model: str) -> kvlease.Connec
     # Only the engine's ranks know the secret, and each start of an engine has another one.
     secret = gather(secrets.token_bytes(32))[0]
     rank = f" rank {watch.rank}" if watch.n_ranks > 1 else ""
-    name = options.client_name or f"vllm {model}"
     return kvlease.connect(
         options.socket,
-        client_name=f"{name[: 64 - len(rank)]}{rank}",
+        client_name=_name(options, model, rank),
         group_secret=secret,
         timeout=None,
         reconnect=options.reconnect,
@@ -34,12 +33,17 @@ def connect_scheduler(
 
     maps_pages: the scheduler reads pages itself.
     """
-    name = options.client_name or f"vllm {model}"
     return kvlease.connect(
         options.socket,
-        client_name=f"{name[:54]} scheduler",
+        client_name=_name(options, model, " scheduler"),
         group_token=group_token,
         metadata_only=not maps_pages,
         timeout=None,
         reconnect=options.reconnect,
     )
+
+
+def _name(options: Options, model: str, part: str) -> str:
+    """What kvleasectl shows of a part of the engine."""
+    end = f" dp {options.dp_rank}{part}" if options.dp_rank else part
+    return f"{(options.client_name or f'vllm {model}')[: 64 - len(end)]}{end}"

@@ -78,6 +78,8 @@ class Options:
     """Which settings are given that have a meaning for copies alone."""
     role: str = "kv_both"
     """kv_role: a 'kv_consumer' publishes no page, a 'kv_producer' loads none."""
+    dp_rank: int = 0
+    """Which of the engines of vLLM's data parallelism this is."""
 
     @property
     def publishes(self) -> bool:
@@ -95,7 +97,8 @@ class Options:
         """Those of an engine; ValueError names a setting that isn't known, or can't be."""
         transfer = vllm_config.kv_transfer_config
         given = transfer.kv_connector_extra_config
-        own = [field.name for field in fields(cls) if field.name not in ("of_copies", "role")]
+        not_given = ("of_copies", "role", "dp_rank")
+        own = [field.name for field in fields(cls) if field.name not in not_given]
         known = {*own, *_OF_CODECS, *_OF_COPIES}
         unknown = sorted(set(given) - known - set(_SPEC))
         if unknown:
@@ -108,6 +111,8 @@ class Options:
             **{name: given[name] for name in own if name in given},
             of_copies=of_copies,
             role=transfer.kv_role,
+            # data_parallel_rank is 0 for models without experts: vLLM has independent engines then.
+            dp_rank=vllm_config.parallel_config.data_parallel_index,
         )
         if options.mode not in get_args(Mode):
             raise ValueError(f"mode is 'auto', 'in_place' or 'copy', not {options.mode!r}")

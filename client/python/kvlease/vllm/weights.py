@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
-from vllm.distributed.parallel_state import get_pp_group, get_tp_group
+from vllm.distributed.parallel_state import get_dp_group, get_pp_group, get_tp_group
 from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
 
 from kvlease._digest import hash_parts
@@ -191,6 +191,12 @@ class Watch:
         own = self._watched.identity
         self.identity = hash_parts(*gather(own))
         """Of the model: what all ranks have makes it up, in their order."""
+        if get_dp_group().world_size > 1:
+            # Engines with experts have parts of them each, and compute the same numbers together.
+            of_engines: list[Any] = [None] * get_dp_group().world_size
+            group = get_dp_group().cpu_group
+            torch.distributed.all_gather_object(of_engines, self.identity, group=group)
+            self.identity = hash_parts(*of_engines)
         pipeline, tensor = get_pp_group(), get_tp_group()
         self.n_ranks = pipeline.world_size * tensor.world_size
         self.rank = pipeline.rank_in_group * tensor.world_size + tensor.rank_in_group

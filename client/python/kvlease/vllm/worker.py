@@ -106,11 +106,10 @@ class Worker:
         """With the rank's planes alone. Why there is no namespace: a rank that can't have its
         planes says so to the others. A single rank raises what isn't about planes."""
         n_planes = layout.n_planes // n_ranks
-        on_host = torch.device(self._device).type == "cpu"
         try:
             self._namespace = self._connection.namespace(
                 layout=layout,
-                device=options.device or ("host" if on_host else None),
+                device=options.device or self._own_device(options, n_ranks),
                 keep_page_zero=True,
                 stride_bytes=layout.plane_page_bytes,
                 first_plane=rank * n_planes,
@@ -121,6 +120,16 @@ class Worker:
                 raise
             return str(error)
         return None
+
+    def _own_device(self, options: identity.Options, n_ranks: int) -> str | None:
+        """The device that is meant where the user names none; None: the daemon's default. Engines
+        of vLLM's data parallelism have a GPU each, and one configuration."""
+        device = torch.device(self._device)
+        if device.type == "cpu":
+            return "host"
+        if not options.dp_rank or n_ranks > 1:
+            return None
+        return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
     def _unfit(self, on_host: bool, n_blocks: int, n_longest: int) -> str | None:
         """Why the device's pages can't be vLLM's blocks. n_longest: of the longest text."""
