@@ -174,6 +174,20 @@ def test_roles(daemon: package.Daemon, engines: Engines) -> None:
     assert consumer.look_up(other, keys) == [HIT] * 4
 
 
+def test_falling_asleep_drops_nothing(daemon: package.Daemon, engines: Engines) -> None:
+    """What was being stored isn't published, as vLLM's blocks are gone."""
+    engine = engines()
+    context, keys = engine.request("1")
+    assert engine.store(context, keys[:2]) == keys[:2]
+    assert engine.manager.prepare_store(keys[2:], context).keys_to_store == keys[2:]
+    for keeps, n_published in ((True, 2), (False, 0)):
+        engine.manager.keeps_pages = keeps
+        engine.manager.reset_cache()
+        engine.manager.on_reset_flushed()
+        package.wait_until(lambda: held(daemon) == (0, 0))
+        assert published(daemon) == n_published
+
+
 def write(engine: Engine, spec: Any, value: float, first: int = 0) -> None:
     """Fills the pages of a store of full attention from that number on."""
     arena = engine.namespaces[0].arena(writable=True, dtype="f32")

@@ -213,6 +213,20 @@ def test_a_consumer_publishes_nothing(daemon: package.Daemon, engines: Engines) 
     assert consumer.pool.stats.hit_tokens == hit_before + 3 * PAGE
 
 
+def test_falling_asleep_drops_nothing(daemon: package.Daemon, engines: Engines) -> None:
+    """The next reset does, as any other."""
+    engine = engines(events=True)
+    request = engine.request(PROMPT)
+    assert engine.schedule(request)
+    engine.results(request)
+    engine.end(request)
+    for keeps, n_published in ((True, 3), (False, 0)):
+        engine.pool.keeps_pages = keeps
+        assert engine.manager.reset_prefix_cache()
+        assert published(daemon) == n_published
+        assert len(engine.manager.take_events()) == (not keeps)
+
+
 def test_events(engines: Engines) -> None:
     """Blocks that are filled and published, found, and dropped by another engine."""
     first, second = engines(events=True), engines(events=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 # What vLLM asks its workers for, with each step or around the start, and which changes no weights.
@@ -52,7 +52,7 @@ _HARMLESS = frozenset(
 # What vLLM's own code takes from the wrapper.
 _OF_VLLM = frozenset({"model_runner", "worker"})
 # What ends a change: what there is then is looked at at once.
-_LAST = frozenset({"finish_weight_update", "reload_weights", "wake_up"})
+_LAST = frozenset({"finish_weight_update", "reload_weights"})
 
 
 class _Watch(Protocol):
@@ -61,6 +61,12 @@ class _Watch(Protocol):
 
     def settle(self) -> None:
         """Compares it."""
+
+    def fall_asleep(self, tags: Iterable[str]) -> None:
+        """Memory of these kinds, 'weights' and 'kv_cache', is about to be given back."""
+
+    def awake(self, tags: Iterable[str] | None) -> None:
+        """It is there again; None: all of it."""
 
     def loaded(self, request: Any, adapter: Any) -> None:
         """An adapter."""
@@ -83,6 +89,8 @@ def guard(wrapper: Any, worker: Any, watch: _Watch) -> None:
 
         def __getattr__(self, name: str) -> Any:
             found = super().__getattr__(name)
+            if name in _SLEEPING:
+                return _SLEEPING[name](found, watch)
             return _then(found, watch.settle) if name in _LAST else found
 
     Guarded.__name__, Guarded.__qualname__ = kind.__name__, kind.__qualname__
@@ -110,6 +118,36 @@ def guard_model(model: Any, watch: _Watch) -> None:
             return load(*arguments, **keywords)
 
         model.load_weights = load_weights
+
+
+def _sleep(call: Callable[..., Any], watch: _Watch) -> Callable[..., Any]:
+    def sleep(*arguments: Any, **keywords: Any) -> Any:
+        watch.fall_asleep(("weights", "kv_cache"))
+        return call(*arguments, **keywords)
+
+    return sleep
+
+
+def _discard(call: Callable[..., Any], watch: _Watch) -> Callable[..., Any]:
+    def discard(tags: Any) -> Any:
+        watch.fall_asleep(tags)
+        return call(tags)
+
+    return discard
+
+
+def _wake_up(call: Callable[..., Any], watch: _Watch) -> Callable[..., Any]:
+    def wake_up(tags: Any = None) -> Any:
+        result = call(tags)
+        watch.awake(tags)
+        watch.settle()
+        return result
+
+    return wake_up
+
+
+# vLLM's sleep mode.
+_SLEEPING = {"discard": _discard, "sleep": _sleep, "wake_up": _wake_up}
 
 
 def _then(call: Callable[..., Any], after: Callable[[], None]) -> Callable[..., Any]:

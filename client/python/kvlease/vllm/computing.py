@@ -28,6 +28,8 @@ class Computing:
         self._is_hooked = False
         self._at_reset = self._seen = State()
         self._has_said = False
+        self.is_empty = True
+        """Nothing was computed since vLLM's own cache was reset."""
         self.has_changed = False
         """Since this was set to False."""
 
@@ -40,6 +42,8 @@ class Computing:
             self._is_hooked = True
             self._hook(self._model, self._scheduler.kv_cache_manager.block_pool)
         state = self._model.state()
+        if self.is_empty:
+            self._at_reset = state
         self.has_changed = self.has_changed or not state.has_same(self._seen)
         self._seen = state
         return state
@@ -48,10 +52,10 @@ class Computing:
         reset = pool.reset_prefix_cache
 
         def reset_prefix_cache() -> bool:
-            is_empty = bool(reset())
-            if is_empty:
+            self.is_empty = bool(reset())
+            if self.is_empty:
                 self._at_reset, self._has_said = model.compare(), False
-            return is_empty
+            return self.is_empty
 
         pool.reset_prefix_cache = reset_prefix_cache
         self._at_reset = model.state()

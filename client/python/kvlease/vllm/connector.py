@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -17,6 +18,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import MultiConnector
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.core.sched.interface import SchedulerInterface
+from vllm.v1.engine.core import EngineCore
 
 from kvlease.vllm import identity
 from kvlease.vllm.weights import Watch, find_on_stack, on_stack
@@ -83,11 +85,6 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
             layout: str | None = OffloadingConnector.get_required_kvcache_layout(vllm_config)
             return layout
         return "BLHNC"
-
-    @classmethod
-    def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
-        """No: it takes away memory that is kvleased's."""
-        return False
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Any:
@@ -165,6 +162,35 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
 
     def wait_for_save(self) -> None:
         """Nothing."""
+
+
+class _Keeps(Protocol):
+    keeps_pages: bool
+    """The next reset of the prefix cache leaves what is cached."""
+
+
+def keep_over_sleep(cache: _Keeps) -> None:
+    """An engine that falls asleep resets its cache, as vLLM's own is gone: pages aren't. Called
+    with the engine on the stack."""
+    core = find_on_stack(EngineCore)
+    if core is None:
+        return
+
+    def hook(name: str, keeps: Callable[..., bool]) -> None:
+        call = getattr(core, name, None)
+        if call is None:
+            return
+
+        def keep(*arguments: Any, **keywords: Any) -> Any:
+            cache.keeps_pages = keeps(*arguments, **keywords)
+            return call(*arguments, **keywords)
+
+        setattr(core, name, keep)
+
+    # Level 0 only pauses.
+    hook("sleep", lambda level=1, *_, **__: level > 0)
+    hook("release_kv_cache_memory", lambda: True)
+    hook("wake_up", lambda *_, **__: False)
 
 
 @dataclass

@@ -47,6 +47,7 @@ from kvlease._digest import hash_parts
 from kvlease.vllm import identity
 from kvlease.vllm.computing import Computing
 from kvlease.vllm.connections import connect_scheduler, connect_worker
+from kvlease.vllm.connector import keep_over_sleep
 from kvlease.vllm.manager import Group, Manager
 from kvlease.vllm.transfers import Worker
 from kvlease.vllm.weights import Place, Reader, Watch, gather
@@ -124,6 +125,7 @@ class Copies(OffloadingConnector):
         """said: by the workers, in the order of their ranks."""
         copies = cls._become(connector)
         copies._manager = copies._spec.manager = copies._manage(list(said))
+        keep_over_sleep(copies._manager)
         copies.connector_scheduler = OffloadingConnectorScheduler(
             copies._spec, copies._vllm_config, copies._kv_cache_config
         )
@@ -140,6 +142,9 @@ class Copies(OffloadingConnector):
         connector.connector_scheduler = connector.connector_worker = None
         connector._watch = connector._manager = connector._own = None
         return connector
+
+    def set_xfer_handshake_metadata_pp_aware(self, metadata: Any) -> None:
+        """After sleep the workers say the same again."""
 
     # The worker's.
 
@@ -196,6 +201,7 @@ class Copies(OffloadingConnector):
         except BaseException:
             connection.close()
             raise
+        worker.has_blocks = lambda: "kv_cache" not in watch.asleep
         self._own, self._events = connection, _engine.Events(connection)
         self._spec.said = Copied(
             group_token=connection.group_token,
@@ -276,6 +282,8 @@ class Copies(OffloadingConnector):
         """Once a step."""
         step = super().build_connector_meta(scheduler_output)
         assert self._manager is not None
+        if scheduler_output.total_num_scheduled_tokens:
+            self._manager.computing.is_empty = False
         return _Step(**vars(step), adapters=self._manager.computing.take_adapters())
 
     def update_connector_output(self, connector_output: Any) -> None:

@@ -176,8 +176,6 @@ def _unsupported(vllm_config: Any) -> str | None:
             f"--prefix-caching-hash-algo {cache.prefix_caching_hash_algo}: "
             "keys are SHA-256, sha256 or sha256_cbor"
         )
-    if getattr(vllm_config.model_config, "enable_sleep_mode", False):
-        return "sleep mode, which takes away the memory of the cache"
     return None
 
 

@@ -19,7 +19,7 @@ from kvlease import _engine
 from kvlease._verify import Verifier
 from kvlease.vllm import identity
 from kvlease.vllm.connections import connect_scheduler
-from kvlease.vllm.connector import KvleaseConnector
+from kvlease.vllm.connector import KvleaseConnector, keep_over_sleep
 from kvlease.vllm.groups import GroupsPool
 from kvlease.vllm.pool import Pool
 from kvlease.vllm.weights import Reader, Watch
@@ -115,6 +115,9 @@ class InPlace(KvleaseConnector):
             code="kvlease_no_room" if has_begun else "validation_error", message=why
         )
 
+    def set_xfer_handshake_metadata_pp_aware(self, metadata: Any) -> None:
+        """After sleep the workers say the same again."""
+
     def _start(self, ranks: list[Handshake]) -> None:
         """The workers have their namespace: the pool of blocks becomes one of pages."""
         handshake = Handshake.of_all(ranks)
@@ -150,6 +153,7 @@ class InPlace(KvleaseConnector):
             self._model,
         )
         self._pool = pool
+        keep_over_sleep(pool)
         self._events = _engine.Events(self._connection)
 
     def on_new_request(self, request: Any) -> None:

@@ -106,6 +106,8 @@ class Manager(OffloadingManager):
         """loads: something is found; publishes: something is stored."""
         self._connection = connection
         self._loads, self._publishes = loads, publishes
+        self.keeps_pages = False
+        """The next reset_cache() drops none: the engine falls asleep."""
         self.computing = computing or Computing()
         self._state = State()
         self._texts: dict[str, _Text] = {}
@@ -289,6 +291,9 @@ class Manager(OffloadingManager):
         for req_id in self._loading:
             self.computing.expect(req_id, None)
         self._storing, self._loading = {}, {}
+        keeps, self.keeps_pages = self.keeps_pages, False
+        if keeps:
+            return
         self._state = self.computing.state()
         if self.computing.has_changed:
             self.computing.has_changed = False

@@ -125,6 +125,8 @@ class Pool(BlockPool):
         self._model = model
         self._state = model.state()
         self._has_changed = False
+        self.keeps_pages = False
+        """The next reset drops nothing: the engine falls asleep."""
         self._adapters: list[tuple[int, bytes]] = []
         self._manager = manager
         self._loss = _engine.Loss(options.on_loss)
@@ -217,6 +219,9 @@ class Pool(BlockPool):
             )
             return False
         self._drop_found()
+        keeps, self.keeps_pages = self.keeps_pages, False
+        if keeps:
+            return True
         self._model.compare()
         self._refresh()
         has_changed, self._has_changed = self._has_changed, False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +98,8 @@ class Worker(OffloadingWorker):
         self._namespaces = namespaces
         self.holds_pages = False
         """The scheduler's connection is this one's: what it has found or leased is mapped."""
+        self.has_blocks: Callable[[], bool] = lambda: True
+        """Whether vLLM's cache has memory now."""
         self.lost_pages: set[tuple[int, int]] = set()
         """By the positions of their groups: those that couldn't be copied to."""
         self.lost_loads: set[int] = set()
@@ -180,8 +182,11 @@ class Worker(OffloadingWorker):
             arena.release()
 
     def _map(self, pages: LoadStoreSpec) -> bool:
-        """Maps pages that the scheduler holds. False: kvleased is gone, or has lost them."""
+        """Maps pages that the scheduler holds. False: kvleased is gone, or has lost them, or the
+        engine sleeps."""
         assert isinstance(pages, PageSpec)
+        if not self.has_blocks():
+            return False
         if self.holds_pages:
             return True
         try:

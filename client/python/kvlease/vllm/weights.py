@@ -204,6 +204,8 @@ class Watch:
         self._adapters: dict[int, Adapter] = {}
         self._expected: tuple[tuple[int, bytes], ...] = ()
         self._board = _Board()
+        self.asleep: set[str] = set()
+        """Kinds of memory that the rank doesn't have now: 'weights', 'kv_cache' (sleep mode)."""
         self.is_read_here = False
         """By a scheduler of this process, which looks whenever it matters."""
         self.place = Place(os.getpid(), self._board.fd, own)
@@ -225,7 +227,10 @@ class Watch:
             self._tell()
 
     def settle(self, has_looked: bool = False) -> None:
-        """Compares the model with what it was, where that may differ; between steps."""
+        """Compares the model with what it was, where that may differ; between steps. A model that
+        sleeps can't be read, and isn't known."""
+        if "weights" in self.asleep:
+            return
         if not has_looked and self._watched.current is not None and not self._watched.look():
             self.suspect("a change")
         if self._watched.current is None and not self._watched.is_over:
@@ -235,6 +240,14 @@ class Watch:
                 _doors.guard_model(model, self)
             self._watched.renew()
             self._tell()
+
+    def fall_asleep(self, tags: Iterable[str]) -> None:
+        """As _doors says."""
+        self.asleep |= set(tags)
+
+    def awake(self, tags: Iterable[str] | None) -> None:
+        """As _doors says."""
+        self.asleep -= self.asleep if tags is None else set(tags)
 
     def compare(self) -> State:
         """Of all there is, whether a change was seen or not; between steps."""
