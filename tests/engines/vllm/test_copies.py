@@ -586,6 +586,7 @@ def test_stages_of_other_sizes() -> None:
     )
     vllm_config: Any = SimpleNamespace(
         cache_config=SimpleNamespace(prefix_caching_hash_algo="sha256"),
+        speculative_config=None,
         model_config=SimpleNamespace(
             model="m", quantization=None, hf_config=SimpleNamespace(to_dict=dict)
         ),

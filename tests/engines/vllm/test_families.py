@@ -219,3 +219,25 @@ def test_settings(
     (kind,) = share(daemon, start_engines, make(folders, "llama"), mode, **options)
     numbers = options.get("kv_cache_dtype") or options.get("dtype") or "bfloat16"
     assert f" {numbers} tp1" in kind
+
+
+def test_a_draft_model(
+    make_daemon: package.MakeDaemon, start_engines: Any, folders: dict[str, Path]
+) -> None:
+    """Pages are known by the draft model, too: its layers are in them."""
+    daemon = make_daemon(device=DEVICE, tenant=LIMIT)
+
+    def drafted(name: str) -> dict[str, Any]:
+        draft = str(make(folders, name))
+        return {"method": "draft_model", "model": draft, "num_speculative_tokens": 2}
+
+    llama, qwen2 = (drafted(name) for name in ("llama", "qwen2"))
+    formats = share(
+        *(daemon, start_engines, make(folders, "llama"), "auto"), speculative_config=llama
+    )
+    assert all(" copies " in each for each in formats), formats
+    n_namespaces = len(formats)
+    formats = share(
+        *(daemon, start_engines, make(folders, "llama"), "auto"), speculative_config=qwen2
+    )
+    assert len(formats) == 2 * n_namespaces

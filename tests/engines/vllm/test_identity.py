@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from kvlease import _engine
-from kvlease.vllm import identity
+from kvlease.vllm import identity, weights
 from kvlease.vllm.worker import Worker
 
 TRANSFER = {"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}
@@ -173,6 +174,35 @@ def test_one_of_several_connectors(model: str) -> None:
     MultiConnector(make("kv_producer", "kv_producer"), KVConnectorRole.SCHEDULER, caches(FULL))
     with pytest.raises(ValueError, match="its MultiConnector has the kv_role 'kv_producer'"):
         MultiConnector(make("kv_producer", "kv_both"), KVConnectorRole.SCHEDULER, caches(FULL))
+
+
+def test_draft_models(
+    model: str, models: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draft model's configuration is part of the salt, and its modules are part of the model."""
+    drafts = [models(num_hidden_layers=n) for n in (1, 2)]
+    speculative: list[dict[str, Any] | None] = [
+        {"method": "draft_model", "model": draft, "num_speculative_tokens": n}
+        for draft, n in ((drafts[0], 2), (drafts[0], 3), (drafts[1], 2))
+    ]
+    configs = [
+        EngineArgs(
+            model=model, skip_tokenizer_init=True, speculative_config=each
+        ).create_engine_config()
+        for each in [None, *speculative]
+    ]
+    assert len({identity.salt(config, identity.Options(), b"") for config in configs}) == 4
+    target, draft = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    worker = SimpleNamespace(vllm_config=configs[1], get_model=lambda: target)
+    worker.get_draft_model = lambda: draft
+    assert weights._parts(weights._model(worker)) == (target, draft)
+    assert len(list(weights._model(worker).parameters())) == 4
+    worker.get_draft_model = lambda: None
+    monkeypatch.setattr(weights, "get_pp_group", lambda: SimpleNamespace(is_last_rank=True))
+    with pytest.raises(ValueError, match="by 'draft_model': vLLM doesn't say"):
+        weights._model(worker)
+    worker.vllm_config = configs[0]
+    assert weights._model(worker) is target
 
 
 def test_roles(model: str) -> None:

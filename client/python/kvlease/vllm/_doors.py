@@ -73,8 +73,8 @@ class _Watch(Protocol):
 
 
 def guard(wrapper: Any, worker: Any, watch: _Watch) -> None:
-    """Tells watch whatever is asked of a worker through vLLM's wrapper, through load_weights() of
-    its model, and which adapters are loaded."""
+    """Tells watch whatever is asked of a worker through vLLM's wrapper, and which adapters are
+    loaded."""
     kind = type(wrapper)
 
     class Guarded(kind):  # type: ignore[misc, valid-type]
@@ -95,7 +95,6 @@ def guard(wrapper: Any, worker: Any, watch: _Watch) -> None:
 
     Guarded.__name__, Guarded.__qualname__ = kind.__name__, kind.__qualname__
     wrapper.__class__ = Guarded
-    guard_model(worker.get_model(), watch)
     adapters = getattr(worker.model_runner, "lora_manager", None)
     if adapters is not None:
         read = adapters._load_adapter

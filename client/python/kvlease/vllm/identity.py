@@ -160,12 +160,6 @@ def _unsupported(vllm_config: Any) -> str | None:
         return "context parallelism"
     if parallel.nnodes > 1:
         return f"ranks on several hosts ({parallel.nnodes}), each with a kvleased of its own"
-    speculative = vllm_config.speculative_config
-    if speculative is not None and speculative.method not in ("ngram", "suffix"):
-        return (
-            f"speculative decoding by {speculative.method!r}, whose draft model isn't part of what "
-            "pages are known by: 'ngram' and 'suffix' are"
-        )
     budget = vllm_config.kv_transfer_config.kv_connector_extra_config.get("sync_load_budget_bytes")
     if budget and parallel.distributed_executor_backend != "uni":
         return "sync_load_budget_bytes with workers in other processes than the scheduler"
@@ -305,16 +299,21 @@ def model_name(vllm_config: Any) -> str:
     return str(vllm_config.model_config.model).rstrip("/").rpartition("/")[2][:64]
 
 
+def has_draft_model(vllm_config: Any) -> bool:
+    """Whether tokens are proposed by a model, which has layers in the KV cache."""
+    speculative = vllm_config.speculative_config
+    return speculative is not None and speculative.method not in ("ngram", "suffix")
+
+
 def salt(vllm_config: Any, options: Options, identity: bytes) -> bytes:
     """Of a layout: the model in memory and its configuration, what else is installed into vLLM, and
     what the user says."""
     model = vllm_config.model_config
-    settings = {
-        key: value
-        for key, value in model.hf_config.to_dict().items()
-        if key not in ("transformers_version", "_name_or_path")
-    }
-    words = json.dumps(settings, sort_keys=True, default=str)
+    words = _settings(model)
+    if has_draft_model(vllm_config):
+        speculative = vllm_config.speculative_config
+        draft = speculative.draft_model_config
+        words += f" {speculative.method} {speculative.num_speculative_tokens} {_settings(draft)}"
     if "longrope" in words:  # its factors depend on it
         words += f" {model.max_model_len}"
     return hash_parts(
@@ -324,3 +323,13 @@ def salt(vllm_config: Any, options: Options, identity: bytes) -> bytes:
         plug_ins(*_PLUG_INS),
         options.salt.encode(),
     )
+
+
+def _settings(model_config: Any) -> str:
+    """A model's configuration."""
+    settings = {
+        key: value
+        for key, value in model_config.hf_config.to_dict().items()
+        if key not in ("transformers_version", "_name_or_path")
+    }
+    return json.dumps(settings, sort_keys=True, default=str)

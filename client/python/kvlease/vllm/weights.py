@@ -23,7 +23,7 @@ from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
 
 from kvlease._digest import hash_parts
 from kvlease._identity import Watched, hash_values
-from kvlease.vllm import _doors
+from kvlease.vllm import _doors, identity
 
 _logger = logging.getLogger("kvlease")
 
@@ -153,13 +153,42 @@ class Place:
 _watches: dict[Place, Watch] = {}
 
 
+class _WithDraft(torch.nn.Module):
+    """A model, and the one that proposes tokens for it."""
+
+    def __init__(self, model: torch.nn.Module, draft: torch.nn.Module) -> None:
+        super().__init__()
+        self.model, self.draft = model, draft
+
+
+def _model(worker: Any) -> torch.nn.Module:
+    """All that computes what is in a rank's blocks. ValueError where it can't be read."""
+    model: torch.nn.Module = worker.get_model()
+    if not identity.has_draft_model(worker.vllm_config):
+        return model
+    draft = worker.get_draft_model()
+    if draft is not None:
+        return _WithDraft(model, draft)
+    if get_pp_group().is_last_rank:
+        raise ValueError(
+            "the KvleaseConnector doesn't support speculative decoding by "
+            f"{worker.vllm_config.speculative_config.method!r}: vLLM doesn't say what its draft "
+            "model is"
+        )
+    return model
+
+
+def _parts(model: torch.nn.Module) -> tuple[torch.nn.Module, ...]:
+    return (model.model, model.draft) if isinstance(model, _WithDraft) else (model,)
+
+
 def _convert(worker: Any) -> None:
     """Does on the CPU to the tables of rotary embeddings what vLLM does in its first step. On GPUs
     it has made one, to see how much memory it takes."""
     if worker.device.type != "cpu":
         return
     numbers = torch.empty(0, dtype=worker.model_config.dtype)
-    for module in worker.get_model().modules():
+    for module in _model(worker).modules():
         if hasattr(module, "_match_cos_sin_cache_dtype"):
             module._match_cos_sin_cache_dtype(numbers)
 
@@ -186,7 +215,7 @@ class Watch:
         worker = self._worker = on_stack(WorkerBase)
         _convert(worker)
         self._watched = Watched(
-            worker.get_model(), name, ignored=("load_weights", "cpu_linear"), unpack=_unpack
+            _model(worker), name, ignored=("load_weights", "cpu_linear"), unpack=_unpack
         )
         own = self._watched.identity
         self.identity = hash_parts(*gather(own))
@@ -213,6 +242,8 @@ class Watch:
         _watches[self.place] = self
         self._tell()
         _doors.guard(on_stack(WorkerWrapperBase), worker, self)
+        for part in _parts(self._watched.model):
+            _doors.guard_model(part, self)
 
     def close(self) -> None:
         """Nothing is asked any more, however often vLLM says so."""
@@ -234,10 +265,11 @@ class Watch:
         if not has_looked and self._watched.current is not None and not self._watched.look():
             self.suspect("a change")
         if self._watched.current is None and not self._watched.is_over:
-            model = self._worker.get_model()
-            if model is not self._watched.model:
+            model = _model(self._worker)
+            if _parts(model) != _parts(self._watched.model):
                 self._watched.model = model
-                _doors.guard_model(model, self)
+                for part in _parts(model):
+                    _doors.guard_model(part, self)
             self._watched.renew()
             self._tell()
 
