@@ -9,13 +9,28 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from support import TINY_LLAMA
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM
 
 
 def make_llama(folder: Path, seed: int = 0, **settings: Any) -> None:
     """Writes one."""
     torch.manual_seed(seed)
     LlamaForCausalLM(LlamaConfig(**TINY_LLAMA | settings)).eval().save_pretrained(folder)
+
+
+def make_mla(folder: Path) -> None:
+    """Writes one whose layers keep a latent vector of each token, without experts."""
+    settings = TINY_LLAMA | {
+        "num_key_value_heads": TINY_LLAMA["num_attention_heads"],
+        "first_k_dense_replace": TINY_LLAMA["num_hidden_layers"],
+        "q_lora_rank": None,
+        "kv_lora_rank": 512,
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 32,
+        "v_head_dim": 32,
+    }
+    torch.manual_seed(0)
+    DeepseekV3ForCausalLM(DeepseekV3Config(**settings)).eval().save_pretrained(folder)
 
 
 def make_adapter(folder: Path, seed: int) -> list[Any]:

@@ -7,22 +7,35 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
+from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import kvlease_conftest as package
 import pytest
 import torch
+from models import make_mla
 from support import failures, held, published
 from vllm import EngineArgs
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
+    OffloadingConnectorMetadata,
+    TransferJob,
+)
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
+from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups, get_kv_cache_configs
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
     MambaSpec,
+    MLAAttentionSpec,
     SlidingWindowSpec,
+    SparseCacheRole,
+    create_kv_cache_views,
 )
+from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.kv_offload.base import (
     CanonicalKVCacheRef,
     CanonicalKVCaches,
@@ -474,6 +487,102 @@ def test_a_worker_in_another_process(
         worker.shutdown()
         for namespace in namespaces:
             namespace.close()
+
+
+def test_an_indexers_cache_beside_mla(
+    daemon: package.Daemon,
+    engines: Engines,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DeepSeek-V3.2: no engine on a CPU computes it. vLLM's own planning and its connector's
+    workers of two ranks run here: one rank stores what all have, and all load it."""
+    make_mla(tmp_path)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    config = EngineArgs(
+        model=str(tmp_path),
+        skip_tokenizer_init=True,
+        max_model_len=128,
+        tensor_parallel_size=2,
+        distributed_executor_backend="mp",
+        kv_transfer_config={"kv_connector": "KvleaseConnector", "kv_role": "kv_both"},
+    ).create_engine_config()
+    config.cache_config.kv_cache_layout = "LBNHC"
+    common = {"block_size": TOKENS, "num_kv_heads": 1, "max_tp_shards": 1}
+    latent = MLAAttentionSpec(**common, head_size=576, dtype=torch.bfloat16)
+    indexer = MLAAttentionSpec(
+        **common, head_size=132, dtype=torch.uint8, cache_role=SparseCacheRole.INDEXER
+    )
+    specs = {f"{kind}.{i}": spec for i in "01" for kind, spec in (("m", latent), ("i", indexer))}
+    groups = get_global_kv_cache_groups(config, [specs, specs])
+    caches, _ = get_kv_cache_configs(config, [specs, specs], [1 << 20] * 2, groups)
+    backend = SimpleNamespace(get_attn_backend=lambda: SimpleNamespace(get_name=lambda: "B"))
+    config.compilation_config.static_forward_context |= dict.fromkeys(specs, backend)
+    offloading = build_offloading_config(config, caches)
+    engine = engines()
+    ranks: list[tuple[torch.Tensor, Any]] = []
+    made: list[kvlease.Namespace] = []
+
+    def connect(kv_caches: CanonicalKVCaches) -> transfers.Worker:
+        described = copies.describe(config, caches, offloading, kv_caches)
+        options = identity.Options()
+        layouts = copies.layouts_of(config, offloading, [described] * 2, options, Codecs(), b"")
+        assert [each.n_planes for each in layouts] == [1]
+        assert layouts[0].plane_page_bytes == sum(each.page_size_bytes for each in specs.values())
+        made[:] = made or [engine.connection.namespace(layout=layouts[0], device="host")]
+        worker = transfers.Worker(made, 0, kv_caches, 1)
+        worker.holds_pages = True
+        return worker
+
+    for _ in range(2):
+        spec = copies.Spec(offloading)
+        spec.connector = SimpleNamespace(_connect=connect)
+        memory = torch.randint(-128, 127, (caches.kv_cache_tensors[0].size,), dtype=torch.int8)
+        views: dict[str, torch.Tensor] = {}
+        for tensor in caches.kv_cache_tensors:
+            of_layer = specs[tensor.layers[0]]
+            each = create_kv_cache_views(
+                memory, of_layer, caches.num_blocks, KVCacheLayout.LBNHC, tensor
+            )
+            views |= zip(tensor.layers, each, strict=True)
+        copying = OffloadingConnectorWorker(spec, config, caches)
+        copying.register_kv_caches(views)
+        ranks.append((memory, copying))
+        config.parallel_config.rank = 1
+        offloading = build_offloading_config(config, caches)
+
+    group = replace(engine.groups[0], namespace=made[0], sizes=[])
+    books = manager.Manager(engine.connection, [group])
+    context, keys = engine.request("1")
+    books.on_new_request(context)
+    begun = books.prepare_store(keys[:2], context)
+    job = TransferJob("1", GPULoadStoreSpec([3, 5], [2], [0]), begun.store_spec)
+    for _, copying in ranks:
+        copying.prepare_store_kv(OffloadingConnectorMetadata({}, {1: job}))
+        copying.start_kv_transfers(OffloadingConnectorMetadata({}, {}))
+        copying.get_finished(set())
+        # A rank that stored nothing says so, too: vLLM waits for all of them.
+        assert copying.build_connector_worker_meta().completed_jobs == {1: 1}
+    books.complete_store(set(keys[:2]), context)
+    assert [books.lookup(key, context) for key in keys[:2]] == [HIT, HIT]
+    load = books.prepare_load(keys[:2], context)
+    job = TransferJob("1", load, GPULoadStoreSpec([7, 8], [2], [0]))
+    stored = [ranks[0][0].clone(), ranks[1][0].clone()]
+    for (memory, copying), before in zip(ranks, stored, strict=True):
+        copying.start_kv_transfers(OffloadingConnectorMetadata({2: job}, {}))
+        assert copying.get_finished(set())[1] == {"1"}
+        for tensor in caches.kv_cache_tensors:
+            n_bytes = tensor.block_stride
+            for layer, (source, target) in product(range(2), ((3, 7), (5, 8))):
+                at = tensor.offset + layer * tensor.layer_stride
+                first, theirs = at + source * n_bytes, at + target * n_bytes
+                original = stored[0][first : first + n_bytes]
+                assert torch.equal(memory[theirs : theirs + n_bytes], original)
+                before[theirs : theirs + n_bytes] = original
+        assert torch.equal(memory, before)
+        copying.shutdown()
+    books.complete_load(set(keys[:2]), context)
+    made[0].close()
 
 
 def test_what_could_not_be_loaded_is_not_found_again(daemon: package.Daemon, engines: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
-from models import make_adapter
+from models import make_adapter, make_mla
 from support import (
     LIMIT,
     MEMORY,
@@ -18,6 +18,7 @@ from support import (
     findable,
     held,
     make_prompts,
+    namespaces,
     part_of,
     published,
 )
@@ -210,3 +211,42 @@ def test_ranks_share_with_the_same_ranks(
     assert again["tokens"] == expected["tokens"]
     assert again["found"] == findable(PROMPTS, PAGE)
     assert "consistent" in ctl(daemon, "check")
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2])
+@pytest.mark.parametrize("mode", ["copy"])
+def test_mla(
+    make_daemon: package.MakeDaemon,
+    start_engines: Any,
+    settings: Any,
+    tmp_path: Path,
+    mode: str,
+    n_ranks: int,
+) -> None:
+    """All ranks have the same latent vectors: copied they are one plane of a page. In place each
+    rank has its own: a GPU reads what is on it."""
+    make_mla(tmp_path)
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    options: dict[str, Any] = {"model": str(tmp_path)}
+    if n_ranks > 1:
+        options |= {"tensor_parallel_size": n_ranks, "distributed_executor_backend": "mp"}
+    # vLLM has packed a weight where it can't be read.
+    shared = {"kvlease": {"mode": mode, "weights": "mine"}} | options
+    alone, first, second = start_engines(
+        settings(**options),
+        settings(daemon, **shared),
+        settings(daemon, **shared),
+        environment={"KVLEASE_TEST_AMX": "1"},
+    )
+    expected = alone.call("run", PROMPTS, 24)
+    own = alone.call("run", PROMPTS, 24)["found"]
+    assert own == findable(PROMPTS, PAGE)
+    computed = first.call("run", PROMPTS, 24)
+    found = second.call("run", PROMPTS, 24)
+    assert computed["tokens"] == found["tokens"] == expected["tokens"]
+    assert found["found"] == own
+    assert found["logprobs"] == computed["logprobs"] == expected["logprobs"]
+    (namespace,) = namespaces(daemon)
+    n_layers = namespace["n_layers"]
+    assert namespace["n_planes"] == (1 if mode == "copy" else n_ranks * n_layers)
+    assert namespace["plane_page_bytes"] == PAGE * 576 * 4 * (n_layers if mode == "copy" else 1)

@@ -80,11 +80,12 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
         """In place: a block in one piece, where the attention backend can do it; vLLM takes another
-        one where it can't."""
+        one where it can't. Layers apart on the CPU, whose kernels for MLA can do no other one, and
+        don't say so."""
         if identity.Options.of(vllm_config).mode == "copy" or find_on_stack(MultiConnector):
             layout: str | None = OffloadingConnector.get_required_kvcache_layout(vllm_config)
             return layout
-        return "BLHNC"
+        return "LBHNC" if vllm_config.device_config.device_type == "cpu" else "BLHNC"
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Any:

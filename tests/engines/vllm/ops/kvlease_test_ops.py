@@ -7,6 +7,7 @@ this module as a plugin, in each of its processes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import torch
@@ -75,6 +76,50 @@ def _attend(
                 )
         weights = scores.float().softmax(-1).to(values.dtype)
         out[first:end] = (weights @ values).transpose(0, 1).reshape(out[first:end].shape)
+
+
+def _attend_latents(
+    query: torch.Tensor,
+    latents: torch.Tensor,
+    out: torch.Tensor,
+    rows: torch.Tensor,
+    lengths: torch.Tensor,
+    n_new: torch.Tensor,
+    scale: float,
+) -> None:
+    """MLA: all heads attend to one vector of each token, which lies in that row of the cache; its
+    first numbers are the value. The last n_new tokens of a text ask."""
+    first = 0
+    for row, length, n in zip(rows, lengths.tolist(), n_new.tolist(), strict=False):
+        keys = latents[row[:length].long(), 0]
+        scores = torch.einsum("qhc,kc->hqk", query[first : first + n], keys) * scale
+        at = torch.arange(length - n, length)[:, None]
+        scores = scores.masked_fill(torch.arange(length)[None] > at, float("-inf"))
+        values = keys[:, : out.shape[-1]]
+        weights = scores.float().softmax(-1).to(values.dtype)
+        out[first : first + n] = torch.einsum("hqk,kc->qhc", weights, values)
+        first += n
+
+
+def _decode_latents(query: torch.Tensor, latents: torch.Tensor, *others: object) -> None:
+    _, out, _, _, _, _, rows, _, lengths, scale, *_ = others
+    _attend_latents(query, latents, out, rows, lengths, torch.ones_like(lengths), scale)
+
+
+def _extend_latents(query: torch.Tensor, *others: object) -> None:
+    _, _, out, latents, _, rows, _, lengths, n_new, _, _, scale, *_ = others
+    _attend_latents(query, latents, out, rows, lengths, n_new, scale)
+
+
+def _write_latents(
+    latents: torch.Tensor, rotated: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor
+) -> None:
+    vectors = torch.cat([latents, rotated], -1)
+    cache.view(-1, vectors.shape[-1])[slots[slots >= 0].long()] = vectors[slots >= 0]
+
+
+def _multiply(out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *_: object) -> None:
+    out.copy_(x @ y.transpose(1, 2))
 
 
 def _place(
@@ -148,6 +193,28 @@ _define(
     "Tensor chosen, Tensor behind, Tensor? greedy, int n) -> ()",
     _accept,
 )
+# Of vLLM's MLA for CPUs with AMX, whose kernels attend to what is cached before a prompt's chunk.
+_define("convert_weight_packed(Tensor x) -> Tensor", lambda x: x.clone())
+_define(
+    "bmm_cpu(Tensor(a!) out, Tensor x, Tensor y, bool packed, Tensor? scale) -> ()",
+    _multiply,
+)
+_define(
+    "concat_and_cache_mla_cpu(Tensor new, Tensor rotated, Tensor(a!) cache, Tensor slots) -> ()",
+    _write_latents,
+)
+_define(
+    "decode_attention_cpu(Tensor q, Tensor k, Tensor v, Tensor(a!) out, Tensor? nk, Tensor? nv, "
+    "Tensor? loc, Tensor logits, Tensor rows, Tensor pool, Tensor lengths, float scale, float cap, "
+    "bool cross, int window, Tensor? lens, Tensor? sinks) -> ()",
+    _decode_latents,
+)
+_define(
+    "extend_attention_cpu(Tensor q, Tensor? nk, Tensor? nv, Tensor(a!) out, Tensor k, Tensor v, "
+    "Tensor rows, Tensor pool, Tensor lengths, Tensor new, Tensor start, int most, float scale, "
+    "float cap, bool cross, int window, Tensor? lens, Tensor? sinks, Tensor? mask) -> ()",
+    _extend_latents,
+)
 _define("greedy_argmax(Tensor x) -> Tensor", lambda x: x.argmax(-1))
 
 
@@ -167,3 +234,6 @@ def register() -> None:
             )
 
     CPUModelRunner.load_model = load_model
+    # vLLM caches prefixes of MLA only where the CPU has AMX, which these kernels don't need.
+    has_amx = torch.cpu._is_amx_tile_supported
+    torch.cpu._is_amx_tile_supported = lambda: "KVLEASE_TEST_AMX" in os.environ or has_amx()
