@@ -62,8 +62,8 @@ def test_what_pages_take() -> None:
     # Heads are divided among ranks, as long as there are as many.
     assert pages(LLAMA, 8) == {"full attention": 2 << 20}
     assert pages(LLAMA, 16) == {"full attention": 4 << 20}
-    # All ranks have the same of MLA.
-    assert pages(DEEPSEEK, 8, block=64) == {"MLA": 4497408}
+    # All ranks have the same of MLA: copies are stored once, in place each rank has its own.
+    assert pages(DEEPSEEK, 8, block=64) == {"MLA": 8 * 4497408}
     sparse = DEEPSEEK | {"index_head_dim": 128}
     assert pages(sparse, 8) == {"MLA": 1124352, "indexer": 61 * 16 * 132}
     assert pages({"text_config": QWEN}) == {
@@ -88,13 +88,13 @@ def test_what_pages_take() -> None:
 
 def test_which_mode() -> None:
     windows = LLAMA | {"sliding_window": 64, "sliding_window_pattern": 4}
-    for known, dtype in ((LLAMA, None), (LLAMA, "fp8"), (windows, None)):
-        assert plan.make(known, dtype=dtype).why_not_in_place is None
     wide = windows | {"swa_head_dim": 256}
-    assert "differ in size" in str(plan.make(wide).why_not_in_place)
-    assert plan.make(LLAMA, 2).why_not_in_place is None
-    for config in (DEEPSEEK, QWEN):
-        assert plan.make(config).why_not_in_place
+    for known, dtype in ((LLAMA, None), (LLAMA, "fp8"), (windows, None), (wide, None)):
+        assert plan.make(known, dtype=dtype).why_not_in_place is None
+    for known, n_ranks in ((LLAMA, 2), (DEEPSEEK, 1), (DEEPSEEK, 2)):
+        assert plan.make(known, n_ranks).why_not_in_place is None
+    assert "indexer" in str(plan.make(DEEPSEEK | {"index_head_dim": 128}).why_not_in_place)
+    assert "linear attention" in str(plan.make(QWEN).why_not_in_place)
 
 
 def test_what_fits() -> None:

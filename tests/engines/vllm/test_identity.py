@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +19,14 @@ from vllm.v1.kv_cache_interface import (
     KVCacheGroupSpec,
     KVCacheTensor,
     MambaSpec,
+    MLAAttentionSpec,
     SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
 )
 
 from kvlease import _engine
-from kvlease.vllm import identity, weights
+from kvlease.vllm import identity, places, weights
+from kvlease.vllm.connector import KvleaseConnector
 from kvlease.vllm.worker import Worker
 
 TRANSFER = {"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}
@@ -36,7 +40,7 @@ def caches(*specs: Any) -> KVCacheConfig:
     return KVCacheConfig(
         num_blocks=100,
         kv_cache_tensors=[
-            KVCacheTensor(size=1, layers=[str(i)], layer_stride=1, block_stride=1)
+            KVCacheTensor(size=1, layers=[str(i)], layer_stride=64, block_stride=64)
             for i in range(len(specs))
         ],
         kv_cache_layout="BLHNC",
@@ -119,13 +123,77 @@ def test_refused_layers(model: str) -> None:
     window = SlidingWindowSpec(**SIZES, sliding_window=64)
     assert refusal(model) == refusal(model, **RANKS) == ""
     assert refusal(model, window) == refusal(model, FULL, window) == ""
+    latent = MLAAttentionSpec(**SIZES | {"num_kv_heads": 1, "dtype": torch.uint8})
+    assert refusal(model, latent) == ""
+    assert refusal(model, FullAttentionSpec(**SIZES | {"dtype": torch.int8})) == ""
+    # Blocks are one piece, and as wide as the widest group's.
+    narrow = SlidingWindowSpec(**SIZES | {"head_size": 16}, sliding_window=64)
+    assert refusal(model, FULL, narrow) == ""
     state = MambaSpec(block_size=32, shapes=((2, 4),), dtypes=(torch.float32,))
     assert "2 groups of layers (FullAttentionSpec, MambaSpec)" in refusal(model, FULL, state)
-    narrow = SlidingWindowSpec(**SIZES | {"head_size": 16}, sliding_window=64)
-    assert "whose blocks differ" in refusal(model, FULL, narrow)
+    assert "numbers of tokens" in refusal(model, FULL, replace(window, block_size=64))
+    assert "vLLM zeroes" in refusal(model, FULL, latent)
     taken = FullAttentionSpec(**SIZES, sliding_window=64)
     assert "takes for full attention" in refusal(model, taken)
-    assert "float64" in refusal(model, FullAttentionSpec(**SIZES | {"dtype": torch.float64}))
+
+
+@pytest.mark.parametrize(
+    ("layout", "strides", "sentence"),
+    [
+        ("LBHNC", [64, 64], None),
+        ("LBHNC", [64, 128], "of [64, 128] bytes in the KV cache layout LBHNC"),
+        ("LBHNC", [32, 32], "32 bytes"),
+        ("LHBNC", [64, 64], "must be one piece"),
+        ("BHLNC", [64, 64], "must be one piece"),
+        ("BLNHC", [], "only full attention"),
+    ],
+)
+def test_refused_places(layout: str, strides: list[int], sentence: str | None) -> None:
+    config = caches(*[FULL] * len(strides))
+    config.kv_cache_layout = layout
+    for tensor, stride in zip(config.kv_cache_tensors, strides, strict=True):
+        tensor.block_stride = stride
+    why = places.unsupported(config)
+    assert sentence in str(why) if sentence else why is None
+
+
+def test_where_layers_lie() -> None:
+    """A group's layers of two sizes lie behind each other in a block; else each has a plane."""
+    latent, keys = (
+        MLAAttentionSpec(**SIZES | {"num_kv_heads": 1, "head_size": n}) for n in (64, 32)
+    )
+    both = UniformTypeKVCacheSpecs(32, kv_cache_specs={"a": latent, "b": keys, "c": latent})
+    size = latent.page_size_bytes
+    stride = 2 * size + keys.page_size_bytes
+    config = KVCacheConfig(
+        num_blocks=9,
+        kv_cache_tensors=[
+            KVCacheTensor(9 * stride, ["a", "c"], size, stride),
+            KVCacheTensor(9 * stride, ["b"], size // 2, stride, 2 * size),
+        ],
+        kv_cache_layout="BLHNC",
+        kv_cache_groups=[KVCacheGroupSpec(["a", "b", "c"], both)],
+    )
+    part = places.part_of(config)
+    assert (part.n_planes, part.plane_bytes, part.n_layers) == (1, stride, 3)
+    places.place(config, 100 * stride, stride + 64, 0)
+    assert [each.size for each in config.kv_cache_tensors] == [100 * stride] * 2
+    assert [each.block_stride for each in config.kv_cache_tensors] == [stride + 64] * 2
+    assert places.pieces(config, 0) == [(0, size), (size, size), (2 * size, size // 2)]
+    apart = KVCacheConfig(
+        num_blocks=9,
+        kv_cache_tensors=[
+            KVCacheTensor(18 * size, ["a", "c"], 9 * size, size),
+            KVCacheTensor(18 * size, ["d"], 9 * size, size),
+        ],
+        kv_cache_layout="LBNHC",
+        kv_cache_groups=[KVCacheGroupSpec(["a", "c"], latent), KVCacheGroupSpec(["d"], latent)],
+    )
+    part = places.part_of(apart)
+    assert (part.n_planes, part.plane_bytes, part.n_layers) == (2, size, 2)
+    places.place(apart, 100 * size, size, 50 * size)
+    assert places.pieces(apart, 0) == [(0, size), (50 * size, size)]
+    assert places.pieces(apart, 1) == [(0, size)]
 
 
 def test_allowed_where_the_user_insists(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

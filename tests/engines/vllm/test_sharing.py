@@ -214,7 +214,7 @@ def test_ranks_share_with_the_same_ranks(
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2])
-@pytest.mark.parametrize("mode", ["copy"])
+@pytest.mark.parametrize("mode", ["in_place", "copy"])
 def test_mla(
     make_daemon: package.MakeDaemon,
     start_engines: Any,

@@ -21,7 +21,7 @@ from vllm.v1.core.sched.interface import SchedulerInterface
 from vllm.v1.engine.core import EngineCore
 
 from kvlease.vllm import identity
-from kvlease.vllm.weights import Watch, find_on_stack, on_stack
+from kvlease.vllm.weights import Watch, find_on_stack, gather, on_stack
 
 _logger = logging.getLogger("kvlease")
 
@@ -62,9 +62,10 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
         config = self._vllm_config
         why: str | None = None
         if self._options.mode != "copy":
-            why = identity.unsupported_in_place(config, self._kv_cache_config, self._options)
+            own = identity.unsupported_in_place(config, self._kv_cache_config, self._options)
             if self._parent is not None:
-                why = "a MultiConnector, whose other connectors fill and keep vLLM's own blocks"
+                own = "a MultiConnector, whose other connectors fill and keep vLLM's own blocks"
+            why = next((each for each in gather(own) if each), None)
             if why is None:
                 try:
                     InPlace.become_worker(self, watch)

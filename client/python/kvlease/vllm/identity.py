@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-import torch
 import vllm
-from vllm.v1.kv_cache_interface import (
-    ChunkedLocalAttentionSpec,
-    FullAttentionSpec,
-    SlidingWindowSpec,
-    iter_layer_specs,
-)
-from vllm.v1.kv_cache_layout import KVCacheLayout
 
 import kvlease
 from kvlease import _engine, _verify
 from kvlease._codecs import Codecs
 from kvlease._digest import hash_parts
 from kvlease._identity import plug_ins
+from kvlease.vllm import places
 
 TESTED = ((0, 32), (0, 33))
 """Releases of vLLM, the oldest one first."""
 
 
-# Kinds of layers whose blocks can be pages.
-_IN_PLACE = {FullAttentionSpec, SlidingWindowSpec, ChunkedLocalAttentionSpec}
 _PLUG_INS = ("vllm.general_plugins", "vllm.platform_plugins")
 
 
@@ -181,114 +173,51 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
         newest = ".".join(map(str, TESTED[-1]))
         return f"vLLM {vllm.__version__}: the newest whose blocks were tested is {newest}"
     parallel = vllm_config.parallel_config
-    groups = kv_cache_config.kv_cache_groups
-    kinds = {type(spec) for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
     if parallel.pipeline_parallel_size > 1:
         return f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
     if vllm_config.speculative_config is not None:
         return "speculative decoding"
-    why = _unsupported_groups(kv_cache_config, kinds)
-    if why is not None:
-        return why
-    spec = specs(kv_cache_config)[0]
-    if spec.dtype not in (*_engine.DTYPES, torch.uint8):
-        return f"a KV cache of {spec.dtype}"
-    if any(
-        isinstance(each, FullAttentionSpec) and each.sliding_window is not None
-        for each in specs(kv_cache_config)
-    ):
-        return "sliding windows that vLLM takes for full attention"
-    physical = KVCacheLayout[kv_cache_config.kv_cache_layout]
-    if not physical.is_layer_compact and not physical.is_block_outermost:
-        return (
-            f"the KV cache layout {physical.name}: a page must be one piece, or one for each layer"
-        )
-    n_bytes = _plane_bytes(kv_cache_config)
-    if n_bytes % 64:
-        return f"a block of {n_bytes} bytes, which isn't a multiple of 64"
-    return None
-
-
-def _unsupported_groups(kv_cache_config: Any, kinds: set[type]) -> str | None:
-    groups, tensors = kv_cache_config.kv_cache_groups, kv_cache_config.kv_cache_tensors
-    names = ", ".join(sorted(kind.__name__ for kind in kinds))
-    said = f"{len(groups)} groups of layers ({names})"
-    if not kinds <= _IN_PLACE or not groups:
-        return f"{said}: only full attention, sliding windows and chunked local attention are"
-    shapes = {
-        (each.block_size, each.page_size_bytes, each.dtype) for each in specs(kv_cache_config)
-    }
-    if len(shapes) != 1 or len(tensors) != len(groups) or any(each.offset for each in tensors):
-        return f"{said} whose blocks differ, or lie beside each other"
-    return None
-
-
-def specs(kv_cache_config: Any) -> list[Any]:
-    """Of each group of layers what vLLM says of one of its layers."""
-    return [
-        next(iter(iter_layer_specs(group.kv_cache_spec)))
-        for group in kv_cache_config.kv_cache_groups
-    ]
-
-
-def is_plain(kv_cache_config: Any) -> bool:
-    """Whether all layers have full attention, in one group."""
-    return [type(spec) for spec in specs(kv_cache_config)] == [FullAttentionSpec]
-
-
-def _largest(kv_cache_config: Any) -> Any:
-    """The tensor of the group with the most layers."""
-    return max(kv_cache_config.kv_cache_tensors, key=lambda each: len(each.layers))
-
-
-def _plane_bytes(kv_cache_config: Any) -> int:
-    """Of a rank's part of a page: of each layer's, where they lie apart."""
-    tensor = _largest(kv_cache_config)
-    is_apart = KVCacheLayout[kv_cache_config.kv_cache_layout].is_layer_compact
-    spec = specs(kv_cache_config)[0]
-    return int(spec.page_size_bytes if is_apart or len(tensor.layers) == 1 else tensor.block_stride)
+    return places.unsupported(kv_cache_config)
 
 
 def layout(
-    vllm_config: Any, kv_cache_config: Any, options: Options, model: bytes
+    vllm_config: Any,
+    kv_cache_config: Any,
+    options: Options,
+    model: bytes,
+    parts: Sequence[places.Part],
 ) -> kvlease.Layout:
     """Of the pages in place: the model's identity and its configuration are in the salt, the way of
     writing in the format.
 
-    A page has the parts of all tensor-parallel ranks, each in planes of its own, one rank's behind
-    the other's: so it is found or not for all of them, and has one number.
+    A page has the parts of all ranks, each in planes of its own, one rank's behind the other's: so
+    it is found or not for all of them, and has one number. A rank has as many planes as the one
+    with the most layers; what it doesn't need of them is unused.
     """
-    tensor = _largest(kv_cache_config)
-    spec = specs(kv_cache_config)[0]
-    physical = KVCacheLayout[kv_cache_config.kv_cache_layout]
-    n_layers = len(tensor.layers)
-    n_ranks = vllm_config.parallel_config.tensor_parallel_size
-    n_rank_planes = n_layers if physical.is_layer_compact else 1
-    attention = vllm_config.compilation_config.static_forward_context[tensor.layers[0]]
+    spec = places.specs(kv_cache_config)[0]
+    first = kv_cache_config.kv_cache_tensors[0].layers[0]
+    attention = vllm_config.compilation_config.static_forward_context[first]
     # The dtype of fp8 numbers is uint8: the setting has the name of the numbers (fp8_e5m2).
-    is_bytes = spec.dtype == torch.uint8
-    cache = vllm_config.cache_config
-    numbers = cache.cache_dtype if is_bytes else str(spec.dtype).removeprefix("torch.")
+    cache, parallel = vllm_config.cache_config, vllm_config.parallel_config
+    is_known = spec.dtype in _engine.DTYPES
+    numbers = str(spec.dtype).removeprefix("torch.") if is_known else cache.cache_dtype
+    n_stages = parallel.pipeline_parallel_size
     kind = (
-        f"vllm {vllm.__version__} {attention.get_attn_backend().get_name()} {physical.name} "
-        f"{cache.prefix_caching_hash_algo} "
-        f"{numbers} tp{n_ranks}"
+        f"vllm {vllm.__version__} {attention.get_attn_backend().get_name()} "
+        f"{kv_cache_config.kv_cache_layout} {cache.prefix_caching_hash_algo} "
+        f"{numbers} tp{parallel.tensor_parallel_size}" + (f" pp{n_stages}" if n_stages > 1 else "")
     )
     return kvlease.Layout(
         model=model_name(vllm_config),
         dtype=_engine.DTYPES.get(spec.dtype, kvlease.DType.OTHER),
-        n_layers=n_layers,
+        n_layers=sum(part.n_layers for part in parts) // parallel.tensor_parallel_size,
         n_kv_heads=spec.num_kv_heads,
         head_size=spec.head_size,
         page_tokens=spec.block_size,
-        plane_page_bytes=_plane_bytes(kv_cache_config),
-        n_planes=n_rank_planes * n_ranks,
-        salt=salt(vllm_config, options, model)
-        if is_plain(kv_cache_config)
-        else hash_parts(
-            salt(vllm_config, options, model),
-            *(f"{each.layers}".encode() for each in kv_cache_config.kv_cache_tensors),
-            *(f"{each}".encode() for each in specs(kv_cache_config)),
+        plane_page_bytes=max(part.plane_bytes for part in parts),
+        n_planes=max(part.n_planes for part in parts) * len(parts),
+        salt=hash_parts(
+            salt(vllm_config, options, model), *(part.words.encode() for part in parts)
         ),
         format=_engine.format_of(kind.encode(), f" {spec.block_size}".encode()),
     )

@@ -17,7 +17,7 @@ from vllm.outputs import RequestError
 
 from kvlease import _engine
 from kvlease._verify import Verifier
-from kvlease.vllm import identity
+from kvlease.vllm import places
 from kvlease.vllm.connections import connect_scheduler
 from kvlease.vllm.connector import KvleaseConnector, keep_over_sleep
 from kvlease.vllm.groups import GroupsPool
@@ -134,12 +134,12 @@ class InPlace(KvleaseConnector):
             stride_bytes=handshake.stride_bytes,
         )
         pool = self._kv_cache_manager.block_pool
-        pool.__class__ = Pool if identity.is_plain(self._kv_cache_config) else GroupsPool
+        pool.__class__ = Pool if places.is_plain(self._kv_cache_config) else GroupsPool
         assert isinstance(pool, Pool)
         self._verifier = Verifier(
             self._options.verify,
             namespace,
-            identity.specs(self._kv_cache_config)[0].dtype,
+            places.specs(self._kv_cache_config)[0].dtype,
             handshake.layout.salt,
             lambda: self._model.compare().identity(handshake.layout.salt),
         )

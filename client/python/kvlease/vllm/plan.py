@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}
@@ -67,7 +67,7 @@ class Layers:
     window: int | None = None
     """Tokens that attention reaches back; None: all."""
     is_replicated: bool = False
-    """All ranks have the same numbers."""
+    """All ranks have the same numbers, which are stored once."""
 
     def page_bytes(self, n_tokens: int, n_ranks: int) -> int:
         """Of all layers and ranks: of a block, or of a state."""
@@ -130,12 +130,15 @@ def make(
     if text.get("index_head_dim") and name == "fp8":
         raise UnknownError(f"fp8 caches of MLA with an indexer aren't known here: {_REMEDY}")
     layers = _layers(text, n_ranks, DTYPES[name])
-    others = [e.kind for e in layers if e.kind != "full attention" and e.window is None]
+    kinds = {each.kind for each in layers}
     why: str | None = None
-    if others:
-        why = f"layers are of other kinds than full attention and windows: {', '.join(others)}"
-    elif len({each.token_bytes for each in layers}) > 1:
-        why = "blocks of windows and of full attention differ in size"
+    if any(not each.token_bytes for each in layers):
+        why = "layers keep a state, which vLLM changes with each token: linear attention"
+    elif "indexer" in kinds:
+        why = "vLLM zeroes blocks that have numbers of several dtypes: MLA, indexer"
+    else:
+        # A rank computes on what its own GPU has.
+        layers = [replace(each, is_replicated=False) for each in layers]
     return Plan(layers, n_ranks, block, why)
 
 

@@ -15,7 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandsha
 
 import kvlease
 from kvlease import _engine, _verify
-from kvlease.vllm import identity
+from kvlease.vllm import identity, places
 from kvlease.vllm.connections import connect_worker
 from kvlease.vllm.weights import Place, Watch, gather
 
@@ -48,10 +48,10 @@ class Handshake(KVConnectorHandshakeMetadata):
 
 
 class Worker:
-    """A connection and a namespace, all of whose pages are in one tensor: of a tensor-parallel rank
+    """A connection and a namespace, all of whose pages are in one tensor: of one of several ranks
     the part that it computes.
 
-    kv_cache_config is changed: its tensor gets the arena's size and strides, and as many blocks as
+    kv_cache_config is changed: its tensors get the arena's size and strides, and as many blocks as
     the namespace has pages. Page 0, which keep_page_zero takes out, is vLLM's null block.
     """
 
@@ -61,18 +61,18 @@ class Worker:
         """identity.NotInPlaceError, of all ranks at once, where the device's pages can't be vLLM's
         blocks. watch: knows the model; closed with this."""
         self._watch = watch
-        layout = identity.layout(vllm_config, kv_cache_config, options, watch.identity)
+        own = places.part_of(kv_cache_config)
+        layout = identity.layout(vllm_config, kv_cache_config, options, watch.identity, gather(own))
         self._on_loss = options.on_loss
-        spec = identity.specs(kv_cache_config)[0]
-        self._dtype, self._layer_bytes = spec.dtype, spec.page_size_bytes
-        self._n_layers = [len(tensor.layers) for tensor in kv_cache_config.kv_cache_tensors]
+        self._config, self._dtype = kv_cache_config, places.specs(kv_cache_config)[0].dtype
+        _verify.check_dtype(options.verify, self._dtype)
         self._device = vllm_config.device_config.device
         on_host = torch.device(self._device).type == "cpu"
         self._connection = connect_worker(options, watch, layout.model)
         try:
             longest = sum(
                 -(-spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes)
-                for spec in identity.specs(kv_cache_config)
+                for spec in places.specs(kv_cache_config)
             )
             why = self._open(options, layout, watch.rank, watch.n_ranks) or (
                 self._unfit(on_host, kv_cache_config.num_blocks, longest)
@@ -84,7 +84,7 @@ class Worker:
             info = self._namespace.info
             n_blocks = min(kv_cache_config.num_blocks, info.tiers[0].n_pages)
             self._check_limit(vllm_config.model_config.max_model_len, longest)
-            self._place(kv_cache_config, watch.rank, watch.n_ranks)
+            self._place(own.n_planes, watch.rank, watch.n_ranks)
         except BaseException:
             with contextlib.suppress(BufferError):
                 self._connection.close()
@@ -177,27 +177,20 @@ class Worker:
                 error,
             )
 
-    def _place(self, kv_cache_config: Any, rank: int, n_ranks: int) -> None:
+    def _place(self, n_own: int, rank: int, n_ranks: int) -> None:
         """Says to vLLM where the layers' parts of a block lie in the rank's part of the arena."""
         info = self._namespace.info
-        n_planes = info.n_planes // n_ranks
-        planes = range(rank * n_planes, (rank + 1) * n_planes)
+        first_plane = rank * (info.n_planes // n_ranks)
+        planes = range(first_plane, first_plane + n_own)
         self._arenas = [self._namespace.arena(plane, writable=True) for plane in planes]
         first = self._arenas[0].address
-        step = self._arenas[1].address - first if n_planes > 1 else 0
+        step = self._arenas[1].address - first if n_own > 1 else 0
         if any(arena.address != first + i * step for i, arena in enumerate(self._arenas)):
             raise ValueError("planes don't lie at equal distances")
         n_bytes = self._arenas[-1].address + self._arenas[-1].n_bytes - first
-        kv_cache_config.num_blocks = info.tiers[0].n_pages
-        # One for each group of layers: all begin at the arena's first byte.
-        for tensor in kv_cache_config.kv_cache_tensors:
-            tensor.size = n_bytes
-            tensor.block_stride = info.stride_bytes
-            tensor.offset = 0
-            if n_planes > 1:
-                tensor.layer_stride = step
+        self._config.num_blocks = info.tiers[0].n_pages
+        places.place(self._config, n_bytes, info.stride_bytes, step)
         self._extent = first, n_bytes
-        self._plane_step = step
 
     def allocation(self) -> TorchFunctionMode:
         """Context in which vLLM's allocation of its tensor yields the arena instead."""
@@ -231,24 +224,14 @@ class Worker:
         where kvleased is gone: nothing was compared."""
         if not self.map([page for _, page, _ in pairs]):
             return []
-        stride = self.handshake.stride_bytes
         memory = _tensor(*self._extent, torch.device(self._device))
         is_coded = _verify.may_be_coded(self._namespace)
-        n_bytes = self._layer_bytes
         differing = []
         for *pages, group in pairs:
-            # Layers lie apart, each in a plane, or beside each other in the only one.
-            n_planes, n_layers = self._n_layers[group], 1
-            if len(self._arenas) == 1:
-                n_planes, n_layers = 1, n_planes
-            sizes = [n_bytes // self._dtype.itemsize] * n_layers
-            for plane in range(n_planes):
-                at = plane * self._plane_step
-                own, other = (
-                    memory[at + page * stride :][: n_bytes * n_layers].view(self._dtype)
-                    for page in pages
-                )
-                if _verify.differ_by_layer(own, other, sizes, is_coded):
+            starts = [page * self.handshake.stride_bytes for page in pages]
+            for at, n_bytes in places.pieces(self._config, group):
+                own, other = (memory[start + at :][:n_bytes].view(self._dtype) for start in starts)
+                if _verify.differ(own, other, is_coded):
                     differing.append(pages[1])
                     break
         return differing

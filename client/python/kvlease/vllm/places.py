@@ -1,0 +1,123 @@
+"""Where the layers of a rank have their parts of a page, if vLLM's blocks are pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+    iter_layer_specs,
+)
+from vllm.v1.kv_cache_layout import KVCacheLayout
+
+# Kinds of layers whose blocks can be pages.
+_KINDS = {FullAttentionSpec, MLAAttentionSpec, SlidingWindowSpec, ChunkedLocalAttentionSpec}
+
+
+def specs(kv_cache_config: Any) -> list[Any]:
+    """Of each group of layers what vLLM says of one of its layers."""
+    return [
+        next(iter(iter_layer_specs(group.kv_cache_spec)))
+        for group in kv_cache_config.kv_cache_groups
+    ]
+
+
+def is_plain(kv_cache_config: Any) -> bool:
+    """Whether attention of all layers reaches back to the first token, in one group."""
+    return [isinstance(spec, FullAttentionSpec) for spec in specs(kv_cache_config)] == [True]
+
+
+def unsupported(kv_cache_config: Any) -> str | None:
+    """Why a rank's blocks can't be pages; None: they can."""
+    groups, tensors = kv_cache_config.kv_cache_groups, kv_cache_config.kv_cache_tensors
+    kinds = {type(spec) for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
+    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    said = f"{len(groups)} groups of layers ({names})"
+    if not kinds <= _KINDS or not tensors or any(each.host_resident for each in tensors):
+        return f"{said}: only full attention, MLA, sliding windows and chunked local attention are"
+    if len({each.block_size for each in specs(kv_cache_config)}) > 1:
+        return f"{said} whose blocks have different numbers of tokens"
+    if kv_cache_config.needs_kv_cache_zeroing:
+        return f"{said} with numbers of several dtypes, whose blocks vLLM zeroes"
+    if any(
+        isinstance(each, FullAttentionSpec) and each.sliding_window is not None
+        for each in specs(kv_cache_config)
+    ):
+        return "sliding windows that vLLM takes for full attention"
+    physical = KVCacheLayout[kv_cache_config.kv_cache_layout]
+    if not physical.is_block_compact:
+        return (
+            f"the KV cache layout {physical.name}: a page must be one piece, or one for each layer"
+        )
+    sizes = {tensor.block_stride for tensor in tensors}
+    if len(sizes) > 1:
+        return f"{said} of {sorted(sizes)} bytes in the KV cache layout {physical.name}"
+    (n_bytes,) = sizes
+    if n_bytes % 64:
+        return f"a block of {n_bytes} bytes, which isn't a multiple of 64"
+    return None
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a rank has of each page: planes of one size."""
+
+    n_planes: int
+    """Of each layer one, where vLLM keeps layers apart."""
+    plane_bytes: int
+    n_layers: int
+    words: str
+    """What vLLM says of the layers."""
+
+
+def part_of(kv_cache_config: Any) -> Part:
+    """Of this rank, which unsupported() has nothing against."""
+    tensors = kv_cache_config.kv_cache_tensors
+    groups = [set(group.layer_names) for group in kv_cache_config.kv_cache_groups]
+    n_layers = max(sum(len(each.layers) for each in _of(group, tensors)) for group in groups)
+    is_apart = KVCacheLayout[kv_cache_config.kv_cache_layout].is_layer_compact
+    described = [f"{each.layers} {each.layer_stride} {each.offset}" for each in tensors]
+    kinds = [f"{group.kv_cache_spec}" for group in kv_cache_config.kv_cache_groups]
+    return Part(
+        n_planes=n_layers if is_apart else 1,
+        plane_bytes=tensors[0].block_stride,
+        n_layers=n_layers,
+        words=f"{described if not is_apart else [each.layers for each in tensors]} {kinds}",
+    )
+
+
+def _of(group: Any, tensors: Any) -> list[Any]:
+    return [tensor for tensor in tensors if tensor.layers[0] in group]
+
+
+def place(kv_cache_config: Any, n_bytes: int, stride: int, step: int) -> None:
+    """Says to vLLM where the parts of the layers lie: in a tensor of n_bytes, whose pages begin
+    stride bytes after each other, and whose planes, where there are several, step bytes."""
+    tensors = kv_cache_config.kv_cache_tensors
+    for group in kv_cache_config.kv_cache_groups:
+        n_before = 0
+        # Groups overlay each other: a block is of one of them.
+        for tensor in _of(group.layer_names, tensors):
+            tensor.size, tensor.block_stride = n_bytes, stride
+            if step:
+                tensor.offset, tensor.layer_stride = n_before * step, step
+            n_before += len(tensor.layers)
+
+
+def pieces(kv_cache_config: Any, group: int) -> list[tuple[int, int]]:
+    """Of each layer of a group, once place() was called: where it has its part of page 0, and how
+    many bytes."""
+    layers = kv_cache_config.kv_cache_groups[group]
+    of_layers = getattr(layers.kv_cache_spec, "kv_cache_specs", {})
+    return [
+        (
+            tensor.offset + i * tensor.layer_stride,
+            of_layers.get(name, layers.kv_cache_spec).unpadded_page_size_bytes,
+        )
+        for tensor in _of(layers.layer_names, kv_cache_config.kv_cache_tensors)
+        for i, name in enumerate(tensor.layers)
+    ]
