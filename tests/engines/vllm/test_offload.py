@@ -187,21 +187,22 @@ def test_ranks_with_copies(
 def test_the_best_mode_is_chosen(
     make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
 ) -> None:
-    """In place where nothing keeps from it, else with copies; here speculative decoding does."""
+    """In place where nothing keeps from it, else with copies; here a setting of theirs does."""
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     guess = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+    copied = AUTO | {"offload_prompt_only": True}
     alone, plain, first, second = start_engines(
         settings(),
         settings(daemon, kvlease=AUTO),
-        settings(daemon, kvlease=AUTO, speculative_config=guess),
-        settings(daemon, kvlease=AUTO, speculative_config=guess),
+        settings(daemon, kvlease=copied, speculative_config=guess),
+        settings(daemon, kvlease=copied, speculative_config=guess),
         environment={"NUMBA_DISABLE_JIT": "1"},  # which guesses, and fails with this llvmlite
     )
     expected = alone.call("run", PROMPTS, 24)
     assert plain.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
-    (copied,) = (each for each in namespaces(daemon) if " copies " in each["format"])
-    (in_place,) = (each for each in namespaces(daemon) if each["name"] != copied["name"])
-    assert in_place["pages_sealed"] > 0 == copied["pages_sealed"]
+    (copies,) = (each for each in namespaces(daemon) if " copies " in each["format"])
+    (in_place,) = (each for each in namespaces(daemon) if each["name"] != copies["name"])
+    assert in_place["pages_sealed"] > 0 == copies["pages_sealed"]
     assert first.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
     found = second.call("run", PROMPTS, 24)
     assert found["tokens"] == expected["tokens"]

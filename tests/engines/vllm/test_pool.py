@@ -104,12 +104,14 @@ class Engine:
             block_hasher=get_request_block_hasher(PAGE, sha256),
         )
 
-    def schedule(self, request: Request, n_most: int = 8192) -> list[int] | None:
-        """A step with so many of its tokens begins; its pages. None: there is no room."""
+    def schedule(self, request: Request, n_most: int = 8192, n_drafts: int = 0) -> list[int] | None:
+        """A step with so many of its tokens begins, and guessed ones behind them; its pages. None:
+        there is no room."""
         blocks, n_found = None, 0
         if request.status != RequestStatus.RUNNING:
             blocks, n_found, _ = self.manager.get_computed_blocks(request)
         n_new = min(n_most, request.num_tokens - request.num_computed_tokens - n_found)
+        n_new += n_drafts
         if self.manager.allocate_slots(request, n_new, n_found, blocks) is None:
             return None
         request.status = RequestStatus.RUNNING
@@ -600,6 +602,32 @@ def test_preempted_requests_resume(
     assert engine.pool.stats.hit_tokens == n_tokens // PAGE * PAGE
     assert request.num_in_flight_tokens == n_tokens % PAGE + 1
     engine.results(request)
+    engine.end(request)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+@pytest.mark.parametrize(("n_accepted", "n_published"), [(0, 3), (7, 3), (8, 4), (23, 4), (24, 5)])
+def test_rejected_drafts_are_not_published(
+    daemon: package.Daemon, engines: Engines, n_accepted: int, n_published: int
+) -> None:
+    """A step computes 30 guessed tokens behind the 56th, in pages that are found once full."""
+    engine, other = engines(), engines()
+    request = engine.request(PROMPT)
+    assert engine.schedule(request)
+    engine.results(request)
+    request.append_output_token_ids([3])
+    assert engine.schedule(request, n_drafts=30)
+    engine.manager.take_events()
+    assert engine.pool.stats.published_pages == 3
+    request.num_computed_tokens -= 30 - n_accepted
+    request.append_output_token_ids([5] * (n_accepted + 1))
+    request.num_in_flight_tokens = 0
+    engine.manager.cache_blocks(request, request.num_computed_tokens)
+    engine.results(request)
+    assert engine.pool.stats.published_pages == n_published
+    reader = other.request([*PROMPT, 3, *[5] * 40])
+    assert other.manager.get_computed_blocks(reader)[1] == n_published * PAGE
+    other.end(reader)
     engine.end(request)
     package.wait_until(lambda: held(daemon) == (0, 0))
 

@@ -250,3 +250,29 @@ def test_mla(
     n_layers = namespace["n_layers"]
     assert namespace["n_planes"] == (1 if mode == "copy" else n_ranks * n_layers)
     assert namespace["plane_page_bytes"] == PAGE * 576 * 4 * (n_layers if mode == "copy" else 1)
+
+
+def test_guessed_tokens(make_daemon: package.MakeDaemon, start_engines: Any, settings: Any) -> None:
+    """Speculative decoding: what was guessed and rejected is in no page that is found."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    guess = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 2}
+    guess["prompt_lookup_min"] = 1
+    guessing = {"speculative_config": guess}
+    alone, first, second, third = start_engines(
+        settings(),
+        settings(daemon, **guessing),
+        settings(daemon, **guessing),
+        settings(daemon, kvlease={"verify": 1}, **guessing),
+        environment={"NUMBA_DISABLE_JIT": "1"},  # which guesses, and fails with this llvmlite
+    )
+    expected = alone.call("run", PROMPTS, 200)
+    computed = first.call("run", PROMPTS, 200)
+    texts = [p + t[0][:-1] for p, t in zip(PROMPTS, expected["tokens"], strict=True)]
+    for engine in (second, third):
+        again = engine.call("run", texts, 40)
+        assert again["tokens"] == alone.call("run", texts, 40)["tokens"]
+        is_verified = engine is third
+        assert again["found"] == ([0] * 3 if is_verified else findable(texts, PAGE))
+    assert computed["tokens"] == expected["tokens"]
+    assert failures(daemon) == 0
+    package.wait_until(lambda: held(daemon) == (0, 0))

@@ -175,8 +175,8 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
     parallel = vllm_config.parallel_config
     if parallel.pipeline_parallel_size > 1:
         return f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
-    if vllm_config.speculative_config is not None:
-        return "speculative decoding"
+    if has_draft_model(vllm_config):
+        return "speculative decoding with a draft model"
     return places.unsupported(kv_cache_config)
 
 
