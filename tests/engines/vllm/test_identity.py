@@ -76,7 +76,6 @@ def refusal(
     ("options", "sentence"),
     [
         ({**RANKS, "nnodes": 2}, "ranks on several hosts (2)"),
-        ({"pipeline_parallel_size": 2}, "pipeline parallelism (2 ranks)"),
         ({"enable_prefix_caching": False}, "prefix caching"),
         ({**RANKS, "extra": {"sync_load_budget_bytes": 1}}, "sync_load_budget_bytes"),
         ({"prefix_caching_hash_algo": "xxhash"}, "xxhash"),
@@ -120,6 +119,7 @@ def test_refused_layers(model: str) -> None:
     guess = {"method": "ngram", "num_speculative_tokens": 2}
     assert refusal(model) == refusal(model, **RANKS) == ""
     assert refusal(model, speculative_config=guess) == ""
+    assert refusal(model, pipeline_parallel_size=2) == ""
     assert refusal(model, window) == refusal(model, FULL, window) == ""
     latent = MLAAttentionSpec(**SIZES | {"num_kv_heads": 1, "dtype": torch.uint8})
     assert refusal(model, latent) == ""

@@ -27,6 +27,7 @@ PAGE = 32
 PROMPTS = make_prompts(1, 500, 7, 20, 33)
 # API, EngineCore and worker, as vllm serve has them.
 PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+FULL = pytest.mark.skipif("KVL_FULL" not in os.environ, reason="a minute: with --full alone")
 
 
 def test_a_second_process_finds_what_the_first_computed(
@@ -250,6 +251,42 @@ def test_mla(
     n_layers = namespace["n_layers"]
     assert namespace["n_planes"] == (1 if mode == "copy" else n_ranks * n_layers)
     assert namespace["plane_page_bytes"] == PAGE * 576 * 4 * (n_layers if mode == "copy" else 1)
+
+
+@pytest.mark.parametrize("has_windows", [False, pytest.param(True, marks=FULL)])
+def test_stages_share_with_the_same_stages(
+    make_daemon: package.MakeDaemon,
+    start_engines: Any,
+    settings: Any,
+    models: Any,
+    has_windows: bool,
+) -> None:
+    """Pipeline parallelism: of five layers the first stage has three, and the other one has as many
+    planes of a page. With windows there are groups of which a stage has one layer, or none."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    kinds = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
+    windows = {"layer_types": kinds, "sliding_window": 64} if has_windows else {}
+    options = {"model": models(num_hidden_layers=5, **windows)}
+    stages = options | {"pipeline_parallel_size": 2, "distributed_executor_backend": "mp"}
+    shared = {"kvlease": {"verify": 1}} | stages
+    alone, first, second, third = start_engines(
+        settings(**options),
+        settings(daemon, **stages),
+        settings(daemon, **stages),
+        settings(daemon, **shared),
+    )
+    expected = alone.call("run", PROMPTS, 24)
+    computed = first.call("run", PROMPTS, 24)
+    found = second.call("run", PROMPTS, 24)
+    checked = third.call("run", PROMPTS, 24)
+    for answer in (computed, found, checked):
+        assert answer["tokens"] == expected["tokens"]
+    assert found["found"] == findable(PROMPTS, PAGE)
+    assert checked["found"] == [0] * len(PROMPTS)
+    assert failures(daemon) == 0
+    (namespace,) = namespaces(daemon)
+    assert namespace["n_planes"] == (2 if has_windows else 2 * 3)
+    package.wait_until(lambda: held(daemon) == (0, 0))
 
 
 def test_guessed_tokens(make_daemon: package.MakeDaemon, start_engines: Any, settings: Any) -> None:

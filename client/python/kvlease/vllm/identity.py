@@ -172,9 +172,6 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
     if _release() not in TESTED and not options.any_version:
         newest = ".".join(map(str, TESTED[-1]))
         return f"vLLM {vllm.__version__}: the newest whose blocks were tested is {newest}"
-    parallel = vllm_config.parallel_config
-    if parallel.pipeline_parallel_size > 1:
-        return f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
     if has_draft_model(vllm_config):
         return "speculative decoding with a draft model"
     return places.unsupported(kv_cache_config)
