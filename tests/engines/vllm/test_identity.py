@@ -130,7 +130,6 @@ def test_refused_layers(model: str) -> None:
     state = MambaSpec(block_size=32, shapes=((2, 4),), dtypes=(torch.float32,))
     assert "2 groups of layers (FullAttentionSpec, MambaSpec)" in refusal(model, FULL, state)
     assert "numbers of tokens" in refusal(model, FULL, replace(window, block_size=64))
-    assert "vLLM zeroes" in refusal(model, FULL, latent)
     taken = FullAttentionSpec(**SIZES, sliding_window=64)
     assert "takes for full attention" in refusal(model, taken)
 

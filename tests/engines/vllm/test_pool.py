@@ -15,12 +15,18 @@ from vllm.lora.request import LoRARequest
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+)
 from vllm.v1.request import Request, RequestStatus
 
 import kvlease
 from kvlease._verify import Verifier
 from kvlease.vllm import pool as adapter
+from kvlease.vllm.groups import GroupsPool
 from kvlease.vllm.identity import Options
 from kvlease.vllm.weights import Reader, State
 
@@ -52,6 +58,7 @@ class Engine:
         n_blocks: int = 400,
         tenant: str | None = None,
         verify: float = 0,
+        *others: Any,
         role: str = "kv_both",
         events: bool = False,
     ) -> None:
@@ -60,7 +67,9 @@ class Engine:
         config = KVCacheConfig(
             num_blocks=n_blocks,
             kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+            kv_cache_groups=[
+                KVCacheGroupSpec([f"layer {i}"], each) for i, each in enumerate([spec, *others])
+            ],
         )
         self.manager = KVCacheManager(
             config,
@@ -73,7 +82,7 @@ class Engine:
         self.connection = kvlease.connect(socket)
         namespace = self.connection.namespace("ns", LAYOUT, keep_page_zero=True)
         pool: Any = self.manager.block_pool
-        pool.__class__ = adapter.Pool
+        pool.__class__ = GroupsPool if others else adapter.Pool
         self.refused: dict[str, str] = {}
         self.verifier = Verifier(verify, namespace, torch.float32, b"", bytes)
         self.model = Model()
@@ -121,7 +130,7 @@ class Engine:
 
     def pages(self, request: Request) -> list[int]:
         """Its block table."""
-        (pages,) = self.manager.get_block_ids(request.request_id)
+        pages, *_ = self.manager.get_block_ids(request.request_id)
         return list(pages)
 
     def results(self, *requests: Request) -> None:
@@ -264,6 +273,79 @@ def test_events(engines: Engines) -> None:
     second.model.now = State(1, root=b"2")
     second.manager.take_events()
     assert told(second) == []
+
+
+def test_what_is_zeroed_is_held(daemon: package.Daemon) -> None:
+    """vLLM has a list of new blocks to zero, from which it takes none that are given back before
+    the step: here these are another engine's."""
+    state = MambaSpec(
+        block_size=PAGE, shapes=((1024,),), dtypes=(torch.float32,), mamba_cache_mode="align"
+    )
+    first, second = (Engine(daemon, 400, None, 0, state) for _ in range(2))
+    stays, goes = first.request(PROMPT), first.request([*range(3, 70)])
+    kept, gone = first.schedule(stays), first.schedule(goes)
+    assert kept and gone
+    first.preempt(goes)
+    other = second.request([*range(100, 200)])
+    taken = second.schedule(other)
+    assert taken and set(gone) & set(taken)
+    assert first.manager.take_new_block_ids() == kept
+    assert second.manager.take_new_block_ids() == taken
+    for engine, which in ((first, stays), (second, other)):
+        engine.end(which)
+        engine.connection.close()
+
+
+def test_states_at_the_ends_of_pages(daemon: package.Daemon) -> None:
+    """Linear attention beside full attention: a state is published where a step has ended with a
+    page, and is found alone; one in the middle of a page never is."""
+    state = MambaSpec(
+        block_size=PAGE, shapes=((1024,),), dtypes=(torch.float32,), mamba_cache_mode="align"
+    )
+    first, second = (Engine(daemon, 400, None, 0, state) for _ in range(2))
+
+    def count(text: list[int]) -> int:
+        reader = second.request(text)
+        n_found = second.manager.get_computed_blocks(reader)[1]
+        second.end(reader)
+        return int(n_found)
+
+    text = [*PROMPT, *range(3, 40)]
+    request = first.request(PROMPT)
+    for n_most, n_published, n_found in (
+        (2 * PAGE, 3, 2 * PAGE),  # two pages and a state
+        (len(PROMPT), 4, 2 * PAGE),  # a third page, whose state was passed
+    ):
+        n_before = first.pool.stats.published_pages
+        assert first.schedule(request, n_most)
+        first.manager.take_events()
+        assert first.pool.stats.published_pages == n_before
+        first.results(request)
+        assert first.pool.stats.published_pages == n_published
+        assert count(text) == n_found
+    # Token by token a state comes to the end of its page.
+    for token in text[len(PROMPT) : 4 * PAGE]:
+        request.append_output_token_ids([token])
+        assert count(text) == 2 * PAGE
+        assert first.schedule(request)
+        first.results(request)
+    assert first.pool.stats.published_pages == 6
+    assert count(text) == 4 * PAGE
+    # The other engine goes on behind what it found, in pages of its own.
+    again = second.request(text)
+    assert second.schedule(again)
+    theirs, own = (
+        engine.manager.get_block_ids(which.request_id)[1]
+        for engine, which in ((first, request), (second, again))
+    )
+    assert own[3] == theirs[3] != 0
+    assert own[-1] not in (0, *theirs)
+    second.results(again)
+    for engine, which in ((first, request), (second, again)):
+        engine.end(which)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    for engine in (first, second):
+        engine.connection.close()
 
 
 @pytest.mark.parametrize("differs", [False, True])

@@ -313,3 +313,22 @@ def test_guessed_tokens(make_daemon: package.MakeDaemon, start_engines: Any, set
     assert computed["tokens"] == expected["tokens"]
     assert failures(daemon) == 0
     package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_blocks_that_are_zeroed(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    """As vLLM does where layers have several dtypes: before it tells the connector of a step."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    zeroing = {
+        "before": "from vllm.v1.kv_cache_interface import KVCacheConfig\n"
+        "KVCacheConfig.needs_kv_cache_zeroing = property(lambda self: True)"
+    }
+    alone, first, second = start_engines(
+        settings(), settings(daemon) | zeroing, settings(daemon) | zeroing
+    )
+    expected = alone.call("run", PROMPTS, 24)
+    assert first.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
+    found = second.call("run", PROMPTS, 24)
+    assert found["tokens"] == expected["tokens"]
+    assert found["found"] == findable(PROMPTS, PAGE)

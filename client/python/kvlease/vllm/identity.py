@@ -196,8 +196,9 @@ def layout(
     attention = vllm_config.compilation_config.static_forward_context[first]
     # The dtype of fp8 numbers is uint8: the setting has the name of the numbers (fp8_e5m2).
     cache, parallel = vllm_config.cache_config, vllm_config.parallel_config
-    is_known = spec.dtype in _engine.DTYPES
-    numbers = str(spec.dtype).removeprefix("torch.") if is_known else cache.cache_dtype
+    dtype = places.dtype_of(kv_cache_config)
+    is_known = dtype in _engine.DTYPES
+    numbers = str(dtype).removeprefix("torch.") if is_known else cache.cache_dtype
     n_stages = parallel.pipeline_parallel_size
     kind = (
         f"vllm {vllm.__version__} {attention.get_attn_backend().get_name()} "
@@ -206,7 +207,7 @@ def layout(
     )
     return kvlease.Layout(
         model=model_name(vllm_config),
-        dtype=_engine.DTYPES.get(spec.dtype, kvlease.DType.OTHER),
+        dtype=_engine.DTYPES.get(dtype, kvlease.DType.OTHER),
         n_layers=sum(part.n_layers for part in parts) // parallel.tensor_parallel_size,
         n_kv_heads=spec.num_kv_heads,
         head_size=spec.head_size,

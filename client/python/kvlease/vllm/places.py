@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
@@ -26,6 +27,13 @@ def specs(kv_cache_config: Any) -> list[Any]:
     ]
 
 
+def dtype_of(kv_cache_config: Any) -> torch.dtype:
+    """Of all numbers; uint8 where layers have several."""
+    groups = kv_cache_config.kv_cache_groups
+    dtypes = {spec.dtype for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
+    return dtypes.pop() if len(dtypes) == 1 else torch.uint8
+
+
 def is_plain(kv_cache_config: Any) -> bool:
     """Whether attention of all layers reaches back to the first token, in one group."""
     return [isinstance(spec, FullAttentionSpec) for spec in specs(kv_cache_config)] == [True]
@@ -41,8 +49,6 @@ def unsupported(kv_cache_config: Any) -> str | None:
         return f"{said}: only full attention, MLA, sliding windows and chunked local attention are"
     if len({each.block_size for each in specs(kv_cache_config)}) > 1:
         return f"{said} whose blocks have different numbers of tokens"
-    if kv_cache_config.needs_kv_cache_zeroing:
-        return f"{said} with numbers of several dtypes, whose blocks vLLM zeroes"
     if any(
         isinstance(each, FullAttentionSpec) and each.sliding_window is not None
         for each in specs(kv_cache_config)

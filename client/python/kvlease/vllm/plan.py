@@ -130,12 +130,9 @@ def make(
     if text.get("index_head_dim") and name == "fp8":
         raise UnknownError(f"fp8 caches of MLA with an indexer aren't known here: {_REMEDY}")
     layers = _layers(text, n_ranks, DTYPES[name])
-    kinds = {each.kind for each in layers}
     why: str | None = None
     if any(not each.token_bytes for each in layers):
         why = "layers keep a state, which vLLM changes with each token: linear attention"
-    elif "indexer" in kinds:
-        why = "vLLM zeroes blocks that have numbers of several dtypes: MLA, indexer"
     else:
         # A rank computes on what its own GPU has.
         layers = [replace(each, is_replicated=False) for each in layers]

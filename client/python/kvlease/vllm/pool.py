@@ -144,6 +144,8 @@ class Pool(BlockPool):
         self._allocate: Callable[..., Any] = manager.allocate_slots
         manager.allocate_slots = self._allocate_slots
         manager.get_computed_blocks = self._get_computed_blocks
+        take_new = manager.take_new_block_ids
+        manager.take_new_block_ids = lambda: list(filter(self._is_own, take_new()))
 
     # What vLLM's cache manager asks the pool.
 
@@ -692,6 +694,12 @@ class Pool(BlockPool):
     def _begin_publishing(self, text: Text, computed: Any) -> None:
         """computed: the blocks that the request begins with."""
         text.n_done = Counter({_GROUP: len(text.found)})
+
+    def _is_own(self, page: int) -> bool:
+        """Whether the worker may zero a page that was leased for a request: it may have been given
+        back since, and be another engine's."""
+        block = self._by_page.get(page)
+        return block is not None and block.ref_cnt > 0 and not block.is_pinned
 
     @staticmethod
     def _is_to_publish(block: Block) -> bool:

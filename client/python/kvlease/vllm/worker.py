@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
+from vllm.v1.worker.worker_base import WorkerBase
 
 import kvlease
 from kvlease import _engine, _verify
 from kvlease.vllm import identity, places
 from kvlease.vllm.connections import connect_worker
-from kvlease.vllm.weights import Place, Watch, gather
+from kvlease.vllm.weights import Place, Watch, gather, on_stack
 
 _logger = logging.getLogger("kvlease")
 
@@ -64,7 +65,7 @@ class Worker:
         own = places.part_of(kv_cache_config)
         layout = identity.layout(vllm_config, kv_cache_config, options, watch.identity, gather(own))
         self._on_loss = options.on_loss
-        self._config, self._dtype = kv_cache_config, places.specs(kv_cache_config)[0].dtype
+        self._config, self._dtype = kv_cache_config, places.dtype_of(kv_cache_config)
         _verify.check_dtype(options.verify, self._dtype)
         self._device = vllm_config.device_config.device
         on_host = torch.device(self._device).type == "cpu"
@@ -99,6 +100,18 @@ class Worker:
             place=self._watch.place,
         )
         self._events = _engine.Events(self._connection)
+        if kv_cache_config.needs_kv_cache_zeroing:
+            self._map_early(on_stack(WorkerBase).model_runner)
+
+    def _map_early(self, runner: Any) -> None:
+        """vLLM zeroes new blocks of a step before it tells the connector of the step."""
+        execute_model = runner.execute_model
+
+        def execute(scheduler_output: Any, *arguments: Any, **keywords: Any) -> Any:
+            self.map(getattr(scheduler_output.kv_connector_metadata, "pages", []))
+            return execute_model(scheduler_output, *arguments, **keywords)
+
+        runner.execute_model = execute
 
     def _open(
         self, options: identity.Options, layout: kvlease.Layout, rank: int, n_ranks: int
