@@ -62,7 +62,7 @@ def test_what_pages_take() -> None:
     # Heads are divided among ranks, as long as there are as many.
     assert pages(LLAMA, 8) == {"full attention": 2 << 20}
     assert pages(LLAMA, 16) == {"full attention": 4 << 20}
-    # All ranks have the same of MLA: copies are stored once, in place each rank has its own.
+    # All ranks have the same of MLA, and each its own.
     assert pages(DEEPSEEK, 8, block=64) == {"MLA": 8 * 4497408}
     sparse = DEEPSEEK | {"index_head_dim": 128}
     assert pages(sparse, 8) == {"MLA": 8 * 1124352, "indexer": 8 * 61 * 16 * 132}
@@ -83,18 +83,9 @@ def test_what_pages_take() -> None:
     assert pages(LLAMA | {"torch_dtype": "float32"}) == pages(LLAMA)
     assert pages(LLAMA, dtype="float32") == {"full attention": 4 << 20}
     assert pages(LLAMA | {"v_head_dim": 0}) == pages(LLAMA)
+    wide = windows | {"swa_head_dim": 256, "global_head_dim": 128}
+    assert pages(wide) == {"windows of 1024": 24 << 17, "full attention": 8 << 16}
     assert pages({"n_layer": 12, "n_head": 12, "n_embd": 768}) == {"full attention": 589824}
-
-
-def test_which_mode() -> None:
-    windows = LLAMA | {"sliding_window": 64, "sliding_window_pattern": 4}
-    wide = windows | {"swa_head_dim": 256}
-    for known, dtype in ((LLAMA, None), (LLAMA, "fp8"), (windows, None), (wide, None)):
-        assert plan.make(known, dtype=dtype).why_not_in_place is None
-    sparse = DEEPSEEK | {"index_head_dim": 128}
-    for known, n_ranks in ((LLAMA, 2), (DEEPSEEK, 1), (DEEPSEEK, 2), (sparse, 2)):
-        assert plan.make(known, n_ranks).why_not_in_place is None
-    assert "linear attention" in str(plan.make(QWEN).why_not_in_place)
 
 
 def test_what_fits() -> None:
@@ -193,7 +184,7 @@ def table() -> str:
         try:
             made = plan.make(model)
         except plan.UnknownError:
-            rows.append(f"| {model['name']} | copy | not known to the command | | | |\n")
+            rows.append(f"| {model['name']} | | not known to the command | | | |\n")
             continue
         parts = "; ".join(
             f"{each.kind}, {each.n_layers} layers: "
@@ -201,7 +192,7 @@ def table() -> str:
             for each in made.layers
         )
         rows.append(
-            f"| {model['name']} | {'copy' if made.why_not_in_place else 'in place'} | {parts} | "
+            f"| {model['name']} | in place | {parts} | "
             f"{program.size_of(made.token_bytes)} | "
             f"{program.size_of(made.text_bytes) if made.text_bytes else ''} | "
             f"{made.tokens(60 << 30):,} |\n"

@@ -20,6 +20,7 @@ from vllm.v1.kv_cache_interface import (
     KVCacheTensor,
     MambaSpec,
     MLAAttentionSpec,
+    RSWASpec,
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
 )
@@ -127,11 +128,20 @@ def test_refused_layers(model: str) -> None:
     # Blocks are one piece, and as wide as the widest group's.
     narrow = SlidingWindowSpec(**SIZES | {"head_size": 16}, sliding_window=64)
     assert refusal(model, FULL, narrow) == ""
-    state = MambaSpec(block_size=32, shapes=((2, 4),), dtypes=(torch.float32,))
-    assert "2 groups of layers (FullAttentionSpec, MambaSpec)" in refusal(model, FULL, state)
+    state = MambaSpec(block_size=32, shapes=((4096,),), dtypes=(torch.float32,))
+    assert "(FullAttentionSpec, MambaSpec) that keep several states" in refusal(model, FULL, state)
+    state = replace(state, mamba_cache_mode="align")
+    assert refusal(model, FULL, state) == ""
+    assert "several states" in refusal(model, FULL, replace(state, num_speculative_blocks=1))
+    assert "(FullAttentionSpec, RSWASpec): only" in refusal(
+        model, FULL, RSWASpec(**SIZES, rswa_window=64)
+    )
+    assert "--prefix-match-unit 16 beside" in refusal(model, FULL, window, prefix_match_unit=16)
     assert "numbers of tokens" in refusal(model, FULL, replace(window, block_size=64))
     taken = FullAttentionSpec(**SIZES, sliding_window=64)
     assert "takes for full attention" in refusal(model, taken)
+    both = UniformTypeKVCacheSpecs(32, kv_cache_specs={"0": FULL, "1": taken})
+    assert "takes for full attention" in refusal(model, both)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +152,7 @@ def test_refused_layers(model: str) -> None:
         ("LBHNC", [32, 32], "32 bytes"),
         ("LHBNC", [64, 64], "must be one piece"),
         ("BHLNC", [64, 64], "must be one piece"),
-        ("BLNHC", [], "only full attention"),
+        ("BLNHC", [], "without layers"),
     ],
 )
 def test_refused_places(layout: str, strides: list[int], sentence: str | None) -> None:

@@ -21,12 +21,11 @@ def size_of(n_bytes: int) -> str:
     return f"{n_bytes} bytes"
 
 
-def _lines(is_in_place: bool, n_ranks: int, memory: str) -> list[str]:
+def _lines(n_ranks: int, memory: str) -> list[str]:
     """For kvleased.conf. memory: of all ranks together."""
-    device = "GPU-..." if is_in_place else "host"
-    named = "as nvidia-smi -L prints it" if is_in_place else "beside GPUs: GPU-..., host"
+    device, named = "GPU-...", "as nvidia-smi -L prints it"
     section = [f"memory = {memory}"]
-    if is_in_place and n_ranks > 1:
+    if n_ranks > 1:
         device, named = f"tp{n_ranks}", "a name of your choice; vLLM's setting `device` is this one"
         section = [
             f"# {n_ranks} UUIDs, as nvidia-smi -L prints them, in the order of the ranks",
@@ -48,8 +47,7 @@ def _lines(is_in_place: bool, n_ranks: int, memory: str) -> list[str]:
 def _describe(made: plan.Plan, memory: int | None) -> dict[str, Any]:
     """As --json prints it."""
     return {
-        "mode": "copy" if made.why_not_in_place else "in_place",
-        "why_not_in_place": made.why_not_in_place,
+        "mode": "in_place",
         "ranks": made.n_ranks,
         "page_tokens": made.block,
         "layers": [
@@ -67,8 +65,7 @@ def _describe(made: plan.Plan, memory: int | None) -> dict[str, Any]:
 
 
 def _print(said: dict[str, Any], memory: str | None) -> None:
-    why = said["why_not_in_place"]
-    print(f"mode: {said['mode']}" + (f" ({why})" if why else ""))
+    print(f"mode: {said['mode']}")
     ranks = f", of all {said['ranks']} ranks together" if said["ranks"] > 1 else ""
     print(f"pages of {said['page_tokens']} tokens{ranks}:")
     for each in said["layers"]:
@@ -82,7 +79,7 @@ def _print(said: dict[str, Any], memory: str | None) -> None:
         return
     print(f"{memory} hold {said['tokens']} tokens" + (" of one text" if said["text_bytes"] else ""))
     print()
-    print("\n".join(_lines(said["mode"] == "in_place", said["ranks"], memory)))
+    print("\n".join(_lines(said["ranks"], memory)))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -174,7 +174,14 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
         return f"vLLM {vllm.__version__}: the newest whose blocks were tested is {newest}"
     if has_draft_model(vllm_config):
         return "speculative decoding with a draft model"
-    return places.unsupported(kv_cache_config)
+    why = places.unsupported(kv_cache_config)
+    if why is not None:
+        return why
+    tokens = places.specs(kv_cache_config)[0].block_size
+    unit = getattr(vllm_config.cache_config, "prefix_match_unit", None)
+    return (
+        None if unit in (None, tokens) else f"--prefix-match-unit {unit} beside blocks of {tokens}"
+    )
 
 
 def layout(
@@ -209,9 +216,9 @@ def layout(
         model=model_name(vllm_config),
         dtype=_engine.DTYPES.get(dtype, kvlease.DType.OTHER),
         n_layers=sum(part.n_layers for part in parts) // parallel.tensor_parallel_size,
-        n_kv_heads=spec.num_kv_heads,
-        head_size=spec.head_size,
-        page_tokens=spec.block_size,
+        n_kv_heads=getattr(spec, "num_kv_heads", 1),
+        head_size=getattr(spec, "head_size", 1),
+        page_tokens=min(spec.block_size, 1024),
         plane_page_bytes=max(part.plane_bytes for part in parts),
         n_planes=max(part.n_planes for part in parts) * len(parts),
         salt=hash_parts(

@@ -139,7 +139,7 @@ class InPlace(KvleaseConnector):
         self._verifier = Verifier(
             self._options.verify,
             namespace,
-            places.specs(self._kv_cache_config)[0].dtype,
+            places.dtype_of(self._kv_cache_config),
             handshake.layout.salt,
             lambda: self._model.compare().identity(handshake.layout.salt),
         )

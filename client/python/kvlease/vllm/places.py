@@ -9,6 +9,7 @@ import torch
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
+    MambaSpec,
     MLAAttentionSpec,
     SlidingWindowSpec,
     iter_layer_specs,
@@ -16,7 +17,13 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
 # Kinds of layers whose blocks can be pages.
-_KINDS = {FullAttentionSpec, MLAAttentionSpec, SlidingWindowSpec, ChunkedLocalAttentionSpec}
+_KINDS = {
+    FullAttentionSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+    ChunkedLocalAttentionSpec,
+    MambaSpec,
+}
 
 
 def specs(kv_cache_config: Any) -> list[Any]:
@@ -30,7 +37,8 @@ def specs(kv_cache_config: Any) -> list[Any]:
 def dtype_of(kv_cache_config: Any) -> torch.dtype:
     """Of all numbers; uint8 where layers have several."""
     groups = kv_cache_config.kv_cache_groups
-    dtypes = {spec.dtype for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
+    specs = [spec for group in groups for spec in iter_layer_specs(group.kv_cache_spec)]
+    dtypes = {dtype for each in specs for dtype in getattr(each, "dtypes", None) or [each.dtype]}
     return dtypes.pop() if len(dtypes) == 1 else torch.uint8
 
 
@@ -42,17 +50,19 @@ def is_plain(kv_cache_config: Any) -> bool:
 def unsupported(kv_cache_config: Any) -> str | None:
     """Why a rank's blocks can't be pages; None: they can."""
     groups, tensors = kv_cache_config.kv_cache_groups, kv_cache_config.kv_cache_tensors
-    kinds = {type(spec) for group in groups for spec in iter_layer_specs(group.kv_cache_spec)}
-    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    layers = [spec for group in groups for spec in iter_layer_specs(group.kv_cache_spec)]
+    names = ", ".join(sorted({type(each).__name__ for each in layers}))
     said = f"{len(groups)} groups of layers ({names})"
-    if not kinds <= _KINDS or not tensors or any(each.host_resident for each in tensors):
-        return f"{said}: only full attention, MLA, sliding windows and chunked local attention are"
-    if len({each.block_size for each in specs(kv_cache_config)}) > 1:
+    if not tensors:
+        return "a rank without layers that have a cache"
+    if not {*map(type, layers)} <= _KINDS or any(each.host_resident for each in tensors):
+        known = ", ".join(sorted(kind.__name__ for kind in _KINDS))
+        return f"{said}: only {known} are"
+    if any(_has_several_states(each) for each in layers):
+        return f"{said} that keep several states of a text at a time"
+    if len({each.block_size for each in layers}) > 1:
         return f"{said} whose blocks have different numbers of tokens"
-    if any(
-        isinstance(each, FullAttentionSpec) and each.sliding_window is not None
-        for each in specs(kv_cache_config)
-    ):
+    if any(isinstance(each, FullAttentionSpec) and each.sliding_window for each in layers):
         return "sliding windows that vLLM takes for full attention"
     physical = KVCacheLayout[kv_cache_config.kv_cache_layout]
     if not physical.is_block_compact:
@@ -66,6 +76,13 @@ def unsupported(kv_cache_config: Any) -> str | None:
     if n_bytes % 64:
         return f"a block of {n_bytes} bytes, which isn't a multiple of 64"
     return None
+
+
+def _has_several_states(spec: Any) -> bool:
+    """Of recurrent layers, beside those at the ends of blocks."""
+    return isinstance(spec, MambaSpec) and (
+        spec.mamba_cache_mode != "align" or spec.num_speculative_blocks > 0
+    )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}
@@ -66,13 +66,10 @@ class Layers:
     """Of a layer, on one rank."""
     window: int | None = None
     """Tokens that attention reaches back; None: all."""
-    is_replicated: bool = False
-    """All ranks have the same numbers, which are stored once."""
 
     def page_bytes(self, n_tokens: int, n_ranks: int) -> int:
         """Of all layers and ranks: of a block, or of a state."""
-        own = self.n_layers * (self.token_bytes * n_tokens or self.state_bytes)
-        return own if self.is_replicated else own * n_ranks
+        return self.n_layers * n_ranks * (self.token_bytes * n_tokens or self.state_bytes)
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,6 @@ class Plan:
     n_ranks: int
     block: int
     """Tokens of a page."""
-    why_not_in_place: str | None
-    """None: vLLM's blocks can be pages."""
 
     @property
     def token_bytes(self) -> int:
@@ -129,14 +124,7 @@ def make(
     name = dtype or _dtype(config, text)
     if text.get("index_head_dim") and name == "fp8":
         raise UnknownError(f"fp8 caches of MLA with an indexer aren't known here: {_REMEDY}")
-    layers = _layers(text, n_ranks, DTYPES[name])
-    why: str | None = None
-    if any(not each.token_bytes for each in layers):
-        why = "layers keep a state, which vLLM changes with each token: linear attention"
-    else:
-        # A rank computes on what its own GPU has.
-        layers = [replace(each, is_replicated=False) for each in layers]
-    return Plan(layers, n_ranks, block, why)
+    return Plan(_layers(text, n_ranks, DTYPES[name]), n_ranks, block)
 
 
 def _dtype(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
@@ -207,10 +195,10 @@ def _attention(
     name = f"windows of {window}" if has_window else "full attention"
     if config.get("kv_lora_rank") and not has_window:
         size = _number(config, "kv_lora_rank") + _number(config, "qk_rope_head_dim")
-        made = [Layers("MLA", n, size * n_bytes, is_replicated=True)]
+        made = [Layers("MLA", n, size * n_bytes)]
         if config.get("index_head_dim"):
             keys = _number(config, "index_head_dim")
-            made.append(Layers("indexer", n, keys + 4 * (keys // _SCALED), is_replicated=True))
+            made.append(Layers("indexer", n, keys + 4 * (keys // _SCALED)))
         return made
     if config.get("num_key_value_heads") is not None:
         heads = _number(config, "num_key_value_heads")
