@@ -332,3 +332,34 @@ def test_blocks_that_are_zeroed(
     found = second.call("run", PROMPTS, 24)
     assert found["tokens"] == expected["tokens"]
     assert found["found"] == findable(PROMPTS, PAGE)
+
+
+def test_blocks_in_one_piece(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any
+) -> None:
+    """As on GPUs, where a block has the parts of all layers: they are in one plane. The CPU's own
+    kernels take layers apart alone; the tests' take any."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    kinds = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
+    options = {"model": models(num_hidden_layers=5, layer_types=kinds, sliding_window=64)}
+    whole = {
+        "before": "from vllm.v1.attention.backends.cpu_attn import *\n"
+        "CPUAttentionBackend.supported_kv_cache_layouts = lambda: (KVCacheLayout.BLHNC,)"
+    }
+    alone, first, second, third = start_engines(
+        settings(**options),
+        settings(daemon, **options) | whole,
+        settings(daemon, **options) | whole,
+        settings(daemon, kvlease={"verify": 1}, **options) | whole,
+    )
+    expected = alone.call("run", PROMPTS, 24)
+    assert first.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
+    found = second.call("run", PROMPTS, 24)
+    assert found["tokens"] == expected["tokens"]
+    assert found["found"] == findable(PROMPTS, PAGE)
+    assert third.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
+    assert third.call("stats")["compared_pages"] > published(daemon) // 2
+    assert failures(daemon) == 0
+    (namespace,) = namespaces(daemon)
+    assert namespace["n_planes"] == 1 < namespace["n_layers"]
+    package.wait_until(lambda: held(daemon) == (0, 0))
