@@ -16,7 +16,8 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 import kvlease
 from kvlease._digest import hash_parts
-from kvlease.vllm.pool import Block, Pool, Text
+from kvlease.vllm.pool import Pool
+from kvlease.vllm.texts import Block, Text
 
 _logger = logging.getLogger("kvlease")
 

@@ -2,7 +2,7 @@
 
 vLLM's scheduler asks its KVCacheManager for the blocks of a request, and that its BlockPool. Both
 stay what they are; what this module takes the place of is where the pool has its blocks from, and
-what is cached. All of it is the scheduler's thread's.
+what is cached (finding.py, publishing.py). All of it is the scheduler's thread's.
 """
 
 from __future__ import annotations
@@ -10,17 +10,10 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from vllm.v1.core.block_pool import BlockPool
-from vllm.v1.core.kv_cache_utils import (
-    FreeKVCacheBlockQueue,
-    KVCacheBlock,
-    make_block_hash_with_group_id,
-)
+from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 from vllm.v1.request import RequestStatus
 
 import kvlease
@@ -28,69 +21,23 @@ from kvlease import _engine
 from kvlease._verify import Verifier
 from kvlease.vllm import identity
 from kvlease.vllm.events import Told
-from kvlease.vllm.weights import Epoch, Reader, State
+from kvlease.vllm.finding import Finding
+from kvlease.vllm.publishing import Publishing
+from kvlease.vllm.texts import Block, Text
+from kvlease.vllm.weights import Reader
 
 _logger = logging.getLogger("kvlease")
 
-# The group of layers of a pool that has no others.
-_GROUP = 0
 # How long the scheduler sleeps where it could schedule nothing for want of pages, or while others
 # bring them: it asks again and again.
 _PAUSE_SECONDS = 0.002
-
-
-@dataclass(eq=False, kw_only=True)
-class Block(KVCacheBlock):
-    """A page in vLLM's tables."""
-
-    is_pinned: bool = False
-    """Found or published: there is one pin. Otherwise the page is leased."""
-    is_duplicate: bool = False
-    """Leased, and stays so: somebody else published what is in it."""
-    n_found: int = 0
-    """Waiting requests that found it."""
-    group: int = _GROUP
-    """Of layers, which have published it."""
-    is_compared: bool = False
-    """The worker compares it with a page that was found: it is kept until that is over."""
-
-
-@dataclass
-class Text:
-    """What is known of a request."""
-
-    request: Any
-    handle: kvlease.Request
-    """For kvleased's eviction policy."""
-    coming: _engine.Coming
-    """From other hosts."""
-    found: list[Block] = field(default_factory=list)
-    """Found, and not yet in the request's table."""
-    epoch: Epoch | None = None
-    """What it is computed with; None: it isn't computed yet."""
-    is_looked_up: bool = False
-    is_verified: bool | None = None
-    """It was found, and is computed all the same; None: nothing was found yet."""
-    is_awaited: bool = False
-    """More may be found later: the request isn't scheduled."""
-    n_shared: int = 0
-    """Pages from the first one on that kvleased had when the request was scheduled, and those that
-    other requests of the engine had behind them."""
-    n_full: Counter[int] = field(default_factory=Counter)
-    """By group of layers: pages that vLLM has keys for."""
-    n_done: Counter[int] = field(default_factory=Counter)
-    """By group of layers: pages that are published, or can't be."""
-    is_broken: bool = False
-    """Nothing more can be published: what comes before isn't cached any more."""
-    looks_at: float = 0
-    """When it is looked whether it can ever have its pages."""
 
 
 class Refused(Exception):
     """There is no page for now."""
 
 
-class Pool(BlockPool):
+class Pool(Finding, Publishing):
     """Becomes the class of the pool that vLLM has made: start() is its constructor."""
 
     def start(
@@ -288,34 +235,6 @@ class Pool(BlockPool):
         blocks = (self._by_page.get(page) for page in dict.fromkeys(fresh))
         return [block.block_id for block in blocks if block and block.ref_cnt > 0]
 
-    def take_pairs(self) -> list[tuple[int, int, int]]:
-        """For the worker: an own page, one that was published under its key, and their group."""
-        pairs = [(block.block_id, page, block.group) for page, block in self._to_compare.items()]
-        self._compared |= self._to_compare
-        self._to_compare = {}
-        return pairs
-
-    @property
-    def awaits_comparison(self) -> bool:
-        """Whether the worker has pairs, or is to get some."""
-        return bool(self._to_compare or self._compared)
-
-    def on_compared(self, pages: Iterable[int]) -> None:
-        """The worker is done with the pairs that have these pages, of other engines."""
-        gone: list[Block] = []
-        others: list[int] = []
-        for page in pages:
-            block = self._compared.pop(page, None)
-            if block is None:
-                continue
-            others.append(page)
-            block.is_compared = False
-            self.stats.compared_pages += 1
-            if block.ref_cnt == 0 and block.n_found == 0:
-                gone.append(block)
-        _engine.give_back(self.namespace.release, others)
-        self._give_back(gone)
-
     def on_mismatch(self) -> None:
         """The verifier has failed: requests that begin get no page that was found, and no block
         of requests that have begun, which may have computed it behind wrong pages."""
@@ -328,26 +247,6 @@ class Pool(BlockPool):
         """Those with which pages were computed that have been found since the last call."""
         taken, self._adapters = self._adapters, []
         return taken
-
-    def expect(self, request: Any) -> None:
-        """The request waits from now on: what kvleased has of its prompt is to be there when its
-        turn comes. Told once, as vLLM asks for it only when it can be scheduled."""
-        n_pages = (request.num_tokens - 1) // self.hash_block_size
-        if self._loss.happened or not self._manager.prefix_cache_lookup_enabled(request):
-            return
-        state = self._refresh()
-        epoch = state.begin(request.lora_request)
-        if not state.can_share(epoch):
-            return
-        try:
-            self.namespace.expect(b"".join(state.keys(epoch, request.block_hashes[:n_pages])))
-        except kvlease.Error as error:
-            _logger.debug("expected nothing: %s", error)
-
-    def is_awaited(self, request: Any) -> bool:
-        """Whether pages of the request may come from other hosts: it isn't scheduled yet."""
-        text = self._texts.get(request.request_id)
-        return text is not None and text.is_awaited
 
     def end(self, request: Any) -> None:
         """The request is over, and its blocks aren't freed yet."""
@@ -392,35 +291,6 @@ class Pool(BlockPool):
         # The last token is computed in any case: its logits are what is wanted.
         longest = request.num_tokens - 1 if max_cache_hit_length is None else max_cache_hit_length
         return self._find(text, longest)
-
-    def _find(self, text: Text, longest: int) -> tuple[Any, int, int]:
-        """Blocks of the text's first tokens, at most so many, and how many tokens that is."""
-        manager, request = self._manager, text.request
-        n_pages = longest // self.hash_block_size
-        if not text.coming.is_under_way and (text.is_awaited or not text.is_looked_up):
-            self._look_up(text, n_pages)
-        if text.is_awaited:
-            self._has_awaited = True
-            return manager.empty_kv_cache_blocks, 0, 0
-        if self._is_verified(text):
-            return manager.empty_kv_cache_blocks, 0, 0
-        blocks: list[KVCacheBlock] = list(text.found[:n_pages])
-        for key in request.block_hashes[len(blocks) : n_pages]:
-            block = self._block_of_others(key)
-            if block is None:
-                break
-            blocks.append(block)
-        return manager.create_kv_cache_blocks((blocks,)), len(blocks) * self.hash_block_size, 0
-
-    def _is_verified(self, text: Text) -> bool:
-        """Whether a text that was looked up is computed all the same: then it has found nothing."""
-        if text.found and text.is_verified is None:
-            text.is_verified = self._verifier.picks()
-            self.stats.verified += text.is_verified
-        if text.is_verified:
-            self._forget(text)
-            text.is_looked_up = True
-        return bool(text.is_verified)
 
     def _allocate_slots(
         self,
@@ -524,18 +394,6 @@ class Pool(BlockPool):
         _engine.give_back(self.namespace.free, pages)
         return None
 
-    def _refresh(self) -> State:
-        """What the engine computes with now. Where it is something else than before, nothing that
-        was found or is being computed is of use to those who begin now."""
-        state = self._model.state()
-        if state is not self._state:
-            before, self._state = self._state, state
-            self._drop_found()
-            if not state.has_same(before):
-                self._has_changed = True
-                self._drop_cached()
-        return state
-
     def _text(self, request: Any) -> Text:
         text = self._texts.get(request.request_id)
         if text is None:
@@ -549,91 +407,6 @@ class Pool(BlockPool):
         except kvlease.Error as error:
             self._loss.meet(error)
             return 0
-
-    def _look_up(self, text: Text, n_pages: int) -> None:
-        """Pins the longest run of pages that is cached, behind what was found before."""
-        text.is_looked_up = True
-        text.is_awaited = False
-        if self._verifier.has_failed:
-            return
-        hashes = text.request.block_hashes[:n_pages]
-        assert text.epoch is not None
-        if not self._state.can_share(text.epoch):
-            return
-        keys = self._state.keys(text.epoch, hashes)
-        asked = b"".join(keys[len(text.found) :])
-        try:
-            pages = list(self.namespace.lookup(asked, text.handle).detach()) if asked else []
-        except kvlease.Error as error:
-            _logger.info("looked up nothing: %s", error)
-            return
-        self._take_found(text, pages)
-        if len(text.found) < n_pages and not self._block_of_others(hashes[len(text.found)]):
-            text.is_awaited = text.coming.ask(keys, len(text.found))
-
-    def _take_found(self, text: Text, pages: Iterable[int]) -> list[Block]:
-        """Pages that were looked up for a text: it has found their blocks."""
-        surplus: list[int] = []
-        blocks = []
-        for page in pages:
-            block = self._by_page.get(page)
-            if block is None:
-                block = self._by_page[page] = Block(page, is_pinned=True, pool=self)
-                self._n_only_found += 1
-            elif block.is_pinned:
-                surplus.append(page)
-            else:
-                # Ours, and published by nobody: kvleased can't have said that.
-                raise RuntimeError(f"page {page} was found, and is leased by this engine")
-            block.n_found += 1
-            blocks.append(block)
-        text.found += blocks
-        _engine.give_back(self.namespace.release, surplus)
-        return blocks
-
-    def _block_of_others(self, key: Any) -> KVCacheBlock | None:
-        """In the table of a request of this engine, which computes it."""
-        return self.cached_block_hash_to_block.get_one_block(
-            make_block_hash_with_group_id(key, _GROUP)
-        )
-
-    def _forget(self, text: Text) -> None:
-        """What the request found it has in its table, or doesn't need."""
-        self._let_go(text.found)
-        text.found = []
-        text.is_looked_up = False
-        text.is_awaited = text.coming.is_under_way
-
-    def _let_go(self, found: Iterable[Block]) -> None:
-        gone: list[Block] = []
-        for block in found:
-            block.n_found -= 1
-            if block.n_found == 0 and block.ref_cnt == 0:
-                self._n_only_found -= 1
-                gone.append(block)
-        self._give_back(gone)
-
-    def _drop_found(self) -> None:
-        for text in self._texts.values():
-            self._forget(text)
-
-    def _drop_cached(self) -> None:
-        """Requests that begin share no block with those that run."""
-        for block in self._by_page.values():
-            self._remove_cached_block_hashes(block)
-        if self._told:
-            self._told.clear()
-
-    def _uncache(self, block: Block) -> None:
-        """Requests that begin don't share the block any more."""
-        hashes = self._remove_cached_block_hashes(block)
-        if self._told:
-            self._told.freed(hashes)
-
-    def _keys(self, text: Text, first: int, end: int, group: int) -> list[bytes]:
-        """Of a text's pages from the first to before the end, in kvleased."""
-        assert text.epoch is not None
-        return self._state.keys(text.epoch, text.request.block_hashes[first:end])
 
     def _give_way(self, text: Text, why: str | None) -> None:
         """Where nothing runs, another engine may wait for what waiting requests have found, as they
@@ -652,114 +425,8 @@ class Pool(BlockPool):
             self._gives_way_at = None
             self._holds_until = now + random.uniform(*_engine.GIVE_WAY_SECONDS) / 2
 
-    def _publish(self, text: Text) -> None:
-        """Publishes the request's pages that are computed. A step that is under way has filled
-        nothing yet."""
-        request = text.request
-        state = self._state
-        if not self._publishes or text.epoch is None or not state.is_known:
-            return
-        # Pages that another model has begun are nobody's.
-        text.epoch = state.go_on(text.epoch)
-        if text.epoch is None:
-            text.is_broken = True
-        elif not state.can_share(text.epoch):
-            return
-        n_pages = (request.num_computed_tokens - request.num_in_flight_tokens) // (
-            self.hash_block_size
-        )
-        for group, manager in enumerate(self._manager.coordinator.single_type_managers):
-            end = min(n_pages, text.n_full[group])
-            is_over = text.is_broken or self._loss.happened or self._verifier.has_failed
-            if not is_over and end > max(text.n_done[group], text.n_shared):
-                table = manager.req_to_blocks.get(request.request_id, ())
-                self._publish_group(text, group, list(table[:end]))
-
-    def _publish_group(self, text: Text, group: int, table: list[Any]) -> None:
-        """table: blocks that are full. Where the request has a page of its own that is filled,
-        those before it are, too, which another request of the engine computes."""
-        first, end = text.n_done[group], len(table)
-        while first < end and not text.is_broken:
-            # Of pages that are shared with other requests of the engine these may have published.
-            last = first
-            while last < end and self._is_to_publish(table[last]):
-                last += 1
-            if last > first:
-                self._publish_run(text, table[first:last], first, group)
-                first = last
-            else:
-                first += 1
-        text.n_done[group] = end
-
-    def _begin_publishing(self, text: Text, computed: Any) -> None:
-        """computed: the blocks that the request begins with."""
-        text.n_done = Counter({_GROUP: len(text.found)})
-
     def _is_own(self, page: int) -> bool:
         """Whether the worker may zero a page that was leased for a request: it may have been given
         back since, and be another engine's."""
         block = self._by_page.get(page)
         return block is not None and block.ref_cnt > 0 and not block.is_pinned
-
-    @staticmethod
-    def _is_to_publish(block: Block) -> bool:
-        return not block.is_null and not block.is_pinned and not block.is_duplicate
-
-    def _publish_run(self, text: Text, blocks: list[Block], first: int, group: int) -> None:
-        """Pages that follow each other, the first of them as the text's page of that number."""
-        before = max(0, first - 1)
-        keys = self._keys(text, before, first + len(blocks), group)
-        self._publish_keys(text, blocks, keys[first - before :], keys[0] if first else None)
-
-    def _publish_keys(
-        self, text: Text, blocks: list[Block], keys: list[bytes], parent: bytes | None
-    ) -> None:
-        own = [block.block_id for block in blocks]
-        try:
-            carried = self.namespace.publish(
-                own, b"".join(keys), parent=parent, request=text.handle
-            )
-        except (kvlease.NoParent, kvlease.Stale) as error:
-            if error.code < 0:
-                self._loss.meet(error)
-                return
-            carried = error.published
-        except kvlease.Quota:
-            text.is_broken = True
-            return
-        except kvlease.Error as error:
-            self._loss.meet(error)
-            return
-        pages = carried.detach()
-        if self._told:
-            for block, key, _ in zip(blocks, keys, pages, strict=False):
-                self._told.published(block.block_hash, key)
-        text.is_broken = len(pages) < len(blocks)
-        others: list[int] = []
-        for block, page in zip(blocks, pages, strict=False):
-            if page == block.block_id:
-                block.is_pinned = True
-            else:
-                block.is_duplicate = True
-                if self._is_comparable(page):
-                    block.is_compared = True
-                    self._to_compare[page] = block
-                else:
-                    others.append(page)
-        self.stats.published_pages += len(pages)
-        self.stats.duplicate_pages += sum(
-            page != block.block_id for block, page in zip(blocks, pages, strict=False)
-        )
-        _engine.give_back(self.namespace.release, others)
-
-    def _is_comparable(self, page: int) -> bool:
-        """Whether the worker can read the page, and hasn't been told to yet."""
-        is_new = page not in self._to_compare and page not in self._compared
-        on_device = self.namespace.info.tiers[0].n_pages
-        return self._verifier.compares and is_new and page < on_device
-
-    def _give_back(self, blocks: list[Block]) -> None:
-        for block in blocks:
-            del self._by_page[block.block_id]
-        _engine.give_back(self.namespace.release, [b.block_id for b in blocks if b.is_pinned])
-        _engine.give_back(self.namespace.free, [b.block_id for b in blocks if not b.is_pinned])
