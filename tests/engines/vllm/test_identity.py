@@ -27,7 +27,6 @@ from vllm.v1.kv_cache_interface import (
 
 from kvlease import _engine
 from kvlease.vllm import identity, places, weights
-from kvlease.vllm.connector import KvleaseConnector
 from kvlease.vllm.worker import Worker
 
 TRANSFER = {"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}
