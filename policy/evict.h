@@ -50,6 +50,10 @@ struct evict_insert {
         uint32_t tokens;  /* 1..page_tokens; fewer than that: a partial tail page */
         uint32_t depth;   /* pages of its text up to its end, itself included: 1.. */
         uint64_t request; /* unique among the running ones of the namespace; 0: none */
+        /* Of layers with a window of attention, and the text goes on beyond that window. Only a
+         * text that begins where this page ends needs the page: it is a victim before all others,
+         * until a touch(). */
+        bool window_passed;
 };
 
 struct evict_params {

@@ -4,7 +4,8 @@
  *
  *   nowhere  held: inserted, or hold() since the last idle(). Or idle and locked, and victim() met
  *            it as the oldest: unlock() puts it back, as old as any in the list
- *   listed   idle, in its tier's queue, the most recently idle as the newest
+ *   listed   idle, in its tier's queue, the most recently idle as the newest; in another queue,
+ *            which goes first, where the window of the page has passed (evict_insert)
  *   aside    idle, but victim() met it as the oldest while it had children below, and was asked for
  *            a leaf: in a queue of its own, as old as any in the list
  *   parked   idle, but victim() met it as the oldest while it was no tip: in no queue until the
@@ -35,6 +36,7 @@ struct state {
         uint8_t place : 2;
         uint8_t is_idle : 1;
         uint8_t n_locks : 2;
+        uint8_t window_passed : 1;
 };
 
 struct lru {
@@ -42,7 +44,7 @@ struct lru {
         struct queue_link *links; /* owned, n_links */
         struct state *states;     /* owned, n_states */
         uint32_t n_links, n_states;
-        struct queue list[TREE_TIERS], aside[TREE_TIERS];
+        struct queue list[TREE_TIERS], passed[TREE_TIERS], aside[TREE_TIERS];
 };
 
 static struct state *state_of(const struct lru *lru, uint32_t node)
@@ -55,7 +57,9 @@ static struct queue *queue_of(struct lru *lru, uint32_t node, enum place place)
 {
         uint32_t tier = tree_tier(lru->tree, node);
 
-        return place == LISTED ? &lru->list[tier] : &lru->aside[tier];
+        if (place == ASIDE)
+                return &lru->aside[tier];
+        return state_of(lru, node)->window_passed ? &lru->passed[tier] : &lru->list[tier];
 }
 
 /* To one end of a queue. */
@@ -125,6 +129,7 @@ static int lru_reset(void *policy)
                 return r;
         lru->states = states;
         memset(lru->list, 0, sizeof(lru->list));
+        memset(lru->passed, 0, sizeof(lru->passed));
         memset(lru->aside, 0, sizeof(lru->aside));
         return 0;
 }
@@ -132,10 +137,12 @@ static int lru_reset(void *policy)
 static void lru_insert(
         void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec)
 {
-        const struct lru *lru = policy;
+        struct lru *lru = policy;
 
         assert(tree_has(lru->tree, node));
         assert(state_of(lru, node)->place == NOWHERE && !state_of(lru, node)->is_idle);
+
+        lru->states[node].window_passed = what->window_passed;
 }
 
 /* What is held is the newest when it becomes idle; what is idle is now. */
@@ -144,10 +151,11 @@ static void lru_touch(void *policy, uint32_t node, uint64_t request, uint64_t no
         struct lru *lru = policy;
         struct state *s = state_of(lru, node);
 
-        if (!s->is_idle)
-                return;
-        leave_queue(lru, node);
-        enter_queue(lru, node, LISTED, false);
+        if (s->is_idle)
+                leave_queue(lru, node);
+        s->window_passed = 0;
+        if (s->is_idle)
+                enter_queue(lru, node, LISTED, false);
 }
 
 static void lru_hold(void *policy, uint32_t node)
@@ -202,10 +210,12 @@ static void come_back(struct lru *lru, uint32_t parent, uint32_t child, uint32_t
 {
         struct state *s = state_of(lru, child);
 
-        if (s->place != LISTED || tree_tier(lru->tree, parent) != child_tier) {
-                enter_queue(lru, parent, LISTED, s->n_locks > 0 || s->place == ASIDE);
+        if (s->place != LISTED || s->window_passed || tree_tier(lru->tree, parent) != child_tier) {
+                enter_queue(lru, parent, LISTED,
+                        s->n_locks > 0 || s->place == ASIDE || s->window_passed);
                 return;
         }
+        state_of(lru, parent)->window_passed = 0;
         queue_move(&lru->list[child_tier], lru->links, child, parent);
         state_of(lru, parent)->place = LISTED;
         s->place = NOWHERE;
@@ -239,6 +249,7 @@ static void change_tier(struct lru *lru, uint32_t node, uint32_t to)
                 come_back(lru, parent, node, tree_tier(lru->tree, node));
         leave_queue(lru, node);
         state_of(lru, to)->is_idle = s->is_idle;
+        state_of(lru, to)->window_passed = s->window_passed;
         if (s->is_idle)
                 enter_queue(lru, to, LISTED, false);
 }
@@ -291,7 +302,11 @@ static uint32_t lru_victim(void *policy, uint32_t tier, enum evict_how how, uint
 {
         struct lru *lru = policy;
         struct queue *aside = &lru->aside[tier], *list = &lru->list[tier];
+        struct queue *passed = &lru->passed[tier];
 
+        while (passed->n > 0)
+                if (take_oldest(lru, passed, how))
+                        return queue_oldest(passed);
         while (how == EVICT_DEMOTE && aside->n > 0)
                 if (take_oldest(lru, aside, how))
                         return queue_oldest(aside);
@@ -314,7 +329,7 @@ static const char *check_node(const struct lru *lru, uint32_t node)
         const struct state *s = &lru->states[node];
 
         if (!tree_has(lru->tree, node))
-                return s->place != NOWHERE || s->is_idle || s->n_locks > 0
+                return s->place != NOWHERE || s->is_idle || s->n_locks > 0 || s->window_passed
                                ? "a node outside the tree has a place"
                                : NULL;
         if (s->place != NOWHERE ? !s->is_idle : s->is_idle && s->n_locks == 0)
@@ -341,8 +356,10 @@ static const char *lru_check(const void *policy)
                 n_aside[tier] += lru->states[node].place == ASIDE;
         }
         for (uint32_t t = 0; t < TREE_TIERS; t++)
-                if (lru->list[t].n != n_listed[t] || lru->aside[t].n != n_aside[t] ||
+                if (lru->list[t].n + lru->passed[t].n != n_listed[t] ||
+                        lru->aside[t].n != n_aside[t] ||
                         !queue_is_sound(&lru->list[t], lru->links, lru->n_links) ||
+                        !queue_is_sound(&lru->passed[t], lru->links, lru->n_links) ||
                         !queue_is_sound(&lru->aside[t], lru->links, lru->n_links))
                         return "a queue has not the nodes that say so";
         return NULL;

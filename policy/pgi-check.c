@@ -12,7 +12,7 @@ static const char *check_page(const struct pgi *p, uint32_t node)
                 return "a page is known, or in the tree, but not both";
         if (page->tag == 0)
                 return page->shelf_1 ? "a page that isn't cached lies on a shelf" : NULL;
-        if (page->class >= PGI_CLASSES)
+        if (page->class >= PGI_ROWS)
                 return "a page has no class";
         if (!is_candidate(p, node))
                 return page->shelf_1 ? "a page on a shelf isn't an idle tip" : NULL;

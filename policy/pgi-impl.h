@@ -74,8 +74,8 @@ static inline struct pgi_page *pgi_page_of(const struct pgi *p, uint32_t node)
 /* Its class, where that is another for pages in the body of a text. */
 static inline uint32_t pgi_class_with_body(const struct pgi_page *page, uint32_t body)
 {
-        if (page->class == PGI_PARTIAL)
-                return PGI_PARTIAL;
+        if (page->class == PGI_PARTIAL || page->class == PGI_PASSED)
+                return page->class;
         return page->kid == PGI_KIDS ? pgi_shared_class(page->accesses) : body;
 }
 

@@ -12,7 +12,7 @@ int pgi_lists_init(struct pgi_lists *l, uint32_t n_shelves, uint32_t n_costs)
 {
         assert(n_costs == 1 || n_costs == RECOMPUTE_BINS);
 
-        *l = (struct pgi_lists){.n_rows = n_shelves * n_costs * PGI_CLASSES, .n_costs = n_costs};
+        *l = (struct pgi_lists){.n_rows = n_shelves * n_costs * PGI_ROWS, .n_costs = n_costs};
         l->heads = calloc((size_t)l->n_rows * PGI_INTERVALS, sizeof(*l->heads));
         l->used = calloc(l->n_rows, sizeof(*l->used));
         if (l->heads && l->used)

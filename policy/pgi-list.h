@@ -52,6 +52,9 @@ struct pgi_page {
 static_assert(sizeof(struct pgi_page) == 24, "docs/PERFORMANCE.md has the bytes of a page");
 static_assert(PGI_LENGTHS <= 4 && PGI_SHELVES <= 7, "bits");
 
+/* Of a shelf and a cost: the classes of the table, and PGI_PASSED. */
+#define PGI_ROWS (PGI_PASSED + 1)
+
 struct pgi_heads {
         uint32_t first_1, last_1; /* page plus one */
 };
@@ -59,7 +62,7 @@ struct pgi_heads {
 struct pgi_lists {
         struct pgi_heads *heads; /* owned; of each row PGI_INTERVALS; 84 KiB a shelf and cost */
         uint64_t *used;          /* owned; of each row a bit an interval: its list has something */
-        uint32_t n_rows;         /* shelves * n_costs * PGI_CLASSES: pgi_row() */
+        uint32_t n_rows;         /* shelves * n_costs * PGI_ROWS: pgi_row() */
         uint32_t n_costs;        /* RECOMPUTE_BINS; 1: all pages cost the same */
         uint8_t *costs;          /* owned; of each page its bin of cost. NULL where n_costs is 1 */
         uint32_t costs_len;
@@ -70,7 +73,7 @@ struct pgi_lists {
 static inline uint32_t pgi_row(
         const struct pgi_lists *l, uint32_t shelf, uint32_t cost, uint32_t class)
 {
-        return (shelf * l->n_costs + cost) * PGI_CLASSES + class;
+        return (shelf * l->n_costs + cost) * PGI_ROWS + class;
 }
 
 /* n_costs: 1 or RECOMPUTE_BINS. 0 or -ENOMEM. */

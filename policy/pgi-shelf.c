@@ -10,10 +10,15 @@ void pgi_choices_drop(struct pgi *p)
                 p->choices[shelf].made = false;
 }
 
-/* Whose pages go first: of the list that is worth less, or, by age alone or among equals, as all
- * are before anything is learnt, of the older one. */
+/* The index of pages whose window has passed: less than that of any class. */
+#define PASSED_INDEX (-1)
+
+/* Whose pages go first: those whose window has passed; of others, of the list that is worth less,
+ * or, by age alone or among equals, as all are before anything is learnt, of the older one. */
 static bool goes_before(struct rank a, struct rank b, bool by_age)
 {
+        if ((a.index < 0) != (b.index < 0))
+                return a.index < 0;
         if (a.interval < b.interval)
                 return by_age || a.index <= b.index;
         return a.index < b.index && (!by_age || a.interval == b.interval);
@@ -24,8 +29,10 @@ static void consider(
         struct pgi *p, uint32_t shelf, uint32_t cost, uint32_t class, uint32_t interval)
 {
         struct choice *c = &p->choices[shelf];
-        struct rank rank = {interval, pgi_table_index(&p->table, class, c->bins[interval])};
+        struct rank rank = {interval, PASSED_INDEX};
 
+        if (class != PGI_PASSED)
+                rank.index = pgi_table_index(&p->table, class, c->bins[interval]);
         if (p->crossover > 0)
                 rank.index *= (float)recompute_bin_cost(cost);
         if (c->made && !goes_before(rank, c->rank, c->by_age))
@@ -82,7 +89,7 @@ void pgi_shelf_update(struct pgi *p, uint32_t node)
 /* All lists of a shelf whose pages cost the same. */
 static void consider_cost(struct pgi *p, uint32_t shelf, uint32_t cost)
 {
-        for (uint32_t class = 0; class < PGI_CLASSES; class ++) {
+        for (uint32_t class = 0; class < PGI_ROWS; class ++) {
                 uint64_t used = p->lists.used[pgi_row(&p->lists, shelf, cost, class)];
 
                 if (used == 0)

@@ -99,7 +99,8 @@ double pgi_bin_start(uint32_t bin)
 
 void pgi_table_count(struct pgi_table *t, uint32_t class, uint32_t age_ticks)
 {
-        t->counting[pgi_cell(class, age_ticks)]++;
+        if (class != PGI_PASSED)
+                t->counting[pgi_cell(class, age_ticks)]++;
 }
 
 void pgi_table_drop_pass(struct pgi_table *t)
@@ -245,6 +246,8 @@ double pgi_table_chance(
 {
         double from = age_ticks, to = from + within_ticks, left = 1, start, end, part;
 
+        if (class == PGI_PASSED)
+                return 0;
         for (uint32_t b = pgi_age_bin(age_ticks); b < PGI_BINS && pgi_bin_start(b) < to; b++) {
                 start = pgi_bin_start(b);
                 end = pgi_bin_start(b + 1);

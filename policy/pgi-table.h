@@ -45,6 +45,10 @@
 #define PGI_RETURNS   (PGI_DONE + PGI_TURNS_HINTED * PGI_LENGTHS * PGI_FRESHES)
 #define PGI_CLASSES   (PGI_RETURNS + PGI_DELAYS) /* 168: fits a byte */
 
+/* No class of the table: pages whose window has passed (evict_insert.window_passed). Nothing is
+ * learnt of them, and they go first. */
+#define PGI_PASSED PGI_CLASSES
+
 /* Allocated at once: 4 counts of 4 bytes, an index and a hazard of 4 for each class and bin, 331
  * KiB. */
 struct pgi_table {
@@ -77,12 +81,16 @@ static inline uint32_t pgi_cell(uint32_t class, uint32_t age_ticks)
  */
 static inline void pgi_table_used(struct pgi_table *t, uint32_t class, uint32_t age_ticks)
 {
+        if (class == PGI_PASSED)
+                return;
         t->events[pgi_cell(class, age_ticks)]++;
         t->n_events++;
 }
 
 static inline void pgi_table_lost(struct pgi_table *t, uint32_t class, uint32_t age_ticks)
 {
+        if (class == PGI_PASSED)
+                return;
         t->lost[pgi_cell(class, age_ticks)]++;
         t->n_lost++;
 }

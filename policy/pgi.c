@@ -9,6 +9,8 @@
  *   shared    two or more different pages continue it: how often it was used, log2
  *   body      the rest: which turn of a conversation the request was, how long its text was, how
  *             much of it was new, and what the client said of what comes next (hint)
+ *   passed    the text goes on beyond the window of the page's layers: first of all to go, until it
+ *             is used
  *
  * A request is a continuation where the text of an earlier request is a known prefix of it, but for
  * that text's partial tail: the last whole page of each request's text has the number of its turn.
@@ -317,7 +319,9 @@ static void pgi_insert(
         pgi_count_use(p, page);
         if (parent != NODE_NONE)
                 update_parent(p, parent, page->tag);
-        if (run) {
+        if (what->window_passed) {
+                page->class = PGI_PASSED;
+        } else if (run) {
                 run_goes_to(
                         run, page, node, page->turn ? MIN(page->turn + 1U, PGI_TURNS) : run->turn);
                 run->fresh_tokens += known ? 0 : what->tokens;
@@ -344,6 +348,7 @@ static void find_first(struct pgi *p, uint32_t node, uint64_t request, uint32_t 
 static void pgi_touch(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec)
 {
         struct pgi *p = policy;
+        const struct pgi_page *page = pgi_page_of(p, node);
         uint32_t now = tick(p, now_nsec);
         struct pgi_run *run = pgi_run_find(p->runs, request);
 
@@ -356,6 +361,9 @@ static void pgi_touch(void *policy, uint32_t node, uint64_t request, uint64_t no
                 pgi_text_use_found(p, run);
                 run_goes_to(run, pgi_page_of(p, node), node, pgi_text_use(p, node, run, now));
         }
+        if (page->class == PGI_PASSED)
+                pgi_set_class(
+                        p, node, pgi_body_class(PGI_HINT_NONE, 1, page->length, 0), page->touched);
 }
 
 static void pgi_request_end(void *policy, uint64_t request, uint64_t now_nsec)
@@ -544,6 +552,8 @@ static double pgi_worth(void *policy, uint32_t node, uint64_t now_nsec)
         uint32_t age = now - p->lists.start[pgi_interval_of(&p->lists, page->touched)];
         double a_tick = 1.0 / (1.0 + age);
 
+        if (page->class == PGI_PASSED)
+                return 0;
         if (p->table.ready && !p->lru.behind)
                 a_tick = (double)pgi_table_index(&p->table, page->class, pgi_age_bin(age)) *
                          pgi_cost(&p->lists, node);

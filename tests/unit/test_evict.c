@@ -32,6 +32,8 @@ struct world {
         uint32_t pins[N_NODES];
         bool is_watched[N_NODES]; /* held for a pin in a segment */
         bool is_locked[N_NODES];
+        bool is_passed[N_NODES]; /* its window has passed, and nobody has found it since */
+        bool is_continued[N_NODES];
         uint64_t ids[N_NODES];
         struct request requests[N_REQUESTS];
         uint64_t clock, last_request;
@@ -88,13 +90,20 @@ static bool may_go(const struct world *w, uint32_t node, enum evict_how how)
 static void check_victim(const struct world *w, uint32_t tier, enum evict_how how)
 {
         uint32_t n_may_go = 0, victim = w->ops->victim(w->policy, tier, how, w->clock);
+        bool passed_may_go = false;
 
         for (uint32_t i = 0; i < w->n_usable; i++)
-                n_may_go += tree_tier(&w->tree, i) == tier && may_go(w, i, how);
+                if (tree_tier(&w->tree, i) == tier && may_go(w, i, how)) {
+                        n_may_go++;
+                        passed_may_go |= w->is_passed[i] && !w->is_continued[i];
+                }
         if (victim == NODE_NONE ? n_may_go > 0
                                 : !may_go(w, victim, how) || tree_tier(&w->tree, victim) != tier)
                 fail_msg("%s: %u is the victim of %u in tier %u", w->ops->name, victim, n_may_go,
                         tier);
+        if (passed_may_go && !w->is_passed[victim])
+                fail_msg("%s: %u is the victim before a page whose window has passed", w->ops->name,
+                        victim);
 }
 
 static void check(struct world *w)
@@ -118,6 +127,7 @@ static void drop(struct world *w, uint32_t node, enum evict_reason why)
         w->pins[node] = 0;
         w->is_watched[node] = false;
         w->is_locked[node] = false;
+        w->is_passed[node] = w->is_continued[node] = false;
 }
 
 static uint32_t any_tier(const struct world *w)
@@ -192,6 +202,7 @@ static bool publish(struct world *w, struct request *r)
                 .tokens = 1 + random_below(PAGE_TOKENS),
                 .depth = r->depth + 1,
                 .request = random_below(8) == 0 ? 0 : r->id,
+                .window_passed = evict_find(w->ops->name) && random_below(4) == 0,
         };
 
         if (r->depth == MAX_DEPTH || has_text(w, id))
@@ -202,9 +213,18 @@ static bool publish(struct world *w, struct request *r)
         tree_insert(&w->tree, node, parent);
         w->ids[node] = id;
         w->pins[node] = 1;
+        w->is_passed[node] = what.window_passed;
+        if (parent != NODE_NONE)
+                w->is_continued[parent] = true;
         w->ops->insert(w->policy, node, &what, w->clock);
         r->path[r->depth++] = node;
         return true;
+}
+
+static void touch(struct world *w, uint32_t node, uint64_t request)
+{
+        w->ops->touch(w->policy, node, request, w->clock);
+        w->is_passed[node] = false;
 }
 
 /* What is cached of a text, pinned or (through shared memory) only touched. */
@@ -216,13 +236,13 @@ static void look_up(struct world *w, struct request *r)
         if (!tree_has(&w->tree, node))
                 return;
         if (random_below(3) == 0)
-                w->ops->touch(w->policy, node, says_so ? r->id : 0, w->clock);
+                touch(w, node, says_so ? r->id : 0);
         for (uint32_t at = node; at != NODE_NONE; at = tree_parent(&w->tree, at))
                 up[n++] = at;
         while (random_below(8) > 0 && n > 0 && r->depth < MAX_DEPTH)
                 pin(w, r, up[--n]);
         if (r->depth > 0)
-                w->ops->touch(w->policy, r->path[r->depth - 1], says_so ? r->id : 0, w->clock);
+                touch(w, r->path[r->depth - 1], says_so ? r->id : 0);
 }
 
 static void begin(struct world *w, struct request *r)
@@ -304,6 +324,9 @@ static void move(struct world *w, uint32_t node, uint32_t to)
         w->pins[to] = w->pins[node];
         w->is_watched[to] = w->is_watched[node];
         w->is_locked[to] = w->is_locked[node] && stays;
+        w->is_passed[to] = w->is_passed[node];
+        w->is_continued[to] = w->is_continued[node];
+        w->is_passed[node] = w->is_continued[node] = false;
         w->pins[node] = 0;
         w->is_watched[node] = false;
         w->is_locked[node] = false;
@@ -332,6 +355,8 @@ static void reset(struct world *w)
         memset(w->pins, 0, sizeof(w->pins));
         memset(w->is_watched, 0, sizeof(w->is_watched));
         memset(w->is_locked, 0, sizeof(w->is_locked));
+        memset(w->is_passed, 0, sizeof(w->is_passed));
+        memset(w->is_continued, 0, sizeof(w->is_continued));
         for (struct request *q = w->requests; q < w->requests + N_REQUESTS; q++)
                 q->depth = 0;
 }
@@ -380,6 +405,8 @@ static void change_pages(struct world *w, uint32_t node)
                 double later = w->ops->chance(w->policy, node, UINT64_MAX, w->clock);
 
                 assert_true(soon >= 0 && soon <= later && later <= 1);
+                if (w->is_passed[node])
+                        assert_true(later == 0 && w->ops->worth(w->policy, node, w->clock) == 0);
         }
 }
 
