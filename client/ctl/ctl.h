@@ -82,6 +82,9 @@ enum ctl_exit {
         X(MAX_RUNNING, "max-running", "N", false, "requests that run at the same time")         \
         X(ATTENTION_CROSSOVER, "attention-crossover", "TOKENS", false,                          \
                 "also what hits save of computation, and policies that go by it")               \
+        X(WINDOW_GROUPS, "window-groups", "N", false,                                           \
+                "groups of layers with a window, beside one of full attention")                 \
+        X(WINDOW_TOKENS, "window-tokens", "N", false, "that these layers attend to")            \
         X(EXPECT, "expect", "N", false, "the next N requests wait in a queue that is known")    \
         X(EXPECT_WRONG, "expect-wrong", "PERCENT", false,                                       \
                 "so many of these are told wrong, as texts that nobody asks for again")         \

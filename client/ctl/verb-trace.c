@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/macros.h"
 #include "base/parse.h"
+#include "client/ctl/option.h"
 #include "client/ctl/trace-run.h"
 #include "client/ctl/verb.h"
 #include "client/trace/recommend.h"
@@ -19,11 +21,14 @@
 #define BELOW_MAX       1000000
 #define EXPECT_MAX      1000000
 #define ENGINE_POLICIES "daemon" /* the optimum knows no requests that take time */
+#define WINDOW_POLICIES "daemon" /* nor pages of windows */
 
 /* Far beyond any engine. */
 #define PREFILL_RATE_MAX      1000000000
 #define OUTPUT_TOKEN_NSEC_MAX (60 * NSEC_PER_SEC)
 #define RUNNING_MAX           1000000
+#define WINDOW_GROUPS_MAX     64
+#define WINDOW_TOKENS_MAX     (UINT64_C(1) << 24)
 #define REPLAY_CAPACITIES     "1%,2%,5%,10%,20%,50%,100%"
 
 static const char *option_or(const struct ctl *ctl, enum ctl_option o, const char *otherwise)
@@ -135,6 +140,50 @@ static int set_crossover(const struct ctl *ctl, struct curves *c)
         return r < 0 ? trace_fail(r, err) : CTL_OK;
 }
 
+static int refuse_windows(const struct ctl *ctl, const struct curves *c, uint64_t n_pages)
+{
+        static const enum ctl_option others[] = {CTL_OPTION_BELOW, CTL_OPTION_EXPECT,
+                CTL_OPTION_ATTENTION_CROSSOVER, CTL_OPTION_PREFILL_RATE,
+                CTL_OPTION_TIME_PER_OUTPUT_TOKEN, CTL_OPTION_MAX_RUNNING};
+
+        for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+                if (ctl->options[others[i]])
+                        return fail(CTL_USAGE, "--window-groups doesn't go with --%s",
+                                option_rows[others[i]].name);
+        for (unsigned p = 0; p < c->n_policies; p++)
+                if (c->policies[p] == &evict_optimum)
+                        return fail(CTL_USAGE,
+                                "--policies: optimum knows no pages of windows, so it doesn't go "
+                                "with --window-groups");
+        return n_pages < NODE_NONE ? CTL_OK
+                                   : fail(CTL_USAGE,
+                                             "--window-groups: %" PRIu64 " pages in all, and "
+                                             "fewer than %" PRIu32 " are allowed",
+                                             n_pages, NODE_NONE);
+}
+
+/* *ret_n_pages: different pages that the trace has. */
+static int set_windows(
+        const struct ctl *ctl, const struct trace *t, struct curves *c, uint64_t *ret_n_pages)
+{
+        uint64_t groups = 0, tokens = 0;
+        char err[256];
+        int r = trace_number(ctl, CTL_OPTION_WINDOW_GROUPS, WINDOW_GROUPS_MAX, &groups);
+
+        if (r == CTL_OK)
+                r = trace_number(ctl, CTL_OPTION_WINDOW_TOKENS, WINDOW_TOKENS_MAX, &tokens);
+        if (r == CTL_OK && (groups > 0) != (tokens > 0))
+                r = fail(CTL_USAGE, "--window-groups and --window-tokens go together");
+        *ret_n_pages = t->sim.n_unique * (1 + groups);
+        if (r != CTL_OK || groups == 0)
+                return r;
+        r = refuse_windows(ctl, c, *ret_n_pages);
+        if (r != CTL_OK)
+                return r;
+        r = curves_set_windows(c, (uint32_t)groups, (uint32_t)tokens, err, sizeof(err));
+        return r < 0 ? trace_fail(r, err) : CTL_OK;
+}
+
 static int set_seeds(const struct ctl *ctl, struct curves *c)
 {
         uint64_t n = 1;
@@ -148,6 +197,8 @@ static const char *default_policies(const struct ctl *ctl)
 {
         if (ctl->options[CTL_OPTION_BELOW] || ctl->options[CTL_OPTION_EXPECT])
                 return LOCK_POLICIES;
+        if (ctl->options[CTL_OPTION_WINDOW_GROUPS])
+                return WINDOW_POLICIES;
         return says_engine(ctl) ? ENGINE_POLICIES : REPLAY_POLICIES;
 }
 
@@ -155,6 +206,7 @@ static int replay_curves(const struct ctl *ctl, const struct trace *t, struct cu
 {
         char err[512];
         struct bar bar;
+        uint64_t n_pages;
         unsigned n_jobs;
         int r = trace_jobs(ctl, &n_jobs);
 
@@ -163,10 +215,13 @@ static int replay_curves(const struct ctl *ctl, const struct trace *t, struct cu
         c->split = ctl->options[CTL_OPTION_SPLIT];
         r = curves_set_policies(
                 c, option_or(ctl, CTL_OPTION_POLICIES, default_policies(ctl)), err, sizeof(err));
-        if (r == 0)
-                r = curves_set_capacities(c,
-                        option_or(ctl, CTL_OPTION_CAPACITIES, REPLAY_CAPACITIES), t->sim.n_unique,
-                        err, sizeof(err));
+        if (r < 0)
+                return trace_fail(r, err);
+        r = set_windows(ctl, t, c, &n_pages);
+        if (r != CTL_OK)
+                return r;
+        r = curves_set_capacities(c, option_or(ctl, CTL_OPTION_CAPACITIES, REPLAY_CAPACITIES),
+                (uint32_t)n_pages, err, sizeof(err));
         if (r < 0)
                 return trace_fail(r, err);
         r = set_below(ctl, c);
@@ -207,6 +262,11 @@ static void print_replay(const struct ctl *ctl, const struct trace *t, const str
                 printf("saved: %%, the part of the computation of all input that hits save, with a "
                        "crossover of %" PRIu32 " tokens; +cost: miss_cost = compute\n",
                         c->crossover);
+        if (c->windows.groups > 0)
+                printf("%" PRIu32 " groups of layers with a window of %" PRIu32
+                       " tokens beside one of full attention; +told: the policy is told whose "
+                       "window has passed\n",
+                        c->windows.groups, c->windows.tokens);
         if (c->n_seeds > 1)
                 printf("The mean of %u seeds; +-: their standard deviation\n", c->n_seeds);
         if (sim_takes_time(&c->engine))

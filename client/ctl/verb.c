@@ -229,6 +229,12 @@ const struct verb verbs[] = {
                 "that go by it.\n"
                 "--seeds shows by how much results differ with the ids of pages: the standard "
                 "deviation of one run.\n"
+                "--window-groups and --window-tokens have the model's layers attend to a window, "
+                "but "
+                "for one group:\n"
+                "each block of text has a page of every group. Policies are shown with and without "
+                "what an engine tells\n"
+                "of pages whose window has passed.\n"
                 "With --prefill-rate, --time-per-output-token or --max-running requests take time, "
                 "and hold their\n"
                 "pages meanwhile; one that finds no room waits until another ends. Columns are "
@@ -237,8 +243,9 @@ const struct verb verbs[] = {
                 "Policies are\n" TRACE_POLICIES TRACE_FILES,
                 1, UINT_MAX,
                 TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW) | O(EXPECT) |
-                        O(EXPECT_WRONG) | O(ATTENTION_CROSSOVER) | O(SEEDS) | O(PREFILL_RATE) |
-                        O(TIME_PER_OUTPUT_TOKEN) | O(MAX_RUNNING),
+                        O(EXPECT_WRONG) | O(ATTENTION_CROSSOVER) | O(SEEDS) | O(WINDOW_GROUPS) |
+                        O(WINDOW_TOKENS) | O(PREFILL_RATE) | O(TIME_PER_OUTPUT_TOKEN) |
+                        O(MAX_RUNNING),
                 true, NULL, verb_trace_replay},
         {"trace analyze", "FILE...", "lengths, repeats, sessions, hit ratios, page size, demand",
                 "A tenant's demand is the pages that its requests use, each for as long as --hold "

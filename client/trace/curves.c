@@ -80,32 +80,58 @@ int curves_set_policies(struct curves *c, const char *list, char *err, size_t er
         return r;
 }
 
-int curves_set_crossover(struct curves *c, uint32_t crossover, char *err, size_t err_len)
+static bool knows_costs(const struct evict_ops *policy)
+{
+        return policy->goes_by_cost;
+}
+
+static bool knows_windows(const struct evict_ops *policy)
+{
+        return evict_find(policy->name) != NULL;
+}
+
+/* Behind each policy that knows of something comes the same policy once more, with `is_told`. */
+static int add_told(struct curves *c, bool (*knows)(const struct evict_ops *policy), bool *is_told,
+        char *err, size_t err_len)
 {
         const struct evict_ops *policies[CURVES_POLICIES_MAX];
         unsigned n = c->n_policies, to = 0;
 
         memcpy(policies, c->policies, sizeof(policies));
         for (unsigned i = 0; i < n; i++)
-                for (unsigned by_cost = 0; by_cost <= policies[i]->goes_by_cost; by_cost++) {
+                for (unsigned told = 0; told <= knows(policies[i]); told++) {
                         if (to == CURVES_POLICIES_MAX) {
                                 snprintf(err, err_len,
-                                        "more than %d policies, with and without costs",
+                                        "more than %d policies, some of them once with and once "
+                                        "without what --attention-crossover or --window-groups "
+                                        "tells them",
                                         CURVES_POLICIES_MAX);
                                 return -EINVAL;
                         }
                         c->policies[to] = policies[i];
-                        c->goes_by_cost[to++] = by_cost > 0;
+                        is_told[to++] = told > 0;
                 }
         c->n_policies = to;
-        c->crossover = crossover;
         return 0;
+}
+
+int curves_set_crossover(struct curves *c, uint32_t crossover, char *err, size_t err_len)
+{
+        c->crossover = crossover;
+        return add_told(c, knows_costs, c->goes_by_cost, err, err_len);
+}
+
+int curves_set_windows(
+        struct curves *c, uint32_t groups, uint32_t tokens, char *err, size_t err_len)
+{
+        c->windows = (struct sim_windows){.groups = groups, .tokens = tokens};
+        return add_told(c, knows_windows, c->is_told_windows, err, err_len);
 }
 
 char *curves_policy_name(const struct curves *c, unsigned policy, char buf[CURVES_NAME_MAX])
 {
-        snprintf(buf, CURVES_NAME_MAX, "%s%s", c->policies[policy]->name,
-                c->goes_by_cost[policy] ? "+cost" : "");
+        snprintf(buf, CURVES_NAME_MAX, "%s%s%s", c->policies[policy]->name,
+                c->goes_by_cost[policy] ? "+cost" : "", c->is_told_windows[policy] ? "+told" : "");
         return buf;
 }
 
@@ -190,6 +216,7 @@ static void prepare_job(struct curves *c, const struct place *at, struct replay_
                 .tenant = at->n_parts > 1 ? at->part : SIM_ALL_TENANTS,
                 .may_bypass = c->policies[at->policy] == &evict_optimum,
                 .engine = c->engine,
+                .windows = {c->windows.groups, c->windows.tokens, c->is_told_windows[at->policy]},
                 .seed = at->seed,
         };
 }

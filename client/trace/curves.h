@@ -26,6 +26,7 @@ struct curves {
         const struct evict_ops *policies[CURVES_POLICIES_MAX]; /* borrowed */
         bool goes_by_cost[CURVES_POLICIES_MAX];                /* sim_options: of that policy */
         struct capacity capacities[CURVES_CAPACITIES_MAX];     /* as given */
+        bool is_told_windows[CURVES_POLICIES_MAX];             /* sim_windows.told, likewise */
         unsigned n_policies, n_capacities;
         uint32_t crossover; /* tokens, of sim_options; 0: computation is no matter */
         bool split;
@@ -33,6 +34,7 @@ struct curves {
                          */
         uint32_t expect, wrong_percent; /* sim_options; policies must have lock() */
         struct sim_engine engine;       /* the time that requests take */
+        struct sim_windows windows;     /* but for `told` */
         unsigned n_seeds;               /* 0 is 1: of the ids of pages, 0..n_seeds-1 */
         /* Of policy p at capacity c, summed over tenants and seeds; policy_bytes of one seed. */
         struct sim_result results[CURVES_POLICIES_MAX][CURVES_CAPACITIES_MAX];
@@ -48,6 +50,14 @@ int curves_set_policies(struct curves *c, const char *list, char *err, size_t er
  * can go by it comes the same policy once more, which does. 0, or -EINVAL with a sentence in err.
  */
 int curves_set_crossover(struct curves *c, uint32_t crossover, char *err, size_t err_len);
+
+/*
+ * The model has so many groups of layers with a window of so many tokens (sim_windows), both > 0.
+ * Behind each of kvleased's policies comes the same policy once more, which is told whose window
+ * has passed. Not with curves_set_crossover(). 0, or -EINVAL with a sentence in err.
+ */
+int curves_set_windows(
+        struct curves *c, uint32_t groups, uint32_t tokens, char *err, size_t err_len);
 
 /* "1%,2.5%,1000" of a trace with n_unique blocks: rounded down, at least a page. 0, -EINVAL with
  * a sentence in err, or -ENOMEM. */
@@ -71,7 +81,8 @@ double curves_saved(const struct curves *c, unsigned policy, unsigned capacity);
 double curves_held(const struct curves *c, unsigned policy, unsigned capacity);
 uint64_t curves_wait_msec(const struct curves *c, unsigned policy, unsigned capacity);
 
-/* "pgi", or "pgi+cost" where it goes by what a miss costs. */
+/* "pgi"; "pgi+cost" where it goes by what a miss costs; "pgi+told" where it is told whose window
+ * has passed. */
 #define CURVES_NAME_MAX 32
 char *curves_policy_name(const struct curves *c, unsigned policy, char buf[CURVES_NAME_MAX]);
 

@@ -97,6 +97,13 @@ static void put_cost(json_t *curve, const struct curves *c, unsigned policy, uns
         put_value(&curve, "compute_saved_ratio", json_real(curves_saved(c, policy, capacity)));
 }
 
+static void put_windows(json_t *curve, const struct curves *c, unsigned policy)
+{
+        put_value(&curve, "window_groups", number(c->windows.groups));
+        put_value(&curve, "window_tokens", number(c->windows.tokens));
+        put_value(&curve, "told_passed_windows", json_boolean(c->is_told_windows[policy]));
+}
+
 /* What not every replay has. */
 static void put_more(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
 {
@@ -110,6 +117,8 @@ static void put_more(json_t *curve, const struct curves *c, unsigned policy, uns
                 put_expected(curve, &c->results[policy][capacity].expected);
         if (sim_takes_time(&c->engine))
                 put_flight(curve, c, policy, capacity);
+        if (c->windows.groups > 0)
+                put_windows(curve, c, policy);
 }
 
 json_t *report_curves_json(const struct curves *c)

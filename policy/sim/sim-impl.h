@@ -39,6 +39,17 @@ static inline uint32_t sim_slot(const struct sim *s, uint32_t block)
         return s->slot_1[block] - 1;
 }
 
+/* Numbers of pages: the trace's blocks, and then as many for each group of layers with a window. */
+static inline uint32_t sim_n_pages(const struct sim *s)
+{
+        return s->trace.n_unique * (1 + s->options.windows.groups);
+}
+
+static inline uint32_t sim_window_page(const struct sim *s, uint32_t block, uint32_t group)
+{
+        return (1 + group) * s->trace.n_unique + block;
+}
+
 /* Blocks of the path that are cached, from its start on. */
 uint32_t sim_longest_hit(const struct sim *s, const uint32_t *path, uint32_t n);
 
@@ -54,5 +65,18 @@ bool sim_evict_one(struct sim *s, uint64_t now_nsec);
 /* Block i of a request's path is cached from now on, and held. The one before is cached, and there
  * is a free slot. */
 void sim_insert(struct sim *s, uint32_t request, uint32_t i, uint64_t now_nsec);
+
+/* The same of that block's page of a group of layers with a window: it has no parent. */
+void sim_insert_window(struct sim *s, uint32_t request, uint32_t i, uint32_t group, bool passed,
+        uint64_t now_nsec);
+
+/* There is a free slot, now. False where none can be had. */
+bool sim_make_room(struct sim *s, uint64_t now_nsec);
+
+/* The running request ends, of whose path so many blocks are cached. */
+void sim_end_request(struct sim *s, const struct sim_request *r, uint32_t n_cached);
+
+/* A request of the trace runs, with pages of layers that have a window. */
+void windows_run(struct sim *s, const struct sim_request *r);
 
 #endif

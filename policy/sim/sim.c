@@ -87,13 +87,13 @@ static int fill_tier(struct slots *t, uint32_t capacity, uint32_t spare, uint32_
  * goes down: that takes a spare one below. */
 static int make_slots(struct sim *s)
 {
-        uint32_t n_device = MIN(s->options.capacity_pages, s->trace.n_unique);
+        uint32_t n_device = MIN(s->options.capacity_pages, sim_n_pages(s));
         uint32_t n_below = MIN(s->options.below_pages, s->trace.n_unique);
         uint32_t first_below = n_device + s->options.may_bypass;
         int r;
 
         s->n_slots = first_below + n_below + (n_below > 0);
-        s->slot_1 = calloc((size_t)s->trace.n_unique + 1, sizeof(*s->slot_1));
+        s->slot_1 = calloc((size_t)sim_n_pages(s) + 1, sizeof(*s->slot_1));
         s->block_of = calloc((size_t)s->n_slots + 1, sizeof(*s->block_of));
         if (!s->slot_1 || !s->block_of)
                 return -ENOMEM;
@@ -159,6 +159,11 @@ int sim_new(const struct sim_trace *trace, const struct sim_options *options, st
                 return -EINVAL;
         if (sim_takes_time(&options->engine) &&
                 (options->may_bypass || options->below_pages > 0 || options->expect > 0))
+                return -EINVAL;
+        if (options->windows.groups > 0 &&
+                (options->windows.tokens == 0 || options->may_bypass || options->below_pages > 0 ||
+                        options->expect > 0 || sim_takes_time(&options->engine) ||
+                        (uint64_t)trace->n_unique * (1 + options->windows.groups) >= NODE_NONE))
                 return -EINVAL;
         s = calloc(1, sizeof(*s));
         if (!s)
@@ -324,6 +329,11 @@ bool sim_evict_one(struct sim *s, uint64_t now)
         return true;
 }
 
+bool sim_make_room(struct sim *s, uint64_t now)
+{
+        return !is_full(&s->tiers[0]) || sim_evict_one(s, now);
+}
+
 /* What a request found below comes up, where there is something that may make place for it. Its
  * path is held. */
 static void bring_up(struct sim *s, const uint32_t *path, uint32_t n, uint64_t now)
@@ -352,23 +362,42 @@ static uint32_t tokens_of(const struct sim *s, const struct sim_request *r, uint
         return (uint32_t)MIN(left, s->trace.block_tokens);
 }
 
+static void insert_page(struct sim *s, uint32_t page, uint32_t parent_slot,
+        struct evict_insert what, uint64_t now_nsec)
+{
+        uint32_t slot = take_slot(&s->tiers[0]);
+
+        what.id = id_of(s, page);
+        s->slot_1[page] = slot + 1;
+        s->block_of[slot] = page;
+        tree_insert(&s->tree, slot, parent_slot);
+        s->options.policy->insert(s->policy, slot, &what, now_nsec);
+        s->result.inserts++;
+}
+
 void sim_insert(struct sim *s, uint32_t request, uint32_t i, uint64_t now_nsec)
 {
         const struct sim_request *r = &s->trace.requests[request];
         const uint32_t *path = s->trace.blocks + r->first;
-        uint32_t slot = take_slot(&s->tiers[0]);
-        struct evict_insert what = {
-                .id = id_of(s, path[i]),
-                .tokens = tokens_of(s, r, i),
-                .depth = i + 1,
-                .request = (uint64_t)request + 1,
-        };
 
-        s->slot_1[path[i]] = slot + 1;
-        s->block_of[slot] = path[i];
-        tree_insert(&s->tree, slot, i > 0 ? sim_slot(s, path[i - 1]) : NODE_NONE);
-        s->options.policy->insert(s->policy, slot, &what, now_nsec);
-        s->result.inserts++;
+        insert_page(s, path[i], i > 0 ? sim_slot(s, path[i - 1]) : NODE_NONE,
+                (struct evict_insert){.tokens = tokens_of(s, r, i),
+                        .depth = i + 1,
+                        .request = (uint64_t)request + 1},
+                now_nsec);
+}
+
+void sim_insert_window(
+        struct sim *s, uint32_t request, uint32_t i, uint32_t group, bool passed, uint64_t now_nsec)
+{
+        const struct sim_request *r = &s->trace.requests[request];
+
+        insert_page(s, sim_window_page(s, s->trace.blocks[r->first + i], group), NODE_NONE,
+                (struct evict_insert){.tokens = tokens_of(s, r, i),
+                        .depth = 1,
+                        .request = (uint64_t)request + 1,
+                        .window_passed = passed},
+                now_nsec);
 }
 
 /* Blocks of the path that are cached then. */
@@ -377,7 +406,7 @@ static uint32_t insert_rest(struct sim *s, const struct sim_request *r, uint32_t
         uint32_t i = n_hit;
 
         for (; i < r->n_blocks; i++) {
-                if (is_full(&s->tiers[0]) && !sim_evict_one(s, r->time_nsec))
+                if (!sim_make_room(s, r->time_nsec))
                         break;
                 sim_insert(s, s->next, i, r->time_nsec);
         }
@@ -444,9 +473,18 @@ void sim_work(struct sim *s, uint64_t now_nsec)
                 ;
 }
 
-static void run_request(struct sim *s, const struct sim_request *r)
+void sim_end_request(struct sim *s, const struct sim_request *r, uint32_t n_cached)
 {
         const struct evict_ops *ops = s->options.policy;
+        const uint32_t *path = s->trace.blocks + r->first;
+
+        if (ops->hint && r->hint != EVICT_HINT_UNKNOWN && n_cached == r->n_blocks && n_cached > 0)
+                ops->hint(s->policy, sim_slot(s, path[n_cached - 1]), r->hint, 0, r->time_nsec);
+        ops->request_end(s->policy, (uint64_t)s->next + 1, r->time_nsec);
+}
+
+static void run_request(struct sim *s, const struct sim_request *r)
+{
         const uint32_t *path = s->trace.blocks + r->first;
         uint32_t n_hit = sim_longest_hit(s, path, r->n_blocks), n_cached;
         uint64_t id = (uint64_t)s->next + 1;
@@ -461,9 +499,7 @@ static void run_request(struct sim *s, const struct sim_request *r)
                 touch(s, sim_slot(s, path[n_hit - 1]), n_hit, id, r->time_nsec);
         bring_up(s, path, n_hit, r->time_nsec);
         n_cached = holds ? insert_rest(s, r, n_hit) : insert_or_bypass(s, r, n_hit);
-        if (ops->hint && r->hint != EVICT_HINT_UNKNOWN && n_cached == r->n_blocks && n_cached > 0)
-                ops->hint(s->policy, sim_slot(s, path[n_cached - 1]), r->hint, 0, r->time_nsec);
-        ops->request_end(s->policy, id, r->time_nsec);
+        sim_end_request(s, r, n_cached);
         if (holds)
                 let_go_of_path(s, path, n_cached, r->time_nsec);
         sim_work(s, r->time_nsec);
@@ -542,6 +578,8 @@ uint32_t sim_run(struct sim *s, uint32_t n)
                         continue;
                 if (s->flight.running)
                         flight_run(s, r);
+                else if (s->options.windows.groups > 0)
+                        windows_run(s, r);
                 else
                         run_request(s, r);
         }
@@ -553,6 +591,7 @@ uint32_t sim_run(struct sim *s, uint32_t n)
 void sim_run_one(struct sim *s, uint32_t request)
 {
         assert(!s->expect && !s->flight.running && !s->options.may_bypass);
+        assert(s->options.windows.groups == 0);
         assert(request >= s->next && request < s->trace.n_requests);
         s->next = request;
         run_request(s, &s->trace.requests[request]);
@@ -580,13 +619,15 @@ const void *sim_policy(const struct sim *s)
 static const char *check_slot(const struct sim *s, uint32_t slot)
 {
         uint32_t block, parent;
+        bool is_window;
 
         if (!tree_has(&s->tree, slot))
                 return NULL;
         block = s->block_of[slot];
+        is_window = block >= s->trace.n_unique;
         if (sim_slot(s, block) != slot)
                 return "a slot in use is not where its block is";
-        parent = s->trace.parents[block];
+        parent = is_window ? NODE_NONE : s->trace.parents[block];
         if (parent != NODE_NONE && sim_slot(s, parent) == NODE_NONE)
                 return "a block is cached and its parent is not";
         if (tree_parent(&s->tree, slot) != (parent == NODE_NONE ? NODE_NONE : sim_slot(s, parent)))
@@ -605,7 +646,7 @@ const char *sim_check(const struct sim *s)
                         return wrong;
                 n_used += tree_has(&s->tree, slot);
         }
-        for (uint32_t b = 0; b < s->trace.n_unique; b++)
+        for (uint32_t b = 0; b < sim_n_pages(s); b++)
                 n_cached += s->slot_1[b] != 0;
         if (n_used != n_cached)
                 return "slots and cached blocks are not as many";

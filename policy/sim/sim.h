@@ -16,6 +16,8 @@
  * With expectations: the requests that come next are a queue that is known. Each is expected
  * (policy/expect.h) when it enters the queue, as an engine would say of a request that waits.
  *
+ * With layers of a window (struct sim_windows): see policy/sim/windows.c.
+ *
  * With a tier below: what has no room on the device goes down, unless the tier below would drop it
  * next; what a request finds there comes up, before it inserts. A page is in one of both. Moves
  * take no time.
@@ -59,6 +61,13 @@ struct sim_engine {
         uint32_t max_running; /* requests; 0: no limit */
 };
 
+/* Groups of layers that attend to a window, beside one of full attention. All zero: none. */
+struct sim_windows {
+        uint32_t groups;
+        uint32_t tokens; /* of the window, > 0 */
+        bool told;       /* the policy is told whose window has passed (evict_insert) */
+};
+
 static inline bool sim_takes_time(const struct sim_engine *e)
 {
         return e->prefill_tokens_per_sec > 0 || e->output_token_nsec > 0 || e->max_running > 0;
@@ -81,7 +90,8 @@ struct sim_options {
         uint32_t tenant;         /* only its requests; SIM_ALL_TENANTS */
         /* The optimum's rules: nothing is held, what was just inserted may be the victim. */
         bool may_bypass;
-        struct sim_engine engine; /* not with a tier below, and not with may_bypass */
+        struct sim_engine engine;   /* not with a tier below, and not with may_bypass */
+        struct sim_windows windows; /* with none of: a tier below, expect, may_bypass, engine */
         uint64_t seed;      /* of the ids of pages, which stand for the hashes of their keys */
         const void *learnt; /* load()ed before the first request; may be NULL */
         size_t learnt_bytes;
@@ -121,8 +131,8 @@ struct sim;
 
 /* 0: *ret_sim, owned. -EINVAL: the policy is "optimum" without may_bypass, or capacity 0, or there
  * is a tier below, or something is expected, for a policy that has no lock(), or with may_bypass;
- * or an engine that takes time with any of these; or what was learnt is not what the policy's
- * load() takes; -ENOMEM. Borrows the trace; options are copied. */
+ * or an engine that takes time, or windows, with any of these; or what was learnt is not what the
+ * policy's load() takes; -ENOMEM. Borrows the trace; options are copied. */
 int sim_new(const struct sim_trace *trace, const struct sim_options *options, struct sim **ret_sim);
 void sim_free(struct sim *s);
 
@@ -132,7 +142,8 @@ uint32_t sim_run(struct sim *s, uint32_t n);
 /*
  * For who divides the requests of a trace among several caches, instead of sim_run(): runs this one
  * alone. Requests come in the order of the trace; which ones don't come is the caller's choice.
- * Nothing is expected, requests take no time, and the policy isn't the optimum.
+ * Nothing is expected, requests take no time, there are no windows, and the policy isn't the
+ * optimum.
  */
 void sim_run_one(struct sim *s, uint32_t request);
 

@@ -161,6 +161,30 @@ static void test_tier_below(void **state)
         check_has("analyze good.jsonl --below 2", 2, "--below does not go with trace analyze");
 }
 
+/* kvleased's policies with and without being told; a capacity is a part of all groups' pages. */
+static void test_windows(void **state)
+{
+        check("replay good.jsonl --policies lru,fifo --capacities 50% --window-groups 2 "
+              "--window-tokens 16",
+                0,
+                "Token hit %, one cache for all, pages of 16 tokens\n"
+                "2 groups of layers with a window of 16 tokens beside one of full attention; "
+                "+told: "
+                "the policy is told whose window has passed\n"
+                "  capacity          pages      lru lru+told     fifo\n"
+                "  50 %                  6    30.77    30.77    30.77\n");
+        check_has("replay good.jsonl --window-groups 2 --window-tokens 16 --capacities 2 --json", 0,
+                "\"told_passed_windows\": true");
+        check_has("replay good.jsonl --window-groups 2", 2,
+                "--window-groups and --window-tokens go together");
+        check_has("replay good.jsonl --window-groups 2 --window-tokens 16 --below 2", 2,
+                "--window-groups doesn't go with --below");
+        check_has("replay good.jsonl --window-groups 2 --window-tokens 16 --policies optimum", 2,
+                "optimum knows no pages of windows");
+        check_has("replay good.jsonl --window-groups 65 --window-tokens 16", 2,
+                "--window-groups: '65' is no number of 1 to 64");
+}
+
 /* Of all policies what hits save of computation, and of those that can go by that once more. */
 static void test_crossover(void **state)
 {
@@ -433,6 +457,7 @@ int main(void)
                 TEST(test_time_unit),
                 TEST(test_tier_below),
                 TEST(test_crossover),
+                TEST(test_windows),
                 TEST(test_seeds),
                 TEST(test_requests_that_take_time),
                 TEST(test_block_size_that_is_not_told),

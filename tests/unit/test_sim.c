@@ -139,8 +139,8 @@ static KVL_PRINTF(1, 2) void note(const char *format, ...)
 static void spy_insert(
         void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec)
 {
-        note("insert %u tokens %u request %d at %d\n", node, what->tokens, (int)what->request,
-                (int)now_nsec);
+        note("insert %u tokens %u request %d at %d%s\n", node, what->tokens, (int)what->request,
+                (int)now_nsec, what->window_passed ? ", passed" : "");
         evict_lru.insert(policy, node, what, now_nsec);
 }
 
@@ -249,6 +249,110 @@ static void test_events_as_the_daemon_gives_them(void **state)
                                    "work at 9\n");
 }
 
+/* One group whose window has 16 tokens beside the one they attend from: the last block. */
+static struct sim_options with_windows(const struct evict_ops *policy, uint32_t capacity)
+{
+        struct sim_options options = options_of(policy, capacity);
+
+        options.windows = (struct sim_windows){.groups = 1, .tokens = 17, .told = true};
+        return options;
+}
+
+/* Of each block the page of the window comes first. The second text leaves the first behind block
+ * 1, whose window it finds; the third has one block. */
+static void test_events_of_windows(void **state)
+{
+        struct evict_ops spy = make_spy();
+        struct sim_options options = with_windows(&spy, 10);
+        struct sim_result r;
+
+        spy.work = NULL;
+        r = run(&few, &options);
+        assert_string_equal(spied, "insert 0 tokens 16 request 1 at 5, passed\n"
+                                   "insert 1 tokens 16 request 1 at 5\n"
+                                   "insert 2 tokens 16 request 1 at 5\n"
+                                   "insert 3 tokens 16 request 1 at 5\n"
+                                   "idle 0 at 5\n"
+                                   "insert 4 tokens 8 request 1 at 5\n"
+                                   "insert 5 tokens 8 request 1 at 5\n"
+                                   "idle 2 at 5\n"
+                                   "end 1 at 5\n"
+                                   "idle 4 at 5\n"
+                                   "idle 5 at 5\nidle 3 at 5\nidle 1 at 5\n"
+                                   "hold 1\nhold 3\n"
+                                   "touch 3 request 2 at 6\n"
+                                   "hold 2\n"
+                                   "touch 2 request 2 at 6\n"
+                                   "insert 6 tokens 1 request 2 at 6\n"
+                                   "insert 7 tokens 1 request 2 at 6\n"
+                                   "idle 2 at 6\n"
+                                   "end 2 at 6\n"
+                                   "idle 6 at 6\n"
+                                   "idle 7 at 6\nidle 3 at 6\nidle 1 at 6\n"
+                                   "insert 8 tokens 16 request 3 at 7\n"
+                                   "insert 9 tokens 16 request 3 at 7\n"
+                                   "done 9 at 7\n"
+                                   "end 3 at 7\n"
+                                   "idle 8 at 7\nidle 9 at 7\n"
+                                   "hold 1\nhold 3\nhold 5\n"
+                                   "touch 5 request 4 at 9\n"
+                                   "hold 4\n"
+                                   "touch 4 request 4 at 9\n"
+                                   "done 5 at 9\n"
+                                   "end 4 at 9\n"
+                                   "idle 4 at 9\n"
+                                   "idle 5 at 9\nidle 3 at 9\nidle 1 at 9\n");
+        assert_int_equal(r.hit_blocks, 5);
+}
+
+/* A text of 4 blocks, another one, and the first again; 12 pages, where each text has 8. Who isn't
+ * told that the windows of a text's first two blocks have passed keeps them, and not the last one
+ * of the first text. */
+static void test_passed_windows_make_room(void **state)
+{
+        static const uint32_t blocks[] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3};
+        static const uint32_t parents[] = {NODE_NONE, 0, 1, 2, NODE_NONE, 4, 5, 6};
+        static const struct sim_request requests[] = {
+                {.first = 0, .n_blocks = 4, .input_tokens = 64},
+                {.first = 4, .n_blocks = 4, .input_tokens = 64},
+                {.first = 8, .n_blocks = 4, .input_tokens = 64},
+        };
+        const struct sim_trace trace = {requests, blocks, parents, ARRAY_SIZE(blocks),
+                ARRAY_SIZE(requests), ARRAY_SIZE(parents), 1, 16};
+
+        for (unsigned i = 0; i < 2; i++) {
+                struct sim_options options = with_windows(i ? &evict_pgi : &evict_lru, 12);
+
+                assert_int_equal(run(&trace, &options).hit_blocks, 4);
+                options.windows.told = false;
+                assert_int_equal(run(&trace, &options).hit_blocks, 0);
+        }
+}
+
+/* Without want of room windows lose no hit; with it a hit is never longer than without windows. */
+static void test_random_windows(void **state)
+{
+        random_start(__func__);
+        for (int i = 0; i < 200; i++) {
+                const struct evict_ops *policy = random_below(2) ? &evict_lru : &evict_pgi;
+                uint32_t groups = 1 + random_below(3), n_pages;
+                struct sim_options options = with_windows(policy, 1 + random_below(60));
+                struct sim_result plain, r;
+
+                random_trace_make(&random_trace, 60, 12, 60);
+                n_pages = random_trace.trace.n_unique * (1 + groups);
+                options.windows = (struct sim_windows){groups, 1 + random_below(80), i % 2};
+                (void)run(&random_trace.trace, &options);
+                options.capacity_pages = n_pages + random_below(2);
+                r = run(&random_trace.trace, &options);
+                options.windows.groups = 0;
+                plain = run(&random_trace.trace, &options);
+                assert_int_equal(r.hit_tokens, plain.hit_tokens);
+                assert_int_equal(r.inserts, n_pages);
+                assert_int_equal(r.evictions, 0);
+        }
+}
+
 /* Nothing is held; the newest may be the victim, and what continues it isn't cached then. */
 static void test_bypass(void **state)
 {
@@ -274,6 +378,15 @@ static void test_refused(void **state)
         options.may_bypass = false;
         assert_int_equal(sim_new(&few, &options, &s), -EINVAL);
         options = options_of(&evict_lru, 0);
+        assert_int_equal(sim_new(&few, &options, &s), -EINVAL);
+        options = with_windows(&evict_lru, 1);
+        options.windows.tokens = 0;
+        assert_int_equal(sim_new(&few, &options, &s), -EINVAL);
+        options = with_windows(&evict_lru, 1);
+        options.below_pages = 1;
+        assert_int_equal(sim_new(&few, &options, &s), -EINVAL);
+        options = with_windows(&evict_lru, 1);
+        options.windows.groups = UINT32_MAX / few.n_unique;
         assert_int_equal(sim_new(&few, &options, &s), -EINVAL);
         /* LRU learns nothing; the spy wants something else. */
         options = options_of(&evict_lru, 1);
@@ -495,6 +608,9 @@ int main(void)
                 TEST(test_one_tenant),
                 TEST(test_empty_trace),
                 TEST(test_events_as_the_daemon_gives_them),
+                TEST(test_events_of_windows),
+                TEST(test_passed_windows_make_room),
+                TEST(test_random_windows),
                 TEST(test_bypass),
                 TEST(test_refused),
                 TEST(test_out_of_memory),
