@@ -184,7 +184,8 @@ static_assert(sizeof(struct shm_pins) == SHM_HEADER_BYTES, "layout");
 
 enum shm_op {
         SHM_OP_PARENT = 1,  /* key: the parent of the PUBLISH that follows. No completion */
-        SHM_OP_PUBLISH = 2, /* page, key, tokens, flags; completes with the page that has the key */
+        SHM_OP_PUBLISH = 2, /* page, key, tokens, flags; aux: enum shm_publish_hints; completes with
+                               the page that has the key */
         SHM_OP_FREE = 3,    /* pages[0..tokens-1]: GRANTED pages given back, all or none */
         SHM_OP_TOUCH = 4,   /* page: deepest of a hit; aux: its generation, low 32 bits;
                                touch.*. Lossy, no completion */
@@ -212,6 +213,11 @@ enum shm_op_flags {
                                        this one */
         SHM_FETCH_COPY = 1 << 0,    /* of FETCH, as the next; not both */
         SHM_FETCH_DOWN = 1 << 1,
+};
+
+/* A daemon ignores those that it doesn't know. */
+enum shm_publish_hints {
+        SHM_PUBLISH_PASSED = 1 << 0, /* PublishRequest.window_passed */
 };
 
 /*

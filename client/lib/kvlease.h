@@ -764,6 +764,11 @@ struct kvl_publish {
          * somebody dropped it: -ENOENT, and nothing is published. */
         const struct kvl_session *session;
         uint64_t tag; /* for kvl_invalidate_tag(): of the document these pages are from; 0: none */
+        /* Not 0: these are pages of layers with a window of attention, and the text that is being
+         * computed goes on beyond that window. Only a text that begins where one of these pages
+         * ends needs the page: it is evicted before pages without this, until somebody finds it.
+         * For the eviction policy; an older daemon ignores it. Since 0.2 */
+        int window_passed;
 };
 
 /*

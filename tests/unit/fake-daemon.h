@@ -86,6 +86,7 @@ struct fake_peer {
         struct fake_with {
                 uint32_t session;
                 uint64_t tag;
+                bool window_passed;
         } with, published[FAKE_MAX_PAGES]; /* of the ring now; what each page was published with */
         struct fake_chain {
                 bool is_broken;

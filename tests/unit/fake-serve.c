@@ -195,7 +195,8 @@ static void serve_publish(struct fake_peer *p, const Kvlease__V1__PublishRequest
                         p->leased[pages[i]] = 0;
                         p->has_key[pages[i]] = 1;
                         memcpy(p->keys[pages[i]], key, 32);
-                        p->published[pages[i]] = (struct fake_with){request->session, request->tag};
+                        p->published[pages[i]] = (struct fake_with){
+                                request->session, request->tag, request->window_passed};
                 } else {
                         status = WIRE_DUPLICATE;
                 }
@@ -348,6 +349,7 @@ static void serve_publish_entry(struct fake_peer *p, const struct shm_submission
         p->has_key[s->page] = 1;
         memcpy(p->keys[s->page], s->key, 32);
         p->published[s->page] = p->with;
+        p->published[s->page].window_passed = s->aux & SHM_PUBLISH_PASSED;
         fake_index_add(&p->index, s->page, s->key, s->tokens, 1);
         fake_complete(p, s->user_data, WIRE_OK, s->page);
 }

@@ -16,12 +16,13 @@
 
 /* Of which namespace, page and key; what script_published() looks for. */
 static const struct fake_with NOTHING = {0}, BOTH = {SESSION, 7}, ONLY_TAG = {0, UINT64_MAX},
-                              ONLY_SESSION = {SESSION, 0};
+                              ONLY_SESSION = {SESSION, 0}, PASSED = {0, 0, true};
 
 static bool is_with(const struct fake_peer *p, uint32_t page, struct fake_with with)
 {
         return p->has_key[page] && p->published[page].session == with.session &&
-               p->published[page].tag == with.tag;
+               p->published[page].tag == with.tag &&
+               p->published[page].window_passed == with.window_passed;
 }
 
 struct publish_row {
@@ -40,6 +41,7 @@ static const struct publish_row rows[] = {
         {&ONLY_SESSION, 1, true},
         {&BOTH, 1, true},
         {&NOTHING, 1, true},
+        {&PASSED, 2, true},
 };
 
 static void check_published(const struct fake_peer *p)
@@ -101,6 +103,7 @@ static struct kvl_publish publish_of(
                 .last_tokens = 16,
                 .session = with.session ? session : NULL,
                 .tag = with.tag,
+                .window_passed = with.window_passed,
         };
 }
 

@@ -1,4 +1,4 @@
-/* Tags, and what SHM_OP_WITH says of the PUBLISHes after it. */
+/* Tags, what SHM_OP_WITH says of the PUBLISHes after it, and pages whose window has passed. */
 #include "daemon/core/catalog/tag.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/member.h"
@@ -36,9 +36,10 @@ static void end(struct bench *w)
         fixture_end(&w->f);
 }
 
-/* n pages, keys first.., below `parent`. Nothing stays pinned. */
-static void publish_tagged(
-        struct attach *a, uint64_t tag, unsigned parent, unsigned first, unsigned n)
+/* n pages, keys first.., below `parent`, with the tag and window_passed of `how`. Nothing stays
+ * pinned. */
+static void publish_as(
+        struct attach *a, struct publish how, unsigned parent, unsigned first, unsigned n)
 {
         uint8_t keys[16 * KEY_BYTES], parent_key[KEY_BYTES];
         uint32_t pages[16], sealed[16], n_sealed;
@@ -47,7 +48,8 @@ static void publish_tagged(
                 .n = n,
                 .parent_key = parent == ROOT ? NULL : parent_key,
                 .last_tokens = PAGE_TOKENS,
-                .tag = tag};
+                .tag = how.tag,
+                .window_passed = how.window_passed};
         int r;
 
         make_keys(keys, first, n);
@@ -59,6 +61,12 @@ static void publish_tagged(
         for (unsigned i = 0; i < n; i++)
                 if (sealed[i] != pages[i])
                         assert_int_equal(free_pages(a, &pages[i], 1, NULL), 0);
+}
+
+static void publish_tagged(
+        struct attach *a, uint64_t tag, unsigned parent, unsigned first, unsigned n)
+{
+        publish_as(a, (struct publish){.tag = tag}, parent, first, n);
 }
 
 static void expect_dropped(struct bench *w, uint64_t tag, unsigned n_expected)
@@ -259,10 +267,14 @@ static void with(struct bench *w, const struct attach *a, uint32_t session, uint
 }
 
 /* A page of one attachment; flags as of the op. Returns the status. */
-static uint32_t publish(struct bench *w, struct attach *a, unsigned key, uint8_t flags)
+static uint32_t publish_with(
+        struct bench *w, struct attach *a, unsigned key, uint8_t flags, uint32_t aux)
 {
-        struct shm_submission s = {
-                .op = SHM_OP_PUBLISH, .flags = flags, .ns_id = a->id, .tokens = PAGE_TOKENS};
+        struct shm_submission s = {.op = SHM_OP_PUBLISH,
+                .flags = flags,
+                .ns_id = a->id,
+                .tokens = PAGE_TOKENS,
+                .aux = aux};
         struct submit_result result;
 
         assert_int_equal(lease_pages(a, 1, 1, &s.page, NULL), 0);
@@ -276,6 +288,11 @@ static uint32_t publish(struct bench *w, struct attach *a, unsigned key, uint8_t
                 assert_int_equal(free_pages(a, &s.page, 1, NULL), 0);
         fixture_check(&w->f);
         return result.status;
+}
+
+static uint32_t publish(struct bench *w, struct attach *a, unsigned key, uint8_t flags)
+{
+        return publish_with(w, a, key, flags, 0);
 }
 
 static void parent(struct bench *w, const struct attach *a, unsigned key)
@@ -324,6 +341,38 @@ static void test_with(void **state)
         /* It breaks a chain as anything does. */
         with(&w, w.a, s, 0);
         assert_int_equal(publish(&w, w.a, 7, CHAIN_PAGE), status_to_wire(KVL_STATUS_NO_PARENT));
+        end(&w);
+}
+
+static void expect_victim(struct bench *w, unsigned key)
+{
+        uint8_t bytes[KEY_BYTES];
+
+        make_keys(bytes, key, 1);
+        assert_int_equal(
+                w->ns->evict->victim(w->ns->policy, 0, EVICT_DROP, 3), ns_find_page(w->ns, bytes));
+}
+
+/* Over the socket and by the ring they are the next to go, until they are found. */
+static void test_window_passed(void **state)
+{
+        const struct publish passed = {.window_passed = true};
+        struct bench w;
+
+        begin(&w);
+        publish_tagged(w.a, 0, ROOT, 0, 1);
+        publish_as(w.a, passed, ROOT, 1, 1);
+        publish_tagged(w.a, 0, ROOT, 2, 1);
+        expect_victim(&w, 1);
+        assert_int_equal(count_hits(w.a, 1, 1), 1);
+        expect_victim(&w, 0);
+        assert_int_equal(attach_share(w.a, NULL), 0);
+        assert_int_equal(publish(&w, w.a, 3, ROOT_PAGE), 0);
+        assert_int_equal(publish_with(&w, w.a, 4, ROOT_PAGE, SHM_PUBLISH_PASSED), 0);
+        expect_victim(&w, 4);
+        /* Bits that this daemon doesn't know. */
+        assert_int_equal(publish_with(&w, w.a, 5, ROOT_PAGE, ~(uint32_t)SHM_PUBLISH_PASSED), 0);
+        expect_victim(&w, 4);
         end(&w);
 }
 
@@ -419,6 +468,7 @@ int main(void)
                 TEST(test_moved),
                 TEST(test_no_memory),
                 TEST(test_with),
+                TEST(test_window_passed),
                 TEST(test_with_what_is_not_there),
                 TEST(test_truncated),
         };

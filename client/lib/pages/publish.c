@@ -90,6 +90,7 @@ static struct kvl_publish publish_part(
                 .request = p->request,
                 .session = p->session,
                 .tag = p->tag,
+                .window_passed = p->window_passed,
         };
 }
 

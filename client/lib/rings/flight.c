@@ -23,6 +23,7 @@ struct flight {
         struct op *op;     /* NULL: nobody waits any more */
         struct kvl_ns *ns; /* NULL: closed */
         bool is_publish;
+        bool window_passed;
         bool has_parent, is_duplicate;
         uint32_t n_pages;
         uint32_t n_entries, n_submitted, n_completed; /* a page each, or up to SHM_FREE_PAGES */
@@ -137,6 +138,7 @@ static uint32_t write_publish(struct flights *all, struct flight *f, uint32_t ro
                 s->tokens =
                         (uint16_t)(i + 1 == f->n_pages ? f->last_tokens : f->ns->info.page_tokens);
                 s->page = f->pages[i];
+                s->aux = f->window_passed ? SHM_PUBLISH_PASSED : 0;
                 s->user_data = user_data_of(f, i);
                 memcpy(s->key, f->keys[i + 1], SHM_KEY_BYTES);
         }
@@ -402,6 +404,7 @@ static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
         f->request = p->request;
         f->session = session_handle(p->session);
         f->tag = p->tag;
+        f->window_passed = p->window_passed;
         if (p->parent_key)
                 memcpy(f->keys[0], p->parent_key, SHM_KEY_BYTES);
         memcpy(f->keys[1], p->keys, keys_bytes - SHM_KEY_BYTES);
@@ -504,6 +507,7 @@ Kvlease__V1__PublishRequest flight_message(const struct kvl_ns *ns, const struct
         m.request_id = p->request;
         m.session = session_handle(p->session);
         m.tag = p->tag;
+        m.window_passed = p->window_passed;
         return m;
 }
 
@@ -527,6 +531,7 @@ static void send_prepared(struct flight *f)
                 .request = f->request,
                 .session = &session,
                 .tag = f->tag,
+                .window_passed = f->window_passed,
         };
         int r = send_publish(f->op, &p);
 

@@ -170,6 +170,7 @@ class Namespace:
         request: RequestLike = 0,
         session: Session | None = None,
         tag: int = 0,
+        window_passed: bool = False,
     ) -> Pages: ...
     def release(self, pages: Buffer | _Array | Sequence[int], /) -> None: ...
     def free(self, pages: Buffer | _Array | Sequence[int], /) -> None: ...
@@ -208,6 +209,7 @@ class Namespace:
         request: RequestLike = 0,
         session: Session | None = None,
         tag: int = 0,
+        window_passed: bool = False,
         callback: Callable[[Pages | None, Exception | None], object],
         stream: int | None = None,
     ) -> None: ...

@@ -258,6 +258,7 @@ class Dispatcher:
         request: RequestLike = 0,
         session: Session | None = None,
         tag: int = 0,
+        window_passed: bool = False,
         stream: int | None = None,
     ) -> Pages:
         """Namespace.publish(), of at most 1024 pages; stream: after what was put on it."""
@@ -272,6 +273,7 @@ class Dispatcher:
                 request=request,
                 session=session,
                 tag=tag,
+                window_passed=window_passed,
                 callback=call.done,
                 stream=stream,
             ),

@@ -415,11 +415,13 @@ static PyObject *ns_publish(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"publish",
-                {"pages", "keys", "parent", "last_tokens", "request", "session", "tag"}, 2, 2};
+                {"pages", "keys", "parent", "last_tokens", "request", "session", "tag",
+                        "window_passed"},
+                2, 2};
         struct pages_object *done;
         uint32_t *ret_pages, n_done = 0;
         struct publish_args p;
-        PyObject *a[7];
+        PyObject *a[8];
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !publish_args_get(self, a, &p))
@@ -744,13 +746,15 @@ PyMethodDef ns_call_methods[] = {
         METHOD("publish", ns_publish,
                 "publish($self, pages, keys, *, parent=None, last_tokens=None, request=0, "
                 "session=None, "
-                "tag=0)\n--\n\n"
+                "tag=0, window_passed=False)\n--\n\n"
                 "Publishes the first len(keys) of leased pages: immutable and findable from now "
                 "on.\n\nparent: key of the page before the first; None: it begins the text. "
                 "last_tokens: in the last page;\nNone: it is full. The result has the pages that "
                 "carry the keys, pinned. `pages` keeps what is\nstill leased: the rest, and those "
                 "whose key somebody published first. NoParent and Stale stop it;\ntheir .published "
-                "has the pages before that. BufferError while `pages` has views.\nA page whose key "
+                "has the pages before that. window_passed: they are of layers with\na window, "
+                "and the text goes on beyond it: kvleased evicts them before others. BufferError "
+                "while `pages` has views.\nA page whose key "
                 "somebody published first may lie below the device (Pages.tier()): fetch() "
                 "the\nresult before it is used there."),
         {"release", (PyCFunction)ns_release, METH_O,

@@ -35,6 +35,7 @@ static bool set_parent(struct ns_object *ns, PyObject **a, struct publish_args *
 bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *ret)
 {
         struct pages_object *source = NULL;
+        bool window_passed = false;
 
         memset(ret, 0, sizeof(*ret));
         ret->publish.size = sizeof(ret->publish);
@@ -49,7 +50,7 @@ bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *r
                 }
         }
         if (!arg_request(a[4], &ret->publish.request) || !arg_u64(a[6], "tag", &ret->publish.tag) ||
-                !numbers_get(a[0], &ret->numbers))
+                !arg_bool(a[7], &window_passed) || !numbers_get(a[0], &ret->numbers))
                 return false;
         if (!keys_get(a[1], &ret->keys) || !set_parent(ns, a, ret)) {
                 publish_args_free(ret);
@@ -72,6 +73,7 @@ bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *r
         ret->publish.pages = ret->numbers.at;
         ret->publish.keys = ret->keys.bytes;
         ret->publish.n_pages = ret->keys.n;
+        ret->publish.window_passed = window_passed;
         return true;
 }
 

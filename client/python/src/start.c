@@ -231,22 +231,22 @@ static PyObject *ns_start_publish(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature sig = {"start_publish",
-                {"pages", "keys", "parent", "last_tokens", "request", "session", "tag", "callback",
-                        "stream"},
+                {"pages", "keys", "parent", "last_tokens", "request", "session", "tag",
+                        "window_passed", "callback", "stream"},
                 2, 2};
         kvl_stream stream = NULL;
         struct publish_args p;
         struct started *s;
-        PyObject *a[9];
+        PyObject *a[10];
         int r;
 
-        if (!args_parse(&sig, args, n, names, a) || !arg_stream(a[8], &stream))
+        if (!args_parse(&sig, args, n, names, a) || !arg_stream(a[9], &stream))
                 return NULL;
-        if (!a[7])
+        if (!a[8])
                 return PyErr_Format(PyExc_TypeError, "start_publish() needs 'callback'");
         if (!publish_args_get(self, a, &p))
                 return NULL;
-        s = started_new(self, a[7]);
+        s = started_new(self, a[8]);
         if (s) {
                 s->n_taken = p.publish.n_pages;
                 s->taken = copy_of(p.publish.pages, s->n_taken);
@@ -262,7 +262,7 @@ static PyObject *ns_start_publish(
                 ++s->source->n_busy;
                 pages_drop_first(s->source, s->n_taken);
         }
-        if (a[8] && !Py_IsNone(a[8]))
+        if (a[9] && !Py_IsNone(a[9]))
                 UNLOCKED(r = kvl_publish_on_stream(self->ns, &p.publish, stream, on_publish, s));
         else
                 UNLOCKED(r = kvl_publish_start(self->ns, &p.publish, on_publish, s));
@@ -434,7 +434,7 @@ PyMethodDef ns_start_methods[] = {
                 "lease() without waiting."),
         METHOD("start_publish", ns_start_publish,
                 "start_publish($self, pages, keys, *, parent=None, last_tokens=None, request=0, "
-                "session=None, tag=0, callback, stream=None)\n--\n\n"
+                "session=None, tag=0, window_passed=False, callback, stream=None)\n--\n\n"
                 "publish() without waiting, of 1024 pages at most; stream: after everything that "
                 "was put on it before."),
         METHOD("start_fetch", ns_start_fetch,

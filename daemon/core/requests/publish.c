@@ -136,7 +136,8 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
                 &(struct evict_insert){.id = store_hash_key(ns_store(ns), o->key),
                         .tokens = o->tokens,
                         .depth = ns_note(ns, o->page)->depth,
-                        .request = request_id(a, o->request)},
+                        .request = request_id(a, o->request),
+                        .window_passed = o->window_passed},
                 ns_store(ns)->now_nsec);
         request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, o->page);
         nsset_sealed(ns, o->page);
@@ -424,6 +425,7 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
                         .request = p->request,
                         .session = p->session,
                         .tag = p->tag,
+                        .window_passed = p->window_passed,
                 };
 
                 r = publish_page(a, &o, false, &ret_pages[i], d);

@@ -21,8 +21,9 @@ struct publish {
         const uint8_t *parent_key; /* NULL: the first page is a root */
         uint32_t last_tokens;      /* 1..page_tokens */
         uint64_t request;
-        uint32_t session; /* handle of the attachment; 0: none */
-        uint64_t tag;     /* 0: none */
+        uint32_t session;   /* handle of the attachment; 0: none */
+        uint64_t tag;       /* 0: none */
+        bool window_passed; /* evict_insert */
 };
 
 /*
@@ -44,8 +45,9 @@ struct publish_one {
         uint32_t parent; /* page, or PAGE_NONE: it begins a text */
         uint32_t tokens; /* 1..page_tokens */
         uint64_t request;
-        uint32_t session; /* handle of the attachment; 0: none */
-        uint64_t tag;     /* 0: none */
+        uint32_t session;   /* handle of the attachment; 0: none */
+        uint64_t tag;       /* 0: none */
+        bool window_passed; /* evict_insert */
 };
 
 /*

@@ -60,6 +60,7 @@ static int do_publish(struct attach *a, struct submit_chain *chain, const struct
                 .request = s->request_id,
                 .session = chain->with.session,
                 .tag = chain->with.tag,
+                .window_passed = s->aux & SHM_PUBLISH_PASSED,
         };
         int r = 0;
 

@@ -135,6 +135,7 @@ int handle_PUBLISH(struct request *rq)
                 .request = m->request_id,
                 .session = m->session,
                 .tag = m->tag,
+                .window_passed = m->window_passed,
         };
         rq->peer->member->repeats = is_repeated(rq);
         r = publish_pages(
