@@ -7,9 +7,9 @@
  *
  * A request holds all pages of full attention, and those of the windows before the block that it is
  * at. What isn't cached is inserted block by block, the windows first. Where that leaves off for
- * want of room the rest isn't cached. The window of a page has passed where a text that begins with
- * all of this one but its last block, which may be partial, doesn't need the page; nor does one
- * that continues where this text leaves what was cached of full attention.
+ * want of room the rest isn't cached. Later texts are expected to leave this one at its end, or
+ * where it leaves what was cached of full attention, or up to half a window before either. The
+ * window of a page has passed where none of them needs the page, as vLLM's adapter has it.
  */
 #include "base/macros.h"
 #include "policy/sim/sim-impl.h"
@@ -80,10 +80,10 @@ static void find(struct window_run *run, uint32_t n_hit)
 
 static bool has_passed(const struct window_run *run, uint32_t i)
 {
-        uint64_t end = (uint64_t)i + run->n_window;
+        uint64_t end = (uint64_t)i + run->n_window + MAX(run->n_window / 2, 1U);
         bool is_before_fork = i < run->n_found && end >= run->n_found;
 
-        return end + 1 < run->n_blocks && !is_before_fork;
+        return end < run->n_blocks && !is_before_fork;
 }
 
 /* The pages of windows of block i are held from now on. False: there is no room for all. */
