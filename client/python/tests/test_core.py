@@ -334,6 +334,28 @@ def test_publish_without_parent(namespace: kvlease.Namespace) -> None:
         assert found.n_tokens == 37
 
 
+def test_window_passed(make_daemon: MakeDaemon) -> None:
+    """Such pages go before older ones; a page that was found meanwhile stays."""
+    daemon = make_daemon(tenant="limit = 2MiB")
+    with kvlease.connect(daemon.socket) as connection:
+        namespace = connection.namespace("windows", LAYOUT)
+        n_pages = namespace.leasable_pages()
+        kept, passed = text(n_pages // 4), text(n_pages // 4, 1)
+        with namespace.lease(n_pages // 4) as pages:
+            namespace.publish(pages, kept).close()
+        for i in range(len(passed) // 32):
+            with namespace.lease(1) as pages:
+                namespace.publish(pages, key(passed, i), window_passed=True).close()
+        with namespace.lookup(key(passed, 0)) as pages:
+            assert len(pages) == 1
+        with namespace.lease(n_pages * 5 // 8):
+            with namespace.lookup(kept) as pages:
+                assert len(pages) == n_pages // 4
+            with namespace.lookup(key(passed, 0)) as pages:
+                assert len(pages) == 1
+            assert not namespace.lookup(key(passed, 1))
+
+
 def test_pins_are_counted(namespace: kvlease.Namespace) -> None:
     keys = text(2)
     publish(namespace, keys)
