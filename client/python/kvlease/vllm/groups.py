@@ -118,10 +118,22 @@ class GroupsPool(Pool):
         if self._is_chained(group):
             self._publish_keys(text, blocks, own, keys[0] if first else None)
             return
-        for block, key in zip(blocks, own, strict=True):
+        for i, (block, key) in enumerate(zip(blocks, own, strict=True), first):
             # A block that no later text can begin behind has no key of vLLM.
             if block.block_hash is not None:
-                self._publish_keys(text, [block], [key], None)
+                passed = self._has_passed(text.request, i, group)
+                self._publish_keys(text, [block], [key], None, passed)
+
+    def _has_passed(self, request: Any, i: int, group: int) -> bool:
+        """Whether the request goes on beyond the window that needs its block i. Later texts are
+        expected to leave this one behind its prompt, behind all of its tokens, or where it leaves
+        what is cached, or up to half a window before any of these."""
+        skipped = self._manager.coordinator.single_type_managers[group].get_num_skipped_tokens
+        end = (i + 1) * self.hash_block_size
+        for n in (request.shared_prefix_boundary, request.num_prompt_tokens, request.num_tokens):
+            if end <= n and end > skipped(n - (n - skipped(n)) // 2):
+                return False
+        return bool(end <= request.num_tokens)
 
     def _n_pages(self, n_tokens: int) -> int:
         """At least: a window may need fewer than a text has."""

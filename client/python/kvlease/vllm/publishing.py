@@ -100,12 +100,21 @@ class Publishing(Texts):
         self._publish_keys(text, blocks, keys[first - before :], keys[0] if first else None)
 
     def _publish_keys(
-        self, text: Text, blocks: list[Block], keys: list[bytes], parent: bytes | None
+        self,
+        text: Text,
+        blocks: list[Block],
+        keys: list[bytes],
+        parent: bytes | None,
+        window_passed: bool = False,
     ) -> None:
         own = [block.block_id for block in blocks]
         try:
             carried = self.namespace.publish(
-                own, b"".join(keys), parent=parent, request=text.handle
+                own,
+                b"".join(keys),
+                parent=parent,
+                request=text.handle,
+                window_passed=window_passed,
             )
         except (kvlease.NoParent, kvlease.Stale) as error:
             if error.code < 0:
