@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import kvlease_conftest as package
@@ -15,6 +16,7 @@ from vllm.lora.request import LoRARequest
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -25,6 +27,7 @@ from vllm.v1.request import Request, RequestStatus
 
 import kvlease
 from kvlease._verify import Verifier
+from kvlease.vllm import groups
 from kvlease.vllm import pool as adapter
 from kvlease.vllm.groups import GroupsPool
 from kvlease.vllm.identity import Options
@@ -958,3 +961,29 @@ def test_an_adapter_is_known_once_it_is_loaded(engines: Engines) -> None:
         assert other.pool.stats.hit_tokens - before == n_found * PAGE
         assert other.pool.take_adapters() == ([(7, b"a")] if n_found else [])
         other.end(request)
+
+
+@pytest.mark.parametrize(
+    ("n_prompt", "n_tokens", "fork", "expected"),
+    [
+        (800, 800, 0, []),
+        (8000, 8000, 0, [(0, 404)]),
+        (8000, 8000, 4000, [(0, 154), (250, 404)]),
+        (8000, 12000, 0, [(0, 404), (500, 654)]),
+    ],
+)
+def test_windows_that_have_passed(
+    n_prompt: int, n_tokens: int, fork: int, expected: list[tuple[int, int]]
+) -> None:
+    """Ranges of pages that are neither near an end of the text nor near its fork."""
+    window = SimpleNamespace(sliding_window=1024, extra_retained_tokens=0)
+    window.get_num_skipped_tokens = MethodType(SlidingWindowManager.get_num_skipped_tokens, window)
+    pool = object.__new__(groups.GroupsPool)
+    pool.hash_block_size = PAGE
+    coordinator = SimpleNamespace(single_type_managers=[window])
+    pool._manager = SimpleNamespace(coordinator=coordinator)
+    request = SimpleNamespace(
+        shared_prefix_boundary=fork, num_prompt_tokens=n_prompt, num_tokens=n_tokens
+    )
+    passed = [i for i in range(n_tokens // PAGE) if pool._has_passed(request, i, 0)]
+    assert passed == [i for first, end in expected for i in range(first, end)]
