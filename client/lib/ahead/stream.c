@@ -17,7 +17,7 @@
 #include "gpu/device.h"
 #include "proto/status.h"
 
-/* Between two questions whether a stream is broken: a kernel's error isn't urgent. Not tuned. */
+/* Between two checks of the streams' health: a kernel's error isn't urgent. Not tuned. */
 #define LOOK_NSEC (10 * NSEC_PER_MSEC)
 
 enum stream_state { STREAM_WAITING, STREAM_FIRED, STREAM_DEAD, STREAM_STRANDED };
@@ -26,15 +26,15 @@ struct stream_op {
         struct conn_errand errand;
         struct list_link link; /* ns.streams.waiting while WAITING */
         _Atomic int state;     /* enum stream_state */
-        struct kvl_ns *ns;     /* gone where DEAD or STRANDED */
+        struct kvl_ns *ns;     /* invalid if DEAD or STRANDED */
         void *stream;
-        struct op *op;         /* its call; NULL: a release in shared memory */
+        struct op *op;         /* the call; NULL: a release in shared memory */
         struct flight *flight; /* prepared: a publish, or a free in shared memory; else NULL */
         uint32_t n_pages;      /* of a release in shared memory */
         uint32_t pages[];
 };
 
-/* Kept where leak checkers see them. */
+/* Kept reachable for leak checkers. */
 static struct stream_op *_Atomic stranded;
 
 static void stream_op_strand(struct stream_op *s)
@@ -50,10 +50,8 @@ static void stream_op_strand(struct stream_op *s)
 /* ---- the end -----------------------------------------------------------------------------------
  */
 
-/*
- * [L] From WAITING to `state`, with its call ended; false: it has fired. The host function may free
- * it at once: nothing of it is touched afterwards.
- */
+/* [L] Moves it from WAITING to `state` and ends its call. Returns false if it has fired. The host
+ * function may free it at once, so nothing of it is touched afterwards. */
 static bool stream_op_end(struct stream_op *s, enum stream_state state, int code, const char *why)
 {
         struct kvl_ns *ns = s->ns;
@@ -77,7 +75,7 @@ static bool stream_op_end(struct stream_op *s, enum stream_state state, int code
         return true;
 }
 
-/* Whoever could abandon it has cancelled it before. */
+/* Cancels the operation if it hasn't fired yet; otherwise its errand still runs. */
 static void on_abandon(struct conn_call *call)
 {
         struct op *op = container_of(call, struct op, call);
@@ -89,7 +87,8 @@ void streams_cancel(struct kvl_ns *ns)
 {
         list_for_each_safe (s, &ns->streams.waiting, struct stream_op, link)
                 stream_op_end(s, STREAM_DEAD, -ECANCELED, "");
-        /* They don't get the lock, and go. */
+        /* Callbacks in flight can't take the lock that we hold; they queue an errand and return, so
+         * this loop ends. */
         while (atomic_load_explicit(&ns->streams.n_flying, memory_order_acquire) > 0)
                 sched_yield();
         conn_run_errands(conn_of(ns));
@@ -120,11 +119,9 @@ void streams_break(struct kvl_conn *conn, const char *device)
         }
 }
 
-/*
- * [L] A context breaks as a whole: one stream of it tells. It is one on which a publish waits, as
- * nobody may destroy that one before its callback, which needs this lock, or a window's copy
- * (likewise, before that is closed); of one with releases alone nobody would know.
- */
+/* [L] A context breaks as a whole, so one of its streams is asked. It must be a stream with a
+ * waiting publish, or a window's copy. Neither stream may be destroyed before its callback, which
+ * needs this lock. A stream with only releases might be destroyed already. */
 static bool look_at(struct kvl_ns *ns)
 {
         list_for_each (s, &ns->streams.waiting, struct stream_op, link) {
@@ -157,7 +154,7 @@ bool streams_look(struct kvl_conn *conn)
 /* ---- firing ------------------------------------------------------------------------------------
  */
 
-/* [L] After it has fired. */
+/* [L] Runs in order after the operation has fired. */
 static void stream_op_launch(struct conn *c, struct conn_errand *e)
 {
         struct stream_op *s = container_of(e, struct stream_op, errand);
@@ -194,7 +191,7 @@ static void stream_op_fire(void *data)
                         free(s);
                 return;
         }
-        /* What isn't pinned any more was let go by another thread meanwhile: its error. */
+        /* Pages that aren't pinned any more were released by another thread: its error. */
         if (!s->op)
                 fast_release(&ns->fast, s->pages, s->n_pages, &page);
         conn_hand_in(conn_of(ns), &s->errand);
@@ -221,7 +218,8 @@ static struct stream_op *stream_op_new(
         return s;
 }
 
-/* [L] Puts it on its stream. -EIO, -EINVAL, -ENOMEM with the sentence: it isn't there. */
+/* [L] Puts the host function on the stream. Returns -EIO, -EINVAL, -ENOMEM with the sentence: it
+ * isn't there. */
 static int put_on_stream(struct stream_op *s)
 {
         struct kvl_ns *ns = s->ns;

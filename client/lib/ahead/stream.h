@@ -1,22 +1,21 @@
 /*
- * Operations that wait for a stream of a GPU: kvl_publish_on_stream() and its like. Each is
- * prepared when it is called (pages and keys copied, a publish's pages pinned), and a host function
- * is put on the stream, which the driver runs in a thread of its own.
+ * Operations that wait for a GPU stream: kvl_publish_on_stream() and its siblings. Each is prepared
+ * when it is called: pages and keys are copied, and a publish's pages are pinned. Then a host
+ * function is put on the stream. The driver runs it in a thread of its own.
  *
  *   WAITING -> FIRED (by the host function) -> launched: a started call like any other
  *          \-> DEAD (with the connection's lock): cancelled, or the connection is over
  *          \-> STRANDED (likewise): the stream's context is broken
  *
- * Who moves it out of WAITING owns it; so a host function that runs after all, late, does nothing
- * (and frees a DEAD one; a STRANDED one's never runs, as far as one can tell, and it stays for
- * ever).
+ * The thread that moves an operation out of WAITING owns it. A host function that runs late does
+ * nothing, except that it frees a DEAD operation. The host function of a STRANDED one is assumed
+ * never to run, so its memory is kept until the process ends.
  *
- * The host function takes no lock that anybody holds across calls of the driver, and waits for
- * nobody: the driver may hold locks of its own while it runs, which a thread with the connection's
- * lock may be waiting for. A release in shared memory it makes itself; the rest it hands in
- * (conn_hand_in()), in the order of the stream. It touches the namespace only after it has FIRED
- * and before ns.streams.n_flying goes down, for which whoever closes the namespace waits: a few
- * microseconds.
+ * The host function takes no lock that is held across driver calls, and never blocks. The driver
+ * may hold its own locks while it runs, and a thread with the connection's lock may be waiting for
+ * these. The host function makes a release in shared memory itself, and hands all else in
+ * (conn_hand_in()), in stream order. It touches the namespace only between FIRED and the decrement
+ * of ns.streams.n_flying. Closing the namespace waits for that: a few microseconds.
  */
 #ifndef KVL_LIB_STREAM_H
 #define KVL_LIB_STREAM_H
@@ -27,24 +26,24 @@ struct kvl_conn;
 struct kvl_ns;
 struct op;
 
-/* [L] Has a FETCH that is prepared proceed once what is on the stream is done; at once where the
- * device has no streams. 0: it is under way, or done; -EIO, -EINVAL, -ENOMEM with the sentence.
- */
+/* [L] Lets a prepared FETCH proceed once the work on the stream is done, or at once if the device
+ * has no streams. Returns 0 (under way, or done); -EIO, -EINVAL or -ENOMEM with the sentence. */
 int stream_start_fetch(struct op *op, void *stream);
 
-/* [L] Asks, now and then, whether the streams that something waits for are in order; ends what
- * waits for broken ones. True: something ended. */
+/* [L] Checks, at intervals, whether the streams of waiting operations are in order, and ends the
+ * operations of broken ones. Returns true if it ended any. */
 bool streams_look(struct kvl_conn *conn);
 
-/* [L] Called when a context of the device is found broken: nothing is published in its namespaces
- * any more, and what waits for its streams ends with -EIO. */
+/* [L] Called when a context of the device is found broken. Nothing is published in its namespaces
+ * any more, and operations that wait for its streams end with -EIO. */
 void streams_break(struct kvl_conn *conn, const char *device);
 
-/* [L] Ends what waits with `code`, but for releases in shared memory: the connection is over. */
+/* [L] The connection is over: ends waiting operations with `code`. Exception: releases in shared
+ * memory. */
 void streams_broken(struct kvl_conn *conn, int code, const char *why);
 
-/* [L] Ends what waits with -ECANCELED, and launches what has fired. No host function touches the
- * namespace any more. */
+/* [L] Ends waiting operations with -ECANCELED, and launches those that have fired. No host function
+ * touches the namespace afterwards. */
 void streams_cancel(struct kvl_ns *ns);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * Texts larger than the device (kvlease.h). All moves are FETCHes, begun here and waited for by the
- * call that needs them (op.h): one for what goes down, and one for each half of the buffer. A
- * half's copy is begun after what is on the engine's stream: that may still read what was there.
+ * Sequences larger than the device (kvlease.h). All moves are FETCHes. They begin here, and the
+ * call that needs them waits for them (op.h): one for pages that are demoted, and one for each half
+ * of the buffer. A half's copy begins after the work on the engine's stream, which may still read
+ * the old contents.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,10 +23,10 @@
 
 #define DEFAULT_CHUNK_PAGES 8 /* not tuned */
 
-/* Asked of a session at a time; protocol. */
+/* Pages asked of a session in one request; protocol. */
 #define SESSION_BATCH_PAGES 1024u
 
-/* What is begun and will be waited for. */
+/* A transfer that was begun and will be waited for. */
 struct work {
         struct op op;
         bool is_begun;
@@ -39,23 +40,23 @@ struct planes {
 
 struct half {
         struct work copy;
-        uint32_t *targets;    /* leased; owned, chunk_pages */
-        uint32_t first, n;    /* pages of the text that it has, or gets; n 0: none */
-        struct planes planes; /* of these */
+        uint32_t *targets;    /* leased; owned, chunk_pages entries */
+        uint32_t first, n;    /* pages of the sequence that it has, or gets; n 0: none */
+        struct planes planes; /* of these pages */
 };
 
 struct kvl_window {
         struct list_link link; /* ns.windows */
         struct kvl_ns *ns;
         uint32_t n_first, n_last, chunk_pages;
-        uint32_t *pages; /* owned: where each page of the text is */
+        uint32_t *pages; /* owned: the current page for each of the sequence */
         uint32_t n, room;
         struct half halves[2];
         unsigned handed;   /* the half that was handed out last */
-        struct work down;  /* of pages of the middle, */
-        uint32_t *down_at; /* which are these of the text; owned, with room for as many as `down` */
+        struct work down;  /* demotes pages of the middle */
+        uint32_t *down_at; /* their indexes in the sequence; owned, as many as in `down` */
         uint32_t down_room;
-        uint32_t n_sent; /* pages before it were sent down, or stay */
+        uint32_t n_sent; /* pages before it were demoted, or stay */
         bool is_over;    /* copies into the buffer may come at any time */
 };
 
@@ -67,14 +68,14 @@ static bool has_streams(const struct kvl_ns *ns)
 /* ---- work --------------------------------------------------------------------------------------
  */
 
-/* [L] Begins the FETCH that w->op says, a COPY after what is on the stream, where the device has
- * streams. 0; -errno with the sentence: it wasn't begun. */
+/* [L] Begins the FETCH in `op`; a COPY after the work on the stream, if the device has streams.
+ * Returns 0; -errno with the sentence (it wasn't begun). */
 static int begin_fetch(struct op *op, void *stream)
 {
         struct conn *c = conn_of(op->ns);
         int r;
 
-        op->n_mapped = op->n_pages; /* what is read, or was, isn't to be mapped for that */
+        op->n_mapped = op->n_pages; /* pages that are only read aren't mapped for it */
         r = c->broken ? error_note(-ENOTCONN, c->detail) : fetching_prepare(op);
         if (r == 0 && op->fetch.way == FETCH_COPY)
                 r = stream_start_fetch(op, stream);
@@ -85,7 +86,8 @@ static int begin_fetch(struct op *op, void *stream)
         return r < 0 ? error_note(r, op->call.detail) : 0;
 }
 
-/* After what is on the stream; planes: of copies, n 0: all. 0; -errno with the sentence. */
+/* Begins w after the work on the stream. planes: of copies, n 0: all. Returns 0; -errno with the
+ * sentence. */
 static int work_begin(struct kvl_ns *ns, struct work *w, enum fetch_way way, uint32_t n_pages,
         const uint32_t *targets, struct planes planes, void *stream)
 {
@@ -104,7 +106,7 @@ static int work_begin(struct kvl_ns *ns, struct work *w, enum fetch_way way, uin
         return r;
 }
 
-/* Waits for what was begun. What it ended with, with the sentence. */
+/* Waits for the transfer, if it was begun. Returns its code, with the sentence. */
 static int work_finish(struct kvl_ns *ns, struct work *w)
 {
         int r;
@@ -115,7 +117,7 @@ static int work_finish(struct kvl_ns *ns, struct work *w)
         conn_lock(conn_of(ns));
         r = op_finish(&w->op, 0, client_deadline(ns->conn));
         conn_unlock(conn_of(ns));
-        /* It waited for the stream, and was called off. */
+        /* The transfer waited for the stream, and was cancelled. */
         if (r == -ECANCELED)
                 return error_set(-ETIMEDOUT, "the work on the stream didn't end in time");
         return r;
@@ -203,7 +205,7 @@ static bool is_here(const struct kvl_window *w, uint32_t i)
         return !ns_is_lower(w->ns, w->pages[i]);
 }
 
-/* The middle ends before this one. */
+/* The middle ends before this page. */
 static uint32_t first_of_last(const struct kvl_window *w)
 {
         return w->n > w->n_last ? w->n - w->n_last : 0;
@@ -214,8 +216,8 @@ static bool is_middle(const struct kvl_window *w, uint32_t i)
         return i >= w->n_first && i < first_of_last(w);
 }
 
-/* What went down is there from now on, and its place on the device goes, after what is on the
- * stream. What it ended with. */
+/* Waits until pages are demoted. Then uses their new places, and gives their device pages back
+ * after the work on the stream. Returns the transfer's code. */
 static int settle_down(struct kvl_window *w, void *stream)
 {
         uint32_t n = w->down.is_begun ? w->down.op.n_pages : 0, n_old = 0;
@@ -238,7 +240,7 @@ static int settle_down(struct kvl_window *w, void *stream)
         return r ? r : q;
 }
 
-/* Room for n pages in what goes down. */
+/* Makes room for n pages in w->down. */
 static int reserve_down(struct kvl_window *w, uint32_t n)
 {
         uint32_t *pages, *at;
@@ -256,8 +258,7 @@ static int reserve_down(struct kvl_window *w, uint32_t n)
         return 0;
 }
 
-/* Begins to send down what is of the middle by now, of which there is room for all. Nothing is
- * under way. */
+/* Begins to demote all pages that are in the middle by now. No demotion is under way. */
 static int send_down(struct kvl_window *w)
 {
         uint32_t i = MAX(w->n_sent, w->n_first), end = first_of_last(w), n = 0;
@@ -268,15 +269,15 @@ static int send_down(struct kvl_window *w)
                         w->down.pages[n] = w->pages[i];
                         w->down_at[n++] = i;
                 }
-        /* Whoever reads them may go on: the bytes stay. */
+        /* Reads of these pages may go on: the bytes stay. */
         r = n > 0 ? work_begin(w->ns, &w->down, FETCH_DOWN, n, NULL, (struct planes){0}, NULL) : 0;
-        if (r == -ENOMEM) /* with the next pages */
+        if (r == -ENOMEM) /* retried with the next pages */
                 return 0;
         w->n_sent = MAX(w->n_sent, end);
         return r;
 }
 
-/* Pages from index `from` on that belong on the device and aren't there, as far as there is room:
+/* Brings pages from index `from` on that belong on the device to it, as far as there is room. The
  * others are read as those of the middle are. */
 static int bring_up(struct kvl_window *w, uint32_t from)
 {
@@ -392,7 +393,7 @@ static bool has_planes(struct planes all, struct planes some)
         return some.first >= all.first && some.first + some.n <= all.first + all.n;
 }
 
-/* Those that attention asks for when it has gone over the text with these. */
+/* The planes that attention asks for after it has read the sequence with these. */
 static struct planes planes_after(const struct kvl_window *w, struct planes planes)
 {
         uint32_t n = w->ns->info.n_planes, first = planes.first + planes.n;
@@ -402,7 +403,7 @@ static struct planes planes_after(const struct kvl_window *w, struct planes plan
         return (struct planes){first, MIN(planes.n, n - first)};
 }
 
-/* The half that has these planes of page i of the text, or gets them. */
+/* The half that has, or gets, these planes of page i of the sequence. */
 static struct half *half_with(struct kvl_window *w, uint32_t i, struct planes planes)
 {
         for (unsigned h = 0; h < 2; h++) {
@@ -419,7 +420,8 @@ static struct half *other_half(struct kvl_window *w)
         return &w->halves[!w->handed];
 }
 
-/* Begins the chunk that begins at page `first`, which isn't on the device. The half is nobody's. */
+/* Begins the copy of the chunk from page `first` on, which isn't on the device. The half must be
+ * unused. */
 static int half_fill(
         struct kvl_window *w, struct half *h, uint32_t first, struct planes planes, void *stream)
 {
@@ -441,7 +443,7 @@ static int half_fill(
         return r;
 }
 
-/* Waits until it has its chunk; without it, it has none. */
+/* Waits until the half has its chunk. After a failure the half has none. */
 static int half_await(struct kvl_window *w, struct half *h)
 {
         int r = work_finish(w->ns, &h->copy);
@@ -461,7 +463,7 @@ static int half_await(struct kvl_window *w, struct half *h)
         return r;
 }
 
-/* From page i on, then from the beginning on, the next that isn't on the device; w->n: none. */
+/* The next page that isn't on the device, from page i on, then from the beginning; w->n: none. */
 static uint32_t next_below(const struct kvl_window *w, uint32_t i)
 {
         for (uint32_t n = 0; n < w->n; n++) {
@@ -473,9 +475,9 @@ static uint32_t next_below(const struct kvl_window *w, uint32_t i)
         return w->n;
 }
 
-/* What is likely to be asked for after the page before i: the same planes of what follows in the
- * text, after its end the next planes from its beginning on. That it can't be had is said when it
- * is. */
+/* Prefetches the likely next request: the same planes of the following pages, or after the
+ * sequence's end the next planes from its beginning. A failure is reported when the pages are asked
+ * for. */
 static void fill_ahead(struct kvl_window *w, uint32_t i, struct planes planes, void *stream)
 {
         uint32_t next = next_below(w, i);
@@ -489,8 +491,8 @@ static void fill_ahead(struct kvl_window *w, uint32_t i, struct planes planes, v
         (void)half_fill(w, h, next, planes, stream);
 }
 
-/* Page `first` is below the device. What was handed out before is the caller's no more, so that the
- * chunk after this one can be on its way while this one is waited for. */
+/* Hands out copies from page `first` on, which is in a lower tier. Takes back the half handed out
+ * before, so that the next chunk is copied while this one is waited for. */
 static int take_copies(struct kvl_window *w, uint32_t first, struct planes planes, void *stream,
         const uint32_t **ret_pages, uint32_t *ret_n)
 {
@@ -576,7 +578,7 @@ int kvl_window_take_planes(struct kvl_window *w, uint32_t first, uint32_t n_page
 /* ---- life --------------------------------------------------------------------------------------
  */
 
-/* The pages of a session, wherever they lie. */
+/* Appends the pages of a session, in any tier. */
 static int append_session(struct kvl_window *w, struct kvl_session *session)
 {
         uint32_t pages[SESSION_BATCH_PAGES], n, from = 0;
@@ -591,7 +593,7 @@ static int append_session(struct kvl_window *w, struct kvl_session *session)
                 if (r == -ENOMEM)
                         (void)kvl_release(w->ns, pages, n);
         } while (n == SESSION_BATCH_PAGES && r >= 0);
-        /* What can't go down is read where it is. */
+        /* Pages that can't be demoted are read on the device. */
         return r < 0 ? r : 0;
 }
 
@@ -702,7 +704,7 @@ int kvl_window_close(struct kvl_window *w, kvl_stream stream)
                 return 0;
         if (client_check_process(w->ns->conn) < 0)
                 return -ECHILD;
-        /* What still goes down may as well; or its pages are let go where they are. */
+        /* A demotion under way ends first; if it fails, its pages are given back on the device. */
         r = settle_down(w, stream);
         if (r == -ENOTCONN || r > 0 || r == -ETIMEDOUT)
                 r = 0;

@@ -3,8 +3,7 @@
 #include "base/macros.h"
 #include "client/lib/objects/ns.h"
 
-/* Sends the request by conn_start(), or by conn_notify() where nobody waits for the answer, and
- * returns what that does. */
+/* Sends the request by conn_start(), or by conn_notify() if call is NULL. Returns their result. */
 static int send_request(
         struct kvl_ns *ns, struct conn_call *call, uint16_t type, const ProtobufCMessage *m)
 {
@@ -42,7 +41,7 @@ static void send_all(struct kvl_ns *ns, send_fn *send, const uint32_t *pages, ui
                 n = MIN(n_pages - i, (uint32_t)KVL_MAX_LEASE_PAGES);
                 r = send(ns, NULL, pages + i, n);
         }
-        /* Not to leak them: with the connection everything ends. */
+        /* The end of the connection frees them, so they don't leak. */
         if (r < 0)
                 conn_break(conn_of(ns), r, "out of memory while giving pages back");
 }

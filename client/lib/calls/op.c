@@ -53,14 +53,13 @@ void op_take_pages(struct op *op, const op_pages_reply *m)
                 op->n_pages += op->n_claimed;
 }
 
-/* [L] What the call got is the daemon's again. */
+/* [L] Gives back all pages that the call got. */
 static void give_back_got(struct op *op)
 {
         op->type->give_back(op->ns, op->pages, op->n_pages);
         op->n_pages = op->n_claimed = 0;
 }
 
-/* [L] So are the pages that it had before it asked for the rest, which isn't to be had. */
 void op_give_back_claimed(struct op *op)
 {
         if (op->n_claimed > 0)
@@ -75,7 +74,7 @@ void op_fail(struct op *op, int code)
         conn_finish(conn_of(op->ns), &op->call, code);
 }
 
-/* Not what is to stay where it is found, and not twice. */
+/* Whether the pages must still be brought to the device. Not if they are to stay, nor twice. */
 static bool wants_device(const struct op *op)
 {
         return op->fetch.up == OP_BELOW && !op->fetch.stays && op->n_pages > 0 && op->type->fetch;
@@ -84,7 +83,8 @@ static bool wants_device(const struct op *op)
 static void on_map(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
         struct frame *frame);
 
-/* Asks for the next set that can be mapped and isn't. 1; 0: there is none; as conn_start(). */
+/* Asks for the next set that can be mapped and isn't. Returns 1; 0: there is none; or as
+ * conn_start(). */
 static int map_next(struct op *op)
 {
         Kvlease__V1__MapRequest m = KVLEASE__V1__MAP_REQUEST__INIT;
@@ -126,7 +126,7 @@ void op_proceed(struct op *op)
                 op_fail(op, r);
 }
 
-/* Maps what the reply brings, and returns what ns_map() does, with the sentence noted. */
+/* Maps the memory of the reply, and returns ns_map()'s result, with the sentence noted. */
 static int map_reply(struct op *op, const Kvlease__V1__MapReply *m, struct frame *frame)
 {
         struct device *d = op->ns->device;
@@ -147,7 +147,7 @@ static void on_map(struct conn *c, struct conn_call *call, int code, const Proto
 
         if (reply && code == 0)
                 code = map_reply(op, (const Kvlease__V1__MapReply *)reply, frame);
-        /* A condition is no answer to it, and would pass for one to the request before it. */
+        /* MAP has no positive codes; one would pass for an answer to the request before it. */
         if (code == 0)
                 op_proceed(op);
         else if (code == -EPROTO || code > 0)
@@ -190,7 +190,7 @@ static void on_reply(struct conn *c, struct conn_call *call, int code,
                 op_end_reply(op, NULL);
 }
 
-/* The reply to a request that brings pages, which nobody waits for any more: they go back. */
+/* Gives back the pages of a late reply. */
 static void give_back_late(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply,
         void (*give_back)(struct kvl_ns *, const uint32_t *, uint32_t))
@@ -198,7 +198,7 @@ static void give_back_late(struct conn *c, struct conn_call *call, int code,
         const op_pages_reply *m = (const op_pages_reply *)reply;
         struct kvl_ns *ns = call->cookie;
 
-        /* MAP brings none: whoever gave up on that gave them back. */
+        /* MAP brings no pages: the caller that gave up has given them back. */
         if (m && call->type != MSG_MAP) {
                 if (!are_pages(ns, m)) {
                         conn_finish_violated(c, call, BEYOND);
@@ -227,7 +227,7 @@ void op_late_leased(struct conn *c, struct conn_call *call, int code, const Prot
 void op_init(struct op *op, struct kvl_ns *ns, const struct op_type *type, uint32_t *pages,
         uint32_t n_asked)
 {
-        /* Not its kilobyte of text, which costs more than the rest of a publish. */
+        /* All but its kilobyte of text, which costs more than the rest of a publish. */
         memset(&op->call, 0, offsetof(struct conn_call, detail));
         memset(&op->ns, 0, sizeof(*op) - offsetof(struct op, ns));
         op->call.detail[0] = '\0';
@@ -242,7 +242,7 @@ void op_init(struct op *op, struct kvl_ns *ns, const struct op_type *type, uint3
         op->lease.n_min = n_asked;
 }
 
-/* What fetching the call's pages left behind goes with the call. */
+/* Drops the remains of fetching the call's pages. */
 static void drop_fetch(struct op *op)
 {
         if (op->type->fetch)
@@ -257,7 +257,7 @@ int op_finish(struct op *op, int started, uint64_t deadline_nsec)
                 r = conn_wait(conn_of(op->ns), &op->call, deadline_nsec);
         if (r == -ETIMEDOUT && op->fetch.up == OP_FETCHING)
                 r = op->type->fetch->give_up(op);
-        /* The request itself was answered; only the mapping wasn't. */
+        /* The request was answered; only mapping timed out. */
         if (r == -ETIMEDOUT && op->call.type == MSG_MAP && op->type->give_back)
                 give_back_got(op);
         if (r != 0)
@@ -266,7 +266,7 @@ int op_finish(struct op *op, int started, uint64_t deadline_nsec)
         return error_note(r, op->call.detail);
 }
 
-/* Without the lock: what the call brought, whoever held its pages before. */
+/* Populates the call's pages, new or found. Without the lock. */
 static void populate_got(const struct op *op, int code)
 {
         if (code == 0 && op->type->populates)
@@ -313,7 +313,7 @@ int op_run_parts(struct kvl_ns *ns, const struct op_type *type, const uint32_t *
         return r;
 }
 
-/* False: as many are under way as may be. */
+/* Counts a started call. Returns false at the limit. */
 static bool count_started(struct kvl_conn *conn)
 {
         uint32_t n = atomic_load_explicit(&conn->n_started, memory_order_relaxed);
@@ -339,7 +339,7 @@ static int on_op_done(struct conn_call *call)
         struct ns_callback callback;
 
         conn_lock(conn_of(ns));
-        /* Its callback may start another one. */
+        /* First, so that its callback may start another call. */
         count_ended(ns->conn);
         list_remove(&op->link);
         drop_fetch(op);
@@ -347,7 +347,7 @@ static int on_op_done(struct conn_call *call)
         conn_unlock(conn_of(ns));
         populate_got(op, call->code);
         error_note(call->code, call->detail);
-        /* Calls that block do so where they end. */
+        /* Blocking calls probe in the public function. */
         if (op->type->probe)
                 op->type->probe(op, call->code);
         if (op->done)
@@ -466,7 +466,7 @@ void ops_cancel(struct kvl_ns *ns)
                 if (op->call.is_done)
                         continue;
                 op_give_back_claimed(op);
-                /* What its reply brings ends with the namespace. */
+                /* The pages of its reply end with the namespace. */
                 op->call.on_late = NULL;
                 conn_abandon(conn_of(ns), &op->call);
                 if (!op->call.is_done)

@@ -15,10 +15,10 @@
 #include "proto/sock.h"
 #include "proto/status.h"
 
-/* While the listener's queue is full; not tuned. */
+/* Between tries while the listener's queue is full; not tuned. */
 #define CONNECT_RETRY_MSEC 10
 
-/* Every reply begins like this one, so that status and detail can be read whatever it is. */
+/* Every reply begins with these fields, so that status and detail can be read from any. */
 typedef Kvlease__V1__SimpleReply any_reply;
 
 #define ASSERT_BEGINS_AS_ANY_REPLY(type)                                              \
@@ -80,13 +80,13 @@ static int free_late(struct conn_call *call)
         return 0;
 }
 
-/* Nobody waits for it. */
+/* No caller waits for the call. */
 static bool is_late(const struct conn_call *call)
 {
         return call->on_done == free_late;
 }
 
-/* Its request isn't needed any more. */
+/* Frees the request's frame, which isn't needed any more. */
 static void drop_frame(struct conn *c, struct conn_call *call)
 {
         c->resume.n_late_frames -= call->frame && is_late(call);
@@ -133,7 +133,7 @@ void conn_finish_violated(struct conn *c, struct conn_call *call, const char *wh
         conn_break(c, -EPROTO, what);
 }
 
-/* The socket is of no more use. */
+/* The socket is lost: the connection goes away or breaks. */
 static void lose_socket(struct conn *c, int error, const char *why)
 {
         if (c->resume.is_on && !c->broken && error == -ECONNRESET)
@@ -153,7 +153,7 @@ static void lose_by_errno(struct conn *c, int error)
 /* ---- output ------------------------------------------------------------------------------------
  */
 
-/* Room for a whole frame behind what is unsent, so that it's packed in place. */
+/* Makes room for a whole frame after the unsent bytes, so that it's packed in place. */
 static int reserve_output(struct conn_output *out)
 {
         size_t have = out->end - out->begin;
@@ -161,7 +161,7 @@ static int reserve_output(struct conn_output *out)
 
         if (out->size - out->end >= FRAME_MAX_SIZE)
                 return 0;
-        /* No byte is moved before as many are sent: much may be unsent. */
+        /* Bytes are moved only once as many were sent: much may be unsent. */
         if (out->begin >= have) {
                 if (have > 0)
                         memmove(out->data, out->data + out->begin, have);
@@ -178,7 +178,7 @@ static int reserve_output(struct conn_output *out)
         return 0;
 }
 
-/* Nothing is unsent. */
+/* All is sent: shrinks a large buffer. */
 static void trim_output(struct conn_output *out)
 {
         uint8_t *data;
@@ -203,8 +203,8 @@ void conn_flush(struct conn *c)
                 if (n == -EAGAIN)
                         return;
                 if (n == -EPIPE || n == -ECONNRESET) {
-                        /* It hung up, but what it answered before is there to be read. Whoever does
-                         * finds the end behind it: for certain, from here on. */
+                        /* The daemon hung up, but its earlier answers can still be read. After the
+                         * shutdown the reader surely finds the end behind them. */
                         shutdown(c->fd, SHUT_RDWR);
                         return;
                 }
@@ -219,7 +219,7 @@ void conn_flush(struct conn *c)
         trim_output(out);
 }
 
-/* Packs a frame behind what is unsent, which doesn't count it yet. Its bytes, or -errno. */
+/* Packs a frame after the unsent bytes, and doesn't count it yet. Returns its bytes, or -errno. */
 static int pack_frame(struct conn *c, uint16_t type, uint16_t flags, const ProtobufCMessage *m)
 {
         int r;
@@ -232,7 +232,7 @@ static int pack_frame(struct conn *c, uint16_t type, uint16_t flags, const Proto
         return msg_pack(c->out.data + c->out.end, c->version, type, flags, c->next_seq, 0, m);
 }
 
-/* The frame that was packed is to be sent. */
+/* Queues the packed frame. */
 static void queue_packed(struct conn *c, size_t bytes)
 {
         c->out.end += bytes;
@@ -267,7 +267,7 @@ int conn_start_on(struct conn *c, struct list_link *list, struct conn_call *call
 
 #define NOT_OUT UINT64_MAX /* sent_at of a call whose frame isn't in the output */
 
-/* Keeps a copy of the frame that was packed, which has `bytes`. */
+/* Keeps a copy of the packed frame, which has `bytes`. */
 static int keep_frame(struct conn *c, struct conn_call *call, size_t bytes)
 {
         call->frame = malloc(sizeof(*call->frame) + bytes);
@@ -299,7 +299,7 @@ int conn_start(struct conn *c, struct conn_call *call, uint16_t type, const Prot
                 c->resume.n_waiting_bytes += (size_t)bytes;
                 return 0;
         }
-        /* May break the connection, which finishes the call: that is a way of being started. */
+        /* May break the connection, which finishes the call: it still counts as started. */
         conn_flush(c);
         return 0;
 }
@@ -317,7 +317,7 @@ void conn_start_beside(
 /* ---- input -------------------------------------------------------------------------------------
  */
 
-/* Replies come in the order of requests, mostly: it is the first, mostly. */
+/* Replies mostly come in the order of requests, so the first call mostly matches. */
 static struct conn_call *find_call(struct conn *c, uint64_t seq)
 {
         struct list_link *calls = c->link == CONN_UP ? &c->calls : &c->resume.calls;
@@ -368,10 +368,10 @@ static void handle_event(struct conn *c, struct frame *f, const ProtobufCMessage
                 handle_recall(c, (const Kvlease__V1__RecallEvent *)m);
                 return;
         }
-        /* Its receiver looks at the completions anyway. */
+        /* conn_side.look looks at the completions anyway. */
         if (f->header.type == MSG_RING)
                 return;
-        /* conn_hello() waits for it under the number that no request has. */
+        /* conn_hello() waits for it under number 0, which no request has. */
         challenged = find_call(c, 0);
         if (challenged)
                 deliver_reply(c, challenged, 0, m, f);
@@ -401,7 +401,7 @@ static void handle_frame(struct conn *c, struct frame *f)
         bool is_event = f->header.flags == FRAME_EVENT;
         const ProtobufCMessage *m;
 
-        /* An event this build doesn't know is somebody's news, not an error. */
+        /* An event that this build doesn't know is no error. */
         if (!info && is_event)
                 return;
         if (!info || is_event != !info->request || !is_event != (f->header.flags == FRAME_REPLY) ||
@@ -478,7 +478,7 @@ static void handle_late(struct conn *c, struct conn_call *call, int code,
                 conn_finish(c, call, code);
 }
 
-/* A call that is late from the start. */
+/* Starts a call that is late from the start. */
 static int start_forgotten(struct conn *c, uint16_t type, const ProtobufCMessage *m)
 {
         struct conn_call *call = calloc(1, sizeof(*call));
@@ -498,7 +498,7 @@ int conn_notify(struct conn *c, uint16_t type, const ProtobufCMessage *m)
 {
         int r;
 
-        /* Only what has a reply to come is sent again. */
+        /* Only requests with replies are resent. */
         if (c->resume.is_on && (c->link != CONN_UP || conn_again(type) == CONN_AGAIN_GONE))
                 return start_forgotten(c, type, m);
         r = pack_frame(c, type, FRAME_NO_REPLY, m);
@@ -520,7 +520,7 @@ void conn_abandon(struct conn *c, struct conn_call *call)
                 call->on_abandon(call);
                 return;
         }
-        /* While the daemon is away: nothing of it is out, and it needn't be. */
+        /* While the daemon is away: the request isn't out, and needn't be. */
         if (call->sent_at == NOT_OUT && !call->was_sent && conn_again(call->type) == CONN_AGAIN) {
                 c->resume.n_waiting_bytes -= call->frame->bytes;
                 list_remove(&call->link);
@@ -529,8 +529,7 @@ void conn_abandon(struct conn *c, struct conn_call *call)
         }
         late = calloc(1, sizeof(*late));
         if (!late) {
-                /* A reply that nobody can tell from a lie would end it anyway, at a worse moment.
-                 */
+                /* Its reply would later pass for a violation, and end the connection anyway. */
                 conn_break(c, -ENOMEM, "out of memory while a call timed out");
                 return;
         }
@@ -575,7 +574,7 @@ void conn_drop_output(struct conn *c)
         c->n_sent = c->n_queued;
 }
 
-/* The first that isn't to be sent again; NULL: none. */
+/* The first call that isn't resent; NULL: none. */
 static struct conn_call *find_done_with(struct conn *c)
 {
         list_for_each (call, &c->calls, struct conn_call, link)
@@ -588,8 +587,8 @@ void conn_send_again(struct conn *c)
 {
         struct conn_call *done_with;
 
-        /* Late ones were undone, as HELLO said that they were pending. What goes on by another
-         * request has that sent below. */
+        /* Late calls were undone, as HELLO named them as pending. If one goes on by another
+         * request, that is sent below. */
         while ((done_with = find_done_with(c)))
                 deliver_reply(c, done_with, -ECONNRESET, NULL, NULL);
         if (c->broken)
@@ -646,7 +645,7 @@ static int connect_until(const char *path, uint64_t deadline_nsec)
         for (;;) {
                 int fd = sock_connect(path);
 
-                /* A Unix listener whose queue is full can't be polled for room: try again. */
+                /* A Unix listener with a full queue can't be polled for room: try again. */
                 if (fd != -EAGAIN)
                         return fd;
                 if (clock_now_nsec() >= deadline_nsec)
@@ -722,7 +721,7 @@ void conn_close(struct conn *c)
 {
         if (!c)
                 return;
-        /* Against the rules other threads are inside: what they look at stays. */
+        /* Against the rules, other threads are inside: keep the memory that they use. */
         if (!list_is_empty(&c->waiters) || c->has_reader)
                 return;
         forget_calls(c, &c->calls);
@@ -742,10 +741,8 @@ void conn_close(struct conn *c)
 
 void conn_close_in_child(struct conn *c)
 {
-        /*
-         * Another thread of the parent may have held the lock, or been in the middle of a change:
-         * nothing but the number can be trusted here.
-         */
+        /* Another thread of the parent may have held the lock, or been in the middle of a change:
+         * only the descriptors can be trusted here. */
         c->fd = fd_close(c->fd);
         c->poll.fd = fd_close(c->poll.fd);
         c->poll.timer_fd = fd_close(c->poll.timer_fd);

@@ -25,7 +25,7 @@ int error_note(int code, const char *sentence)
 {
         if (code == 0)
                 return 0;
-        /* A miss comes here, too: no formatting. */
+        /* Misses come here, too: no formatting. */
         if (!*sentence)
                 sentence = status_text(code);
         if (!memccpy(last_error, sentence, '\0', sizeof(last_error)))

@@ -7,17 +7,17 @@
 
 #include "base/macros.h"
 
-/* As long as a sentence of the daemon can be (proto: detail), which may name two layouts. */
+/* The daemon's longest sentence (proto: detail), which may name two layouts. */
 #define ERROR_TEXT_BYTES 1024
 
 /* Notes the sentence, cut to ERROR_TEXT_BYTES; returns `code`. Keeps errno. */
 int error_set(int code, const char *format, ...) KVL_PRINTF(2, 3);
 
-/* Notes `sentence`, or the code's own text where that is empty; returns `code`. 0 leaves the last
- * one alone. */
+/* Notes `sentence`, or the code's own text if that is empty; returns `code`. 0 keeps the last
+ * error. */
 int error_note(int code, const char *sentence);
 
-/* Never NULL, valid until the thread's next error. */
+/* The last error: never NULL, valid until the thread's next error. */
 const char *error_get(void);
 
 #endif

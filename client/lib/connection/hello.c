@@ -1,4 +1,4 @@
-/* The first words on a connection: version, group, and proof of who we are. */
+/* The handshake on a connection: version, group, and proof of the client's identity. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -103,7 +103,8 @@ int conn_send_hello(
         return start(c, call, MSG_HELLO, &m.base);
 }
 
-/* The kernel attaches our credentials to it: the daemon asked its end of the socket for them. */
+/* Answers the challenge. The kernel attaches our credentials: the daemon enabled that on its end of
+ * the socket. */
 static int answer_challenge(
         struct conn *c, struct challenge_call *challenge, uint64_t deadline_nsec)
 {
@@ -127,7 +128,7 @@ static int say_hello(struct conn *c, const struct conn_hello *hello, uint64_t de
         struct challenge_call challenge = {.call.on_reply = on_challenge};
         int r;
 
-        /* Expected before it can come: number 0, which no request has. */
+        /* Registered before it can come: number 0, which no request has. */
         list_append(&c->calls, &challenge.call.link);
         r = conn_send_hello(c, &h->call, hello, conn_start);
         if (r == 0)
@@ -167,7 +168,7 @@ static void on_request_reply(struct conn *c, struct conn_call *call, int code,
 {
         struct request_call *request = container_of(call, struct request_call, call);
 
-        /* Once more, into memory that outlives this frame. */
+        /* Unpacked again, into memory that outlives this frame. */
         if (frame) {
                 request->reply = msg_unpack(
                         reply->descriptor, request->arena, frame->payload, frame->header.length);

@@ -1,11 +1,11 @@
-/* The lock of a connection: errands, sleeping, waking who polls (conn.h). */
+/* The lock of a connection: errands, sleeping, waking pollers (conn.h). */
 #include <stdatomic.h>
 
 #include "client/lib/connection/conn-impl.h"
 
 _Thread_local const struct conn *conn_running;
 
-/* [L] Before the lock is given back. */
+/* [L] Called before unlocking. */
 static void wake_poller(struct conn *c)
 {
         if (c->poll.is_used && conn_running != c)
@@ -38,7 +38,7 @@ void conn_run_errands(struct conn *c)
         }
 }
 
-/* After the lock was given back: see conn.h. */
+/* Called after unlocking: see conn.h. */
 static bool has_errands(struct conn *c)
 {
         atomic_thread_fence(memory_order_seq_cst);
@@ -81,7 +81,7 @@ int conn_sleep(struct conn *c, pthread_cond_t *wakeup, uint64_t deadline_nsec)
         int r = 0;
 
         wake_poller(c);
-        /* Who wakes holds both locks: not before the wait has begun. */
+        /* Wakers hold both locks, so none can wake before the wait has begun. */
         pthread_mutex_lock(&c->sleep_lock);
         pthread_mutex_unlock(&c->lock);
         if (takes_errands)

@@ -1,15 +1,16 @@
 /*
- * Going on after a restart of the daemon.
+ * Resuming after a restart of the daemon.
  *
  *   UP -> AWAY         it hung up
- *   AWAY -> RESUMING   a try connected: HELLO (with the old id and its secret), AUTH where asked,
- * what conn_side.resume tells, RESUMED RESUMING -> UP     RESUMED was answered: what is pending is
- * sent again, with its old numbers RESUMING -> AWAY   hung up again, or refused for now any ->
- * broken      refused for good; away for too long
+ *   AWAY -> RESUMING   a try connected: HELLO (with the old id and its secret), AUTH if asked,
+ *                      conn_side.resume's messages, RESUMED
+ *   RESUMING -> UP     RESUMED was answered: pending requests are resent with their old numbers
+ *   RESUMING -> AWAY   it hung up again, or refused for now
+ *   any -> broken      it refused for good, or was away for too long
  *
- * Whoever does the connection's work does this, too: the reader (conn.h), or conn_dispatch() where
- * there is none. Connecting to a Unix socket doesn't block, and between tries nobody holds the
- * lock. A frame that was half sent or half received is forgotten on both sides.
+ * The thread that does the connection's work does this, too: the reader (conn.h), or
+ * conn_dispatch() if there is none. Connecting to a Unix socket doesn't block, and between tries no
+ * thread holds the lock. Frames that were half sent or half received are forgotten on both sides.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -39,28 +40,30 @@
 /* ---- what may be asked twice -------------------------------------------------------------------
  */
 
-/*
- * The daemon has, before it answers HELLO, undone what pending requests got and nobody was told of:
- * namespaces they opened, pages they leased. Those that aren't here are so, and sent again:
- * NS_OPEN, NS_SHARE, SHM_OPEN, MAP, LEASE, SESSION_OPEN get it anew; ANNOUNCE, too, as a restart
- * ends announcements; EXPLAIN, PROBE_HOSTS and WAIT change nothing; IMPORT and SESSION_LOAD bring
- * what isn't there yet; INVALIDATE, SESSION_TRUNCATE and SESSION_KEEP drop what is there still, and
- * count that, as REPORT does, which is LOST where it continues what is forgotten; LOOKUP and
- * SESSION_PAGES pin anew (and pins of the first time stay until the namespace is closed).
+/* Before it answers HELLO, the daemon undoes pending requests whose results were never received:
+ * opened namespaces, leased pages. Requests of types that aren't listed here are resent:
+ * - NS_OPEN, NS_SHARE, SHM_OPEN, MAP, LEASE and SESSION_OPEN get their result anew.
+ * - ANNOUNCE, too, as a restart ends announcements.
+ * - EXPLAIN, PROBE_HOSTS and WAIT change nothing. IMPORT and SESSION_LOAD bring only what is
+ *   missing.
+ * - INVALIDATE, SESSION_TRUNCATE, SESSION_KEEP and REPORT drop and count only what is still there.
+ *   REPORT is LOST if it continues a forgotten message.
+ * - LOOKUP and SESSION_PAGES pin anew. Pins of the first time stay until the namespace is closed.
  */
 static const struct {
         uint16_t type;
         enum conn_again again;
 } rules[] = {
-        /* It ends what the daemon may have ended already. */
+        /* These end something that the daemon may have ended already. */
         {MSG_RELEASE, CONN_AGAIN_GONE},
         {MSG_FREE, CONN_AGAIN_GONE},
         {MSG_NS_CLOSE, CONN_AGAIN_GONE},
         {MSG_SESSION_CLOSE, CONN_AGAIN_GONE},
         {MSG_UNMAPPED, CONN_AGAIN_GONE},
-        /* What is published under this key by this client is so; its reply says what to unpin. */
+        /* Pages that this client published under the key stay so; the reply names the pins to
+         * release. */
         {MSG_PUBLISH, CONN_AGAIN_LATE},
-        /* Hints, and the end. */
+        /* Hints, and BYE. */
         {MSG_REQUEST_END, CONN_AGAIN_LATE},
         {MSG_SESSION_HINT, CONN_AGAIN_LATE},
         {MSG_EXPECT, CONN_AGAIN_LATE},
@@ -100,12 +103,12 @@ static void watch_output(struct conn *c)
 
         if (c->link == CONN_AWAY || wants == c->poll.waits_for_output)
                 return;
-        /* This can't fail, as the descriptor is in the set. */
+        /* This can't fail: the descriptor is in the set. */
         epoll_ctl(c->poll.fd, EPOLL_CTL_MOD, c->fd, &event);
         c->poll.waits_for_output = wants;
 }
 
-/* When conn_dispatch() has something to do, whatever the socket says. */
+/* When conn_dispatch() has work, apart from the socket: 0 (now), a time, or CONN_FOREVER. */
 static uint64_t next_work(const struct conn *c)
 {
         if (c->broken || conn_has_finished(c))
@@ -182,13 +185,12 @@ uint64_t conn_back_off(unsigned n_tries, uint64_t random)
 {
         uint64_t most = MAX_WAIT_NSEC;
 
-        if (n_tries <= 7) /* 10 ms doubled 7 times is more than the most */
+        if (n_tries <= 7) /* 10 ms doubled 7 times exceeds the maximum */
                 most = MIN(most, FIRST_WAIT_NSEC << (n_tries - 1));
         return most / 2 + random % (most / 2 + 1);
 }
 
-/* xorshift64 (Marsaglia, 2003): clients that a restart hit at the same time come at different ones.
- */
+/* xorshift64 (Marsaglia, 2003), so that clients of a restarted daemon return at different times. */
 static uint64_t next_random(struct conn_resume *resume)
 {
         resume->random |= 1;
@@ -211,7 +213,7 @@ void conn_end_resuming(struct conn *c)
         }
 }
 
-/* What was recalled is told anew. */
+/* Drops queued recalls: the new daemon repeats them. */
 static void drop_recalls(struct conn *c)
 {
         unsigned n = c->events.n, end = 0;
@@ -228,7 +230,7 @@ static void drop_recalls(struct conn *c)
         c->events.n = end;
 }
 
-/* It was UP. */
+/* The connection was UP. */
 static void begin_absence(struct conn *c)
 {
         struct conn_resume *resume = &c->resume;
@@ -237,7 +239,7 @@ static void begin_absence(struct conn *c)
         resume->give_up_at = add_time(now, resume->patience_nsec);
         resume->wake_at = now;
         resume->n_tries = 0;
-        /* Who wasn't told yet that it came back needn't be told that it went again. */
+        /* If BACK wasn't reported yet, AWAY needn't be either. */
         resume->tells_away |= !resume->tells_back;
         resume->tells_back = false;
         drop_recalls(c);
@@ -257,7 +259,7 @@ void conn_go_away(struct conn *c, const char *why)
         bool was_up = c->link == CONN_UP;
 
         snprintf(c->resume.why, sizeof(c->resume.why), "%s", why);
-        /* Explicitly: a child of a fork may have a copy of it, which would keep it in there. */
+        /* Explicitly: the socket would stay in the set if a forked child has a copy of it. */
         epoll_ctl(c->poll.fd, EPOLL_CTL_DEL, c->fd, NULL);
         shutdown(c->fd, SHUT_RDWR);
         conn_end_resuming(c);
@@ -276,7 +278,7 @@ void conn_go_away(struct conn *c, const char *why)
 /* ---- resuming ----------------------------------------------------------------------------------
  */
 
-/* The daemon said no. Some reasons go away. */
+/* The daemon refused. Some reasons are temporary. */
 static void take_refusal(struct conn *c, int code, const char *detail)
 {
         switch (code) {
@@ -295,7 +297,7 @@ static void take_refusal(struct conn *c, int code, const char *detail)
         }
 }
 
-/* Starts a call of its own. */
+/* Starts a call of the connection's own. */
 static int start_own_call(
         struct conn *c, uint16_t type, const ProtobufCMessage *m, conn_reply_fn on_reply)
 {
@@ -305,7 +307,7 @@ static int start_own_call(
         if (!call)
                 return -ENOMEM;
         call->on_reply = on_reply;
-        /* May find that it hung up, which ends and frees the call. */
+        /* May find that the daemon hung up, which ends and frees the call. */
         r = conn_start_on(c, &c->resume.calls, call, type, m);
         if (r < 0)
                 free(call);
@@ -315,7 +317,7 @@ static int start_own_call(
 static void on_told(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
         struct frame *frame)
 {
-        /* A session that is gone is found to be so when it is used. */
+        /* A lost session is noticed when it is used. */
         if (code != 0 && call->type == MSG_RESUME_NS)
                 take_refusal(c, -ESTALE, call->detail);
         free(call);
@@ -323,7 +325,7 @@ static void on_told(struct conn *c, struct conn_call *call, int code, const Prot
 
 int conn_tell(struct conn *c, uint16_t type, const ProtobufCMessage *m)
 {
-        /* What it would be told is void. */
+        /* The daemon is gone again: nothing to tell. */
         if (c->link != CONN_RESUMING)
                 return 0;
         return start_own_call(c, type, m, on_told);
@@ -354,7 +356,7 @@ static void tell_all(struct conn *c)
         Kvlease__V1__ResumedRequest m = KVLEASE__V1__RESUMED_REQUEST__INIT;
         int r;
 
-        /* It knows both tokens by now, and forgets the old one with RESUMED. */
+        /* The daemon knows both tokens by now, and forgets the old one with RESUMED. */
         memcpy(c->resume.token, c->resume.next_token, CONN_TOKEN_BYTES);
         r = c->side.resume ? c->side.resume(c->side.data) : 0;
         FAULT_POINT("resume-told");
@@ -390,7 +392,7 @@ static void on_challenge(struct conn *c, struct conn_call *call, int code,
                 conn_go_away(c, "out of memory while answering kvleased");
 }
 
-/* Under the number that no request has. */
+/* Registers the challenge under number 0, which no request has. */
 static int expect_challenge(struct conn *c)
 {
         struct conn_call *call = calloc(1, sizeof(*call));
@@ -426,7 +428,7 @@ static void on_hello(struct conn *c, struct conn_call *call, int code,
         free(call);
 }
 
-/* The numbers of calls that the daemon before may have begun: owned, *ret_n of them. */
+/* Numbers of calls that the previous daemon may have begun: owned, *ret_n of them. */
 static uint64_t *list_pending(const struct conn *c, size_t *ret_n)
 {
         uint64_t *pending;
@@ -475,7 +477,7 @@ static void try_once(struct conn *c)
 {
         int r;
 
-        /* Never the number of one that is closed: a child forked by another thread has it, too. */
+        /* c->fd is never a closed number: a forked child would close another file by it. */
         fd_close(fd_take(&c->fd));
         c->fd = sock_connect(c->resume.path);
         r = c->fd < 0 ? c->fd : add_to_poll(c, c->fd);
@@ -489,7 +491,7 @@ static void try_once(struct conn *c)
         FAULT_POINT("resume-connected");
         c->link = CONN_RESUMING;
         c->poll.waits_for_output = false;
-        /* Whoever takes the connection may take its time. */
+        /* The daemon may take its time. */
         c->resume.wake_at = c->resume.give_up_at;
         r = say_hello(c);
         if (r < 0)
@@ -516,7 +518,7 @@ void conn_come_back(struct conn *c)
         now = clock_now_nsec();
         if (now >= c->resume.give_up_at)
                 give_up(c);
-        /* Else whoever polls its socket, or sleeps till then, does it. */
+        /* Else the thread that polls the socket, or sleeps until then, does it. */
         else if (c->link == CONN_AWAY && now >= c->resume.wake_at && !c->has_reader &&
                  !c->has_writer)
                 try_once(c);

@@ -10,17 +10,15 @@
 #include "client/lib/connection/conn-impl.h"
 #include "client/lib/connection/error.h"
 
-/*
- * Somebody else may send the writer's request while it polls for room; then its reply can come, and
- * nothing tells it. Not tuned: only happens while the daemon doesn't read.
- */
+/* Another thread may send the writer's request while the writer polls for room. Then its reply can
+ * come without waking the writer. Not tuned: only happens while the daemon doesn't read. */
 #define WRITER_POLL_NSEC (10 * NSEC_PER_MSEC)
 
-/* Receives in one conn_dispatch(), so that a talkative daemon can't keep an event loop; not tuned.
- */
+/* Most receives in one conn_dispatch(), so that a talkative daemon can't hold an event loop; not
+ * tuned. */
 #define DISPATCH_MAX_RECEIVES 64
 
-/* Wakes who can take over what nobody does now. */
+/* Wakes a waiter that can take over the work that no thread does now. */
 static void hand_on(struct conn *c)
 {
         struct conn_waiter *first = list_first(&c->waiters, struct conn_waiter, link);
@@ -59,7 +57,7 @@ static int run_done(struct conn *c)
         return n;
 }
 
-/* Takes what is to be told next. */
+/* Takes the next news. */
 static enum conn_news take_news(struct conn *c, struct conn_event *ret_event)
 {
         struct conn_resume *resume = &c->resume;
@@ -108,7 +106,7 @@ static int run_callbacks(struct conn *c)
 
         if (!has_callbacks(c))
                 return 0;
-        /* They may take long, and wait on this connection themselves: others go on reading. */
+        /* They may take long, and wait on this connection themselves: other threads read on. */
         hand_on(c);
         conn_running = c;
         while (has_callbacks(c)) {
@@ -131,7 +129,7 @@ int conn_dispatch(struct conn *c)
 
         conn_lock(c);
         conn_flush(c);
-        /* Where a thread polls, what came is for it to take: nobody could wake it from there. */
+        /* If a thread polls, that thread receives: nothing here could wake it. */
         for (int i = 0; i < DISPATCH_MAX_RECEIVES && !c->has_reader && !c->events.is_stalled; i++)
                 if (!conn_receive(c))
                         break;
@@ -149,7 +147,7 @@ int conn_dispatch(struct conn *c)
 /* ---- waiting -----------------------------------------------------------------------------------
  */
 
-/* 0: look again; -ETIMEDOUT: the deadline passed and nothing was ready. */
+/* Returns 0: look again; -ETIMEDOUT: the deadline passed and nothing was ready. */
 static int poll_until(int fd, short events, uint64_t deadline_nsec)
 {
         struct pollfd p = {.fd = fd, .events = events};
@@ -166,7 +164,7 @@ static int poll_until(int fd, short events, uint64_t deadline_nsec)
         return r == 0 ? -ETIMEDOUT : 0;
 }
 
-/* When the reader's turn ends: at its deadline, or when the connection wants something. */
+/* When the reader's turn ends: at its deadline, or when the next try is due. */
 static uint64_t turn_until(const struct conn *c, uint64_t deadline_nsec)
 {
         return c->link == CONN_UP ? deadline_nsec : MIN(deadline_nsec, c->resume.wake_at);
@@ -237,7 +235,7 @@ static int sleep_turn(struct conn *c, struct conn_call *call, uint64_t deadline_
         return r;
 }
 
-/* The reader of a connection that is away: there is nothing to poll until its next try. */
+/* The reader's turn while the daemon is away: there is nothing to poll until the next try. */
 static int away_turn(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
 {
         uint64_t until = turn_until(c, deadline_nsec);

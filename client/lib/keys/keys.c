@@ -81,7 +81,7 @@ int layout_copy(const struct kvl_layout *layout, struct kvl_layout *ret_layout)
                 return r;
         if (!l.version)
                 l.version = "";
-        /* 0 of 0 is what a zeroed struct says where there is no tensor parallelism. */
+        /* A zeroed struct says 0 of 0: no tensor parallelism. */
         if (l.tp_size == 0 && l.tp_rank == 0)
                 l.tp_size = 1;
         r = check_layout(&l);
@@ -93,11 +93,9 @@ int layout_copy(const struct kvl_layout *layout, struct kvl_layout *ret_layout)
 /* ---- keys --------------------------------------------------------------------------------------
  */
 
-/*
- * What is hashed is a list of fields, each with a tag of one byte, a length of four (little-endian)
- * and that many bytes, so that no two lists give the same text. The first names the kind of key.
- * Tags and order are for ever: keys are compared between versions of this library.
- */
+/* The hash input is a list of fields, each with a tag of one byte, a length of four (little-endian)
+ * and that many bytes. So no two lists have the same encoding. The first field names the kind of
+ * key. Tags and order never change: keys are compared between versions of this library. */
 enum key_tag {
         TAG_DOMAIN = 0,
         TAG_MODEL = 1,
@@ -111,7 +109,7 @@ enum key_tag {
         TAG_TP_SIZE = 9,
         TAG_LAYER_GROUP = 10,
         TAG_SALT = 11,
-        /* 12 and 13 were of chain keys 1. */
+        /* 12 and 13 were used by chain keys 1. */
         TAG_FORMAT = 14,
         TAG_N_PLANES = 15,
         TAG_PLANE_PAGE_BYTES = 16,
@@ -124,7 +122,7 @@ enum key_tag {
 
 struct fields {
         size_t len;
-        uint8_t bytes[1024]; /* of a layout: check_layout() bounds its texts */
+        uint8_t bytes[1024]; /* of a layout: check_layout() limits its strings */
 };
 static_assert((TAG_PLANE_PAGE_BYTES + 1) * (FIELD_HEAD_BYTES + sizeof(uint64_t)) +
                               sizeof(ROOT_DOMAIN) + sizeof(NAME_DOMAIN) + 2 * TEXT_MAX + SALT_MAX +
@@ -132,7 +130,7 @@ static_assert((TAG_PLANE_PAGE_BYTES + 1) * (FIELD_HEAD_BYTES + sizeof(uint64_t))
                       sizeof(((struct fields *)0)->bytes),
         "room for all fields, each once");
 
-/* Returns where the field's bytes go. */
+/* Adds a field's head. Returns where its bytes go. */
 static uint8_t *add_field(struct fields *f, enum key_tag tag, size_t len)
 {
         uint32_t le_len = htole32((uint32_t)len);
@@ -189,8 +187,7 @@ int group_token_of(
         return 0;
 }
 
-/* What keys and names of layouts have in common, up to what a page holds. version NULL: not that.
- */
+/* Adds the fields that keys and names of layouts share. version NULL: without it. */
 static void add_layout(struct fields *f, const struct kvl_layout *l, const char *version)
 {
         add_bytes(f, TAG_MODEL, l->model, strlen(l->model));
@@ -205,7 +202,7 @@ static void add_layout(struct fields *f, const struct kvl_layout *l, const char 
         add_u32(f, TAG_TP_SIZE, l->tp_size);
         add_u32(f, TAG_LAYER_GROUP, l->layer_group);
         add_bytes(f, TAG_SALT, l->salt, l->salt_bytes);
-        /* Later than the others: without one a key is what it was before layouts had any. */
+        /* Newer than the others: without it a key is the same as before formats existed. */
         if (l->format_bytes > 0)
                 add_bytes(f, TAG_FORMAT, l->format, l->format_bytes);
 }
@@ -223,7 +220,7 @@ int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES]
                 return r;
         f.len = 0;
         add_bytes(&f, TAG_DOMAIN, ROOT_DOMAIN, strlen(ROOT_DOMAIN));
-        /* Not the planes: how a page lies in memory doesn't change what it says. */
+        /* Without the planes: a page's place in memory doesn't change its contents. */
         add_layout(&f, &l, l.version);
         return hash_fields(&f, ret_key);
 }

@@ -1,4 +1,4 @@
-/* Layouts of pages, and what is hashed of them (docs/PROTOCOL.md, "Keys"): defined in keys.c. */
+/* Layouts of pages, and their hashes (docs/PROTOCOL.md, "Keys"): defined in keys.c. */
 #ifndef KVL_LIB_LAYOUT_H
 #define KVL_LIB_LAYOUT_H
 
@@ -7,16 +7,15 @@
 
 #include "client/lib/kvlease.h"
 
-/* Copies the user's layout with defaults filled in (texts are never NULL). 0; -EINVAL: the sentence
- * names field and range. */
+/* Copies the user's layout with defaults filled in (strings are never NULL). Returns 0; -EINVAL:
+ * the sentence names field and range. */
 int layout_copy(const struct kvl_layout *layout, struct kvl_layout *ret_layout);
 
-/* Writes what kvl_layout_name() does, for a layout that layout_copy() made. 0; -EIO with the
- * sentence. */
+/* Does kvl_layout_name() for a layout from layout_copy(). Returns 0; -EIO with the sentence. */
 int layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_BYTES]);
 
-/* The token of the group that a secret names; a public contract: docs/PROTOCOL.md. 0; -EIO with the
- * sentence. */
+/* Writes the token of the group that a secret names; a public contract: docs/PROTOCOL.md. Returns
+ * 0; -EIO with the sentence. */
 int group_token_of(
         const void *secret, size_t secret_bytes, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES]);
 

@@ -1,8 +1,5 @@
-/*
- * Keys of pages by the SHA instructions of x86. One hash leaves such a processor waiting for its
- * last round half of the time, so that two go at once: whichever are ready, digests of pages, or
- * one of them and the chain.
- */
+/* Keys of pages by the SHA instructions of x86. With one hash such a processor waits for its last
+ * round half of the time, so two run at once: digests of two pages, or one digest and the chain. */
 #include "client/lib/keys/page-keys.h"
 
 #if defined(__x86_64__)
@@ -21,7 +18,7 @@
 #define DIGEST_BYTES 32u
 #define QUADS        16u /* of rounds, in a block */
 
-/* Digests that may be ahead of the chain. */
+/* Most digests that are ahead of the chain. */
 #define AHEAD 8u
 
 /* FIPS 180-4, 4.2.2. */
@@ -92,10 +89,10 @@ static const uint32_t round_constants[4 * QUADS] __attribute__((aligned(16))) = 
         0xc67178f2,
 };
 
-/* The end of a text that is made, and holds for the next text of as many bytes. */
+/* A hash input's end, ready to be reused for inputs with as many bytes. */
 struct text_end {
-        uint32_t n_blocks; /* it has; 0: none is made */
-        uint32_t n_bytes;  /* of the text */
+        uint32_t n_blocks; /* of the end; 0: none is made */
+        uint32_t n_bytes;  /* of the input */
 };
 
 enum job { JOB_NONE, JOB_DIGEST, JOB_CHAIN };
@@ -103,7 +100,7 @@ enum job { JOB_NONE, JOB_DIGEST, JOB_CHAIN };
 /* One of the two hashes under way. */
 struct stream {
         __m128i abef, cdgh; /* state, as the instructions want it */
-        const uint8_t *at;  /* blocks to be hashed, `n` of them, then those of `tail` */
+        const uint8_t *at;  /* blocks to hash: `n` of them, then those of `tail` */
         uint32_t n, n_tail;
         enum job job;
         uint32_t page;
@@ -115,7 +112,7 @@ struct work {
         const uint32_t *tokens;
         uint32_t n_tokens, page_tokens, n_pages;
         uint8_t *keys;
-        uint32_t n_begun;   /* pages whose digest was begun, from the first on */
+        uint32_t n_begun;   /* pages whose digest was begun, from the first */
         uint32_t n_chained; /* pages that have their key */
         bool is_chaining;
         bool has_digest[AHEAD]; /* of page i: at i % AHEAD */
@@ -125,7 +122,7 @@ struct work {
         struct stream streams[2];
 };
 
-/* Asked once: in a virtual machine the instruction takes longer than the keys of many pages. */
+/* Asked once: in a virtual machine CPUID takes longer than the keys of many pages. */
 bool page_keys_has_sha_ni(void)
 {
         static _Atomic int answer; /* 0: not asked yet; 1: yes; -1: no */
@@ -143,7 +140,7 @@ bool page_keys_has_sha_ni(void)
         return known > 0;
 }
 
-/* Words 16 and on, four at a time, in the place of those of 16 before. */
+/* Computes words 16 and on, four at a time, in place of the 16 before. */
 INLINE_NI void extend(__m128i w[4], unsigned quad)
 {
         __m128i last = w[(quad + 3) % 4], x;
@@ -171,7 +168,7 @@ INLINE_NI void load_block(const uint8_t *at, __m128i w[4])
                 w[i] = reverse_bytes(_mm_loadu_si128((const __m128i_u *)at + i));
 }
 
-/* n blocks of both. */
+/* Hashes n blocks of both. */
 NI static void hash_blocks(struct stream *a, struct stream *b, uint32_t n)
 {
         __m128i abef[2] = {a->abef, b->abef}, cdgh[2] = {a->cdgh, b->cdgh};
@@ -213,17 +210,15 @@ NI static void store_digest(const struct stream *s, uint8_t ret[DIGEST_BYTES])
         _mm_storeu_si128(to + 1, reverse_bytes(_mm_alignr_epi8(dchg, feba, 8)));
 }
 
-/* What SHA-256's padding takes at least. */
+/* SHA-256's padding takes at least this. */
 #define PADDING_MIN (1u + sizeof(uint64_t))
 static_assert(BLOCK_BYTES - 1 + sizeof(PAGE_DOMAIN) - 1 + PADDING_MIN <= 2 * BLOCK_BYTES,
         "a digest's text ends in stream.tail");
 static_assert(4 * CHAIN_TOKENS + sizeof(CHAIN_DOMAIN) - 1 + PADDING_MIN <= BLOCK_BYTES,
         "the chain's text ends in work.chain");
 
-/*
- * Ends a text of n_bytes, of which those after the last whole block lie, or will lie, at `at`: its
- * domain and SHA-256's padding come behind them. Nothing where the end that is there is the same.
- */
+/* Ends an input of n_bytes: its domain and SHA-256's padding come after the bytes past the last
+ * whole block, which are, or will be, at `at`. Does nothing if the end there is the same. */
 static void end_text(struct text_end *end, uint8_t *at, uint32_t n_bytes, const char *domain)
 {
         uint32_t n = n_bytes % BLOCK_BYTES, len = n + (uint32_t)strlen(domain);
@@ -288,7 +283,7 @@ static void begin_chain(struct work *w, struct stream *s)
         s->n_tail = 0;
 }
 
-/* The chain first: it alone can't be made up for later. */
+/* The chain first: its delay alone can't be made up for. */
 static void stream_begin(struct work *w, struct stream *s)
 {
         /* FIPS 180-4, 5.3.3. */
@@ -348,9 +343,8 @@ void page_keys_sha_ni(const uint8_t parent[DIGEST_BYTES], const uint32_t *tokens
                         stream_begin(&w, a);
                 if (b->job == JOB_NONE)
                         stream_begin(&w, b);
-                /* One has a job: the chain, or the digest that it waits for, is begun where it
-                 * isn't under way. Where there is no second hash to be had the other one is done
-                 * twice. */
+                /* One has a job: the chain, or the digest that it waits for, is begun if it isn't
+                 * under way. Without a second job the first one is hashed twice. */
                 if (a->job == JOB_NONE)
                         a->at = b->at;
                 if (b->job == JOB_NONE)
@@ -371,7 +365,7 @@ bool page_keys_has_sha_ni(void)
         return false;
 }
 
-/* Not called where the processor hasn't the instructions. */
+/* Not called if the processor lacks the instructions. */
 void page_keys_sha_ni(const uint8_t parent[32], const uint32_t *tokens, uint32_t n_tokens,
         uint32_t page_tokens, uint8_t *ret_keys)
 {

@@ -1,5 +1,5 @@
 /* Keys of pages by libcrypto's SHA-256, on any machine. */
-/* The plain functions of SHA-256: no context is allocated, no implementation looked up for each. */
+/* SHA-256's plain functions: they allocate no context and look up no implementation. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "client/lib/keys/page-keys.h"
 

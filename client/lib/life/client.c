@@ -16,12 +16,12 @@
 #include "proto/status.h"
 
 #define DEFAULT_SOCKET         "/run/kvlease/sock"
-#define GROUP_SECRET_MIN_BYTES 16 /* as a token has */
+#define GROUP_SECRET_MIN_BYTES 16 /* as a token */
 #define GROUP_SECRET_MAX_BYTES 256
 #define DEFAULT_TIMEOUT_MSEC \
         30000 /* longer than any request takes on a host that isn't broken; not tuned */
 #define DEFAULT_RECONNECT_MSEC 60000 /* a restart takes less than a second; not tuned */
-#define BYE_TIMEOUT_MSEC       1000  /* the daemon finds out by itself, too; not tuned */
+#define BYE_TIMEOUT_MSEC       1000  /* the daemon also notices a hang-up; not tuned */
 
 #define ASSERT_SAME(name) _Static_assert((int)KVL_##name == (int)KVL_STATUS_##name, #name)
 ASSERT_SAME(MISS);
@@ -238,7 +238,7 @@ static void say_bye(struct kvl_conn *conn)
 
         conn_lock(conn->conn);
         conn->conn->events.tell = NULL;
-        /* Without an answer it is a hang-up, which the daemon handles as well. */
+        /* Without an answer this is a hang-up, which the daemon handles as well. */
         if (conn_start(conn->conn, &call, MSG_BYE, &m.base) == 0)
                 conn_wait(conn->conn, &call, deadline);
         conn_unlock(conn->conn);
@@ -264,7 +264,7 @@ void kvl_disconnect(struct kvl_conn *conn)
                 return;
         }
         end_calls(conn);
-        /* And what callbacks started then, of calls that were done before. */
+        /* Again, for calls that callbacks of finished calls started. */
         end_calls(conn);
         conn_lock(conn->conn);
         list_for_each (it, &conn->namespaces, struct kvl_ns, link)

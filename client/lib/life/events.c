@@ -1,12 +1,11 @@
-/* What users are told of the daemon: its notices and recalls, and that it went away or came back.
- */
+/* Events for users: the daemon's notices and recalls, and that it went away or came back. */
 #include "client/lib/connection/error.h"
 #include "client/lib/life/life-impl.h"
 #include "client/lib/mapping/safepoint.h"
 #include "client/lib/objects/callback.h"
 #include "client/lib/objects/ns.h"
 
-/* 0: nothing that users are told. */
+/* Returns 0 if users get no such event. */
 static enum kvl_event_type event_type(uint32_t kind)
 {
         switch (kind) {
@@ -35,7 +34,7 @@ static struct kvl_ns *find_ns(struct kvl_conn *conn, uint32_t id)
         return NULL;
 }
 
-/* [L] False: nothing that users are told. */
+/* [L] Returns false if users get no such event. */
 static bool fill_recall(struct kvl_conn *conn, const struct conn_event *e, struct kvl_event *event)
 {
         struct kvl_ns *ns = find_ns(conn, e->ns_id);
@@ -53,13 +52,13 @@ static bool fill_recall(struct kvl_conn *conn, const struct conn_event *e, struc
         return true;
 }
 
-/* [L] Likewise. */
+/* [L] Returns false if users get no such event. */
 static bool fill_notice(struct kvl_conn *conn, const struct conn_event *e, struct kvl_event *event)
 {
         event->type = event_type(e->kind);
         if (event->type == KVL_EVENT_PRESSURE || event->type == KVL_EVENT_STALE)
                 event->ns = find_ns(conn, e->ns_id);
-        /* About a namespace that is closed: its user isn't interested any more. */
+        /* The namespace was closed: its user isn't interested any more. */
         return event->type != 0 && (event->type != KVL_EVENT_STALE || event->ns);
 }
 

@@ -17,7 +17,7 @@
 #define ARENA_MAX_BYTES (UINT64_C(1) << 47)
 #define SET_SIZE_MAX    64  /* protocol */
 #define CODEC_BY_LAYER  255 /* protocol */
-#define CODECS_TEXT_MAX 512 /* of 16 ranges with the longest numbers there are, and more */
+#define CODECS_TEXT_MAX 512 /* 16 ranges with the longest numbers, and more */
 
 void ns_free(struct kvl_ns *ns)
 {
@@ -38,7 +38,7 @@ struct open_call {
         struct kvl_ns *ns;
 };
 
-/* The next tier of the namespace; false: it makes no sense. */
+/* Adds the namespace's next tier; false: it makes no sense. */
 static bool take_tier(struct kvl_ns *ns, const Kvlease__V1__Tier *m)
 {
         struct kvl_ns_info *info = &ns->info;
@@ -86,7 +86,7 @@ static bool take_tiers(struct kvl_ns *ns, const Kvlease__V1__NsOpenReply *m)
         return ns->first_lower > 0 && last->first_page + last->n_pages == info->capacity_pages;
 }
 
-/* What is wrong with it; NULL: nothing. */
+/* Returns what is wrong with it; NULL: nothing. */
 static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenReply *m)
 {
         struct kvl_ns_info *info = &ns->info;
@@ -131,7 +131,7 @@ static void on_open(struct conn *c, struct conn_call *call, int code, const Prot
 
         if (reply && code == 0)
                 wrong = take_open_reply(ns, (const Kvlease__V1__NsOpenReply *)reply);
-        /* At once: until its caller is woken a daemon may be restarted, and is to be told. */
+        /* At once: a restarted daemon must be told of it, even before its caller wakes. */
         if (reply && code == 0 && !wrong)
                 list_append(&ns->conn->namespaces, &ns->link);
         if (wrong)
@@ -148,7 +148,7 @@ static int send_close(struct conn *c, struct conn_call *call, uint32_t id)
         return conn_start(c, call, MSG_NS_CLOSE, &m.base);
 }
 
-/* Opened after its caller had given up: closed again. */
+/* Closes a namespace that was opened after its caller gave up. */
 static void on_open_late(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply, struct frame *frame)
 {
@@ -178,7 +178,7 @@ static void fill_layout(Kvlease__V1__NsLayout *m, const struct kvl_layout *l)
         m->format.len = l->format_bytes;
 }
 
-/* A daemon that doesn't know CODEC_BY_LAYER refuses it, and so doesn't overlook the text. */
+/* A daemon that doesn't know CODEC_BY_LAYER refuses it, so it can't overlook the string. */
 static void fill_codec(
         enum kvl_codec codec, const char *layers, uint32_t *ret_codec, char **ret_layers)
 {
@@ -215,7 +215,7 @@ static int ask_open(
         return error_note(r, call.call.detail);
 }
 
-/* [L] Where it gives up waiting, the daemon does it all the same. */
+/* [L] The daemon closes it even if the wait times out. */
 static void ask_close(struct kvl_conn *conn, uint32_t id)
 {
         struct conn_call call = {0};
@@ -250,7 +250,7 @@ static int check_set(const struct kvl_ns_options *o)
         return 0;
 }
 
-/* `tier`: "host" or "disk". The daemon reads the text. */
+/* `tier`: "host" or "disk". The daemon parses `layers`. */
 static int check_codec(const char *tier, enum kvl_codec codec, const char *layers)
 {
         if (codec > KVL_CODEC_INT4)
@@ -288,7 +288,7 @@ static int check_options(
         return r < 0 ? r : client_check_process(conn);
 }
 
-/* Its own, or the layout's. */
+/* Takes the given name, or the layout's. */
 static int take_name(const char *name, const struct kvl_layout *l, char ret_name[KVL_NS_NAME_BYTES])
 {
         if (!name || !*name)
@@ -319,7 +319,7 @@ static struct kvl_ns *ns_new(struct kvl_conn *conn, const char *name, const stru
         return ns;
 }
 
-/* [L] What is broken stays so, also for namespaces opened later. */
+/* [L] A broken device stays so, also for namespaces opened later. */
 static bool is_device_broken(const struct kvl_conn *conn, const char *device)
 {
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
@@ -328,8 +328,8 @@ static bool is_device_broken(const struct kvl_conn *conn, const char *device)
         return false;
 }
 
-/* [L] In the connection's list once the daemon has it open. After a failure the daemon has it
- * closed, and so should the caller. */
+/* [L] Opens it, and adds it to the connection's list once the daemon has it open. After a failure
+ * the daemon has it closed, and so should the caller. */
 static int open_ns(
         struct kvl_ns *ns, const struct kvl_layout *layout, const struct kvl_ns_options *options)
 {
@@ -346,7 +346,7 @@ static int open_ns(
         if (r == 0)
                 r = share_ns(ns);
         if (r < 0) {
-                /* First: a daemon that is restarted meanwhile may have it closed already. */
+                /* First: a restarted daemon may have closed it already. */
                 list_remove(&ns->link);
                 ask_close(conn, ns->id);
                 return r;
@@ -426,11 +426,11 @@ void kvl_ns_close(struct kvl_ns *ns)
         end_calls(ns);
         conn_lock(conn->conn);
         ns_wait_calls(ns);
-        /* With the same lock: what another thread does with all namespaces of the connection, as
-         * kvl_safepoint(), is over for this one, and doesn't begin. */
+        /* Under the same lock: calls in all namespaces of the connection, as kvl_safepoint(), are
+         * over for this one, and none begins. */
         list_remove(&ns->link);
         conn_unlock(conn->conn);
-        /* Unmapped first: once the daemon knows, others may get the memory. */
+        /* Unmapped first: once the daemon knows, other clients may get the memory. */
         ns_free(ns);
         conn_lock(conn->conn);
         ask_close(conn, id);

@@ -1,5 +1,5 @@
-/* What a connection's user has that the next daemon must be told, when one was restarted (conn.h,
- * resume.c). All with the connection's lock. */
+/* The state that a restarted daemon must be told (conn.h, resume.c). All with the connection's
+ * lock. */
 #include <errno.h>
 
 #include "base/macros.h"
@@ -13,15 +13,14 @@
 
 #define MAX_MAPPED_SETS 8192 /* of one RESUME_NS; protocol */
 
-/* What cudaipc hands over is the daemon's as long as it lives, which isn't known while it is away.
- */
+/* Memory from cudaipc lives as long as the daemon, whose end isn't known while it is away. */
 static void set_void(struct kvl_ns *ns, bool is_void)
 {
         if (ns->transport == TRANSPORT_CUDAIPC)
                 atomic_store_explicit(&ns->fast.is_void, is_void, memory_order_relaxed);
 }
 
-/* Recalls are told anew by who wants the memory then. */
+/* The new daemon repeats recalls if it still wants the memory. */
 void restart_away(void *data)
 {
         struct kvl_conn *conn = data;
@@ -45,8 +44,8 @@ static int tell_session(const struct kvl_session *session)
         return conn_tell(session->ns->conn->conn, MSG_SESSION_OPEN, &m.base);
 }
 
-/* Lists the mapped sets from `first` on, as many as one message has room for. Returns where the
- * next message begins. */
+/* Lists the mapped sets from `first` on, as many as fit one message. Returns where the next message
+ * begins. */
 static uint32_t list_mapped(
         const struct kvl_ns *ns, uint32_t first, Kvlease__V1__ResumeNsRequest *m, uint32_t *sets)
 {
@@ -100,11 +99,11 @@ void restart_back(void *data)
                 set_void(ns, false);
         if (!conn->flights.ring.header)
                 return;
-        /* Who should have cleared it may be gone. */
+        /* The REFILL that should have cleared the flag may be lost. */
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
                 if (fast_is_open(&ns->fast))
                         fast_return_refill(&ns->fast);
-        /* What was completed before. */
+        /* Completions of the previous daemon. */
         flights_look(conn);
         fetches_back(conn);
         flights_back(conn);

@@ -1,4 +1,4 @@
-/* Asking for shared memory: SHM_OPEN, NS_SHARE. Where it isn't to be had the socket does it all. */
+/* Asking for shared memory: SHM_OPEN, NS_SHARE. Without it all goes over the socket. */
 #include <errno.h>
 
 #include "base/fd.h"
@@ -12,7 +12,7 @@
 
 struct share_call {
         struct conn_call call;
-        unsigned n_segments; /* that a good reply brings */
+        unsigned n_segments; /* of a good reply */
         uint64_t bytes[MAX_SEGMENTS];
         uint64_t version_epoch; /* NS_SHARE */
         int fds[MAX_SEGMENTS];  /* owned */
@@ -48,7 +48,7 @@ static void on_share(struct conn *c, struct conn_call *call, int code,
         conn_finish(c, call, code);
 }
 
-/* [L] Returns as conn_wait(); only 0 means that there are segments. */
+/* [L] Returns as conn_wait(); there are segments only after 0. */
 static int ask_segments(struct kvl_conn *conn, struct share_call *s, unsigned n_segments,
         uint16_t type, const ProtobufCMessage *m)
 {
@@ -62,7 +62,7 @@ static int ask_segments(struct kvl_conn *conn, struct share_call *s, unsigned n_
         return r;
 }
 
-/* What can't be gone on with; everything else is a reason to use the socket. */
+/* Returns the errors that end the call; after others the socket is used. */
 static int judge_refusal(const struct kvl_conn *conn, const struct share_call *s, int r)
 {
         return conn->conn->broken || r == -ETIMEDOUT ? error_note(r, s->call.detail) : 0;

@@ -1,7 +1,5 @@
-/*
- * Which parts of the library are told of what happens below them, and in which order. Parts don't
- * call each other upwards by name: what a part of a lower room has to tell comes here.
- */
+/* Which parts of the library learn of events below them, and in which order. Parts don't call
+ * higher layers by name: their events come here. */
 #include "client/lib/ahead/stream.h"
 #include "client/lib/ahead/window.h"
 #include "client/lib/calls/op.h"
@@ -15,7 +13,7 @@
 /* ---- of a connection ---------------------------------------------------------------------------
  */
 
-/* conn_side.look: takes what came beside the socket. */
+/* conn_side.look: takes completions that came beside the socket. */
 static bool take_beside(void *data)
 {
         struct kvl_conn *conn = data;
@@ -24,7 +22,7 @@ static bool take_beside(void *data)
         return streams_look(conn) || completed;
 }
 
-/* conn_side.broken: ends what goes on beside the socket. */
+/* conn_side.broken: ends requests beside the socket. */
 static void end_beside(void *data, int code, const char *why)
 {
         struct kvl_conn *conn = data;
@@ -67,7 +65,7 @@ void ns_cancel_calls(struct kvl_ns *ns)
 void ns_wait_calls(struct kvl_ns *ns)
 {
         ns_wait_callbacks(ns);
-        /* A release that one of them put on a stream belongs to no call. */
+        /* A release that a callback put on a stream belongs to no call. */
         streams_cancel(ns);
 }
 

@@ -1,4 +1,4 @@
-/* Where a namespace's pages are: its device, its addresses, what is mapped. */
+/* Where a namespace's pages are: device, addresses, mappings. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,13 +43,13 @@ static int refuse_device(const struct kvl_ns *ns, int error, const char *why)
         }
 }
 
-/* The members on which the planes lie that are mapped. */
+/* The device's members on which the mapped planes are. */
 struct members {
-        struct device_props of; /* nothing but their names */
+        struct device_props of; /* only their names are set */
         unsigned first, n;      /* n 0: the device has none */
 };
 
-/* False: a daemon's reply makes no sense. */
+/* Returns false if the daemon's reply makes no sense. */
 static bool find_members(const struct kvl_ns *ns, struct members *ret)
 {
         unsigned n = 1;
@@ -69,7 +69,7 @@ static bool find_members(const struct kvl_ns *ns, struct members *ret)
         return true;
 }
 
-/* The one member's name, or the device's, with the members' in the options. */
+/* Writes the name of the only member, or the device's, with the members' in the options. */
 static void name_device(const struct kvl_ns *ns, const struct members *m,
         char ret_name[DEVICE_NAME_MAX + 1], struct device_options *options)
 {
@@ -146,14 +146,13 @@ static int refuse_backing(const struct kvl_ns *ns, int error)
                 *why ? why : status_text(error));
 }
 
-/* Where page 0 lies in the i-th of the planes that are mapped. */
+/* Offset of page 0 in the i-th of the mapped planes. */
 static uint64_t null_offset(const struct kvl_ns *ns, uint32_t i)
 {
         return (ns->planes.first + i) * ns->plane_stride_bytes;
 }
 
-/* Makes the memory that stands for page 0 of every plane on a GPU: one piece, as small as can be
- * mapped. */
+/* Makes the memory for page 0 of every plane on a GPU: one piece of the smallest mappable size. */
 static int make_null_page(struct kvl_ns *ns)
 {
         const struct device_ops *ops = ns->device->ops;
@@ -197,7 +196,7 @@ static int drop_null_page(struct kvl_ns *ns)
         return 0;
 }
 
-/* What it has before, between and after its sets. */
+/* Backs the arena before, between and after its sets. */
 static int back_arena(struct kvl_ns *ns, unsigned flags)
 {
         const struct device_ops *ops = ns->device->ops;
@@ -213,7 +212,7 @@ static int back_arena(struct kvl_ns *ns, unsigned flags)
                 return 0;
         if (ops->arena_back)
                 r = ops->arena_back(ns->arena, &backing);
-        /* Where it can't, page 0 is this process' own, or is mapped with its set. */
+        /* If the device can't, page 0 is this process' own, or is mapped with its set. */
         if (r == -EOPNOTSUPP && !backing.reads_zeros)
                 return ns->null.has_set ? make_null_page(ns) : 0;
         ns->null.has_page = r == 0 && backing.null_bytes > 0;
@@ -247,13 +246,13 @@ int ns_reserve(struct kvl_ns *ns, unsigned flags)
 /* ---- mapping -----------------------------------------------------------------------------------
  */
 
-/* Where the set begins in the i-th of the planes that are mapped. */
+/* Offset of the set in the i-th of the mapped planes. */
 static uint64_t offset_of(const struct kvl_ns *ns, uint32_t set_index, uint32_t i)
 {
         return (ns->planes.first + i) * ns->plane_stride_bytes + set_index * ns->extent_bytes;
 }
 
-/* Which of ns->device's members has the i-th of the planes that are mapped. */
+/* Index of ns->device's member with the i-th of the mapped planes. */
 static unsigned member_of(const struct kvl_ns *ns, uint32_t i)
 {
         const struct ns_planes *p = &ns->planes;
@@ -281,7 +280,7 @@ static int map_plane(struct kvl_ns *ns, uint32_t set_index, struct extent_handle
         if (set->bases)
                 atomic_store_explicit(
                         &set->bases[plane], ops->extent_address(e), memory_order_relaxed);
-        /* kvl_page_ptr() reads it without the lock: after this the mapping is there. */
+        /* kvl_page_ptr() reads it without the lock: after this store the mapping is there. */
         atomic_store_explicit(&set->n_planes, plane + 1, memory_order_release);
         return 0;
 }
@@ -293,7 +292,8 @@ int ns_note_result(const struct kvl_ns *ns, int r)
         return r;
 }
 
-/* Both stay until the namespace is closed, whatever is unmapped: kvl_page_ptr() takes no lock. */
+/* Allocates the set's arrays. Both stay until the namespace is closed, as kvl_page_ptr() takes no
+ * lock. */
 static int make_set(struct kvl_ns *ns, struct mapped_set *set)
 {
         if (!set->extents)
@@ -306,7 +306,7 @@ static int make_set(struct kvl_ns *ns, struct mapped_set *set)
 /* ---- below the device ---------------------------------------------------------------------------
  */
 
-/* The tier that a page below the device is in. */
+/* The tier of a page that isn't on the device. */
 static const struct kvl_tier_info *tier_of(const struct kvl_ns *ns, uint32_t page)
 {
         const struct kvl_tier_info *t = &ns->info.tiers[ns->info.n_tiers - 1];
@@ -316,7 +316,7 @@ static const struct kvl_tier_info *tier_of(const struct kvl_ns *ns, uint32_t pag
         return t;
 }
 
-/* Where the sets begin that can be read. */
+/* The first set in a readable lower tier. */
 static uint32_t first_host_set(const struct kvl_ns *ns)
 {
         const struct kvl_tier_info *t = ns->info.tiers;
@@ -337,7 +337,7 @@ bool ns_wants_map(const struct kvl_ns *ns, uint32_t page)
         return tier_of(ns, page)->is_readable && !ns_host_set(ns, set_index);
 }
 
-/* The addresses of all sets in host memory. */
+/* Reserves addresses for all sets in host memory. */
 static int reserve_host(struct kvl_ns *ns)
 {
         const struct device_options options = {.side = DEVICE_USER, .transport = TRANSPORT_MEMFD};
@@ -361,7 +361,7 @@ static uint64_t host_offset_of(const struct kvl_ns *ns, uint32_t set_index)
         return (set_index - first_host_set(ns)) * ns->below.extent_bytes;
 }
 
-/* Read-only, whatever the descriptor allows. */
+/* Maps a set read-only, even if the descriptor allows writes. */
 static int map_host(struct kvl_ns *ns, uint32_t set_index, struct extent_handle *handle)
 {
         struct mapped_set *set = &ns->sets[set_index];
@@ -406,7 +406,7 @@ static int unmap_host(struct kvl_ns *ns, uint32_t set_index)
         return 0;
 }
 
-/* NULL where it isn't mapped, or can't be read. */
+/* Returns NULL if it isn't mapped, or can't be read. */
 static uint8_t *host_page(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
 {
         uint32_t set_index = ns_set_of(ns, page);
@@ -436,8 +436,8 @@ static int map_host_reply(
 /* ---- replies -----------------------------------------------------------------------------------
  */
 
-/* Does the reply have as many descriptors, or as many handles, as the transport wants, and only
- * planes that there are? */
+/* Whether the reply has as many descriptors or handles as the transport wants, and only existing
+ * planes. */
 static bool is_reply_right(const struct kvl_ns *ns, uint32_t first_plane,
         const Kvlease__V1__MapReply *m, const struct frame *frame)
 {
@@ -462,9 +462,9 @@ int ns_map(struct kvl_ns *ns, uint32_t set_index, uint32_t first_plane,
         for (uint32_t i = 0; i < m->n_planes && r == 0; i++) {
                 struct extent_handle handle = {.fd = -1};
 
-                /* Another call may have asked for the same and been answered first; or what came
-                 * before it was unmapped: asked for again. An older daemon sends more planes than
-                 * it was asked for. */
+                /* Another call may have asked for the same and been answered first. Or earlier
+                 * planes were unmapped: they are asked for again. Older daemons send more planes
+                 * than asked for. */
                 if (first_plane + i != ns->planes.first + set->n_planes ||
                         set->n_planes == ns->planes.n)
                         continue;
@@ -499,7 +499,7 @@ int ns_unmap_set(struct kvl_ns *ns, uint32_t set_index)
                         atomic_store_explicit(&set->bases[plane], NULL, memory_order_relaxed);
                 r = ops->arena_unmap(ns->arena, offset_of(ns, set_index, plane), e);
                 if (r < 0) {
-                        /* Not to be mapped twice. */
+                        /* So that it isn't mapped twice. */
                         atomic_store_explicit(&set->n_planes, plane + 1, memory_order_relaxed);
                         return r;
                 }
@@ -524,7 +524,7 @@ void ns_unmap_all(struct kvl_ns *ns)
         r = ns->arena ? drop_null_page(ns) : 0;
         if (r < 0)
                 first_error = r;
-        /* What can't be unmapped stays until the process ends, and what it hangs on with it. */
+        /* Memory that can't be unmapped stays until the process ends, with all it depends on. */
         if (first_error < 0)
                 return;
         if (ns->below.arena)

@@ -1,8 +1,5 @@
-/*
- * Page tables: the same pages as one array, and as groups. Room is made first, then pages are
- * written, so that what fails changes nothing. Groups that a truncation empties stay for later
- * appends.
- */
+/* Page tables: the same pages as one array, and as groups. Room is made before pages are written,
+ * so a failure changes nothing. Groups that a truncation empties stay for later appends. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -19,14 +16,14 @@
 struct kvl_page_table {
         uint32_t group_pages, max_pages;
         uint32_t n_pages;
-        uint32_t *flat; /* owned; flat_room, the first n_pages are used */
+        uint32_t *flat; /* owned; flat_room entries, the first n_pages are used */
         uint32_t flat_room;
-        uint32_t **groups;    /* owned, and each of the first n_groups: group_pages */
+        uint32_t **groups;    /* owned, as are the first n_groups: group_pages entries each */
         uint32_t groups_room; /* of `groups` */
         uint32_t n_groups;    /* made; at least as many as n_pages need */
 };
 
-/* How many groups so many pages use. */
+/* Groups that n_pages use. */
 static uint32_t groups_of(const struct kvl_page_table *t, uint32_t n_pages)
 {
         return n_pages / t->group_pages + (n_pages % t->group_pages > 0);
@@ -65,8 +62,8 @@ void kvl_page_table_free(struct kvl_page_table *table)
 /* ---- room --------------------------------------------------------------------------------------
  */
 
-/* An array of at least `needed` (> 0) and at most `most` items, moved where it has to be. NULL: out
- * of memory, and it is as it was. */
+/* Grows an array to at least `needed` (> 0) and at most `most` items; it may move. Returns NULL if
+ * out of memory (nothing changed). */
 static void *grow_array(
         void *array, size_t item_bytes, uint32_t *room, uint32_t needed, uint32_t most)
 {
@@ -103,7 +100,7 @@ static int make_groups(struct kvl_page_table *t, uint32_t n_groups)
         return 0;
 }
 
-/* For this many pages. 0 or -ENOMEM (the table is as it was). */
+/* Makes room for this many pages. Returns 0 or -ENOMEM (nothing changed). */
 static int make_room(struct kvl_page_table *t, uint32_t n_pages)
 {
         uint32_t *flat;
@@ -111,7 +108,7 @@ static int make_room(struct kvl_page_table *t, uint32_t n_pages)
 
         if (r < 0)
                 return r;
-        /* Last: who holds it sees it move. */
+        /* Last: users of the flat array see it move. */
         flat = grow_array(t->flat, sizeof(*flat), &t->flat_room, n_pages, t->max_pages);
         if (!flat)
                 return -ENOMEM;
@@ -122,7 +119,7 @@ static int make_room(struct kvl_page_table *t, uint32_t n_pages)
 /* ---- pages -------------------------------------------------------------------------------------
  */
 
-/* The groups show the flat array from page `first` to page `end`. */
+/* Copies pages `first` to `end` of the flat array to the groups. */
 static void copy_to_groups(struct kvl_page_table *t, uint32_t first, uint32_t end)
 {
         for (uint32_t i = first, n; i < end; i += n) {

@@ -1,12 +1,10 @@
 /*
- * The first access of a process to each 4 KiB of mapped memory is a fault: of 32 MiB 8,192 of them,
- * which take several times as long as writing the bytes. So pages that a call brings are populated
- * before it returns (device.h, arena_populate()): once by each process, until their set is
- * unmapped.
+ * A process' first access to each 4 KiB of mapped memory is a fault: 8,192 for 32 MiB, which take
+ * several times as long as writing the bytes. So a call's pages are populated before it returns
+ * (device.h, arena_populate()): once in each process, until their set is unmapped.
  *
- * What is noted, and populated from the page that was asked for, are *units*: as many pages of a
- * set as 64 KiB of a plane hold, because that much comes with one touch. A unit that is noted is
- * mapped, so that a hit looks at its bit and at nothing else.
+ * Populating works in *units*: the pages of a set that share 64 KiB of a plane, because one touch
+ * brings that much. A populated unit is also mapped, so a hit checks only its bit.
  */
 #include "client/lib/mapping/populate.h"
 
@@ -55,10 +53,8 @@ static void populate_page(const struct kvl_ns *ns, uint32_t page)
                         ns->info.plane_page_bytes);
 }
 
-/*
- * Its set may be unmapped meanwhile only where the caller doesn't hold the page, against the rules;
- * then ns_forget_populated() sees the bit, or this that the set isn't mapped.
- */
+/* The set may be unmapped meanwhile only if the caller, against the rules, doesn't hold the page.
+ * Then ns_forget_populated() sees the bit, or this function sees that the set isn't mapped. */
 static void populate_unit(const struct kvl_ns *ns, uint32_t unit, uint32_t page)
 {
         populate_page(ns, page);

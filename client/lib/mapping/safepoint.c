@@ -1,6 +1,5 @@
 /*
- * Giving memory back that the daemon wants: sets that nobody holds pages of any more are unmapped
- * between two steps of the engine.
+ * Gives recalled memory back: unused sets are unmapped between two steps of the engine.
  *
  *   mapped -> recalled (RECALL event, idle) -> taken by a kvl_safepoint() -> stream waited for ->
  *   unmapped -> UNMAPPED sent -> (as if never mapped)
@@ -46,8 +45,8 @@ void ns_forget_recalls(struct kvl_ns *ns)
                         forget_recall(ns, &ns->sets[i]);
 }
 
-/* The daemon saw to it that nobody holds a page of it; but to unmap what somebody reads is the
- * worst that could happen here. */
+/* The daemon has checked that no page of it is held. Checked again, as unmapping memory in use is
+ * the worst fault here. */
 static bool is_held(const struct kvl_ns *ns, uint32_t set_index)
 {
         uint32_t first = set_index * ns->info.set_pages;
@@ -58,8 +57,8 @@ static bool is_held(const struct kvl_ns *ns, uint32_t set_index)
         return false;
 }
 
-/* [L] What is recalled now belongs to this call: what comes later may be in use by what was put on
- * the stream after it began to wait. Returns how many. */
+/* [L] Takes the sets that are recalled now for this call. Sets recalled later may be used by work
+ * put on the stream after the wait began. Returns how many. */
 static uint32_t take_recalled(struct kvl_conn *conn, uint64_t taker)
 {
         uint32_t n = 0;
@@ -77,7 +76,7 @@ static uint32_t take_recalled(struct kvl_conn *conn, uint64_t taker)
         return n;
 }
 
-/* [L] The next of this call's sets, from *ns on; false: no more. */
+/* [L] The next of this call's sets, from *ret_ns on; false: no more. */
 static bool next_taken(
         struct kvl_conn *conn, uint64_t taker, struct kvl_ns **ret_ns, uint32_t *ret_set)
 {
@@ -91,7 +90,7 @@ static bool next_taken(
         return false;
 }
 
-/* [L] They stay recalled, for the next call. */
+/* [L] Leaves the sets recalled, for the next call. */
 static void untake_recalled(struct kvl_conn *conn, uint64_t taker)
 {
         struct kvl_ns *ns;
@@ -101,7 +100,7 @@ static void untake_recalled(struct kvl_conn *conn, uint64_t taker)
                 ns->sets[set].taker = 0;
 }
 
-/* [L] True: the call's stream wasn't waited for yet, for sets of this namespace. */
+/* [L] Returns true if the call's stream wasn't waited for yet, for sets of this namespace. */
 static bool begin_to_wait(struct kvl_ns *ns, uint64_t taker)
 {
         bool is_first = false;
@@ -115,7 +114,7 @@ static bool begin_to_wait(struct kvl_ns *ns, uint64_t taker)
         return is_first;
 }
 
-/* [L] Waits without the lock; the namespace stays meanwhile. */
+/* [L] Waits without the lock; keeps the namespace meanwhile. */
 static int wait_for_stream(struct kvl_ns *ns, void *stream)
 {
         struct kvl_conn *conn = ns->conn;
@@ -149,7 +148,7 @@ static struct kvl_ns *next_to_wait_for(struct kvl_conn *conn, uint64_t taker)
         return NULL;
 }
 
-/* [L] In the context of each device that sets were taken of: NULL is a stream of each. */
+/* [L] Waits in the context of each device with taken sets: each has its own NULL stream. */
 static int wait_for_streams(struct kvl_conn *conn, uint64_t taker, void *stream)
 {
         struct kvl_ns *ns;
@@ -175,7 +174,8 @@ static int say_unmapped(struct kvl_conn *conn, uint32_t ns_id, uint32_t set_inde
         return error_note(r, call.detail);
 }
 
-/* [L] Returns how many, or -errno. Callbacks that run in between may close namespaces. */
+/* [L] Unmaps the taken sets. Returns how many, or -errno. Callbacks that run in between may close
+ * namespaces. */
 static int give_back(struct kvl_conn *conn, uint64_t taker)
 {
         struct kvl_ns *ns;
@@ -184,7 +184,7 @@ static int give_back(struct kvl_conn *conn, uint64_t taker)
         int n = 0, r;
 
         while (next_taken(conn, taker, &ns, &set)) {
-                /* Pinned after all, while the stream was waited for. */
+                /* Pinned again while the stream was waited for. */
                 if (is_held(ns, set)) {
                         ns->sets[set].taker = 0;
                         continue;
@@ -198,8 +198,8 @@ static int give_back(struct kvl_conn *conn, uint64_t taker)
                                 ns->info.device, status_text(r));
                 forget_recall(ns, &ns->sets[set]);
                 r = say_unmapped(conn, ns->id, set);
-                /* Not idle, says the daemon: nothing is lost, it is mapped again where it's used.
-                 * Not mapped, both say: it was asked for when that wasn't known yet. */
+                /* -EBUSY: not idle. Nothing is lost: the set is mapped again when it's used.
+                 * -ENOENT for a set that wasn't mapped: the daemon asked before it knew that. */
                 if (r < 0 && r != -EBUSY && (r != -ENOENT || was_mapped))
                         return r;
                 n += r == 0;

@@ -8,7 +8,7 @@
 #include "client/lib/connection/error.h"
 #include "kvlease-version.h"
 
-/* The size that a struct of the user begins with. */
+/* The size field that begins the user's struct. */
 static size_t size_of(const void *given)
 {
         size_t size;
@@ -60,7 +60,7 @@ void abi_fill(void *dst, const void *src, size_t size)
 {
         size_t dst_size = dst ? size_of(dst) : 0;
 
-        /* The rest of what a newer program has room for is left as it was. */
+        /* Further fields of a newer program are left as they were. */
         if (dst_size > sizeof(dst_size))
                 memcpy((uint8_t *)dst + sizeof(dst_size), (const uint8_t *)src + sizeof(dst_size),
                         MIN(dst_size, size) - sizeof(dst_size));

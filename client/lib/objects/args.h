@@ -1,4 +1,4 @@
-/* What public functions refuse of their arguments: -EINVAL, -ECHILD with the sentence. */
+/* Argument checks of public functions: -EINVAL or -ECHILD with the sentence. */
 #ifndef KVL_LIB_ARGS_H
 #define KVL_LIB_ARGS_H
 
@@ -9,13 +9,13 @@
 /* A namespace must be given, in the process that opened it. */
 int args_check_ns(const struct kvl_ns *ns);
 
-/* There must be 1 to `max` of what the sentence calls `what`. */
+/* Checks that n is 1 to `max`; the sentence calls the items `what`. */
 int args_check_count(const char *what, uint32_t n, uint32_t max);
 
 /* A namespace and 1 to `max` pages of it must be given. */
 int args_check_pages(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n, uint32_t max);
 
-/* Says what of the keys is wrong: called by args_check_keys(). */
+/* Notes what is wrong with the keys: called by args_check_keys(). */
 int args_refuse_keys(const struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t max);
 
 /* A namespace and 1 to `max` keys must be given. */

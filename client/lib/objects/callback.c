@@ -28,7 +28,7 @@ void ns_callback_leave(struct ns_callback *cb)
 
 void ns_wait_callbacks(struct kvl_ns *ns)
 {
-        /* Those this thread is inside of itself can't return first: they lose the namespace. */
+        /* Callbacks this thread is inside of can't return first: they lose the namespace. */
         for (struct ns_callback *cb = innermost_callback; cb; cb = cb->outer) {
                 if (cb->ns != ns)
                         continue;

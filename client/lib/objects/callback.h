@@ -1,7 +1,5 @@
-/*
- * Callbacks of users that were handed a namespace: it stays until they have returned, but for a
- * close by the callback itself.
- */
+/* User callbacks that were given a namespace. The namespace stays until they have returned, unless
+ * the callback itself closes it. */
 #ifndef KVL_LIB_CALLBACK_H
 #define KVL_LIB_CALLBACK_H
 
@@ -19,8 +17,8 @@ void ns_callback_enter(struct ns_callback *cb, struct kvl_ns *ns);
 /* The callback has returned. Without the lock. */
 void ns_callback_leave(struct ns_callback *cb);
 
-/* [L] Waits until no other thread runs a callback of the namespace, and none is left to be run.
- * Those that the calling thread is inside of lose the namespace. */
+/* [L] Waits until no callback of the namespace runs in another thread or is queued. Callbacks that
+ * the calling thread is inside of lose the namespace. */
 void ns_wait_callbacks(struct kvl_ns *ns);
 
 #endif

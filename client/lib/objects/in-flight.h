@@ -1,7 +1,5 @@
-/*
- * What a connection has under way through its rings: publishes and frees (flight.h of the room
- * rings), and fetches (fetch.h there). The structs are here because a connection embeds them.
- */
+/* Requests of a connection under way through its rings: publishes and frees (flight.h of rings/),
+ * and fetches (fetch.h there). The structs are here because a connection embeds them. */
 #ifndef KVL_LIB_IN_FLIGHT_H
 #define KVL_LIB_IN_FLIGHT_H
 
@@ -14,20 +12,20 @@
 
 struct fetching;
 
-/* Flights of a connection, and the rings that all of this goes through. */
+/* Flights of a connection, and the rings that carry them and the fetches. */
 struct flights {
         struct shm_map map;    /* owned: the client segment */
         struct ring ring;      /* in it; ring.header NULL: none */
         struct list_link list; /* oldest first */
         uint64_t last_id;
-        bool is_with; /* the last PUBLISHes had a WITH, which may hold for the next ones, too */
+        bool is_with; /* the last PUBLISHes had a WITH, which may apply to the next ones, too */
 };
 
-/* Fetches of a connection that may be under way through its rings, a power of two: as many as the
+/* Limit on a connection's fetches under way through its rings, a power of two: as many as the
  * daemon begins for one client's namespace. */
 #define FETCHES_MAX 256
 
-/* A page of a fetch that the daemon was asked for. */
+/* A page that the daemon was asked to fetch. */
 struct fetch_slot {
         struct fetching *fetching; /* NULL: free */
         uint32_t index;            /* of its pages */
@@ -41,8 +39,8 @@ struct fetches {
         struct fetch_slot slots[FETCHES_MAX];
         uint32_t n_begun;
         uint64_t serial;      /* of the submission made last */
-        uint64_t resume_head; /* below it all was executed by a daemon that is gone */
-        bool was_resumed;     /* completions of before may come */
+        uint64_t resume_head; /* entries below it were executed by the previous daemon */
+        bool was_resumed;     /* completions of the previous daemon may come */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* A session that is open (<kvlease.h>): a chain of pages that the daemon keeps by name. */
+/* An open session (<kvlease.h>): a chain of pages that the daemon keeps by name. */
 #ifndef KVL_LIB_SESSION_H
 #define KVL_LIB_SESSION_H
 
@@ -8,7 +8,7 @@
 #include "base/list.h"
 #include "client/lib/kvlease.h"
 
-/* Doesn't change while it is open. */
+/* Constant while it is open. */
 struct kvl_session {
         struct list_link link; /* ns.sessions */
         struct kvl_ns *ns;
@@ -18,7 +18,7 @@ struct kvl_session {
         size_t id_bytes;
 };
 
-/* What the daemon calls it; 0: none. */
+/* The daemon's handle of the session; 0: none. */
 static inline uint32_t session_handle(const struct kvl_session *session)
 {
         return session ? session->handle : 0;

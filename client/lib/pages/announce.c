@@ -1,11 +1,11 @@
-/* Saying what is about to be computed. */
+/* Announcing keys that are about to be computed. */
 #include <errno.h>
 
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/args.h"
 
-/* How many were announced, as op->n_tokens. What is wrong with it; NULL: nothing. */
+/* Stores the number announced in op->n_tokens. Returns what is wrong; NULL: nothing. */
 static const char *take_announced(struct op *op, int code, const Kvlease__V1__AnnounceReply *m)
 {
         if (m->n_announced > op->n_asked || (code == 0) != (m->n_announced == op->n_asked))

@@ -1,4 +1,4 @@
-/* Pages that are to go wherever they are: invalidated ones, and those that nobody here knows. */
+/* Pages to be dropped in any tier: invalidated ones, and those that no user here knows. */
 #include <errno.h>
 
 #include "base/macros.h"
@@ -53,8 +53,8 @@ int kvl_invalidate_mismatch(struct kvl_ns *ns, uint64_t *ret_n_pages)
         return r < 0 ? r : run_invalidate(ns, NULL, 0, true, ret_n_pages);
 }
 
-/* [L] As kvl_report(); -ESTALE where the connection isn't broken: to be begun anew, the daemon was
- * restarted and has forgotten the messages before. */
+/* [L] As kvl_report(). -ESTALE though the connection isn't broken: start anew, as a restarted
+ * daemon has forgotten the earlier messages. */
 static int report_all(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages,
         uint64_t deadline_nsec, uint64_t *ret_n_freed)
 {

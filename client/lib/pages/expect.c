@@ -1,5 +1,5 @@
-/* What will be asked for soon: in shared memory the page that a text ends at is found here and
- * submitted, else the keys go over the socket, for the daemon to look. */
+/* Hints about future lookups. In shared memory the last cached page of the sequence is found here
+ * and submitted. Otherwise the keys go over the socket, and the daemon looks. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "client/lib/objects/args.h"
 #include "client/lib/rings/flight.h"
 
-/* Where a page is cached, so is what comes before it: the last one is looked for by halves.
- * KVL_PAGE_NONE: not even the first is cached. Pins nothing: a hint. */
+/* A binary search for the last cached page: if a page is cached, so are those before it. Returns
+ * KVL_PAGE_NONE if not even the first is cached. Pins nothing: a hint. */
 static uint32_t peek_deepest(const struct fast *f, const uint8_t *keys, uint32_t n_keys)
 {
         uint32_t n_found = 0, deepest = KVL_PAGE_NONE;
@@ -57,8 +57,8 @@ static int send_expect(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, 
         return r;
 }
 
-/* Of more keys than fit a message every second, third, ... goes, counted from the last: where a key
- * is cached, so is what comes before it. */
+/* If the keys don't fit a message, sends every second, third, ... key, counted from the last. If a
+ * key is cached, so are those before it. */
 static int send_some(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint32_t ttl_msec)
 {
         uint32_t step = (n_keys - 1) / KVL_MAX_LOOKUP_KEYS + 1, n = n_keys / step;

@@ -1,5 +1,4 @@
-/* What is known without making use of pages: whether keys are cached, and why; what leases would
- * get. */
+/* Queries that use no pages: whether keys are cached, and why; how many pages leases would get. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@ struct explain_call {
         struct kvl_explanation *ret; /* borrowed, n_keys */
 };
 
-/* A newer daemon's states are passed on as they are. */
+/* States of newer daemons are passed on unchanged. */
 static void fill_explanation(const Kvlease__V1__Explanation *m, struct kvl_explanation *ret)
 {
         bool has_page = m->state == KVL_EXPLAIN_CACHED || m->state == KVL_EXPLAIN_PENDING;
@@ -48,7 +47,7 @@ static void on_reply(struct conn *c, struct conn_call *call, int code,
         conn_finish(c, call, code);
 }
 
-/* At most MAX_KEYS. */
+/* Explains at most MAX_KEYS keys. */
 static int explain_keys(
         struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, struct kvl_explanation *ret)
 {
@@ -94,7 +93,8 @@ static void on_leasable(struct conn *c, struct conn_call *call, int code,
         conn_finish(c, call, code);
 }
 
-/* 0 with *ret_n_pages, or why not: of `together` > 0, whether so many can be had. */
+/* Returns 0 with *ret_n_pages, or the refusal. together > 0: asks whether so many can be had at
+ * once. */
 static int ask_leasable(struct kvl_ns *ns, uint32_t together, uint64_t *ret_n_pages)
 {
         Kvlease__V1__LeasableRequest m = KVLEASE__V1__LEASABLE_REQUEST__INIT;
@@ -131,7 +131,7 @@ int kvl_leasable_pages(struct kvl_ns *ns)
 
 int kvl_check_room(struct kvl_ns *ns, uint32_t n_pages)
 {
-        uint64_t unused; /* an older daemon counts, whatever it is asked */
+        uint64_t unused; /* older daemons return a count for any question */
         int r;
 
         if (!ns || n_pages == 0)
@@ -143,8 +143,8 @@ int kvl_check_room(struct kvl_ns *ns, uint32_t n_pages)
 /* ---- probe -------------------------------------------------------------------------------------
  */
 
-/* Counts how many of at most MAX_KEYS keys are cached, from the first on, 0 included. tiers may be
- * NULL. Returns 0, or what kvl_probe() does. */
+/* Counts how many of at most MAX_KEYS keys are cached, from the first on; may be 0. tiers may be
+ * NULL. Returns 0, or as kvl_probe(). */
 typedef int probe_some_fn(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *tiers,
         uint32_t *ret_n_keys);
 

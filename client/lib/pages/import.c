@@ -1,8 +1,8 @@
 /*
- * What isn't cached on this host, and is on others: the daemon is asked to bring it here. That is a
- * message, also where memory is shared, as the daemon alone talks to others. Who waits sends it
- * where a lookup has found less than it wants, and nobody computes the rest (wait-key.c); who
- * schedules others meanwhile starts it; who only wants to know asks what is there.
+ * Importing keys that other hosts have: the daemon is asked to bring them here. That is a message
+ * even with shared memory, as only the daemon talks to other hosts. A waiting lookup sends it if it
+ * found less than it wants and no client here computes the rest (wait-key.c). A scheduler starts it
+ * without blocking. A probe only asks what other hosts have.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,11 +18,10 @@
 #define IMPORT_MAX_MSEC  600000 /* protocol */
 #define PREFILL_MAX_NSEC (3600 * NSEC_PER_SEC)
 
-/* The daemon answers at the deadline; so much later it isn't waited for any more, and what it had
- * to say is of no use. Not tuned. */
+/* The daemon answers at the deadline; after this much more its answer is of no use. Not tuned. */
 #define LATE_NSEC (50 * NSEC_PER_MSEC)
 
-/* The message borrows the keys. parent_key NULL: they begin a text. */
+/* The message borrows the keys. parent_key NULL: they begin a sequence. */
 static Kvlease__V1__ImportRequest import_message(const struct kvl_ns *ns, const uint8_t *parent_key,
         const uint8_t *keys, uint32_t n_keys, uint32_t timeout_msec)
 {
@@ -39,8 +38,8 @@ static Kvlease__V1__ImportRequest import_message(const struct kvl_ns *ns, const 
         return m;
 }
 
-/* For whoever may not ask, or not now, other hosts have nothing. Older daemons don't know of all
- * that is asked. */
+/* Returns KVL_MISS for codes that mean that other hosts may not be asked, or not now. Older daemons
+ * don't know all requests. */
 static int miss_or(int code)
 {
         switch (code) {
@@ -69,7 +68,7 @@ static int check_timeout(int timeout_msec)
 
 static const struct op_type type_import = {.msg = MSG_IMPORT, .call_back = op_call_back_waited};
 
-/* What an answer means for a lookup, or a session. */
+/* The meaning of an answer for a lookup, or a session. */
 static int import_outcome(int code, uint32_t n_asked, uint32_t *ret_n_keys)
 {
         switch (code) {
@@ -125,7 +124,7 @@ int session_load(struct kvl_ns *ns, const void *id, size_t id_bytes, uint32_t ti
 /* ---- without blocking -------------------------------------------------------------------------
  */
 
-/* A started one, until its caller is told. */
+/* A started import, until its callback has run. */
 struct importing {
         uint8_t key[KVL_KEY_BYTES]; /* the first that isn't cached */
         uint64_t deadline_nsec;
@@ -133,8 +132,8 @@ struct importing {
         void *data;
 };
 
-/* Somebody on this host was first with the key: who waits for that is told by kvl_wait_start().
- * True: it is under way, and tells the caller. */
+/* A client of this host is first with the key: waits for it by kvl_wait_start(), which then reports
+ * to the caller. Returns true if that is under way. */
 static bool wait_instead(struct kvl_ns *ns, const struct importing *i)
 {
         uint32_t msec = conn_msec_until(i->deadline_nsec);
@@ -197,7 +196,7 @@ int kvl_import_start(struct kvl_ns *ns, const uint8_t *parent_key, const uint8_t
 struct hosts_call {
         struct conn_call call;
         uint32_t n_asked;
-        uint32_t n_keys; /* that other hosts have */
+        uint32_t n_keys; /* of other hosts */
         bool would_load;
 };
 
@@ -218,7 +217,8 @@ static void on_probed(struct conn *c, struct conn_call *call, int code,
         conn_finish(c, call, code);
 }
 
-/* Of at most KVL_MAX_IMPORT_KEYS. 0: other hosts have some; KVL_MISS; KVL_STALE, -errno. */
+/* Asks about at most KVL_MAX_IMPORT_KEYS. Returns 0: other hosts have some; KVL_MISS; KVL_STALE,
+ * -errno. */
 static int ask_hosts(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys,
         uint64_t deadline_nsec, struct hosts_call *h)
 {
@@ -242,8 +242,8 @@ static int ask_hosts(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys,
         return r == KVL_MISS ? r : error_note(r, h->call.detail);
 }
 
-/* 0: *ret_n_keys of them, from the first on, are with other hosts, or aren't known to be;
- * KVL_STALE, -errno. */
+/* Returns 0: other hosts have *ret_n_keys of them, from the first on (0 if unknown); KVL_STALE,
+ * -errno. */
 static int probe_there(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys,
         uint64_t deadline_nsec, uint32_t *ret_n_keys, bool *ret_would_load)
 {
@@ -263,7 +263,7 @@ static int probe_there(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys,
         return r == KVL_MISS ? 0 : r;
 }
 
-/* Likewise on this host. */
+/* Does probe_there() for this host. */
 static int probe_here(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_n_keys)
 {
         int r = n_keys > 0 ? kvl_probe(ns, keys, n_keys, NULL, ret_n_keys) : KVL_MISS;
@@ -273,7 +273,7 @@ static int probe_here(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, u
         return r == KVL_MISS ? 0 : r;
 }
 
-/* Behind the first *n_found keys, to which it adds. What goes on elsewhere may go on here again. */
+/* Adds to *n_found the keys after the first *n_found, found here and elsewhere by turns. */
 static int probe_by_turns(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys,
         uint64_t deadline_nsec, uint32_t *n_found, bool *ret_would_load)
 {

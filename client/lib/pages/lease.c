@@ -12,8 +12,8 @@
 #include "client/lib/objects/args.h"
 #include "client/lib/rings/flight.h"
 
-/* Asked for beyond what the magazine has, where a lease came up short: the daemon may evict for it.
- * What more is needed is for the magazine's level to grow to. Not tuned. */
+/* Pages asked for beyond the magazine's when a lease came up short: the daemon may evict for them.
+ * Larger needs raise the magazine's level. Not tuned. */
 #define REFILL_MAX_PAGES 16u
 
 /* LeaseRequest.contiguous; protocol. */
@@ -23,11 +23,9 @@
 /* ---- over the socket ---------------------------------------------------------------------------
  */
 
-/*
- * Pages of it that are claimed already are a help while nothing is waited for: two leases that wait
- * for what the other one holds would do so until both time out. So where it would have to wait it
- * is refused, and asked for as a whole (lease_whole()).
- */
+/* Claimed pages help only while nothing waits: two leases that wait for each other's pages would
+ * both time out. So if the lease would have to wait, it is refused, and asked for as a whole
+ * (lease_whole()). */
 static int send_lease(struct op *op)
 {
         Kvlease__V1__LeaseRequest m = KVLEASE__V1__LEASE_REQUEST__INIT;
@@ -48,7 +46,7 @@ static int send_lease(struct op *op)
         return conn_start(conn_of(op->ns), &op->call, MSG_LEASE, &m.base);
 }
 
-/* A newer daemon's reasons are passed on as they are; an older one gives none. */
+/* Reasons of newer daemons are passed on unchanged; older ones give none. */
 static uint32_t reason_of(int code, const Kvlease__V1__LeaseReply *m)
 {
         if (m->reason != KVL_REASON_NONE)
@@ -69,8 +67,7 @@ static uint32_t reason_of(int code, const Kvlease__V1__LeaseReply *m)
         }
 }
 
-/* Pages are granted: for whom comes next the magazine is filled, but where there was no room for
- * this one. */
+/* Pages were granted. Has the magazine refilled for later leases, unless this one was short. */
 static void note_leased(struct op *op)
 {
         struct fast *fast = &op->ns->fast;
@@ -82,7 +79,7 @@ static void note_leased(struct op *op)
                 flight_refill_locked(op->ns, MIN(op->n_asked - op->n_claimed, REFILL_MAX_PAGES));
 }
 
-/* It would have to wait, and must hold nothing while it does. */
+/* The lease would have to wait, and must hold nothing while it does. */
 static void lease_whole(struct op *op)
 {
         int r;
@@ -93,7 +90,7 @@ static void lease_whole(struct op *op)
                 conn_finish(conn_of(op->ns), &op->call, r);
 }
 
-/* An older daemon gives any pages. */
+/* Older daemons ignore the flag. */
 static bool is_run_right(const struct op *op)
 {
         for (uint32_t i = 1; op->lease.flags & KVL_LEASE_CONTIGUOUS && i < op->n_pages; i++)
@@ -102,7 +99,7 @@ static bool is_run_right(const struct op *op)
         return true;
 }
 
-/* False: it was asked for anew, or is over. */
+/* Returns false if the lease was asked for anew, or is over. */
 static bool take_lease(struct op *op, int code, const Kvlease__V1__LeaseReply *m, bool is_wrong)
 {
         if (m && code == -EBUSY && op->n_claimed > 0) {
@@ -126,7 +123,7 @@ static bool take_lease(struct op *op, int code, const Kvlease__V1__LeaseReply *m
         return true;
 }
 
-/* Whether the reply brings as many pages as it may. */
+/* Whether the reply has a possible number of pages. */
 static bool is_count_right(const struct op *op, int code, size_t n)
 {
         n += code == 0 ? op->n_claimed : 0;
@@ -144,7 +141,7 @@ static void take_lease_reply(struct op *op, int code, const ProtobufCMessage *re
                 op_end_reply(op, wrong);
 }
 
-/* What is told of a lease that ended with `code`: as far as ret->size goes. ret may be NULL. */
+/* Fills the result of a lease that ended with `code`, as far as ret->size goes. ret may be NULL. */
 static void fill_result(const struct op *op, int code, struct kvl_lease_result *ret)
 {
         const struct kvl_lease_result result = {
@@ -156,7 +153,7 @@ static void fill_result(const struct op *op, int code, struct kvl_lease_result *
         abi_fill(ret, &result, sizeof(result));
 }
 
-/* Blocking calls do so where they end. */
+/* Blocking calls probe in the public function. */
 static void probe_leased(const struct op *op, int code)
 {
         PROBE(kvlease, leased, op->ns, code, op->n_pages, op->pages);
@@ -193,12 +190,12 @@ static int check_lease(const struct kvl_ns *ns, uint32_t n_pages)
         return r < 0 ? r : args_check_count("pages", n_pages, KVL_MAX_LEASE_PAGES);
 }
 
-/* Pages got from the magazine, which is filled up where few are left. */
+/* Claims pages from the magazine, and has it refilled if few are left. */
 static uint32_t magazine_claim(struct kvl_ns *ns, uint32_t n_pages, uint32_t *ret_pages)
 {
         uint32_t n;
 
-        /* Nothing could be published any more once the connection is over. */
+        /* Nothing can be published once the connection is over. */
         if (!fast_is_open(&ns->fast) || fast_is_stale(&ns->fast) || conn_of(ns)->broken)
                 return 0;
         n = fast_claim(&ns->fast, n_pages, ret_pages);
@@ -207,8 +204,8 @@ static uint32_t magazine_claim(struct kvl_ns *ns, uint32_t n_pages, uint32_t *re
         return n;
 }
 
-/* What the magazine didn't have. Not inlined: its call's room on the stack is zeroed (the
- * compiler's hardening), which costs more than a page from the magazine. */
+/* Leases the pages that the magazine didn't have. Not inlined: the compiler's hardening zeroes its
+ * op, which costs more than a page from the magazine. */
 static __attribute__((noinline)) int lease_more(struct kvl_ns *ns, uint64_t request,
         uint32_t n_pages, uint32_t n_claimed, uint32_t *ret_pages)
 {
@@ -217,7 +214,7 @@ static __attribute__((noinline)) int lease_more(struct kvl_ns *ns, uint64_t requ
         op_init(&op, ns, &type_lease, ret_pages, n_pages);
         op.n_claimed = n_claimed;
         op.lease.request = request;
-        /* Or it would be in the way of the next one until the tenant's max_wait is over. */
+        /* Otherwise a timed-out lease would delay the next one until the tenant's max_wait. */
         op.lease.max_wait_msec = MAX(ns->conn->timeout_msec, 0);
         return op_run_pages(&op, client_deadline(ns->conn));
 }
@@ -241,7 +238,7 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
         return r;
 }
 
-/* The rest of it, where the magazine didn't have all. Takes the op. */
+/* Leases the pages that the magazine didn't have. Takes the op. */
 static int start_lease(struct op *op)
 {
         if (op->n_claimed < op->n_asked)
@@ -289,15 +286,15 @@ static int check_options(
         return 0;
 }
 
-/* Pages from the magazine lie anywhere; one page is a run. */
+/* Pages of the magazine aren't contiguous; one page is. */
 static uint32_t claim_as(struct kvl_ns *ns, uint32_t n_pages,
         const struct kvl_lease_options *options, uint32_t *ret_pages)
 {
         return options->flags == 0 || n_pages == 1 ? magazine_claim(ns, n_pages, ret_pages) : 0;
 }
 
-/* The magazine alone has as many as are of use: how many more there are to be is the daemon's to
- * say, which must know of them for that. */
+/* Sets the options. If the magazine had min_pages or more, but not all, gives them back: the daemon
+ * is to decide the number, and must know of these pages for that. */
 static void prepare_options(
         struct op *op, uint64_t request, const struct kvl_lease_options *options)
 {
@@ -312,8 +309,8 @@ static void prepare_options(
         conn_unlock(conn_of(op->ns));
 }
 
-/* The daemon's time to wait, and then the connection's, which a tenant's own max_wait is kept to,
- * too: nobody here knows how long that is. */
+/* Returns when the call gives up: after the daemon's wait and the connection's time-out. The
+ * time-out also limits the tenant's max_wait, which isn't known here. */
 static uint64_t limit_wait(const struct kvl_conn *conn, struct op_lease *lease)
 {
         if (conn->timeout_msec < 0)
@@ -323,7 +320,7 @@ static uint64_t limit_wait(const struct kvl_conn *conn, struct op_lease *lease)
         return client_deadline(conn) + (uint64_t)MAX(lease->max_wait_msec, 0) * NSEC_PER_MSEC;
 }
 
-/* Does lease_more() where options are given. */
+/* Does lease_more() with options. */
 static __attribute__((noinline)) int lease_more_with(struct kvl_ns *ns, uint64_t request,
         uint32_t n_pages, const struct kvl_lease_options *options, uint32_t n_claimed,
         uint32_t *ret_pages, struct kvl_lease_result *ret)

@@ -8,7 +8,8 @@
 
 #define SET_MAX_NAMESPACES 64 /* protocol */
 
-/* In each no further than in those before it. 0, though nothing may be found; KVL_STALE, -errno. */
+/* Looks up each namespace only as far as the shortest run so far. Returns 0 even if that is
+ * nothing; KVL_STALE, -errno. */
 static int look_up(struct lookup *lookups, uint32_t n_ns, uint32_t *ret_n_pages)
 {
         uint32_t shortest = lookups[0].n_keys;
@@ -24,7 +25,7 @@ static int look_up(struct lookup *lookups, uint32_t n_ns, uint32_t *ret_n_pages)
         return 0;
 }
 
-/* A key names the same text in all of them: of the one with the shortest run it is exact. */
+/* A key names the same tokens in all namespaces: the count of the shortest run is exact. */
 static uint64_t n_tokens_of(const struct lookup *lookups, uint32_t n_ns)
 {
         uint64_t n_tokens = UINT64_MAX;
@@ -40,8 +41,8 @@ static void cut_all(struct lookup *lookups, uint32_t n_ns, uint32_t n_pages)
                 lookup_cut(&lookups[i], n_pages);
 }
 
-/* Each with the same run: what one of them can't bring to the device is beyond it in all, and isn't
- * brought up by those after it. As kvl_lookup(). */
+/* Ends all lookups with the same run. Pages that one namespace can't bring to the device are cut
+ * from all, and aren't brought up by later ones. Returns as kvl_lookup(). */
 static int end_all(
         struct lookup *lookups, uint32_t n_ns, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
 {

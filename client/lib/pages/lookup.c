@@ -15,7 +15,7 @@
 /* ---- lookup ------------------------------------------------------------------------------------
  */
 
-/* What is wrong with a reply whose pages are right; NULL: nothing. */
+/* Returns what is wrong with a reply whose pages are right; NULL: nothing. */
 static const char *take_tokens(struct op *op, const Kvlease__V1__LookupReply *m)
 {
         op->n_tokens = m->tokens;
@@ -38,7 +38,7 @@ static void take_lookup_reply(struct op *op, int code, const ProtobufCMessage *r
         op_end_reply(op, wrong);
 }
 
-/* Blocking calls do so where they end. */
+/* Blocking calls probe in the public function. */
 static void probe_looked_up(const struct op *op, int code)
 {
         if (code == 0)
@@ -69,7 +69,7 @@ static Kvlease__V1__LookupRequest lookup_message(
         return m;
 }
 
-/* Looks up batch after batch as long as all of it is found. As kvl_lookup(). */
+/* Looks up batch after batch as long as each is found completely. Returns as kvl_lookup(). */
 static int lookup_all(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         bool stays, uint32_t *pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
 {
@@ -115,7 +115,7 @@ static int lookup_on_socket(struct kvl_ns *ns, uint64_t request, const uint8_t *
         return 0;
 }
 
-/* Tells the daemon, unless that lies in the ring still unread, or there is no room. */
+/* Submits a TOUCH, unless the same one is unread in the ring, or there is no room. */
 static inline void touch_deepest(struct kvl_ns *ns, uint64_t request, uint32_t n_keys,
         uint32_t page, const struct fast_hit *hit)
 {
@@ -131,7 +131,7 @@ static inline void touch_deepest(struct kvl_ns *ns, uint64_t request, uint32_t n
                 touch_note(mark, ring, what);
 }
 
-/* 0, KVL_MISS or KVL_STALE; pages found may not be mapped yet. */
+/* Returns 0, KVL_MISS or KVL_STALE; found pages may not be mapped yet. */
 static inline int find_shared(struct kvl_ns *ns, uint64_t request, const uint8_t *keys,
         uint32_t n_keys, uint32_t *ret_pages, struct fast_hit *ret_hit)
 {
@@ -146,9 +146,8 @@ static inline int find_shared(struct kvl_ns *ns, uint64_t request, const uint8_t
         return n > 0 ? 0 : KVL_MISS;
 }
 
-/* What was found in shared memory is brought to the device, mapped and populated, or (stays) mapped
- * where it lies. As kvl_lookup(). Not inlined, as lease_more() of
- * lease.c. */
+/* Brings pages found in shared memory to the device, maps and populates them; `stays`: maps them in
+ * their tier. Returns as kvl_lookup(). Not inlined, like lease_more(). */
 static __attribute__((noinline)) int map_found(
         struct kvl_ns *ns, bool stays, uint32_t *pages, struct fast_hit *hit)
 {

@@ -1,5 +1,4 @@
-/* Publishing pages and giving them back unpublished: through the rings (flight.h), or the socket.
- */
+/* Publishing pages and freeing unpublished ones: through the rings (flight.h), or the socket. */
 #include <errno.h>
 #include <string.h>
 
@@ -17,7 +16,7 @@
 /* ---- publish -----------------------------------------------------------------------------------
  */
 
-/* Pages that carry the keys: all, or those before the one that was refused. */
+/* Whether n is right: all pages got their keys, or those before the refused one. */
 static bool is_count_right(const struct op *op, int code, size_t n)
 {
         return code == 0 || code == KVL_DUPLICATE ? n == op->n_asked : n < op->n_asked;
@@ -38,7 +37,7 @@ static void take_publish_reply(struct op *op, int code, const ProtobufCMessage *
         op_end_reply(op, wrong);
 }
 
-/* Blocking calls do so where they end. */
+/* Blocking calls probe in the public function. */
 static void probe_published(const struct op *op, int code)
 {
         PROBE(kvlease, published, op->ns, code, op->n_pages);
@@ -75,7 +74,7 @@ int publish_copy(const struct kvl_ns *ns, const struct kvl_publish *publish, uin
         return r < 0 ? r : ns_check_device(ns);
 }
 
-/* The part of a publish that has the `n` pages from `first` on, with their keys. */
+/* The part of a publish with `n` pages from `first` on, and their keys. */
 static struct kvl_publish publish_part(
         const struct kvl_ns *ns, const struct kvl_publish *p, uint32_t first, uint32_t n)
 {

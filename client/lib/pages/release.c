@@ -1,4 +1,4 @@
-/* Pages that the caller holds: letting them go, pinning them once more, having them mapped. */
+/* Operations on held pages: release, pin again, map. */
 #include "client/lib/pages/release.h"
 
 #include <errno.h>
@@ -47,7 +47,7 @@ int kvl_release_start(
         struct op *op;
         int r = args_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
-        /* There is nothing to be under way. */
+        /* Nothing needs to be under way. */
         if (r == 0 && !done && fast_is_open(&ns->fast))
                 return release_shared(ns, pages, n_pages);
         if (r == 0)

@@ -1,5 +1,4 @@
-/* Pins are released by calls that a stream of a GPU begins: what ahead/stream.c uses of release.c.
- */
+/* Releasing pins by calls that a GPU stream begins: the part that ahead/stream.c uses. */
 #ifndef KVL_LIB_RELEASE_H
 #define KVL_LIB_RELEASE_H
 

@@ -1,4 +1,4 @@
-/* Requests of the engine: their numbers, and that they are over. */
+/* Requests of the engine: their numbers, and their ends. */
 #include <errno.h>
 
 #include "client/lib/connection/error.h"

@@ -1,5 +1,5 @@
-/* Sessions: chains of pages that the daemon keeps by name. All of it is asked for over the socket;
- * publishes to them go the way of all others (publish.c). */
+/* Sessions: chains of pages that the daemon keeps by name. All requests go over the socket, except
+ * publishes to sessions (publish.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ struct open_call {
         struct kvl_session_info info;
 };
 
-/* What is wrong with it; NULL: nothing. */
+/* Returns what is wrong with the reply; NULL: nothing. */
 static const char *take_open_reply(struct open_call *o, const Kvlease__V1__SessionOpenReply *m)
 {
         if (m->session == 0)
@@ -61,7 +61,7 @@ static void on_open(struct conn *c, struct conn_call *call, int code, const Prot
 
         if (reply && code == 0)
                 wrong = take_open_reply(o, (const Kvlease__V1__SessionOpenReply *)reply);
-        /* At once: until its caller is woken a daemon may be restarted, and is to be told. */
+        /* At once: a restarted daemon must be told of it, even before its caller wakes. */
         if (reply && code == 0 && !wrong)
                 list_append(&o->session->ns->sessions, &o->session->link);
         if (wrong)
@@ -80,7 +80,7 @@ static int send_close(struct kvl_ns *ns, struct conn_call *call, uint32_t handle
         return conn_start(conn_of(ns), call, MSG_SESSION_CLOSE, &m.base);
 }
 
-/* Opened after its caller had given up: closed again. */
+/* Closes a session that was opened after its caller gave up. */
 static void on_open_late(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply, struct frame *frame)
 {
@@ -91,7 +91,7 @@ static void on_open_late(struct conn *c, struct conn_call *call, int code,
         conn_finish(c, call, code);
 }
 
-/* [L] Noted in its namespace where it went well. */
+/* [L] Adds it to its namespace after success. */
 static int ask_open(struct open_call *o, const struct kvl_session_options *options)
 {
         Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
@@ -166,7 +166,7 @@ int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
 /* ---- its pages ---------------------------------------------------------------------------------
  */
 
-/* Where they lie in the text. What is wrong with it; NULL: nothing. */
+/* Reads the pages' places in the sequence. Returns what is wrong with the reply; NULL: nothing. */
 static const char *take_session_pages(struct op *op, const Kvlease__V1__SessionPagesReply *m)
 {
         if (m->n_first_tokens != m->n_pages || m->n_tokens != m->n_pages ||
@@ -223,7 +223,8 @@ static int run_pages(
         return op_run(op, &m.base, deadline_nsec);
 }
 
-/* A part of kvl_session_pages(): at most `max` pages, by one request. Returns what that does. */
+/* A part of kvl_session_pages(): at most `max` pages, by one request. Returns as
+ * kvl_session_pages(). */
 static int pages_batch(struct kvl_session *session, uint32_t from, uint32_t max,
         uint64_t deadline_nsec, struct kvl_session_page *ret_pages, uint32_t *ret_n_pages)
 {
@@ -247,7 +248,7 @@ int session_find_pages(struct kvl_session *session, uint32_t from, uint32_t max,
         int r;
 
         op_init(&op, session->ns, &type_pages, ret_pages, MIN(max, (uint32_t)MAX_REPLY_PAGES));
-        op.session_pages = described; /* which the reply is checked against */
+        op.session_pages = described; /* checked against the reply */
         op.fetch.stays = true;
         r = run_pages(session, from, client_deadline(session->ns->conn), &op);
         if (r == 0)
@@ -300,7 +301,7 @@ int kvl_session_pages(struct kvl_session *session, uint32_t from, uint32_t max,
 /* ---- what becomes of it ------------------------------------------------------------------------
  */
 
-/* Asks for pages to be given up, and is told how many were. */
+/* Asks to give up pages; *ret_n_pages: how many were. */
 static int run_truncate(const struct kvl_session *session, const struct op_type *type,
         const ProtobufCMessage *m, uint32_t *ret_n_pages)
 {
@@ -380,7 +381,7 @@ struct close_call {
         struct kvl_session *session;
 };
 
-/* Until then a daemon that is restarted is to know what it shall close; and not after. */
+/* A restarted daemon must know the session until this reply, and not afterwards. */
 static void on_close(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply, struct frame *frame)
 {
@@ -404,7 +405,7 @@ int kvl_session_close(struct kvl_session *session, int drop)
         r = send_close(ns, &close.call, session->handle, drop);
         if (r == 0)
                 r = conn_wait(conn_of(ns), &close.call, client_deadline(ns->conn));
-        list_remove(&session->link); /* where it wasn't answered */
+        list_remove(&session->link); /* if it wasn't answered */
         conn_unlock(conn_of(ns));
         free(session);
         return error_note(r, close.call.detail);

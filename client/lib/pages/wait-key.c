@@ -1,13 +1,13 @@
 /*
- * Waiting for a key that somebody else is computing.
+ * Waiting for a key that another client is computing.
  *
- * In shared memory: on the state of the line that says PENDING, which the daemon changes, and wakes
- * who sleeps on it, with the publish and wherever the announcement ends. Nothing is sent and no
- * lock taken; the connection isn't looked at. So a daemon that is stopped or away, or a connection
- * that is over, leaves the wait as it is until its time is up (KVL_TIMEOUT): no announcement ends
- * without a daemon, and what it published before can be read. One that is killed between a change
- * and its wake has woken nobody: waiters look again now and then. Over the socket the daemon
- * answers when it knows.
+ * In shared memory a waiter sleeps on the state of the line, which is PENDING. The daemon changes
+ * the state at the publish, or when the announcement ends, and wakes sleepers. The waiter sends
+ * nothing and takes no lock. It doesn't look at the connection: if the daemon is stopped or away,
+ * or the connection over, the wait lasts until its time is up (KVL_TIMEOUT). No announcement ends
+ * without a daemon, and earlier publishes can be read. A daemon may be killed between a change and
+ * its wake, so waiters look again at intervals. Over the socket the daemon answers once the key's
+ * state is known.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -37,22 +37,21 @@ static int check_wait(const struct kvl_ns *ns, int timeout_msec)
 /* ---- in shared memory --------------------------------------------------------------------------
  */
 
-/* Until the word's value is another, or whenever: look again. 0; -ETIMEDOUT; another -errno: this
- * can't be waited for. */
+/* Sleeps until the word's value changes, or for any reason: look again. Returns 0; -ETIMEDOUT;
+ * another -errno: this can't be waited for. */
 static int sleep_on(const struct fast_word *word, uint64_t deadline_nsec)
 {
         struct timespec until = conn_timespec(deadline_nsec);
 
-        /* The only one of the kernel's waits whose timeout is a moment. Its key is the file's page:
-         * the mapping may be read-only, and another one than the daemon's. */
+        /* The only futex wait with an absolute timeout. Its key is the file's page: the mapping may
+         * be read-only, and differ from the daemon's. */
         if (syscall(SYS_futex, word->address, FUTEX_WAIT_BITSET, word->value, &until, NULL,
                     FUTEX_BITSET_MATCH_ANY) == 0)
                 return 0;
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 }
 
-/* What kvl_wait() would return now, without waiting; or KVL_PENDING, and *ret_word is to be waited
- * on. */
+/* Returns what kvl_wait() would return now, without waiting. KVL_PENDING: wait on *ret_word. */
 static int look_at_key(struct kvl_ns *ns, const uint8_t *key, struct fast_word *ret_word)
 {
         static const int codes[] = {
@@ -63,7 +62,7 @@ static int look_at_key(struct kvl_ns *ns, const uint8_t *key, struct fast_word *
         return codes[fast_look(&ns->fast, key, ret_word)];
 }
 
-/* Does kvl_wait() where memory is shared. */
+/* Does kvl_wait() in shared memory. */
 static int wait_shared(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_nsec)
 {
         struct fast_word word;
@@ -99,10 +98,10 @@ static Kvlease__V1__WaitRequest wait_message(
         return m;
 }
 
-/* The daemon's time to wait, and then the connection's. */
+/* Waits as long as the daemon may wait, plus the connection's time-out. */
 static int wait_on_socket(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_nsec)
 {
-        /* At least a millisecond, as the daemon is to be asked at all. */
+        /* At least a millisecond, so that the daemon is asked at all. */
         uint32_t timeout_msec = MAX(conn_msec_until(deadline_nsec), 1U);
         Kvlease__V1__WaitRequest m = wait_message(ns, key, timeout_msec);
         uint64_t deadline = client_deadline(ns->conn);
@@ -160,8 +159,8 @@ int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
 /* ---- lookup that waits -------------------------------------------------------------------------
  */
 
-/* The next step's keys: in shared memory all that are left, as looking costs nothing there; over
- * the socket, once some have been waited for, one, as the daemon counts all it is asked for. */
+/* Number of keys of the next step. In shared memory all that are left, as looking is free. Over the
+ * socket one, after a wait, as the daemon counts all keys asked for. */
 static uint32_t n_next(const struct lookup *l, bool has_waited)
 {
         uint32_t n_left = l->n_keys - l->n_pages;
@@ -169,8 +168,8 @@ static uint32_t n_next(const struct lookup *l, bool has_waited)
         return has_waited && !fast_is_open(&l->ns->fast) ? 1 : n_left;
 }
 
-/* Nobody on this host computes the next key: other hosts may have it, unless they were asked for it
- * (*asks_from: from there on they weren't). *ret_n_next: to be looked up then. Returns as
+/* No client of this host computes the next key: asks other hosts, unless they were asked already
+ * (*asks_from: the first key not asked for). *ret_n_next: keys to look up then. Returns as
  * lookup_import(). */
 static int look_elsewhere(
         struct lookup *l, uint64_t deadline_nsec, uint32_t *asks_from, uint32_t *ret_n_next)
@@ -187,8 +186,9 @@ static int look_elsewhere(
         return r;
 }
 
-/* 0, or why there is no more: KVL_MISS, KVL_TIMEOUT; KVL_STALE, -errno. A key that was there when
- * waited for, and isn't when looked up, ends it, too: it is on its way out. */
+/* Follows keys as they appear. Returns 0, or why there are no more: KVL_MISS, KVL_TIMEOUT;
+ * KVL_STALE, -errno. A key that was there at the wait but not at the lookup ends it, too: it is
+ * being evicted. */
 static int follow_keys(struct lookup *l, uint64_t deadline_nsec)
 {
         uint32_t asks_from = 0, n;
@@ -201,7 +201,7 @@ static int follow_keys(struct lookup *l, uint64_t deadline_nsec)
                 r = wait_key(l->ns, l->keys + (size_t)l->n_pages * KVL_KEY_BYTES, deadline_nsec);
                 if (r == KVL_MISS)
                         r = look_elsewhere(l, deadline_nsec, &asks_from, &n);
-                if (r == KVL_PENDING) /* by now: it is waited for */
+                if (r == KVL_PENDING) /* by now: wait for it */
                         r = 0;
                 else if (r == 0)
                         r = lookup_extend(l, n);
@@ -233,7 +233,7 @@ int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, ui
         r = lookup_end(&l);
         if (r < 0)
                 return r;
-        /* Not where what comes next is cached, and there is no room on the device for it. */
+        /* Not pending if the next page is cached but could not be brought up for want of room. */
         if (ret_is_pending)
                 *ret_is_pending = why == KVL_TIMEOUT && l.n_pages == n_found;
         if (r == 0) {

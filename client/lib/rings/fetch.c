@@ -17,8 +17,8 @@
 #define BATCH_PAGES 256 /* of one FETCH over the socket; protocol */
 #define SLOT_BITS   8
 
-/* What came up may be gone again before it could be pinned: it was cold, and on a busy machine that
- * takes its time. So often it is asked for again. Not tuned: twice in a row was seen at a load
+/* A page brought up may be evicted before it is pinned, as it was cold, and on a busy machine
+ * pinning takes time. It is asked for again this often. Not tuned: two repeats were seen at a load
  * of 8. */
 #define MAX_REPEATS 8
 
@@ -28,26 +28,26 @@ enum fetch_state { FETCH_WAITING, FETCH_BEGUN, FETCH_ENDED };
 
 struct fetch_page {
         uint32_t at;   /* which of the call's pages */
-        uint32_t page; /* pinned by the call as long as there is one */
+        uint32_t page; /* pinned by the call, if there is one */
         uint32_t to;   /* COPY */
         uint8_t state; /* enum fetch_state */
         uint8_t n_repeats;
-        /* In shared memory: what the page has. */
+        /* In shared memory: the page's contents. */
         uint32_t generation; /* low 32 bits */
         uint8_t key[SHM_KEY_BYTES];
 };
 
 struct fetching {
         struct list_link link; /* fetches.list; none over the socket */
-        struct op *op;         /* NULL: nobody waits any more */
+        struct op *op;         /* NULL: the call gave up */
         struct kvl_ns *ns;     /* NULL: closed */
         enum fetch_way way;
-        uint32_t first_plane, n_planes; /* as of struct op_fetch */
-        int code;                       /* of the first page of the text that failed; 0: none has */
-        uint32_t failed;                /* that one's index; n: none */
+        uint32_t first_plane, n_planes; /* as in struct op_fetch */
+        int code;                       /* of the first page that failed; 0: none has */
+        uint32_t failed;                /* index of that page; n: none */
         uint32_t n, n_ended;
         uint32_t next;         /* none before it is WAITING */
-        uint32_t *page_tokens; /* over the socket, at the end of this: of all the call's pages */
+        uint32_t *page_tokens; /* socket only, after pages[]: for all the call's pages */
         struct fetch_page pages[];
 };
 
@@ -72,7 +72,7 @@ static uint64_t count_tokens(const struct op *op, const struct fetching *f, uint
         return n;
 }
 
-/* The run ends after n_pages. */
+/* Cuts the run to n_pages. */
 static void cut_run(struct op *op, const struct fetching *f, uint32_t n_pages)
 {
         if (n_pages < op->n_pages) {
@@ -87,7 +87,7 @@ static void cut_run(struct op *op, const struct fetching *f, uint32_t n_pages)
                 op->code = KVL_MISS;
 }
 
-/* How many from the first on are on the device; and mapped, where that can't be waited for. */
+/* Number of pages, from the first on, that are on the device (`mapped`: and mapped). */
 static uint32_t count_up(const struct op *op, bool mapped)
 {
         const struct kvl_ns *ns = op->ns;
@@ -99,7 +99,7 @@ static uint32_t count_up(const struct op *op, bool mapped)
         return n;
 }
 
-/* The call is its own again, with what could be brought up. */
+/* Detaches the call, with the pages that could be brought up. */
 static struct op *fetching_detach(struct fetching *f)
 {
         struct op *op = TAKE(f->op);
@@ -127,7 +127,7 @@ static void fetching_end(struct fetching *f)
 {
         struct op *op;
 
-        /* Going on may find the connection broken, which ends all that are in the list. */
+        /* op_proceed() may find the connection broken, which ends all fetches in the list. */
         list_remove(&f->link);
         op = f->op ? fetching_detach(f) : NULL;
         fetching_free(f);
@@ -135,7 +135,7 @@ static void fetching_end(struct fetching *f)
                 op_proceed(op);
 }
 
-/* What is WAITING is given up. */
+/* Gives up WAITING pages. */
 static void fetching_stop(struct fetching *f)
 {
         for (uint32_t i = f->next; i < f->n; i++)
@@ -152,7 +152,7 @@ static void note_failure(struct fetching *f, uint32_t i, int code)
                 f->failed = i;
                 f->code = code;
         }
-        /* A run ends there. */
+        /* A lookup's run ends there. */
         if (f->op && is_lookup(f->op))
                 fetching_stop(f);
 }
@@ -160,7 +160,7 @@ static void note_failure(struct fetching *f, uint32_t i, int code)
 /* ---- starting ----------------------------------------------------------------------------------
  */
 
-/* Is anything to be done with it? */
+/* Whether the fetch concerns this page. */
 static bool is_meant(const struct op *op, uint32_t page)
 {
         return op->fetch.way == FETCH_COPY ||
@@ -204,7 +204,7 @@ static void fetching_fill(struct fetching *f, const struct op *op)
 /* ---- over the socket ---------------------------------------------------------------------------
  */
 
-/* Pinned for a call that gave up. False: there are none such. */
+/* Gives back pins for a call that gave up. Returns false if there are no such pages. */
 static bool give_back_fetched(struct kvl_ns *ns, const ProtobufCMessage *reply)
 {
         const Kvlease__V1__FetchReply *m = (const Kvlease__V1__FetchReply *)reply;
@@ -232,7 +232,7 @@ static void on_late(struct conn *c, struct conn_call *call, int code, const Prot
 static void on_fetched(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply, struct frame *frame);
 
-/* Not in shared memory: the next batch, where there is one. 0 or as conn_start(). */
+/* Not in shared memory: sends the next batch, if any is left. Returns 0 or as conn_start(). */
 static int send_batch(struct fetching *f)
 {
         Kvlease__V1__FetchRequest m = KVLEASE__V1__FETCH_REQUEST__INIT;
@@ -253,12 +253,12 @@ static int send_batch(struct fetching *f)
         f->op->call.on_late = on_late;
         if (f->way == FETCH_COPY) {
                 m.n_targets = m.n_pages;
-                f->op->call.on_late = NULL; /* which would give pins back */
+                f->op->call.on_late = NULL; /* it would give pins back */
         }
         return conn_start(conn_of(f->ns), &f->op->call, MSG_FETCH, &m.base);
 }
 
-/* Can the daemon have answered it? The namespace is open. */
+/* Whether the daemon can have answered with this page. The namespace is open. */
 static bool is_answer(const struct fetching *f, const struct fetch_page *p, uint32_t page)
 {
         if (f->way == FETCH_COPY)
@@ -267,7 +267,7 @@ static bool is_answer(const struct fetching *f, const struct fetch_page *p, uint
                ns_is_lower(f->ns, page) == (f->way == FETCH_DOWN);
 }
 
-/* What is wrong with it; NULL: nothing. n: pages asked for, those before f->next. */
+/* Returns what is wrong with the reply; NULL: nothing. n: pages asked for, those before f->next. */
 static const char *check_reply(
         const struct fetching *f, const Kvlease__V1__FetchReply *m, uint32_t n)
 {
@@ -283,7 +283,7 @@ static const char *check_reply(
         return NULL;
 }
 
-/* Pins are exchanged. */
+/* Exchanges the pins of the batch. */
 static void take_reply(struct fetching *f, const Kvlease__V1__FetchReply *m, uint32_t n)
 {
         uint32_t old[BATCH_PAGES], n_old = 0, first = f->next - n;
@@ -306,7 +306,7 @@ static void take_reply(struct fetching *f, const Kvlease__V1__FetchReply *m, uin
         give_back_pins(f->ns, old, n_old);
 }
 
-/* The reply to a batch. */
+/* Handles the reply to a batch. */
 static void on_fetched(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply, struct frame *frame)
 {
@@ -345,7 +345,7 @@ static void on_fetched(struct conn *c, struct conn_call *call, int code,
 /* ---- through the rings: beginning ---------------------------------------------------------------
  */
 
-/* The call gives up: what is BEGUN ends by itself. */
+/* The call gives up. BEGUN pages end by themselves. */
 static void on_abandon(struct conn_call *call)
 {
         struct op *op = container_of(call, struct op, call);
@@ -409,7 +409,7 @@ static int begin_fetching(struct op *op)
         r = c->broken ? -ENOTCONN : send_batch(f);
         if (r == 0)
                 return 1;
-        /* In shared memory a run ends where the device does, and what is mapped is of use. */
+        /* In shared memory a run ends where the device's pages end, and mapped ones are of use. */
         f->code = r;
         fetching_detach(f);
         fetching_free(f);
@@ -461,7 +461,7 @@ static struct fetch_slot *free_slot(struct fetches *all)
         return NULL;
 }
 
-/* The next that is WAITING; n: none. */
+/* The next WAITING page; n: none. */
 static uint32_t next_waiting(struct fetching *f)
 {
         while (f->next < f->n && f->pages[f->next].state != FETCH_WAITING)
@@ -469,7 +469,8 @@ static uint32_t next_waiting(struct fetching *f)
         return f->next;
 }
 
-/* Has the submission copy some planes alone. False: all, or the daemon is too old for less. */
+/* Limits the submission to some planes. Returns false if it has all, or the daemon is too old for
+ * less. */
 static bool name_planes(const struct fetching *f, const struct ring *ring, struct shm_submission *s)
 {
         uint32_t last_op = atomic_load_explicit(&ring->header->last_op, memory_order_relaxed);
@@ -506,7 +507,7 @@ static void begin_page(struct kvl_conn *conn, struct fetching *f, uint32_t index
         s->page = p->page;
         s->aux = p->generation;
         s->user_data = slot->user_data;
-        /* The call's may go before the daemon has seen this. */
+        /* The call's pin may be released before the daemon sees this. */
         fast_pin(&f->ns->fast, &p->page, 1);
         p->state = FETCH_BEGUN;
         all->n_begun++;
@@ -532,7 +533,7 @@ int fetches_submit(struct kvl_conn *conn)
         return 0;
 }
 
-/* It isn't under way any more. */
+/* Frees the slot: its page isn't under way any more. */
 static void release_slot(struct fetches *all, struct fetch_slot *slot)
 {
         struct fetching *f = TAKE(slot->fetching);
@@ -549,8 +550,8 @@ static void wait_again(struct fetching *f, uint32_t index)
         f->next = MIN(f->next, index);
 }
 
-/* The page that the daemon named, pinned in exchange for the one that was named to it. False: it is
- * gone again. */
+/* Pins the page that the daemon named, in exchange for the submitted one. Returns false if it was
+ * evicted again. */
 static bool exchange_pins(struct fetching *f, const struct fetch_page *p, uint32_t page)
 {
         struct fast *fast = &f->ns->fast;
@@ -566,15 +567,15 @@ static bool exchange_pins(struct fetching *f, const struct fetch_page *p, uint32
         return true;
 }
 
-/* One whose call waits ended with `code`. True: it is to be asked for again. */
+/* A page of a waiting call ended with `code`. Returns true if it is to be asked for again. */
 static bool take_result(struct fetching *f, uint32_t index, int code, uint32_t page)
 {
         struct fetch_page *p = &f->pages[index];
 
         if (code == 0 && exchange_pins(f, p, page))
                 return false;
-        /* As many are under way as may be, from before a restart: it is asked for again when one of
-         * these has ended. */
+        /* The daemon is at its limit, with fetches from before a restart: ask again when one of
+         * ours has ended. */
         if (code == -EBUSY && f->ns->conn->fetches.n_begun > 0)
                 return true;
         if (p->n_repeats < (code == 0 ? MAX_REPEATS : code == -ECANCELED)) {
@@ -585,7 +586,7 @@ static bool take_result(struct fetching *f, uint32_t index, int code, uint32_t p
         return false;
 }
 
-/* NULL: none that is under way. */
+/* Returns NULL if there is no such fetch under way. */
 static struct fetch_slot *slot_of(struct fetches *all, uint64_t user_data)
 {
         struct fetch_slot *slot = &all->slots[user_data % FETCHES_MAX];
@@ -601,7 +602,7 @@ int fetches_take(struct kvl_conn *conn, const struct shm_completion *c)
         struct fetching *f;
         uint32_t index;
 
-        if (!slot) /* asked for again, and answered twice */
+        if (!slot) /* asked for twice, answered twice */
                 return all->was_resumed ? 0 : -EPROTO;
         f = slot->fetching;
         index = slot->index;

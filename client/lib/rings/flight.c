@@ -13,28 +13,28 @@
 #include "proto/status.h"
 
 #define TAKE_COMPLETIONS 64 /* at a time; not tuned */
-#define INDEX_BITS       16 /* of user_data: which entry of the flight; the rest is its id */
+#define INDEX_BITS       16 /* of user_data: index of the entry; the rest is the flight's id */
 
 #define LYING_RING "kvleased broke the rules of the rings"
 
 struct flight {
         struct list_link link; /* flights.list */
         uint64_t id;
-        struct op *op;     /* NULL: nobody waits any more */
+        struct op *op;     /* NULL: the call gave up */
         struct kvl_ns *ns; /* NULL: closed */
         bool is_publish;
         bool window_passed;
         bool has_parent, is_duplicate;
         uint32_t n_pages;
-        uint32_t n_entries, n_submitted, n_completed; /* a page each, or up to SHM_FREE_PAGES */
+        uint32_t n_entries, n_submitted, n_completed; /* one page each, or up to SHM_FREE_PAGES */
         uint32_t n_published;
         uint32_t last_tokens;
         int code; /* of the first entry that failed */
         uint64_t request;
-        uint32_t session; /* the daemon's handle; 0: none */
-        uint64_t tag;     /* 0: none */
-        uint32_t *pages;  /* at the end of this; those published become what carries their key */
-        uint8_t (*keys)[SHM_KEY_BYTES]; /* likewise: the parent's, then the pages' */
+        uint32_t session;               /* the daemon's handle; 0: none */
+        uint64_t tag;                   /* 0: none */
+        uint32_t *pages;                /* allocated after this; becomes the published pages */
+        uint8_t (*keys)[SHM_KEY_BYTES]; /* allocated after this: the parent's, then the pages' */
 };
 
 static struct flights *flights_of(struct kvl_conn *conn)
@@ -58,7 +58,7 @@ void flights_ring(struct kvl_conn *conn)
 {
         struct ring *ring = &flights_of(conn)->ring;
 
-        /* flights_back() rings for what is submitted while it is away. */
+        /* flights_back() rings for entries submitted while it is away. */
         if (conn->conn->link != CONN_UP || !ring_take_doorbell(ring))
                 return;
         if (send_doorbell(conn) == 0) {
@@ -66,7 +66,7 @@ void flights_ring(struct kvl_conn *conn)
                 return;
         }
         ring_return_doorbell(ring);
-        /* What waits for the daemon would wait for ever. */
+        /* Otherwise calls would wait for ever. */
         conn_break(conn->conn, -ENOMEM, CANT_RING);
 }
 
@@ -94,14 +94,13 @@ static bool has_with(const struct flight *f)
         return f->session != 0 || f->tag != 0;
 }
 
-/* A WITH holds for what follows it, be it of another flight. */
+/* A WITH applies to all later entries, also of other flights. */
 static bool needs_with(const struct flights *all, const struct flight *f)
 {
         return has_with(f) || all->is_with;
 }
 
-/* What comes before the PUBLISHes of a part: what they are published with, and what they continue.
- */
+/* Writes the entries before a part's PUBLISHes: their options, and their parent. */
 static uint32_t write_preamble(struct flights *all, const struct flight *f)
 {
         struct ring *ring = &all->ring;
@@ -120,7 +119,7 @@ static uint32_t write_preamble(struct flights *all, const struct flight *f)
         return n;
 }
 
-/* What isn't submitted yet, as far as there is room. Returns the entries of the ring it takes. */
+/* Writes unsubmitted entries, as far as there is room. Returns the ring entries used. */
 static uint32_t write_publish(struct flights *all, struct flight *f, uint32_t room)
 {
         uint32_t first = f->n_submitted, end, n;
@@ -163,7 +162,7 @@ static uint32_t write_free(struct ring *ring, struct flight *f, uint32_t room)
         return n;
 }
 
-/* Submits as much of it as fits. 0 or -EPROTO. */
+/* Submits as much of the flight as fits. Returns 0 or -EPROTO. */
 static int flight_submit(struct flights *all, struct flight *f)
 {
         int room = ring_begin(&all->ring);
@@ -182,14 +181,14 @@ static bool is_submitted(const struct flight *f)
         return f->n_submitted == f->n_entries;
 }
 
-/* From the oldest on, as far as order and room allow; rings. 0 or -EPROTO. */
+/* Submits flights, the oldest first, as order and room allow; rings. Returns 0 or -EPROTO. */
 static int submit_all(struct kvl_conn *conn)
 {
         struct flights *all = flights_of(conn);
         struct list_link *link = &all->list;
         int r = 0;
 
-        /* Those that aren't are the youngest. */
+        /* The youngest flights are those that aren't submitted. */
         while (link->prev != &all->list &&
                 !is_submitted(list_entry(link->prev, struct flight, link)))
                 link = link->prev;
@@ -217,7 +216,7 @@ static void drop_pins(struct flight *f, uint32_t first, uint32_t end)
                 fast_release(&f->ns->fast, &f->pages[i], 1, &page);
 }
 
-/* What isn't submitted yet never is. */
+/* Drops the entries that aren't submitted yet. */
 static void flight_cut(struct flight *f)
 {
         if (f->is_publish)
@@ -231,7 +230,7 @@ static void flight_free(struct flight *f)
         free(f);
 }
 
-/* Hands over to its call what was published; the call is its own again. */
+/* Detaches the call, with the published pages. */
 static struct op *flight_detach(struct flight *f)
 {
         struct op *op = TAKE(f->op);
@@ -250,7 +249,7 @@ static void flight_complete(struct flight *f)
         struct op *op;
 
         flight_cut(f);
-        /* Going on may find the connection broken, which ends all flights that are in the list. */
+        /* op_proceed() may find the connection broken, which ends all flights in the list. */
         list_remove(&f->link);
         if (f->op) {
                 op = flight_detach(f);
@@ -278,7 +277,7 @@ static void on_abandon(struct conn_call *call)
 /* ---- completions -------------------------------------------------------------------------------
  */
 
-/* False: it makes no sense. */
+/* Returns false if the completion makes no sense. */
 static bool take_published(struct flight *f, int code, uint32_t page)
 {
         uint32_t i = f->n_completed;
@@ -292,7 +291,7 @@ static bool take_published(struct flight *f, int code, uint32_t page)
         if (code == KVL_DUPLICATE) {
                 if (f->ns && page >= f->ns->info.capacity_pages)
                         return false;
-                /* That one is pinned for us already. */
+                /* The daemon pinned the answered page for us already. */
                 drop_pins(f, i, i + 1);
                 f->is_duplicate |= page != f->pages[i];
                 f->pages[i] = page;
@@ -320,7 +319,7 @@ static int take_completion(struct flights *all, const struct shm_completion *c)
         return 0;
 }
 
-/* Their number, or -EPROTO. */
+/* Takes all completions. Returns their number, or -EPROTO. */
 static int take_completions(struct kvl_conn *conn)
 {
         struct shm_completion completions[TAKE_COMPLETIONS];
@@ -413,7 +412,7 @@ static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
         return f;
 }
 
-/* Behind the others; its call is pending. 0 or -EPROTO. */
+/* Queues the flight; its call is pending. Returns 0 or -EPROTO. */
 static int flight_enqueue(struct flight *f)
 {
         struct kvl_conn *conn = f->ns->conn;
@@ -426,8 +425,8 @@ static int flight_enqueue(struct flight *f)
         return submit_all(conn);
 }
 
-/* [L] Starts a flight of op->pages[0..op->n_asked-1]. 0: the call is pending; -ENOTCONN (detail
- * set); -ENOMEM. */
+/* [L] Starts a flight of op->pages[0..op->n_asked-1]. Returns 0: the call is pending; -ENOTCONN
+ * (detail set); -ENOMEM. */
 static int start_flight(struct op *op, const struct kvl_publish *publish)
 {
         struct kvl_conn *conn = op->ns->conn;
@@ -518,7 +517,7 @@ static int send_publish(struct op *op, const struct kvl_publish *publish)
         return conn_start(conn_of(op->ns), &op->call, MSG_PUBLISH, &m.base);
 }
 
-/* Over the socket, its call takes it from here. */
+/* Sends a prepared publish over the socket. Its call continues there. */
 static void send_prepared(struct flight *f)
 {
         const struct kvl_session session = {.handle = f->session};

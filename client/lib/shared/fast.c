@@ -10,11 +10,9 @@
 #include "base/fault-point.h"
 #include "base/macros.h"
 
-/*
- * Keys whose buckets, lines and counters are fetched at the same time: as many as hide the latency
- * of memory behind each other. The first block is smaller, as most misses come early. Of 8, 16 and
- * 32, 16 was the best or near it at 10 k and 102 k pages resident (kvlease-bench hit).
- */
+/* Keys whose buckets, lines and counters are prefetched together, so that memory latencies overlap.
+ * The first block is smaller, as most misses come early. Of 8, 16 and 32, 16 was the best or near
+ * it with 10 k and 102 k pages (kvlease-bench hit). */
 #define BLOCK_KEYS       16
 #define FIRST_BLOCK_KEYS 4
 
@@ -51,7 +49,7 @@ void fast_deinit(struct fast *f)
 /* ---- finding -----------------------------------------------------------------------------------
  */
 
-/* Not as an array of words: the compiler would copy that through the stack. */
+/* Not an array of words: the compiler would copy that through the stack. */
 static inline uint64_t load_word(const uint8_t *at)
 {
         uint64_t word;
@@ -63,17 +61,15 @@ static inline uint64_t load_word(const uint8_t *at)
 struct probe {
         const struct shm_bucket *bucket; /* home, or the one after it */
         uint32_t tag;                    /* upper half of the key's hash */
-        uint32_t matches; /* the bucket's slots with the tag, as bits; those tried are gone */
-        uint32_t page;    /* of the last that was tried */
+        uint32_t matches;                /* bit mask of slots with the tag that weren't tried */
+        uint32_t page;                   /* of the last slot tried */
         bool is_home;
 };
 
-/*
- * The bucket's slots with the tag, as bits. All at once: where the key lies in its bucket can't be
- * predicted.
- */
+/* Returns a bit mask of the bucket's slots with the tag. Compares all at once: the key's slot can't
+ * be predicted. */
 #if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
-/* Compares four slots at once. No slot is torn; and if one were, its line says whose it is. */
+/* Compares four slots at once. No slot is torn; if one were, its line would show that. */
 static inline __m128i match_four(const struct shm_bucket *b, unsigned first, __m128i tags)
 {
         const __m128 *slots = (const __m128 *)(const void *)&b->slots[first];
@@ -104,7 +100,7 @@ static inline uint32_t match_tags(const struct shm_bucket *b, uint32_t tag)
 }
 #endif
 
-/* Its home bucket is asked for. */
+/* Prefetches the key's home bucket. */
 static inline void probe_init(const struct fast *f, struct probe *p, const uint8_t *key)
 {
         uint64_t hash = hash_digest(f->seed, key);
@@ -120,7 +116,7 @@ static inline void probe_start(struct probe *p)
         p->matches = match_tags(p->bucket, p->tag);
 }
 
-/* The next page that could have the key; false: no more. */
+/* Finds the next page that could have the key; false: no more. */
 static inline bool probe_next(const struct fast *f, struct probe *p)
 {
         for (;;) {
@@ -130,12 +126,14 @@ static inline bool probe_next(const struct fast *f, struct probe *p)
                         p->is_home = false;
                         if (++p->bucket == f->buckets + f->n_buckets)
                                 p->bucket = f->buckets;
-                        /* A key that goes there is written there first. */
+                        /* A key that moves to the other bucket is written there before it is
+                         * removed here. */
                         atomic_thread_fence(memory_order_acquire);
                         p->matches = match_tags(p->bucket, p->tag);
                         continue;
                 }
-                /* It may be another's by now, which its line tells; an empty one wraps around. */
+                /* The slot may have another key by now, which its line shows; an empty slot wraps
+                 * around. */
                 p->page =
                         (uint32_t)atomic_load_explicit(&p->bucket->slots[__builtin_ctz(p->matches)],
                                 memory_order_relaxed) -
@@ -156,7 +154,7 @@ static inline bool is_key(const uint8_t *a, const uint8_t *b)
         return other == 0;
 }
 
-/* False: it isn't the key's, or goes away just now; then it isn't pinned. */
+/* Returns false, without a pin, if the page doesn't have the key, or is being removed. */
 static inline bool pin_if_key(
         struct fast *f, uint32_t page, const uint8_t *key, uint64_t epoch, uint64_t *ret_generation)
 {
@@ -176,7 +174,7 @@ static inline bool pin_if_key(
         return false;
 }
 
-/* The page the probe is at, or a later one. */
+/* Pins the probe's page, or a later one. */
 static inline bool pin_probed(
         struct fast *f, struct probe *p, const uint8_t *key, uint64_t epoch, struct fast_hit *hit)
 {
@@ -189,7 +187,7 @@ static inline bool pin_probed(
         return false;
 }
 
-/* The block's buckets are asked for. */
+/* Prefetches the block's buckets. */
 static inline void begin_block(
         const struct fast *f, struct probe *probes, const uint8_t *keys, uint32_t n_keys)
 {
@@ -197,8 +195,8 @@ static inline void begin_block(
                 probe_init(f, &probes[i], keys + (size_t)i * SHM_KEY_BYTES);
 }
 
-/* Returns how many of the block's keys may be there, from the first on. Their lines and counters
- * are asked for. */
+/* Returns how many of the block's keys may be cached, from the first on. Prefetches their lines and
+ * counters. */
 static inline uint32_t probe_block(const struct fast *f, struct probe *probes, uint32_t n_keys)
 {
         for (uint32_t i = 0; i < n_keys; i++) {
@@ -223,14 +221,12 @@ static inline uint32_t pin_block(struct fast *f, struct probe *probes, const uin
         return n_keys;
 }
 
-/*
- * Returns how many of the keys are found, from the first on. The next block is begun before this
- * one is pinned: its buckets are on their way while locked instructions keep the processor.
- */
+/* Returns how many of the keys are found, from the first on. The next block begins before this one
+ * is pinned: its buckets are fetched during the locked instructions. */
 static uint32_t lookup_run(struct fast *f, const uint8_t *keys, uint32_t n_keys, uint64_t epoch,
         uint32_t *ret_pages, struct fast_hit *hit)
 {
-        /* Written before it is read: to zero a block takes as long as two keys do. */
+        /* Written before it is read: zeroing a block takes as long as two keys. */
         struct probe probes[2][BLOCK_KEYS] __attribute__((uninitialized));
         uint32_t n_found = 0, n = MIN(n_keys, (uint32_t)FIRST_BLOCK_KEYS);
         unsigned turn = 0;
@@ -280,11 +276,11 @@ void fast_lookup(struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t 
 /* ---- looking without pinning -------------------------------------------------------------------
  */
 
-/* Any of the key's words may be read while the daemon writes it. */
+/* The daemon may write any of the key's words while it is read. */
 typedef uint64_t __attribute__((may_alias)) key_word;
 
-/* Does the line show the key? The line may change meanwhile, so the answer counts only where its
- * state is the same afterwards. */
+/* Whether the line shows the key. It may change meanwhile, so the answer counts only if its state
+ * is the same afterwards. */
 static bool line_shows(const struct shm_line *line, const uint8_t *key, uint64_t epoch)
 {
         const key_word *shown = (const key_word *)line->key;
@@ -322,7 +318,7 @@ enum fast_key fast_look(struct fast *f, const uint8_t *key, struct fast_word *re
         while (probe_next(f, &p)) {
                 if (is_pending(f, p.page, key, epoch, ret_word))
                         return FAST_PENDING;
-                /* After that: what was PENDING a moment ago may be SEALED. */
+                /* After the check for PENDING: the line may be SEALED by now. */
                 if (!pin_if_key(f, p.page, key, epoch, &generation))
                         continue;
                 atomic_fetch_sub_explicit(&f->counters[p.page], 1, memory_order_release);
@@ -331,7 +327,7 @@ enum fast_key fast_look(struct fast *f, const uint8_t *key, struct fast_word *re
         return FAST_MISS;
 }
 
-/* SEALED with this key, when it was looked at. */
+/* Whether the page was SEALED with this key when looked at. */
 static bool is_cached(const struct fast *f, uint32_t page, const uint8_t *key, uint64_t epoch)
 {
         const struct shm_line *line = &f->lines[page];
@@ -343,12 +339,11 @@ static bool is_cached(const struct fast *f, uint32_t page, const uint8_t *key, u
         return atomic_load_explicit(&line->state, memory_order_relaxed) == state;
 }
 
-/* Looks for a block of keys as begin_block(), probe_block() and pin_block() do, without pinning
- * what it finds. */
+/* Does begin_block(), probe_block() and pin_block(), without pins. */
 static uint32_t peek_block(const struct fast *f, const uint8_t *keys, uint32_t n_keys,
         uint64_t epoch, uint32_t *ret_pages)
 {
-        /* Written before it is read: to zero it takes as long as two keys do. */
+        /* Written before it is read: zeroing it takes as long as two keys. */
         struct probe probes[BLOCK_KEYS] __attribute__((uninitialized));
 
         begin_block(f, probes, keys, n_keys);
@@ -381,10 +376,8 @@ uint32_t fast_peek(const struct fast *f, const uint8_t *keys, uint32_t n_keys, u
 /* ---- pins --------------------------------------------------------------------------------------
  */
 
-/*
- * What was written to a page before its publish is seen by who finds it, which the daemon sees to,
- * in another process: for a thread sanitizer, which doesn't know, the publisher's pin does.
- */
+/* A reader sees all that was written to a page before its publish. The daemon, another process,
+ * ensures that. A thread sanitizer doesn't know the daemon: for it the publisher's pin does. */
 #if defined(__SANITIZE_THREAD__)
 #define PUBLISHERS_PIN memory_order_release
 #else
@@ -406,10 +399,10 @@ void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages)
         }
 }
 
-/* Half of what a counter holds, as other threads may be adding to it. */
+/* Half of a counter's range, as other threads may be adding to it. */
 #define MAX_PINS (UINT32_C(1) << 31)
 
-/* Not from 0 to 1: nobody would keep the page meanwhile. */
+/* Adds a pin to a pinned page only: an unpinned one could be evicted meanwhile. */
 static int add_pin(_Atomic uint32_t *counter)
 {
         uint32_t n = atomic_load_explicit(counter, memory_order_relaxed);
@@ -471,7 +464,7 @@ static uint32_t n_left(const struct fast *f)
         uint64_t put = atomic_load_explicit(&f->pins->n_put, memory_order_acquire);
         uint64_t left = put - atomic_load_explicit(&f->pins->n_taken, memory_order_relaxed);
 
-        /* More than there is room for: claimed before they were counted, or taken back. */
+        /* A larger number: pages were claimed before they were counted, or taken back. */
         return left <= SHM_MAGAZINE_SLOTS ? (uint32_t)left : 0;
 }
 
@@ -485,7 +478,7 @@ bool fast_leasable(const struct fast *f, uint32_t *ret_n_pages)
         return true;
 }
 
-/* Where to look first: the daemon fills the first slots that are empty. */
+/* Where to look first: the daemon fills the first empty slots. */
 static uint32_t first_slot(struct fast *f)
 {
         uint64_t put = atomic_load_explicit(&f->pins->n_put, memory_order_relaxed);

@@ -1,8 +1,8 @@
 /*
- * What a client does with pages in shared memory, without asking anybody (proto/shm.h): finds and
- * pins them, lets them go, takes pages granted ahead. No system call, no lock; all functions may be
- * called from any threads at the same time. The reader's half of the protocol with the evictor
- * (docs/ARCHITECTURE.md, "Readers and the evictor"):
+ * Client operations on pages in shared memory, without a request to the daemon (proto/shm.h): finds
+ * and pins pages, releases them, takes pages granted ahead. No system calls, no locks, thread-safe.
+ * The reader's half of the protocol with the evictor (docs/ARCHITECTURE.md, "Readers and the
+ * evictor"):
  *
  *   add 1 to the page's counter; full fence; look at its line:
  *   SEALED, the key, the epoch: it is ours.  else: take the 1 back, not found.  Never a loop.
@@ -20,17 +20,17 @@
 struct fast {
         struct shm_map index_map, pins_map; /* owned */
         const struct shm_index *index;      /* NULL: the namespace isn't shared */
-        const struct shm_bucket *buckets;   /* in the index segment, as the lines */
+        const struct shm_bucket *buckets;   /* in the index segment, like `lines` */
         const struct shm_line *lines;
         struct shm_pins *pins;
-        _Atomic uint32_t *magazine; /* in the pin segment, as the counters */
+        _Atomic uint32_t *magazine; /* in the pin segment, like `counters` */
         _Atomic uint32_t *counters;
         struct hash_seed seed;
         uint32_t n_buckets, capacity_pages;
-        uint64_t version_epoch;      /* of the namespace when it was opened */
-        atomic_bool is_void;         /* the memory went with the daemon, as far as is known */
+        uint64_t version_epoch;      /* the namespace's when it was opened */
+        atomic_bool is_void;         /* the memory is assumed lost with the daemon */
         _Atomic uint32_t cursor;     /* magazine slot to look at next: a hint */
-        _Atomic uint64_t n_put_seen; /* of the magazine, with the cursor */
+        _Atomic uint64_t n_put_seen; /* the magazine's n_put that `cursor` belongs to */
 };
 
 struct fast_hit {
@@ -39,10 +39,10 @@ struct fast_hit {
         uint64_t generation; /* of the last page */
 };
 
-/* Both are mapped and valid; taken. version_epoch: of NsShareReply. */
+/* Takes both segments, which are mapped and valid. version_epoch: of NsShareReply. */
 void fast_init(struct fast *f, struct shm_map *index, struct shm_map *pins, uint64_t version_epoch);
 
-/* Unmaps. Safe where there is nothing, and to repeat. */
+/* Unmaps. Idempotent. */
 void fast_deinit(struct fast *f);
 
 static inline bool fast_is_open(const struct fast *f)
@@ -50,7 +50,7 @@ static inline bool fast_is_open(const struct fast *f)
         return f->index;
 }
 
-/* Another version of the weights has the namespace now, or its memory isn't there: KVL_STALE. */
+/* The namespace has another version of the weights now, or its memory is lost: KVL_STALE. */
 static inline bool fast_is_stale(const struct fast *f)
 {
         return atomic_load_explicit(&f->is_void, memory_order_relaxed) ||
@@ -58,42 +58,38 @@ static inline bool fast_is_stale(const struct fast *f)
                        f->version_epoch;
 }
 
-/* The longest run of cached pages for n_keys keys of 32 bytes, each pinned once. ret_pages: room
- * for n_keys. */
+/* Finds the longest run of cached pages for n_keys keys of 32 bytes, and pins each once. ret_pages:
+ * n_keys entries. */
 void fast_lookup(struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages,
         struct fast_hit *ret_hit);
 
 enum fast_key {
-        FAST_MISS, /* or it changes just now */
+        FAST_MISS, /* or its page is changing */
         FAST_CACHED,
         FAST_PENDING, /* announced */
 };
 
-/* A word that has this value while a key is PENDING: to FUTEX_WAIT on, shared. Read-only. */
+/* A word that has this value while a key is PENDING: for FUTEX_WAIT, shared. Read-only. */
 struct fast_word {
         const uint32_t *address;
         uint32_t value;
 };
 
-/*
- * What a key is, found as in a lookup, without asking for its page: where that is cached it is
- * pinned for the moment of looking. PENDING: *ret_word is set. A hint, as all that isn't pinned.
- */
+/* Returns a key's state, found as in a lookup. A cached page is pinned only while it is looked at.
+ * PENDING: *ret_word is set. A hint, as nothing stays pinned. */
 enum fast_key fast_look(struct fast *f, const uint8_t *key, struct fast_word *ret_word);
 
-/*
- * The longest run of cached pages for n_keys keys of 32 bytes, as a lookup finds it, but nothing is
- * pinned or written: a hint. ret_pages: room for n_keys. Returns how many.
- */
+/* Finds the longest run of cached pages for n_keys keys of 32 bytes, but pins and writes nothing: a
+ * hint. ret_pages: n_keys entries. Returns how many. */
 uint32_t fast_peek(const struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages);
 
-/* The generation of a page that is pinned. */
+/* The generation of a pinned page. */
 static inline uint64_t fast_generation(const struct fast *f, uint32_t page)
 {
         return atomic_load_explicit(&f->lines[page].state, memory_order_relaxed) >> 8;
 }
 
-/* A lookup more, for the daemon's figures. Two threads at once may count one. */
+/* Counts a lookup, for the daemon's figures. Two concurrent threads may count one. */
 static inline void fast_count(struct fast *f, uint32_t n_keys, uint32_t n_hits)
 {
         _Atomic uint64_t *counters[] = {&f->pins->n_lookups, &f->pins->n_keys, &f->pins->n_hits};
@@ -105,47 +101,46 @@ static inline void fast_count(struct fast *f, uint32_t n_keys, uint32_t n_hits)
                         memory_order_relaxed);
 }
 
-/* Pages that a lease would get now, as far as the daemon has looked. False: it hasn't said. */
+/* Pages that a lease would get now, by the daemon's last count. Returns false if it has none. */
 bool fast_leasable(const struct fast *f, uint32_t *ret_n_pages);
 
-/* Is it published, for sure? A page that is granted isn't. */
+/* Whether the page is certainly published. A granted page isn't. */
 static inline bool fast_is_sealed(const struct fast *f, uint32_t page)
 {
         return (uint8_t)atomic_load_explicit(&f->lines[page].state, memory_order_relaxed) ==
                PAGE_SEALED;
 }
 
-/* Pins the page where it has this key, is SEALED and can be found. False: it isn't pinned. */
+/* Pins the page if it has this key, is SEALED and can be found. Returns whether it did. */
 bool fast_pin_key(struct fast *f, uint32_t page, const uint8_t *key);
 
-/* One pin more of each; whether they are readable is the caller's business. */
+/* Adds a pin to each. The caller makes sure that they are readable. */
 void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages);
 
 /*
- * One pin less of each. Pages are below the capacity. 0; -EINVAL: *ret_page isn't pinned, and none
- * is let go; or it is named more often than it is pinned (or let go by another thread meanwhile),
- * and those before it are: what was let go for a moment may be somebody else's already.
+ * Releases one pin of each. Pages are below the capacity. Returns 0; -EINVAL: *ret_page isn't
+ * pinned, and nothing was released.
+ *
+ * Exception: if it is named more often than it is pinned, or another thread released it meanwhile,
+ * the pages before it are released. They stay so, as released pages may already be reused.
  */
 int fast_release(struct fast *f, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_page);
 
-/*
- * One pin more of each, where this client has one: that keeps the page while the counter goes up.
- * Pages are below the capacity. 0; -EINVAL: *ret_page isn't pinned (or was let go by another thread
- * meanwhile), -EOVERFLOW: it is pinned 2^31 times; then none has another pin.
- */
+/* Adds a pin to each page of which this client has one, which keeps the page meanwhile. Pages are
+ * below the capacity. Returns 0; -EINVAL: *ret_page isn't pinned (or another thread released it
+ * meanwhile); -EOVERFLOW: it is pinned 2^31 times. After an error none has another pin. */
 int fast_pin_again(struct fast *f, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_page);
 
-/* By this connection, through this segment. A hint, where other threads pin and let go. */
+/* Whether this connection has pinned the page through this segment. A hint if other threads pin and
+ * release. */
 static inline bool fast_is_pinned(const struct fast *f, uint32_t page)
 {
         return atomic_load_explicit(&f->counters[page], memory_order_relaxed) > 0;
 }
 
-/*
- * Pages were granted: who read them before had let them go by then. The daemon saw to that, in
- * another process, which a thread sanitizer doesn't see: for it alone this looks at the counters
- * that were let go.
- */
+/* Pages were granted; earlier readers have released them. The daemon, another process, made sure of
+ * that, which a thread sanitizer can't see. Only for the sanitizer this reads the counters that
+ * were released. */
 static inline void fast_note_granted(const struct fast *f, const uint32_t *pages, uint32_t n_pages)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -154,7 +149,7 @@ static inline void fast_note_granted(const struct fast *f, const uint32_t *pages
 #endif
 }
 
-/* Pages are given back that nobody pinned: for a thread sanitizer, as above. */
+/* Pages without pins are given back: for a thread sanitizer, as above. */
 static inline void fast_note_freed(const struct fast *f, const uint32_t *pages, uint32_t n_pages)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -168,10 +163,10 @@ static inline void fast_note_freed(const struct fast *f, const uint32_t *pages, 
 /* Claims up to n_pages from the magazine. Returns how many. */
 uint32_t fast_claim(struct fast *f, uint32_t n_pages, uint32_t *ret_pages);
 
-/* Whether a REFILL should be submitted now, by the caller: few are left, or `came_up_short`. */
+/* Whether the caller should submit a REFILL now: few pages are left, or `came_up_short`. */
 bool fast_take_refill(struct fast *f, bool came_up_short);
 
-/* Takes that back: it couldn't be submitted. */
+/* Undoes fast_take_refill(): the REFILL couldn't be submitted. */
 void fast_return_refill(struct fast *f);
 
 #endif

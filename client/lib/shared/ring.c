@@ -6,7 +6,7 @@
 #include "base/fault-point.h"
 #include "base/macros.h"
 
-#define SPINS_BEFORE_YIELD 64 /* some hundred ns: longer than a batch takes; not tuned */
+#define SPINS_BEFORE_YIELD 64 /* some hundred ns: longer than a batch takes */
 
 void ring_init(struct ring *r, struct shm_client *header)
 {
@@ -17,7 +17,7 @@ void ring_init(struct ring *r, struct shm_client *header)
                 .submissions = (struct shm_submission *)(void *)(base + header->sub_offset),
                 .completions = (const struct shm_completion *)(void *)(base + header->comp_offset),
         };
-        /* Whoever waits does so in poll(), which only a RING ends. */
+        /* Waiters sleep in poll(), which only a RING ends. */
         atomic_store(&header->client_sleeps, 1);
 }
 
@@ -119,7 +119,7 @@ bool ring_touch(struct ring *r, const struct shm_submission *s, bool *ret_wakes)
 /* ---- completions -------------------------------------------------------------------------------
  */
 
-/* How many there are, or -EPROTO. */
+/* Number of completions, or -EPROTO. */
 static int count_completions(const struct ring *r)
 {
         uint64_t tail = atomic_load_explicit(&r->header->comp_tail, memory_order_acquire);
@@ -127,7 +127,8 @@ static int count_completions(const struct ring *r)
         return tail - r->comp_head <= SHM_COMP_ENTRIES ? (int)(tail - r->comp_head) : -EPROTO;
 }
 
-/* Nothing is there: what comes next is to ring. Looks once more where it hadn't been so. */
+/* The ring is empty: asks the daemon to ring for the next completion. Looks once more if it hadn't
+ * been asked yet. */
 static int count_asleep(struct ring *r)
 {
         if (atomic_load_explicit(&r->header->client_sleeps, memory_order_relaxed) == 1)

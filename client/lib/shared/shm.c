@@ -15,7 +15,7 @@ static int check_header(const struct shm_map *map, enum shm_kind kind)
         return h->kind == (uint32_t)kind && h->bytes == map->bytes ? 0 : -EINVAL;
 }
 
-/* n things of `size` bytes at `offset`, aligned to a cache line. */
+/* Whether n items of `size` bytes fit at `offset`, aligned to a cache line. */
 static bool is_inside(const struct shm_map *map, uint64_t offset, uint64_t n, uint64_t size)
 {
         return offset % 64 == 0 && offset >= SHM_HEADER_BYTES && offset <= map->bytes &&

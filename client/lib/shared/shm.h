@@ -1,7 +1,5 @@
-/*
- * Segments of shared memory that the daemon sends (proto/shm.h), mapped into this process. Not
- * inherited by fork. Once mapped they don't need their descriptor. Thread-safe.
- */
+/* Segments of shared memory from the daemon (proto/shm.h), mapped into this process. Forked
+ * children don't inherit the mapping. It doesn't need the descriptor. Thread-safe. */
 #ifndef KVL_LIB_SHM_H
 #define KVL_LIB_SHM_H
 
@@ -15,16 +13,17 @@ struct shm_map {
 };
 
 /*
- * Maps what the reply said has `bytes`, and checks the header: magic, version, kind, sizes, that
- * everything it speaks of lies in the segment. 0: *ret_map is returned owned (shm_unmap()).
- * -EOPNOTSUPP: another layout; -EINVAL: a broken header or size; -ENOMEM, another -errno of mmap().
+ * Maps a segment of the reply's `bytes`, and checks its header: magic, version, kind, sizes, and
+ * that all its parts are inside the segment. Returns 0: *ret_map is owned (shm_unmap());
+ * -EOPNOTSUPP: another layout; -EINVAL: a broken header or size; -ENOMEM or another -errno of
+ * mmap().
  */
 int shm_map_client(int fd, uint64_t bytes, uint64_t client_id, struct shm_map *ret_map);
 int shm_map_index(int fd, uint64_t bytes, uint32_t capacity_pages, struct shm_map *ret_map);
 int shm_map_pins(int fd, uint64_t bytes, uint64_t client_id, uint32_t capacity_pages,
         struct shm_map *ret_map);
 
-/* Nothing where it isn't mapped. */
+/* Does nothing if nothing is mapped. */
 void shm_unmap(struct shm_map *map);
 
 #endif

@@ -1,8 +1,6 @@
-/*
- * Which TOUCHes lie in the submission ring and haven't been read by the daemon yet: to submit one
- * again would tell it nothing, and would cost more than the hit does. Lossy and racy on purpose: a
- * TOUCH too many or too few is no matter. Any threads.
- */
+/* Remembers which TOUCHes in the submission ring the daemon hasn't read yet. Another such TOUCH
+ * would tell it nothing, and cost more than the hit. Lossy and racy on purpose: a TOUCH too many or
+ * too few does no harm. Thread-safe. */
 #ifndef KVL_LIB_TOUCH_H
 #define KVL_LIB_TOUCH_H
 
@@ -22,7 +20,7 @@ struct touches {
         struct touch_mark marks[TOUCH_MARKS];
 };
 
-/* A page, what is in it, and who asks for it, in one word that is as good as unique. */
+/* Page, generation and request in one word that is almost unique. */
 static inline uint64_t touch_what(uint32_t page, uint64_t generation, uint64_t request)
 {
         return (generation << 32 | page) ^ ((request + 1) * UINT64_C(0x9e3779b97f4a7c15));
@@ -43,7 +41,7 @@ static inline bool touch_is_unread(
                (int64_t)(position - head) >= 0;
 }
 
-/* It was just submitted. */
+/* Notes that it was just submitted. */
 static inline void touch_note(struct touch_mark *mark, const struct ring *r, uint64_t what)
 {
         uint64_t tail = atomic_load_explicit(&r->header->sub_tail, memory_order_relaxed);
