@@ -13,7 +13,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(addr, size) ((void)0)
 #endif
 
-/* What malloc promises, too: enough for any type. */
+/* malloc()'s guarantee: enough for any type. */
 #define ARENA_ALIGN _Alignof(max_align_t)
 
 static void *take_bytes(struct arena *a, size_t bytes)
@@ -34,7 +34,7 @@ static void *allocator_alloc(void *data, size_t bytes)
         return take_bytes(data, bytes);
 }
 
-/* Single blocks are never given back: a message lives and ends as a whole. */
+/* Single blocks are never given back: a message is freed as a whole. */
 static void allocator_free(void *data, void *p)
 {
 }
@@ -63,7 +63,7 @@ void arena_deinit(struct arena *a)
 void arena_reset(struct arena *a)
 {
         a->used = 0;
-        /* A message used after its arena's reset is found by the sanitizer, not by a customer. */
+        /* A use of a message after its arena's reset is found by the sanitizer. */
         ASAN_POISON_MEMORY_REGION(a->memory, a->size);
 }
 

@@ -1,14 +1,10 @@
-/*
- * Kinds of what ADMIN_EVENTS tells: their names on the wire, for kvleasectl and in its JSON. Never
- * renamed; new ones are appended.
- */
+/* Kinds of events of ADMIN_EVENTS: their names on the wire, for kvleasectl and in its JSON. Never
+ * renamed; new ones are appended. */
 #ifndef KVL_PROTO_EVENT_KIND_H
 #define KVL_PROTO_EVENT_KIND_H
 
-/*
- * X(NAME, name, told together?, what). Of those told together, what is alike and happens within
- * CHRONICLE_WINDOW_NSEC is one event with a count.
- */
+/* X(NAME, name, is counted together, what). Like events of a kind that is counted together, within
+ * CHRONICLE_WINDOW_NSEC, are one event with a count. */
 #define EVENT_KIND_TABLE(X)                                                        \
         X(EVICTED, "evicted", true, "cached pages made room")                      \
         X(DEMOTED, "demoted", true, "cached pages went down a tier")               \

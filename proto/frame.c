@@ -8,8 +8,7 @@
 #include "base/macros.h"
 #include "proto/msg.h"
 
-/* A shorter tail is not worth a system call of its own: then the rest moves to the front. Not
- * tuned. */
+/* A shorter tail isn't worth a system call: the rest moves to the front instead. Not tuned. */
 #define TAIL_MIN ((size_t)4096)
 
 #define FLAGS_KNOWN (FRAME_REPLY | FRAME_EVENT | FRAME_NO_REPLY)
@@ -80,7 +79,7 @@ static struct frame_header decode_header(const uint8_t *buf)
         };
 }
 
-/* 0 or the error of a header by itself, before its payload is there. */
+/* Returns 0, or the error of a header by itself, before its payload is there. */
 static int check_header(const struct frame_header *h, const char **ret_rule)
 {
         bool is_event = h->flags & FRAME_EVENT;
@@ -91,7 +90,7 @@ static int check_header(const struct frame_header *h, const char **ret_rule)
                 return *ret_rule = "frame-too-long", -EPROTO;
         if (h->fd_count > FRAME_MAX_FDS)
                 return *ret_rule = "fd-count", -EPROTO;
-        /* HELLO is how versions are agreed on: it is read whatever version it carries. */
+        /* HELLO agrees on a version, so it is read with any version. */
         if (h->type != MSG_HELLO &&
                 (h->version < PROTO_VERSION_MIN || h->version > PROTO_VERSION_MAX))
                 return *ret_rule = "bad-version", -EPROTONOSUPPORT;
@@ -104,7 +103,7 @@ static int check_header(const struct frame_header *h, const char **ret_rule)
 
 void frame_parser_init(struct frame_parser *p)
 {
-        /* Not the buffer: 64 KiB that nobody reads before they were received. */
+        /* The buffer isn't cleared: its 64 KiB are read only after they were received. */
         p->begin = p->end = 0;
         p->n_fds = 0;
 }
@@ -121,7 +120,7 @@ void frame_parser_deinit(struct frame_parser *p)
         frame_parser_init(p);
 }
 
-/* Bytes that the frame at the front still lacks, as far as known: first of its header. */
+/* Returns the bytes that the front frame lacks, as far as known: first those of its header. */
 static size_t missing_bytes(const struct frame_parser *p)
 {
         size_t have = p->end - p->begin, size = FRAME_HEADER_SIZE;
@@ -141,10 +140,8 @@ uint8_t *frame_parser_space(struct frame_parser *p, size_t *ret_size)
                 p->end = have;
         }
         *ret_size = sizeof(p->buf) - p->end;
-        /*
-         * While fds wait, not a byte past their frame: the kernel hands over the next frame's fds
-         * with the bytes before it, and an honest peer would then seem to have sent too many.
-         */
+        /* While fds wait, no byte past their frame is received. The kernel delivers the next
+         * frame's fds with the bytes before it. An honest peer would seem to have sent too many. */
         if (p->n_fds > 0)
                 *ret_size = missing;
         return p->buf + p->end;
@@ -196,7 +193,7 @@ int frame_parser_next(struct frame_parser *p, struct frame *ret_frame, const cha
         size = FRAME_HEADER_SIZE + h.length;
         if (have < size)
                 return 0;
-        /* Fds that wait behind the last byte belong to no frame: nobody declared them. */
+        /* Fds that wait behind the last byte belong to no frame: none declared them. */
         if (p->n_fds < h.fd_count || (have == size && p->n_fds > h.fd_count))
                 return *ret_rule = "fd-count", -EPROTO;
         ret_frame->header = h;

@@ -1,5 +1,5 @@
 /*
- * Frames: what travels over the Unix stream socket.
+ * Frames: the units of the Unix stream socket.
  *
  * A frame is a header of 24 bytes, little-endian, then `length` bytes of one protobuf message:
  *
@@ -10,7 +10,7 @@
  *
  * The header's layout and FRAME_HELLO are the same in every protocol version, so that any client
  * gets an answer it can read. File descriptors travel by SCM_RIGHTS with the first byte of their
- * frame. The parser never allocates and keeps one frame; it is not thread-safe.
+ * frame. The parser never allocates and holds one frame; it is not thread-safe.
  */
 #ifndef KVL_PROTO_FRAME_H
 #define KVL_PROTO_FRAME_H
@@ -21,17 +21,17 @@
 
 #define FRAME_MAGIC       UINT32_C(0x314c564b) /* "KVL1" as bytes in memory */
 #define FRAME_HEADER_SIZE 24
-#define FRAME_MAX_SIZE    65536 /* header and payload; architecture.md section 10 */
+#define FRAME_MAX_SIZE    65536 /* header and payload; protocol */
 #define FRAME_MAX_PAYLOAD (FRAME_MAX_SIZE - FRAME_HEADER_SIZE)
 #define FRAME_MAX_FDS     16
 
-/* Protocol versions this build speaks. */
+/* Protocol versions of this build. */
 #define PROTO_VERSION_MIN 1
 #define PROTO_VERSION_MAX 1
 
 enum frame_flags {
         FRAME_REPLY = 1 << 0,    /* daemon -> client, seq of the request */
-        FRAME_EVENT = 1 << 1,    /* daemon -> client, unasked, seq 0 */
+        FRAME_EVENT = 1 << 1,    /* daemon -> client, without a request, seq 0 */
         FRAME_NO_REPLY = 1 << 2, /* client -> daemon: don't answer (messages marked so in msg.h) */
 };
 
@@ -45,11 +45,11 @@ struct frame_header {
         uint64_t seq; /* chosen by the requester, echoed; > 0 */
 };
 
-/* A whole frame, borrowed from the parser until its next call. */
+/* A complete frame, borrowed from the parser until its next call. */
 struct frame {
         struct frame_header header;
         const uint8_t *payload;
-        int fds[FRAME_MAX_FDS]; /* header.fd_count of them, owned; -1 once taken out */
+        int fds[FRAME_MAX_FDS]; /* header.fd_count entries, owned; -1 once taken out */
 };
 
 struct frame_parser {
@@ -63,34 +63,33 @@ void frame_encode_header(const struct frame_header *h, uint8_t ret_buf[FRAME_HEA
 
 void frame_parser_init(struct frame_parser *p);
 
-/* Closes fds not taken. */
+/* Closes fds that weren't taken. */
 void frame_parser_deinit(struct frame_parser *p);
 
 /*
- * Where to receive into: borrowed pointer and its size (> 0 while frame_parser_next() was called
- * until it returned 0). While fds wait for the rest of their frame it ends with that frame, so that
- * the next frame's fds can't arrive before. Moves what is buffered; a frame got earlier is gone.
+ * Returns where to receive: a borrowed pointer and its size (> 0 if frame_parser_next() was called
+ * until it returned 0). While fds wait for the rest of their frame the space ends with that frame,
+ * so that the next frame's fds can't arrive early. Moves buffered bytes, which invalidates earlier
+ * frames.
  */
 uint8_t *frame_parser_space(struct frame_parser *p, size_t *ret_size);
 
-/*
- * Tells what was received into that space: `n` bytes and `n_fds` fds, which it takes in any case.
- * 0; -EPROTO where more than FRAME_MAX_FDS fds would be waiting, fds came without a frame, or more
- * bytes than the space has.
- */
+/* Reports `n` bytes and `n_fds` fds received into that space; takes the fds in any case. Returns 0;
+ * -EPROTO: more than FRAME_MAX_FDS fds would wait, fds came without a frame, or more bytes than the
+ * space has. */
 int frame_parser_fed(struct frame_parser *p, size_t n, const int *fds, unsigned n_fds);
 
 /*
- * Takes the next whole frame out. 1: *ret_frame is set, its fds belong to it until
+ * Takes the next complete frame out. Returns 1: *ret_frame is set, and owns its fds until
  * frame_close_fds(). 0: more bytes are needed. -EPROTO: bad magic, length, fd count (declared fds
- * did not come, or came undeclared), reserved flag; -EPROTONOSUPPORT: a version this build doesn't
- * speak on another type than HELLO. After an error the stream can't be followed any more.
- * `ret_rule` (may be NULL) gets a static name of the broken rule on error: "bad-magic",
+ * did not come, or came undeclared) or reserved flag. -EPROTONOSUPPORT: a type other than HELLO
+ * with a version that this build doesn't speak. After an error the stream can't be followed any
+ * more. `ret_rule` (may be NULL) gets a static name of the broken rule on error: "bad-magic",
  * "frame-too-long", "fd-count", "bad-version", "bad-flags", "bad-seq".
  */
 int frame_parser_next(struct frame_parser *p, struct frame *ret_frame, const char **ret_rule);
 
-/* Closes what is left of a frame's fds; those taken out were set to -1. */
+/* Closes the fds left in a frame; those taken out were set to -1. */
 void frame_close_fds(struct frame *f);
 
 #endif

@@ -87,10 +87,10 @@ enum wire_type { WIRE_TYPE_VARINT, WIRE_TYPE_64BIT, WIRE_TYPE_LENGTH, WIRE_TYPE_
 struct scan {
         const uint8_t *at, *end;
         bool may_be_raw;
-        const char *field; /* where something is wrong */
+        const char *field; /* the field with the error */
 };
 
-/* False: it doesn't end. */
+/* Returns false if it doesn't end. */
 static bool read_varint(struct scan *s, unsigned max, uint64_t *ret)
 {
         *ret = 0;
@@ -128,7 +128,7 @@ static const char *check_text(const struct scan *s, const char *text, size_t len
 
 static const char *check_message(struct scan *s, const ProtobufCMessageDescriptor *d);
 
-/* Of `len` bytes, which are there. */
+/* Checks a field of `len` bytes, which are there. */
 static const char *check_field(
         struct scan *s, const ProtobufCFieldDescriptor *field, const uint8_t *data, size_t len)
 {
@@ -145,7 +145,8 @@ static const char *check_field(
         return wrong;
 }
 
-/* No message contains itself: this goes as deep as the table has messages in messages. */
+/* Checks a message. No message contains itself, so the recursion is as deep as the table nests
+ * messages. */
 static const char *check_message(struct scan *s, const ProtobufCMessageDescriptor *d)
 {
         static const char cut[] = "a field that is cut off";

@@ -1,7 +1,5 @@
-/*
- * The message types: number, who may send it where, payload types, how many fds. docs/PROTOCOL.md
- * has a section for each; a test compares the two.
- */
+/* The message types: number, sockets that accept it, payload types, most fds. docs/PROTOCOL.md has
+ * a section for each; a test compares the two. */
 #ifndef KVL_PROTO_MSG_H
 #define KVL_PROTO_MSG_H
 
@@ -16,11 +14,11 @@
 enum msg_socket {
         MSG_ON_TENANT = 1 << 0, /* tenant sockets and the default socket */
         MSG_ON_ADMIN = 1 << 1,  /* admin socket */
-        /* Monitor socket, on which nothing is changed. What has MSG_READS changes nothing, takes no
-         * more of the daemon's time than a list does and tells nothing of single keys. */
+        /* Monitor socket, on which nothing can be changed. Messages with MSG_READS change nothing,
+         * cost the daemon no more than a list, and reveal no single keys. */
         MSG_ON_MONITOR = 1 << 2,
         MSG_READS = MSG_ON_ADMIN | MSG_ON_MONITOR,
-        /* Refused to who may only look up in its tenant: publish_uids, publish_gids. */
+        /* Refused for clients that may only look up (publish_uids, publish_gids). */
         MSG_FOR_PUBLISHERS = 1 << 3,
         MSG_PUBLISHES = MSG_ON_TENANT | MSG_FOR_PUBLISHERS,
 };
@@ -120,32 +118,28 @@ struct msg_info {
         unsigned max_reply_fds; /* requests never carry fds */
 };
 
-/* Static row of a type, NULL where unknown. */
+/* Returns the static row of a type; NULL: unknown. */
 const struct msg_info *msg_find(uint16_t type);
 
-/* Every row in order, NULL at the end; for documents and tests. */
+/* Returns each row in order, NULL at the end; for documents and tests. */
 const struct msg_info *msg_at(unsigned i);
 
-/*
- * Packs `m` behind a header into buf (FRAME_MAX_SIZE bytes): type, flags, seq, fd_count as given.
- * Returns the frame's size in bytes, or -EMSGSIZE where it doesn't fit (buf undefined).
- */
+/* Packs `m` after a header into buf (FRAME_MAX_SIZE bytes): type, flags, seq, fd_count as given.
+ * Returns the frame's size in bytes, or -EMSGSIZE if it doesn't fit (buf undefined). */
 int msg_pack(uint8_t *buf, uint16_t version, uint16_t type, uint16_t flags, uint64_t seq,
         unsigned fd_count, const ProtobufCMessage *m);
 
-/*
- * Unpacks a payload from the arena's budget; borrowed from the arena until its reset. NULL where
- * the bytes are no such message or the budget is used up.
- */
+/* Unpacks a payload from the arena's budget; borrowed from the arena until its reset. Returns NULL
+ * if the bytes are no such message, or the budget is used up. */
 ProtobufCMessage *msg_unpack(
         const ProtobufCMessageDescriptor *d, struct arena *a, const uint8_t *payload, size_t len);
 
 /*
- * What is wrong with a text in a payload that msg_unpack() took, at any depth: unpacked, a string
- * ends at its first NUL, and what comes after it is gone without a trace. NULL: nothing. Else a
- * static phrase ("a NUL byte"), and *ret_field is the field's name, static. `may_be_raw`: only NULs
- * are wrong; else control characters, too, and what isn't UTF-8, which is what protobuf's strings
- * are.
+ * Returns what is wrong with a string in a payload that msg_unpack() took, at any depth. An
+ * unpacked string ends at its first NUL, and the bytes after it are lost. NULL: nothing is wrong.
+ * Else a static phrase ("a NUL byte"), and *ret_field is the field's static name. `may_be_raw`:
+ * only NULs are wrong; else control characters, too, and bytes that aren't UTF-8, as protobuf's
+ * strings must be.
  */
 const char *msg_bad_text(const ProtobufCMessageDescriptor *d, const uint8_t *payload, size_t len,
         bool may_be_raw, const char **ret_field);

@@ -1,15 +1,15 @@
 /*
- * The shared-memory layouts: what daemon and clients read and write without asking each other.
+ * The shared-memory layouts: data that daemon and clients read and write without messages.
  *
  *   index segment    one per namespace; the daemon writes, clients read (and can't write)
  *   pin segment      one per attachment; the client counts its pins and takes pages granted ahead
  *   client segment   one per connection; submissions to the daemon, completions from it
  *
- * Position-independent: offsets and indices, never addresses. Little-endian, as every machine this
- * runs on; a daemon and a client of different layout versions don't share memory (the client uses
- * the socket instead). Whatever a client can write is hostile input to the daemon: copied once,
- * checked, then used. How readers and the evictor agree, and why it is right, stands in
- * docs/ARCHITECTURE.md ("Readers and the evictor"); tests/model checks it.
+ * Position-independent: offsets and indices, never addresses. Little-endian, as all supported
+ * machines. A daemon and a client of different layout versions don't share memory: the client uses
+ * the socket instead. All that a client can write is hostile input to the daemon: copied once,
+ * checked, then used. docs/ARCHITECTURE.md ("Readers and the evictor") has the protocol between
+ * readers and the evictor, and why it is right; tests/model checks it.
  *
  * Writers, per field: D the daemon, C the client, DC both (atomic read-modify-write).
  */
@@ -52,29 +52,29 @@ enum page_state {
         PAGE_GRANTED = 1,
         PAGE_SEALED = 2,
         PAGE_RETIRING = 3, /* the evictor is about to count its pins */
-        PAGE_MOVING = 4,   /* where a page is copied to; never shown */
+        PAGE_MOVING = 4,   /* the target of a copy; never shown */
         PAGE_DETACHED = 5,
         PAGE_QUARANTINED = 6, /* reserved */
         PAGE_NULL = 7,        /* page 0 of a namespace that keeps it ungranted */
-        PAGE_PENDING = 8, /* shown only: GRANTED, and to be published under the line's key. Wait for
-                             it by FUTEX_WAIT (shared) on the word's lower half */
+        PAGE_PENDING = 8,     /* shown only: GRANTED, and will be published under the line's key.
+                               * FUTEX_WAIT (shared) on the word's lower half */
 };
 
 /*
- * A slot: the upper half of the key's hash, and page + 1; 0: empty. A key is in one of the slots of
- * its home bucket or of the one after it, in no order. It may go from the first to the second,
- * where it is written before it leaves the first: who looks reads the home bucket, then an acquire
- * fence, then the one after it (tests/model/index-move.pml). hash: hash_digest() (base/hash.h) of
- * the 32 bytes with the seed of the header.
+ * A slot: the upper half of the key's hash, and page + 1; 0: empty. A key is in a slot of its home
+ * bucket or of the next one, in no order. The daemon may move it from the first to the second. It
+ * is written there before it is removed from the first. So a reader reads the home bucket, then
+ * makes an acquire fence, then reads the next one (tests/model/index-move.pml). hash: hash_digest()
+ * (base/hash.h) of the 32 bytes with the header's seed.
  */
 #define SHM_BUCKET_SLOTS 8 /* a cache line */
 /*
- * Buckets are so many that there are these slots for each page, or more; and a key goes to the
- * bucket after its home where that is emptier and the home has SHM_HOME_SLOTS in use. With 3 and 6,
- * 1.0 % of the keys of a full namespace are in the second bucket, where readers look last, and 1.4
- * of 1 M find both full and move others on (daemon/core/records/shared.c). With 4 in use it would
- * be 7.0 % and 0.4, with 8 0.1 % and 8; with 2 slots a page and 6 4.5 % and 131. (Simulated: 20
- * fills of 1 M with random hashes.)
+ * There are enough buckets for SHM_SLOTS_PER_PAGE slots for each page. A key goes to the bucket
+ * after its home if the home has SHM_HOME_SLOTS in use and the next is emptier. With 3 and 6, 1.0 %
+ * of the keys of a full namespace are in the second bucket, which readers look at last. Then 1.4 of
+ * 1 M keys find both full and move others (daemon/core/records/shared.c). Alternatives: 7.0 % and
+ * 0.4 with 3 and 4; 0.1 % and 8 with 3 and 8; 4.5 % and 131 with 2 and 6. (Simulated: 20 fills of 1
+ * M with random hashes.)
  */
 #define SHM_SLOTS_PER_PAGE 3
 #define SHM_HOME_SLOTS     6
@@ -84,7 +84,7 @@ struct shm_bucket {
 };
 static_assert(sizeof(struct shm_bucket) == 64, "layout");
 
-/* Index of the n-th bucket of a key with this hash. n: 0 (home) or 1 (the one after it). */
+/* Returns the index of a key's n-th bucket by its hash. n: 0 (home) or 1 (the next one). */
 static inline uint32_t shm_bucket_index(uint64_t hash, uint32_t n_buckets, uint32_t n)
 {
         uint32_t home = (uint32_t)((uint64_t)(uint32_t)hash * n_buckets >> 32);
@@ -97,12 +97,11 @@ static inline uint64_t shm_slot(uint64_t hash, uint32_t page)
         return (hash & UINT64_C(0xffffffff00000000)) | ((uint64_t)page + 1);
 }
 
-/* One per page. All but the state are valid, and don't change, while the state is SEALED. */
+/* One per page. All fields but the state are valid and constant while the state is SEALED. */
 struct shm_line {
         _Atomic uint64_t state; /* D: generation << 8 | enum page_state */
         uint8_t key[SHM_KEY_BYTES];
-        uint64_t
-                epoch; /* of the namespace when it was granted: findable where it is the header's */
+        uint64_t epoch;  /* the namespace's at its grant; found if it is the header's */
         uint16_t tokens; /* 1..page_tokens */
         uint8_t tier;    /* 0: on the device */
         uint8_t reserved[13];
@@ -122,12 +121,12 @@ struct shm_index {
         uint64_t seed[2];
         uint8_t reserved[24];
         /* 128 */
-        _Atomic uint64_t epoch;         /* D: a page whose line has another isn't findable */
+        _Atomic uint64_t epoch;         /* D: a page whose line has another isn't found */
         _Atomic uint64_t version_epoch; /* D: changes with the version of the weights */
         uint8_t reserved2[48];
-        /* 192: in a cache line of its own, as it changes all the time */
-        _Atomic uint32_t leasable; /* D: pages that a lease would get now, magazines aside, + 1: a
-                                      hint; 0: not known (yet), ask by LEASABLE */
+        /* 192: in a cache line of its own, as it changes often */
+        _Atomic uint32_t leasable; /* D: 1 + a hint of pages that a lease would get now, without
+                                    * magazines; 0: unknown, ask by LEASABLE */
         uint8_t reserved3[SHM_HEADER_BYTES - 196];
 };
 static_assert(offsetof(struct shm_index, capacity_pages) == 64, "layout");
@@ -142,11 +141,9 @@ static_assert(sizeof(struct shm_index) == SHM_HEADER_BYTES, "layout");
 
 #define SHM_MAGAZINE_SLOTS 1024 /* most pages granted ahead to one attachment */
 
-/*
- * After the header: the magazine (SHM_MAGAZINE_SLOTS slots), then a counter per page. A magazine
- * slot holds page + 1, or 0. D stores into empty slots only; C claims, and D takes back, by atomic
- * exchange with 0.
- */
+/* After the header come the magazine (SHM_MAGAZINE_SLOTS slots), then a counter per page. A
+ * magazine slot holds page + 1, or 0. D stores into empty slots only. C claims, and D takes back,
+ * by atomic exchange with 0. */
 struct shm_pins {
         struct shm_header header;
         uint32_t capacity_pages; /* counters */
@@ -154,14 +151,14 @@ struct shm_pins {
         uint64_t magazine_offset, counters_offset;
         uint8_t reserved[40];
         /* 128, written by D */
-        _Atomic uint64_t n_put; /* pages put into the magazine less those taken back; wraps */
-        _Atomic uint32_t level; /* pages it is filled up to */
+        _Atomic uint64_t n_put; /* pages put into the magazine minus those taken back; wraps */
+        _Atomic uint32_t level; /* pages to which it is filled */
         uint8_t reserved2[52];
         /* 192, written by C (D clears refill_asked) */
         _Atomic uint64_t n_taken;      /* pages claimed; wraps. n_put - n_taken are left */
         _Atomic uint32_t refill_asked; /* DC: a REFILL is on its way */
         uint32_t reserved3;
-        /* Since the start; figures for people, nothing is decided by them. */
+        /* Since the start; figures for people only. */
         _Atomic uint64_t n_lookups, n_keys, n_hits; /* requests; keys asked for; pages found */
         uint8_t reserved4[SHM_HEADER_BYTES - 232];
 };
@@ -189,42 +186,40 @@ enum shm_op {
         SHM_OP_FREE = 3,    /* pages[0..tokens-1]: GRANTED pages given back, all or none */
         SHM_OP_TOUCH = 4,   /* page: deepest of a hit; aux: its generation, low 32 bits;
                                touch.*. Lossy, no completion */
-        SHM_OP_REFILL = 5,  /* aux: pages wanted beyond what the magazine has. No completion */
+        SHM_OP_REFILL = 5,  /* aux: pages wanted on top of the magazine's. No completion */
         SHM_OP_REQUEST_END = 6, /* request_id. No completion */
-        SHM_OP_FETCH = 7, /* page: one below the device, pinned by the client; aux: its generation,
-                             low 32 bits. Completes later than what comes after it, with the page on
-                             the device that has its key now; without a pin on that. With COPY:
-                             into copy.to, which is granted to the client's group. With DOWN: one
-                             on the device, and the page below it that has its key then */
+        SHM_OP_FETCH = 7, /* page: one in a lower tier, pinned by the client; aux: its generation,
+                           * low 32 bits. Completes out of order, with the device's page that has
+                           * its key now, unpinned. COPY: copies into copy.to, granted to the
+                           * client's group. DOWN: page is one on the device, and completes with the
+                           * page in a lower tier that has its key then */
         SHM_OP_WITH =
-                8, /* of the PUBLISHes that follow, up to anything that isn't PARENT or PUBLISH of
-                      the same namespace: page: session handle, 0: none; with.tag. No completion */
-        SHM_OP_EXPECT = 9, /* page: deepest cached page of a text that a request will continue soon;
-                              aux: its generation, low 32 bits; expect.*. Lossy, no completion */
-        SHM_OP_FETCH_PLANES = 10, /* as FETCH with COPY, of copy.n_planes planes (1 or more) from
-                                     copy.first_plane on. D may copy more of them */
+                8, /* for following PUBLISHes, until an entry other than PARENT or PUBLISH of the
+                    * same namespace. page: session handle, 0: none; with.tag. No completion */
+        SHM_OP_EXPECT = 9, /* page: deepest cached page of a sequence for a request to come; aux:
+                            * its generation, low 32 bits; expect.*. Lossy, no completion */
+        SHM_OP_FETCH_PLANES = 10, /* FETCH with COPY of copy.n_planes planes (1 or more) from
+                                   * copy.first_plane on. D may copy more */
         SHM_OP_LAST = SHM_OP_FETCH_PLANES,
 };
 
 enum shm_op_flags {
-        SHM_PUBLISH_ROOT = 1 << 0,  /* begins a text: no parent */
-        SHM_PUBLISH_CHAIN = 1 << 1, /* the parent is what the entry before it in the ring found
-                                       (PARENT) or published (PUBLISH); where that failed, so does
-                                       this one */
-        SHM_FETCH_COPY = 1 << 0,    /* of FETCH, as the next; not both */
+        SHM_PUBLISH_ROOT = 1 << 0,  /* begins a sequence: no parent */
+        SHM_PUBLISH_CHAIN = 1 << 1, /* the parent is the page that the entry before it in the ring
+                                     * found (PARENT) or published (PUBLISH); fails if that failed
+                                     */
+        SHM_FETCH_COPY = 1 << 0,    /* FETCH, as the next; not both */
         SHM_FETCH_DOWN = 1 << 1,
 };
 
-/* A daemon ignores those that it doesn't know. */
+/* Hints of a PUBLISH. A daemon ignores bits that it doesn't know. */
 enum shm_publish_hints {
         SHM_PUBLISH_PASSED = 1 << 0, /* PublishRequest.window_passed */
 };
 
-/*
- * What C submits. Its position (a 64-bit count, never reused) is its sequence number: D executes
- * each once, in order. The client holds a pin on a page before it submits its PUBLISH, and drops it
- * where that fails or completes with another page, which is pinned for it already.
- */
+/* A submission of C. Its position (a 64-bit count, never reused) is its sequence number: D executes
+ * each once, in order. The client pins a page before it submits its PUBLISH. It drops the pin if
+ * that fails, or completes with another page, which D has pinned for it. */
 struct shm_submission {
         uint8_t op;    /* enum shm_op */
         uint8_t flags; /* enum shm_op_flags, of PUBLISH and FETCH; else 0 */
@@ -253,7 +248,7 @@ struct shm_submission {
                         uint32_t reserved[5];
                 } copy;
                 struct {
-                        uint32_t ttl_msec; /* how long it stands, at most; 0: 30 s */
+                        uint32_t ttl_msec; /* lifetime limit; 0: 30 s */
                         uint32_t reserved[7];
                 } expect;
         };
@@ -267,34 +262,33 @@ static_assert(offsetof(struct shm_submission, key) == 32, "layout");
 struct shm_completion {
         uint64_t user_data;
         uint32_t status; /* as in replies: proto/status.h */
-        uint32_t page;   /* PUBLISH, FETCH: that carries the key now; else the submission's */
+        uint32_t page;   /* PUBLISH, FETCH: the page that has the key now; else the submission's */
 };
 static_assert(sizeof(struct shm_completion) == 16, "layout");
 
 /*
- * Both rings: the entry of position p is entry p % N; head <= tail <= head + N. A side stores its
- * entries, then its tail (release); the other loads the tail (acquire), copies the entries, then
- * stores its head (release). D consumes a submission only while its completion has room, beside
- * those of the FETCHes that are under way; it stores sub_head before comp_tail. Completions are in
- * the order of the submissions, but for FETCH.
+ * Both rings: the entry of position p is entry p % N, and head <= tail <= head + N. A side stores
+ * its entries, then its tail (release). The other loads the tail (acquire), copies the entries,
+ * then stores its head (release). D consumes a submission only if its completion has room, besides
+ * those of FETCHes under way. It stores sub_head before comp_tail. Completions have the order of
+ * the submissions, except for FETCH.
  *
- * Doorbells. A side that is about to sleep stores 1 to its `sleeps`, a full fence, and looks once
- * more. One that has moved one of its words (a tail, or a head: that is room) makes a full fence
- * and loads the other's `sleeps`; where it is 1 and it is the one to exchange it for 0, it rings: C
- * by a DOORBELL frame, D by a RING event, on the connection's socket. One descriptor to poll, and a
- * ring can't be lost behind a full socket: the frame is queued like any other.
+ * Doorbells. A side that is about to sleep stores 1 to its `sleeps`, makes a full fence, and looks
+ * once more. A side that has moved one of its words (a tail, or a head, which makes room) makes a
+ * full fence and loads the other's `sleeps`. If that is 1 and its own exchange for 0 wins, it rings
+ * on the connection's socket: C by a DOORBELL frame, D by a RING event. So there is one descriptor
+ * to poll. A ring can't be lost behind a full socket: the frame is queued like any other.
  */
 struct shm_client {
         struct shm_header header;
         uint32_t sub_entries, comp_entries;
         uint64_t sub_offset, comp_offset;
-        _Atomic uint32_t last_op; /* D: highest enum shm_op that it knows; 0: WITH. Another is a
-                                     violation */
+        _Atomic uint32_t last_op; /* D: highest enum shm_op it knows; 0: WITH. No higher ones */
         uint8_t reserved[36];
         /* 128: a cache line each */
         _Atomic uint64_t sub_tail; /* C */
         uint8_t reserved2[56];
-        _Atomic uint64_t sub_head; /* D; C's copy of it is for itself: D keeps its own */
+        _Atomic uint64_t sub_head; /* D: a copy for C; D keeps its own */
         uint8_t reserved3[56];
         _Atomic uint64_t comp_tail; /* D */
         uint8_t reserved4[56];
@@ -326,11 +320,9 @@ static_assert(sizeof(struct shm_client) == SHM_HEADER_BYTES, "layout");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
         "atomics that need a lock can't be shared between processes");
 
-/*
- * The store-load fence between a locked read-modify-write and the loads after it. On x86 that is
- * what the instruction is already (Intel SDM 3A, 9.2.3.9); elsewhere it isn't (aarch64's LDADDAL
- * orders, but C11's seq_cst RMW promises no fence for other objects).
- */
+/* The store-load fence between a locked read-modify-write and later loads. On x86 the instruction
+ * itself is one (Intel SDM 3A, 9.2.3.9); elsewhere not: aarch64's LDADDAL orders, but C11's seq_cst
+ * RMW promises no fence for other objects. */
 static inline void shm_fence_after_rmw(void)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)

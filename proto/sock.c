@@ -92,7 +92,7 @@ ssize_t sock_receive(int fd, struct frame_parser *p)
         got.n_fds = 0;
         read_control(&msg, &got);
         if (msg.msg_flags & MSG_CTRUNC) {
-                /* Room was left for more: it is this process that can't take another one. */
+                /* There was room for more, so this process can't take another fd. */
                 r = got.n_fds < FRAME_MAX_FDS ? -EMFILE : -EPROTO;
                 while (got.n_fds > 0)
                         fd_close(got.fds[--got.n_fds]);
@@ -138,7 +138,7 @@ int sock_connect(const char *path)
         return fd_take(&fd);
 }
 
-/* Unlinks a socket file that nobody serves. 0 where the path is free now, else why it isn't. */
+/* Unlinks a socket file without a server. Returns 0 if the path is free now, else why it isn't. */
 static int remove_stale(const char *path)
 {
         struct stat st;
@@ -151,7 +151,8 @@ static int remove_stale(const char *path)
         fd = sock_connect(path);
         if (fd == -ENOENT)
                 return 0;
-        /* Only a refusal proves it: a full backlog (-EAGAIN) or another type means an owner. */
+        /* Only a refusal proves that there is none: a full backlog (-EAGAIN) or another type means
+         * an owner. */
         if (fd == -ECONNREFUSED)
                 return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
         fd_close(fd);
@@ -177,10 +178,8 @@ int sock_listen(const char *path, unsigned mode)
 
         if (fd < 0)
                 return fd;
-        /*
-         * bind() creates the file with this mode less the umask: it is never wider than asked for;
-         * chmod() then gives what the umask took. Nobody gets in before listen() anyway.
-         */
+        /* bind() creates the file with this mode less the umask, so it is never wider than asked
+         * for. chmod() then adds what the umask took. No client gets in before listen() anyway. */
         if (fchmod(fd, mode) < 0)
                 return -errno;
         r = bind_path(fd, path);

@@ -48,6 +48,6 @@ const char *status_text(int code)
                 return row->text;
         if (code > 0)
                 return "unknown outcome";
-        /* Unsigned: -INT_MIN doesn't exist. Thread-safe since glibc 2.32. */
+        /* Unsigned, as -INT_MIN doesn't exist. Thread-safe since glibc 2.32. */
         return strerror((int)-(unsigned)code);
 }

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <stdint.h>
 
-/* Positive conditions; the same values stand in <kvlease.h> (a static assert compares them). */
+/* Positive conditions; <kvlease.h> has the same values (a static assert compares them). */
 enum {
         KVL_STATUS_MISS = 1,
         KVL_STATUS_DUPLICATE = 2,
@@ -65,13 +65,13 @@ enum wire_status {
 #undef X
 };
 
-/* Library code of a wire value; -EPROTO for a value this build does not know. */
+/* Returns the library code of a wire value; -EPROTO for a value that this build doesn't know. */
 int status_from_wire(uint32_t wire);
 
-/* Wire value of a library code; WIRE_IO for a code that isn't in the table. */
+/* Returns the wire value of a library code; WIRE_IO for a code that isn't in the table. */
 uint32_t status_to_wire(int code);
 
-/* Sentence for a library code: from the table, else strerror. Static storage or thread-local. */
+/* Returns a library code's sentence: from the table, else strerror. Static or thread-local. */
 const char *status_text(int code);
 
 #endif
