@@ -13,7 +13,7 @@ static bool is_mapped(uint64_t bytes)
         return bytes >= ARRAY_MAPPED_BYTES;
 }
 
-/* Zeroed. NULL: no memory. */
+/* Returns zeroed memory; NULL: none left. */
 static void *alloc_zeroed(uint64_t bytes)
 {
         void *made;
@@ -23,8 +23,8 @@ static void *alloc_zeroed(uint64_t bytes)
         made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (made == MAP_FAILED)
                 return NULL;
-        /* Large ones are looked into anywhere, and a processor keeps the addresses of some thousand
-         * pages. Where huge pages are off this has no effect. */
+        /* Large arrays are accessed at random, and a processor caches the addresses of some
+         * thousand pages. Without huge pages this has no effect. */
         if (bytes >= ARRAY_HUGE_BYTES)
                 (void)madvise(made, bytes, MADV_HUGEPAGE);
         return made;

@@ -13,10 +13,10 @@
 
 #define FILE_BYTES_MAX 65536
 
-/* Version 1 has a number near 2^63 where there is no limit. */
+/* Version 1 reports a number near 2^63 for no limit. */
 #define NO_LIMIT_MIN (UINT64_C(1) << 62)
 
-/* Where the memory controller is mounted, whether /proc/PID/cgroup names it, and its files. */
+/* The memory controller's mount, whether /proc/PID/cgroup names it, and its files. */
 static const struct controller {
         const char *mount;
         bool has_names;
@@ -26,7 +26,7 @@ static const struct controller {
         {"/sys/fs/cgroup", false, "memory.max", "memory.events"},
 };
 
-/* Owned text of a file below the root, NULL with *ret_error. */
+/* Returns the owned text of a file below the root, or NULL with *ret_error. */
 KVL_PRINTF(2, 3) static char *read_text(int *ret_error, const char *format, ...)
 {
         char path[2 * CGROUP_PATH_MAX], *text = NULL;
@@ -43,7 +43,7 @@ KVL_PRINTF(2, 3) static char *read_text(int *ret_error, const char *format, ...)
         return n < 0 ? NULL : text;
 }
 
-/* A number that is the file's first word. */
+/* Reads a number that is the file's first word. */
 static int read_number(const char *root, const char *group, const char *file, uint64_t *ret_number)
 {
         int error;
@@ -55,7 +55,7 @@ static int read_number(const char *root, const char *group, const char *file, ui
         return parse_u64(text, ret_number);
 }
 
-/* Is "memory" among the names, as in "cpu,memory"? Version 2 has no name at all. */
+/* Whether "memory" is among the names, as in "cpu,memory". Version 2 has no names. */
 static bool is_named(const struct controller *c, const char *names, size_t len)
 {
         static const char name[] = "memory";
@@ -71,7 +71,7 @@ static bool is_named(const struct controller *c, const char *names, size_t len)
         return false;
 }
 
-/* The path in a line such as "4:memory:/a" or "0::/a" of /proc/PID/cgroup. NULL: there is none. */
+/* Finds the path in a line such as "4:memory:/a" or "0::/a" of /proc/PID/cgroup. NULL: none. */
 static const char *find_group(const char *text, const struct controller *c, size_t *ret_len)
 {
         for (const char *line = text; *line;) {
@@ -87,15 +87,15 @@ static const char *find_group(const char *text, const struct controller *c, size
         return NULL;
 }
 
-/* Is a path of /proc/PID/cgroup outside of this process' cgroup namespace? "/.." is above the
- * namespace's root, "/../a" beside it. */
+/* Whether a path of /proc/PID/cgroup is outside of this process' cgroup namespace. "/.." is above
+ * the namespace's root, "/../a" beside it. */
 static bool is_outside(const char *path, size_t len)
 {
         return len >= 3 && strncmp(path, "/..", 3) == 0 && (len == 3 || path[3] == '/');
 }
 
-/* The process' group of the controller, as a path below the root. 0; -ENODATA: it has none; -EXDEV:
- * it is outside of this cgroup namespace; -ENAMETOOLONG. */
+/* Finds the process' group of the controller, as a path below the root. Returns 0; -ENODATA: it has
+ * none; -EXDEV: it is outside of this cgroup namespace; -ENAMETOOLONG. */
 static int group_of(const char *text, const struct controller *c, char group[CGROUP_PATH_MAX])
 {
         const char *path;
@@ -115,7 +115,8 @@ static int group_of(const char *text, const struct controller *c, char group[CGR
         return 0;
 }
 
-/* From the group up to where the controller is mounted; a container may see that alone. */
+/* Finds the lowest limit from the group up to the controller's mount. A container may see the mount
+ * alone. */
 static int lowest_limit(const char *root, const struct controller *c, char group[CGROUP_PATH_MAX],
         char ret_group[CGROUP_PATH_MAX], uint64_t *ret_bytes)
 {
@@ -165,7 +166,7 @@ int cgroup_memory_limit(
         return r;
 }
 
-/* The number behind a word at the start of a line; 0. */
+/* Returns the number after a word at the start of a line; 0: none. */
 static uint64_t number_behind(const char *text, const char *word)
 {
         size_t len = strlen(word);

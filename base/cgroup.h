@@ -1,5 +1,5 @@
-/* What the control groups of a process say of its memory: version 2, and the memory controller of
- * version 1. Reads small files; any thread. */
+/* Memory limits and kills of a process' control groups: version 2, and the memory controller of
+ * version 1. Reads small files. Thread-safe. */
 #ifndef KVL_BASE_CGROUP_H
 #define KVL_BASE_CGROUP_H
 
@@ -9,16 +9,16 @@
 #define CGROUP_PATH_MAX 1024
 
 /*
- * The lowest limit of memory from the process' own group up, and the group that has it. `root`: ""
- * or the directory that has the host's /proc and /sys. pid 0: the calling process. 0; -ENODATA: no
- * group has a limit; -EXDEV: its group is outside of the caller's cgroup namespace; else -errno:
- * its groups can't be read.
+ * Finds the lowest memory limit from the process' own group up, and the group that has it. `root`:
+ * "" or the directory with the host's /proc and /sys. pid 0: the calling process. Returns 0;
+ * -ENODATA: no group has a limit; -EXDEV: the group is outside of the caller's cgroup namespace;
+ * else -errno: the groups can't be read.
  */
 int cgroup_memory_limit(
         const char *root, uint64_t pid, char ret_group[CGROUP_PATH_MAX], uint64_t *ret_bytes);
 
-/* How often the kernel has killed a process for want of memory: of the calling process' group since
- * that was made, and of the host since its start. 0 where it can't be read. */
+/* Number of processes that the kernel has killed for lack of memory: in the calling process' group
+ * since it was made, and on the host since its start. 0 if unreadable. */
 struct cgroup_oom_kills {
         uint64_t of_group, of_host;
 };

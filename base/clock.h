@@ -1,4 +1,4 @@
-/* Time. Everything else takes time as a parameter. */
+/* The clock. All other code takes the time as a parameter. */
 #ifndef KVL_BASE_CLOCK_H
 #define KVL_BASE_CLOCK_H
 

@@ -28,7 +28,7 @@ static bool is_drop_in(const char *name)
                strcmp(name + len - strlen(SUFFIX), SUFFIX) == 0;
 }
 
-/* Appends "DIR/NAME", or DIR alone where name is NULL. 0 or -ENOMEM. */
+/* Appends "DIR/NAME"; "DIR" if name is NULL. Returns 0 or -ENOMEM. */
 static int add_path(struct conf_files *f, const char *dir, const char *name)
 {
         char *path;

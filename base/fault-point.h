@@ -1,19 +1,20 @@
 /*
- * Where a test kills the process, or holds it up: FAULT_POINT("name") raises SIGKILL in the test
- * build (-DKVL_FAULT_POINTS) at the pass that the test names, and is nothing in every other build.
+ * Points at which a test kills or delays the process. FAULT_POINT("name") raises SIGKILL in the
+ * test build (-DKVL_FAULT_POINTS) at the pass that the test names. In other builds it does nothing.
  *
  *   KVL_FAULT_POINT  name of the point; read at every pass, so that a program can arm itself
  *   KVL_FAULT_PASS   1: the first pass after that; passes are counted per place in the source.
- *                    "yield": nobody dies, the processor is given away at every pass
- *   KVL_FAULT_FILE   instead of these: a file with a struct fault_table, by which a test aims at
- * any number of points, and arms and disarms a process that runs already. Who dies has disarmed it:
- * what is started in its place goes on
+ *                    "yield": kills nothing, but yields the processor at every pass
+ *   KVL_FAULT_FILE   instead: a file with a struct fault_table, which aims at any number of points
+ *                    and arms or disarms a running process. A kill disarms it first: the process
+ *                    started next goes on
  *
- * A point stands where a death leaves something half done in memory that outlives the process: the
+ * A point is placed where a death leaves something half done in memory that outlives the process:
  * segments that library and daemon share, and the daemon's own records
- * (daemon/core/ground/state-root.h). Those of the library: tests/fault/test_ring_kill.c,
- * test_resume_kill.c; of the daemon: test_daemon_kill.c, and unit tests. Their names are taken from
- * the sources (tests/tools/fault-points.py): a new one is killed at, or a test says that it isn't.
+ * (daemon/core/ground/state-root.h). Tests of the library's points: tests/fault/test_ring_kill.c,
+ * test_resume_kill.c; of the daemon's: test_daemon_kill.c, and unit tests.
+ * tests/tools/fault-points.py takes the names from the sources: each new point must be killed at,
+ * or be listed by a test as an exception.
  */
 #ifndef KVL_BASE_FAULT_POINT_H
 #define KVL_BASE_FAULT_POINT_H
@@ -26,15 +27,15 @@
 #define FAULT_MAX_AIMS 160 /* more than there are points; not tuned */
 
 struct fault_aim {
-        _Atomic uint32_t n_passes; /* left until it is hit; 0: was hit, or isn't aimed at */
+        _Atomic uint32_t n_passes; /* left until it is hit; 0: was hit, or has no aim */
         char name[FAULT_NAME_BYTES];
 };
 
-/* Passes count while it is armed; the first that hits its aim disarms it, and kills: once for each
- * time that the test arms it. Names are written before that, n_aims last (release). */
+/* Passes count while the table is armed. The first that hits its aim disarms it, and kills: once
+ * for each arming. Names are written first, n_aims last (release). */
 struct fault_table {
         _Atomic uint32_t is_armed, n_aims;
-        _Atomic int32_t signal; /* that kills; 0: SIGKILL. SIGABRT: as a fault of its own would */
+        _Atomic int32_t signal; /* kills; 0: SIGKILL. SIGABRT: like a fault of its own */
         struct fault_aim aims[FAULT_MAX_AIMS];
 };
 
@@ -48,7 +49,7 @@ struct fault_table {
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* NULL: no file, or it can't be mapped. Once for each source file. */
+/* Returns NULL if there is no file, or it can't be mapped. Tries once for each source file. */
 static inline struct fault_table *fault_table_get(void)
 {
         static struct fault_table *_Atomic table;
@@ -70,7 +71,7 @@ static inline struct fault_table *fault_table_get(void)
         return atomic_load(&table);
 }
 
-/* Is it for this pass to kill? */
+/* Whether this pass must kill. */
 static inline int fault_table_hit(struct fault_table *table, const char *name)
 {
         struct fault_aim *aim = table->aims, *end;

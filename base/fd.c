@@ -30,7 +30,7 @@ int fd_close(int fd)
 int fd_open_standard(void)
 {
         for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-                /* The lowest number that is free is this one; inherited, as they are. */
+                /* The lowest free number is this one; inherited, like the standard ones. */
                 if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
                         return -errno;
         return 0;
@@ -42,7 +42,7 @@ int fd_reopen_read_only(int fd)
         int copy;
 
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        /* Whoever has the file can have a lease of it (F_SETLEASE), for which open() waits. */
+        /* A process with the file may hold a lease of it (F_SETLEASE): don't wait for that. */
         copy = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         return copy < 0 ? -errno : copy;
 }
@@ -58,7 +58,7 @@ int memfd_create_sized(const char *name, uint64_t bytes)
                 fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0)
                 return -errno;
-        /* Not executable on old kernels either, and not reopened through /proc by another uid. */
+        /* Not executable on old kernels either; other uids can't reopen it through /proc. */
         if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
                 fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
                 return -errno;
@@ -110,7 +110,7 @@ static int write_all(int fd, const void *data, size_t len)
         return 0;
 }
 
-/* Owned descriptor of the directory that holds `path`, or -errno. */
+/* Returns an owned descriptor of the directory of `path`, or -errno. */
 static int open_parent(const char *path)
 {
         _cleanup_free_ char *copy = strdup(path);
@@ -122,7 +122,8 @@ static int open_parent(const char *path)
         return fd < 0 ? -errno : fd;
 }
 
-/* Makes `temporary` (a mkostemp template) hold the data, on disk. What it made stays on failure. */
+/* Writes the data to `temporary` (a mkostemp template), and to disk. After a failure the file
+ * stays. */
 static int write_temporary(char *temporary, const void *data, size_t len, unsigned mode)
 {
         _cleanup_fd_ int fd = mkostemp(temporary, O_CLOEXEC);
@@ -154,7 +155,7 @@ int file_replace(const char *path, const void *data, size_t len, unsigned mode)
         if (r == 0 && rename(temporary, path) < 0)
                 r = -errno;
         if (r < 0) {
-                /* Still the bare template where mkostemp() itself failed: nothing of that name. */
+                /* If mkostemp() failed this is still the bare template: no such file. */
                 unlink(temporary);
                 return r;
         }
@@ -163,7 +164,7 @@ int file_replace(const char *path, const void *data, size_t len, unsigned mode)
 
 static int open_to_read(const char *path, bool only_regular, size_t *ret_hint)
 {
-        /* Where O_NONBLOCK is given a FIFO that nobody writes to is opened at once. */
+        /* With O_NONBLOCK a FIFO without a writer opens at once. */
         const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | (only_regular ? O_NONBLOCK : 0);
         _cleanup_fd_ int fd = open(path, flags);
         struct stat st;
@@ -205,7 +206,7 @@ static int read_whole(
         if (fd < 0)
                 return fd;
         max = MIN(max, SIZE_MAX / 4);
-        /* One byte more than allowed is room enough to see that the file is longer. */
+        /* One byte more than allowed shows that the file is longer. */
         for (size_t want = MIN(hint, max) + 1; len == size; want = MIN(2 * want, max + 1)) {
                 char *bigger = realloc(data, want + 1);
                 ssize_t n;

@@ -11,10 +11,10 @@
 #include "base/macros.h"
 
 /*
- * Another descriptor of the same memory file, that can only be read from and mapped for reading.
- * Where /proc can be seen, a process of the same uid can undo that, and one with CAP_DAC_OVERRIDE
- * over the file; others can't, as memfd_create_sized() leaves them no right. Never waits. Returns
- * an owned fd; -EAGAIN: another process has a lease of the file (F_SETLEASE); another -errno.
+ * Returns another, owned descriptor of the same memory file, for reading and read-only mappings.
+ * Never waits. A process of the same uid that sees /proc can undo that, and one with
+ * CAP_DAC_OVERRIDE over the file. Others can't, as memfd_create_sized() leaves them no right.
+ * -EAGAIN: another process has a lease of the file (F_SETLEASE); another -errno.
  */
 int fd_reopen_read_only(int fd);
 
@@ -35,11 +35,9 @@ static inline int fd_take(int *fd)
         return taken;
 }
 
-/*
- * Opens /dev/null as those of the descriptors 0, 1 and 2 that are closed: a program that is started
- * so would give their numbers to files of its own, to which others then print, and which libuv
- * refuses to close. Before other threads are started. 0 or -errno, with some of them closed still.
- */
+/* Opens /dev/null for those of the descriptors 0, 1 and 2 that are closed. Otherwise files of the
+ * program would get their numbers: other code prints to these, and libuv refuses to close them.
+ * Call it before other threads start. Returns 0 or -errno (some may still be closed). */
 int fd_open_standard(void);
 
 /*
@@ -50,10 +48,10 @@ int fd_open_standard(void);
 int memfd_create_sized(const char *name, uint64_t bytes);
 
 /*
- * Maps the first `bytes` bytes of a memory file to read and write, shared with whoever else has
- * them mapped. fd -1: memory of this process alone, which costs nothing until it is touched. No
- * core dump has them (they are tenants' keys, and as large as a device is). To be unmapped by
- * munmap(). NULL with errno.
+ * Maps the first `bytes` bytes of a memory file for reading and writing, shared with its other
+ * mappings. fd -1: memory of this process alone, which takes nothing until it is touched. Core
+ * dumps leave it out: it has tenants' keys, and may be as large as a device. Unmap it by munmap().
+ * Returns NULL with errno.
  */
 void *memory_map(int fd, uint64_t bytes);
 
@@ -62,26 +60,22 @@ int fd_punch_hole(int fd, uint64_t offset, uint64_t len);
 
 /*
  * Replaces the file at `path` by `len` bytes: written beside it, fsynced, renamed, directory
- * fsynced. After a failure the old file is untouched and nothing is left beside it; only where the
- * directory's fsync is what failed, the new file stands but may not survive a power loss.
- * 0 or -errno.
+ * fsynced. Returns 0 or -errno. After a failure the old file is untouched and nothing is left
+ * beside it. Exception: if the directory's fsync failed, the new file is there, but may not survive
+ * a power loss.
  */
 int file_replace(const char *path, const void *data, size_t len, unsigned mode);
 
-/*
- * Reads a whole file of at most `max` bytes into a NUL-terminated owned buffer.
- * 0; -EFBIG where it is longer; other -errno. ret_* untouched on failure.
- */
+/* Reads a whole file of at most `max` bytes into a NUL-terminated owned buffer. Returns 0; -EFBIG:
+ * it is longer; other -errno. ret_* are untouched on failure. */
 int file_read(const char *path, size_t max, char **ret_data, size_t *ret_len);
 
-/*
- * The same of a regular file, or a symbolic link to one. Anything else is refused without waiting
- * for it: -EISDIR for a directory, -EBADFD for a FIFO, a socket or a device. For files that one
- * thread, which has others to serve, reads.
- */
+/* Does file_read() for a regular file, or a symbolic link to one. Refuses others without waiting:
+ * -EISDIR for a directory, -EBADFD for a FIFO, a socket or a device. For files that a thread reads
+ * which also serves others. */
 int file_read_regular(const char *path, size_t max, char **ret_data, size_t *ret_len);
 
-/* What a negative result of these two means, for a sentence behind a colon. Never NULL; static. */
+/* Returns the meaning of a negative result of these two, to follow a colon. Never NULL; static. */
 const char *file_read_error(int error);
 
 #endif

@@ -9,8 +9,8 @@ struct hash_seed hash_seed_random(void)
         struct hash_seed seed;
         ssize_t n;
 
-        /* Up to 256 bytes come whole; only waiting for the first boot's entropy is interruptible.
-         */
+        /* Up to 256 bytes come at once; only the wait for the first boot's entropy is
+         * interruptible. */
         do
                 n = getrandom(&seed, sizeof(seed), 0);
         while (n < 0 && errno == EINTR);

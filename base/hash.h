@@ -1,10 +1,10 @@
 /*
- * Hashes for tables. Not for identity: that is SHA-256 (client/lib).
+ * Hashes for tables. Identity is by SHA-256 (client/lib).
  *
- * hash_bytes() is SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012; the
- * 1-3 variant is what Linux and Rust use for hash tables): for keys that come from peers, with a
- * seed that is secret, which keeps them from choosing collisions. hash_digest() is for the index of
- * a namespace, whose readers know the seed.
+ * hash_bytes() is SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012; Linux
+ * and Rust use the 1-3 variant for hash tables). It is for peers' keys, with a secret seed, so that
+ * peers can't choose collisions. hash_digest() is for the index of a namespace, whose readers know
+ * the seed.
  */
 #ifndef KVL_BASE_HASH_H
 #define KVL_BASE_HASH_H
@@ -18,7 +18,7 @@ struct hash_seed {
         uint64_t k0, k1;
 };
 
-/* A seed from the kernel's random source; aborts without one (it never fails after boot). */
+/* Returns a seed from the kernel's random source; aborts without one (never after boot). */
 struct hash_seed hash_seed_random(void);
 
 uint64_t hash_bytes(struct hash_seed seed, const void *data, size_t len);
@@ -84,7 +84,7 @@ static inline uint64_t hash_fold(uint64_t a, uint64_t b)
         return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Word i of a digest, loaded by itself: an array of them the compiler copies through the stack. */
+/* Loads word i of a digest by itself: the compiler copies arrays through the stack. */
 static inline uint64_t hash_word(const uint8_t *digest, unsigned i)
 {
         uint64_t word;
@@ -94,11 +94,10 @@ static inline uint64_t hash_word(const uint8_t *digest, unsigned i)
 }
 
 /*
- * Of a digest of 32 bytes, to be inlined where hits are made: three wide multiplications, each
- * folded (the product's halves, one XOR the other), as in wyhash (Wang Yi, 2019). Evenly spread
- * for keys that nobody chose with the seed in hand, digests or not; whoever knows the seed can
- * choose keys that collide, which SipHash with a known seed doesn't prevent either. The constants
- * are the fraction of pi.
+ * Hashes a digest of 32 bytes; inlined in lookups. Three wide multiplications, each folded (the
+ * product's halves, one XOR the other), as in wyhash (Wang Yi, 2019). Hashes are evenly spread if
+ * the keys were chosen without the seed. With the seed, colliding keys can be found; SipHash with a
+ * known seed has the same weakness. The constants are the fraction of pi.
  */
 static inline uint64_t hash_digest(struct hash_seed seed, const void *digest)
 {

@@ -15,7 +15,7 @@ struct ini_reader {
         struct ini_entry entry;              /* points into header and line */
         char header[INI_LINE_MAX + 1];       /* last "[section name]", cut up in place */
         char line[INI_LINE_MAX + 1];         /* current line, cut up in place */
-        char what[256 + FORMAT_EXCERPT_MAX]; /* what is wrong with it */
+        char what[256 + FORMAT_EXCERPT_MAX]; /* the error of the line */
 };
 
 static bool is_blank(char c)
@@ -61,7 +61,7 @@ static int call_back(struct ini_reader *r)
         return error;
 }
 
-/* `text` is the trimmed line, starting with '['; it lies in r->line. */
+/* Reads a section's header. `text` is the trimmed line, starting with '['; part of r->line. */
 static int read_header(struct ini_reader *r, const char *text)
 {
         char shown[FORMAT_EXCERPT_MAX], *section, *name;
@@ -70,7 +70,7 @@ static int read_header(struct ini_reader *r, const char *text)
         format_excerpt(text, len, shown);
         if (text[len - 1] != ']')
                 return syntax_error(r, "a section must end with ']': %s", shown);
-        /* A copy: the header outlives its line. */
+        /* Copied, as the header outlives its line. */
         memcpy(r->header, text + 1, len - 2);
         r->header[len - 2] = '\0';
         section = trim_blanks(r->header);
@@ -105,14 +105,14 @@ static int read_option(struct ini_reader *r, char *text)
         return call_back(r);
 }
 
-/* Copies the raw line into r->line where it is text of a permitted length. */
+/* Copies the raw line into r->line if it is text of a permitted length. */
 static int take_line(struct ini_reader *r, const char *raw, size_t len)
 {
         if (len > INI_LINE_MAX)
                 return syntax_error(
                         r, "a line has at most %d bytes, this one %zu", INI_LINE_MAX, len);
         for (size_t i = 0; i < len; i++)
-                /* They would reach logs and terminals. */
+                /* Control characters would reach logs and terminals. */
                 if (((unsigned char)raw[i] < ' ' && !is_blank(raw[i])) || raw[i] == 0x7f)
                         return syntax_error(r, "control character \\x%02x: only text is allowed",
                                 (unsigned char)raw[i]);
@@ -137,7 +137,7 @@ static int read_line(struct ini_reader *r, const char *raw, size_t len)
 int ini_parse(const char *file_name, const char *text, size_t len, ini_fn fn, void *data, char *err,
         size_t err_len)
 {
-        static const char mark[] = "\xef\xbb\xbf"; /* of editors that say so that it is UTF-8 */
+        static const char mark[] = "\xef\xbb\xbf"; /* editors write it to mark UTF-8 */
         const size_t mark_len = sizeof(mark) - 1;
         struct ini_reader r;
 

@@ -1,7 +1,5 @@
-/*
- * Intrusive doubly linked list with a sentinel. A list_link is inside what it links; an unlinked
- * link points at itself, so that list_remove() is safe to repeat. Not thread-safe.
- */
+/* Intrusive doubly linked list with a sentinel. A list_link is embedded in the linked struct. An
+ * unlinked link points at itself, so list_remove() is idempotent. Not thread-safe. */
 #ifndef KVL_BASE_LIST_H
 #define KVL_BASE_LIST_H
 
@@ -48,8 +46,7 @@ static inline void list_remove(struct list_link *l)
         list_init(l);
 }
 
-/* Moves all of `from` to *ret_head, in order: what is added to that meanwhile is for the next time.
- */
+/* Moves all of `from` to *ret_head, in order. Later additions to `from` aren't included. */
 static inline void list_take_all(struct list_link *from, struct list_link *ret_head)
 {
         list_init(ret_head);
@@ -71,7 +68,7 @@ static inline void list_take_all(struct list_link *from, struct list_link *ret_h
         for (type *it = list_entry((head)->next, type, member); &it->member != (head); \
                 it = list_entry(it->member.next, type, member))
 
-/* The body may remove `it` itself, nothing else. */
+/* The body may remove `it`, nothing else. */
 #define list_for_each_safe(it, head, type, member)                        \
         for (type *it = list_entry((head)->next, type, member),           \
                   *it##_next = list_entry(it->member.next, type, member); \

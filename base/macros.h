@@ -1,4 +1,4 @@
-/* Small compiler-level helpers used by every room. Nothing here allocates or calls out. */
+/* Small compiler-level helpers for all directories. Nothing here allocates or calls out. */
 #ifndef KVL_BASE_MACROS_H
 #define KVL_BASE_MACROS_H
 
@@ -36,10 +36,10 @@ static inline uint64_t round_up_u64(uint64_t value, uint64_t step)
         return (value + step - 1) / step * step;
 }
 
-/* What a noun of so many ends in. */
+/* The ending of a noun with the count n. */
 #define PLURAL(n) ((n) == 1 ? "" : "s")
 
-/* a - b; 0 where b is more. */
+/* Returns a - b; 0 if b is greater. */
 static inline uint64_t minus_u64(uint64_t a, uint64_t b)
 {
         return a > b ? a - b : 0;

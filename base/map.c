@@ -7,9 +7,9 @@
 
 #define MAP_MIN_SLOTS 16 /* power of two; 256 bytes, not tuned */
 
-/* Slots of the smaller table that are looked at with each key that is put: of n slots, 3/4 n are in
- * use when the larger one begins, and that is as full after 3/4 n keys more: 7/3 at least. Not
- * tuned. */
+/* Slots of the smaller table that each put moves. The smaller table of n slots has 3/4 n in use
+ * when the larger one begins, which is as full after 3/4 n more keys. So at least 7/3 slots must
+ * move with each. Not tuned. */
 #define MAP_MOVES 4
 
 void map_init(struct map *m)
@@ -49,7 +49,7 @@ static size_t home_of(struct table t, const struct map_slot *s)
         return hash_bytes(t.seed, &key, sizeof(key)) & t.mask;
 }
 
-/* The slot that has the key, or the empty one where it belongs. */
+/* Returns the slot of the key, or the empty one where it belongs. */
 static struct map_slot *probe(struct table t, uint64_t key)
 {
         size_t i = hash_bytes(t.seed, &key, sizeof(key)) & t.mask;
@@ -75,8 +75,8 @@ static void take_out(struct table t, size_t hole)
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
-/* Looks at so many slots of the smaller table. Before old_at all are free: no follower of one that
- * is taken out comes to lie there. */
+/* Looks at n slots of the smaller table, and moves their keys. All slots before old_at are free, so
+ * no follower of a removed key moves there. */
 static void move_some(struct map *m, size_t n)
 {
         for (; n > 0 && m->n_old > 0; n--) {
@@ -103,7 +103,7 @@ static int map_resize(struct map *m, size_t n_slots)
 
         if (!slots)
                 return -ENOMEM;
-        move_some(m, SIZE_MAX); /* has all moved, but for a reservation of very many */
+        move_some(m, SIZE_MAX); /* usually all has moved, except before a very large reservation */
         m->old = m->slots;
         m->n_old_slots = m->n_slots;
         m->n_old = m->n_used;
@@ -144,7 +144,7 @@ int map_put(struct map *m, uint64_t key, uint64_t value)
         return 0;
 }
 
-/* NULL: it isn't in the table. */
+/* Returns NULL if the key isn't in the table. */
 static struct map_slot *look_up(struct table t, uint64_t key)
 {
         struct map_slot *s = t.slots ? probe(t, key) : NULL;
@@ -189,7 +189,7 @@ static struct map_slot *slot_at(const struct map *m, size_t i)
         return i < m->n_old_slots ? &m->old[i] : &m->slots[i - m->n_old_slots];
 }
 
-/* Before *iter all are free: no follower of one that is removed comes to lie there. */
+/* All slots before *iter are free, so no follower of a removed key moves there. */
 bool map_next(const struct map *m, size_t *iter, struct map_slot *ret_slot)
 {
         for (; *iter < m->n_old_slots + m->n_slots; (*iter)++) {

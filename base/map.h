@@ -1,9 +1,8 @@
 /*
- * Hash map from uint64_t to uint64_t, open addressing, linear probing, backward-shift deletion.
- * Grows by doubling at 3/4 full, shrinks never; 16 bytes a slot. What it has then moves to the
- * larger table a few slots at a time, with each key that is put after that: no call takes as long
- * as all of it. Any key but UINT64_MAX.
- * For what one peer holds (mapped sets, sessions), hence seeded. Not thread-safe.
+ * Hash map from uint64_t to uint64_t, open addressing, linear probing, backward-shift deletion. 16
+ * bytes a slot. Doubles at 3/4 full, never shrinks. Each later put moves a few slots to the larger
+ * table, so no call takes as long as moving all. Any key but UINT64_MAX. Seeded, as peers choose
+ * the keys (mapped sets, sessions). Not thread-safe.
  */
 #ifndef KVL_BASE_MAP_H
 #define KVL_BASE_MAP_H
@@ -21,34 +20,32 @@ struct map_slot {
 };
 
 struct map {
-        struct map_slot *slots;    /* owned; keys inverted, so that 0 is none */
+        struct map_slot *slots;    /* owned; keys inverted, so that 0 is empty */
         size_t n_slots, n_used;    /* n_used: in both tables */
-        struct map_slot *old;      /* owned; the smaller table; NULL: all of it has moved */
+        struct map_slot *old;      /* owned; the smaller table; NULL: all has moved */
         size_t n_old_slots, n_old; /* n_old: in use there */
-        size_t old_at;             /* those before it have moved */
+        size_t old_at;             /* slots before it have moved */
         struct hash_seed seed;
 };
 
 void map_init(struct map *m);
 void map_deinit(struct map *m);
 
-/* Makes room so that the next `n` new keys can't fail. 0 or -ENOMEM (nothing it has is lost). More
- * than the map has already takes as long as all that is there. */
+/* Makes room so that the next `n` new keys can't fail. Returns 0 or -ENOMEM (no key is lost). If n
+ * exceeds the map's size, the call takes as long as moving the whole map. */
 int map_reserve(struct map *m, size_t n);
 
-/* Adds or replaces. 0 or -ENOMEM (map unchanged). */
+/* Adds or replaces. Returns 0 or -ENOMEM (unchanged). */
 int map_put(struct map *m, uint64_t key, uint64_t value);
 
-/* Borrowed pointer to the value, valid until the next put or remove; NULL where absent. */
+/* Returns a borrowed pointer to the value, valid until the next put or remove; NULL: absent. */
 uint64_t *map_find(const struct map *m, uint64_t key);
 
-/* True where the key was there. */
+/* Returns whether the key was there. */
 bool map_remove(struct map *m, uint64_t key);
 
-/*
- * Iterates in no order: start with *iter = 0; false at the end. Nothing may be put meanwhile;
- * removing is allowed only by starting over.
- */
+/* Iterates in no order: start with *iter = 0; false at the end. No puts meanwhile; after a removal
+ * start over. */
 bool map_next(const struct map *m, size_t *iter, struct map_slot *ret_slot);
 
 #endif

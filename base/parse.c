@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 
-/* More decimals than any binary unit below 2^60 can tell apart. */
+/* More decimals than binary units below 2^60 can tell apart. */
 #define FRACTION_DIGITS_MAX 18
 
 struct unit {
@@ -28,7 +28,7 @@ static const struct unit *unit_find(const struct unit *units, size_t n, const ch
         return NULL;
 }
 
-/* Reads digits from *s and moves it behind them. 0, -EINVAL without any, -ERANGE. */
+/* Reads digits from *s and advances *s. Returns 0, -EINVAL without any, -ERANGE. */
 static int take_digits(const char **s, uint64_t *ret_value)
 {
         const char *p = *s;
@@ -60,10 +60,8 @@ int parse_u64(const char *s, uint64_t *ret_value)
         return r;
 }
 
-/*
- * Reads ".DIGITS" where there is one: the fraction is *ret_num / *ret_den. Without one 0 / 1.
- * 0, -EINVAL where no digit follows the point, -ERANGE past FRACTION_DIGITS_MAX.
- */
+/* Reads ".DIGITS" if present: the fraction is *ret_num / *ret_den, else 0 / 1. Returns 0, -EINVAL
+ * if no digit follows the point, -ERANGE past FRACTION_DIGITS_MAX. */
 static int take_fraction(const char **s, uint64_t *ret_num, uint64_t *ret_den)
 {
         const char *p = *s;
@@ -132,7 +130,7 @@ int parse_bytes(const char *s, uint64_t *ret_bytes)
         return 0;
 }
 
-/* A bare number, and the units from the smallest on. */
+/* Units of durations: a bare number's, then from the smallest. */
 static const struct unit durations[] = {
         {"", NSEC_PER_SEC},
         {"ms", NSEC_PER_MSEC},
@@ -183,7 +181,7 @@ int parse_bool(const char *s, bool *ret_value)
         return -EINVAL;
 }
 
-/* Value of a hexadecimal digit, -1 for anything else. */
+/* Returns the value of a hexadecimal digit, -1 for anything else. */
 static int hex_value(char c)
 {
         if (is_digit(c))
@@ -293,7 +291,7 @@ bool is_name_char(char c)
                c == '_' || c == '-';
 }
 
-/* also: a character more; NUL: none. */
+/* also: another permitted character; NUL: none. */
 static bool is_name(const char *s, size_t max_len, char also)
 {
         size_t len = 0;

@@ -1,18 +1,16 @@
 /*
- * Where tracers look in: PROBE(provider, name, argument...) is a static probe (USDT), for bpftrace,
- * perf and gdb. docs/PROBES.md has the table of all of them and of their arguments; the test
- * `probes` compares it with the programs.
+ * Static probes (USDT) for bpftrace, perf and gdb: PROBE(provider, name, argument...).
+ * docs/PROBES.md has the table of all probes and their arguments; the test `probes` compares it
+ * with the programs.
  *
- * A probe is one nop and a note in the file; a tracer puts a breakpoint there while it looks. Its 1
- * to 6 arguments (bpftrace reads no more) are described, not copied: the note names the register,
- * or the place in memory, where the compiler has them anyway. So only what is at hand is an
- * argument (a variable, a field, a constant): nothing that would have to be computed or called for,
- * or that costs a branch. That is why structs with a name begin with it: its address is the
- * struct's.
+ * A probe is one nop and a note in the file; a tracer puts a breakpoint there. Its 1 to 6 arguments
+ * (bpftrace's limit) are described, not copied: the note names the register or memory where the
+ * compiler has them anyway. So an argument must be at hand (a variable, a field, a constant):
+ * nothing computed or called for, and no branch. For that reason structs with a name begin with it:
+ * its address is the struct's.
  *
- * Integers (no bit-fields) and pointers. Nobody changes anything at a probe: it must not be missed
- * where the build has none (option `probes`: <sys/sdt.h> isn't there, or isn't wanted), and nothing
- * of it is evaluated then.
+ * Arguments are integers (no bit-fields) and pointers. A probe must have no side effects: builds
+ * without probes (option `probes`: without <sys/sdt.h>, or not wanted) don't evaluate it.
  */
 #ifndef KVL_BASE_PROBE_H
 #define KVL_BASE_PROBE_H

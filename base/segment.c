@@ -20,8 +20,8 @@
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
-/* A tmpfs without limits, as memfds have none: a limit would come out as SIGBUS. Owned fd of the
- * mount, which is nowhere yet, or -errno. */
+/* Makes a tmpfs without limits, like memfds: a limit would show as SIGBUS. Returns an owned fd of
+ * the detached mount, or -errno. */
 static int make_tmpfs(void)
 {
         static const char *const settings[][2] = {
@@ -44,7 +44,7 @@ static int make_tmpfs(void)
         return fd < 0 ? -errno : fd;
 }
 
-/* A mount's root, opened: unlike the mount's own fd, closing it unmounts nothing. */
+/* Opens a mount's root. Unlike the mount's own fd, closing it unmounts nothing. */
 static int open_root(int mount_fd)
 {
         int fd = openat(mount_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -53,10 +53,10 @@ static int open_root(int mount_fd)
 }
 
 /*
- * Before Linux 6.15 a mount can be cloned only where it is in the caller's mount namespace: this
- * thread makes one, private so that the host never sees it. The namespace ends with the thread and
- * the clone leaves its own when clone_fd is closed: no mount call works on either after that, and
- * the roots keep both.
+ * Before Linux 6.15 a mount can be cloned only in the caller's mount namespace. So this thread
+ * makes a namespace, private so that the host never sees it. It ends with the thread, and the
+ * clone's own ends when clone_fd is closed. After that no mount call works on either, and the roots
+ * keep both mounts.
  */
 static int make_mounts(struct segment_room *room)
 {
@@ -220,7 +220,7 @@ int segment_adopt(int fd, int reader_fd, uint64_t bytes, struct segment *ret_seg
 
 uint64_t segment_next_part(const struct segment *s, uint64_t at, uint64_t *ret_end)
 {
-        /* Nobody else has this open file, and so its position. */
+        /* This open file, and so its position, isn't shared. */
         off_t from = lseek(s->fd, (off_t)at, SEEK_DATA), end;
 
         *ret_end = s->bytes;

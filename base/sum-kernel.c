@@ -1,5 +1,6 @@
-/* XXH3 and copies by the vectors that this file is compiled for: -DSUM_KERNELS=sum_kernels_NAME and
- * -DSUM_NAME="NAME". All of xxhash is static here, or a linker could take another CPU's. */
+/* XXH3 and copies with the vectors that this file is compiled for: -DSUM_KERNELS=sum_kernels_NAME
+ * and -DSUM_NAME="NAME". All of xxhash is static here: otherwise a linker could choose another
+ * CPU's. */
 #define XXH_INLINE_ALL
 #include <string.h>
 #include <xxhash.h>
@@ -12,11 +13,10 @@
 #include "base/sum-kernels.h"
 
 /*
- * Summed from the first-level cache right behind the copy. While it is summed the source that comes
- * next is on its way. Measured of memcpy() at 256 KiB and 4 MiB, on a machine with AVX-512: 0.98
- * and 1.24 by these; pieces of 4,096 0.90 and 1.08, of 8,192 0.77 and 0.93; nothing ahead 0.65 and
- * 0.72. On one with AVX2 alone (the same pieces): 2,048 ahead 1.47 and 1.38, 1,024 1.37 and 1.25,
- * 4,096 1.25 and 1.18.
+ * Each piece is summed from the first-level cache right after its copy, while the next source is
+ * prefetched. Measured relative to memcpy() at 256 KiB and 4 MiB, with AVX-512: 0.98 and 1.24 as
+ * set. Pieces of 4,096: 0.90 and 1.08; of 8,192: 0.77 and 0.93; without prefetch: 0.65 and 0.72.
+ * With AVX2 (the same pieces): 2,048 ahead 1.47 and 1.38, 1,024 1.37 and 1.25, 4,096 1.25 and 1.18.
  */
 #define PIECE 2048
 #if defined(__AVX512F__)
@@ -25,7 +25,7 @@
 #define AHEAD 2048
 #endif
 
-#define ALIGN 64 /* of xxhash's state, and of a line of the caches */
+#define ALIGN 64 /* of xxhash's state, and a cache line */
 
 static_assert(sizeof(((struct sum *)0)->room) >= sizeof(XXH3_state_t) + ALIGN - 1, "room");
 
@@ -40,7 +40,7 @@ static XXH3_state_t *state_of(const struct sum *s)
  */
 
 #if defined(__AVX512F__)
-/* Reads it once, for both. `to` is aligned. */
+/* Copies a line to both, reading it once. `to` is aligned. */
 static inline void copy_line(uint8_t *to, uint8_t *beside, const uint8_t *from)
 {
         __m512i line = _mm512_loadu_si512(from);
@@ -76,7 +76,7 @@ static inline void copy_line(uint8_t *to, uint8_t *beside, const uint8_t *from)
 }
 #endif
 
-/* Stores that went past the caches aren't in order with others: not before a lock is released. */
+/* Non-temporal stores aren't ordered with others until this fence, not even by a lock's release. */
 static inline void end_lines(void)
 {
 #if defined(__x86_64__)
@@ -94,7 +94,7 @@ static uint64_t kernel_of(const void *bytes, size_t n)
 
 static void kernel_begin(struct sum *s)
 {
-        (void)XXH3_64bits_reset(state_of(s)); /* fails for NULL alone, like the next */
+        (void)XXH3_64bits_reset(state_of(s)); /* fails for NULL only, like the next */
 }
 
 static void kernel_add(struct sum *s, const void *bytes, size_t n)
@@ -108,7 +108,7 @@ static uint64_t kernel_end(const struct sum *s)
         return XXH3_64bits_digest(state_of(s));
 }
 
-/* Less than a line. */
+/* Copies less than a line. */
 static void copy_part(struct sum *s, uint8_t *to, const uint8_t *from, size_t n)
 {
         uint8_t part[ALIGN];
@@ -120,7 +120,7 @@ static void copy_part(struct sum *s, uint8_t *to, const uint8_t *from, size_t n)
         kernel_add(s, part, n);
 }
 
-/* n: of lines. `to` is aligned. */
+/* Copies n bytes of whole lines. `to` is aligned. */
 static void copy_lines(struct sum *s, uint8_t *to, const uint8_t *from, size_t n)
 {
         __attribute__((aligned(ALIGN), uninitialized)) uint8_t piece[PIECE];

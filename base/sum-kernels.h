@@ -1,12 +1,11 @@
-/*
- * sum.h for what the CPU has: sum-kernel.c, compiled for each kind. All give the same sums.
- */
+/* Implementations of sum.h for each kind of CPU: sum-kernel.c, compiled for each. All give the same
+ * sums. */
 #ifndef KVL_BASE_SUM_KERNELS_H
 #define KVL_BASE_SUM_KERNELS_H
 
 #include "base/sum.h"
 
-/* One way to compute the functions of sum.h. A struct sum that one way began is only for it. */
+/* One implementation of sum.h. A struct sum that it began is only for it. */
 struct sum_kernels {
         const char *name;
         uint64_t (*of)(const void *bytes, size_t n);
@@ -16,13 +15,14 @@ struct sum_kernels {
         uint64_t (*end)(const struct sum *s);
 };
 
-extern const struct sum_kernels sum_kernels_plain; /* what every CPU of the kind has */
+extern const struct sum_kernels sum_kernels_plain; /* for every CPU of the architecture */
 #if defined(__x86_64__)
 extern const struct sum_kernels sum_kernels_avx2;
 extern const struct sum_kernels sum_kernels_avx512; /* F */
 #endif
 
-/* Those that this CPU can run, the best first; the last is the plain one. NULL: beyond it. */
+/* Returns the kernels that this CPU can run, the best first and the plain ones last; NULL after the
+ * last. */
 const struct sum_kernels *sum_kernels_at(unsigned i);
 
 #endif

@@ -29,7 +29,7 @@ static inline void magnitude_words(void *maximum, const void *x)
         _mm256_storeu_si256(maximum, _mm256_max_epu32(_mm256_loadu_si256(maximum), bits));
 }
 
-/* What vectors leave over. */
+/* Handles the numbers left over by vectors. */
 static inline uint32_t greatest_rest_16(uint32_t found, const void *x, size_t n)
 {
         uint16_t rest;
@@ -64,7 +64,7 @@ static inline uint32_t greatest_halves(const void *x, size_t n)
                 n -= 8;
                 from += 16;
         }
-        /* The least of what they lack. */
+        /* Finds the greatest as the least complement. */
         eight = _mm_minpos_epu16(_mm_xor_si128(eight, _mm_set1_epi16(-1)));
         found = 0xffff ^ (uint32_t)_mm_extract_epi16(eight, 0);
         return n > 0 ? greatest_rest_16(found, from, n) : found;
@@ -105,7 +105,7 @@ static inline vector load_bf16(const void *p)
         return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
 }
 
-/* The low halves of eight words. */
+/* Returns the low halves of eight words. */
 static inline __m128i low_halves(__m256i words)
 {
         return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
@@ -144,7 +144,7 @@ static inline void store_int8(void *p, vector v)
         _mm_storel_epi64(p, _mm_packs_epi16(halves, halves));
 }
 
-/* As e4m3_value() and e4m3_round(). */
+/* Vectors of e4m3_value() and e4m3_round(). */
 static inline vector load_e4m3(const void *p)
 {
         __m128i code = _mm_cvtepu8_epi16(_mm_loadl_epi64(p));

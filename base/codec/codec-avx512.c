@@ -49,7 +49,7 @@ static inline uint32_t greatest_halves(const void *x, size_t n)
                         _mm256_and_si256(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from),
                                 magnitude16));
         most8 = _mm_max_epu16(_mm256_castsi256_si128(most16), _mm256_extracti128_si256(most16, 1));
-        /* The least of what they lack. */
+        /* Finds the greatest as the least complement. */
         most8 = _mm_minpos_epu16(_mm_xor_si128(most8, _mm_set1_epi16(-1)));
         return 0xffff ^ (uint32_t)_mm_extract_epi16(most8, 0);
 }
@@ -116,7 +116,7 @@ static inline void store_int8(void *p, vector v)
         _mm_storeu_si128(p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
 }
 
-/* As e4m3_value() and e4m3_round(). */
+/* Vectors of e4m3_value() and e4m3_round(). */
 static inline vector load_e4m3(const void *p)
 {
         __m256i code = _mm256_cvtepu8_epi16(_mm_loadu_si128(p));

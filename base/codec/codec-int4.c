@@ -1,25 +1,23 @@
-/*
- * int4: the codes of two tokens of a channel in a byte. Numbers become codes by the kernels of
- * int8, with 7 in the place of 127, and codes are packed in the first-level cache.
- */
+/* int4: a byte holds the codes of two tokens of a channel. The kernels of int8 turn numbers into
+ * codes, with 7 in place of 127. Codes are packed in the first-level cache. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/codec/codec-matrix.h"
 #include "base/macros.h"
 
-/* What is coded at a time. */
+/* Buffers for one pass. */
 struct piece {
         float factors[CODEC_TILE];
         float spread[CODEC_TILE + CODEC_BLOCK];
-        /* A byte each: of two tokens, CODEC_TILE channels each, or of CODEC_TILE numbers that lie
-         * together and one more. */
+        /* One byte a code: of two tokens with CODEC_TILE channels each, or of CODEC_TILE contiguous
+         * numbers and one more. */
         uint8_t codes[2 * CODEC_TILE];
 };
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* The lower half of a byte as a number of two's complement. */
+/* Returns the lower half of a byte as a two's complement number. */
 static inline uint8_t extend_sign(unsigned half)
 {
         return (uint8_t)(((half & 15) ^ 8) - 8);
@@ -41,7 +39,7 @@ static void unpack_rows(
         }
 }
 
-/* n bytes of two neighbours each. */
+/* Packs n bytes of two neighbours each. */
 static void pack_neighbours(uint8_t *restrict packed, const uint8_t *restrict codes, size_t n)
 {
         for (size_t i = 0; i < n; i++)
@@ -70,7 +68,7 @@ static void decode_row(const struct codec_matrix *m, uint8_t *plain, const uint8
 
 /* ---- tokens first: rows of channels ---------------------------------------------------------- */
 
-/* A group's tokens, and the channels `first` to `first` + n - 1. */
+/* A group's tokens, and channels `first` to `first` + n - 1. */
 struct block {
         size_t begin, end; /* tokens */
         size_t first, n;
@@ -152,8 +150,8 @@ static int each_block(
 
 /* ---- channels first: groups that lie one behind the other ------------------------------------ */
 
-/* Numbers without a gap between groups, from an even one on: all groups have `group` but the last,
- * which may have fewer. */
+/* Numbers without gaps between groups, from an even one on. All groups have `group` numbers; the
+ * last may have fewer. */
 struct run {
         uint8_t *plain, *maxima, *codes;
         size_t n, group;
@@ -198,7 +196,7 @@ static int decode_run(const struct codec_matrix *m, const struct run *w, struct 
 
 typedef int (*run_fn)(const struct codec_matrix *m, const struct run *w, struct piece *p);
 
-/* `whole` in pieces. */
+/* Codes `whole` in pieces. */
 static int each_piece(
         const struct codec_matrix *m, const struct run *whole, run_fn code_run, struct piece *p)
 {
@@ -217,8 +215,8 @@ static int each_piece(
         return r;
 }
 
-/* Where channels are whole groups, and whole bytes of codes, all of the matrix is one run, else
- * each channel. */
+/* Codes the matrix as one run if channels are whole groups and whole bytes of codes, else each
+ * channel as a run. */
 static int each_run(
         const struct codec_matrix *m, const struct codec_matrix_data *d, run_fn code_run)
 {

@@ -1,20 +1,18 @@
-/*
- * The inner loops of codecs, for what the CPU has. All give the same bytes as the scalar ones,
- * which are the definition.
- */
+/* The inner loops of codecs, for each kind of CPU. All give the same bytes as the scalar ones,
+ * which are the definition. */
 #ifndef KVL_BASE_CODEC_KERNELS_H
 #define KVL_BASE_CODEC_KERNELS_H
 
 #include "base/codec/codec.h"
 
-/* Rows of n numbers, n of any size; pointers of any alignment that don't overlap. [0] is int8, [1]
- * fp8. */
+/* Functions on rows of n numbers, with any n. Pointers may have any alignment, and don't overlap.
+ * [0] is int8, [1] fp8. */
 struct codec_kernels {
         const char *name;
-        /* maximum[i] becomes the greater of itself and |x[i]|; as bits of the number format without
-         * their sign, which are in the order of the magnitudes. NaN is the greatest. */
+        /* maximum[i] becomes the greater of itself and |x[i]|, as bits of the number format without
+         * their sign. These have the order of the magnitudes. NaN is the greatest. */
         void (*magnitude[N_CODEC_NUMBERS])(void *maximum, const void *x, size_t n);
-        /* maximum[i] becomes the greatest of row i's, of n_rows that lie one behind the other. */
+        /* maximum[i] becomes the greatest magnitude of row i, of n_rows contiguous rows. */
         void (*greatest[N_CODEC_NUMBERS])(void *maximum, const void *x, size_t n_rows, size_t n);
         /* x[i] * factor[i], rounded */
         void (*encode[2][N_CODEC_NUMBERS])(
@@ -32,10 +30,11 @@ extern const struct codec_kernels codec_kernels_avx512; /* with F, BW, DQ and VL
 extern const struct codec_kernels codec_kernels_neon;
 #endif
 
-/* Those that this CPU can run, the best first; the last is the scalar one. NULL: beyond it. */
+/* Returns the kernels that this CPU can run, the best first and the scalar ones last; NULL after
+ * the last. */
 const struct codec_kernels *codec_kernels_at(unsigned i);
 
-/* Do what codec_encode() and codec_decode() do, with these kernels. */
+/* Do codec_encode() and codec_decode() with these kernels. */
 int codec_encode_by(const struct codec_kernels *kernels, enum codec codec,
         const struct codec_shape *shape, const void *plain, void *encoded);
 int codec_decode_by(const struct codec_kernels *kernels, enum codec codec,

@@ -1,7 +1,5 @@
-/*
- * What codec.c and codec-int4.c share: a matrix of a page, and the factors of its channels. Of this
- * folder alone.
- */
+/* Shared by codec.c and codec-int4.c: a matrix of a page, and the factors of its channels. Internal
+ * to this directory. */
 #ifndef KVL_BASE_CODEC_MATRIX_H
 #define KVL_BASE_CODEC_MATRIX_H
 
@@ -12,10 +10,9 @@
 #include "base/codec/codec-kernels.h"
 #include "base/codec/codec.h"
 
-/* Channels whose maxima and factors are at hand at a time, or numbers of channels that lie
- * together. Measured with 1,024 channels on one machine: whole rows are coded at 0.6 to 1.0 of
- * memcpy(), quarters of rows at 0.35 to 0.5; beyond 2,048 what lies together leaves the first-level
- * cache. */
+/* Channels whose maxima and factors are processed at a time, or contiguous numbers of channels.
+ * Measured with 1,024 channels on one machine: whole rows are coded at 0.6 to 1.0 of memcpy(),
+ * quarters of rows at 0.35 to 0.5. Beyond 2,048 contiguous numbers leave the first-level cache. */
 #define CODEC_TILE 2048
 
 #define CODEC_BLOCK 16 /* floats; a few stores without a loop */
@@ -27,27 +24,27 @@ struct codec_matrix {
         uint32_t bytes; /* of a number */
 };
 
-/* One is read, the other is written. */
+/* Plain numbers and encoded ones: one is read, the other written. */
 struct codec_matrix_data {
         uint8_t *plain, *maxima, *codes;
 };
 
-/* What the channels' numbers (encoding), or their codes, are multiplied by. False: a maximum is out
+/* Finds the factors of the channels' numbers (encoding) or codes. Returns false if a maximum is out
  * of range. */
 bool codec_find_factors(enum codec codec, enum codec_number number, bool is_encoding,
         const uint8_t *maxima, size_t n, float *factors);
 
-/* `each` of every factor, in blocks of which the last one's rest is overwritten: spread has room
- * for n * each + CODEC_BLOCK. */
+/* Repeats every factor `each` times, in blocks; the last block's rest is overwritten. spread: n
+ * times `each`, and CODEC_BLOCK entries more. */
 void codec_spread_factors(const float *factors, size_t n, size_t each, float *spread);
 
-/* Groups of a channel's tokens, with int4. */
+/* Returns the groups of a channel's tokens, with int4. */
 static inline size_t codec_n_groups(const struct codec_shape *s)
 {
         return (s->n_tokens + (size_t)CODEC_GROUP_TOKENS - 1) / CODEC_GROUP_TOKENS;
 }
 
-/* As codec_encode() and codec_decode(), of one matrix. */
+/* Do codec_encode() and codec_decode() for one matrix. */
 int codec_encode_int4(const struct codec_matrix *m, const struct codec_matrix_data *d);
 int codec_decode_int4(const struct codec_matrix *m, const struct codec_matrix_data *d);
 

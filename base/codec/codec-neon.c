@@ -29,7 +29,7 @@ static inline void magnitude_words(void *maximum, const void *x)
         vst1q_u32(maximum, vmaxq_u32(vld1q_u32(maximum), bits));
 }
 
-/* What vectors leave over. */
+/* Handles the numbers left over by vectors. */
 static inline uint32_t greatest_rest_16(uint32_t found, const void *x, size_t n)
 {
         uint16_t rest;
@@ -137,7 +137,7 @@ static inline void store_int8(void *p, vector v)
         vst1_s8(p, vmovn_s16(vmovn_high_s32(low, vcvtnq_s32_f32(v.val[1]))));
 }
 
-/* As e4m3_value() and e4m3_round(). */
+/* Vectors of e4m3_value() and e4m3_round(). */
 static inline vector load_e4m3(const void *p)
 {
         uint16x8_t code = vmovl_u8(vld1_u8(p));

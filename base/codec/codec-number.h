@@ -1,7 +1,5 @@
-/*
- * Number formats as bits, one by one: IEEE 754 binary16, bfloat16, and OCP E4M3. Rounding is to the
- * nearest, ties to even.
- */
+/* Conversions of single numbers: IEEE 754 binary16, bfloat16, and OCP E4M3. Rounding is to the
+ * nearest, ties to even. */
 #ifndef KVL_BASE_CODEC_NUMBER_H
 #define KVL_BASE_CODEC_NUMBER_H
 
@@ -55,7 +53,7 @@ static inline float bf16_value(uint16_t h)
         return f32_of((uint32_t)h << 16);
 }
 
-/* The nearest bfloat16 of a finite number; ties go to the even one. */
+/* Returns the nearest bfloat16 of a finite number; ties to even. */
 static inline uint16_t bf16_round(float f)
 {
         uint32_t bits = f32_bits(f);
@@ -63,15 +61,14 @@ static inline uint16_t bf16_round(float f)
         return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Every code is a number here: 0x7f and 0xff, which codec_encode() never makes, are 480. */
+/* Every code is a number here. 0x7f and 0xff, which codec_encode() never makes, are 480. */
 static inline float e4m3_value(uint8_t code)
 {
-        /* Read as binary16 the code is a 256th of its value: the exponents' biases are 7 and
-         * 15. */
+        /* Read as binary16 the code has a 256th of its value: exponent biases are 7 and 15. */
         return f16_value((uint16_t)((code & 0x80) << 8 | (code & 0x7f) << 7)) * 256;
 }
 
-/* The nearest E4M3 code of a number whose magnitude is below 464. */
+/* Returns the nearest E4M3 code of a number whose magnitude is below 464. */
 static inline uint8_t e4m3_round(float f)
 {
         uint32_t bits = f32_bits(f), low = bits & 0x7fffffff;

@@ -1,4 +1,4 @@
-/* The definition of what every kernel does, a number at a time. */
+/* The definition of all kernels, a number at a time. */
 #include <math.h>
 #include <string.h>
 
@@ -20,10 +20,10 @@ static float int8_value(uint8_t code)
         return (int8_t)code;
 }
 
-/* Magnitudes of at most 127. */
+/* Rounds magnitudes of at most 127. */
 static uint8_t int8_round(float f)
 {
-        return (uint8_t)(int8_t)rintf(f); /* ties to even: nobody here changes the rounding mode */
+        return (uint8_t)(int8_t)rintf(f); /* ties to even, the default rounding mode */
 }
 
 #define MAGNITUDE(number, type)                                                                  \

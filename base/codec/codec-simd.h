@@ -1,5 +1,5 @@
 /*
- * The loops around vectors, for a file that defines before it includes this:
+ * The loops around vectors, for a file that first defines:
  *
  *   LANES, vector                       of fp32 numbers
  *   load_f16() ... store_f32()          LANES numbers of a format
@@ -9,7 +9,7 @@
  *   WORD_LANES, magnitude_words()       32 bits each
  *   greatest_halves(), greatest_words() of a row, which may be as short as a page has tokens
  *
- * What is left of a row is the scalar kernels'.
+ * The scalar kernels handle the rest of a row.
  */
 #ifndef KVL_BASE_CODEC_SIMD_H
 #define KVL_BASE_CODEC_SIMD_H

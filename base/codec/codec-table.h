@@ -1,4 +1,4 @@
-/* The functions of a file of kernels, by their names there. */
+/* The function table of a file of kernels, by their names there. */
 #ifndef KVL_BASE_CODEC_TABLE_H
 #define KVL_BASE_CODEC_TABLE_H
 

@@ -11,8 +11,8 @@
 
 static const char *const names[N_CODECS] = {"none", "int8", "fp8", "int4"};
 
-/* Maxima of channels that can be encoded, as bits: all below `end`. Those below `least`, 2^-116,
- * are as zero: what to multiply by would be no finite fp32 number. */
+/* Bounds on the channel maxima that can be encoded, as bits: all are below `end`. Maxima below
+ * `least`, 2^-116, count as zero: their factor would be no finite fp32 number. */
 static const struct format {
         uint32_t bytes, end, least;
 } formats[N_CODEC_NUMBERS] = {
@@ -21,7 +21,7 @@ static const struct format {
         [CODEC_F32] = {4, 0x7f000000, 0x05800000},
 };
 
-/* What a channel's maximum becomes. */
+/* The encoded number of a channel's maximum. */
 static const float levels[N_CODECS] = {[CODEC_INT8] = 127, [CODEC_FP8] = 448, [CODEC_INT4] = 7};
 
 const char *codec_name(enum codec codec)
@@ -39,7 +39,7 @@ size_t codec_plain_bytes(const struct codec_shape *shape)
         return shape->n_matrices * n_values(shape) * formats[shape->number].bytes;
 }
 
-/* Of all channels. */
+/* Bytes of all channels' maxima. */
 static size_t maxima_bytes(enum codec codec, const struct codec_shape *s)
 {
         size_t each = codec == CODEC_INT4 ? codec_n_groups(s) : 1;
@@ -117,7 +117,7 @@ static inline uint32_t load_bits(enum codec_number number, const void *p)
         return half;
 }
 
-/* Of bits below `end`; without a branch, which no vector has. */
+/* Returns the value of bits below `end`; without a branch, which vectors don't have. */
 static inline float value_of(enum codec_number number, uint32_t bits)
 {
         switch (number) {
@@ -130,8 +130,8 @@ static inline float value_of(enum codec_number number, uint32_t bits)
         }
 }
 
-/* What the channels' numbers (encoding), or their codes, are multiplied by. False: a maximum is out
- * of range. `number` is constant, so that a compiler makes vectors of it. */
+/* Finds the factors of the channels' numbers (encoding) or codes. Returns false if a maximum is out
+ * of range. `number` is constant, so that the compiler can vectorize. */
 static inline bool factors_as(enum codec_number number, bool is_encoding, float level,
         const uint8_t *maxima, size_t n, float *factors)
 {
@@ -173,22 +173,22 @@ void codec_spread_factors(const float *factors, size_t n, size_t each, float *sp
 /* ---- one matrix -------------------------------------------------------------------------------
  */
 
-/* n channels from `first` on. */
+/* Channels `first` to `first` + n - 1. */
 struct tile {
         size_t first, n;
-        float factors[CODEC_TILE];              /* one a channel */
-        float spread[CODEC_TILE + CODEC_BLOCK]; /* one a number of a row, where a channel's lie
-                                                   together */
+        float factors[CODEC_TILE]; /* one a channel */
+        float spread[CODEC_TILE +
+                     CODEC_BLOCK]; /* one a number of a row, if channels are contiguous */
 };
 
-/* Numbers that are coded at a time: n at begin, begin + step ..., all before end. */
+/* Numbers that are coded together: n at begin, begin + step ..., all before end. */
 struct rows {
         size_t begin, end, step, n;
-        const float *factors; /* n; the tile's */
+        const float *factors; /* n entries of the tile's */
 };
 
-/* Where a channel's numbers lie together: as many channels as fill a tile, or a piece of one at a
- * time, so that a kernel always has a row of some length. */
+/* Returns how many channels are processed together. If a channel's numbers are contiguous: as many
+ * as fill a tile, or a piece of one, so that a kernel always has a row of some length. */
 static size_t channels_at_once(const struct codec_shape *s)
 {
         return s->channels_first ? MAX(CODEC_TILE / s->n_tokens, 1u) : CODEC_TILE;
