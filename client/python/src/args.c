@@ -1,4 +1,4 @@
-/* Arguments: of methods called with METH_FASTCALL | METH_KEYWORDS, and their conversions. */
+/* Arguments of METH_FASTCALL | METH_KEYWORDS methods, and their conversions. */
 #include "client/python/src/module.h"
 
 #include <errno.h>
@@ -208,7 +208,7 @@ static bool copy_key(PyObject *object, uint8_t *to)
 
 static bool copy_keys(PyObject *object, struct keys *ret)
 {
-        PyObject *list = PySequence_List(object); /* nobody else changes its length */
+        PyObject *list = PySequence_List(object); /* not shared, so its length is constant */
         Py_ssize_t n = list ? PyList_Size(list) : 0;
         uint8_t *to = ret->inline_copy;
         bool ok = list && set_count(ret, n * KVL_KEY_BYTES);
@@ -305,7 +305,7 @@ char array_type(const char *format)
         return format[0] && !format[1] ? format[0] : '\0';
 }
 
-/* A contiguous array of 4-byte integers, copied: what it is of may change without the GIL. */
+/* Copies a contiguous array of 4-byte integers, which may change without the GIL. */
 static bool copy_array(PyObject *object, struct numbers *ret)
 {
         Py_buffer buffer;

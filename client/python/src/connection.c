@@ -7,7 +7,7 @@
 
 PyTypeObject *conn_type;
 
-/* Counted up in each child: a connection of another count is its parent's. */
+/* Counted up in each forked child: a connection with another count is its parent's. */
 static unsigned fork_count;
 
 static void count_fork(void)
@@ -132,7 +132,7 @@ static PyObject *connect_with(const struct kvl_connect_options *o)
         UNLOCKED(r = kvl_connect(o, &self->conn));
         if (r) {
                 self->conn = NULL;
-                /* No socket there is another thing than no such group. */
+                /* A missing socket is a different error than a missing group. */
                 if (r == -ENOENT && !o->group_token)
                         raise_unreachable(r, kvl_last_error());
                 else
@@ -168,7 +168,7 @@ PyObject *connection_connect(PyObject *module, PyObject *const *args, Py_ssize_t
                 arg_bool(a[5], &wants_shm) && arg_bool(a[6], &has_safepoints) &&
                 arg_msec(a[7], "timeout", -1, &o.timeout_msec) &&
                 arg_msec(a[8], "reconnect", -1, &o.reconnect_msec)) {
-                /* In C 0 is the default. */
+                /* In C, 0 selects the default. */
                 if (a[7] && o.timeout_msec == 0)
                         o.timeout_msec = 1;
                 if (a[8] && o.reconnect_msec == 0)
@@ -186,7 +186,7 @@ PyObject *connection_connect(PyObject *module, PyObject *const *args, Py_ssize_t
         return ret;
 }
 
-/* The library's half of closing, and the objects below. */
+/* Closes the library's connection, and the objects below. */
 static void disconnect(struct conn_object *self)
 {
         struct kvl_conn *conn = self->conn;
@@ -194,7 +194,7 @@ static void disconnect(struct conn_object *self)
         self->conn = NULL;
         while (self->first_ns)
                 ns_forget(self->first_ns);
-        /* In a child of fork() it gives back the child's descriptor alone. */
+        /* In a forked child this closes only the child's descriptor. */
         UNLOCKED(kvl_disconnect(conn));
         Py_CLEAR(self->handler);
 }
@@ -245,7 +245,7 @@ static void conn_dealloc(struct conn_object *self)
                 if (!conn_is_inherited(self) &&
                         PyErr_ResourceWarning(NULL, 1, "a kvlease.Connection was not closed") < 0)
                         PyErr_WriteUnraisable(NULL);
-                /* Nobody can have it any more: callbacks that are still to come find no handler. */
+                /* The object is unreachable: later callbacks must find no handler. */
                 Py_CLEAR(self->handler);
                 if (!conn_is_inherited(self))
                         kvl_set_event_handler(self->conn, NULL, NULL);

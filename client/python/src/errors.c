@@ -1,4 +1,4 @@
-/* The family of exceptions: what a call of the library returned, as a Python user expects it. */
+/* The exceptions for the library's return values, as Python users expect them. */
 #include "client/python/src/module.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static PyObject *classes[N_ERRORS];
 
 static const struct {
         const char *name;
-        PyObject **base; /* beside Error: what else it can be caught as */
+        PyObject **base; /* a further base class, beside Error */
         const char *doc;
 } table[N_ERRORS] = {
         [ERROR] = {"Error", &PyExc_Exception,
@@ -70,7 +70,7 @@ static const struct {
         [CLOSED] = {"Closed", &PyExc_ValueError, "The object was closed, or what it belongs to."},
 };
 
-/* Words for .reason where the daemon gave none. */
+/* Words for .reason if the daemon gave none. */
 static const struct {
         int code;
         enum error_class class;

@@ -1,4 +1,4 @@
-/* Layouts, and the keys of a text under one. */
+/* Layouts, and the keys of a sequence under one. */
 #include "client/python/src/module.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static bool get_text(PyObject *object, const char *name, PyObject **held, const 
         return *held && arg_text(*held, name, ret);
 }
 
-/* A str (its UTF-8), or any buffer. */
+/* Borrows the bytes of a str (UTF-8) or a buffer. */
 static bool get_bytes(PyObject *object, const char *name, PyObject **held, Py_buffer *buffer,
         const void **ret, size_t *ret_bytes)
 {
@@ -112,7 +112,7 @@ struct tokens {
         size_t n;
 };
 
-/* Of an array of signed or unsigned 4- or 8-byte integers, or the bytes of a uint32 array. */
+/* Copies an array of signed or unsigned 4- or 8-byte integers, or the bytes of a uint32 array. */
 static bool tokens_of_array(const Py_buffer *b, struct tokens *ret)
 {
         char type = array_type(b->format);
@@ -139,7 +139,7 @@ static bool tokens_of_array(const Py_buffer *b, struct tokens *ret)
         for (size_t i = 0; i < ret->n; ++i) {
                 uint64_t v = ret->at[i];
 
-                if (is_wide) /* it may lie anywhere */
+                if (is_wide) /* may be unaligned */
                         memcpy(&v, (const char *)b->buf + 8 * i, sizeof(v));
                 if (v > (is_signed && !is_wide ? (uint32_t)INT32_MAX : UINT32_MAX)) {
                         PyErr_SetString(
@@ -233,7 +233,7 @@ static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t 
         if (!keys) {
                 PyErr_NoMemory();
         } else {
-                /* Of whole pages, or of all that there is. */
+                /* Only whole pages, unless is_partial. */
                 n_hashed = is_partial ? tokens.n : n_keys * page_tokens;
                 UNLOCKED(r = kvl_keys(
                                  parent.bytes, tokens.at, (uint32_t)n_hashed, page_tokens, keys));

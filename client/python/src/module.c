@@ -1,4 +1,4 @@
-/* The module, and what is measured beside it (python -m kvlease bench). */
+/* The module, and measurements for python -m kvlease bench. */
 #include "client/python/src/module.h"
 
 #include <errno.h>

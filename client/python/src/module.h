@@ -1,15 +1,15 @@
 /*
  * The extension kvlease._kvlease: libkvlease.so's interface as Python objects.
  *
- * CPython's limited API of 3.11, so that one build serves every version from there on. One file per
- * kind of object. All state of objects is guarded by the GIL, which is released around every call
- * of the library that may block, take a lock or run callbacks.
+ * CPython's limited API of 3.11, so that one build serves that and all later versions. One file per
+ * kind of object. The GIL guards all state of objects. It is released around every library call
+ * that may block, take a lock or run callbacks.
  *
- * Lifetimes. A view holds its pages, pages their namespace, a namespace its connection. Closing
- * looks downwards by counters: what has views is not closed (BufferError), what other threads are
- * calling isn't either (Busy). An event handler may hold any of them, so that all take part in the
- * collection of cycles; connections are where it breaks those. Closing a namespace or a connection
- * leaves the Python objects below it in place, closed.
+ * Lifetimes. A view holds its pages, pages their namespace, a namespace its connection. Counters
+ * guard the other direction: closing an object with views raises BufferError, and with calls of
+ * other threads Busy. An event handler may hold any object, so all take part in the collection of
+ * cycles; connections break the cycles. Closing a namespace or a connection leaves the Python
+ * objects below it in place, closed.
  */
 #ifndef KVLEASE_PYTHON_MODULE_H
 #define KVLEASE_PYTHON_MODULE_H
@@ -25,41 +25,41 @@
 
 int errors_init(PyObject *module);
 
-/* Sets the exception for what a call of the library returned, with the sentence of the calling
- * thread's last call. Returns NULL. */
+/* Sets the exception for a library call's result, with the sentence of the calling thread's last
+ * call. Returns NULL. */
 PyObject *raise_code(int code);
 
-/* The same where kvl_last_error() says nothing of it (a callback), or the daemon gave a reason.
- * reason: NULL, or what .reason shall be. */
+/* Does raise_code() if kvl_last_error() has no sentence for it (a callback), or the daemon gave a
+ * reason. reason: the value of .reason, or NULL. */
 PyObject *raise_code_as(int code, const char *sentence, const char *reason);
 
-/* The exception that stands for code, as an object. New reference; NULL with an exception set. */
+/* Returns the exception for code as an object. New reference; NULL with an exception set. */
 PyObject *error_new(int code, const char *sentence, const char *reason);
 
-/* Unreachable: code is another thing where no socket is connected yet. */
+/* Raises Unreachable: before a socket is connected, codes mean something else. */
 PyObject *raise_unreachable(int code, const char *sentence);
 PyObject *raise_closed(const char *what);
 PyObject *raise_busy(const char *sentence);
 
-/* A str of text from outside: bytes that are no UTF-8 (of a path) become escapes. */
+/* Makes a str of external text: bytes that are no UTF-8 (of a path) become escapes. */
 PyObject *text_new(const char *text);
 
-/* Name of a kvl_reason; NULL for KVL_REASON_NONE. */
+/* Returns the name of a kvl_reason; NULL for KVL_REASON_NONE. */
 const char *reason_name(enum kvl_reason reason);
 
 /* ---- args.c: arguments ----------------------------------------------------------------------- */
 
 #define MAX_ARGS 20
 
-/* Of a method: names in order, ending with NULL. */
+/* A method's arguments: names in order, ending with NULL. */
 struct signature {
         const char *name;
         const char *names[MAX_ARGS];
         int n_required;
-        int n_positional; /* the others are named by the caller */
+        int n_positional; /* the others must be given by name */
 };
 
-/* ret: borrowed references, NULL where nothing was given. false: an exception is set. */
+/* ret: borrowed references, NULL for missing arguments. Returns false with an exception set. */
 bool args_parse(const struct signature *s, PyObject *const *args, Py_ssize_t n, PyObject *names,
         PyObject **ret);
 
@@ -68,13 +68,13 @@ bool args_parse(const struct signature *s, PyObject *const *args, Py_ssize_t n, 
                 name, (PyCFunction)(void (*)(void))(fn), METH_FASTCALL | METH_KEYWORDS, doc \
         }
 
-/* Each leaves *ret as it is where object is NULL (not given). false: an exception is set. */
+/* Each leaves *ret unchanged if object is NULL (not given). Returns false with an exception set. */
 bool arg_u64(PyObject *object, const char *name, uint64_t *ret);
 bool arg_u32(PyObject *object, const char *name, uint32_t *ret);
 bool arg_bool(PyObject *object, bool *ret);
 bool arg_contiguous(PyObject *object, unsigned *ret);                /* enum kvl_lease_flags */
 bool arg_text(PyObject *object, const char *name, const char **ret); /* None: NULL */
-/* Seconds, a float or an int; None: ret is `forever`. In ms, at least 1 where it isn't 0. */
+/* Seconds, a float or an int; None: ret is `forever`. In ms, at least 1 unless 0. */
 bool arg_msec(PyObject *object, const char *name, int forever, int *ret);
 bool arg_stream(PyObject *object, kvl_stream *ret); /* an int; None: NULL */
 bool arg_request(PyObject *object, uint64_t *ret);  /* a Request, an int, or None */
@@ -98,12 +98,12 @@ struct numbers {
         uint32_t *copy;
 };
 bool numbers_get(PyObject *object, struct numbers *ret);
-/* The same, but not Pages of another namespace, whose numbers mean something else. */
+/* Does numbers_get(), but refuses Pages of another namespace, whose numbers differ. */
 struct ns_object;
 bool numbers_get_of(PyObject *object, const struct ns_object *ns, struct numbers *ret);
 void numbers_free(struct numbers *numbers);
 
-/* Of a buffer: its one type character in native byte order; 0: it has more, or another order. */
+/* Returns a buffer's single type character in native order; 0: it has more, or another order. */
 char array_type(const char *format);
 
 PyObject *numbers_tuple(const uint32_t *at, uint32_t n);
@@ -112,7 +112,7 @@ PyObject *numbers_tuple(const uint32_t *at, uint32_t n);
 
 struct layout {
         struct kvl_layout layout;
-        PyObject *held[4]; /* what its pointers point into */
+        PyObject *held[4]; /* owners of the memory that it points to */
         Py_buffer salt, format;
 };
 /* object: a kvlease.Layout. Owned: layout_free(). */
@@ -130,22 +130,22 @@ struct conn_object {
         struct ns_object *first_ns;          /* open ones */
         PyObject *handler;                   /* or NULL */
         unsigned fork_count;                 /* of the process that made it */
-        uint32_t n_calls;                    /* that run now, in all its namespaces, too */
+        uint32_t n_calls;                    /* under way, including those of its namespaces */
         uint32_t n_views;
 };
 extern PyTypeObject *conn_type;
 
 int connection_init(PyObject *module);
 
-/* Begins and ends a call. false: closed, or the parent's; an exception is set. */
+/* Begins and ends a call. conn_enter() returns false with an exception: closed, or the parent's. */
 bool conn_enter(struct conn_object *self);
 void conn_leave(struct conn_object *self);
-bool conn_is_inherited(const struct conn_object *self); /* a child's, of its parent */
+bool conn_is_inherited(const struct conn_object *self); /* a forked child has its parent's */
 
 PyObject *connection_connect(
         PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
-/* Types of kvlease._types, by name: called with `arguments` (stolen). */
+/* Makes an object of a type of kvlease._types, by name, from `arguments` (stolen). */
 PyObject *types_new(const char *name, PyObject *arguments);
 
 /* ---- namespace.c, namespace-calls.c ---------------------------------------------------------- */
@@ -168,7 +168,7 @@ struct ns_object *namespace_open(
         struct conn_object *conn, PyObject *const *args, Py_ssize_t n, PyObject *names);
 bool ns_enter(struct ns_object *self);
 void ns_leave(struct ns_object *self);
-/* Its connection closes: ns->ns is no more. */
+/* Its connection closes: ns->ns becomes invalid. */
 void ns_forget(struct ns_object *self);
 
 extern PyMethodDef ns_call_methods[];  /* namespace-calls.c */
@@ -181,20 +181,20 @@ PyObject *namespace_lookup_set(
 enum pages_state {
         PAGES_LEASED, /* writable, to be freed */
         PAGES_PINNED, /* read-only, to be released */
-        PAGES_MAPPED, /* somebody else holds them: neither */
+        PAGES_MAPPED, /* another client holds them: neither */
         PAGES_CLOSED
 };
 
 struct pages_object {
         PyObject_HEAD struct ns_object *ns;
-        uint32_t *numbers; /* owned, malloc; NULL where n is 0 */
+        uint32_t *numbers; /* owned, malloc; NULL if n is 0 */
         uint32_t n;
         enum pages_state state;
         uint32_t n_views;
-        uint32_t n_busy;                /* calls under way that have some of them */
-        bool is_moving;                 /* one of them takes them away, or changes their numbers */
-        bool is_of_window;              /* of take(): the window's next call ends them */
-        uint32_t first_plane, n_planes; /* that hold the text's bytes; 0 planes: all do */
+        uint32_t n_busy;                /* calls under way that use some of them */
+        bool is_moving;                 /* one of these calls takes or renumbers them */
+        bool is_of_window;              /* from take(): the window's next call ends them */
+        uint32_t first_plane, n_planes; /* with the sequence's bytes; 0 planes: all */
         uint64_t n_tokens;
         enum kvl_reason reason; /* of a lease */
         uint64_t waited_usec;
@@ -204,28 +204,28 @@ struct pages_object {
 extern PyTypeObject *pages_type;
 
 int pages_init(PyObject *module);
-/* numbers: taken over (malloc). Where this fails they are freed, and the pages given back. */
+/* numbers: taken (malloc). After a failure they are freed, and the pages given back. */
 struct pages_object *pages_new(
         struct ns_object *ns, uint32_t *numbers, uint32_t n, enum pages_state state);
-/* Of pages that no object could be made for: without waiting, an exception that is set stays. */
+/* Gives back pages that got no object. Doesn't block; keeps the current exception. */
 void numbers_give_back(
         struct ns_object *ns, const uint32_t *numbers, uint32_t n, enum pages_state state);
-/* false, with an exception: closed, or a call under way moves them. */
+/* Returns false with an exception: closed, or a call under way moves them. */
 bool pages_is_usable(struct pages_object *self);
-/* false, with an exception: closed, has views, is part of a call under way. */
+/* Returns false with an exception: closed, has views, or is part of a call under way. */
 bool pages_can_change(struct pages_object *self, const char *what);
-/* Begins and ends a call that takes them away, or changes their numbers: nobody gets a view, or
- * uses them otherwise, meanwhile. After pages_can_change(). */
+/* Begins and ends a call that takes them away, or changes their numbers. Meanwhile they can't be
+ * viewed or used otherwise. After pages_can_change(). */
 void pages_begin_move(struct pages_object *self);
 void pages_end_move(struct pages_object *self);
-/* Around a call that needs the pages to stay meanwhile. false: an exception is set. */
+/* Begins and ends a call during which the pages must stay. Returns false with an exception set. */
 bool pages_begin(struct pages_object *self);
 void pages_end(struct pages_object *self);
 
 /* page-io.c. */
-/* These planes of the pages hold the text's bytes: of pages of a window's take() it may be that not
- * all do. false, with an exception: one of them doesn't. Planes that no page has are let through:
- * whoever uses them says so. */
+/* Checks that these planes of the pages hold the sequence's bytes; pages of a window's take() may
+ * have some planes only. Returns false with an exception. Planes that no page has pass: their user
+ * reports them. */
 bool pages_have_planes(const struct pages_object *self, uint32_t first, uint32_t n);
 /* Methods. */
 PyObject *pages_read_many(
@@ -235,31 +235,30 @@ PyObject *pages_write_many(
 
 /* Takes the first n numbers away. */
 void pages_drop_first(struct pages_object *self, uint32_t n);
-/* Puts numbers before the others. false: no memory, an exception is set; nothing changed. */
+/* Puts numbers before the others. Returns false with an exception: no memory, nothing changed. */
 bool pages_put_first(struct pages_object *self, const uint32_t *numbers, uint32_t n);
 PyObject *namespace_adopt(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
-/* What publishing is told: pages, keys, parent, last_tokens, request, session, tag,
- * window_passed. */
+/* Arguments of a publish: pages, keys, parent, last_tokens, request, session, tag, window_passed. */
 struct publish_args {
         struct kvl_publish publish;
-        struct pages_object *source; /* NULL: `numbers` alone were given */
+        struct pages_object *source; /* NULL: only `numbers` were given */
         struct numbers numbers;
         struct keys keys, parent;
         struct session_object *session;
 };
 bool publish_args_get(struct ns_object *ns, PyObject **args, struct publish_args *ret);
 void publish_args_free(struct publish_args *a);
-/* After a publish handled n_done pages: *ret_pages (malloc, taken over) carry the keys. Gives the
- * source back what is still leased of n_taken numbers that were taken from it. */
+/* After a publish handled n_done pages: *ret_pages (malloc, taken) have the keys. Gives the source
+ * back those of its n_taken numbers that are still leased. */
 struct pages_object *publish_settle(struct ns_object *ns, struct pages_object *source,
         const uint32_t *taken, uint32_t n_taken, uint32_t *ret_pages, uint32_t n_done);
 
 /* ---- view.c ---------------------------------------------------------------------------------- */
 
 int view_init(PyObject *module);
-/* Of pages[first..first + n - 1], which lie one after the other, in a plane. */
+/* Makes a view of pages[first..first + n - 1], which are contiguous, in a plane. */
 PyObject *view_of_pages(struct pages_object *pages, uint32_t first, uint32_t n, bool is_one,
         uint32_t plane, PyObject *dtype);
 PyObject *view_of_arena(struct ns_object *ns, uint32_t plane, bool is_writable, PyObject *dtype);
@@ -290,14 +289,14 @@ PyObject *namespace_window(
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
-/* `call`, without the GIL. */
+/* Runs `call` without the GIL. */
 #define UNLOCKED(call)                       \
         do {                                 \
                 Py_BEGIN_ALLOW_THREADS call; \
                 Py_END_ALLOW_THREADS         \
         } while (0)
 
-/* A type from its spec, added to the module where it has a public name. */
+/* Makes a type from its spec, and adds it to the module. */
 static inline PyTypeObject *type_add(PyObject *module, PyType_Spec *spec, const char *name)
 {
         PyObject *type = PyType_FromSpec(spec);
@@ -307,7 +306,7 @@ static inline PyTypeObject *type_add(PyObject *module, PyType_Spec *spec, const 
         return (PyTypeObject *)type;
 }
 
-/* Objects are freed as their type says, which they hold a reference to. */
+/* Frees an object by its type's function, and drops its reference to the type. */
 static inline void object_free(PyObject *self)
 {
         PyTypeObject *type = Py_TYPE(self);
@@ -330,7 +329,7 @@ static inline PyObject *return_self(PyObject *self, PyObject *unused)
         return Py_NewRef(self);
 }
 
-/* __reduce__: what lives in this process is neither pickled nor copied. */
+/* __reduce__: objects of this process can't be pickled or copied. */
 static inline PyObject *refuse_pickling(PyObject *self, PyObject *unused)
 {
         (void)unused;

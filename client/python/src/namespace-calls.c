@@ -1,4 +1,4 @@
-/* The calls of a namespace that take keys, or numbers of pages. */
+/* The calls of a namespace that take keys or page numbers. */
 #include "client/python/src/module.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static uint32_t *numbers_alloc(uint32_t n)
         return at;
 }
 
-/* What a lookup found: 0 pages is a miss. */
+/* Makes Pages of a lookup's result; 0 pages: a miss. */
 static PyObject *pages_found(
         struct ns_object *self, int r, uint32_t *at, uint32_t n, uint64_t n_tokens)
 {
@@ -113,8 +113,7 @@ static PyObject *ns_lookup_wait(
         return ret;
 }
 
-/* So long other hosts are asked where nothing else is said: no longer than somebody who routes a
- * request would wait. Not tuned. */
+/* Default time for asking other hosts: as long as a router may wait. Not tuned. */
 #define HOSTS_MSEC 1000
 
 static PyObject *ns_probe(struct ns_object *self, PyObject *object)
@@ -174,7 +173,7 @@ static PyObject *ns_probe_hosts(
                                                    (unsigned)n_keys, PyBool_FromLong(would_load)));
 }
 
-/* True: the daemon was told; False: it had no time for hints. */
+/* Returns True: the daemon was told; False: it had no time for hints. */
 static PyObject *ns_expect(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
@@ -199,7 +198,7 @@ static PyObject *ns_expect(
         return r == 0 || r == -EAGAIN ? PyBool_FromLong(r == 0) : raise_code(r);
 }
 
-/* Longest stretch that is noted (kvlease.h). */
+/* Longest time that can be noted (kvlease.h). */
 #define PREFILL_MAX_SECONDS 3600.0
 
 static PyObject *ns_note_prefill(
@@ -375,7 +374,7 @@ static PyObject *ns_lease(
                 !arg_request(a[1], &request) || !arg_u32(a[2], "min_pages", &o.min_pages) ||
                 !arg_msec(a[3], "max_wait", -1, &msec) || !arg_contiguous(a[4], &o.flags))
                 return NULL;
-        /* In C 0 is what the tenant allows, and less is not at all. */
+        /* In C, 0 is the tenant's limit, and < 0 no wait. */
         o.max_wait_msec = msec < 0 ? 0 : msec == 0 ? -1 : msec;
         if (n_pages < 1 || n_pages > KVL_MAX_LEASE_PAGES)
                 return raise_code_as(-EINVAL, "a lease is of 1 to 4096 pages", NULL);
@@ -398,7 +397,7 @@ static PyObject *ns_lease(
         return (PyObject *)pages;
 }
 
-/* The exception of a publish that stopped, with what was published before it. */
+/* Raises the exception of a publish that stopped, with the pages published before. */
 static PyObject *raise_stopped(int code, struct pages_object *done)
 {
         const char *sentence = kvl_last_error();
@@ -524,7 +523,7 @@ static PyObject *ns_page_tier(struct ns_object *self, PyObject *object)
 
 /* ---- invalidation, single flight, explain ---------------------------------------------------- */
 
-/* One key, or none. */
+/* Gets one key, or none. */
 static bool one_key(PyObject *object, struct keys *ret)
 {
         if (!keys_get(object, ret))

@@ -1,4 +1,4 @@
-/* Namespace: open, close, what it is. Its calls are in namespace-calls.c and start.c. */
+/* Namespace: open, close, properties. Its calls are in namespace-calls.c and start.c. */
 #include "client/python/src/module.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static void link_ns(struct ns_object *self, struct kvl_ns *ns)
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-/* A Codec, or text with codecs by layer. */
+/* Gets a Codec, or a string with codecs by layer. */
 static bool get_codec(
         PyObject *object, const char *name, enum kvl_codec *ret_codec, const char **ret_layers)
 {
@@ -152,7 +152,7 @@ struct ns_object *namespace_open(
 
 /* ---- close ----------------------------------------------------------------------------------- */
 
-/* ns: that was the namespace's, which has none any more. */
+/* Closes ns, which `self` has already given up. */
 static void close_ns(struct ns_object *self, struct kvl_ns *ns)
 {
         ++self->conn->n_calls;
@@ -168,7 +168,7 @@ static PyObject *ns_close(struct ns_object *self, PyObject *unused)
         if (!self->ns)
                 Py_RETURN_NONE;
         if (conn_is_inherited(self->conn)) {
-                unlink_ns(self); /* it goes with the child's copy of the connection */
+                unlink_ns(self); /* ends with the child's copy of the connection */
                 Py_RETURN_NONE;
         }
         if (self->n_views > 0)
@@ -204,7 +204,7 @@ static void ns_dealloc(struct ns_object *self)
         PyObject_GC_UnTrack(self);
         if (ns) {
                 PyErr_Fetch(&type, &value, &traceback);
-                /* Before the warning, whose hook may dispatch events of it. */
+                /* Before the warning: its hook may dispatch events of the namespace. */
                 unlink_ns(self);
                 if (!conn_is_inherited(self->conn)) {
                         if (PyErr_ResourceWarning(NULL, 1, "a kvlease.Namespace was not closed") <
@@ -362,7 +362,7 @@ static PyGetSetDef getset[] = {
         {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* A type has one table of methods: those of all files. */
+/* A type has one table of methods: gathered from all files. */
 #define MAX_METHODS 64
 static PyMethodDef methods[MAX_METHODS];
 

@@ -22,7 +22,7 @@ bool pages_have_planes(const struct pages_object *self, uint32_t first, uint32_t
         return false;
 }
 
-/* The page numbers at these indices; None: all. malloc'd, NULL where an exception is set. */
+/* Returns the page numbers at these indices; None: all. malloc'd, NULL with an exception set. */
 static uint32_t *pick_numbers(struct pages_object *self, PyObject *indices, uint32_t *ret_n)
 {
         bool is_all = !indices || Py_IsNone(indices);
@@ -51,8 +51,8 @@ static uint32_t *pick_numbers(struct pages_object *self, PyObject *indices, uint
         return ret;
 }
 
-/* a: indices, n_bytes, first_plane, n_planes, offset. io->memory_bytes is set to what that makes;
- * io->pages is malloc'd. */
+/* a: indices, n_bytes, first_plane, n_planes, offset. Sets io->memory_bytes accordingly; io->pages
+ * is malloc'd. */
 static bool get_io(struct pages_object *self, PyObject **a, struct kvl_page_io *io)
 {
         uint64_t page_bytes = self->ns->plane_page_bytes, each;
@@ -86,7 +86,7 @@ static bool get_io(struct pages_object *self, PyObject **a, struct kvl_page_io *
         return true;
 }
 
-/* True: done. */
+/* Returns true if it was done. */
 static bool run(struct pages_object *self, const struct kvl_page_io *io,
         int (*fn)(const struct kvl_ns *ns, const struct kvl_page_io *io))
 {

@@ -1,4 +1,4 @@
-/* Pages: what was leased or pinned together, given back together. */
+/* Pages: page numbers leased or pinned together, and given back together. */
 #include "client/python/src/module.h"
 
 #include <errno.h>
@@ -117,13 +117,14 @@ bool pages_put_first(struct pages_object *self, const uint32_t *numbers, uint32_
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-/* An end of the connection gives everything back as well. */
+/* The end of the connection gives everything back as well. */
 static bool is_over(int r)
 {
         return r == -ENOTCONN || r == -ESTALE || r == -ECONNRESET || r == -EPROTO;
 }
 
-/* Meanwhile the object is closed to others. Where nothing happened it is as before. */
+/* Gives the pages back. The object is closed to other threads meanwhile. If nothing happened it is
+ * as before. */
 static int give_back(struct pages_object *self, kvl_stream stream, bool has_stream)
 {
         enum pages_state state = self->state;
@@ -185,7 +186,7 @@ static PyObject *pages_exit(struct pages_object *self, PyObject *args)
         return pages_close(self, NULL, 0, NULL);
 }
 
-/* Sends the pins or leases back without waiting for an answer: for callbacks and event loops. */
+/* Gives pins or leases back without waiting for an answer: for callbacks and event loops. */
 static PyObject *pages_close_soon(struct pages_object *self, PyObject *unused)
 {
         struct ns_object *ns = self->ns;
@@ -323,7 +324,7 @@ static bool is_index(struct pages_object *self, Py_ssize_t i, uint32_t *ret)
         return true;
 }
 
-/* Converting the number may run Python code that changes the pages: it comes first. */
+/* The conversion may run Python code that changes the pages, so it comes first. */
 static bool get_index(struct pages_object *self, PyObject *object, uint32_t *ret)
 {
         Py_ssize_t i = PyNumber_AsSsize_t(object, PyExc_IndexError);
@@ -650,7 +651,7 @@ PyObject *namespace_adopt(
         if (numbers.n)
                 UNLOCKED(r = kvl_map_pages(self->ns, numbers.at, numbers.n));
         ns_leave(self);
-        /* A scheduler process handles pages that it never maps. */
+        /* A scheduler process uses pages that it never maps. */
         if (r == -EACCES && state != PAGES_MAPPED)
                 r = 0;
         if (r) {

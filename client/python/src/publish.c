@@ -1,4 +1,4 @@
-/* The arguments of a publish, and what becomes of pages that somebody else published first. */
+/* Arguments of a publish, and the pages that another client published first. */
 #include "client/python/src/module.h"
 
 #include <errno.h>
@@ -61,7 +61,7 @@ bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *r
                 publish_args_free(ret);
                 return false;
         }
-        /* Converting an argument may have run Python code that changed them. */
+        /* The conversion of an argument may have run Python code that changed the pages. */
         if (source && (!pages_can_change(source, "close them before they are published") ||
                               source->n != ret->numbers.n)) {
                 if (!PyErr_Occurred())

@@ -1,4 +1,4 @@
-/* Session: a conversation that the daemon keeps. Request: what one prompt does. */
+/* Session: a conversation that the daemon keeps. Request: the work on one prompt. */
 #include "client/python/src/module.h"
 
 #include <errno.h>
@@ -131,7 +131,7 @@ static PyObject *pages_of_session(
         return (PyObject *)pages;
 }
 
-/* All that it had when it was asked: it may grow meanwhile. */
+/* Returns all pages that it had at the call: it may grow meanwhile. */
 static PyObject *session_pages(
         struct session_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
@@ -178,7 +178,7 @@ static PyObject *session_truncate(
         return r ? raise_code(r) : PyLong_FromUnsignedLong(n_pages);
 }
 
-/* (first, end), end None: where the text ends. */
+/* Reads (first, end); end None: the end of the sequence. */
 static bool range_get(PyObject *object, struct kvl_token_range *ret)
 {
         PyObject *pair = PySequence_Tuple(object);
@@ -196,10 +196,10 @@ static bool range_get(PyObject *object, struct kvl_token_range *ret)
         return ok;
 }
 
-/* Owned, of *ret_n ranges. NULL: an exception is set. */
+/* Returns *ret_n owned ranges. NULL: an exception is set. */
 static struct kvl_token_range *ranges_get(PyObject *object, uint32_t *ret_n)
 {
-        PyObject *list = PySequence_List(object); /* nobody else changes its length */
+        PyObject *list = PySequence_List(object); /* not shared, so its length is constant */
         Py_ssize_t n = list ? PyList_Size(list) : 0;
         struct kvl_token_range *ranges = NULL;
 
@@ -426,7 +426,7 @@ PyObject *namespace_request(struct ns_object *self, PyObject *unused)
         return (PyObject *)request;
 }
 
-/* The daemon forgets requests by itself: that it can't be told right now is no error. */
+/* The daemon also forgets requests by itself, so a failure to tell it is no error. */
 static PyObject *request_end(struct request_object *self, PyObject *unused)
 {
         struct ns_object *ns = self->ns;

@@ -1,7 +1,5 @@
-/*
- * Calls that don't wait: callback(result, error) is called once, from Connection.dispatch() or a
- * blocking call, with one of both None. kvlease.aio makes awaitables of them.
- */
+/* Calls that don't wait: callback(result, error) is called once, from Connection.dispatch() or a
+ * blocking call. One of the two is None. kvlease.aio makes awaitables of them. */
 #include "client/python/src/module.h"
 
 #include <errno.h>
@@ -12,8 +10,8 @@
 struct started {
         struct ns_object *ns;
         PyObject *callback;
-        struct pages_object *source; /* publish, fetch: whose pages it has, by n_busy */
-        uint32_t *taken;             /* publish: these, in order */
+        struct pages_object *source; /* publish, fetch: the Pages in use, counted in n_busy */
+        uint32_t *taken;             /* publish: numbers taken from it, in order */
         uint32_t n_taken;
 };
 
@@ -48,7 +46,7 @@ static void started_free(struct started *s)
         free(s);
 }
 
-/* result: stolen; NULL: the exception that is set, or the one of `code`. */
+/* result: stolen; NULL: the current exception, or the one for `code`. */
 static void finish_call(struct started *s, PyObject *result, int code, const char *reason)
 {
         PyObject *callback = Py_NewRef(s->callback), *error = NULL, *type, *traceback, *ret;
@@ -94,7 +92,7 @@ static PyObject *pages_of(
         return NULL;
 }
 
-/* After a *_start() that didn't. */
+/* Raises the error of a *_start() that failed. */
 static PyObject *refused(struct started *s, int r)
 {
         started_free(s);

@@ -1,7 +1,5 @@
-/*
- * View: memory of pages, or of an arena, without a copy: the buffer protocol, DLPack, CUDA's array
- * interface. As long as a view lives, what it is of can't be closed.
- */
+/* View: memory of pages, or of an arena, without a copy: the buffer protocol, DLPack, CUDA's array
+ * interface. While a view lives, its pages or arena can't be closed. */
 #include "client/python/src/module.h"
 
 #include <dlfcn.h>
@@ -50,8 +48,8 @@ static const struct dtype {
         const char *name;
         uint8_t dl_code; /* DLDataTypeCode */
         uint8_t bytes;
-        const char *format;  /* of the buffer protocol; NULL: it has none */
-        const char *typestr; /* of CUDA's array interface; NULL: it has none */
+        const char *format;  /* of the buffer protocol; NULL: none */
+        const char *typestr; /* of CUDA's array interface; NULL: none */
 } dtypes[] = {
         {"u8", 1, 1, "B", "|u1"}, {"i8", 0, 1, "b", "|i1"}, {"f16", 2, 2, "e", "<f2"},
         {"f32", 2, 4, "f", "<f4"}, {"bf16", 4, 2, NULL, NULL},
@@ -74,7 +72,7 @@ static PyTypeObject *view_type;
 
 /* ---- which device ---------------------------------------------------------------------------- */
 
-/* As the UUID is written: "GPU-" and hexadecimal digits with dashes. */
+/* Compares with a UUID as text: "GPU-" and hexadecimal digits with dashes. */
 static bool is_uuid(const char *text, const unsigned char bytes[16])
 {
         char hex[33];
@@ -94,7 +92,7 @@ static bool is_uuid(const char *text, const unsigned char bytes[16])
         return n == 32;
 }
 
-/* The number that CUDA has for the device in this process. The driver is loaded, by the library. */
+/* Returns CUDA's number of the device in this process. The library has loaded the driver. */
 static int32_t cuda_ordinal(const char *uuid)
 {
         void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -152,7 +150,7 @@ static const struct dtype *dtype_get(PyObject *object)
         return NULL;
 }
 
-/* n pages from `at` on, `stride` bytes from one to the next. */
+/* Makes a view of n pages from `at` on, with `stride` bytes from one to the next. */
 static struct view_object *view_new(
         struct ns_object *ns, void *at, uint32_t n, uint64_t stride, bool is_one, PyObject *dtype)
 {
@@ -176,7 +174,7 @@ static struct view_object *view_new(
         return self;
 }
 
-/* From now on it counts. */
+/* Counts the view and makes it hold `holder`. */
 static PyObject *view_hold(struct view_object *self, PyObject *holder)
 {
         self->holder = Py_NewRef(holder);
@@ -316,14 +314,14 @@ static void view_dealloc(struct view_object *self)
 
 /* ---- the buffer protocol --------------------------------------------------------------------- */
 
-/* One page, or pages one right behind the other. */
+/* Whether it is one page, or pages without gaps. */
 static bool is_contiguous(const struct view_object *self)
 {
         return self->ndim == 1 || self->shape[0] <= 1 ||
                self->strides[0] == self->shape[1] * self->strides[1];
 }
 
-/* Whatever they are. */
+/* Whether the consumer takes any strides. */
 static bool takes_strides(int flags)
 {
         return (flags & PyBUF_STRIDES) == PyBUF_STRIDES &&
@@ -387,7 +385,7 @@ static void view_releasebuffer(struct view_object *self, Py_buffer *buffer)
 
 /* ---- DLPack ---------------------------------------------------------------------------------- */
 
-/* Both kinds of tensor, and what they point to. */
+/* Both kinds of tensor, and the arrays that they point to. */
 struct exported {
         union {
                 struct dl_managed plain;
@@ -420,7 +418,7 @@ static void delete_versioned(struct dl_managed_versioned *tensor)
         exported_free(tensor->context);
 }
 
-/* A capsule that nobody took: whoever takes it renames it. */
+/* Deletes a capsule that wasn't consumed: a consumer renames it. */
 static void delete_capsule(PyObject *capsule)
 {
         const char *name = PyCapsule_GetName(capsule);

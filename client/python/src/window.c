@@ -1,4 +1,4 @@
-/* Window: over a text that is larger than the device. */
+/* Window: reads a sequence that is larger than the device. */
 #include "client/python/src/module.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@ struct window_object {
         PyObject_HEAD struct ns_object *ns;
         struct kvl_window *window;  /* NULL: closed */
         struct pages_object *taken; /* of the last take(), or NULL */
-        bool is_used;               /* by a call: one thread at a time */
+        bool is_used;               /* a call is under way: one thread at a time */
 };
 static PyTypeObject *window_type;
 
@@ -78,7 +78,7 @@ static void end_use(struct window_object *self)
         ns_leave(self->ns);
 }
 
-/* What was handed out before ends with the next call. */
+/* Ends the pages of the last take(), as the next call does. */
 static bool end_taken(struct window_object *self)
 {
         struct pages_object *taken = self->taken;
@@ -141,7 +141,7 @@ static PyObject *window_append(
         end_use(self);
         if (source)
                 pages_end_move(source);
-        /* But for these it has them, and their pins, whatever else happened. */
+        /* After other errors the window has the pages and their pins. */
         if (source && r != -EINVAL && r != -ENOMEM && r != -ECHILD) {
                 source->state = PAGES_CLOSED;
                 source->n = 0;
@@ -152,9 +152,9 @@ static PyObject *window_append(
         Py_RETURN_NONE;
 }
 
-/* a: first_plane, n_planes, as given. False: an exception is set. *ret_n is 0 where neither was
- * given: all planes. None as n_planes is all to the last; without such a plane the library says so.
- */
+/* a: first_plane, n_planes, as given. *ret_n is 0 if neither was given: all planes. None as
+ * n_planes: all to the last; the library refuses a first plane that doesn't exist. Returns false
+ * with an exception set. */
 static bool get_planes(
         const struct ns_object *ns, PyObject *const *a, uint32_t *ret_first, uint32_t *ret_n)
 {
@@ -280,8 +280,8 @@ static int window_traverse(struct window_object *self, visitproc visit, void *ar
         return 0;
 }
 
-/* Views hold what was taken, that holds no window: so it may go while they live, and its buffer
- * with it. Then it stays until the namespace is closed, which views prevent. */
+/* Views hold the taken pages, which hold no window: so the window may be freed before them. Then
+ * its buffer stays until the namespace is closed, which views prevent. */
 static void window_dealloc(struct window_object *self)
 {
         PyObject *type, *value, *traceback;
