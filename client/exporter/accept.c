@@ -6,7 +6,7 @@
 
 #define WEIGHT_MAX 1000 /* q=1; it has three digits at most (RFC 9110, 12.4.2) */
 
-/* A piece of the header, without the blanks around it. */
+/* A piece of the header, without surrounding blanks. */
 struct span {
         const char *at;
         size_t len;
@@ -23,7 +23,7 @@ static struct span trim_span(struct span s)
         return s;
 }
 
-/* Cuts the piece up to `end` from the front of *rest. */
+/* Cuts the piece up to `end` off the front of *rest. */
 static struct span cut_piece(struct span *rest, char end)
 {
         const char *at = memchr(rest->at, end, rest->len);
@@ -40,7 +40,7 @@ static bool is(struct span s, const char *word)
         return s.len == strlen(word) && strncasecmp(s.at, word, s.len) == 0;
 }
 
-/* "0.75" in thousandths; -1: it is no weight. */
+/* Returns "0.75" in thousandths; -1: it is no weight. */
 static int parse_weight(struct span s)
 {
         int weight, unit = 100;
@@ -82,7 +82,7 @@ static struct range parse_range(struct span s)
 
 enum text_format accept_choose(const char *header)
 {
-        /* Of text/plain, text and all, by how specific: what is said first counts. */
+        /* Weights of text/plain, text and all, most specific first; the first mention counts. */
         int open = -1, plain[3] = {-1, -1, -1};
         static const char *const words[] = {"text/plain", "text/*", "*/*"};
         struct span rest = {header ? header : "", header ? strlen(header) : 0};

@@ -16,7 +16,7 @@ bool calls_make_sense(const Kvlease__V1__AdminCountersReply *m)
         return !m->turns || m->turns->n_counts == m->n_bounds_nsec + 1;
 }
 
-/* Histograms have the same bounds. */
+/* All histograms have the same bounds. */
 static void tell_histogram(struct text *t, const struct text_labels *labels,
         const Kvlease__V1__AdminCountersReply *m, const Kvlease__V1__AdminCall *call)
 {
@@ -40,7 +40,7 @@ static void tell_calls(struct text *t, const Kvlease__V1__AdminCountersReply *m)
         }
 }
 
-/* An older kvleased doesn't say. */
+/* Older daemons don't report it. */
 static void tell_turns(struct text *t, const Kvlease__V1__AdminCountersReply *m)
 {
         if (!m->turns)

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Sample `i` of the ring, the oldest first. */
+/* Returns sample `i` of the ring, the oldest first. */
 static const struct history_sample *sample_at(const struct history *h, size_t i)
 {
         return &h->samples[(h->first + i) % HISTORY_SAMPLES];
@@ -13,7 +13,7 @@ bool history_is_due(const struct history *h, uint64_t now_nsec)
         return h->n == 0 || now_nsec - sample_at(h, h->n - 1)->time_nsec >= HISTORY_STEP_NSEC;
 }
 
-/* Requests of administrators are the exporter's own, for the greater part. */
+/* Administrators' requests don't count: most are the exporter's own. */
 static void count_calls(
         struct history_sample *sample, const Kvlease__V1__AdminCountersReply *counters)
 {
@@ -57,8 +57,8 @@ void history_add(struct history *h, uint64_t now_nsec, const Kvlease__V1__AdminS
                         h->n_bounds * sizeof(h->bounds_nsec[0]));
 }
 
-/* The upper bound of the bucket in which the value is that `part` of 1000 are not above; of what is
- * beyond all bounds the last one. */
+/* Returns the upper bound of the bucket with the value that `part` of 1000 don't exceed; beyond all
+ * bounds, the last one. */
 static uint64_t quantile_usec(const struct history *h, const struct history_sample *from,
         const struct history_sample *to, uint64_t part)
 {
@@ -81,7 +81,8 @@ size_t history_points(const struct history *h)
         return h->n > 0 ? h->n - 1 : 0;
 }
 
-/* Counters that fell are another daemon's, whatever it says of its start. */
+/* Whether `to` continues `from`: the same daemon, without a gap. A counter that fell means another
+ * daemon, even with the same start time. */
 static bool goes_on(const struct history_sample *from, const struct history_sample *to)
 {
         for (size_t i = 0; i < HISTORY_BUCKETS; i++)

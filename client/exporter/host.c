@@ -6,9 +6,10 @@
 #include <strings.h>
 #include <unistd.h>
 
-#define NAME_MAX_BYTES 254 /* of a host in the domain name system, with its NUL */
+#define NAME_MAX_BYTES 254 /* of a DNS host name, with its NUL */
 
-/* Without the port, brackets and a dot at the end. False: it is too long for a host. */
+/* Cuts off the port, brackets and a dot at the end. Returns false if the rest is too long for a
+ * host. */
 static bool cut_host(const char *header, char host[NAME_MAX_BYTES])
 {
         size_t len = header[0] == '[' ? strcspn(++header, "]") : strcspn(header, ":");

@@ -7,9 +7,9 @@
 
 struct entry {
         struct list_link link;
-        uint64_t key, round; /* when it was met last */
+        uint64_t key, round; /* of the last round with it */
         bool named;
-        double last[]; /* of counters, by metric; none of a named row */
+        double last[]; /* of counters, by metric; none in a named row */
 };
 
 int limit_init(struct limit *l, const struct metric_table *table, size_t max)
@@ -31,7 +31,7 @@ void limit_deinit(struct limit *l)
         free(l->sums);
 }
 
-/* Two rows meet in 64 bits by chance alone: the seed is random. */
+/* Keys of two rows collide only by chance: the seed is random. */
 static uint64_t row_key(const struct limit *l, const void *row)
 {
         uint64_t key = 0;
@@ -52,7 +52,7 @@ static struct entry *find_entry(const struct limit *l, uint64_t key)
         return at ? (struct entry *)(uintptr_t)*at : NULL;
 }
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 static struct entry *add_entry(struct limit *l, uint64_t key)
 {
         bool named = l->n_named < l->max;
@@ -82,7 +82,7 @@ static void forget_gone(struct limit *l)
         }
 }
 
-/* A row without a name. A counter that fell began anew with the daemon. */
+/* Sums a row without a name. A counter that fell began anew with the daemon. */
 static void sum_row(struct limit *l, struct entry *e, const void *row)
 {
         for (size_t i = 0; i < l->table->n_metrics; i++) {
@@ -108,7 +108,7 @@ static void begin_sums(struct limit *l)
                         l->sums[i] = 0;
 }
 
-/* Marks those that are still there, so that what is gone makes room first. */
+/* Marks the rows that still exist, so that those of removed ones are freed first. */
 static void meet(struct limit *l, const void *const *rows, size_t n)
 {
         l->round++;

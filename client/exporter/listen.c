@@ -14,13 +14,12 @@
 #include "base/fd.h"
 
 #define BACKLOG 64 /* not tuned */
-/* What the kernel keeps of answers for each connection that doesn't read: by itself some MiB. Not
- * tuned. */
+/* Limit on the kernel's buffer for an idle reader, by default some MiB. Not tuned. */
 #define SEND_BYTES (128 * 1024)
 
 /* ---- Unix sockets ---------------------------------------------------------------------------- */
 
-/* A socket's file stays behind when its process was killed: then nobody takes a connection. */
+/* The file of a killed process' socket stays, but refuses connections. */
 static void remove_stale(const struct sockaddr_un *a)
 {
         _cleanup_fd_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -64,7 +63,7 @@ static int split_address(const char *where, char host[128], const char **ret_por
                 from++;
                 len -= 2;
         } else if (memchr(from, ':', len)) {
-                return -EINVAL; /* an IPv6 address wants brackets */
+                return -EINVAL; /* an IPv6 address needs brackets */
         }
         if (len >= 128 || strtoul(colon + 1, NULL, 10) > 65535 || strlen(colon + 1) > 5)
                 return -EINVAL;
@@ -85,7 +84,7 @@ static int listen_address(const struct addrinfo *a)
                 return -errno;
         if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof(send_bytes)) < 0)
                 return -errno;
-        /* "::" takes IPv4 as well. */
+        /* "::" accepts IPv4 as well. */
         if (a->ai_family == AF_INET6 &&
                 setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) < 0)
                 return -errno;
@@ -125,7 +124,7 @@ static int listen_tcp(const char *where, char ret_name[LISTEN_NAME_MAX])
         if (getaddrinfo(host[0] ? host : "::", port, &hints, &found) != 0)
                 return -EINVAL;
         fd = listen_address(found);
-        /* A machine without IPv6. */
+        /* This machine may have no IPv6. */
         freeaddrinfo(found);
         if (fd == -EAFNOSUPPORT && !host[0] && getaddrinfo("0.0.0.0", port, &hints, &found) == 0) {
                 fd = listen_address(found);

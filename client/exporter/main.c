@@ -1,4 +1,4 @@
-/* kvlease-exporter: what the monitor socket of kvleased tells, for Prometheus. */
+/* kvlease-exporter: exports kvleased's monitor socket to Prometheus. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ static int say_failure(const char *what, int r)
         return 1;
 }
 
-/* Before there are threads: they inherit it. */
+/* Called before there are threads: they inherit it. */
 static void block_signals(sigset_t *ret_stop)
 {
         sigemptyset(ret_stop);

@@ -1,7 +1,5 @@
-/*
- * How a family is written as a line of a table: macros for the files that have tables. Before the
- * lines of a table ROW is the message of its rows.
- */
+/* Macros that write a family as a line of a table. Before a table's lines ROW must be defined as
+ * the message of its rows. */
 #ifndef KVL_EXPORTER_METRIC_LINES_H
 #define KVL_EXPORTER_METRIC_LINES_H
 
@@ -24,7 +22,7 @@
         {                                                                        \
                 .family = name, .type = TEXT_COUNTER, .help = text, FIELD(field) \
         }
-/* The same, in thousandths of the family's unit. */
+/* GAUGE in thousandths of the family's unit. */
 #define MILLI(name, text, field)                                             \
         {                                                                    \
                 .family = name, .help = text, FIELD(field), .is_milli = true \
@@ -33,7 +31,7 @@
         {                                                                                          \
                 .family = name, .type = TEXT_COUNTER, .help = text, FIELD(field), .is_milli = true \
         }
-/* The first sample of a family that has another label; those that follow are MORE. */
+/* The first sample of a family with a further label; MORE adds the others. */
 #define GAUGE_BY(name, text, key, value, field)                                      \
         {                                                                            \
                 .family = name, .help = text, .labels = {{key, value}}, FIELD(field) \
@@ -47,7 +45,7 @@
         {                                              \
                 .labels = {{key, value}}, FIELD(field) \
         }
-/* By a function of the row. */
+/* Computed by a function of the row. */
 #define DERIVED(name, kind, text, fn)                                    \
         {                                                                \
                 .family = name, .type = kind, .help = text, .derive = fn \
@@ -60,8 +58,8 @@
         {                                              \
                 .labels = {{key, value}}, .derive = fn \
         }
-/* A figure of a tier below the device, from the row's part `tier` (an AdminTier); a row without
- * such a tier has no sample. */
+/* A figure of a lower tier, from the row's part `tier` (an AdminTier). A row without such a tier
+ * has no sample. */
 #define TIER_FIELD(tier, field)                                                         \
         .part = offsetof(ROW, tier), .offset = offsetof(Kvlease__V1__AdminTier, field), \
         .width = sizeof(((Kvlease__V1__AdminTier *)NULL)->field)
@@ -69,11 +67,11 @@
         {                                                            \
                 .labels = {{"tier", #tier}}, TIER_FIELD(tier, field) \
         }
-/* A gauge of each tier: of the device it is the row's own field, of the others one of AdminTier. */
+/* A gauge of each tier: the row's own field for the device, a field of AdminTier for the others. */
 #define GAUGE_BY_TIER(name, text, field, tier_field)                                   \
         GAUGE_BY(name, text, "tier", "device", field), MORE_OF_TIER(host, tier_field), \
                 MORE_OF_TIER(disk, tier_field)
-/* Counters of the tiers below the device, which alone have them. */
+/* Counters that only lower tiers have. */
 #define COUNTER_BELOW(name, text, tier_field)  \
         {.family = name,                       \
                 .type = TEXT_COUNTER,          \
@@ -81,7 +79,7 @@
                 .labels = {{"tier", "host"}},  \
                 TIER_FIELD(host, tier_field)}, \
                 MORE_OF_TIER(disk, tier_field)
-/* Pages by state and tier: the first sample of a family, the device's others, those below. */
+/* Pages by state and tier: the family's first sample, the device's others, those of lower tiers. */
 #define PAGES(name, text, state, field)                                                         \
         {                                                                                       \
                 .family = name, .help = text, .labels = {{"state", state}, {"tier", "device"}}, \
@@ -101,7 +99,7 @@
                 .family = name, .type = TEXT_INFO, .help = text, .info = { __VA_ARGS__ } \
         }
 
-/* A function of the row `r`. */
+/* Defines a function of the row `r`. */
 #define DERIVE(name, value)                 \
         static double name(const void *row) \
         {                                   \
@@ -110,7 +108,7 @@
                 return (double)(value);     \
         }
 
-/* The difference of two counters that weren't read in one moment: it isn't negative. */
+/* The difference of two counters that weren't read at one moment; not negative. */
 static inline double counter_difference(uint64_t a, uint64_t b)
 {
         return a > b ? (double)(a - b) : 0;

@@ -1,4 +1,4 @@
-/* What is told of the daemon, of devices, and of their regions. */
+/* Metrics of the daemon, of devices, and of their regions. */
 #include <string.h>
 
 #include "client/exporter/metric-lines.h"

@@ -1,4 +1,4 @@
-/* What is told of tenants' exchanges with other hosts. */
+/* Metrics of tenants' exchanges with other hosts. */
 #include <string.h>
 
 #include "client/exporter/metric-lines.h"
@@ -41,7 +41,7 @@ static const char not_exported_help[] =
         "Pages that were not written to the store, by reason." EXCHANGE_DROPS(X);
 #undef X
 
-/* A sample for each reason; the first one says what the family is. */
+/* A sample for each reason; the first one describes the family. */
 #define DROP(name, reason, its_family, its_help, fn)                  \
         {                                                             \
                 .family = EXCHANGE_##name == 0 ? (its_family) : NULL, \

@@ -1,4 +1,4 @@
-/* What is told of tenants, of their namespaces, and of who evicts whom. */
+/* Metrics of tenants, of their namespaces, and of evictions between tenants. */
 #include "client/exporter/metric-lines.h"
 #include "client/lib/kvlease.h"
 
@@ -128,7 +128,7 @@ static const struct metric tenant_metrics[] = {
 #undef ROW
 #define ROW Kvlease__V1__AdminNamespace
 
-/* 0 where the daemon says nothing of the layout. */
+/* 0 if the daemon reports no layout. */
 static double page_tokens(const ROW *r)
 {
         return r->layout ? r->layout->page_tokens : 0;
@@ -137,7 +137,7 @@ static double page_tokens(const ROW *r)
 DERIVE(ns_misses, counter_difference(r->keys, r->hits))
 DERIVE(ns_hit_tokens, page_tokens(r) * (double)r->hits)
 DERIVE(ns_miss_tokens, page_tokens(r) * counter_difference(r->keys, r->hits))
-/* 0 where nothing lies below the namespace's device. */
+/* 0 if the namespace has no lower tiers. */
 #define PREFETCHED(kind, field) \
         DERIVE(ns_##kind##_##field, r->prefetch_##kind ? r->prefetch_##kind->field : 0)
 #define PREFETCHED_KIND(kind)      \
@@ -206,9 +206,8 @@ static const struct metric namespace_metrics[] = {
                 "Cached pages of a namespace dropped after being unused for as long as the options "
                 "of the tenant allow.",
                 pages_expired),
-        /* Moves between tiers are told by namespace alone: kvleased's sums over tenants and over
-         * all are of the namespaces that are there now, and fall when one goes, as no counter may.
-         */
+        /* Moves between tiers are exported by namespace only. kvleased's sums over tenants and over
+         * all count existing namespaces, so they fall when one is removed, as no counter may. */
         COUNTER("namespace_promoted_pages",
                 "Pages of a namespace that came up to the device from a tier below.",
                 pages_promoted),

@@ -1,4 +1,4 @@
-/* The list of the tables, and what a line of one says of a row. */
+/* The list of the tables, and the value of a table's line in a row. */
 #include <math.h>
 
 #include "client/exporter/metric-lines.h"
@@ -9,7 +9,7 @@ const struct metric_table *const metric_tables[] = {&metric_table_status, &metri
         &metric_table_exchanges};
 const size_t n_metric_tables = ARRAY_SIZE(metric_tables);
 
-/* NULL: the row lacks it. */
+/* Returns NULL if the row lacks it. */
 static const void *metric_part(const struct metric *m, const void *row)
 {
         return m->part ? *(const void *const *)(const void *)((const char *)row + m->part) : row;

@@ -10,16 +10,16 @@
 #include "base/parse.h"
 #include "kvlease-version.h"
 
-/* Of the range that Prometheus' exporters take theirs from (9100 to 9999), 97 and KV on the keys of
- * a telephone. Not registered there. */
+/* In the range of Prometheus' exporters (9100 to 9999): 97, and KV on a telephone's keys. Not
+ * registered there. */
 #define DEFAULT_LISTEN "127.0.0.1:9758"
 #define DEFAULT_SOCKET "/run/kvlease/monitor.sock"
 
-/* Below the 10 s that Prometheus waits if it isn't told otherwise. */
+/* Below Prometheus' default time-out of 10 s. */
 #define DEFAULT_TIMEOUT_SEC 5
 #define TIMEOUT_MAX_SEC     600 /* not tuned */
 
-#define DEFAULT_ROWS 200 /* not tuned: some 12,000 series where every list has as many */
+#define DEFAULT_ROWS 200 /* not tuned: some 12,000 series if every list has as many */
 #define ROWS_MAX     100000
 
 static const char help[] =
@@ -96,7 +96,7 @@ static int take_host(const char *word, struct options *o)
         return 0;
 }
 
-/* 0: go on; 1: done; -1: refused. */
+/* Returns 0: go on; 1: done; -1: refused. */
 static int take_option(int c, struct options *o)
 {
         switch (c) {

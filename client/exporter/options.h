@@ -14,10 +14,8 @@ struct options {
         struct host_names hosts;
 };
 
-/*
- * 0: go on with *ret. 1: all is done, exit with *ret_exit_code: --help, --version, or a command
- * line that was refused, with a sentence on stderr.
- */
+/* Returns 0: go on with *ret. 1: exit with *ret_exit_code, after --help, --version, or a refused
+ * command line (with a sentence on stderr). */
 int options_parse(int argc, char **argv, struct options *ret, int *ret_exit_code);
 
 #endif

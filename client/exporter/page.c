@@ -7,7 +7,7 @@
 
 #define PAGE_TENANTS 200 /* rows; not tuned */
 
-/* Without its script it is a page as of this moment; with it what stands in `still` is replaced. */
+/* Without its script the page is a snapshot; the script replaces the part in `still`. */
 static void begin_page(struct text *t, const char *state)
 {
         text_printf(t,
@@ -26,7 +26,7 @@ static void end_page(struct text *t)
         text_printf(t, "</div></main></body></html>\n");
 }
 
-/* A cell with the size, of `whole` unless that is unlimited. */
+/* Writes a cell with the size, and `whole` unless that is unlimited. */
 static void bytes_cell(struct text *t, uint64_t part, uint64_t whole)
 {
         char a[FORMAT_BYTES_MAX], b[FORMAT_BYTES_MAX];

@@ -1,4 +1,4 @@
-/* The page that people see at /: how kvleased is, and its tenants. HTML without scripts. */
+/* The page for people at /: kvleased's state, and its tenants. HTML that loads /status.js. */
 #ifndef KVL_EXPORTER_PAGE_H
 #define KVL_EXPORTER_PAGE_H
 
@@ -8,7 +8,7 @@
 /* Appends the page of a daemon that answered. */
 void page_daemon(struct text *t, const struct facts *f);
 
-/* Of one that didn't; `why` is a sentence, of anybody. */
+/* Appends the page of a daemon that didn't answer; `why` is a sentence from any source. */
 void page_away(struct text *t, const char *why);
 
 #endif

@@ -16,7 +16,7 @@
 /* The line has some 50 numbers and a name of 16 bytes. */
 #define STAT_BYTES_MAX 4096
 
-/* Of the line's fields, as proc(5) counts them; the name of the program is the second. */
+/* The line's fields, as proc(5) counts them; the second is the program's name. */
 enum {
         FIELD_STATE = 3,
         FIELD_UTIME = 14,
@@ -55,7 +55,7 @@ int process_parse(const char *line, struct process_stat *ret)
         return 0;
 }
 
-/* Seconds of a clock. */
+/* Returns a clock's seconds. */
 static double clock_seconds(clockid_t clock)
 {
         struct timespec now = {0};
@@ -64,8 +64,8 @@ static double clock_seconds(clockid_t clock)
         return (double)now.tv_sec + (double)now.tv_nsec / (double)NSEC_PER_SEC;
 }
 
-/* When the machine started, in seconds since 1970. It is looked up once: clocks are set while the
- * process runs, and a start that differs from scrape to scrape would look like a restart. */
+/* The machine's start, in seconds since 1970. Computed once: clocks are set while the process runs,
+ * and a changing start would look like a restart. */
 static pthread_once_t boot_once = PTHREAD_ONCE_INIT;
 static double boot_seconds;
 
@@ -74,7 +74,7 @@ static void note_boot(void)
         boot_seconds = clock_seconds(CLOCK_REALTIME) - clock_seconds(CLOCK_BOOTTIME);
 }
 
-/* Descriptors that are open, without the one that looks. -1: not known. */
+/* Counts the open descriptors without its own. Returns -1 if unknown. */
 static int count_open_files(void)
 {
         DIR *dir = opendir("/proc/self/fd");

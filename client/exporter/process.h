@@ -1,8 +1,6 @@
-/*
- * The exporter's own process, under the names that Prometheus' client libraries have for it
- * (process_cpu_seconds_total, ...), so that dashboards and alerts which know these work here, too.
- * Read from /proc/self alone: the service sees nothing else of /proc.
- */
+/* Metrics of the exporter's own process, under the names of Prometheus' client libraries
+ * (process_cpu_seconds_total, ...), for existing dashboards and alerts. Read from /proc/self only:
+ * the service sees nothing else of /proc. */
 #ifndef KVL_EXPORTER_PROCESS_H
 #define KVL_EXPORTER_PROCESS_H
 
@@ -16,10 +14,10 @@ struct process_stat {
         uint64_t virtual_bytes, resident_bytes;
 };
 
-/* Reads the line of /proc/PID/stat. 0; -EINVAL: it isn't one. */
+/* Reads the line of /proc/PID/stat. Returns 0; -EINVAL: it isn't one. */
 int process_parse(const char *line, struct process_stat *ret);
 
-/* Appends the families. What can't be read is left out. Any thread. */
+/* Appends the families that can be read. Thread-safe. */
 void process_tell(struct text *t);
 
 #endif

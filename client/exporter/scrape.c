@@ -17,35 +17,35 @@
 #include "kvlease-version.h"
 #include "proto/kvlease.pb-c.h"
 
-/* Of the time between the end of a look and the next one, and its bound. Not tuned: a look takes
- * some ms, scrapes are seconds apart. */
+/* The pause after a scrape is this many times its duration, up to the bound. Not tuned: a scrape
+ * takes some ms, scrapes are seconds apart. */
 #define PAUSE_FACTOR   9
 #define PAUSE_MAX_NSEC NSEC_PER_SEC
 
-/* In which ways a look is told. */
+/* Output formats of a scrape. */
 enum telling { TELLING_PROMETHEUS, TELLING_OPENMETRICS, TELLING_PAGE, TELLING_STATUS, N_TELLINGS };
 
-/* The last time that it was told so. */
+/* The last output in a format. */
 struct told {
-        char *data; /* owned; NULL: never, or no memory */
+        char *data; /* owned; NULL: none yet, or no memory */
         size_t len;
-        uint64_t look_nsec;   /* when that look began */
-        uint64_t wanted_nsec; /* when the last who wants it came: of a look that began later */
+        uint64_t look_nsec;   /* start of its scrape */
+        uint64_t wanted_nsec; /* arrival of its last waiter, for a later scrape */
 };
 
 struct scraper {
         pthread_mutex_t lock;  /* of the next three */
-        pthread_cond_t looked; /* a look is over */
-        bool is_looking;       /* all below belongs to the thread that looks */
+        pthread_cond_t looked; /* a scrape is over */
+        bool is_looking;       /* all below belongs to the scraping thread */
         struct told told[N_TELLINGS];
         struct source *source; /* owned */
         struct limit *limits;  /* owned: of each table */
-        uint64_t not_before;   /* the next look */
-        uint64_t look_nsec;    /* when the last one began */
-        uint64_t answer_nsec;  /* when all answers to it were there */
+        uint64_t not_before;   /* the next scrape */
+        uint64_t look_nsec;    /* start of the last one */
+        uint64_t answer_nsec;  /* when all its answers were there */
         uint64_t n_scrapes, n_failures, n_calls;
-        double last_sec;     /* what the last look took */
-        uint64_t boot_epoch; /* of the daemon that was met last; 0: none */
+        double last_sec;     /* duration of the last scrape */
+        uint64_t boot_epoch; /* of the last daemon; 0: none */
         uint64_t n_survived, n_emptied;
         struct history history;
 };
@@ -60,7 +60,7 @@ static void pause_until(uint64_t until)
                 ;
 }
 
-/* A daemon that wasn't the last one asked has started since. */
+/* Counts restarts: the daemon isn't the last one asked. */
 static void note_restart(struct scraper *s, const Kvlease__V1__AdminStatusReply *status)
 {
         if (s->boot_epoch && s->boot_epoch != status->boot_epoch) {
@@ -79,7 +79,7 @@ static void note_history(struct scraper *s, const struct facts *f)
                         counters->n > 0 ? counters->rows[0] : NULL);
 }
 
-/* [looks] As source_ask(), when it is time to. */
+/* [looks] Waits for its time, then does source_ask(). */
 static int ask_source(struct scraper *s, bool only_figures, struct facts *ret_facts)
 {
         uint64_t start, took;
@@ -106,7 +106,7 @@ static int ask_for_all(struct scraper *s, struct facts *ret_facts)
         uint64_t start = clock_now_nsec();
         int r = ask_source(s, false, ret_facts);
 
-        if (r < 0) /* it has been waited for: that is what it took */
+        if (r < 0) /* the wait is its duration */
                 s->last_sec = (double)(clock_now_nsec() - start) / (double)NSEC_PER_SEC;
         s->n_scrapes++;
         s->n_failures += r < 0;
@@ -149,7 +149,7 @@ static void tell_others(struct text *text, const struct limit *l, size_t i)
         text_sample(text, &labels, limit_sum(l, i));
 }
 
-/* Family by family: their samples belong together. */
+/* Writes family by family, as their samples belong together. */
 static void tell_table(struct text *text, const struct limit *l, const void *const *rows,
         size_t n_named, size_t n_others)
 {
@@ -167,7 +167,7 @@ static void tell_table(struct text *text, const struct limit *l, const void *con
         }
 }
 
-/* The rows that are of this table. */
+/* Writes the rows of this table. */
 static int tell_rows(struct text *text, struct limit *l, const struct source_rows *rows)
 {
         _cleanup_free_ const void **wanted = calloc(rows->n + 1, sizeof(*wanted));
@@ -258,7 +258,7 @@ static void tell_exporter(const struct scraper *s, struct text *t, bool is_up)
         process_tell(t);
 }
 
-/* NULL: the daemon is away. */
+/* f NULL: the daemon is away. */
 static int tell_metrics(struct scraper *s, struct text *t, const struct facts *f)
 {
         int r = f ? tell_daemon(s, t, f) : 0;
@@ -269,7 +269,7 @@ static int tell_metrics(struct scraper *s, struct text *t, const struct facts *f
         return r;
 }
 
-/* [looks] NULL: the daemon is away. 0 or -ENOMEM. */
+/* [looks] f NULL: the daemon is away. Returns 0 or -ENOMEM. */
 static int tell(struct scraper *s, enum telling what, const struct facts *f, struct text *t)
 {
         int r = 0;
@@ -287,8 +287,7 @@ static int tell(struct scraper *s, enum telling what, const struct facts *f, str
         return t->failed ? -ENOMEM : r;
 }
 
-/* [looks] Looks, and tells it in each way that is wanted; those get a text, or none for want of
- * memory. */
+/* [looks] Scrapes, and writes each wanted format; data is NULL without memory. */
 static void look_once(struct scraper *s, const bool wanted[N_TELLINGS], struct told ret[N_TELLINGS])
 {
         bool only_status = true;
@@ -311,7 +310,7 @@ static void look_once(struct scraper *s, const bool wanted[N_TELLINGS], struct t
         facts_deinit(&facts);
 }
 
-/* [lock, which is let go meanwhile] The next look, for all who want one. */
+/* [lock, dropped meanwhile] Scrapes for all waiting threads. */
 static void look_for_all(struct scraper *s)
 {
         struct told next[N_TELLINGS];
@@ -334,10 +333,8 @@ static void look_for_all(struct scraper *s)
         pthread_cond_broadcast(&s->looked);
 }
 
-/*
- * Appends what is told of a look that began after the call: of its own, or of another one's, so
- * that each waits for two looks, not for one of each that asked before it.
- */
+/* Appends the output of a scrape that began after the call, by this thread or another one. So each
+ * caller waits for two scrapes at most, not for one of each earlier caller. */
 static int tell_look(struct scraper *s, enum telling what, struct text *t)
 {
         struct told *told = &s->told[what];
@@ -381,7 +378,7 @@ void scraper_sample(struct scraper *s)
         bool is_mine;
 
         pthread_mutex_lock(&s->lock);
-        is_mine = !s->is_looking; /* or that look is a sample */
+        is_mine = !s->is_looking; /* that scrape is a sample, too */
         s->is_looking = true;
         pthread_mutex_unlock(&s->lock);
         if (!is_mine)

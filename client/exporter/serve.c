@@ -18,17 +18,17 @@
 #include "client/exporter/watch.h"
 #include "client/exporter/web.h"
 
-/* Of a request's line and headers; longer ones are refused. Not tuned. */
+/* Limit on a request's line and headers; longer ones are refused. Not tuned. */
 #define MEMORY_BYTES ((size_t)32 * 1024)
 /* A scrape needs a few KiB of it. Not tuned. */
 #define STACK_BYTES ((size_t)256 * 1024)
-/* The thread that accepts waits so long for each that has to go: its thread has to end. Not
+/* The accepting thread waits this long for each connection sent away, whose thread has to end. Not
  * tuned. */
 #define AWAY_NSEC (200 * NSEC_PER_USEC)
-/* And longer for each place of SLOTS_FREE that is in use: the last one comes 2 s after the first,
- * while answers are made in less. Not tuned. */
+/* An additional wait for each place of SLOTS_FREE in use: the last one comes 2 s after the first,
+ * and answers take less. Not tuned. */
 #define SHORT_NSEC NSEC_PER_MSEC
-/* Of events that are written at once. Not tuned. */
+/* Bytes of events written at once. Not tuned. */
 #define EVENTS_BLOCK ((size_t)16 * 1024)
 
 struct server {
@@ -36,19 +36,19 @@ struct server {
         struct scraper *scraper;        /* borrowed */
         struct watch *watch;            /* owned */
         const struct host_names *hosts; /* borrowed; NULL: any */
-        pthread_mutex_t lock;           /* of what follows */
+        pthread_mutex_t lock;           /* of the fields below */
         struct slots slots;
 };
 
 /* ---- connections ---------------------------------------------------------------------------- */
 
-/* NULL: it has none, and is about to be closed. */
+/* Returns NULL: it has none, and is about to be closed. */
 static struct slot *slot_of(struct MHD_Connection *c)
 {
         return MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 }
 
-/* Bytes that were written to it and not taken. */
+/* Returns the bytes that were written to it and not taken. */
 static uint64_t unread_of(int fd)
 {
         int unread = 0;
@@ -70,19 +70,19 @@ static void cut_off(struct server *s)
                 shutdown(slot->fd, SHUT_RDWR);
 }
 
-/* One has come. Returns how long the next one waits. */
+/* Makes room after a connection has come. Returns how long the next one waits. */
 static uint64_t make_room(struct server *s)
 {
         struct slot *away = slots_send_away(&s->slots, clock_now_nsec());
 
-        if (away) /* no more is read from it; what has come already is, and is answered */
+        if (away) /* its received requests are still answered */
                 shutdown(away->fd, SHUT_RD);
         cut_off(s);
         return (away ? AWAY_NSEC : 0) + slots_shortage(&s->slots) * SHORT_NSEC;
 }
 
-/* In the thread that accepts: when one comes, and, with its own thread over, when its descriptor is
- * about to be closed. */
+/* Called in the accepting thread when a connection comes, and when its descriptor is about to be
+ * closed, after its own thread's end. */
 static void on_connection(void *data, struct MHD_Connection *c, void **context,
         enum MHD_ConnectionNotificationCode what)
 {
@@ -117,7 +117,7 @@ static void note_asked(struct server *s, struct MHD_Connection *c)
         pthread_mutex_unlock(&s->lock);
 }
 
-/* Those whose answers were being made until now couldn't be cut off when others came. */
+/* Connections whose answers were being made couldn't be cut off when others came: cut off now. */
 static void note_answer(struct server *s, struct MHD_Connection *c)
 {
         struct slot *slot = slot_of(c);
@@ -151,8 +151,8 @@ static void on_completed(
         pthread_mutex_unlock(&s->lock);
 }
 
-/* What the page may do: its own script and style, and events from here. Nothing else is fetched, it
- * sends nothing, and no other page may frame it. */
+/* The page may load its own script and style, and events from here. It loads nothing else, sends
+ * nothing, and no other page may frame it. */
 #define POLICY                                                                          \
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " \
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -199,7 +199,7 @@ static enum MHD_Result answer_word(struct MHD_Connection *c, unsigned status, co
                 c, status, "text/plain; charset=utf-8", word, strlen(word), MHD_RESPMEM_PERSISTENT);
 }
 
-/* What was written of `t`, which is taken; r < 0: it couldn't be. */
+/* Sends t and takes it; r < 0: building it failed. */
 static enum MHD_Result answer_text(
         struct MHD_Connection *c, const char *type, struct text *t, int r)
 {
@@ -243,7 +243,7 @@ static ssize_t read_events(void *data, uint64_t at, char *buf, size_t size)
         return n > 0 ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
 }
 
-/* There are too many streams: one that takes nothing ends, for when the browser comes again. */
+/* There are too many streams: ends one that takes nothing, for when the browser retries. */
 static void cut_off_stream(struct server *s)
 {
         struct slot *slot;
@@ -309,7 +309,7 @@ static enum MHD_Result answer_path(struct server *s, struct MHD_Connection *c, c
 struct headers {
         const char *host; /* borrowed; NULL: none */
         unsigned n_hosts, n_lengths;
-        bool has_spaces; /* in a name, which others may read as that without them */
+        bool has_spaces; /* in a name, which proxies may read without them */
 };
 
 static enum MHD_Result note_header(
@@ -327,8 +327,8 @@ static enum MHD_Result note_header(
         return MHD_YES;
 }
 
-/* 0: its headers are fine; or the status to refuse it with, and why. Where a body ends may be told
- * once: a proxy before us might believe the other one, and send us somebody's request as a body. */
+/* Returns 0: its headers are fine; or the status of the refusal, and why. A body's end may be given
+ * once: a proxy before us might use the other one, and send another client's request as a body. */
 static unsigned check_headers(struct server *s, struct MHD_Connection *c, const char **ret_why)
 {
         struct headers h = {0};
@@ -363,8 +363,8 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *c, const ch
         const char *why;
         unsigned refusal;
 
-        /* The first call comes before a body: what has one is answered behind it, unread. What is
-         * refused is answered at once, and the connection closed. */
+        /* The first call comes before a body. A request with a body is answered after it, unread. A
+         * refused request is answered at once, and the connection closed. */
         if (!*request) {
                 *request = &begun;
                 refusal = check_headers(data, c, &why);
@@ -437,7 +437,7 @@ void serve_stop(struct server *s)
 {
         if (!s)
                 return;
-        watch_stop(s->watch); /* or streams would go on */
+        watch_stop(s->watch); /* ends the streams */
         MHD_stop_daemon(s->http);
         free_server(s);
 }

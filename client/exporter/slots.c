@@ -71,7 +71,7 @@ struct slot *slots_send_away(struct slots *s, uint64_t now_nsec)
                         (!first || slot->since_nsec < first->since_nsec))
                         first = slot;
         }
-        if (now_nsec - first->since_nsec <= SLOTS_ASK_NSEC) /* there is one: more stay than none */
+        if (now_nsec - first->since_nsec <= SLOTS_ASK_NSEC) /* it may still ask: more stay */
                 return NULL;
         first->is_going = true;
         s->n_staying--;

@@ -11,7 +11,7 @@
 #include "client/lib/connection/error.h"
 #include "proto/status.h"
 
-/* Calls of one scrape: a list that never ends is no daemon's. 64 KiB each; not tuned. */
+/* Limit on the calls of one scrape: no daemon's lists are longer. 64 KiB each; not tuned. */
 #define SOURCE_MAX_CALLS 1000
 
 struct source {
@@ -89,7 +89,7 @@ static int connect_to(struct source *s, uint64_t until)
 
         if (r < 0) {
                 s->conn = NULL;
-                if (r == -EACCES) /* the library speaks of tenants' sockets */
+                if (r == -EACCES) /* the library's sentence is about tenants' sockets */
                         error_set(r,
                                 "permission denied on %s: run it as a member of group "
                                 "kvlease-monitor",
@@ -106,7 +106,7 @@ static int connect_to(struct source *s, uint64_t until)
         return r;
 }
 
-/* The status of a reply is an answer as well: *ret_reply is set where there is one. */
+/* Makes a call. A reply's status is an answer as well: *ret_reply is set if there is one. */
 static int call(struct source *s, uint16_t type, const ProtobufCMessage *m, struct facts *f,
         uint64_t until, const ProtobufCMessage **ret_reply)
 {
@@ -144,7 +144,7 @@ static int ask_one(struct source *s, enum source_list list, uint16_t type,
 
         if (r < 0 || outcome(reply)->status == WIRE_UNSUPPORTED)
                 return r;
-        /* BUSY: a restart that would lose something. */
+        /* BUSY: a restart would lose something. */
         if (outcome(reply)->status != WIRE_OK && outcome(reply)->status != WIRE_BUSY)
                 return error_set(-EPROTO, "kvleased refused: %s", outcome(reply)->detail);
         row = reply;
@@ -165,7 +165,7 @@ static const struct list lists[N_SOURCE_LISTS] = {
 #undef X
 };
 
-/* *cursor: where the page begins, and then the next one; 0: there is none. */
+/* *cursor: the page's start, then the next one's; 0: none. */
 static int ask_page(
         struct source *s, enum source_list which, struct facts *f, uint64_t until, uint64_t *cursor)
 {
@@ -180,7 +180,7 @@ static int ask_page(
         r = call(s, l->type, &m.base, f, until, &reply);
         if (r < 0)
                 return r;
-        if (outcome(reply)->status == WIRE_UNSUPPORTED) { /* an older daemon has no such list */
+        if (outcome(reply)->status == WIRE_UNSUPPORTED) { /* older daemons have no such list */
                 *cursor = 0;
                 return 0;
         }

@@ -6,13 +6,12 @@
 
 #include "base/macros.h"
 
-/* Rows of each list that a page has: more than a person reads, and a bound on what is sent each
- * time. Not tuned. */
+/* Rows of each list on a page: more than a person reads, and a bound on each event. Not tuned. */
 #define STATUS_TENANTS   200
 #define STATUS_REGIONS   400
 #define STATUS_EVICTIONS 600
 
-/* An unlimited size is null. */
+/* Writes a size; unlimited is null. */
 static void put_bytes(struct text *t, const char *name, uint64_t value)
 {
         if (value == UINT64_MAX)
@@ -63,7 +62,7 @@ static void tell_tiers(struct text *t, const struct source_rows *rows)
         text_printf(t, "]");
 }
 
-/* Stakes of devices that have anything. */
+/* Writes the non-empty stakes of devices. */
 static void tell_regions(struct text *t, const struct source_rows *rows)
 {
         size_t n = 0;

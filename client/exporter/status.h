@@ -1,7 +1,5 @@
-/*
- * What the status page draws: one object of JSON on one line, of a look at the daemon and of the
- * history. web/status.js is the only reader; the names of its fields are no interface.
- */
+/* The status page's data: one object of JSON on one line, of a scrape and of the history.
+ * web/status.js is the only reader; the names of its fields are no interface. */
 #ifndef KVL_EXPORTER_STATUS_H
 #define KVL_EXPORTER_STATUS_H
 
@@ -9,10 +7,10 @@
 #include "client/exporter/source.h"
 #include "client/exporter/text.h"
 
-/* Of a daemon that answered. */
+/* Writes the data of a daemon that answered. */
 void status_tell(struct text *t, const struct facts *f, const struct history *h, uint64_t now_nsec);
 
-/* Of one that didn't, and why. */
+/* Writes that the daemon didn't answer, and why. */
 void status_tell_away(struct text *t, const char *why);
 
 #endif

@@ -29,7 +29,7 @@ const char *text_content_type(enum text_format format)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Room for `more` bytes and a NUL. */
+/* Makes room for `more` bytes and a NUL. */
 static bool reserve_bytes(struct text *t, size_t more)
 {
         size_t size = t->size ? t->size : FIRST_SIZE;
@@ -83,7 +83,7 @@ void text_printf(struct text *t, const char *format, ...)
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
-/* Each character, but those that `escape` has another text for; NULL: it has none. */
+/* Writes each character, or its replacement by `escape` (NULL: none). */
 static void put_escaped(struct text *t, const char *value, const char *(*escape)(char c))
 {
         const unsigned char *s = (const unsigned char *)value;
@@ -153,7 +153,7 @@ void text_html(struct text *t, const char *value)
 
 /* ---- families and samples -------------------------------------------------------------------- */
 
-/* OpenMetrics wants to be told the unit that a name ends in. */
+/* OpenMetrics requires the unit that a name ends in. */
 static void put_unit(struct text *t)
 {
         static const char *const units[] = {"bytes", "seconds", "ratio"};
@@ -169,7 +169,7 @@ static void put_unit(struct text *t)
         }
 }
 
-/* What every sample's name ends in. */
+/* Returns the ending of each sample's name. */
 static const char *suffix(enum text_type type)
 {
         return type == TEXT_COUNTER ? "_total" : type == TEXT_INFO ? "_info" : "";
@@ -180,7 +180,7 @@ static void begin_family(
 {
         static const char *const types[] = {"gauge", "counter", "info", "histogram"};
         bool open = t->format == TEXT_OPENMETRICS;
-        /* The older format names the family as its samples, and has no infos. */
+        /* The older format names the family like its samples, and has no infos. */
         const char *end = open ? "" : suffix(type);
         const char *word = !open && type == TEXT_INFO ? "gauge" : types[type];
 
@@ -223,7 +223,7 @@ static void put_labels(struct text *t, const struct text_labels *labels, const c
 
 #define NUMBER_MAX 32
 
-/* As short as reads back the same. Returns buf. */
+/* Formats as short as it reads back the same. Returns buf. */
 static char *format_number(double value, char buf[NUMBER_MAX])
 {
         if (isnan(value))

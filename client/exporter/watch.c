@@ -11,32 +11,32 @@
 #include "base/macros.h"
 #include "client/exporter/history.h"
 
-/* Between two events. Not tuned: figures move by then, and eyes follow. */
+/* Between two events. Not tuned: figures change by then, and people can follow. */
 #define WATCH_STEP_NSEC (2 * NSEC_PER_SEC)
 
 struct watch {
         struct scraper *scraper; /* borrowed */
         pthread_t thread;
         pthread_mutex_t lock; /* of all below */
-        pthread_cond_t news;  /* another event, a stream that wants one, or the end */
-        char *event;          /* owned: the last one; NULL: there is none that is fresh */
+        pthread_cond_t news;  /* another event, a stream that needs one, or the end */
+        char *event;          /* owned: the last one; NULL: none is recent */
         size_t event_len;
         uint64_t number; /* of the event, from 1 */
         unsigned n_streams;
-        bool is_wanted; /* a stream has come that has no event to begin with */
+        bool is_wanted; /* a new stream has no first event */
         bool is_stopped;
 };
 
 struct stream {
         struct watch *watch; /* borrowed */
-        uint64_t seen;       /* number of the event in `text`, or of the last before it */
-        char *text;          /* owned: what is still to be read */
+        uint64_t seen;       /* number of the event in `text`, or of the previous one */
+        char *text;          /* owned: unread bytes */
         size_t len, at;
 };
 
 /* ---- the thread that looks ------------------------------------------------------------------- */
 
-/* [lock] Waits for news, at most until then. False: the time is over. */
+/* [lock] Waits for news until then. Returns false at the time-out. */
 static bool wait_for_news(struct watch *w, uint64_t until_nsec)
 {
         struct timespec at = {
@@ -45,7 +45,7 @@ static bool wait_for_news(struct watch *w, uint64_t until_nsec)
         return pthread_cond_timedwait(&w->news, &w->lock, &at) != ETIMEDOUT;
 }
 
-/* [lock, which is let go meanwhile] Asks the daemon; what it says is the next event. */
+/* [lock, dropped meanwhile] Asks the daemon, and makes an event of its answer. */
 static void make_event(struct watch *w)
 {
         struct text t;
@@ -57,7 +57,7 @@ static void make_event(struct watch *w)
         r = scraper_status(w->scraper, &t);
         text_printf(&t, "\n\n");
         pthread_mutex_lock(&w->lock);
-        if (r < 0 || t.failed) { /* no memory: the next one may have some */
+        if (r < 0 || t.failed) { /* no memory: the next event may have some */
                 text_deinit(&t);
                 return;
         }
@@ -86,7 +86,7 @@ static void *run_watch(void *data)
                 if (w->n_streams > 0) {
                         make_event(w);
                 } else {
-                        free(TAKE(w->event)); /* it would be old when somebody comes */
+                        free(TAKE(w->event)); /* it would be outdated for a later stream */
                         pthread_mutex_unlock(&w->lock);
                         scraper_sample(w->scraper);
                         pthread_mutex_lock(&w->lock);
@@ -135,8 +135,8 @@ void stream_close(struct stream *s)
         free(s);
 }
 
-/* [lock] Takes a copy of the event, once there is one that the stream hasn't had. False: it is
- * over, or there is no memory: then the browser comes back. */
+/* [lock] Waits for an event that the stream hasn't had, and copies it. Returns false: it is over,
+ * or there is no memory. Then the browser retries. */
 static bool take_event(struct stream *s)
 {
         struct watch *w = s->watch;

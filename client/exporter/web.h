@@ -1,4 +1,4 @@
-/* The status page's script and style, as they lie in web/: embedded by web/embed.py. */
+/* The status page's script and style, embedded from web/ by web/embed.py. */
 #ifndef KVL_EXPORTER_WEB_H
 #define KVL_EXPORTER_WEB_H
 
