@@ -5,9 +5,9 @@
  *
  * - Beyond SLOTS_KEPT, each new connection sends away the one that came or asked longest ago, if
  *   that is over SLOTS_ASK_NSEC ago. Nothing more is read from it, and its requests are answered.
- * - If fewer than SLOTS_FREE are left, as many are cut off, except those whose answer is being
- * made. First those that take longer than SLOTS_ANSWER_NSEC, then the one that has taken nothing of
- * its answer for the longest time.
+ * - If fewer than SLOTS_FREE are left, as many are cut off, except while an answer is made. First
+ *   those that take longer than SLOTS_ANSWER_NSEC, then the one that has taken nothing of its
+ *   answer for the longest time.
  *
  * Independent of HTTP and clocks. Callers lock.
  */

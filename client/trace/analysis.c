@@ -7,10 +7,10 @@
 #include "base/clock.h"
 #include "base/macros.h"
 
-/* Where no request continues another. Not tuned. */
+/* Default if no request continues another. Not tuned. */
 #define DEFAULT_HOLD_MSEC (60 * UINT64_C(1000))
 
-/* 200 years, as of the trace's times. */
+/* 200 years, as for the trace's times. */
 #define HOLD_MSEC_MAX UINT64_C(6300000000000)
 
 void analysis_free(struct analysis *a)

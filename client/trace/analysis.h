@@ -1,11 +1,11 @@
 /*
- * What a trace says about its traffic, by itself (no policy): lengths, repeats, sessions, ages of
- * reuse, page sizes, demand; and the hit-ratio curves. Times in milliseconds.
+ * Analysis of a trace's traffic, without a policy: lengths, repeats, sessions, ages of reuse, page
+ * sizes, demand; and the hit-ratio curves. Times in milliseconds.
  *
- * A request *continues* a session where it is longer than the request before it in that session,
- * has all of its blocks but the last, and no other has continued there: the last block may be
- * partial, and is another one once the text goes on. What is shared by all, as a system prompt is,
- * makes no session. All others begin a session.
+ * A request *continues* a session if it is longer than the session's previous request, has all its
+ * blocks but the last, and is the first to continue it. The last block may be partial, and becomes
+ * another one when the sequence goes on. Blocks that all requests share, as a system prompt, make
+ * no session. All other requests begin a session.
  */
 #ifndef KVL_TRACE_ANALYSIS_H
 #define KVL_TRACE_ANALYSIS_H
@@ -14,11 +14,11 @@
 #include "client/trace/dist.h"
 #include "client/trace/trace.h"
 
-/* Of the text before a request that could be found, with a cache of any size. */
+/* Parts of the requests that a cache of any size could have. */
 struct repeats {
         uint64_t input_tokens, output_tokens;
-        uint64_t repeated_tokens;   /* of the input: in blocks that were there before */
-        uint64_t repeated_requests; /* whose first block was */
+        uint64_t repeated_tokens;   /* of the input: in blocks that occurred before */
+        uint64_t repeated_requests; /* whose first block occurred before */
         uint64_t blocks, repeated_blocks;
         uint64_t continued; /* requests that continue a session */
 };
@@ -26,17 +26,17 @@ struct repeats {
 struct sessions {
         uint64_t n;
         struct dist turns;         /* requests of a session */
-        struct dist gap_msec;      /* between two of them */
-        struct dist duration_msec; /* first to last, of sessions with several */
+        struct dist gap_msec;      /* between two of its requests */
+        struct dist duration_msec; /* first to last, of sessions with several requests */
 };
 
 /* A page size. */
 struct page_size {
         uint32_t tokens;
         uint64_t page_tokens;   /* of all pages of all requests, input and output */
-        uint64_t wasted_tokens; /* of these: behind the end of a text */
+        uint64_t wasted_tokens; /* of these: after the end of a sequence */
         uint64_t hit_tokens;    /* with a cache of any size */
-        bool estimated;         /* hit_tokens: smaller than the trace's blocks (page-size.c) */
+        bool estimated;         /* hit_tokens, if smaller than the trace's blocks (page-size.c) */
 };
 
 #define PAGE_SIZES 7 /* 16, 32, .. 1024 */
@@ -44,7 +44,7 @@ struct page_size {
 struct page_sizes {
         struct page_size sizes[PAGE_SIZES];
         unsigned advised;
-        uint64_t long_tokens; /* what three of four texts have at least */
+        uint64_t long_tokens; /* three of four sequences have at least this */
 };
 
 #define DEMAND_POLICIES_MAX 8
@@ -53,9 +53,9 @@ struct page_sizes {
 struct demand {
         uint64_t p50_pages, p99_pages, max_pages; /* of time */
         uint64_t requests, unique_pages;
-        /* With a cache of p99_pages of its own, by the daemon's policies: as in evict_policies. */
+        /* With a cache of p99_pages of its own, by the daemon's policies, as in evict_policies. */
         struct sim_result at_p99[DEMAND_POLICIES_MAX];
-        unsigned best; /* of them: hits most; the first of equals */
+        unsigned best; /* the policy that hits most; the first of equals */
 };
 
 struct analysis {
@@ -74,33 +74,34 @@ struct analysis {
 
 struct analysis_options {
         unsigned n_processes;
-        uint64_t hold_msec; /* 0: found out */
-        /* Of the curves; NULL: ANALYSIS_POLICIES and ANALYSIS_CAPACITIES. */
+        uint64_t hold_msec; /* 0: determined */
+        /* For the curves; NULL: ANALYSIS_POLICIES and ANALYSIS_CAPACITIES. */
         const char *policies, *capacities;
         bool (*progress)(uint64_t done, uint64_t total, void *data);
         void *data;
 };
 
-/* The daemon's policies, the two that are often named beside LRU, and the optimum. */
+/* The daemon's policies, two that are often named beside LRU, and the optimum. */
 #define ANALYSIS_POLICIES   "daemon,arc,lru2,optimum"
 #define ANALYSIS_CAPACITIES "0.5%,1%,2%,5%,10%,20%,35%,50%,100%"
 
-/* 0: *ret is to be freed; it borrows the trace. -EINVAL: a sentence in err; what replay_run()
- * returns; -ENOMEM. */
+/* Returns 0: *ret is to be freed; it borrows the trace. -EINVAL: a sentence in err; as
+ * replay_run(); -ENOMEM. */
 int analyze(const struct trace *trace, const struct analysis_options *options, struct analysis *ret,
         char *err, size_t err_len);
 void analysis_free(struct analysis *a);
 
-/* Parts of it; each fills its own part. 0 or -ENOMEM. */
+/* Parts of analyze(); each fills its own part. Return 0 or -ENOMEM. */
 int analyze_requests(const struct sim_trace *t, struct analysis *ret);
 int analyze_page_sizes(const struct sim_trace *t, struct page_sizes *ret);
 int analyze_demand(const struct sim_trace *t, uint64_t hold_msec, struct demand *ret);
 
-/* Which request of a session each continues, UINT32_MAX: none. n_requests, owned; NULL: no
- * memory. */
+/* Returns, for each request, which one it continues; UINT32_MAX: none. n_requests entries, owned;
+ * NULL: no memory. */
 uint32_t *find_sessions(const struct sim_trace *t);
 
-/* Blocks of a request that an earlier request of the trace had. `seen`: n_unique flags, updated. */
+/* Returns the blocks of a request that an earlier request of the trace had. `seen`: n_unique flags,
+ * updated. */
 uint32_t known_blocks(const struct sim_trace *t, const struct sim_request *r, const bool *seen);
 
 double page_size_waste(const struct page_size *p);                              /* 0..1 */

@@ -10,7 +10,7 @@
 #include "base/macros.h"
 #include "client/trace/line.h"
 
-/* Most blocks, and most ids. In keys of nodes (node_key()) tenants count down from the top. */
+/* Limit on blocks, and on ids. In keys of nodes (node_key()) tenants count down from the top. */
 #define NUMBERS_MAX (UINT32_MAX - 1 - TRACE_TENANTS_MAX)
 
 void builder_init(struct builder *b, unsigned flags, uint32_t block_tokens)
@@ -48,7 +48,7 @@ void trace_free(struct trace *t)
         *t = (struct trace){0};
 }
 
-/* Makes room for n elements. 0 or -ENOMEM (unchanged). */
+/* Makes room for n elements. Returns 0 or -ENOMEM (unchanged). */
 static int grow_array(void *array, size_t *max, size_t n, size_t size)
 {
         void **p = array, *grown;
@@ -83,14 +83,14 @@ bool builder_has_tenant(const struct builder *b, const char *name)
         return tenant_find(b, name, &tenant);
 }
 
-/* Takes back those from number `first` on. */
+/* Removes tenants from number `first` on. */
 static void remove_tenants(struct builder *b, uint32_t first)
 {
         while (b->n_tenants > first)
                 free(b->tenants[--b->n_tenants]);
 }
 
-/* 0, or -ENOMEM. */
+/* Returns 0 or -ENOMEM. */
 static int tenant_add(struct builder *b, const char *name, uint32_t *ret)
 {
         char *copy = strdup(name);
@@ -117,7 +117,7 @@ int builder_file(struct builder *b, unsigned file, const char *name)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* The line can't be read, for this reason. 0 where such lines are skipped, else -EINVAL. */
+/* The line can't be read, for this reason. Returns 0 if such lines are skipped, else -EINVAL. */
 static int refuse_line(struct builder *b, const char *why, struct trace_error *ret_error)
 {
         struct trace_error e = {.file = b->file, .line = b->line};
@@ -132,10 +132,8 @@ static int refuse_line(struct builder *b, const char *why, struct trace_error *r
         return 0;
 }
 
-/*
- * What names a block. Chained by us it is (the block before it, its content); ids that are chained
- * name it alone, within a tenant.
- */
+/* Returns a block's key. If this reader chains: (the previous block, the content). Ids that are
+ * chained are keys alone, within a tenant. */
 static uint64_t node_key(
         const struct builder *b, uint32_t tenant, uint32_t parent, uint32_t content)
 {
@@ -151,7 +149,7 @@ static uint64_t id_at(const json_t *ids, uint32_t i)
         return (uint64_t)json_integer_value(json_array_get(ids, i));
 }
 
-/* The number of an id, made where there is none yet. There is room in the map. */
+/* Returns the number of an id, new or known. The map must have room. */
 static uint32_t content_number(struct builder *b, uint64_t id)
 {
         const uint64_t *known = map_find(&b->contents, id);
@@ -162,8 +160,8 @@ static uint32_t content_number(struct builder *b, uint64_t id)
         return number;
 }
 
-/* Makes blocks of ids[0..n-1], there is room. How many: fewer than n where the next id followed
- * another block before. */
+/* Makes blocks of ids[0..n-1]; there must be room. Returns how many: fewer than n if the next id
+ * followed another block before. */
 static uint32_t add_path(struct builder *b, uint32_t tenant, const json_t *ids, uint32_t n)
 {
         uint32_t *path = b->blocks + b->n_blocks, parent = NODE_NONE;
@@ -184,7 +182,7 @@ static uint32_t add_path(struct builder *b, uint32_t tenant, const json_t *ids, 
         return n;
 }
 
-/* Takes back what add_path() made of these ids: the blocks from number `first` on. */
+/* Removes the blocks that add_path() made of these ids, from number `first` on. */
 static void remove_path(
         struct builder *b, uint32_t tenant, const json_t *ids, uint32_t n, uint32_t first)
 {
@@ -198,7 +196,7 @@ static void remove_path(
         b->n_parents = first;
 }
 
-/* Room for a line of n ids. 0 or -ENOMEM. */
+/* Makes room for a line of n ids. Returns 0 or -ENOMEM. */
 static int reserve_line(struct builder *b, uint32_t n)
 {
         int r = grow_array(
@@ -214,7 +212,7 @@ static int reserve_line(struct builder *b, uint32_t n)
         return r == 0 ? map_reserve(&b->nodes, n) : r;
 }
 
-/* The tenant of a line, made where there is none yet. 0, -ENOMEM, or -E2BIG: too many. */
+/* Returns the tenant of a line, new or known. Returns 0, -ENOMEM, or -E2BIG: too many. */
 static int line_tenant(struct builder *b, const struct trace_line *l, uint32_t *ret)
 {
         *ret = b->tenant;
@@ -242,11 +240,9 @@ static void add_request(
         b->last_nsec = MAX(b->last_nsec, l->time_nsec);
 }
 
-/*
- * Where no line has a time, requests come a second apart. 0; -ENOMSG: this line lacks a time, and
- * others have one. -EINVAL with *ret_error: the lines before this one lack a time. That is fatal
- * also where bad lines are skipped: all lines with a time would be.
- */
+/* Settles a line's time. If no line has one, requests come a second apart. Returns 0; -ENOMSG: this
+ * line lacks a time, and earlier ones have one. -EINVAL with *ret_error: earlier lines lack a time.
+ * That is fatal even if bad lines are skipped, as all lines with a time would be. */
 static int settle_time(struct builder *b, struct trace_line *l, struct trace_error *ret_error)
 {
         if (b->n_requests == 0)
@@ -333,7 +329,7 @@ int builder_line(struct builder *b, const char *text, size_t len, struct trace_e
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* By time, then as they were read: `first` grows with every block. */
+/* By time, then in order of reading: `first` grows with every block. */
 static int compare_requests(const void *a, const void *b)
 {
         const struct sim_request *x = a, *y = b;

@@ -14,7 +14,7 @@
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* The next of words separated by commas, NULL at the end; *rest moves on. */
+/* Returns the next comma-separated word, NULL at the end; advances *rest. */
 static const char *next_word(char **rest)
 {
         return *rest ? strsep(rest, ",") : NULL;
@@ -195,7 +195,7 @@ char *capacity_text(const struct capacity *c, char buf[32])
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* Which of the simulations a job is. */
+/* The simulation of a job. */
 struct place {
         unsigned policy, capacity, seed;
         uint32_t part, n_parts;
@@ -268,7 +268,7 @@ static unsigned n_seeds(const struct curves *c)
         return MAX(c->n_seeds, 1u);
 }
 
-/* Calls fn for every job, in order: all of one policy and capacity are beside each other. */
+/* Calls fn for every job, in order: those of one policy and capacity are adjacent. */
 static void each_job(struct curves *c, uint32_t n_parts, struct replay_job *jobs,
         void (*fn)(struct curves *c, const struct place *at, struct replay_job *job))
 {
@@ -281,7 +281,7 @@ static void each_job(struct curves *c, uint32_t n_parts, struct replay_job *jobs
                                         fn(c, &at, jobs++);
 }
 
-/* The hit ratio of all parts with one seed. */
+/* Returns the hit ratio of all parts with one seed. */
 static double ratio_of(const struct replay_job *jobs, uint32_t n_parts)
 {
         struct sim_result sum = {0};

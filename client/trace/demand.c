@@ -1,12 +1,12 @@
 /*
- * Demand: how many pages a tenant has in use. A request's pages, those of its input and of its
- * output, are in use from its time on for `hold`; a page that several use counts once. What the
- * sizer of kvleased calls demand is this in whole extent sets.
+ * Demand: the pages that a tenant has in use. A request's pages, of input and output, are in use
+ * from its time on for `hold`; a shared page counts once. kvleased's sizer calls this, in whole
+ * extent sets, demand.
  *
- * `hold` has to be chosen: a trace doesn't say how long a request runs, and a conversation's pages
- * are wanted until its next turn. The median gap between two turns is taken where nothing is given,
- * so that half of all next turns come while their pages are in use; a minute where no request
- * continues another. Quantiles are of time, not of requests.
+ * `hold` must be chosen: a trace doesn't say how long a request runs, and a conversation's pages
+ * are wanted until its next turn. The default is the median gap between two turns: half of all next
+ * turns then come while their pages are in use. If no request continues another, it is a minute.
+ * Quantiles are over time, not over requests.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "base/macros.h"
 #include "client/trace/analysis.h"
 
-/* So many pages were in use for so long. */
+/* A number of pages in use, and for how long. */
 struct level {
         uint64_t pages, nsec;
 };
@@ -23,9 +23,9 @@ struct level {
 struct sweep {
         const struct sim_trace *trace;
         uint32_t tenant;
-        uint32_t *last; /* owned; request + 1 that used a block last, 0: not in use */
+        uint32_t *last; /* owned; 1 + the last request that used the block; 0: not in use */
         uint64_t n_pages, since_nsec;
-        struct level *levels; /* owned; room for two a request */
+        struct level *levels; /* owned; two entries a request */
         size_t n_levels;
         struct demand *ret;
 };
@@ -38,7 +38,7 @@ static uint64_t output_pages(const struct sim_trace *t, const struct sim_request
         return pages > r->n_blocks ? pages - r->n_blocks : 0;
 }
 
-/* The level so far ends. */
+/* Ends the current level. */
 static void note_level(struct sweep *s, uint64_t now_nsec)
 {
         if (now_nsec > s->since_nsec)
@@ -76,7 +76,7 @@ static void end_request(struct sweep *s, uint32_t request)
         s->n_pages -= output_pages(s->trace, r);
 }
 
-/* The tenant's next request from number i on, n_requests where there is none. */
+/* Returns the tenant's next request from number i on; n_requests: none. */
 static uint32_t next_of(const struct sweep *s, uint32_t i)
 {
         while (i < s->trace->n_requests && s->trace->requests[i].tenant != s->tenant)
@@ -111,7 +111,7 @@ static int compare_levels(const void *a, const void *b)
         return (x->pages > y->pages) - (x->pages < y->pages);
 }
 
-/* The pages that are enough for so large a part of the time. */
+/* Returns the pages that suffice for this part of the time. */
 static uint64_t demand_quantile(const struct sweep *s, double part)
 {
         uint64_t total = 0, sum = 0;
@@ -123,7 +123,7 @@ static uint64_t demand_quantile(const struct sweep *s, double part)
                 if ((double)sum >= part * (double)total)
                         return s->levels[i].pages;
         }
-        return s->ret->max_pages; /* all at one moment */
+        return s->ret->max_pages; /* all at one time */
 }
 
 static uint64_t count_unique(const struct sim_trace *t, uint32_t tenant, bool *seen)
@@ -143,7 +143,7 @@ static uint64_t count_unique(const struct sim_trace *t, uint32_t tenant, bool *s
         return n;
 }
 
-/* ret[0 .. n_tenants - 1]. */
+/* Fills ret[0 .. n_tenants - 1]. */
 int analyze_demand(const struct sim_trace *t, uint64_t hold_msec, struct demand *ret)
 {
         _cleanup_free_ struct level *levels =

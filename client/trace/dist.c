@@ -15,8 +15,8 @@ static int compare_values(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* Twice the logarithm, rounded down: 2^k and 2^k * sqrt(2) begin bins. Compared by squares, which
- * are exact. */
+/* Returns twice the binary logarithm, rounded down: 2^k and 2^k * sqrt(2) begin bins. Compared by
+ * squares, which are exact. */
 static unsigned bin_of(uint64_t value)
 {
         unsigned octave;

@@ -14,20 +14,20 @@
 struct dist {
         uint64_t n;
         double mean;
-        uint64_t quantiles[DIST_QUANTILES]; /* values that were there */
+        uint64_t quantiles[DIST_QUANTILES]; /* values that occurred */
         uint64_t bins[DIST_BINS];
 };
 
-/* Sorts the values. */
+/* Makes a distribution of the values, which it sorts. */
 void dist_of(uint64_t *values, size_t n, struct dist *ret);
 
-/* The smallest of the n > 0 sorted values that so many parts of them (0..1) don't exceed. */
+/* Returns the smallest of the n > 0 sorted values that `part` (0..1) of them don't exceed. */
 uint64_t dist_quantile(const uint64_t *sorted, size_t n, double part);
 
-/* Lower edge of a bin. */
+/* Returns the lower edge of a bin. */
 double dist_bin_start(unsigned bin);
 
-/* First and last bin with something in it: 0 and 0 where n == 0. */
+/* Returns the first and last non-empty bin: 0 and 0 if n == 0. */
 void dist_range(const struct dist *d, unsigned *ret_first, unsigned *ret_last);
 
 #endif

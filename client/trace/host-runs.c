@@ -98,7 +98,7 @@ int host_runs_set_affinities(struct host_runs *h, const char *list, char *err, s
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* What a job needs. */
+/* Data of all jobs. */
 struct runs {
         const struct host_runs *given;
         const struct sim_trace *trace;
@@ -162,7 +162,7 @@ static int run_hosts(const struct sim_trace *trace, const struct hosts_options *
         return (int)left;
 }
 
-/* n / each, rounded up, and at least 1. */
+/* Returns n / each, rounded up, and at least 1. */
 static uint64_t at_least_one(double n, double each)
 {
         uint64_t whole = (uint64_t)(n / each);

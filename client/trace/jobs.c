@@ -15,7 +15,7 @@
 
 #define LOOK_NSEC (100 * NSEC_PER_MSEC) /* the caller's progress bar */
 
-/* What parent and children share. */
+/* Memory that parent and children share. */
 struct board {
         _Atomic size_t next;
         _Atomic uint64_t n_done;
@@ -40,7 +40,7 @@ static pid_t start_child(const struct jobs *jobs, struct board *board)
 
         if (child != 0)
                 return child < 0 ? -errno : child;
-        /* Nobody would read the results of an orphan. */
+        /* No process would read the results of an orphan. */
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() == parent)
                 work_on_jobs(jobs, board);
@@ -58,7 +58,7 @@ static void stop(pid_t *children, unsigned n)
                 }
 }
 
-/* Takes away children that have ended. How many are left. */
+/* Reaps children that have ended. Returns how many are left. */
 static unsigned reap_children(pid_t *children, unsigned n)
 {
         unsigned left = 0;
@@ -74,10 +74,10 @@ static unsigned reap_children(pid_t *children, unsigned n)
 static int wait_all(pid_t *children, unsigned n, const struct board *board, uint64_t total,
         bool (*progress)(uint64_t done, uint64_t total, void *data), void *data)
 {
-        /* A short run shouldn't wait for a long look. */
+        /* A short run shouldn't wait for a long pause. */
         uint64_t pause = NSEC_PER_MSEC;
 
-        /* Asked once at least, however fast they are. */
+        /* progress() is called at least once, however fast they are. */
         for (;;) {
                 if (progress && !progress(atomic_load(&board->n_done), total, data))
                         return -ECANCELED;

@@ -36,7 +36,7 @@ KVL_PRINTF(2, 3) static int refuse(const struct sentence *err, const char *forma
         return -EINVAL;
 }
 
-/* The reader's own words may quote the line: printable, and not much of it. */
+/* The JSON reader's message may quote the line: makes it printable and short. */
 static int refuse_json(const struct sentence *err, const json_error_t *e)
 {
         char shown[FORMAT_EXCERPT_MAX];
@@ -132,7 +132,7 @@ static int get_hint(const json_t *object, uint8_t *ret, const struct sentence *e
         return refuse(err, "hint is none of unknown, continues, done");
 }
 
-/* Conversations, as in ShareGPT and in logs of chats. */
+/* Whether it is a conversation, as in ShareGPT and in chat logs. */
 static bool has_text(const json_t *object)
 {
         return !json_object_get(object, "hash_ids") &&

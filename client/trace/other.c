@@ -45,7 +45,7 @@ static const struct magic magics[] = {
         MAGIC("<", "it is a page of HTML or XML, and not the file: download it anew"),
 };
 
-/* Tar archives have theirs behind the first file's name and owner. */
+/* Tar archives have theirs after the first file's name and owner. */
 static bool is_tar(const char *head, size_t len)
 {
         static const char magic[] = "ustar";
@@ -66,7 +66,7 @@ static bool has_word(const struct text *t, const char *word)
         return memmem(t->at, t->len, word, strlen(word)) != NULL;
 }
 
-/* Where the first byte is, from `at` on, that is no blank. */
+/* Returns where the first byte from `at` on is that is no blank. */
 static size_t skip_blanks(const char *head, size_t len, size_t at)
 {
         while (at < len && strchr(" \t\r\n", head[at]) && head[at])
@@ -74,14 +74,14 @@ static size_t skip_blanks(const char *head, size_t len, size_t at)
         return at;
 }
 
-/* Is the first byte from `at` on, that is no blank, the start of an object? */
+/* Whether the first non-blank byte from `at` on is the start of an object. */
 static bool has_object_at(const struct text *t, size_t at)
 {
         at = skip_blanks(t->at, t->len, at);
         return at < t->len && t->at[at] == '{';
 }
 
-/* The first line without its end. */
+/* Returns the first line without its end. */
 static struct text first_line(const char *head, size_t len)
 {
         const char *end = memchr(head, '\n', len);
@@ -89,7 +89,7 @@ static struct text first_line(const char *head, size_t len)
         return (struct text){head, end ? (size_t)(end - head) : len};
 }
 
-/* Commas, semicolons or tabs: of what there is most. */
+/* Counts commas, semicolons or tabs, whichever there are most of. */
 static size_t count_separators(const struct text *t)
 {
         static const char separators[] = ",;\t";
@@ -105,7 +105,7 @@ static size_t count_separators(const struct text *t)
         return most;
 }
 
-/* What begins with '['. */
+/* Names a file that begins with '['. */
 static const char *name_array(const struct text *all)
 {
         if (!has_object_at(all, 1)) /* the rest of a damaged line */
@@ -119,14 +119,14 @@ static const char *name_array(const struct text *all)
                "kvleasectl trace ... /dev/stdin";
 }
 
-/* Is the first line, or what a damage left of it, JSON? */
+/* Whether the first line, or the rest of a damaged one, is JSON. */
 static bool is_of_json(const struct text *all, const struct text *line)
 {
         return has_word(line, "{") || has_word(line, "}") || has_word(line, "]") ||
                has_object_at(all, line->len);
 }
 
-/* What begins like text. */
+/* Names a file that begins like text. */
 static const char *name_table(const struct text *all, const struct text *line)
 {
         if (has_word(line, "ContextTokens") && has_word(line, "GeneratedTokens"))

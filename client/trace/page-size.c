@@ -1,10 +1,10 @@
 /*
- * Page sizes: what they waste, and what they cost in hits.
+ * Page sizes: the memory and the hits that they cost.
  *
- * A text of input and output has pages of its own at its end, half of the last is empty on average.
- * A hit is of whole pages (of all of an input that was there whole). Where pages are smaller than
- * the trace's blocks, a block that differs may be the same at its start; it is taken to be so for
- * sessions alone, in which the next request begins with the whole input of the one before.
+ * A sequence of input and output has pages of its own at its end; half of the last one is empty on
+ * average. A hit covers whole pages (or all of an input that occurred as a whole). If pages are
+ * smaller than the trace's blocks, a block that differs may have the same start. That is assumed
+ * for sessions only, in which the next request begins with the whole previous input.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,12 +12,13 @@
 #include "base/macros.h"
 #include "client/trace/analysis.h"
 
-/* Not tuned; stated with the advice. The largest page that wastes no more than this, and that loses
- * no more hits to the smallest page, is advised: larger pages mean less to look up and to move. */
+/* Not tuned; stated with the advice. The largest page within these two bounds is advised: the
+ * memory it wastes, and the hits it loses compared to the smallest page. Larger pages are fewer to
+ * look up and to move. */
 #define WASTE_MAX    0.01
 #define HIT_LOSS_MAX 0.005
 
-/* Pages of 256 tokens and more: for texts of which three in four have so many of them. */
+/* Pages of 256 tokens and more require that three in four sequences have this many of them. */
 #define LARGE_TOKENS    256
 #define LARGE_PAGES_MIN 32
 

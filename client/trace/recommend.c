@@ -15,11 +15,11 @@ static uint64_t mebibytes(const struct analysis *a, uint64_t pages, uint64_t tok
                 (unsigned __int128)pages * a->trace->sim.block_tokens * token_bytes;
         unsigned __int128 mib = (bytes + MIB - 1) / MIB;
 
-        /* What the daemon takes at most, 2^50 bytes. */
+        /* The daemon's maximum, 2^50 bytes. */
         return (uint64_t)MAX(MIN(mib, (unsigned __int128)1 << 30), (unsigned __int128)1);
 }
 
-/* Token hits of a tenant with its reservation alone, by policies of the daemon. */
+/* Writes a tenant's token hits with only its reservation, by policies of the daemon. */
 static void write_policy(const struct demand *d, FILE *to)
 {
         fputs("# Token hit with that much alone:", to);
@@ -58,7 +58,7 @@ static bool has_tenant(const struct trace *t, const char *name)
         return false;
 }
 
-/* Lines that name no tenant are nobody's else: "chat-2" where others name "chat". */
+/* Finds an unused name for lines without a tenant: "chat-2" if others name "chat". */
 static void free_name(const struct trace *t, const char *wanted, char ret[TRACE_NAME_SIZE])
 {
         snprintf(ret, TRACE_NAME_SIZE, "%s", wanted);

@@ -54,7 +54,7 @@ struct ticks {
         char *(*label)(double value, char buf[32]);
 };
 
-/* From this part of greatest to least on, a range is wide. */
+/* A range is wide if greatest / least is at least this. */
 #define WIDE_RANGE 300
 
 static const double wide_tokens[] = {
@@ -184,7 +184,7 @@ static void write_curve_table(const struct curves *c, FILE *to)
         fputs("</table></div></details>\n", to);
 }
 
-/* Points of a policy in order of capacity, which may have been given in any. */
+/* Fills a policy's points in order of capacity; capacities may be given in any order. */
 static void curve_points(const struct analysis *a, unsigned policy, struct point *points)
 {
         unsigned n = a->curves.n_capacities;

@@ -1,7 +1,7 @@
 #include "base/macros.h"
 #include "client/trace/report.h"
 
-/* Takes the value; an object in which something is missing for want of memory is given up. */
+/* Takes the value. Drops the object if memory runs out. */
 static void put_value(json_t **object, const char *key, json_t *value)
 {
         if (*object && value && json_object_set_new(*object, key, value) == 0)
@@ -51,7 +51,7 @@ static json_t *dist_json(const struct dist *d)
         return object;
 }
 
-/* With a tier below; the other hits are those in both. */
+/* With a lower tier; the other hits are those in both. */
 static void put_below(json_t *curve, const struct sim_result *r)
 {
         put_value(&curve, "below_hit_tokens", number(r->below_tokens));
@@ -59,7 +59,7 @@ static void put_below(json_t *curve, const struct sim_result *r)
         put_value(&curve, "promotions", number(r->promotions));
 }
 
-/* Where the requests that come next are expected. */
+/* For expected requests. */
 static void put_expected(json_t *curve, const struct expect_counters *e)
 {
         put_value(&curve, "expected",
@@ -76,7 +76,7 @@ static void put_spread(json_t *curve, const struct hit_spread *s)
         put_value(&curve, "token_hit_ratio_max", json_real(s->most));
 }
 
-/* Where requests take time. */
+/* For requests that take time. */
 static void put_flight(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
 {
         const struct sim_flight_result *f = &c->results[policy][capacity].flight;
@@ -89,7 +89,7 @@ static void put_flight(json_t *curve, const struct curves *c, unsigned policy, u
         put_value(&curve, "duplicate_blocks", number(f->duplicate_blocks));
 }
 
-/* Where it matters what a miss costs. */
+/* For the cost of misses. */
 static void put_cost(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
 {
         put_value(&curve, "miss_cost", json_string(c->goes_by_cost[policy] ? "compute" : "tokens"));
@@ -104,7 +104,7 @@ static void put_windows(json_t *curve, const struct curves *c, unsigned policy)
         put_value(&curve, "told_passed_windows", json_boolean(c->is_told_windows[policy]));
 }
 
-/* What not every replay has. */
+/* Fields that not every replay has. */
 static void put_more(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
 {
         if (c->crossover > 0)

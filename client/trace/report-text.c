@@ -132,7 +132,7 @@ static void print_overview(const struct analysis *a, FILE *to)
                 percent_of(r->continued, t->n_requests), report_count(a->sessions.n, one));
 }
 
-/* The columns of a policy: hits, and beside them what was asked for. */
+/* Prints the columns of a policy: hits, then the optional figures. */
 static void print_curve_heads(const struct curves *c, unsigned policy, FILE *to)
 {
         char name[CURVES_NAME_MAX];

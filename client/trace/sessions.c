@@ -19,8 +19,8 @@ uint32_t known_blocks(const struct sim_trace *t, const struct sim_request *r, co
 
 struct finder {
         const struct sim_trace *trace;
-        /* Request + 1 that ended at a block, or one block below it, and wasn't continued; 0: none.
-         * Owned, as the rest. */
+        /* 1 + the request that ended at a block, or one block below it, and wasn't continued; 0:
+         * none. Owned, as the rest. */
         uint32_t *at, *above;
         bool *seen;
         uint32_t *continued; /* the result */
@@ -31,7 +31,7 @@ static const uint32_t *path_of(const struct finder *f, uint32_t request)
         return f->trace->blocks + f->trace->requests[request].first;
 }
 
-/* The request that `request` continues: the one that ended deepest on its path, and is shorter. */
+/* Returns the request that `request` continues: the shorter one that ended deepest on its path. */
 static uint32_t find_end(const struct finder *f, uint32_t request)
 {
         const struct sim_request *requests = f->trace->requests;
@@ -46,9 +46,9 @@ static uint32_t find_end(const struct finder *f, uint32_t request)
         return UINT32_MAX;
 }
 
-/* A request ends where its last block is, or the one above, if that is a text of its own: one that
- * began with this request or was its session's. Otherwise whoever has the same system prompt would
- * continue it. */
+/* Notes the end of a request: its last block, and the one before if that is a sequence of its own.
+ * It is if this request, or its session, began it. Otherwise each request with the same system
+ * prompt would continue this one. */
 static void note_end(struct finder *f, uint32_t request, uint32_t n_fresh)
 {
         uint32_t n = f->trace->requests[request].n_blocks;
@@ -61,7 +61,7 @@ static void note_end(struct finder *f, uint32_t request, uint32_t n_fresh)
                 f->above[path[n - 2]] = request + 1;
 }
 
-/* It was continued: nobody else continues it. */
+/* The request was continued: no other request continues it. */
 static void drop_end(struct finder *f, uint32_t request)
 {
         uint32_t n = f->trace->requests[request].n_blocks;
@@ -123,7 +123,7 @@ static void measure_lengths(const struct sim_trace *t, uint64_t *values, struct 
         dist_of(values, t->n_requests, &ret->output_tokens);
 }
 
-/* `first`, `turns`: of each request, workspace. */
+/* `first`, `turns`: workspace, an entry for each request. */
 static void measure_sessions(const struct sim_trace *t, const uint32_t *continued, uint64_t *values,
         uint32_t *first, uint32_t *turns, struct analysis *ret)
 {
@@ -155,7 +155,7 @@ static void measure_sessions(const struct sim_trace *t, const uint32_t *continue
         dist_of(values, n, &s->duration_msec);
 }
 
-/* Hit tokens of n known blocks: the last block of a request may be partial. */
+/* Returns the hit tokens of n known blocks: a request's last block may be partial. */
 static uint64_t tokens_of_blocks(const struct sim_trace *t, const struct sim_request *r, uint32_t n)
 {
         return MIN((uint64_t)n * t->block_tokens, (uint64_t)r->input_tokens);
@@ -178,8 +178,8 @@ static void measure_repeats(const struct sim_trace *t, bool *seen, struct repeat
         }
 }
 
-/* `last`: request + 1 that used a block, `reused`: of each block; zeroed workspace. `values`:
- * n_blocks. */
+/* `last`: 1 + the last request that used a block, `reused`: of each block; zeroed workspace.
+ * `values`: n_blocks entries. */
 static void measure_reuse(const struct sim_trace *t, uint32_t *last, bool *reused, bool first_only,
         uint64_t *values, struct dist *ret)
 {

@@ -24,7 +24,7 @@ static const struct row {
 #undef X
 };
 
-/* The number of a word; -EINVAL: it is neither. */
+/* Reads one of two words as 0 or 1; -EINVAL: it is neither. */
 static int parse_word(const char *text, const char *first, const char *second, uint32_t *ret)
 {
         if (strcmp(text, first) != 0 && strcmp(text, second) != 0)

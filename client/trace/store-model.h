@@ -1,5 +1,4 @@
-/* What the simulator of several hosts is told of their store: KEY=VALUE, and what is meant without.
- */
+/* The store model of the simulator of several hosts: KEY=VALUE, and defaults. */
 #ifndef KVL_TRACE_STORE_MODEL_H
 #define KVL_TRACE_STORE_MODEL_H
 
@@ -16,17 +15,17 @@ struct store_model {
         uint32_t export;      /* enum hosts_export */
         uint64_t write_rate;  /* bytes a second of each host; 0: no limit */
         uint64_t expiry_nsec; /* 0: never */
-        uint64_t min_uses;    /* 1 ..; of what isn't long */
-        uint64_t n_nodes;     /* 0: as many as are needed */
+        uint64_t min_uses;    /* 1 ..; of short values */
+        uint64_t n_nodes;     /* 0: as many as needed */
         uint64_t node_bandwidth, host_bandwidth; /* a second */
         uint64_t node_memory;
-        uint64_t node_keys; /* that a node is asked for in a second */
+        uint64_t node_keys; /* asked of a node in a second */
         uint64_t rtt_nsec;
         uint64_t page_tokens; /* 0: pages are the trace's blocks */
 };
 
 /* X(key, kind, field, default, least, most, "MEANING"). Defaults are written as users write them;
- * those of expire, export, write and uses are what kvleased does (expiry, remote_write). */
+ * those of expire, export, write and uses are kvleased's (expiry, remote_write). */
 #define STORE_MODEL_TABLE(X)                                                                      \
         X("size", BYTES, host_size, "256GiB", 0, 1ull << 50, "of values, for each host")          \
         X("evict", EVICT, evict, "lru", 0, 0, "lru or lfu, of single keys, as Redis")             \
@@ -51,10 +50,10 @@ struct store_model {
                 "tokens of a value; 0: a block of the "                                           \
                 "trace")
 
-/* The defaults. */
+/* Sets the defaults. */
 void store_model_init(struct store_model *m);
 
-/* "size=1TiB,evict=lfu", into what it is already. 0; -EINVAL with a sentence in err; -ENOMEM. */
+/* Applies "size=1TiB,evict=lfu". Returns 0; -EINVAL with a sentence in err; -ENOMEM. */
 int store_model_parse(struct store_model *m, const char *list, char *err, size_t err_len);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "client/trace/report.h"
 
-/* Units of the viewBox, which are pixels where the page is wide enough. */
+/* Units of the viewBox: pixels if the page is wide enough. */
 enum {
         WIDTH = 720,
         HEIGHT = 320,
@@ -39,7 +39,7 @@ static double at_y(const struct plot *p, double value)
         return TOP + (1 - part_of(&p->y, value)) * PLOT_HEIGHT;
 }
 
-/* 1, 2 or 5 times a power of ten, so that at most n of them make max. */
+/* Returns 1, 2 or 5 times a power of ten, so that at most n of them make max. */
 static double round_step(double max, unsigned n)
 {
         double power = pow(10, floor(log10(max / n)));
@@ -194,7 +194,7 @@ void plot_bar(struct plot *p, unsigned series, double from, double to, double y,
         rectangle(p, series, x + 1, top, at_x(p, to) - x - 2, TOP + PLOT_HEIGHT - top, name);
 }
 
-/* Rows of n: the text above, the bar below. */
+/* Returns the y of a row of n: the text above, the bar below. */
 static double row_y(unsigned i, unsigned n, double part)
 {
         return TOP + (double)PLOT_HEIGHT / n * (i + part);

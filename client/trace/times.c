@@ -1,4 +1,4 @@
-/* Whether the times of a trace may be what they were taken for. */
+/* Checks whether the times of a trace can have the given unit. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -9,20 +9,21 @@
 #include "base/macros.h"
 #include "client/trace/analysis.h"
 
-/* Seconds since 1970, as of 2001 and of 2096: as milliseconds they are days from the start on. */
+/* Seconds since 1970, from 2001 to 2096: read as milliseconds they are days after the start. */
 #define EPOCH_SEC_MIN UINT64_C(1000000000)
 #define EPOCH_SEC_MAX UINT64_C(4000000000)
 
-/* No engine decodes a token of one request in less. */
+/* No engine decodes a token of one request faster. */
 #define TOKEN_NSEC_MIN (NSEC_PER_MSEC / 2)
 
-/* Requests that continue others, and outputs in tokens, of which fewer say nothing; and the part of
- * those that were too fast, of which others that share a text may be fewer. Not tuned. */
+/* Fewest requests that continue others, and fewest output tokens: below that they prove nothing.
+ * And too fast requests count from one in FAST_PART on: fewer may be others that share a sequence.
+ * Not tuned. */
 #define CONTINUED_MIN 5
 #define OUTPUT_MIN    16
 #define FAST_PART     10
 
-/* Tokens a second that a trace's requests are answered with: more than any host. */
+/* Tokens a second of a trace's answers: more than any host. */
 #define HOST_RATE_MAX 30000
 
 /* ---- what speaks against them ---------------------------------------------------------------- */
@@ -34,8 +35,8 @@ static bool is_epoch_of_seconds(const struct sim_trace *t)
         return first_msec >= EPOCH_SEC_MIN && first_msec <= EPOCH_SEC_MAX;
 }
 
-/* Requests that continue one with a long answer, and those of them that came before that answer
- * could be there. 0 or -ENOMEM. */
+/* Counts requests that continue one with a long answer, and those of them that came before that
+ * answer could be there. Returns 0 or -ENOMEM. */
 static int count_fast(const struct sim_trace *t, uint64_t *ret_n, uint64_t *ret_fast)
 {
         _cleanup_free_ uint32_t *continued = find_sessions(t);
@@ -58,7 +59,7 @@ static int count_fast(const struct sim_trace *t, uint64_t *ret_n, uint64_t *ret_
         return 0;
 }
 
-/* 0: there is no time between the first and the last. */
+/* Returns 0 if there is no time between the first and the last. */
 static double output_rate(const struct sim_trace *t)
 {
         uint64_t nsec = t->requests[t->n_requests - 1].time_nsec - t->requests[0].time_nsec;

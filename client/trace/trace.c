@@ -23,9 +23,9 @@ struct lines {
         struct builder *builder;
         bool has_begun;
         struct trace_error *error;
-        char *rest; /* owned: the start of a line whose end isn't here yet */
+        char *rest; /* owned: the start of an incomplete line */
         size_t len, size;
-        bool too_long; /* its end is looked for, and nothing else */
+        bool too_long; /* only its end is looked for */
 };
 
 static int lines_end(struct lines *l, const char *text, size_t len)
@@ -33,7 +33,7 @@ static int lines_end(struct lines *l, const char *text, size_t len)
         return builder_line(l->builder, text, len, l->error);
 }
 
-/* Keeps the piece of a line. 0, -EINVAL (too long), -ENOMEM. */
+/* Keeps the piece of a line. Returns 0, -EINVAL (too long), -ENOMEM. */
 static int lines_keep(struct lines *l, const char *text, size_t len)
 {
         char *grown;
@@ -42,7 +42,7 @@ static int lines_keep(struct lines *l, const char *text, size_t len)
                 return 0;
         if (l->len + len > TRACE_LINE_MAX) {
                 l->too_long = true;
-                len = TRACE_LINE_MAX + 1 - l->len; /* enough to be refused by its length */
+                len = TRACE_LINE_MAX + 1 - l->len; /* enough to be refused for its length */
         }
         if (l->len + len > l->size) {
                 grown = realloc(l->rest, MAX(l->len + len, l->size * 2));
@@ -56,7 +56,7 @@ static int lines_keep(struct lines *l, const char *text, size_t len)
         return 0;
 }
 
-/* The line that was kept is complete. */
+/* The kept line is complete: handles it. */
 static int lines_flush(struct lines *l)
 {
         size_t len = l->len;
@@ -66,8 +66,7 @@ static int lines_flush(struct lines *l)
         return lines_end(l, l->rest, len);
 }
 
-/* Before the first line: a byte order mark is left out, and what is no JSON lines is refused by its
- * name. */
+/* Before the first line: skips a byte order mark, and refuses by name what isn't JSON lines. */
 static int lines_begin(struct lines *l, const char **text, size_t *len)
 {
         static const char mark[] = "\xef\xbb\xbf";
@@ -106,7 +105,7 @@ static int lines_add(struct lines *l, const char *text, size_t len)
         return r;
 }
 
-/* The last line may lack its end. */
+/* Handles the last line, which may lack its end. */
 static int lines_finish(struct lines *l)
 {
         return l->len > 0 ? lines_flush(l) : 0;
@@ -138,7 +137,7 @@ struct reading {
         struct builder builder;
         bool (*progress)(uint64_t done_bytes, uint64_t total_bytes, void *data);
         void *data;
-        uint64_t before_bytes, total_bytes; /* of the files before this one; of all */
+        uint64_t before_bytes, total_bytes; /* of the previous files; of all */
         struct trace_error *error;
 };
 
@@ -174,7 +173,7 @@ static int read_lines(struct reading *rd, gzFile gz, struct lines *l)
                 if (n == 0) {
                         int code;
 
-                        /* A gzip file that ends in the middle reads as a short one. */
+                        /* A truncated gzip file reads as a short one. */
                         (void)gzerror(gz, &code);
                         return code == Z_OK ? lines_finish(l) : read_failed(rd, gz);
                 }
@@ -201,7 +200,7 @@ static int read_fd(struct reading *rd, int fd)
         (void)gzbuffer(gz, CHUNK_BYTES);
         r = read_lines(rd, gz, &l);
         free(l.rest);
-        (void)gzclose_r(gz); /* what could fail has been asked for */
+        (void)gzclose_r(gz); /* errors were already checked */
         return r;
 }
 
@@ -256,7 +255,7 @@ void trace_name(const char *path, char name[TRACE_NAME_SIZE])
                 snprintf(name, TENANT_NAME_MAX + 1, "_");
 }
 
-/* Two files may have the same name in two folders: "chat", "chat-2". */
+/* Two files may have the same name in two directories: "chat", "chat-2". */
 static int start_tenant(struct builder *b, unsigned file, const char *path)
 {
         char name[TENANT_NAME_MAX + 1], base[TENANT_NAME_MAX - 3];

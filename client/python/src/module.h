@@ -240,7 +240,8 @@ bool pages_put_first(struct pages_object *self, const uint32_t *numbers, uint32_
 PyObject *namespace_adopt(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
-/* Arguments of a publish: pages, keys, parent, last_tokens, request, session, tag, window_passed. */
+/* Arguments of a publish: pages, keys, parent, last_tokens, request, session, tag, window_passed.
+ */
 struct publish_args {
         struct kvl_publish publish;
         struct pages_object *source; /* NULL: only `numbers` were given */
