@@ -13,13 +13,14 @@
 #include "client/lib/connection/error.h"
 #include "proto/status.h"
 
-/* Of connecting and of each answer. Not tuned; the state checker walks every page meanwhile. */
+/* Time-out of connecting and of each answer. Not tuned; meanwhile the state checker may walk all
+ * pages. */
 #define ADMIN_TIMEOUT_SEC 30
 
-/* How long it may keep a request of admin_follow(). */
+/* Longest time that the daemon holds a request of admin_follow(). */
 #define FOLLOW_SEC 20
 
-/* For a daemon that is restarted, and how long between tries. Not tuned: it takes less. */
+/* Wait for a restarted daemon, and between tries. Not tuned: a restart takes less. */
 #define COME_BACK_SEC   5
 #define COME_BACK_PAUSE 50 /* ms */
 
@@ -48,7 +49,7 @@ int admin_connect(const char *path, uint64_t until_nsec, struct conn **ret_conn)
         return r;
 }
 
-/* Until ADMIN_TIMEOUT_SEC; the answer is late after late_nsec. As conn_request(). */
+/* Does conn_request() until ADMIN_TIMEOUT_SEC; the answer is late after late_nsec. */
 static int request_late(struct admin *a, uint16_t type, const ProtobufCMessage *request,
         uint64_t late_nsec, const ProtobufCMessage **ret_reply)
 {
@@ -89,7 +90,7 @@ static int fail_connect(const char *path, int r)
         }
 }
 
-/* Where one sees whether a request was done. NULL: it only reads. */
+/* Returns the verb that shows whether a request was executed. NULL: it only reads. */
 static const char *verb_to_look_with(uint16_t type)
 {
         switch (type) {
@@ -126,7 +127,7 @@ static const char *verb_to_look_with(uint16_t type)
         }
 }
 
-/* No answer came: why. */
+/* Prints why no answer came. */
 static int fail_unanswered(const struct admin *a, int r)
 {
         switch (r) {
@@ -163,7 +164,7 @@ static int hello(struct admin *a, uint64_t until_nsec)
         return r;
 }
 
-/* What came of it: CTL_OK, or the failure is printed. */
+/* Judges HELLO's result: CTL_OK, or the failure is printed. */
 static int check_hello(const struct admin *a, int r)
 {
         if (r > 0 || r == -EACCES || r == -EMFILE || r == -ENOENT)
@@ -179,7 +180,7 @@ static int check_hello(const struct admin *a, int r)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* The daemon went away before it answered: whether it had done it nobody knows. */
+/* The daemon went away before it answered: the outcome is unknown. */
 static int fail_unknown(const char *look_with)
 {
         return fail(CTL_UNREACHABLE,
@@ -187,7 +188,7 @@ static int fail_unknown(const char *look_with)
                 look_with);
 }
 
-/* Connects anew, to a daemon that may be on its way. CTL_OK, or as admin_open(). */
+/* Connects anew to a daemon that may be restarting. Returns CTL_OK, or as admin_open(). */
 static int come_back(struct admin *a, uint64_t until_nsec)
 {
         struct conn *conn;
@@ -202,7 +203,7 @@ static int come_back(struct admin *a, uint64_t until_nsec)
         conn_close(a->conn);
         a->conn = conn;
         r = hello(a, until_nsec);
-        /* A socket that is kept takes connections while nobody answers. */
+        /* A stored socket takes connections without a daemon. */
         return r == -ETIMEDOUT ? fail(CTL_TIMEOUT, "kvleased hasn't come back in time: see its log")
                                : check_hello(a, r);
 }
@@ -217,7 +218,7 @@ int admin_await_next(struct admin *a, uint64_t until_nsec)
         return come_back(a, until_nsec);
 }
 
-/* CTL_OK, or CTL_REFUSED with the daemon's sentence printed. */
+/* Returns CTL_OK, or CTL_REFUSED with the daemon's sentence printed. */
 static int take_reply(
         uint16_t type, const ProtobufCMessage *reply, const ProtobufCMessage **ret_reply)
 {
@@ -233,7 +234,7 @@ static int take_reply(
                 status_text(status_from_wire(m->status)));
 }
 
-/* One try. True: *ret is how it ended; false: nobody is there yet. */
+/* Tries once. Returns true with *ret as the result; false: no daemon is there yet. */
 static bool try_next(struct admin *a, int *ret)
 {
         struct conn *conn;
@@ -248,7 +249,7 @@ static bool try_next(struct admin *a, int *ret)
         conn_close(a->conn);
         a->conn = conn;
         r = hello(a, answer_deadline());
-        if (r == -ECONNRESET) /* it was on its way out itself */
+        if (r == -ECONNRESET) /* that daemon was ending itself */
                 return false;
         *ret = check_hello(a, r);
         return true;
@@ -291,7 +292,7 @@ int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, u
 
         if (r == -ECONNRESET && look_with)
                 return fail_unknown(look_with);
-        /* Once: a daemon that dies of a question isn't asked for ever. */
+        /* Once only: a request that kills the daemon isn't repeated for ever. */
         if (r == -ECONNRESET) {
                 back = come_back(a, clock_now_nsec() + COME_BACK_SEC * NSEC_PER_SEC);
                 if (back != CTL_OK)

@@ -1,4 +1,4 @@
-/* What tables of columns (show.h) over messages are made with. */
+/* Macros for tables of columns (show.h) over messages. */
 #ifndef KVL_CTL_COLUMNS_H
 #define KVL_CTL_COLUMNS_H
 
@@ -8,20 +8,20 @@
 #include "client/ctl/noun.h"
 #include "proto/kvlease.pb-c.h"
 
-/* A field of a message, under its own name: the JSON key is the field's name. */
+/* A field of a message, with the field's name as its JSON key. */
 #define FIELD(message, field, title, what)                        \
         .heading = (title), .key = #field, .kind = COLUMN_##what, \
         .offset = offsetof(Kvlease__V1__##message, field),        \
         .width = sizeof(((Kvlease__V1__##message *)NULL)->field)
 
-/* A figure of a tier (AdminTier), `host` or `disk` of the message; not there where it has none. */
+/* A figure of a tier (AdminTier), `host` or `disk` of the message; absent without the tier. */
 #define TIER_FIGURE(message, tier, field, title, what)                      \
         .heading = (title), .key = #tier "_" #field, .kind = COLUMN_##what, \
         .inner_offset = offsetof(Kvlease__V1__##message, tier),             \
         .offset = offsetof(Kvlease__V1__AdminTier, field),                  \
         .width = sizeof(((Kvlease__V1__AdminTier *)NULL)->field)
 
-/* A figure of what came up before it was asked for (AdminPrefetch): `guess` of the message. */
+/* A figure of prefetched pages (AdminPrefetch): `guess` of the message. */
 #define PREFETCH_FIGURE(message, guess, field)                              \
         .key = "prefetch_" #guess "_" #field, .kind = COLUMN_COUNT,         \
         .inner_offset = offsetof(Kvlease__V1__##message, prefetch_##guess), \

@@ -17,7 +17,7 @@ void *need(void *p)
         return p;
 }
 
-/* Bytes of the character at `text` that may go to a terminal as they are; 0: they may not. */
+/* Returns the bytes of the character at `text` if it may go to a terminal unchanged; 0: not. */
 static size_t shown_as_is(const char *text)
 {
         size_t len = utf8_char_len(text, strlen(text));

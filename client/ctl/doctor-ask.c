@@ -1,4 +1,4 @@
-/* What a running kvleased says of itself, for kvleasectl doctor. */
+/* Asks a running kvleased, for kvleasectl doctor. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,15 +14,15 @@
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
 
-#define CONNECT_SEC 5 /* not tuned: the listener's queue is full for as long */
+#define CONNECT_SEC 5 /* not tuned: limit on waiting for the listener's queue */
 
 static char *copy_text(const char *text)
 {
         return need(strdup(text));
 }
 
-/* The daemon's pid counts in its own pid namespace; whether that is root/proc's its process tells.
- */
+/* Whether the daemon's pid is one of root/proc. It counts in the daemon's pid namespace, which its
+ * process shows. */
 static bool is_here(const struct doctor *d, uint64_t pid, uint64_t pid_namespace)
 {
         _cleanup_free_ char *path = doctor_path(d, "/proc/%" PRIu64 "/ns/pid", pid);
@@ -31,7 +31,7 @@ static bool is_here(const struct doctor *d, uint64_t pid, uint64_t pid_namespace
 
         if (stat(path, &st) == 0)
                 return st.st_ino == pid_namespace;
-        /* Another user's: /proc is of this namespace, or of another one. */
+        /* Another user's process: compares with the namespace of /proc. */
         return stat(own, &st) == 0 && st.st_ino == pid_namespace;
 }
 
@@ -85,7 +85,7 @@ static int ask_devices(struct doctor_daemon *to, struct admin *admin)
                                 copy_text(row->why), row->budget_bytes, row->charged_bytes};
                 }
                 if (m->next <= request.after)
-                        break; /* the last, or one that goes in circles */
+                        break; /* the last page, or one that repeats */
                 request.after = m->next;
         } while (true);
         return CTL_OK;
@@ -194,7 +194,7 @@ static int ask_all(struct doctor *d, const char *path)
         return r;
 }
 
-/* Why nobody can be asked: by the errno of connecting. */
+/* Why the daemon can't be asked: by the errno of connecting. */
 static enum doctor_daemon_state judge_connect(int r)
 {
         switch (r) {

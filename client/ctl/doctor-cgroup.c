@@ -1,4 +1,4 @@
-/* Checks of control groups: that of kvleased, and those of its clients. */
+/* Checks of the control groups of kvleased and of its clients. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ void doctor_check_cgroup(struct doctor *d)
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
-/* Memory of host devices that is charged to whoever writes it first. */
+/* Returns the memory of host devices that is charged to the process that writes it first. */
 static uint64_t bytes_of_writers(const struct doctor *d)
 {
         uint64_t bytes = 0;
@@ -87,7 +87,7 @@ static const struct doctor_tenant *tenant_of(const struct doctor *d, const char 
         return NULL;
 }
 
-/* What the client's tenant may hold that may be charged to the client. */
+/* Returns the memory of the client's tenant that may be charged to the client. */
 static uint64_t most_of(const struct doctor *d, const struct doctor_client *c)
 {
         const struct doctor_tenant *t = tenant_of(d, c->tenant);
@@ -96,7 +96,7 @@ static uint64_t most_of(const struct doctor *d, const struct doctor_client *c)
 }
 
 /* Whether an earlier client of the same tenant was reported for the group of client i. `reported`
- * has the group of each client that was, and "" for the others. */
+ * has the group of each reported client, and "" for the others. */
 static bool is_reported(const struct doctor *d, char (*reported)[CGROUP_PATH_MAX], size_t i)
 {
         for (size_t k = 0; k < i; k++)
@@ -106,8 +106,8 @@ static bool is_reported(const struct doctor *d, char (*reported)[CGROUP_PATH_MAX
         return false;
 }
 
-/* As cgroup_memory_limit(); -ESRCH: kvleased doesn't see the client's process. A client that may
- * hold nothing has no need of a limit: -ENODATA. */
+/* Does cgroup_memory_limit(); -ESRCH: kvleased doesn't see the client's process. A client that may
+ * hold nothing needs no limit: -ENODATA. */
 static int limit_of(const struct doctor *d, const struct doctor_client *c,
         char group[CGROUP_PATH_MAX], uint64_t *ret_limit)
 {

@@ -1,4 +1,4 @@
-/* Checks of what kvleased is started with: its configuration, its unit. */
+/* Checks of kvleased's configuration and unit. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@
 
 /* ---- configuration --------------------------------------------------------------------------- */
 
-/* Whoever answers at the socket chooses the process: root must not run what others could write. */
+/* Whether root may run the file, which the process that answers at the socket may have chosen. Not
+ * if another user owns it, or it is world-writable. */
 static bool is_trusted(const char *path)
 {
         struct stat st;
@@ -24,7 +25,8 @@ static bool is_trusted(const char *path)
                !(st.st_mode & S_IWOTH) && access(path, X_OK) == 0;
 }
 
-/* kvleased: as named, as it runs, or where packages put it. False: none is found. */
+/* Finds the program kvleased: as named, as it runs, or where packages put it. Returns false if
+ * there is none. */
 static bool find_program(const struct doctor *d, char ret[PROGRAM_PATH_BYTES])
 {
         static const char *const dirs[] = {"/usr/sbin", "/usr/local/sbin", "/opt/kvlease/sbin"};
@@ -51,7 +53,7 @@ static bool find_program(const struct doctor *d, char ret[PROGRAM_PATH_BYTES])
         return false;
 }
 
-/* Its exit code; what it says, in one line, in `said`. */
+/* Returns the exit code of --check-config; `said` is its output in one line. */
 static int check_by(
         const struct doctor *d, const char *program, const char *config, char said[4096])
 {
@@ -78,8 +80,7 @@ static int check_by(
         return code;
 }
 
-/* It is valid, and something is said beside "ok": of a kvleased that is up other checks find that.
- */
+/* Finds warnings of a valid configuration. For a running kvleased other checks find them. */
 static bool find_warnings(struct doctor *d, char *said)
 {
         size_t len = strlen(said);
@@ -98,7 +99,7 @@ void doctor_check_config(struct doctor *d)
         char program[PROGRAM_PATH_BYTES], said[4096];
         int code;
 
-        /* What else is wrong with the file kvleased says. */
+        /* kvleased reports other errors of the file. */
         if (d->config_error == -EACCES) {
                 doctor_find(d, DOCTOR_UNCHECKED,
                         "%s can't be read (%s): run kvleasectl doctor as root", d->config_path,
@@ -135,7 +136,7 @@ static bool is_setting(const struct doctor *d, const char *key, const char *valu
         return is && strcasecmp(is, value) == 0;
 }
 
-/* Where the service manager doesn't keep what kvleased asks it to. */
+/* Finds that the service manager doesn't store kvleased's descriptors. */
 static bool find_unkept(struct doctor *d)
 {
         const char *type = doctor_unit_setting(d, "Type");
@@ -172,7 +173,7 @@ static bool find_unkept(struct doctor *d)
         return is_wrong;
 }
 
-/* Where nobody starts it again. */
+/* Finds that kvleased isn't started again. */
 static bool find_unwatched(struct doctor *d)
 {
         const char *restart = doctor_unit_setting(d, "Restart");
@@ -196,7 +197,7 @@ static bool find_unwatched(struct doctor *d)
         return is_wrong;
 }
 
-/* The driver's device nodes are behind DeviceAllow=. */
+/* Finds that DevicePolicy= hides the driver's device nodes. */
 static bool find_no_devices(struct doctor *d)
 {
         const char *policy = doctor_unit_setting(d, "DevicePolicy");
@@ -213,7 +214,7 @@ static bool find_no_devices(struct doctor *d)
         return true;
 }
 
-/* FileDescriptorStoreMax=: as it is written, and as the daemon that is up heard it. */
+/* Checks FileDescriptorStoreMax=: as written, and as the running daemon knows it. */
 static bool find_store(struct doctor *d)
 {
         const char *value = doctor_unit_setting(d, "FileDescriptorStoreMax");

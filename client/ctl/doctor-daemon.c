@@ -1,4 +1,4 @@
-/* Checks of a kvleased that runs: its limits, its sockets. */
+/* Checks of a running kvleased: its limits, its sockets. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,13 +13,13 @@
 
 #define NEARLY_FULL 90 /* percent, as the alert KvleaseKeptDescriptorsNearlyFull */
 
-/* Descriptors: their names come to the next process as one variable of 128 KiB (keeper.h). */
+/* Limit on descriptors: the next process gets their names as one variable of 128 KiB (keeper.h). */
 #define STORE_MOST 16384
 
-/* Pages that were asked for in vain, before something is wrong. Not tuned. */
+/* Pages asked for without success before that is a finding. Not tuned. */
 #define PROBES_FOR_NOTHING 1000
 
-/* Nobody to be asked: says so, and returns true. */
+/* Returns true, with a finding, if the daemon isn't up. */
 static bool is_away(struct doctor *d)
 {
         if (d->daemon.state == DAEMON_UP)
@@ -157,7 +157,7 @@ void doctor_check_open_files(struct doctor *d)
                         p->open_files_needed);
 }
 
-/* The soft limit of the daemon; UINT64_MAX: none. False: not known. */
+/* Reads the daemon's soft limit; UINT64_MAX: none. Returns false if unknown. */
 static bool locked_limit(const struct doctor *d, uint64_t *ret_bytes)
 {
         static const char name[] = "Max locked memory";
@@ -174,7 +174,7 @@ static bool locked_limit(const struct doctor *d, uint64_t *ret_bytes)
         return parse_u64(word, ret_bytes) == 0;
 }
 
-/* "host of NAME" lies below NAME: is that on GPUs? */
+/* Whether the device "host of NAME" is a lower tier of GPUs. */
 static bool lies_below_gpu(const struct doctor *d, const char *name)
 {
         const char *of = strstr(name, " of ");
@@ -188,7 +188,7 @@ static bool lies_below_gpu(const struct doctor *d, const char *name)
         return false;
 }
 
-/* Memory of the host below GPUs, which is registered with them. */
+/* Returns the host memory of GPUs' lower tiers, which is registered with them. */
 static uint64_t registered_bytes(const struct doctor *d)
 {
         uint64_t bytes = 0;
@@ -315,7 +315,7 @@ void doctor_check_tenant_room(struct doctor *d)
 
 /* ---- sockets --------------------------------------------------------------------------------- */
 
-/* Directory of the admin socket, owned. */
+/* Returns the directory of the admin socket, owned. */
 static char *runtime_dir(const struct doctor *d)
 {
         const char *slash = strrchr(d->socket_path, '/');
@@ -347,7 +347,7 @@ void doctor_check_runtime_dir(struct doctor *d)
         }
 }
 
-/* The group of administrators; "": nobody but root. */
+/* Returns the group of administrators; "": only root. */
 static const char *admin_group(const struct doctor *d)
 {
         const char *name = doctor_setting(d, "daemon", "", "admin_group");

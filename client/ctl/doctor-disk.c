@@ -1,4 +1,4 @@
-/* Checks of what kvleased has on disks: its state, and the disk tier. */
+/* Checks of kvleased's files: its state, and the disk tier. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,11 +15,10 @@
 #include "client/ctl/doctor.h"
 
 #define TRY_BYTES 4096
-/* What the daemon keeps of tenants takes some KiB, and twice that while it is written anew. Not
- * tuned. */
+/* Tenants' state takes some KiB, and twice that while it is rewritten. Not tuned. */
 #define STATE_FREE_BYTES (1 << 20)
 
-/* Calls fn for each disk that the configuration has. How many. */
+/* Calls fn for each disk of the configuration. Returns how many. */
 static unsigned for_each_disk(
         struct doctor *d, void (*fn)(struct doctor *d, const char *path, uint64_t bytes))
 {
@@ -41,7 +40,7 @@ static unsigned for_each_disk(
         return n;
 }
 
-/* Is `path` below the directory? */
+/* Whether `path` is below the directory. */
 static bool is_below(const char *path, const char *dir)
 {
         size_t len = strlen(dir);
@@ -51,7 +50,7 @@ static bool is_below(const char *path, const char *dir)
         return len <= 1 || (strncmp(path, dir, len) == 0 && (path[len] == '/' || !path[len]));
 }
 
-/* A unit's word with its instance for %i, "kvlease-%i" of kvleased@. Owned. */
+/* Expands %i in a unit's word, "kvlease-%i", by the instance of kvleased@. Owned. */
 static char *expand(const struct doctor *d, const char *word)
 {
         const char *at = strstr(word, "%i"), *name = strchr(d->unit_name, '@');
@@ -66,7 +65,7 @@ static char *expand(const struct doctor *d, const char *word)
         return need(text);
 }
 
-/* Is the path below one of the words, each below `above`? */
+/* Whether the path is below one of the words, each below `above`. */
 static bool is_below_any(
         const struct doctor *d, const char *path, const char *words, const char *above)
 {
@@ -81,7 +80,7 @@ static bool is_below_any(
         return false;
 }
 
-/* ProtectSystem=strict: does a word of the lists of the unit name the path? */
+/* Whether the unit lets the path be written: with ProtectSystem=strict, only if it is listed. */
 static bool is_writable_in_unit(const struct doctor *d, const char *path)
 {
         const char *protect = doctor_unit_setting(d, "ProtectSystem");
@@ -100,7 +99,8 @@ static bool is_writable_in_unit(const struct doctor *d, const char *path)
         return false;
 }
 
-/* Page cache or not: a descriptor that the file system may refuse. False, with what was found. */
+/* Checks direct I/O by a descriptor, which the file system may refuse. Returns false, with a
+ * finding. */
 static bool find_no_direct(struct doctor *d, const char *path, int fd)
 {
         int flags = fcntl(fd, F_GETFL);
@@ -115,7 +115,7 @@ static bool find_no_direct(struct doctor *d, const char *path, int fd)
         return true;
 }
 
-/* In the directory, by a file without a name that goes when it is closed. */
+/* Checks the directory by an unnamed file, which is removed when it is closed. */
 static bool find_in_directory(struct doctor *d, const char *path, const char *dir)
 {
         _cleanup_fd_ int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -135,8 +135,7 @@ static bool find_in_directory(struct doctor *d, const char *path, const char *di
                 return true;
         }
         if (fd < 0)
-                return false; /* a file system without such files: it will be seen when it is made
-                               */
+                return false; /* no O_TMPFILE here: making the file will show it */
         if (fallocate(fd, 0, 0, TRY_BYTES) < 0 && errno == EOPNOTSUPP) {
                 doctor_find(d, DOCTOR_ERROR, "the file system of %s can't preallocate", path);
                 doctor_advise(d, "put the file on ext4 or xfs of a local disk");
@@ -236,7 +235,7 @@ static void check_disk(struct doctor *d, const char *path, uint64_t bytes)
                 doctor_find(d, DOCTOR_UNCHECKED, "%s can't be seen: %s", path, strerror(errno));
 }
 
-/* Of the daemon that is up, or of one that is started with this configuration. Owned. */
+/* Returns the state directory of the running daemon, or of this configuration. Owned. */
 static char *state_dir(const struct doctor *d)
 {
         const char *set = doctor_setting(d, "daemon", "", "state_dir");
@@ -262,7 +261,7 @@ void doctor_check_state_dir(struct doctor *d)
         }
         has = (uint64_t)st.f_bavail * st.f_frsize;
         format_bytes(has, text);
-        /* A file system that counts no files says 0 of 0. */
+        /* A file system that doesn't count files reports 0 of 0. */
         if (has >= STATE_FREE_BYTES && (st.f_favail > 0 || st.f_files == 0)) {
                 doctor_find(d, DOCTOR_OK, "the file system of %s has %s left", dir, text);
                 return;
@@ -297,7 +296,7 @@ void doctor_check_io_uring(struct doctor *d)
                 doctor_advise(d, "sysctl -w kernel.io_uring_disabled=1, which leaves it to root; "
                                  "put it into /etc/sysctl.d");
         } else {
-                /* No such setting before Linux 6.6; root may use it where it is 1. */
+                /* The setting exists since Linux 6.6; root may use io_uring if it is 1. */
                 doctor_find(d, DOCTOR_OK, "kernel.io_uring_disabled is %s",
                         disabled ? disabled : "not there: it is allowed");
         }

@@ -73,7 +73,7 @@ static void ask_cuda(struct doctor_driver *ret)
 
 /* ---- management library (NVML) --------------------------------------------------------------- */
 
-/* Declarations of nvml.h (12.0), as far as they are used. Results: 0 is success. */
+/* Declarations of nvml.h (12.0) that are used here. Results: 0 is success. */
 typedef void *nvml_device;
 
 struct nvml_memory {
@@ -97,7 +97,7 @@ struct nvml {
 
 #define NVML_LIBRARY "libnvidia-ml.so.1"
 
-/* Of the process: never closed. */
+/* Loads NVML for the process' life: never closed. */
 static bool load_nvml(struct nvml *ret, char why[DRIVER_WHY])
 {
         void *library = dlopen(NVML_LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -175,7 +175,7 @@ static void give_up(struct doctor_driver *ret, const char *why)
         snprintf(ret->why, sizeof(ret->why), "%s", why);
 }
 
-/* Never returns. Nothing of the parent's output may come out a second time. */
+/* Never returns. The parent's buffered output must not be printed again. */
 static void answer_and_exit(int fd)
 {
         static struct doctor_driver d;
@@ -200,7 +200,7 @@ static void answer_and_exit(int fd)
         _exit(0);
 }
 
-/* Bytes read until the other end closes (*ret_is_over), or time is up. */
+/* Returns the bytes read until the other end closes (*ret_is_over), or the time-out. */
 static size_t read_answer(int fd, unsigned msec, struct doctor_driver *ret, bool *ret_is_over)
 {
         uint64_t until = clock_now_nsec() + msec * NSEC_PER_MSEC, now;
@@ -220,7 +220,7 @@ static size_t read_answer(int fd, unsigned msec, struct doctor_driver *ret, bool
         return len;
 }
 
-/* In a call of a broken driver it may not even be killed: nobody waits for it then. */
+/* A process inside a broken driver may not even die when killed: isn't waited for then. */
 static void end_process(pid_t pid, bool is_over)
 {
         int status;

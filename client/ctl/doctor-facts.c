@@ -1,4 +1,4 @@
-/* What kvleasectl doctor finds in files: the configuration, the unit, and helpers for checks. */
+/* Facts for kvleasectl doctor from files: the configuration, the unit; and helpers for checks. */
 #include <dirent.h>
 #include <errno.h>
 #include <grp.h>
@@ -83,7 +83,7 @@ bool doctor_group(const struct doctor *d, const char *name, unsigned *ret_gid)
                         sscanf(line + len, ":%*[^:]:%u", ret_gid) == 1)
                         return true;
         }
-        /* LDAP and others, of this host alone. */
+        /* LDAP and others, for this host only. */
         found = *d->root ? NULL : getgrnam(name);
         if (found)
                 *ret_gid = found->gr_gid;
@@ -125,7 +125,7 @@ static bool has_gpu_name(const char *names)
         return strcasestr(names, "GPU-") || strcasestr(names, "MIG-");
 }
 
-/* 'devices' names GPUs, or devices that span them. */
+/* Whether 'devices' names GPUs, or devices that span them. */
 bool doctor_names_gpu(const struct doctor *d)
 {
         const char *devices = doctor_setting(d, "daemon", "", "devices");
@@ -148,7 +148,7 @@ static bool is_host(const char *name)
         return strncmp(name, "host", 4) == 0 && (name[4] == '\0' || name[4] == '-');
 }
 
-/* "auto" of a host device: a quarter, at most 64 GiB. */
+/* Returns "auto" of a host device: a quarter of memory, at most 64 GiB. */
 static uint64_t auto_bytes(const struct doctor *d)
 {
         _cleanup_free_ char *text = doctor_read(d, "/proc/meminfo");
@@ -159,7 +159,7 @@ static uint64_t auto_bytes(const struct doctor *d)
                        : 0;
 }
 
-/* Of the devices that [daemon] names, by the file. */
+/* Returns the bytes of the devices of [daemon], by the file. */
 static uint64_t configured_bytes(const struct doctor *d)
 {
         const char *names = doctor_setting(d, "daemon", "", "devices");
@@ -203,7 +203,8 @@ uint64_t doctor_host_bytes(const struct doctor *d)
 
 /* ---- which configuration --------------------------------------------------------------------- */
 
-/* NAME of a socket /run/kvlease-NAME/admin.sock: an instance of kvleased@. Owned; NULL: none. */
+/* Returns NAME of a socket /run/kvlease-NAME/admin.sock: an instance of kvleased@. Owned; NULL:
+ * none. */
 static char *instance(const struct doctor *d)
 {
         const char *at = strstr(d->socket_path, "/kvlease-");
@@ -222,7 +223,7 @@ static void add_override(struct doctor *d, const char *option)
         d->overrides[d->n_overrides++] = need(strdup(option));
 }
 
-/* The value of an argument: behind "=", or the next one, on which *at goes then. NULL: none. */
+/* Returns an argument's value: after "=", or the next argument (*at then advances). NULL: none. */
 static const char *argument_value(
         const char *word, const char *name, const char **at, const char *end)
 {
@@ -259,7 +260,7 @@ static void take_argument(struct doctor *d, const char *word, const char **at, c
         }
 }
 
-/* What the daemon that is up was started with. */
+/* Reads the arguments of the running daemon. */
 static void read_arguments(struct doctor *d)
 {
         _cleanup_free_ char *path = doctor_path(d, "/proc/%" PRIu64 "/cmdline", d->daemon.pid);
@@ -279,8 +280,8 @@ static void read_arguments(struct doctor *d)
         }
 }
 
-/* The file, and what lies beside it in FILE.d. What of that is wrong kvleased finds
- * (--check-config), but for what this user may not read. */
+/* Reads the file and its drop-ins in FILE.d. kvleased finds their errors (--check-config), except
+ * for files that this user may not read. */
 static void read_config(struct doctor *d)
 {
         _cleanup_free_ char *path = doctor_path(d, "%s", d->config_path);
@@ -325,7 +326,7 @@ void doctor_gather_config(struct doctor *d)
 
 /* ---- the unit -------------------------------------------------------------------------------- */
 
-/* The ".service" of a control group, "/system.slice/kvleased.service". Owned; NULL. */
+/* Returns the ".service" of a control group, "/system.slice/kvleased.service". Owned; NULL. */
 static char *service_of(const char *cgroup)
 {
         const char *at = strstr(cgroup, "kvleased"), *end = at ? strstr(at, ".service") : NULL;
@@ -348,11 +349,11 @@ static void find_unit_name(struct doctor *d)
                 d->unit_name = need(NULL);
 }
 
-/* Where systemd looks, the strongest first. */
+/* systemd's directories, the strongest first. */
 static const char *const unit_dirs[] = {"/etc/systemd/system", "/run/systemd/system",
         "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"};
 
-/* "kvleased@.service" of "kvleased@x.service"; the name itself of others. Owned. */
+/* Returns "kvleased@.service" for "kvleased@x.service", else the name itself. Owned. */
 static char *template_name(const char *name)
 {
         const char *at = strchr(name, '@');
@@ -381,12 +382,13 @@ static bool read_unit(struct doctor *d, const char *name)
 }
 
 struct drop_ins {
-        char **names; /* owned, of files; where they are in `paths` */
+        char **names; /* owned: file names; their paths are in `paths` */
         char **paths;
         size_t n;
 };
 
-/* systemd goes by their names, wherever they are; of two of one name the stronger counts. */
+/* Adds a drop-in in order of name, as systemd does, from any directory. Of two with one name the
+ * stronger counts. */
 static void add_drop_in(struct drop_ins *all, const char *path, const char *name)
 {
         size_t at = 0;

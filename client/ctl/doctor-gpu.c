@@ -13,7 +13,8 @@
 
 #define MODULE_VERSION "/proc/driver/nvidia/version"
 
-/* "550.54.14" of "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  ..."; owned, NULL. */
+/* Returns "550.54.14" of "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  ..."; owned,
+ * NULL. */
 static char *module_version(const struct doctor *d)
 {
         _cleanup_free_ char *text = doctor_read(d, MODULE_VERSION);
@@ -25,7 +26,7 @@ static char *module_version(const struct doctor *d)
         return need(strndup(at, strspn(at, "0123456789.")));
 }
 
-/* No device, or no driver: on purpose, or not? */
+/* Finds no device, or no driver, which may be intended. */
 static void find_no_gpu(struct doctor *d, const char *module)
 {
         if (module) {
@@ -79,7 +80,7 @@ void doctor_check_driver(struct doctor *d)
 
 /* ---- device nodes ---------------------------------------------------------------------------- */
 
-/* Adds what is wrong with one. */
+/* Adds what is wrong with a device node. */
 static bool find_node(struct doctor *d, const char *name, const char *remedy)
 {
         _cleanup_free_ char *path = doctor_path(d, "/dev/%s", name);
@@ -87,7 +88,7 @@ static bool find_node(struct doctor *d, const char *name, const char *remedy)
         if (access(path, R_OK | W_OK) == 0)
                 return false;
         if (errno == ENOENT) {
-                /* One that isn't for this container, where the driver works without. */
+                /* The node may be hidden from this container, if the driver works without it. */
                 doctor_find(d, doctor_has_gpu(d) ? DOCTOR_WARNING : DOCTOR_ERROR,
                         "/dev/%s is missing", name);
                 doctor_advise(d, "%s", remedy);
@@ -110,8 +111,8 @@ static int is_entry(const struct dirent *e)
         return e->d_name[0] != '.';
 }
 
-/* Those of the GPUs that the kernel module found, which number them. How many; -1: not all are as
- * they should be. */
+/* Checks the nodes of the GPUs that the kernel module found and numbered. Returns how many; -1:
+ * some are wrong. */
 static int check_gpu_nodes(struct doctor *d)
 {
         _cleanup_free_ char *path = doctor_path(d, "/proc/driver/nvidia/gpus");
@@ -156,7 +157,7 @@ void doctor_check_device_nodes(struct doctor *d)
 
 /* ---- what a GPU can -------------------------------------------------------------------------- */
 
-/* Without GPUs a check of them has nothing to say; false: it goes on. */
+/* Returns true, with a finding, if there are no GPUs to check. */
 static bool has_no_gpus(struct doctor *d)
 {
         if (doctor_has_gpu(d))
@@ -250,7 +251,7 @@ static const struct doctor_device *find_device(const struct doctor *d, const cha
         return NULL;
 }
 
-/* That is leased at most: as it runs, or as the configuration has it ('auto': nine tenths). */
+/* Returns the GPU's budget: as the daemon runs, or by the configuration ('auto': nine tenths). */
 static uint64_t budget_of(const struct doctor *d, const struct driver_gpu *g)
 {
         const struct doctor_device *row = find_device(d, g->name);
@@ -265,7 +266,7 @@ static uint64_t budget_of(const struct doctor *d, const struct driver_gpu *g)
                 d, "device", g->name, "memory", g->total_bytes * MIN(percent, UINT64_C(100)) / 100);
 }
 
-/* What isn't kvleased's; names who has it in `who`. */
+/* Returns the bytes used by other processes; `who` names them. */
 static uint64_t others_bytes(
         const struct doctor *d, const struct driver_gpu *g, char *who, size_t size)
 {
@@ -333,7 +334,7 @@ void doctor_check_gpu_memory(struct doctor *d)
 
 /* ---- NUMA ------------------------------------------------------------------------------------ */
 
-/* "0-1,4": is the number in it? */
+/* Whether the number is in a list such as "0-1,4". */
 static bool in_list(const char *list, int number)
 {
         for (const char *at = list; at && *at;) {
@@ -347,7 +348,7 @@ static bool in_list(const char *list, int number)
         return false;
 }
 
-/* Nodes that the daemon may take memory from; owned, NULL: not known. */
+/* Returns the nodes that the daemon may take memory from; owned, NULL: unknown. */
 static char *allowed_nodes(const struct doctor *d)
 {
         static const char name[] = "Mems_allowed_list:";
@@ -363,7 +364,7 @@ static char *allowed_nodes(const struct doctor *d)
         return need(strndup(at, strcspn(at, "\n")));
 }
 
-/* Free and file memory of a node: files give way. False: not known. */
+/* Reads a node's free and file memory, as files can be evicted. Returns false if unknown. */
 static bool node_bytes(const struct doctor *d, int node, uint64_t *ret_bytes)
 {
         _cleanup_free_ char *text = doctor_read(d, "/sys/devices/system/node/node%d/meminfo", node);

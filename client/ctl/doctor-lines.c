@@ -47,7 +47,7 @@ void lines_free(struct doctor_lines *l)
 
 static int take_entry(const struct ini_entry *e, void *data, char *err, size_t err_len)
 {
-        /* A section's header counts, too: a device that has one is there. */
+        /* A section's header counts, too: it makes the device exist. */
         add_line(data, e->section, e->name, e->key ? e->key : "", e->key ? e->value : "");
         return 0;
 }
@@ -129,7 +129,7 @@ void lines_read_unit(struct doctor_lines *l, const char *text)
         _cleanup_free_ char *copy = need(strdup(text));
         char section[64] = "", *next = copy;
 
-        /* A backslash at the end joins it with the next line. */
+        /* A backslash at the end joins the next line. */
         for (char *at = copy; (at = strstr(at, "\\\n"));)
                 at[0] = at[1] = ' ';
         while (next) {

@@ -1,11 +1,11 @@
-/* Settings as files have them, in order: "[section name] key = value". Owned copies. */
+/* Settings in the order of their files: "[section name] key = value". Owned copies. */
 #ifndef KVL_CTL_DOCTOR_LINES_H
 #define KVL_CTL_DOCTOR_LINES_H
 
 #include <stddef.h>
 
 struct doctor_line {
-        char *section, *name, *key, *value; /* name: "" where the section has none */
+        char *section, *name, *key, *value; /* name: "" if the section has none */
 };
 
 struct doctor_lines {
@@ -13,18 +13,18 @@ struct doctor_lines {
         size_t n;
 };
 
-/* The last value of that key; NULL: none. Borrowed. */
+/* Returns the last value of that key; NULL: none. Borrowed. */
 const char *lines_find(
         const struct doctor_lines *l, const char *section, const char *name, const char *key);
 
-/* What kvleased.conf says, as far as it can be read; errors are for kvleased itself to find. */
+/* Reads kvleased.conf as far as possible; kvleased itself finds errors. */
 void lines_read_config(struct doctor_lines *l, const char *text, size_t len);
 
-/* An argument of kvleased's --option: "daemon.KEY=VALUE", "device.NAME.KEY=VALUE". Others are
- * ignored. */
+/* Reads an argument of kvleased's --option: "daemon.KEY=VALUE", "device.NAME.KEY=VALUE". Ignores
+ * others. */
 void lines_read_option(struct doctor_lines *l, const char *option);
 
-/* What a unit file of systemd says; an empty value forgets those before it. */
+/* Reads a unit file of systemd; an empty value drops the earlier ones. */
 void lines_read_unit(struct doctor_lines *l, const char *text);
 
 void lines_free(struct doctor_lines *l);

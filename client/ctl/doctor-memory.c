@@ -1,4 +1,4 @@
-/* Checks of the host: its kernel, and its memory. */
+/* Checks of the host's kernel and memory. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
 
-/* 6001 for "6.1.0-18-amd64"; -1: not known. */
+/* Returns 6001 for "6.1.0-18-amd64"; -1: unknown. */
 static int kernel_number(const char *release)
 {
         int major, minor;
@@ -66,7 +66,7 @@ void doctor_check_clock(struct doctor *d)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Bytes of a line of a file in kB. False: not known. */
+/* Reads the bytes of a line of a file in kB. Returns false if unknown. */
 static bool read_kib(const struct doctor *d, const char *path, const char *name, uint64_t *ret)
 {
         _cleanup_free_ char *text = doctor_read(d, "%s", path);
@@ -78,7 +78,7 @@ static bool read_kib(const struct doctor *d, const char *path, const char *name,
         return true;
 }
 
-/* What of it is leased already, and so isn't available any more. */
+/* Returns the leased bytes, which aren't available any more. */
 static uint64_t charged_bytes(const struct doctor *d)
 {
         uint64_t bytes = 0;
@@ -155,7 +155,7 @@ void doctor_check_overcommit(struct doctor *d)
 
 #define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
-/* Does any device ask for them? */
+/* Whether any device asks for huge pages. */
 static bool wants_huge_pages(const struct doctor *d)
 {
         for (size_t i = 0; i < d->config.n; i++) {

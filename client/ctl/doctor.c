@@ -8,7 +8,7 @@
 #include "client/ctl/verb.h"
 #include "client/ctl/width.h"
 
-/* In the order in which they are shown: what others follow from comes first. */
+/* In the order of output: causes before their effects. */
 const struct doctor_check doctor_checks[] = {
         {"kernel", "kvleased watches its clients by pidfds, and hands its index out read-only",
                 doctor_check_kernel},
@@ -147,7 +147,7 @@ static void print_json(const struct doctor *d)
                 list));
 }
 
-/* Broken at the terminal's width; elsewhere a line each. */
+/* Prints a finding, wrapped at the terminal's width; elsewhere as one line. */
 static void print_finding(const struct doctor_finding *f)
 {
         size_t width = output_width() > 0 ? output_width() : SIZE_MAX;
@@ -170,7 +170,7 @@ static void print_state(const struct doctor *d, enum doctor_state state)
                         print_finding(&d->findings[i]);
 }
 
-/* The worst first. */
+/* Prints the worst findings first. */
 static void print_text(const struct doctor *d, bool all)
 {
         print_state(d, DOCTOR_ERROR);

@@ -1,10 +1,10 @@
 /*
- * kvleasectl doctor: what of a host keeps kvleased from doing its work, and what to do about it.
+ * kvleasectl doctor: finds obstacles of kvleased on a host, and their remedies.
  *
- * First the facts are gathered (a struct doctor), then each row of the table of checks looks at
- * them and at files, all below the doctor's root, and adds one finding or more. A check that can't
- * see what it needs says so: that is a finding, too. Nothing is changed on the host. Everything is
- * owned by the doctor unless it says otherwise. One thread.
+ * First the facts are gathered (a struct doctor). Then each row of the table of checks looks at
+ * them and at files, all below the doctor's root, and adds at least one finding. A check that can't
+ * see its facts adds that as a finding. Nothing on the host is changed. The doctor owns all unless
+ * stated otherwise. Not thread-safe.
  */
 #ifndef KVL_CTL_DOCTOR_H
 #define KVL_CTL_DOCTOR_H
@@ -21,20 +21,20 @@ enum doctor_state { DOCTOR_OK, DOCTOR_UNCHECKED, DOCTOR_WARNING, DOCTOR_ERROR };
 
 struct doctor_finding {
         const char *check; /* name of its row; static */
-        const char *why;   /* of its row, why it matters; static */
+        const char *why;   /* of its row: why it matters; static */
         enum doctor_state state;
         char *found;
-        char *remedy; /* NULL: nothing is to be done */
+        char *remedy; /* NULL: nothing to do */
 };
 
 enum doctor_daemon_state {
-        DAEMON_ABSENT,    /* nobody listens */
+        DAEMON_ABSENT,    /* no process listens */
         DAEMON_FORBIDDEN, /* this user may not ask */
-        DAEMON_BROKEN,    /* somebody answers, and not as it should */
+        DAEMON_BROKEN,    /* a process answers, but wrongly */
         DAEMON_UP
 };
 
-/* As `kvleasectl devices` has it: a device, or what lies below one. */
+/* A row of `kvleasectl devices`: a device, or a lower tier of one. */
 struct doctor_device {
         char *name, *tier, *backend, *transport, *state, *why;
         uint64_t budget_bytes, charged_bytes;
@@ -50,17 +50,17 @@ struct doctor_client {
         uint32_t pid; /* in the daemon's pid namespace */
 };
 
-/* As `kvleasectl exchanges` has it. */
+/* A row of `kvleasectl exchanges`. */
 struct doctor_exchange {
         char *tenant, *remote;
         uint64_t probed_pages, found_pages;
 };
 
-/* What a daemon that answers says of itself; zeros where none does. */
+/* Data of a daemon that answers; zeros without one. */
 struct doctor_daemon {
         enum doctor_daemon_state state;
-        char *why;    /* a sentence where it isn't up */
-        bool is_here; /* its pid is one of below root/proc */
+        char *why;    /* a sentence, unless it is up */
+        bool is_here; /* its pid is one of root/proc */
         uint64_t pid, uptime_sec, open_files_needed, open_files_max;
         uint32_t kept_fds, kept_max, kept_needed;
         bool draining;
@@ -76,18 +76,18 @@ struct doctor_daemon {
 };
 
 struct doctor {
-        const char *root;        /* "" for the host that this runs on; borrowed */
+        const char *root;        /* "" for this host; borrowed */
         const char *socket_path; /* admin socket, below root; borrowed */
         const char *binary;      /* kvleased as named by --binary; NULL; borrowed */
         struct doctor_daemon daemon;
-        char **overrides; /* --option of the daemon that is up */
+        char **overrides; /* --option of the running daemon */
         size_t n_overrides;
         char *config_path;          /* below root */
         int config_error;           /* -errno of reading it, 0 */
         struct doctor_lines config; /* of the file and the overrides */
         char *unit_name;            /* "kvleased.service" */
-        char *unit_path;            /* below root; NULL: there is no such unit */
-        bool is_unit_run;           /* the daemon that is up runs as that unit */
+        char *unit_path;            /* below root; NULL: no such unit */
+        bool is_unit_run;           /* the running daemon runs as that unit */
         struct doctor_lines unit;   /* with its drop-ins */
         struct doctor_driver driver;
 
@@ -101,7 +101,7 @@ struct doctor_check {
         void (*run)(struct doctor *d);
 };
 
-/* By rooms: doctor-gpu.c, doctor-memory.c, doctor-daemon.c, doctor-disk.c, doctor-config.c,
+/* By file: doctor-gpu.c, doctor-memory.c, doctor-daemon.c, doctor-disk.c, doctor-config.c,
  * doctor-remote.c. */
 extern const struct doctor_check doctor_checks[];
 extern const size_t n_doctor_checks;
@@ -142,21 +142,22 @@ void doctor_check_remote_keys(struct doctor *d);
 KVL_PRINTF(3, 4)
 void doctor_find(struct doctor *d, enum doctor_state state, const char *found, ...);
 
-/* What is to be done about the last one. */
+/* Sets the remedy of the last finding. */
 KVL_PRINTF(2, 3) void doctor_advise(struct doctor *d, const char *remedy, ...);
 
-/* Runs the row called `name` alone; for tests. False: there is none. */
+/* Runs only the row called `name`; for tests. Returns false if there is none. */
 bool doctor_run(struct doctor *d, const char *name);
 
-/* Asks daemon, driver, unit and configuration below d->root; d is zeroed but for what is borrowed.
- */
+/* Asks daemon, driver, unit and configuration below d->root; d is zeroed except for its borrowed
+ * fields. */
 void doctor_gather(struct doctor *d);
 
-/* Parts of it: the configuration of the daemon, if one is up, and the unit. Nobody is asked. */
+/* Parts of doctor_gather(): the configuration of the daemon, if one is up, and the unit. They read
+ * files only. */
 void doctor_gather_config(struct doctor *d);
 void doctor_gather_unit(struct doctor *d);
 
-/* What a daemon that answers at the socket says: doctor-ask.c. */
+/* Asks a daemon that answers at the socket: doctor-ask.c. */
 void doctor_ask_daemon(struct doctor *d);
 void doctor_free_daemon(struct doctor_daemon *daemon);
 
@@ -165,37 +166,40 @@ void doctor_deinit(struct doctor *d);
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
-/* Path below the root, owned. */
+/* Returns a path below the root, owned. */
 KVL_PRINTF(2, 3) char *doctor_path(const struct doctor *d, const char *format, ...);
 
-/* Text of a small file below the root, owned, without its last newline; NULL with errno. */
+/* Returns the text of a small file below the root, owned, without its last newline; NULL with
+ * errno. */
 KVL_PRINTF(2, 3) char *doctor_read(const struct doctor *d, const char *format, ...);
 
-/* A number behind `name` in lines such as "MemTotal:  123 kB" of a file's text. False: none. */
+/* Reads the number after `name` in lines such as "MemTotal:  123 kB" of a file's text. Returns
+ * false if there is none. */
 bool doctor_number(const char *text, const char *name, uint64_t *ret_value);
 
-/* Group's number by root/etc/group, or by what else this host asks; a number is itself. */
+/* Finds a group's number by root/etc/group, or by this host's other sources; a number is itself. */
 bool doctor_group(const struct doctor *d, const char *name, unsigned *ret_gid);
 
-/* Of the configuration; `name` of the section is "" for [daemon]. NULL: not set. Borrowed. */
+/* Returns a setting of the configuration; `name` of the section is "" for [daemon]. NULL: not set.
+ * Borrowed. */
 const char *doctor_setting(
         const struct doctor *d, const char *section, const char *name, const char *key);
 
-/* Bytes of a setting; `otherwise` where it isn't set or is a word. */
+/* Returns the bytes of a setting; `otherwise` if it isn't set or is a word. */
 uint64_t doctor_setting_bytes(const struct doctor *d, const char *section, const char *name,
         const char *key, uint64_t otherwise);
 
-/* The last value of a key of the unit's [Service]. NULL: not set. Borrowed. */
+/* Returns the last value of a key of the unit's [Service]. NULL: not set. Borrowed. */
 const char *doctor_unit_setting(const struct doctor *d, const char *key);
 
-/* Memory of the host that is leased at most: host devices, and host_memory below devices. */
+/* Returns the most host memory that can be leased: host devices, and host_memory of devices. */
 uint64_t doctor_host_bytes(const struct doctor *d);
 
-/* Does the configuration name a GPU, or has this host one? */
+/* Whether the configuration names a GPU; whether this host has one. */
 bool doctor_names_gpu(const struct doctor *d);
 bool doctor_has_gpu(const struct doctor *d);
 
-/* Is root/proc/PID that of the daemon that is up? */
+/* Whether root/proc/PID is the running daemon's. */
 bool doctor_has_process(const struct doctor *d);
 
 #endif

@@ -101,7 +101,7 @@ bool variable_counts(const struct variable *variable, const struct verb *verb)
 
         if (strcmp(name, "NO_COLOR") == 0 || strcmp(name, "TERM") == 0)
                 return strcmp(verb->name, "top") == 0;
-        if (strcmp(name, "KVLEASE_ADMIN_SOCKET") == 0) /* what works on files talks to nobody */
+        if (strcmp(name, "KVLEASE_ADMIN_SOCKET") == 0) /* verbs on files use no socket */
                 return strncmp(verb->name, "trace ", strlen("trace ")) != 0 || !verb->offline;
         return true;
 }

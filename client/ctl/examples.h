@@ -1,4 +1,4 @@
-/* What --help and the manual pages show beside the verbs: examples, and variables that count. */
+/* Additions to the verbs in --help and manual pages: examples, and environment variables. */
 #ifndef KVL_CTL_EXAMPLES_H
 #define KVL_CTL_EXAMPLES_H
 
@@ -9,11 +9,11 @@
 
 struct example {
         const char *verb;    /* name of its verb */
-        const char *command; /* as it is typed */
-        const char *what;    /* what it shows or does: a phrase */
+        const char *command; /* as typed */
+        const char *what;    /* its purpose: a phrase */
 };
 
-/* In the order of verbs; each verb has one at least. */
+/* In the order of verbs; at least one for each verb. */
 extern const struct example examples[];
 extern const size_t n_examples;
 
@@ -26,11 +26,10 @@ struct variable {
 extern const struct variable variables[];
 extern const size_t n_variables;
 
-/* Whether the variable counts for the verb. */
+/* Whether the variable affects the verb. */
 bool variable_counts(const struct variable *variable, const struct verb *verb);
 
-/* What the option means with this verb: options that several verbs share may mean different things.
- */
+/* Returns the option's meaning for this verb: verbs may share options with different meanings. */
 const char *option_help_for(const struct verb *verb, enum ctl_option option);
 
 #endif

@@ -9,7 +9,7 @@
 
 #define ELLIPSIS ".."
 
-/* How narrow the column may become. */
+/* Returns the least width of the column. */
 static size_t least_width(const struct fit_column *c)
 {
         size_t least = c->width;
@@ -33,14 +33,14 @@ static size_t least_sum(const struct fit_column *columns, size_t n)
         return sum + (n_shown > 0 ? n_shown - 1 : 0);
 }
 
-/* The column that goes next; NULL: none may. */
+/* Returns the column to leave out next; NULL: none may be. */
 static struct fit_column *column_to_spare(struct fit_column *columns, size_t n)
 {
         struct fit_column *chosen = NULL;
         unsigned most = 0;
 
         for (size_t i = 0; i < n; i++) {
-                /* What says nothing goes before all that says something. */
+                /* Empty columns are left out first. */
                 unsigned rank = columns[i].spare + (columns[i].is_empty ? UINT8_MAX + 1u : 0);
 
                 if (!columns[i].is_left_out && rank > 0 && rank >= most) {
@@ -51,7 +51,7 @@ static struct fit_column *column_to_spare(struct fit_column *columns, size_t n)
         return chosen;
 }
 
-/* Gives columns that could be narrower what room there is, from the left. */
+/* Gives shrinkable columns the remaining room, from the left. */
 static void share_room(struct fit_column *columns, size_t n, size_t room)
 {
         for (size_t i = 0; i < n; i++) {
@@ -74,7 +74,7 @@ void fit_columns(struct fit_column *columns, size_t n, size_t width)
         share_room(columns, n, width - MIN(width, least_sum(columns, n)));
 }
 
-/* "GPU-6a3d1f..8d0e1f": `columns` wide at most, where that is possible. */
+/* Makes "GPU-6a3d1f..8d0e1f": at most `columns` wide, if possible. */
 static char *cut_middle(const char *text, size_t columns)
 {
         size_t keep = columns > strlen(ELLIPSIS) ? columns - strlen(ELLIPSIS) : 1;

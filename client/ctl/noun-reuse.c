@@ -19,7 +19,8 @@ typedef Kvlease__V1__AdminSession session_row;
         }
 #define SESSION_ID_MAX 64 /* KVL_SESSION_ID_MAX; more isn't shown */
 
-/* Can it be typed as it is? One that looks like hexadecimal digits could be meant as such. */
+/* Whether the id can be typed as text. One that looks like hexadecimal digits could be mistaken for
+ * these. */
 static bool is_text(const ProtobufCBinaryData *id)
 {
         for (size_t i = 0; i < id->len; i++)
@@ -140,7 +141,7 @@ static void codec_layers(const void *row, const struct show_format *f, struct va
                 derive_text(ret, "%" PRIu32 "-%" PRIu32, c->first_layer, c->last_layer);
 }
 
-/* "0.41 %": nothing where nothing was sampled. */
+/* "0.41 %"; empty without samples. */
 static void codec_error(const void *row, const struct show_format *f, struct value *ret)
 {
         const Kvlease__V1__AdminCodec *c = row;
@@ -192,7 +193,7 @@ static void exchange_dropped(const void *row, const struct show_format *f, struc
                 derive_text(ret, "%s", text);
 }
 
-/* {"late": 3, "damaged": 20}. Reasons are the daemon's, who may be anybody. */
+/* {"late": 3, "damaged": 20}. Reasons are from the daemon, which isn't trusted. */
 static json_t *drops_json(const Kvlease__V1__AdminExchange *x, size_t count_offset)
 {
         json_t *object = need(json_object());
@@ -218,7 +219,7 @@ static json_t *exchange_not_exported(const void *row)
         return drops_json(row, offsetof(Kvlease__V1__AdminExchangeDrop, not_exported));
 }
 
-/* What wasn't measured isn't there. */
+/* Absent if not measured. */
 static void exchange_bandwidth(const void *row, const struct show_format *f, struct value *ret)
 {
         ret->number = ((const Kvlease__V1__AdminExchange *)row)->import_bytes_per_sec;
@@ -286,7 +287,7 @@ typedef Kvlease__V1__AdminRemoteNode node_row;
                 FIELD(AdminRemoteNode, field, title, what), __VA_ARGS__ \
         }
 
-/* "open for 12 s", after which a trial is let through. */
+/* "open for 12 s", then a trial is let through. */
 static void node_breaker(const void *row, const struct show_format *f, struct value *ret)
 {
         const node_row *n = row;
@@ -299,14 +300,14 @@ static void node_breaker(const void *row, const struct show_format *f, struct va
                 derive_text(ret, "%.32s", n->breaker);
 }
 
-/* Of a remote without nodes there is none. */
+/* Absent for a remote without nodes. */
 static void node_slots(const void *row, const struct show_format *f, struct value *ret)
 {
         ret->present = ((const node_row *)row)->address[0];
         ret->number = ((const node_row *)row)->slots;
 }
 
-/* What wasn't measured isn't there. */
+/* Absent if not measured. */
 static void node_round_trip(const void *row, const struct show_format *f, struct value *ret)
 {
         const node_row *n = row;
@@ -316,7 +317,7 @@ static void node_round_trip(const void *row, const struct show_format *f, struct
                         n->rtt_usec / 10 % 100);
 }
 
-/* Of a node, or (none is known) why that is so. */
+/* A node's error, or why no node is known. */
 static void node_why(const void *row, const struct show_format *f, struct value *ret)
 {
         const node_row *n = row;

@@ -7,7 +7,7 @@
 
 extern const struct noun noun_sessions, noun_sets, noun_codecs, noun_exchanges, noun_nodes;
 
-/* Row of explanations_table: what an EXPLAIN says of a key. All borrowed. */
+/* Row of explanations_table: EXPLAIN's result for a key. All borrowed. */
 struct explained {
         const char *key; /* in hexadecimal digits */
         const Kvlease__V1__Explanation *why;

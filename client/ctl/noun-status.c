@@ -1,4 +1,4 @@
-/* The status of the daemon: what a person is told of it, and every figure for programs. */
+/* The status of the daemon: a summary for people, and every figure for programs. */
 #include "client/ctl/noun.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ static void status_daemon(const void *row, const struct show_format *f, struct v
                 s->draining ? ", draining: new clients are refused" : "");
 }
 
-/* Of the loop that serves everybody. */
+/* The longest iteration of the event loop. */
 static void status_longest_turn(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -70,7 +70,7 @@ static void status_memory(const void *row, const struct show_format *f, struct v
                 show_bytes(f, s->budget_bytes, budget), ret->ratio * 100);
 }
 
-/* Of a tier below devices; not there where no device has it. */
+/* A lower tier; absent if no device has it. */
 static void derive_tier(
         struct value *ret, const struct show_format *f, const Kvlease__V1__AdminTier *t)
 {
@@ -165,7 +165,7 @@ static void status_kept(const void *row, const struct show_format *f, struct val
                         s->kept_fds, s->kept_max, s->kept_released);
 }
 
-/* What of an earlier daemon's state is there. */
+/* The state recovered from an earlier daemon. */
 static void status_took_over(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -250,7 +250,7 @@ static void status_clients(const void *row, const struct show_format *f, struct 
                 s->n_clients, s->n_sharing, s->peers_muted, s->members_waiting_exit, s->peers_new);
 }
 
-/* The weaker guard is never shown without what it lets through; verdict.c has the remedy. */
+/* The weaker guard is shown with its weakness; verdict.c has the remedy. */
 static void status_segments(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -298,24 +298,24 @@ static void status_hit_ratio(const void *row, const struct show_format *f, struc
         derive_ratio(ret, s->lookup_hits, s->lookup_keys);
 }
 
-/* Random 64 bits: as a number they would lose digits in readers that use doubles. */
+/* Random 64 bits: as a number they would lose digits in readers with doubles. */
 static void status_boot_epoch(const void *row, const struct show_format *f, struct value *ret)
 {
         derive_text(ret, "%016" PRIx64, ((const status_row *)row)->boot_epoch);
 }
 
-/* Of the verdict (verdict.c), which is put in place of these two afterwards. */
+/* The verdict (verdict.c) replaces these two later. */
 static void status_judged(const void *row, const struct show_format *f, struct value *ret)
 {
 }
 
-/* A field under its own name; `title` is its row's in a block, or NULL. */
+/* A field with its own name as key; `title` is its row's in a block, or NULL. */
 #define STATUS(field, title, kind, text)                                    \
         {                                                                   \
                 FIELD(AdminStatusReply, field, title, kind), .what = (text) \
         }
 
-/* A row that only blocks have. */
+/* A row for blocks only. */
 #define ROW(title, from)                                                                    \
         {                                                                                   \
                 .heading = (title), .kind = COLUMN_TEXT, .derive = (from), .optional = true \

@@ -74,8 +74,8 @@ NOUN(devices, AdminDevicesReply, MSG_ADMIN_DEVICES);
                 FIELD(AdminTenant, field, title, what), .detail = true \
         }
 
-/* Where a reservation isn't as configured: by a sizer, a schedule, because it didn't fit, or is of
- * whole extents. */
+/* Shows a reservation that differs from the configured one: by a sizer, a schedule, whole extents,
+ * or because it didn't fit. */
 static void tenant_reserve(const void *row, const struct show_format *f, struct value *ret)
 {
         const Kvlease__V1__AdminTenant *t = row;
@@ -99,14 +99,14 @@ static void tenant_used(const void *row, const struct show_format *f, struct val
                 derive_ratio(ret, t->charged_bytes, t->limit_bytes);
 }
 
-/* A keyword in some languages, so that protobuf's generator gives the field another name. */
+/* "class" is a keyword in some languages, so protobuf's generator renames the field. */
 static void tenant_class(const void *row, const struct show_format *f, struct value *ret)
 {
         derive_text(ret, "%.16s", ((const Kvlease__V1__AdminTenant *)row)->class_);
         ret->present = ret->buf[0];
 }
 
-/* Of refused_by, in the order of <kvlease.h>; NULL: no lease is refused for it. */
+/* Names of refused_by, in the order of <kvlease.h>; NULL: no lease is refused for it. */
 static const char *const reason_names[] = {
         [KVL_REASON_QUOTA] = "quota",
         [KVL_REASON_RESERVATION_FULL] = "reservation full",
@@ -337,7 +337,7 @@ NOUN(tenants, AdminTenantsReply, MSG_ADMIN_TENANTS);
                 NS_PREFETCHED(kind, given_up), NS_PREFETCHED(kind, at_stake),                 \
                 NS_PREFETCHED(kind, window)
 
-/* "1200, 90% used": of all kinds, of those that are decided. */
+/* "1200, 90% used": prefetched pages of all kinds, and the used part of the decided ones. */
 static void ns_prefetched(const void *row, const struct show_format *f, struct value *ret)
 {
         const Kvlease__V1__AdminNamespace *n = row;
@@ -395,7 +395,7 @@ static void ns_dtype(const void *row, const struct show_format *f, struct value 
 static void ns_format(const void *row, const struct show_format *f, struct value *ret)
 {
         const Kvlease__V1__NsLayout *l = ((const Kvlease__V1__AdminNamespace *)row)->layout;
-        size_t len = l ? l->format.len : 0; /* a peer's word: any */
+        size_t len = l ? l->format.len : 0; /* from a peer: any length */
 
         if (!l)
                 return;
@@ -534,7 +534,7 @@ typedef Kvlease__V1__AdminRegion region_row;
                 FIELD(AdminRegion, field, title, what), __VA_ARGS__ \
         }
 
-/* UUIDs by their first group, as tools of the vendor cut them: lines stay readable. */
+/* UUIDs are cut to their first group, as by the vendor's tools: lines stay readable. */
 #define DEVICE_SHORT_CHARS 12
 
 static void region_device(const void *row, const struct show_format *f, struct value *ret)
@@ -554,7 +554,7 @@ static void region_tenant(const void *row, const struct show_format *f, struct v
         derive_text(ret, "%s", is_pool(r) ? "(dynamic pool)" : r->tenant);
 }
 
-/* What a pool, which has no sizer, has no figure for. */
+/* A figure that a pool, which has no sizer, lacks. */
 static void derive_bytes(struct value *ret, bool present, uint64_t bytes)
 {
         ret->present = present;
@@ -605,7 +605,7 @@ static void region_ago(const void *row, const struct show_format *f, struct valu
         ret->number = r->decided_sec_ago;
 }
 
-/* And what isn't as it is to be. */
+/* Includes deviations from the target. */
 static void region_why(const void *row, const struct show_format *f, struct value *ret)
 {
         const region_row *r = row;

@@ -1,6 +1,4 @@
-/*
- * What the daemon knows: for each noun its columns, and for lists the message that fetches them.
- */
+/* The daemon's data: each noun's columns, and the message that fetches a list. */
 #ifndef KVL_CTL_NOUN_H
 #define KVL_CTL_NOUN_H
 
@@ -9,7 +7,7 @@
 struct noun {
         struct column_table table;
         uint16_t type; /* enum msg_type; the request is AdminListRequest */
-        /* In the reply: repeated rows and the cursor. */
+        /* Offsets in the reply: repeated rows and the cursor. */
         size_t n_rows_offset, rows_offset, next_offset;
 };
 

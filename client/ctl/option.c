@@ -18,11 +18,11 @@ static const char *option_name(size_t i)
         return option_rows[i].name;
 }
 
-/* What getopt_long() returns for a word that is no option, and for each long option. */
+/* getopt_long()'s results for a word that is no option, and for each long option. */
 #define GETOPT_WORD   1
-#define GETOPT_OPTION 256 /* and the number in enum ctl_option */
+#define GETOPT_OPTION 256 /* plus the number in enum ctl_option */
 
-/* Long options whose names start with `name`, as "--tenant, --timeout". Returned owned. */
+/* Returns the long options whose names start with `name`, as "--tenant, --timeout". Owned. */
 static char *options_like(const char *name, size_t len, size_t *ret_n)
 {
         char *text = NULL;
@@ -37,7 +37,7 @@ static char *options_like(const char *name, size_t len, size_t *ret_n)
         return need(text);
 }
 
-/* A long option that there isn't, or the beginning of several. `arg` is its word. */
+/* Fails for an unknown long option, or an ambiguous one. `arg` is its word. */
 static int fail_unknown(const char *arg)
 {
         const char *text = arg + strlen("--");
@@ -53,7 +53,7 @@ static int fail_unknown(const char *arg)
         return fail(CTL_USAGE, "there is no option %s: kvleasectl --help lists them", arg);
 }
 
-/* getopt_long() takes none of it; `arg` is the word that it looked at. */
+/* Fails for an option that getopt_long() refused; `arg` is its word. */
 static int fail_option(const char *arg)
 {
         if (optopt >= GETOPT_OPTION)
@@ -73,7 +73,7 @@ static int take_option(struct ctl *ret, size_t o)
         return CTL_OK;
 }
 
-/* What getopt_long() returned, `c`; `arg` is the word that it looked at. */
+/* Handles getopt_long()'s result `c`; `arg` is its word. */
 static int take_word(struct ctl *ret, int c, const char *arg)
 {
         switch (c) {
@@ -96,7 +96,7 @@ static int take_word(struct ctl *ret, int c, const char *arg)
         }
 }
 
-/* Options stand anywhere before a "--", whatever POSIXLY_CORRECT says. */
+/* Splits options, anywhere before a "--" (even with POSIXLY_CORRECT), and words. */
 static int split_words(int argc, char **argv, struct ctl *ret)
 {
         struct option longs[CTL_N_OPTIONS + 1] = {0};
@@ -106,9 +106,9 @@ static int split_words(int argc, char **argv, struct ctl *ret)
                 longs[i] = (struct option){option_rows[i].name,
                         option_rows[i].value ? required_argument : no_argument, NULL,
                         GETOPT_OPTION + (int)i};
-        ret->args = argv + 1; /* overwritten behind where getopt_long() looks */
+        ret->args = argv + 1; /* overwritten after getopt_long() has read it */
         opterr = 0;
-        optind = 0; /* glibc: from the start, also where it was called before */
+        optind = 0; /* glibc: restarts, even after an earlier call */
         while (r == CTL_OK && (c = getopt_long(argc, argv, "-:hV", longs, NULL)) != -1)
                 r = take_word(ret, c, argv[optind - 1]);
         for (int i = optind; r == CTL_OK && i < argc; i++)

@@ -14,12 +14,12 @@ struct option_row {
 extern const struct option_row option_rows[CTL_N_OPTIONS];
 
 /*
- * By getopt_long(), as kvleased and kvlease-exporter have it: a long option may be shortened as
- * long as no other one of any verb starts so.
+ * Parses by getopt_long(), as kvleased and kvlease-exporter do: a long option may be shortened if
+ * no other option of any verb starts so.
  *
  * Splits argv into ret->options and ret->args (moved to the front of argv + 1), and checks them
- * against the verb they name, which goes to ret->verb. --help and --version need no verb: it may
- * then be NULL. CTL_OK or CTL_USAGE, printed.
+ * against their verb, ret->verb. It may be NULL with --help and --version, which need none. Returns
+ * CTL_OK or CTL_USAGE, printed.
  */
 int options_parse(int argc, char **argv, struct ctl *ret);
 

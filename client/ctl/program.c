@@ -36,7 +36,7 @@ int program_of(const char *root, uint64_t pid, char ret_path[PROGRAM_PATH_BYTES]
         return 1;
 }
 
-/* Until something is there to be read, or the other end is closed. False: not in time. */
+/* Waits for data, or the end of the other side. Returns false at the time-out. */
 static bool wait_until(int fd, uint64_t until_nsec)
 {
         uint64_t now = clock_now_nsec();
@@ -45,7 +45,7 @@ static bool wait_until(int fd, uint64_t until_nsec)
         return now < until_nsec && poll(&p, 1, (int)((until_nsec - now) / NSEC_PER_MSEC) + 1) > 0;
 }
 
-/* Its exit code; -1: it was killed, as it hadn't ended in time. */
+/* Returns the exit code; -1: killed at the time-out. */
 static int end_program(pid_t pid, uint64_t until_nsec)
 {
         _cleanup_fd_ int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -58,7 +58,7 @@ static int end_program(pid_t pid, uint64_t until_nsec)
         return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Starts it with its output in a pipe; the other end is returned owned. */
+/* Starts the program with its output in a pipe; returns the other end, owned. */
 static int start_program(const char *const *argv, bool with_stderr, pid_t *ret_pid)
 {
         posix_spawn_file_actions_t actions;

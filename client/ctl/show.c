@@ -17,7 +17,7 @@ struct show_list {
         const struct column_table *table;
         const struct show_format *format;
         json_t *array; /* JSON: owned */
-        /* Text: the columns that it has, and n_rows times so many cells; all owned. */
+        /* Text: the columns, and n_rows times as many cells; all owned. */
         const struct column **columns;
         char **cells;
         size_t n_columns, n_rows;
@@ -32,7 +32,7 @@ static void value_read(const struct column *c, const void *row, struct value *re
         if (c->inner_offset)
                 base = *(const char *const *)(base + c->inner_offset);
         if (!base)
-                return; /* a message the daemon left out */
+                return; /* the daemon omitted this message */
         base += c->offset;
         ret->present = true;
         if (c->kind == COLUMN_TEXT) {
@@ -68,8 +68,7 @@ const char *show_bytes(const struct show_format *f, uint64_t bytes, char buf[32]
         return buf;
 }
 
-/* The two largest units, as "3d 4h": nobody wants its seconds. Each as parse_duration() reads it.
- */
+/* Formats the two largest units, as "3d 4h". parse_duration() reads each. */
 static void format_seconds(uint64_t seconds, char *buf, size_t size)
 {
         static const struct {
@@ -98,7 +97,7 @@ const char *show_seconds(const struct show_format *f, uint64_t seconds, char buf
         return buf;
 }
 
-/* Small ones are about waiting: there the milliseconds matter. */
+/* Keeps milliseconds of small times, where they matter. */
 static void format_msec(uint64_t msec, char *buf, size_t size)
 {
         if (msec < 1000)
@@ -165,14 +164,14 @@ static json_t *value_json(const struct column *c, const struct value *v)
         case COLUMN_RATIO:
                 return json_real(v->ratio);
         default:
-                /* jansson's integers are signed; no count or size gets near 2^63. */
+                /* jansson's integers are signed; no count or size comes near 2^63. */
                 return json_integer((json_int_t)MIN(v->number, (uint64_t)INT64_MAX));
         }
 }
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
-/* Owned. */
+/* Returns owned. */
 static json_t *column_json(const struct column *c, const void *row, const struct show_format *f)
 {
         struct value v;
@@ -212,7 +211,7 @@ json_t *show_texts(size_t n, char *const *texts)
 void show_json(json_t *object)
 {
         need(object);
-        /* Escaping everything but ASCII also keeps a peer's control sequences off the terminal. */
+        /* Escaping all but ASCII also keeps a peer's control sequences off the terminal. */
         json_dumpf(object, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
         putchar('\n');
         json_decref(object);
@@ -224,7 +223,7 @@ static struct libscols_table *table_new(void)
 {
         struct libscols_table *t = need(scols_new_table());
 
-        /* Lines are as long as we make them (list-width.h), not as libsmartcols would. */
+        /* list-width.h decides the width of lines, not libsmartcols. */
         scols_table_set_termforce(t, SCOLS_TERMFORCE_NEVER);
         return t;
 }
@@ -281,7 +280,7 @@ void show_list_add(struct show_list *l, const void *row)
         }
 }
 
-/* What list-width.h has to know of each column. Returned owned. */
+/* Returns each column's data for list-width.h, owned. */
 static struct fit_column *list_measure(const struct show_list *l)
 {
         struct fit_column *fit = need(calloc(l->n_columns, sizeof(*fit)));
@@ -305,7 +304,7 @@ static struct fit_column *list_measure(const struct show_list *l)
         return fit;
 }
 
-/* One row, in as many lines as its longest broken cell takes. */
+/* Prints one row, in as many lines as its longest wrapped cell. */
 static void list_print_row(const struct show_list *l, struct libscols_table *scols,
         const struct fit_column *fit, size_t row)
 {
@@ -408,9 +407,9 @@ void show_list_free(struct show_list *l)
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 #define LABEL_MAX  48
-#define LEAST_ROOM 20 /* columns for values, however narrow the terminal */
+#define LEAST_ROOM 20 /* columns for values, even on a narrower terminal */
 
-/* "MAX CLIENTS" -> "max clients:", behind blanks where the block has groups. */
+/* "MAX CLIENTS" -> "max clients:", indented if the block has groups. */
 static void label_from_heading(const char *heading, bool indented, char buf[LABEL_MAX])
 {
         size_t at = indented ? 2 : 0;
@@ -449,7 +448,7 @@ struct block {
         } groups[MAX_GROUPS]; /* none: the block has no titles */
 };
 
-/* A row, in as many lines as it takes with `room` columns for the value; 0: in one. */
+/* Adds a row, in as many lines as it takes with `room` columns for the value; 0: in one. */
 static void block_add_row(struct block *b, const char *label, const char *value, size_t room)
 {
         do {
@@ -480,7 +479,7 @@ static void block_print_lines(struct block *b, size_t first, size_t end)
         if (scols_table_print_range_to_string(b->scols, scols_table_get_line(b->scols, first),
                     scols_table_get_line(b->scols, end - 1), &text) < 0)
                 need(NULL);
-        /* Behind the table's last line there is no newline, and behind others there is. */
+        /* The table's last line has no newline, the others have. */
         fputs(text, stdout);
         if (text[0] && text[strlen(text) - 1] != '\n')
                 putchar('\n');
@@ -510,7 +509,7 @@ static bool has_groups(const struct column_table *t)
         return false;
 }
 
-/* Columns that values of a block have; 0: as many as they like. */
+/* Returns the columns for a block's values; 0: unlimited. */
 static size_t room_for_values(const struct column_table *t, bool indented)
 {
         size_t width = output_width(), label = widest_label(t, indented) + 1;

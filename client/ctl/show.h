@@ -1,10 +1,10 @@
 /*
- * Results on stdout. What a thing consists of stands once, in a table of columns: lists (by
- * libsmartcols), blocks ("limit:  4 GiB") and JSON (by jansson) are printed from it.
+ * Results on stdout. One table of columns describes a kind of thing. Lists (by libsmartcols),
+ * blocks ("limit: 4 GiB") and JSON (by jansson) are printed from it.
  *
- * JSON keys are stable, snake_case, and say their unit; numbers are numbers. A value that isn't
- * there ("no limit", a ratio of nothing) is null, "-" in text. Text from the daemon may stem from
- * any client: nothing unprintable reaches the terminal.
+ * JSON keys are stable, snake_case, and contain the unit; numbers are numbers. An absent value ("no
+ * limit", a ratio of nothing) is null, "-" in text. Text from the daemon may stem from any client:
+ * nothing unprintable reaches the terminal.
  */
 #ifndef KVL_CTL_SHOW_H
 #define KVL_CTL_SHOW_H
@@ -25,10 +25,10 @@ struct show_format {
 
 enum column_kind {
         COLUMN_TEXT,    /* char * */
-        COLUMN_COUNT,   /* uint32_t or uint64_t, and so the next three */
+        COLUMN_COUNT,   /* uint32_t or uint64_t, as the next three */
         COLUMN_BYTES,   /* UINT64_MAX: no limit */
         COLUMN_SECONDS, /* a duration */
-        COLUMN_MSEC,    /* likewise */
+        COLUMN_MSEC,    /* a duration */
         COLUMN_BOOL,    /* protobuf_c_boolean */
         COLUMN_RATIO,   /* 0..1, derived only */
 };
@@ -47,25 +47,23 @@ struct column {
         const char *heading; /* NULL: only in JSON */
         const char *key;     /* NULL: only in text */
         enum column_kind kind;
-        bool detail; /* not in lists: in blocks and JSON */
+        bool detail; /* only in blocks and JSON, not in lists */
         bool brief;  /* not in blocks */
-        /*
-         * Lists, where the terminal is too narrow for them (list-width.h). Columns that are to
-         * spare are left out, those with the highest number first; 0: this one stays. Texts are cut
-         * in the middle down to `shortest` columns; 0: never, as it is to be copied. Texts that
-         * `wraps` says it of are broken into several lines.
-         */
+        /* For lists on narrow terminals (list-width.h). Columns with `spare` > 0 are left out, the
+         * highest number first. Texts are cut in the middle down to `shortest` columns; 0: never,
+         * as they are to be copied. Texts with `wraps` are wrapped into several lines. */
         uint8_t spare, shortest;
         bool wraps;
-        /* In blocks, a row that isn't there is left out rather than shown as "-". */
+        /* In blocks an absent row is left out rather than shown as "-". */
         bool optional;
         const char *group; /* in blocks, a group of rows with this title starts here; else NULL */
-        const char *what;  /* what a field of JSON means, for manual pages; NULL: no text */
-        /* Where it is: in the row, or in the message the row points to at inner_offset (> 0). */
+        const char *what;  /* meaning of the JSON field, for manual pages; NULL: no text */
+        /* Place of the value: in the row, or in the message that the row points to at inner_offset
+         * (> 0). */
         size_t inner_offset, offset, width;
-        /* Or how it comes about; the row is borrowed. *ret comes zeroed. */
+        /* Or a function that computes it; the row is borrowed. *ret is zeroed before. */
         void (*derive)(const void *row, const struct show_format *f, struct value *ret);
-        /* Or, in JSON alone, where it is an object or a list. Returned owned. */
+        /* Or, only in JSON, one that returns an object or a list, owned. */
         json_t *(*derive_json)(const void *row);
 };
 
@@ -78,31 +76,31 @@ struct column_table {
 /* A list while it is filled. */
 struct show_list;
 
-/* Returns owned. Borrows both. */
+/* Makes a list. Returns owned. Borrows both. */
 struct show_list *show_list_new(const struct column_table *t, const struct show_format *f);
 /* Copies the row. */
 void show_list_add(struct show_list *l, const void *row);
-/* Prints and frees. */
+/* Prints and frees the list. */
 void show_list_print(struct show_list *l);
 /* Frees a list in JSON form; its array is returned owned. */
 json_t *show_list_take_array(struct show_list *l);
 /* Frees without printing. NULL is ignored. */
 void show_list_free(struct show_list *l);
 
-/* One thing: a block or a JSON object. Blocks are broken at the terminal's width (width.h). */
+/* Prints one thing: a block, wrapped at the terminal's width (width.h), or a JSON object. */
 void show_object(const struct column_table *t, const struct show_format *f, const void *row);
 
-/* The object of JSON alone. Returned owned. */
+/* Makes only the JSON object. Returns owned. */
 json_t *show_object_json(
         const struct column_table *t, const struct show_format *f, const void *row);
 
-/* A list of strings, unprintable bytes as \xHH. The caller's. */
+/* Makes a list of strings, unprintable bytes as \xHH. Returns owned. */
 json_t *show_texts(size_t n, char *const *texts);
 
 /* Prints and takes a JSON object. */
 void show_json(json_t *object);
 
-/* JSON string, with bytes that aren't UTF-8 as \xHH. Returns owned. */
+/* Makes a JSON string, with bytes that aren't UTF-8 as \xHH. Returns owned. */
 json_t *show_json_text(const char *text);
 
 /* "42", "1.5 GiB" */

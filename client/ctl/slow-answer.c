@@ -23,7 +23,8 @@ static _Atomic uint64_t said_nsec; /* 0: nothing yet */
 
 /* ---- the process ----------------------------------------------------------------------------- */
 
-/* 'R', 'S', 'D', 'T' and so on of /proc; '\0': there is no such process, or it is no kvleased. */
+/* Returns 'R', 'S', 'D', 'T' and so on of /proc; '\0': there is no such process, or it isn't
+ * kvleased. */
 static char kvleased_state(pid_t pid)
 {
         static const char name[] = "(kvleased) ";
@@ -39,7 +40,8 @@ static char kvleased_state(pid_t pid)
         return at ? at[sizeof(name) - 1] : '\0';
 }
 
-/* Who has made the socket: kvleased, systemd, or one that is gone, which left it to kvleased. */
+/* Returns the process that made the socket: kvleased, systemd, or an ended one, which left it to
+ * kvleased. */
 static pid_t socket_maker(int fd)
 {
         struct ucred cred = {0};
@@ -50,7 +52,7 @@ static pid_t socket_maker(int fd)
         return cred.pid;
 }
 
-/* Whose number the lock file beside the socket has, which root may read. */
+/* Returns the pid in the lock file beside the socket, which root may read. */
 static pid_t lock_holder(const char *path)
 {
         const char *slash = strrchr(path, '/');
@@ -62,7 +64,7 @@ static pid_t lock_holder(const char *path)
         return file_read(lock, STAT_MAX, &text, &len) < 0 ? 0 : (pid_t)strtol(text, NULL, 10);
 }
 
-/* 0: not known. */
+/* Returns 0 if unknown. */
 static pid_t find_kvleased(const struct slow_answer *s, char *ret_state)
 {
         pid_t pid = socket_maker(s->fd);
@@ -105,7 +107,7 @@ static void say(const struct slow_answer *s)
         else
                 snprintf(remedy, sizeof(remedy),
                         "it may be busy: see its log (journalctl -u kvleased)");
-        /* Over what shows progress on a terminal. */
+        /* Overwrites a progress line on a terminal. */
         fprintf(stderr,
                 "%skvleasectl: kvleased%s hasn't answered on %s for %" PRIu64
                 " s, kvleasectl waits up to %" PRIu64 " s more; %s\n",

@@ -9,8 +9,8 @@
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
-/* Epoch and time of all samples of the look; the daemon that answers is one throughout, or the next
- * look sees another epoch. */
+/* Sets epoch and time of all samples of the look. One daemon answers throughout, or the next look
+ * has another epoch. */
 static void begin_samples(struct top_look *look, uint64_t epoch)
 {
         uint64_t now_nsec = clock_now_nsec();
@@ -119,7 +119,7 @@ int top_ask(struct admin *admin, enum top_view_id view, struct top_look *ret_loo
 
         if (r == CTL_OK)
                 r = admin_each(admin, &noun_devices, NULL, take_device, &look.daemon);
-        /* The lines above the view are made of these, too. */
+        /* The lines above the view need these, too. */
         if (r == CTL_OK)
                 r = ask_view(admin, TOP_NAMESPACES, &look);
         if (r == CTL_OK)
@@ -154,8 +154,7 @@ void top_look_advance(struct top_look *last, struct top_look *now)
         last->totals = now->totals;
         for (size_t v = 0; v < TOP_N_VIEWS; v++) {
                 if (!now->has[v])
-                        continue; /* what was there before is compared with once it is asked again
-                                   */
+                        continue; /* compared with the older one when asked again */
                 top_sample_deinit(&last->views[v]);
                 last->views[v] = now->views[v];
                 last->has[v] = true;

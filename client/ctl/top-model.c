@@ -68,7 +68,7 @@ static int compare_ids(const void *a, const void *b)
         return strcmp(((const struct top_row *)a)->id, ((const struct top_row *)b)->id);
 }
 
-/* In a sample that is sorted. */
+/* Finds a row in a sorted sample. */
 static struct top_row *find_row(const struct top_sample *s, const char *id)
 {
         struct top_row key = {.id = (char *)id};
@@ -180,7 +180,7 @@ static double cell_value(const struct top_cell *cell, enum top_kind kind)
         return kind == TOP_RATIO || is_rate(kind) ? cell->rate : (double)cell->number;
 }
 
-/* < 0: x comes first. Both are known. */
+/* Returns < 0 if x comes first. Both are known. */
 static int compare_cells(const struct top_cell *x, const struct top_cell *y, enum top_kind kind)
 {
         double m = cell_value(x, kind), n = cell_value(y, kind);

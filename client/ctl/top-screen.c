@@ -13,7 +13,7 @@
 #include "client/ctl/width.h"
 #include "client/ctl/top-text.h"
 
-/* Fewer columns or lines show nothing that makes sense: names and a rate, and three rows. */
+/* Least useful size: names and a rate, and three rows. */
 #define MIN_COLUMNS 40
 #define MIN_LINES   10
 
@@ -43,7 +43,7 @@ int top_screen_open(void)
         if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
                 return fail(CTL_USAGE,
                         "top needs a terminal for its screen and its keys: --batch prints text");
-        set_escdelay(25); /* ms, until Esc is a key and no beginning of one. Not tuned */
+        set_escdelay(25); /* ms, until Esc is a key and not a sequence's start. Not tuned */
         screen = newterm(NULL, stdout, stdin);
         if (!screen)
                 return fail(CTL_USAGE,
@@ -51,7 +51,7 @@ int top_screen_open(void)
                         term ? term : "");
         set_term(screen);
         if (!is_registered && atexit(top_screen_close) == 0)
-                is_registered = true; /* where memory runs out, exit() is called */
+                is_registered = true; /* exit() is called if memory runs out */
         use_colours();
         cbreak();
         noecho();
@@ -107,7 +107,7 @@ int top_screen_key(void)
         for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
                 if (keys[i].curses == c)
                         return keys[i].key;
-        return c < 0x100 ? c : 0; /* another one of curses: means nothing */
+        return c < 0x100 ? c : 0; /* another key of curses: ignored */
 }
 
 size_t top_screen_page(void)
@@ -122,9 +122,8 @@ static void put_line(int y, const char *text)
         mvaddnstr(y, 0, text, COLS);
 }
 
-/* From line y on, and not beyond y_end: where there is little room rows matter more. `taken`:
- * columns at the right of the first line. What goes on in another line is indented. The line after
- * it. */
+/* Writes from line y on, wrapped, but not beyond y_end: with little room rows matter more. `taken`:
+ * columns at the right of the first line. Further lines are indented. Returns the line after it. */
 static int put_wrapped(int y, int y_end, const char *text, size_t taken)
 {
         for (size_t indent = 0; *text && y < y_end; indent = HEAD_INDENT, taken = 0) {
@@ -138,7 +137,7 @@ static int put_wrapped(int y, int y_end, const char *text, size_t taken)
         return y;
 }
 
-/* The whole width. */
+/* Draws a bar of the whole width. */
 static void put_bar(int y, const char *text, attr_t attributes)
 {
         attron(attributes);
@@ -163,7 +162,7 @@ static void draw_help(void)
         put_bar(LINES - 1, "any key: back", A_REVERSE);
 }
 
-/* Returns the first line that is free. */
+/* Draws the head. Returns the first free line. */
 static int draw_head(const struct top_ui *ui, const struct top_shown *shown)
 {
         char *lines[TOP_TEXT_HEAD_LINES], right[32];
@@ -185,13 +184,13 @@ static int draw_head(const struct top_ui *ui, const struct top_shown *shown)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Names, and then those from first_column on. */
+/* Whether the column is drawn: names, and those from first_column on. */
 static bool is_drawn(const struct top_ui *ui, const struct top_view *v, unsigned column)
 {
         return column < v->n_names || column >= v->n_names + ui->first_column;
 }
 
-/* Where nothing is yet. */
+/* Draws a cell on an empty place. */
 static void draw_cell(int y, int x, int width, bool is_left, const char *text)
 {
         int len = (int)text_prefix(text, (size_t)width);
@@ -200,7 +199,7 @@ static void draw_cell(int y, int x, int width, bool is_left, const char *text)
         mvaddnstr(y, is_left ? x : x + width - columns, text, len);
 }
 
-/* One line of cells, in the columns that fit. */
+/* Draws one line of cells, in the columns that fit. */
 static void draw_cells(int y, const struct top_ui *ui, const struct top_table *t,
         const char *(*text)(const void *data, unsigned column), const void *data)
 {
@@ -248,7 +247,7 @@ static void draw_table(struct top_ui *ui, const struct top_table *t, int y)
                         t->cells + (ui->first_row + i) * v->n_columns);
 }
 
-/* What is chosen, and how many rows of how many there are. */
+/* Draws the choices, and the number of rows shown of all. */
 static void draw_foot(const struct top_ui *ui, const struct top_shown *shown, size_t n_rows)
 {
         const struct top_view *v = &top_views[ui->view];

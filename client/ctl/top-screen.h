@@ -1,21 +1,19 @@
-/*
- * The terminal of kvleasectl top. While it is open the terminal isn't as it was: top_screen_close()
- * restores it, and so does the end of the process by exit(). One at a time.
- */
+/* The terminal of kvleasectl top. Opening changes the terminal; top_screen_close() restores it, as
+ * does exit(). One at a time. */
 #ifndef KVL_CTL_TOP_SCREEN_H
 #define KVL_CTL_TOP_SCREEN_H
 
 #include "client/ctl/top-ask.h"
 #include "client/ctl/top-ui.h"
 
-/* CTL_OK; CTL_USAGE: it is no terminal, or one that isn't known, printed. */
+/* Returns CTL_OK; CTL_USAGE: no terminal, or an unknown one, printed. */
 int top_screen_open(void);
 void top_screen_close(void);
 
-/* The terminal has another size now. */
+/* The terminal's size has changed. */
 void top_screen_resize(void);
 
-/* enum top_key or a character; -1: none is there. */
+/* Returns enum top_key or a character; -1: none. */
 int top_screen_key(void);
 
 struct top_shown {
@@ -25,10 +23,10 @@ struct top_shown {
         const char *trouble; /* a sentence instead of the last line; NULL: none */
 };
 
-/* Draws all of it; bounds what is scrolled. */
+/* Draws all; limits the scroll positions. */
 void top_screen_draw(struct top_ui *ui, const struct top_shown *shown);
 
-/* Lines of a page of rows, as drawn last. */
+/* Returns the lines of a page of rows, as last drawn. */
 size_t top_screen_page(void);
 
 #endif

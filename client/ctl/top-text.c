@@ -14,7 +14,7 @@
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* What a glance takes in: "0.3", "42.1", "8230", "1.2M". */
+/* Formats a rate for a glance: "0.3", "42.1", "8230", "1.2M". */
 static const char *rate_text(const struct show_format *f, double rate, char buf[CELL_BYTES])
 {
         if (f->plain_numbers)
@@ -58,7 +58,7 @@ static const char *number_text(const struct top_cell *cell, enum top_kind kind,
         return buf;
 }
 
-/* UUIDs by their first group, as tools of the vendor cut them. Returns owned. */
+/* Cuts UUIDs to their first group, as the vendor's tools do. Returns owned. */
 static char *device_text(const char *name)
 {
         char *s = text_printable(name);
@@ -91,7 +91,7 @@ KVL_PRINTF(1, 2) static char *text(const char *format, ...)
         return s;
 }
 
-/* "TOKEN/S 12.0  HIT/S 3.5": some of the totals. Returns owned. */
+/* Makes "TOKEN/S 12.0  HIT/S 3.5": some of the totals. Returns owned. */
 static char *totals_text(
         const struct top_look *look, const struct show_format *f, const char *const *names)
 {
@@ -146,7 +146,7 @@ static char *pages_line(const struct top_look *look, const struct show_format *f
         return text("pages   %s", now);
 }
 
-/* "GPU-1234 3 GiB of 16 GiB (18.8 %)", "disk 1 TiB of ...". Returns owned. */
+/* Makes "GPU-1234 3 GiB of 16 GiB (18.8 %)", "disk 1 TiB of ...". Returns owned. */
 static char *tier_text(const char *what, const struct top_tier *t, const struct show_format *f)
 {
         _cleanup_free_ char *name = what ? need(strdup(what)) : device_text(t->name);
@@ -247,7 +247,7 @@ static json_t *cell_json(const struct top_cell *cell, enum top_kind kind)
         case TOP_RATIO:
                 return json_real(cell->rate);
         default:
-                /* jansson's integers are signed; no count or size gets near 2^63. */
+                /* jansson's integers are signed; no count or size comes near 2^63. */
                 return json_integer((json_int_t)MIN(cell->number, (uint64_t)INT64_MAX));
         }
 }

@@ -58,7 +58,7 @@ static void type(struct top_ui *ui, int key)
                 ui->filter[len ? len - 1 : 0] = '\0';
                 break;
         default:
-                /* Of names that clients choose only models may have more than ASCII. */
+                /* Only models' names may have more than ASCII. */
                 if (key < 0x20 || key > 0x7e || len + 1 >= sizeof(ui->filter))
                         return;
                 ui->filter[len] = (char)key;
@@ -87,7 +87,7 @@ static void choose_sort(struct top_ui *ui, int step)
         ui->first_row = 0;
 }
 
-/* 1, 2, 5, 10 and so on: by `step` places from where it is, or the nearest on that side. */
+/* Moves the interval by one of 1, 2, 5, 10 and so on, or to the nearest on that side. */
 static enum top_effect choose_interval(struct top_ui *ui, bool longer)
 {
         static const uint64_t msec[] = {
@@ -111,7 +111,7 @@ static void scroll_up(size_t *at, size_t n)
         *at -= MIN(*at, n);
 }
 
-/* True: it was one of these keys. */
+/* Returns true if it was one of these keys. */
 static bool scroll(struct top_ui *ui, int key, size_t page)
 {
         switch (key) {
@@ -197,7 +197,7 @@ enum top_effect top_ui_key(struct top_ui *ui, int key, size_t page)
                 type(ui, key);
                 return TOP_DRAW;
         }
-        /* Any key takes the help away, and those that say what to do next do that besides. */
+        /* Any key closes the help; keys for actions also act. */
         if (ui->has_help) {
                 ui->has_help = false;
                 if (key == 'h' || key == '?' || key == TOP_KEY_ESCAPE)

@@ -1,7 +1,5 @@
-/*
- * What somebody at kvleasectl top has chosen, and what keys change of it. Pure: keys are numbers,
- * the screen makes them out of what the terminal sends.
- */
+/* The choices of the user of kvleasectl top, and the effects of keys. Pure: keys are numbers, which
+ * the screen makes from the terminal's input. */
 #ifndef KVL_CTL_TOP_UI_H
 #define KVL_CTL_TOP_UI_H
 
@@ -35,31 +33,30 @@ struct top_ui {
         unsigned sort[TOP_N_VIEWS]; /* column of each view */
         bool is_reversed[TOP_N_VIEWS];
         char filter[TOP_FILTER_MAX]; /* "": all */
-        bool is_typing;              /* the filter */
+        bool is_typing;              /* the filter is being typed */
         bool has_help, is_paused;
         uint64_t interval_nsec;
-        /* Of what is scrolled; first_column counts those that aren't names. The screen bounds both.
-         */
+        /* Scroll positions; first_column counts columns after the names. The screen limits both. */
         size_t first_row;
         unsigned first_column;
 };
 
 enum top_effect {
-        TOP_DRAW,    /* it may look different now */
-        TOP_ASK_NOW, /* another view, for which the daemon is to be asked */
-        TOP_TIMED,   /* another interval, or no pause any more */
+        TOP_DRAW,    /* the display may have changed */
+        TOP_ASK_NOW, /* another view: ask the daemon */
+        TOP_TIMED,   /* the interval or the pause changed */
         TOP_QUIT,
 };
 
 void top_ui_init(struct top_ui *ui, enum top_view_id view, uint64_t interval_nsec);
 
-/* page: lines of a page, for scrolling by one. Keys that mean nothing do nothing. */
+/* page: lines of a page, for scrolling. Unknown keys do nothing. */
 enum top_effect top_ui_key(struct top_ui *ui, int key, size_t page);
 
-/* What the help says, a line each; ends with NULL. */
+/* Lines of the help; ends with NULL. */
 extern const char *const top_help[];
 
-/* View by its name; TOP_N_VIEWS where there is none. */
+/* Returns the view by its name; TOP_N_VIEWS: none. */
 enum top_view_id top_find_view(const char *name);
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "client/ctl/ctl.h"
 
-/* X(NAME, heading, JSON key, kind): what matters most comes first, as narrow screens show that. */
+/* X(NAME, heading, JSON key, kind): the most important first, as narrow screens show these. */
 #define TENANT_COLUMNS(X)                                               \
         X(TENANT_NAME, "TENANT", "tenant", TEXT)                        \
         X(TENANT_TOKENS, "TOKEN/S", "hit_tokens_per_sec", RATE)         \
@@ -149,7 +149,7 @@ static void set(struct top_sample *s, struct top_row *row, unsigned column, uint
         top_set_number(s->view, row, column, number);
 }
 
-/* Of a tier below the device; not known where there is none. */
+/* Sets the figures of a lower tier; unknown if there is none. */
 static void set_tier(struct top_sample *s, struct top_row *row, const Kvlease__V1__AdminTier *t,
         unsigned bytes, unsigned arrived)
 {
@@ -208,7 +208,7 @@ static void read_client(const Kvlease__V1__AdminClient *c, struct top_sample *s)
         char id[24];
         struct top_row *row;
 
-        snprintf(id, sizeof(id), "%020" PRIu64, c->client_id); /* sorts as the number does */
+        snprintf(id, sizeof(id), "%020" PRIu64, c->client_id); /* sorts like the number */
         row = top_sample_add(s, id);
         set(s, row, CLIENT_ID, c->client_id);
         top_set_text(row, CLIENT_TENANT, c->tenant);
@@ -247,7 +247,7 @@ static void read_region(const Kvlease__V1__AdminRegion *r, struct top_sample *s)
         set(s, row, REGION_LENT, r->lent_bytes);
         set(s, row, REGION_MISSING, r->missing_bytes);
         if (is_pool)
-                return; /* it has no sizer */
+                return; /* a pool has no sizer */
         set(s, row, REGION_FAIR, r->fair_bytes);
         set(s, row, REGION_DEMAND, r->demand_bytes);
         set(s, row, REGION_P99, r->p99_bytes);

@@ -10,21 +10,21 @@ enum top_view_id { TOP_TENANTS, TOP_NAMESPACES, TOP_CLIENTS, TOP_REGIONS, TOP_N_
 
 extern const struct top_view top_views[TOP_N_VIEWS];
 
-/* Of the daemon as a whole: one row, in the lines above. */
+/* Totals of the daemon: one row, in the lines above. */
 extern const struct top_view top_totals;
 
-/* The list that a view is read from. */
+/* Returns the list that a view is read from. */
 const struct noun *top_noun(enum top_view_id v);
 
 /* Adds a row of top_noun(v) to the sample. */
 void top_read(enum top_view_id v, const void *row, struct top_sample *to);
 
-/* Adds the one row of top_totals. n_leases: LEASE requests that were answered. */
+/* Adds the one row of top_totals. n_leases: answered LEASE requests. */
 void top_read_totals(
         const Kvlease__V1__AdminStatusReply *s, uint64_t n_leases, struct top_sample *to);
 
-/* Once all counters are rated: hits of tenants and tokens of all, which are those of namespaces;
- * `tenants` may be NULL. Then all ratios. */
+/* Once all counters are rated: computes the hits of tenants and the tokens of all from those of
+ * namespaces, then all ratios. `tenants` may be NULL. */
 void top_sum_up(
         struct top_sample *totals, struct top_sample *tenants, struct top_sample *namespaces);
 

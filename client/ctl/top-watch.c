@@ -16,14 +16,15 @@
 struct top_watch {
         char *path; /* owned */
         pthread_t thread;
-        /* Pipes: views to ask for, as bytes, and pointers to answers. [0] is read, [1] written. */
+        /* Pipes: views to ask for, as bytes, and pointers to answers. [0] is for reading, [1] for
+         * writing. */
         int asked[2], answers[2];
         bool is_busy;
 };
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Answers with what came, or why not; *admin is NULL while there is no connection. */
+/* Makes an answer with the data, or with the error; *admin is NULL without a connection. */
 static struct top_answer *look_at(const char *path, enum top_view_id view, struct admin **admin)
 {
         struct top_answer *a = need(calloc(1, sizeof(*a)));
@@ -40,7 +41,7 @@ static struct top_answer *look_at(const char *path, enum top_view_id view, struc
         return a;
 }
 
-/* Until the pipe of views is closed. */
+/* Runs until the pipe of views is closed. */
 static void *watch_thread(void *data)
 {
         struct top_watch *w = data;
@@ -50,7 +51,7 @@ static void *watch_thread(void *data)
         while (read(w->asked[0], &view, 1) == 1) {
                 struct top_answer *a = look_at(w->path, view, &admin);
 
-                /* A pointer is less than PIPE_BUF: written whole. */
+                /* A pointer is shorter than PIPE_BUF: written whole. */
                 if (write(w->answers[1], &a, sizeof(a)) != sizeof(a))
                         top_answer_free(a);
         }
@@ -94,7 +95,7 @@ void top_watch_ask(struct top_watch *w, enum top_view_id view)
         uint8_t byte = (uint8_t)view;
 
         assert(!w->is_busy);
-        /* Room is there: the thread has read the byte before. */
+        /* There is room: the thread has read the earlier byte. */
         w->is_busy = write(w->asked[1], &byte, 1) == 1;
 }
 

@@ -61,7 +61,7 @@ static int fail_read(const struct ctl *ctl, int r, const struct trace_error *e)
                                                   : "--skip-bad leaves such lines out");
 }
 
-/* Lines that were left out are said, and no failure. */
+/* Reports skipped lines, which are no failure. */
 static void warn_skipped(const struct ctl *ctl, const struct trace *t)
 {
         const struct trace_error *e = &t->first_bad;
@@ -86,7 +86,7 @@ static void list_sizes(uint32_t bits, char *buf, size_t size)
                                     : "");
 }
 
-/* All that is printed is wrong where the size of a block is. */
+/* Warns of the block size: if it is wrong, all results are. */
 static void warn_block_size(const struct trace *t)
 {
         char sizes[160];
@@ -100,8 +100,8 @@ static void warn_block_size(const struct trace *t)
                 sizes, t->sim.block_tokens);
 }
 
-/* Other units of time give other gaps, ages and demands; a configuration that is made of these is
- * none. */
+/* Judges the times' unit: another one gives other gaps, ages and demands, and a useless
+ * configuration. */
 static int judge_times(const struct ctl *ctl, const struct trace *t)
 {
         bool recommends = ctl->verb->run == verb_trace_recommend;

@@ -1,11 +1,11 @@
-/* What the verbs on trace files share: reading the files, the progress bar, options. */
+/* Shared by the verbs on trace files: reading the files, the progress bar, options. */
 #ifndef KVL_CTL_TRACE_RUN_H
 #define KVL_CTL_TRACE_RUN_H
 
 #include "client/ctl/ctl.h"
 #include "client/trace/trace.h"
 
-/* A bar on stderr, where that is a terminal. */
+/* A progress bar on stderr, if that is a terminal. */
 struct bar {
         const char *label;
         bool is_terminal;
@@ -16,17 +16,18 @@ void bar_start(struct bar *b, const char *label);
 bool bar_step(uint64_t done, uint64_t total, void *bar); /* always true */
 void bar_end(struct bar *b);
 
-/* Reads the files that the arguments name, as the options say. CTL_OK: *ret is owned; else printed.
- */
+/* Reads the files of the arguments, as the options say. Returns CTL_OK: *ret is owned; else
+ * printed. */
 int trace_open(const struct ctl *ctl, struct trace *ret);
 
-/* --jobs, or as many as there are CPUs. CTL_OK or CTL_USAGE, printed. */
+/* Returns --jobs, or the number of CPUs. CTL_OK or CTL_USAGE, printed. */
 int trace_jobs(const struct ctl *ctl, unsigned *ret);
 
-/* A whole number of 1 to max, *ret unchanged where it isn't given. CTL_OK or CTL_USAGE, printed. */
+/* Reads a whole number of 1 to max; *ret is unchanged if it isn't given. Returns CTL_OK or
+ * CTL_USAGE, printed. */
 int trace_number(const struct ctl *ctl, enum ctl_option o, uint64_t max, uint64_t *ret);
 
-/* A failure of a simulation, printed; err: the sentence of -EINVAL. */
+/* Prints the failure of a simulation; err: the sentence of -EINVAL. */
 int trace_fail(int r, const char *err);
 
 #endif

@@ -24,7 +24,7 @@ int check_tenant(const struct ctl *ctl)
                 ctl->args[0], TENANT_NAME_MAX);
 }
 
-/* Only the form: which keys there are and what they take is the daemon's to say. */
+/* Checks only the form: the daemon checks keys and values. */
 int check_tenant_set(const struct ctl *ctl)
 {
         for (unsigned i = 1; i < ctl->n_args; i++) {
@@ -38,13 +38,13 @@ int check_tenant_set(const struct ctl *ctl)
         return check_tenant(ctl);
 }
 
-/* Is a person to be asked? Not where nobody sits at a terminal, and not with --yes. */
+/* Whether to ask for confirmation: only at a terminal, and without --yes. */
 static bool is_to_ask(const struct ctl *ctl)
 {
         return !ctl->options[CTL_OPTION_YES] && isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
 }
 
-/* CTL_OK: the answer is yes. CTL_REFUSED with a sentence printed: it isn't. */
+/* Returns CTL_OK: the answer is yes. CTL_REFUSED with a sentence printed: it isn't. */
 KVL_PRINTF(1, 2) static int ask(const char *format, ...)
 {
         _cleanup_free_ char *raw = NULL, *safe = NULL;
@@ -63,7 +63,7 @@ KVL_PRINTF(1, 2) static int ask(const char *format, ...)
         return fail(CTL_REFUSED, "nothing was changed: answer y, or add --yes");
 }
 
-/* Of what the tenant holds, what is more than a new limit lets it. */
+/* Returns the bytes that the tenant holds above a new limit. */
 static uint64_t over_limit(const Kvlease__V1__AdminTenant *t, const char *assignment)
 {
         const struct {
@@ -86,7 +86,7 @@ static uint64_t over_limit(const Kvlease__V1__AdminTenant *t, const char *assign
         return 0;
 }
 
-/* *ret_row: the tenant, borrowed until the next call; NULL: there is none. */
+/* Finds the tenant: *ret_row is borrowed until the next call; NULL: none. */
 static int find_tenant(const struct ctl *ctl, const Kvlease__V1__AdminTenant **ret_row)
 {
         const void *row = NULL;
@@ -96,7 +96,7 @@ static int find_tenant(const struct ctl *ctl, const Kvlease__V1__AdminTenant **r
         return r;
 }
 
-/* Limits that are lowered below what is held: how much that is, and whether to go on. */
+/* Asks whether to set limits below the bytes held, and shows the excess. */
 static int confirm_limits(const struct ctl *ctl, uint64_t *ret_over_bytes)
 {
         const Kvlease__V1__AdminTenant *t;
@@ -138,7 +138,8 @@ static void report_tenant(const struct ctl *ctl, const char *done, uint64_t over
         }
 }
 
-/* Which users lose access by the change, or that all gain it; why the tenant can lease nothing. */
+/* Prints the daemon's notes: users that lose access, or that all gain it; why the tenant can lease
+ * nothing. */
 static int tell_notes(const ProtobufCMessage *reply)
 {
         const char *detail = ((const Kvlease__V1__SimpleReply *)reply)->detail;
@@ -196,7 +197,7 @@ int verb_tenants_remove(const struct ctl *ctl)
 
 int check_purge(const struct ctl *ctl)
 {
-        /* An empty name would mean all of them. */
+        /* An empty name would mean all namespaces. */
         if (ctl->n_args > 1 && !ns_name_is_valid(ctl->args[1]))
                 return fail(CTL_USAGE, "'%s' is no name of a namespace", ctl->args[1]);
         return check_tenant(ctl);
@@ -241,7 +242,7 @@ static void end_progress(void)
                 fputs("\r\033[K", stderr);
 }
 
-/* Asks until nothing is left or the time is up; *ret_n: what is left. */
+/* Polls until nothing is left, or the time-out; *ret_n: what is left. */
 static int wait_until_none(const struct ctl *ctl, uint64_t timeout_nsec,
         int (*count)(const struct ctl *ctl, uint64_t *ret_n), const char *what, uint64_t *ret_n)
 {
@@ -287,7 +288,7 @@ int check_recall(const struct ctl *ctl)
         return check_tenant(ctl);
 }
 
-/* Sets of the tenant that aren't back yet. */
+/* Counts the tenant's sets that aren't back yet. */
 static int count_recalled(const struct ctl *ctl, uint64_t *ret_n)
 {
         const Kvlease__V1__AdminTenant *t;
@@ -298,7 +299,7 @@ static int count_recalled(const struct ctl *ctl, uint64_t *ret_n)
         return r;
 }
 
-/* Without --size everything is taken: a person is asked. */
+/* Without --size all memory is taken: asks for confirmation. */
 static int confirm_recall(const struct ctl *ctl)
 {
         const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
@@ -336,7 +337,7 @@ static int send_recall(const struct ctl *ctl, uint64_t timeout_nsec, uint64_t *r
         return r;
 }
 
-/* n_left: of a wait. */
+/* n_left: result of a wait. */
 static int report_recall(
         const struct ctl *ctl, uint64_t n_sets, uint64_t n_left, const char *waited)
 {

@@ -1,4 +1,4 @@
-/* kvleasectl config show: options in force, where they come from, and what waits. */
+/* kvleasectl config show: options in force, their origins, and pending changes. */
 #include <string.h>
 
 #include "client/ctl/admin.h"

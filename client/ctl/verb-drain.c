@@ -14,15 +14,15 @@
 #define POLL_NSEC       (200 * NSEC_PER_MSEC) /* not tuned: a person's patience */
 #define RATE_NSEC       (2 * NSEC_PER_SEC)    /* not tuned */
 
-/* How far it is. */
+/* Progress of a drain. */
 struct drain {
         uint64_t n_clients;
         bool exports; /* --export */
         Kvlease__V1__AdminDrainReply export;
         char *obstacle; /* owned; "": none */
         uint64_t asked_nsec, timeout_nsec;
-        uint64_t marked_nsec, marked_bytes; /* when so many were written */
-        double rate;                        /* bytes a second, before that; 0: not known */
+        uint64_t marked_nsec, marked_bytes; /* time and value of an earlier count of bytes */
+        double rate;                        /* bytes a second until then; 0: unknown */
 };
 
 static void drain_deinit(struct drain *d)
@@ -60,7 +60,7 @@ static int ask_drain(const struct ctl *ctl, bool off, bool looks, struct drain *
         return CTL_OK;
 }
 
-/* Clients connected, or hung up but not yet gone: both may still use pages. */
+/* Counts clients that are connected, or hung up but not yet ended: both may still use pages. */
 static int count_clients(const struct ctl *ctl, uint64_t *ret_n)
 {
         Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
@@ -77,7 +77,7 @@ static int count_clients(const struct ctl *ctl, uint64_t *ret_n)
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-/* Of the last seconds: what may be written at once at the beginning isn't in it. */
+/* Measures the rate of the last seconds: without the burst at the beginning. */
 static void measure_rate(struct drain *d)
 {
         uint64_t now = clock_now_nsec(), passed = now - d->marked_nsec;
@@ -131,8 +131,8 @@ static void end_progress(void)
                 fputs("\r\033[K", stderr);
 }
 
-/* Until it is over, or the time is up. Clients first: what they published before they left is in
- * what is told of exports then. */
+/* Waits until the drain is over, or the time is up. Clients first: then the export's figures
+ * include their last publishes. */
 static int await_drain(const struct ctl *ctl, struct drain *d)
 {
         for (;;) {

@@ -1,4 +1,4 @@
-/* events: what happened lately, a line each, and what happens next. */
+/* events: lists past events, a line each, and follows new ones. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -17,16 +17,16 @@
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
 
-/* Of one request that waits; admin_follow() waits longer for its answer. Not tuned. */
+/* Wait of one request; admin_follow() waits longer for its answer. Not tuned. */
 #define WAIT_MSEC 20000
 
-/* What is asked for, and what came of it until now. */
+/* The request, and its progress. */
 struct events {
         const struct ctl *ctl;
         Kvlease__V1__AdminEventsRequest request;
         char *kinds[EVENT_KINDS]; /* point into text */
         char *text;               /* owned */
-        uint64_t left;            /* to be shown before it ends; with --follow */
+        uint64_t left;            /* left to show; with --follow */
 };
 
 /* ---- the command line ------------------------------------------------------------------------ */
@@ -41,7 +41,7 @@ static bool is_kind(const char *name)
         return false;
 }
 
-/* The words of --kind, each once; text is cut up. CTL_OK or CTL_USAGE, printed. */
+/* Splits the words of --kind, each once; text is cut up. Returns CTL_OK or CTL_USAGE, printed. */
 static int split_kinds(char *text, char **kinds, size_t *ret_n)
 {
         char *rest = NULL;
@@ -154,7 +154,7 @@ static void print_time(uint64_t msec)
         printf("%s.%03u%.3s:%s ", text, (unsigned)(msec % 1000), zone, zone[0] ? zone + 3 : "");
 }
 
-/* Nothing where the text is empty; nothing unprintable. */
+/* Prints non-empty text, with unprintable bytes escaped. */
 static void print_text(const char *before, const char *text)
 {
         _cleanup_free_ char *safe = text_printable(text);
@@ -163,7 +163,7 @@ static void print_text(const char *before, const char *text)
                 printf("%s%s", before, safe);
 }
 
-/* What stands before the next part of a line: ": " before the first, ", " before the others. */
+/* Returns the text before the next part of a line: ": " before the first, ", " before others. */
 static const char *take_separator(bool *any)
 {
         const char *separator = *any ? ", " : ": ";
@@ -224,7 +224,7 @@ static void print_lost(const struct ctl *ctl, uint64_t n)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Each line at once, in one write: what is cut off goes as a whole. */
+/* Prints each line at once, in one write: a cut-off line is missing as a whole. */
 static void show_events(struct events *ev, const Kvlease__V1__AdminEventsReply *reply)
 {
         if (reply->lost > 0 && (ev->request.after > 0 || ev->request.since_msec == 0))
@@ -241,7 +241,7 @@ static void show_events(struct events *ev, const Kvlease__V1__AdminEventsReply *
         ev->request.last = 0;
 }
 
-/* Those that there are. */
+/* Shows past events. */
 static int show_past(struct events *ev)
 {
         const Kvlease__V1__AdminEventsReply *reply;
@@ -258,14 +258,14 @@ static int show_past(struct events *ev)
         return CTL_OK;
 }
 
-/* Only what may be called in a signal's handler. */
+/* Calls only functions that a signal handler may call. */
 static void on_interrupt(int number)
 {
         _exit(CTL_OK);
 }
 
-/* Waits in a thread of its own until nobody reads stdout any more, as where `| head` has enough:
- * until the next event nothing would be written that could fail. */
+/* Waits in a thread of its own until stdout's reader is gone, as with `| head`: no write would fail
+ * before the next event. */
 static void *await_reader_end(void *unused)
 {
         struct pollfd p = {STDOUT_FILENO, 0, 0};
@@ -285,7 +285,7 @@ static int follow(struct events *ev)
         if (pthread_create(&reader, NULL, await_reader_end, NULL) == 0)
                 pthread_detach(reader);
 
-        ev->request.since_msec = 0; /* what comes is new */
+        ev->request.since_msec = 0; /* later events are new */
         ev->request.wait_msec = WAIT_MSEC;
         while (ev->left > 0 && !ferror(stdout)) {
                 const ProtobufCMessage *m;
@@ -302,7 +302,7 @@ static int follow(struct events *ev)
         return CTL_OK;
 }
 
-/* Of a tenant that is gone there may be events: that it isn't there is said, and no failure. */
+/* A removed tenant may have events, so its absence is reported but no failure. */
 static int look_for_tenant(const struct ctl *ctl)
 {
         const char *name = ctl->options[CTL_OPTION_TENANT];

@@ -1,4 +1,4 @@
-/* What --help prints, for people and, with --json, for programs: manual pages are made of that. */
+/* Prints --help for people and, with --json, for programs: manual pages are made from that. */
 #include <string.h>
 
 #include <jansson.h>
@@ -8,7 +8,7 @@
 #include "client/ctl/verb.h"
 #include "client/ctl/width.h"
 
-/* "  LEFT    TEXT", the text broken at the terminal's width and starting in the same column. */
+/* Prints "  LEFT    TEXT", with the text wrapped at the terminal's width and aligned. */
 static void help_row(const char *left, int left_width, const char *text, FILE *to)
 {
         char padded[96];
@@ -17,7 +17,7 @@ static void help_row(const char *left, int left_width, const char *text, FILE *t
         print_wrapped(to, padded, text, prose_width());
 }
 
-/* Lines that aren't indented are one paragraph up to an empty or an indented one. */
+/* Prints text: unindented lines are a paragraph up to an empty or an indented line. */
 static void help_text(const char *text, FILE *to)
 {
         _cleanup_free_ char *copy = need(strdup(text));
@@ -27,7 +27,7 @@ static void help_text(const char *text, FILE *to)
                 bool is_prose = line[0] && line[0] != ' ';
 
                 if (is_prose && paragraph) {
-                        line[-1] = ' '; /* where strsep() cut the last line off */
+                        line[-1] = ' '; /* where strsep() ended the previous line */
                         continue;
                 }
                 if (paragraph)
@@ -47,7 +47,7 @@ static void help_option(const struct option_row *o, const char *help, FILE *to)
         help_row(left, 20, help, to);
 }
 
-/* Commands stand on lines of their own, to be copied. */
+/* Prints examples: commands are on lines of their own, to be copied. */
 static void help_examples(const struct verb *v, FILE *to)
 {
         fputs("\nExamples:\n", to);
@@ -132,7 +132,7 @@ static json_t *verb_options_json(const struct verb *v)
         return list;
 }
 
-/* Names and texts of what --json has; null where the verb tells of none. */
+/* Makes names and texts of --json's fields; null if the verb describes none. */
 static json_t *verb_fields_json(const struct verb *v)
 {
         json_t *list = v->fields ? need(json_array()) : need(json_null());
@@ -147,7 +147,7 @@ static json_t *verb_fields_json(const struct verb *v)
         return list;
 }
 
-/* What the verb's options mean, by name. */
+/* Makes the meanings of the verb's options, by name. */
 static json_t *verb_option_helps_json(const struct verb *v)
 {
         json_t *helps = need(json_object());
@@ -171,7 +171,7 @@ static json_t *verb_examples_json(const struct verb *v)
         return list;
 }
 
-/* Names of the variables that count for the verb. */
+/* Makes the names of the variables that affect the verb. */
 static json_t *verb_variables_json(const struct verb *v)
 {
         json_t *list = need(json_array());
@@ -243,5 +243,5 @@ int verb_help_json(FILE *to)
         int r = json_dumpf(all, to, JSON_INDENT(2));
 
         json_decref(all);
-        return r < 0 || fputc('\n', to) == EOF ? CTL_REFUSED : CTL_OK; /* main() says why */
+        return r < 0 || fputc('\n', to) == EOF ? CTL_REFUSED : CTL_OK; /* main() prints why */
 }

@@ -1,4 +1,4 @@
-/* kvleasectl reload: the configuration's files in force, and what became of each change. */
+/* kvleasectl reload: puts the configuration's files in force, and shows each change's result. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Restarting kvleased: what that would keep and lose, and doing it. */
+/* Restarting kvleased: shows what a restart would keep and lose, and does it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +18,12 @@
 #define TIMEOUT_TEXT   "30s" /* not tuned */
 #define CONFIG_REFUSED 2     /* kvleased's exit code */
 
-/* What kvleasectl needs of the status, which is gone with the next call. */
+/* Copied from the status, which the next call frees. */
 struct process {
         uint64_t pid, pid_namespace;
 };
 
-/* Elsewhere the number is somebody else's here. */
+/* Whether the pid is valid here: in another namespace it is another process. */
 static bool is_here(const struct process *p)
 {
         struct stat st;
@@ -31,7 +31,7 @@ static bool is_here(const struct process *p)
         return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == p->pid_namespace;
 }
 
-/* The program that would be started: as named, or what the daemon runs, upgraded or not. */
+/* Finds the program that would be started: as named, or the daemon's, upgraded or not. */
 static bool find_binary(
         const struct ctl *ctl, const struct process *p, char ret_path[PROGRAM_PATH_BYTES])
 {
@@ -43,7 +43,7 @@ static bool find_binary(
         return true;
 }
 
-/* "1 2": versions, as kvleased --state-layouts prints them. */
+/* Whether a list of versions such as "1 2" (kvleased --state-layouts) has the number. */
 static bool has_number(const char *list, uint32_t number)
 {
         char *end;
@@ -54,7 +54,7 @@ static bool has_number(const char *list, uint32_t number)
         return false;
 }
 
-/* What the program that comes next makes of what is kept: NULL, or a sentence (owned). */
+/* Checks that the next program can read the stored state. Returns NULL, or a sentence (owned). */
 static char *judge_binary(const struct ctl *ctl, const struct process *p, uint32_t layout)
 {
         char path[PROGRAM_PATH_BYTES], layouts[256], *why = NULL, *printable;
@@ -87,7 +87,7 @@ static char *judge_binary(const struct ctl *ctl, const struct process *p, uint32
 #define ARGUMENTS_BYTES (1 << 17)
 #define ARGUMENTS_MAX   1024
 
-/* Who reads its files as the daemon does: root, or its own user. */
+/* Whether this user reads files as the daemon does: root, or the daemon's user. */
 static bool is_as_daemon(const struct process *p)
 {
         char path[64];
@@ -97,9 +97,8 @@ static bool is_as_daemon(const struct process *p)
         return stat(path, &st) == 0 && (geteuid() == 0 || geteuid() == st.st_uid);
 }
 
-/* The daemon's arguments with `first` before them, in `argv`, which ends with NULL; `text` (owned)
- * holds them. False: they can't be known, or one is the name of a file that is relative to where
- * the daemon is. */
+/* Reads the daemon's arguments into `argv`, after `first`, ending with NULL; `text` (owned) holds
+ * them. Returns false if they are unknown, or one is a file relative to the daemon's directory. */
 static bool read_arguments(const struct process *p, const char *first,
         const char *argv[ARGUMENTS_MAX + 3], char **ret_text)
 {
@@ -124,8 +123,8 @@ static bool read_arguments(const struct process *p, const char *first,
         return true;
 }
 
-/* What the program that comes next says of the configuration: NULL, or a sentence (owned). Where it
- * can't be asked as the daemon asks itself, the daemon's own word has to do. */
+/* Checks the configuration by the next program. Returns NULL, or a sentence (owned). If it can't be
+ * run as the daemon would, the daemon's own check must do. */
 static char *judge_config(const struct ctl *ctl, const struct process *p)
 {
         const char *argv[ARGUMENTS_MAX + 3];
@@ -170,7 +169,7 @@ static int ask_status(struct admin *admin, const Kvlease__V1__AdminStatusReply *
         return r;
 }
 
-/* The program's comes first. */
+/* Makes a list of losses, the program's first. */
 static json_t *losses_json(const Kvlease__V1__AdminRestartReply *m, const char *binary)
 {
         json_t *losses = show_texts(m->n_losses, m->losses);
@@ -231,8 +230,8 @@ static int greet_next(const struct ctl *ctl, uint64_t begin_nsec)
         return r;
 }
 
-/* The next daemon answers at the same socket, which is kept; or at one that it makes. Not by its
- * process that this one is known to have ended, which may be of another pid namespace. */
+/* Restarts the daemon. The next one answers at the same stored socket, or at one that it makes. The
+ * end of this one is seen by its connection, as its process may be in another pid namespace. */
 static int restart_daemon(const struct ctl *ctl)
 {
         const Kvlease__V1__AdminRestartReply *m;

@@ -138,7 +138,7 @@ int verb_sessions_purge(const struct ctl *ctl)
 
 /* ---- explain --------------------------------------------------------------------------------- */
 
-#define EXPLAIN_MAX_KEYS 256 /* of one request */
+#define EXPLAIN_MAX_KEYS 256 /* in one request */
 
 int check_explain(const struct ctl *ctl)
 {
@@ -154,7 +154,7 @@ int check_explain(const struct ctl *ctl)
         return check_tenant(ctl);
 }
 
-/* What other hosts may have of it. Broken at the terminal's width; elsewhere a line. */
+/* Prints what other hosts may have of it, wrapped at the terminal's width; elsewhere as a line. */
 static void print_outlook(const char *detail)
 {
         if (detail[0])
@@ -200,7 +200,7 @@ int verb_explain(const struct ctl *ctl)
 
 static bool find_action(const char *word, Kvlease__V1__AdminRecordRequest__Action *ret)
 {
-        static const char *const words[] = {"status", "on", "off"}; /* as the enum */
+        static const char *const words[] = {"status", "on", "off"}; /* in the enum's order */
 
         for (unsigned i = 0; i < ARRAY_SIZE(words); i++)
                 if (strcmp(word, words[i]) == 0) {
@@ -252,7 +252,7 @@ int verb_trace_record(const struct ctl *ctl)
 
         if (!find_action(ctl->args[0], &request.action) ||
                 (size && parse_bytes(size, &request.max_bytes) < 0))
-                return CTL_USAGE; /* check_trace_record() has said so */
+                return CTL_USAGE; /* check_trace_record() has printed it */
         r = admin_call(ctl->admin, MSG_ADMIN_RECORD, &request.base, &m);
         if (r != CTL_OK)
                 return r;

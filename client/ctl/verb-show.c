@@ -1,4 +1,4 @@
-/* The verbs that only look. */
+/* The verbs that only read. */
 
 #include "base/macros.h"
 #include "client/ctl/admin.h"
@@ -11,7 +11,7 @@
 #include "proto/msg.h"
 #include "proto/status.h"
 
-/* Refused leases are no state: what is told of them is what happened lately. */
+/* Refused leases are no state: looks at the recent ones. */
 static int look_at_refusals(const struct ctl *ctl, struct verdict *v)
 {
         Kvlease__V1__AdminEventsRequest request = KVLEASE__V1__ADMIN_EVENTS_REQUEST__INIT;
@@ -148,7 +148,7 @@ int verb_check(const struct ctl *ctl)
         return broken ? fail(CTL_VIOLATION, "violation: %s", reply->detail) : CTL_OK;
 }
 
-/* Says what it can without the daemon; only the daemon's absence is no failure here. */
+/* Prints what is known without the daemon; only the daemon's absence is no failure here. */
 int verb_version(const struct ctl *ctl)
 {
         struct admin *a = NULL;

@@ -1,4 +1,4 @@
-/* kvleasectl top: what the command line chooses, and the loops: of a screen, and of plain text. */
+/* kvleasectl top: the command line's choices, and the loops of a screen and of plain text. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -21,14 +21,14 @@
 #include "client/ctl/verb.h"
 #include "client/ctl/width.h"
 
-/* How soon a daemon that didn't answer is asked again, and how long one may take before the screen
- * says so. Not tuned. */
+/* Pause before a daemon that didn't answer is asked again, and the wait after which the screen
+ * reports it. Not tuned. */
 #define RETRY_NSEC NSEC_PER_SEC
 #define SLOW_NSEC  (2 * NSEC_PER_SEC)
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
-/* "0.5", "2", and what parse_duration() takes. */
+/* Parses "0.5", "2", and parse_duration()'s forms. */
 static int parse_interval(const char *s, uint64_t *ret_nsec)
 {
         size_t whole = strspn(s, "0123456789"), digits;
@@ -61,7 +61,7 @@ static int check_column(const struct top_view *v, const char *name)
         return fail(CTL_USAGE, "the view %s has no column '%s': it has %s", v->name, name, list);
 }
 
-/* What the options choose to begin with. */
+/* Sets the initial choices of the options. */
 static int choose_by_options(const struct ctl *ctl, struct top_ui *ret_ui)
 {
         const char *view = ctl->options[CTL_OPTION_VIEW], *sort = ctl->options[CTL_OPTION_SORT];
@@ -160,7 +160,7 @@ static void print_text(const struct top_look *look, const struct show_format *f,
         top_table_deinit(&t);
 }
 
-/* An object on a line of its own. */
+/* Prints an object on a line of its own. */
 static void print_json(const struct top_look *look, const struct top_view *v,
         const struct top_row *const *rows, size_t n_rows)
 {
@@ -203,8 +203,8 @@ static void sleep_until(uint64_t nsec)
                 ;
 }
 
-/* Looks again once kvleased is back, and says once that it is away. CTL_OK, or as top_ask(), where
- * waiting is of no use. */
+/* Looks again once kvleased is back, and reports once that it is away. Returns CTL_OK, or as
+ * top_ask() if waiting doesn't help. */
 static int look_again(
         const char *path, enum top_view_id view, struct admin **admin, struct top_look *ret_look)
 {
@@ -231,7 +231,7 @@ static int look_again(
         }
 }
 
-/* Each look is printed with the rates since the one before. */
+/* Prints each look with the rates since the previous one. */
 static int run_batch(const struct ctl *ctl, const struct top_ui *ui, struct admin **admin,
         struct top_look *shown)
 {
@@ -265,9 +265,9 @@ struct session {
         struct top_watch *watch;
         int signals;                       /* signalfd */
         int ended_by;                      /* signal; 0: none */
-        bool is_over, is_asking, must_ask; /* must_ask: for another view than the last time */
-        uint64_t asked_nsec, next_nsec;    /* when it was asked last, is to be next */
-        char *trouble; /* owned: why the last answer was none; NULL: it was one */
+        bool is_over, is_asking, must_ask; /* must_ask: for another view than last time */
+        uint64_t asked_nsec, next_nsec;    /* time of the last request, and of the next */
+        char *trouble;                     /* owned: why the last answer failed; NULL: it didn't */
 };
 
 static void ask_daemon(struct session *s)
@@ -326,7 +326,7 @@ static void take_signal(struct session *s)
         s->is_over = true;
 }
 
-/* While it is away, or slow: why. */
+/* Draws the screen; shows why the daemon is away or slow. */
 static void draw(struct session *s)
 {
         uint64_t waited_nsec = clock_now_nsec() - s->asked_nsec;
@@ -344,8 +344,8 @@ static void draw(struct session *s)
                                        s->ctl->options[CTL_OPTION_TENANT], text});
 }
 
-/* ms for poll(): until it is time to ask, or to say that no answer comes; -1: neither. Another view
- * is asked for in a pause, too. */
+/* Returns ms for poll(): until the next request, or the report of a late answer; -1: neither. A
+ * pause doesn't stop a request for another view. */
 static int time_left(const struct session *s)
 {
         uint64_t now = clock_now_nsec();
@@ -371,7 +371,7 @@ static void take_turn(struct session *s)
         }
         draw(s);
         if (poll(fds, ARRAY_SIZE(fds), timeout) < 0)
-                return; /* EINTR: stopped and continued; it is drawn anew */
+                return; /* EINTR: stopped and continued; redraw */
         if (fds[1].revents)
                 take_signal(s);
         if (fds[0].revents & POLLIN)
@@ -379,10 +379,10 @@ static void take_turn(struct session *s)
         if (fds[2].revents)
                 take_answer(s);
         if (fds[0].revents & (POLLHUP | POLLERR | POLLNVAL))
-                s->is_over = true; /* the terminal is gone */
+                s->is_over = true; /* the terminal was closed */
 }
 
-/* As the signal would have done by itself. */
+/* Ends the process as the signal's default action would. */
 static void end_by(int signal_number, const sigset_t *before)
 {
         signal(signal_number, SIG_DFL);
@@ -424,7 +424,7 @@ static int run_screen(const struct ctl *ctl, struct top_ui *ui, struct top_look 
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
-/* kvleased's sentence where there is no such tenant, as other verbs print it. */
+/* Prints kvleased's sentence if there is no such tenant, as other verbs do. */
 static int check_tenant_exists(struct admin *admin, const char *tenant)
 {
         const void *row;

@@ -13,8 +13,8 @@
 #define DEFAULT_HOSTS      "10,100"
 #define DEFAULT_AFFINITIES "round-robin,prefix"
 
-/* Hosts that the published conversation trace is for, where they prefill 10,000 tokens a second:
- * each has three times what it has to compute then. */
+/* Hosts for the published conversation trace, with a prefill of 10,000 tokens a second: each then
+ * can compute three times its share. */
 #define DEFAULT_GROUP 10
 
 #define BELOW_MAX        1000000
@@ -67,7 +67,7 @@ static int set_policy(const struct ctl *ctl, struct host_runs *h)
         return CTL_OK;
 }
 
-/* What is a list, with a sentence where it is wrong. */
+/* Sets the options that are lists, with a sentence if one is wrong. */
 static int set_lists(const struct ctl *ctl, struct host_runs *h)
 {
         char err[512];

@@ -17,13 +17,13 @@
 #include "policy/sim/policies.h"
 
 #define REPLAY_POLICIES "daemon,optimum"
-#define LOCK_POLICIES   "daemon" /* the others know one tier, and lock no pages */
+#define LOCK_POLICIES   "daemon" /* others know one tier, and lock no pages */
 #define BELOW_MAX       1000000
 #define EXPECT_MAX      1000000
-#define ENGINE_POLICIES "daemon" /* the optimum knows no requests that take time */
-#define WINDOW_POLICIES "daemon" /* nor pages of windows */
+#define ENGINE_POLICIES "daemon" /* the optimum has no requests that take time, */
+#define WINDOW_POLICIES "daemon" /* and no pages of windows */
 
-/* Far beyond any engine. */
+/* Far above any engine. */
 #define PREFILL_RATE_MAX      1000000000
 #define OUTPUT_TOKEN_NSEC_MAX (60 * NSEC_PER_SEC)
 #define RUNNING_MAX           1000000
@@ -38,7 +38,7 @@ static const char *option_or(const struct ctl *ctl, enum ctl_option o, const cha
 
 /* ---- replay ---------------------------------------------------------------------------------- */
 
-/* A policy without lock() has no use for the option. */
+/* Refuses the option if a policy has no lock(). */
 static int check_policies(const struct curves *c, const char *option, const char *why)
 {
         for (unsigned p = 0; p < c->n_policies; p++)
@@ -352,7 +352,7 @@ static int print_analysis(const struct ctl *ctl, const struct analysis *a)
                                              : CTL_OK;
 }
 
-/* Reads, analyses, and gives the result to `print`. */
+/* Reads, analyses, and passes the result to `print`. */
 static int with_analysis(
         const struct ctl *ctl, int (*print)(const struct ctl *ctl, const struct analysis *a))
 {
@@ -388,7 +388,7 @@ static int print_recommendation(const struct ctl *ctl, const struct analysis *a)
         return CTL_OK;
 }
 
-/* Far beyond any model. */
+/* Far above any model. */
 #define TOKEN_BYTES_MAX (UINT64_C(1) << 30)
 
 int check_trace_token_bytes(const struct ctl *ctl)

@@ -66,7 +66,7 @@ int check_warm(const struct ctl *ctl)
         return check_tenant(ctl);
 }
 
-/* The request of one that begins. keys: of the arguments. */
+/* Fills the request that begins a warm-up. keys: from the arguments. */
 static void name_what(const struct ctl *ctl, Kvlease__V1__AdminWarmRequest *m, uint8_t *keys,
         uint8_t id[KVL_SESSION_ID_MAX], uint64_t *tag)
 {
@@ -115,7 +115,7 @@ static int begin_warm(const struct ctl *ctl, Kvlease__V1__AdminWarmReply *ret)
         return ask_warm(ctl, &m, ret);
 }
 
-/* Until it has ended, or the time is up. */
+/* Waits until it has ended, or the time is up. */
 static int wait_for_warm(
         const struct ctl *ctl, uint64_t timeout_nsec, Kvlease__V1__AdminWarmReply *ret)
 {

@@ -409,7 +409,7 @@ static const struct verb *verb_by_name(const char *name)
         return NULL;
 }
 
-/* Two words where some verb starts with the first and a space. */
+/* Whether a verb starts with the word and a space. */
 static bool has_second_word(const char *word)
 {
         size_t len = strlen(word);
@@ -420,7 +420,7 @@ static bool has_second_word(const char *word)
         return false;
 }
 
-/* What is meant where the first of two words stands alone. */
+/* Returns the second word that is meant if the first one stands alone. */
 static const char *default_word(const char *word)
 {
         return strcmp(word, "config") == 0 ? "show" : "list";
@@ -451,7 +451,8 @@ int verb_find(char **words, unsigned n_words, const struct verb **ret_verb, unsi
 
 #define NAME_MAX_LEN 31
 
-/* Edits (insert, drop, replace a letter) between two names of at most NAME_MAX_LEN bytes. */
+/* Returns the edits (insert, drop, replace a letter) between two names of at most NAME_MAX_LEN
+ * bytes. */
 static unsigned edit_distance(const char *a, const char *b)
 {
         unsigned row[NAME_MAX_LEN + 1];
@@ -478,7 +479,7 @@ static unsigned edit_distance(const char *a, const char *b)
 const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t i))
 {
         const char *best = NULL;
-        unsigned best_distance = 3; /* two letters wrong is a typing error, three another word */
+        unsigned best_distance = 3; /* two wrong letters are a typing error, three another word */
         size_t len = strlen(wrong);
 
         if (len > NAME_MAX_LEN)
@@ -489,7 +490,7 @@ const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t
         for (size_t i = 0; i < n; i++) {
                 unsigned d = edit_distance(wrong, name(i));
 
-                /* Half of a short word being wrong, it is another word, too. */
+                /* If half of a short word is wrong it is another word, too. */
                 if (d < best_distance && d <= len / 2) {
                         best = name(i);
                         best_distance = d;

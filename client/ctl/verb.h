@@ -1,6 +1,4 @@
-/*
- * The verbs: one table, from which the command line is understood and --help is written.
- */
+/* The verbs: one table for parsing the command line and writing --help. */
 #ifndef KVL_CTL_VERB_H
 #define KVL_CTL_VERB_H
 
@@ -18,45 +16,42 @@ struct verb {
         unsigned min_args, max_args;
         uint64_t options; /* CTL_OPTION_BIT(), besides the global ones */
         bool offline;     /* runs without a connection */
-        /* Of the arguments, before anything is sent: CTL_OK or CTL_USAGE, printed. May be NULL. */
+        /* Checks the arguments before anything is sent. Returns CTL_OK or CTL_USAGE, printed. May
+         * be NULL. */
         int (*check)(const struct ctl *ctl);
         int (*run)(const struct ctl *ctl);
-        const struct column_table *fields; /* of --json, each with a text; NULL: none is told */
+        const struct column_table *fields; /* of --json, each with a text; NULL: not described */
 };
 
 extern const struct verb verbs[];
 extern const size_t n_verbs;
 
-/*
- * Finds the verb that `words` starts with; "tenants" alone is "tenants list", "config"
- * alone "config show". CTL_OK with how many
- * words it took, or CTL_USAGE with a sentence printed that suggests the nearest.
- */
+/* Finds the verb at the start of `words`; "tenants" alone is "tenants list", "config" alone "config
+ * show". Returns CTL_OK and how many words it took, or CTL_USAGE with a sentence printed that
+ * suggests the nearest verb. */
 int verb_find(char **words, unsigned n_words, const struct verb **ret_verb, unsigned *ret_n_taken);
 
 void verb_help(const struct verb *v, FILE *to);
 void verb_help_all(FILE *to);
 
-/* All verbs, options and exit codes as one JSON object: "verbs" (with "options" by name),
- * "options", "exit_codes". CTL_OK, or CTL_REFUSED with a sentence printed. */
+/* Prints all verbs, options and exit codes as one JSON object: "verbs" (with "options" by name),
+ * "options", "exit_codes". Returns CTL_OK, or CTL_REFUSED with a sentence printed. */
 int verb_help_json(FILE *to);
 
-/*
- * The nearest of `n` names to a misspelt one, or NULL where none is near. name(i) gives them; the
- * longest may have 31 bytes.
- */
+/* Returns the nearest of `n` names to a misspelt one; NULL: none is near. name(i) returns names of
+ * at most 31 bytes. */
 const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t i));
 
 struct noun;
 
-/* Fetches a list, of one tenant where --tenant says so, and prints it. */
+/* Fetches a list, of one tenant if --tenant is given, and prints it. */
 int print_noun(const struct ctl *ctl, const struct noun *noun);
 
-/* A session's id as it is shown: text, or 0x and hexadecimal digits; id has room for
- * KVL_SESSION_ID_MAX bytes. False: that is none. */
+/* Parses a session's id as it is shown: text, or 0x and hexadecimal digits. id: KVL_SESSION_ID_MAX
+ * bytes. Returns false if it isn't one. */
 bool parse_session(const char *s, uint8_t *id, size_t *ret_len);
 
-#define WARM_MAX_KEYS 256 /* of one request; protocol */
+#define WARM_MAX_KEYS 256 /* in one request; protocol */
 
 int verb_status(const struct ctl *ctl);
 int verb_devices(const struct ctl *ctl);

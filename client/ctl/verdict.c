@@ -7,7 +7,7 @@
 #include "client/ctl/ctl.h"
 #include "client/ctl/width.h"
 
-/* Parts of a limit from which on somebody should look. Not tuned: the alerts' (packaging/). */
+/* Parts of a limit at which an administrator should look. Not tuned: as the alerts (packaging/). */
 #define KEPT_PERCENT          90
 #define PENDING_PERCENT       80
 #define FRAGMENTED_THOUSANDTH 300
@@ -43,7 +43,7 @@ void verdict_of_device(const void *row, void *verdict)
         char bytes[32];
 
         v->n_devices += strcmp(d->tier, "device") == 0;
-        /* Of disks the status tells. */
+        /* The status covers disks. */
         if (strcmp(d->tier, "disk") != 0 && strcmp(d->state, "ok") != 0)
                 add_finding(v, SEVERITY_ERROR,
                         "see nvidia-smi and dmesg; once it works, kvleasectl restart",
@@ -205,7 +205,7 @@ static void look_at_remote(struct verdict *v, const Kvlease__V1__AdminRemote *r)
 
 /* ---- restarts -------------------------------------------------------------------------------- */
 
-/* One death may have any reason; several have one that comes again. Not tuned. */
+/* One death may have any reason; several have a recurring one. Not tuned. */
 #define DEATHS_IN_A_ROW 3
 
 static void look_at_deaths(struct verdict *v, const status_row *s)
@@ -292,7 +292,7 @@ static bool is_well(const struct verdict *v)
         return count_findings(v, SEVERITY_ERROR) + count_findings(v, SEVERITY_WARNING) == 0;
 }
 
-/* "3 warnings", after "not well: 1 error, "; nothing where there are none. */
+/* Prints "3 warnings", after "not well: 1 error, "; nothing if there are none. */
 static void print_count(const struct verdict *v, enum severity severity, const char **separator)
 {
         unsigned n = count_findings(v, severity);

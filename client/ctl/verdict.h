@@ -1,10 +1,10 @@
 /*
- * What kvleasectl status says first: whether all is well, and else what isn't, the worst first,
- * each with what to do about it or the verb that shows more.
+ * The verdict at the top of kvleasectl status: whether all is healthy. If not, the findings, the
+ * worst first, each with its remedy or the verb that shows more.
  *
- * An *error* is something that doesn't work. A *warning* is something that an administrator should
- * mend before it hurts. A *note* may well be meant as it is: with notes alone all is well. It is
- * judged by what the daemon says at this moment, and by no setting of kvleasectl. One thread.
+ * An *error* is a failure. A *warning* should be fixed by an administrator before it does harm. A
+ * *note* may be intended: with notes only, all is healthy. The verdict depends on the daemon's
+ * current state only, and on no setting of kvleasectl. Not thread-safe.
  */
 #ifndef KVL_CTL_VERDICT_H
 #define KVL_CTL_VERDICT_H
@@ -19,24 +19,24 @@ enum severity { SEVERITY_ERROR, SEVERITY_WARNING, SEVERITY_NOTE, N_SEVERITIES };
 struct finding {
         enum severity severity;
         char *what;         /* a sentence without its full stop; owned */
-        const char *remedy; /* the same; static */
+        const char *remedy; /* a sentence without its full stop; static */
 };
 
 struct verdict {
         const struct show_format *format; /* of sizes; borrowed */
         struct finding *findings;         /* owned, in the order in which they were found */
         size_t n_findings;
-        unsigned n_devices; /* that verdict_of_device() was given, but for what lies below them */
+        unsigned n_devices; /* rows of verdict_of_device(), without lower tiers */
 };
 
 /* Looks at a row of ADMIN_DEVICES; `verdict` is a struct verdict: for admin_each(). */
 void verdict_of_device(const void *row, void *verdict);
 
-/* Of how long ago refused leases are told. Not tuned. */
+/* Minutes for which refused leases are reported. Not tuned. */
 #define VERDICT_REFUSED_MIN 5
 
-/* Leases were refused n times in the last VERDICT_REFUSED_MIN minutes. last: the event of the last
- * one; NULL: it is gone by now. */
+/* Adds that leases were refused n times in the last VERDICT_REFUSED_MIN minutes. last: the event of
+ * the last one; NULL: dropped by now. */
 void verdict_of_refusals(struct verdict *v, uint64_t n, const Kvlease__V1__AdminEvent *last);
 
 /* Looks at the rest, after all devices. */

@@ -16,7 +16,7 @@
 #define WIDTH_LEAST  20
 #define ESCAPE_WIDTH 4 /* "\xHH" */
 
-/* A width that the environment says; 0: it says none. */
+/* Returns a width set in the environment; 0: none. */
 static size_t width_of_environment(const char *name)
 {
         const char *text = getenv(name);
@@ -27,10 +27,8 @@ static size_t width_of_environment(const char *name)
         return (size_t)columns;
 }
 
-/*
- * Whoever sets KVLEASE_COLUMNS means it. COLUMNS is set without anybody's wish, too (GNU readline
- * does it in processes that use it), so it must not cut what a program reads from a pipe.
- */
+/* KVLEASE_COLUMNS is always set on purpose. COLUMNS isn't (GNU readline sets it in processes that
+ * use it), so it must not cut lines that a program reads from a pipe. */
 size_t output_width(void)
 {
         size_t columns = width_of_environment("KVLEASE_COLUMNS");
@@ -55,7 +53,7 @@ size_t prose_width(void)
         return width > 0 ? width : WIDTH_UNKNOWN;
 }
 
-/* Of the character that `text` starts with: how many bytes it has, and columns it takes. */
+/* Returns the bytes, and in *ret_columns the columns, of the character that `text` starts with. */
 static size_t first_character(const char *text, size_t *ret_columns)
 {
         mbstate_t state = {0};

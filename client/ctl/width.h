@@ -1,39 +1,33 @@
-/*
- * How wide what is printed may be. Text that goes to a terminal is laid out for its width; text
- * that goes anywhere else has a line for each thing, however long, so that programs can read it.
- */
+/* Width of output. Text for a terminal is laid out for its width. Other output has one line for
+ * each thing, of any length, so that programs can read it. */
 #ifndef KVL_CTL_WIDTH_H
 #define KVL_CTL_WIDTH_H
 
 #include <stddef.h>
 #include <stdio.h>
 
-#define WIDTH_UNKNOWN 80 /* of prose, and of terminals that don't say */
+#define WIDTH_UNKNOWN 80 /* for prose, and for terminals of unknown width */
 
-/*
- * Columns that a line on stdout may have: $KVLEASE_COLUMNS where that is a number from 20 on. Else,
- * where stdout is a terminal, $COLUMNS likewise, or the terminal's own. 0: it is none, and lines
- * may be as long as they like.
- */
+/* Returns the columns of a line on stdout: $KVLEASE_COLUMNS if that is a number from 20 on. Else,
+ * for a terminal, $COLUMNS likewise, or the terminal's own. 0: no terminal, and lines may have any
+ * length. */
 size_t output_width(void);
 
-/* The same for prose, which no program takes apart: WIDTH_UNKNOWN where stdout is no terminal. */
+/* Does output_width() for prose, which no program parses: WIDTH_UNKNOWN without a terminal. */
 size_t prose_width(void);
 
-/* Columns that a terminal shows `text` in, with what can't be printed as \xHH. */
+/* Returns the columns of `text` on a terminal, with unprintable bytes as \xHH. */
 size_t text_columns(const char *text);
 
-/* Bytes of the beginning of `text` that fits into `width` columns: one character at least. */
+/* Returns the bytes of the start of `text` that fits `width` columns: at least one character. */
 size_t text_prefix(const char *text, size_t width);
 
-/*
- * The beginning of `text` that fits into `width` columns, cut at a space where there is one: its
- * length in bytes, and in *ret_next what comes after the space; at least one character is taken.
- */
+/* Returns the bytes of the start of `text` that fits into `width` columns, cut at a space if there
+ * is one. *ret_next: the text after the space. Takes at least one character. */
 size_t text_line(const char *text, size_t width, const char **ret_next);
 
-/* Prints `left` and the text behind it, broken at spaces; what is broken starts below the text.
- * Unprintable bytes stand as \xHH. */
+/* Prints `left` and then the text, wrapped at spaces and aligned. Unprintable bytes are shown as
+ * \xHH. */
 void print_wrapped(FILE *to, const char *left, const char *text, size_t width);
 
 #endif
