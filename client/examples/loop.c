@@ -1,8 +1,6 @@
-/*
- * An event loop: `loop [REQUESTS]`. With every tick of a timer requests come; each finds its page,
- * or leases, writes and publishes it. Callbacks start what comes next, many requests are under way
- * at the same time, and nothing waits but epoll_wait().
- */
+/* An event loop: `loop [REQUESTS]`. Each tick of a timer brings requests; each finds its page, or
+ * leases, writes and publishes it. Callbacks start the next step, many requests are under way at
+ * the same time, and only epoll_wait() blocks. */
 #include <errno.h>
 #include <kvlease.h>
 #include <stdio.h>
@@ -12,13 +10,13 @@
 #include <unistd.h>
 
 struct request {
-        struct request *next; /* of those that wait */
+        struct request *next; /* in `waiting` */
         enum { LOOK_UP, LEASE, PUBLISH, FREE, RELEASE } step;
-        uint32_t page, text; /* of one token, which is its own K and V */
+        uint32_t page, text; /* one token, its own K and V */
         uint8_t key[KVL_KEY_BYTES];
 };
 
-static struct request *waiting; /* as KVL_MAX_STARTED calls are under way */
+static struct request *waiting; /* waits while KVL_MAX_STARTED calls are under way */
 static unsigned long n_begun, n_ended, n_found, n_computed;
 
 static void begin(struct kvl_ns *ns, struct request *rq);
@@ -31,7 +29,7 @@ static void check(int code)
         exit(1);
 }
 
-/* A step is done: each starts one, for which there is room in its own place. */
+/* A step is done. Each callback can start one call, as its own has ended. */
 static void proceed(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
         uint64_t n_tokens, void *data)
 {
@@ -43,7 +41,8 @@ static void proceed(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t
                 rq->step = LEASE;
                 check(kvl_lease_start(ns, 0, 1, proceed, rq));
         } else if (rq->step == PUBLISH && code == KVL_DUPLICATE) {
-                rq->step = FREE; /* somebody was first: theirs is pinned, ours still leased */
+                rq->step =
+                        FREE; /* another client was first: its page is pinned, ours still leased */
                 check(kvl_free_start(ns, &rq->page, 1, proceed, rq));
                 rq->page = pages[0];
         } else if (check(code), rq->step == LEASE) {
@@ -54,7 +53,7 @@ static void proceed(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t
         } else if (rq->step == RELEASE) {
                 free(rq);
                 n_ended++;
-                rq = waiting; /* its last call has left its place to this one */
+                rq = waiting; /* which uses the room of the ended call */
                 if (rq) {
                         waiting = rq->next;
                         begin(ns, rq);

@@ -1,8 +1,6 @@
-/*
- * A turn of a conversation that outlives its workers: `session [--die] ID TEXT` finds the pages of
- * what was said before under this ID, appends TEXT, and ends, with --die by SIGKILL. Letters are
- * the tokens, and their own K and V.
- */
+/* A turn of a conversation that outlives its workers: `session [--die] ID TEXT` finds the pages of
+ * the earlier turns under this ID, appends TEXT, and ends; with --die by SIGKILL. Letters are the
+ * tokens, and their own K and V. */
 #include <kvlease.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,7 +21,7 @@ static void die(const char *what)
         exit(1);
 }
 
-/* What the pages hold, as attention would read it. */
+/* Reads the pages, as attention would. */
 static void read_pages(
         struct kvl_ns *ns, const struct kvl_session_page *pages, uint32_t n, struct text *text)
 {
@@ -33,7 +31,7 @@ static void read_pages(
                         die("reading a page");
 }
 
-/* Fills new pages from the last one that is full on, and publishes them as the session's end. */
+/* Fills new pages, after the last full one, and publishes them as the session's end. */
 static void append(struct kvl_ns *ns, struct kvl_session *session, const struct kvl_layout *layout,
         const struct kvl_session_page *have, uint32_t n_have, const struct text *text)
 {
@@ -49,7 +47,7 @@ static void append(struct kvl_ns *ns, struct kvl_session *session, const struct 
         n_new = (text->n - first + PAGE_TOKENS - 1) / PAGE_TOKENS;
         if (kvl_lease(ns, 0, n_new, pages) != 0)
                 die("leasing pages");
-        /* A page that was published can't be written any more: its copy is extended. */
+        /* A published page is read-only: its copy is extended. */
         if (n_full < n_have && kvl_page_copy(ns, have[n_full].page, pages[0]) < 0)
                 die("copying the last page");
         for (uint32_t i = 0; i < n_new; i++) {
@@ -96,7 +94,7 @@ int main(int argc, char **argv)
         argv += dies;
         if (kvl_connect(NULL, &conn) || kvl_ns_open(conn, "session", &layout, NULL, 0, &ns))
                 die("connecting");
-        /* Where other hosts share their pages it goes on where one of them was. */
+        /* If hosts share their pages, it continues a turn of another host. */
         if (kvl_session_open(ns, argv[1], strlen(argv[1]), &options, &info, &session) != 0)
                 die("opening the session");
         r = kvl_session_pages(session, 0, MAX_PAGES, pages, &n_pages);
@@ -116,7 +114,7 @@ int main(int argc, char **argv)
         printf("published up to token %u\n", text.n);
         fflush(stdout);
         if (dies)
-                raise(SIGKILL); /* what was published stays, and the session knows it */
+                raise(SIGKILL); /* published pages stay, and the session knows them */
         kvl_disconnect(conn);
         return 0;
 }

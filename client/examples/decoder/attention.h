@@ -1,7 +1,5 @@
-/*
- * What the kernels of attention.cu are given: each takes one of these structs, by value. Addresses
- * are the device's. The same layout for nvcc and for the host's compiler: wide members first.
- */
+/* Arguments of the kernels of attention.cu: each takes one of these structs by value. Addresses are
+ * the device's. The layout is the same for nvcc and the host's compiler: wide members first. */
 #pragma once
 
 #include <stdint.h>
@@ -15,7 +13,7 @@
 /* Threads of a block, all kernels, one dimension; not tuned. */
 #define ATTENTION_BLOCK 128
 
-/* Lanes of the sum over weights: KERNEL_PANEL, so that it is the sum of kernel_exp_sum(). */
+/* Lanes of the sum over weights: KERNEL_PANEL, so that it equals kernel_exp_sum()'s. */
 #define ATTENTION_LANES 8
 
 /* write_kv: a thread for each token and element. */
@@ -23,11 +21,11 @@ struct write_kv_launch {
         uint64_t page_k, page_v; /* K and V of one layer of the page */
         uint64_t k, v;           /* float[n_tokens][width] */
         uint32_t page_tokens, first, n_tokens;
-        uint32_t width, head_size; /* of all kv heads; of one */
+        uint32_t width, head_size; /* of all kv heads; of one head */
 };
 
 /* attention_scores, _weights and _mix: attention of n_tokens tokens from `position` on. Scores of
- * all chunks, then weights, then the mix of all chunks, both in ascending order. */
+ * all chunks, then weights, then the mix of all chunks; chunks in ascending order. */
 struct attention_launch {
         uint64_t tensors; /* uint64_t[page][n_tensors]: addresses, the page table of model.h */
         uint64_t q, out;  /* float[n_tokens][n_heads][head_size] */
@@ -37,13 +35,11 @@ struct attention_launch {
         uint32_t n_tokens, position;
         uint32_t n_heads, n_kv_heads, head_size;
         float scale;
-        uint32_t first, end; /* _scores and _mix: positions of this chunk, from a page's first on */
+        uint32_t first, end; /* _scores and _mix: positions of this chunk, from a page's first */
 };
 
-/*
- * What a head's scores lose with each token of distance: powers of two, from 1/4 of the first head,
- * which sees what was just before, to 1/2048 of the last, which sees thousands of tokens back.
- */
+/* The loss of a head's scores per token of distance: powers of two. It is 1/4 for the first head,
+ * which sees the nearest tokens, and 1/2048 for the last, which sees thousands of tokens back. */
 ATTENTION_INLINE float attention_slope(uint32_t head, uint32_t n_heads)
 {
         return 1.0f / (float)(4u << (n_heads > 1 ? 9 * head / (n_heads - 1) : 9));

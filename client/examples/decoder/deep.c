@@ -10,16 +10,15 @@
 #include "client/examples/decoder/keep.h"
 #include "client/examples/decoder/scores.h"
 
-/* What attention was is worth so much of what it is a page later: a half after seven pages. Not
- * tuned. */
+/* Weight of older attention after each page: a half after seven pages. Not tuned. */
 #define FADE 0.9f
 
 struct deep {
         struct deep_options options;
         struct kvl_ns *ns;
         struct kvl_session *session;
-        struct scores *scores, *sums; /* of layers; over the deep ones */
-        uint32_t *table;              /* page indices, of pages that are kept */
+        struct scores *scores, *sums; /* of layers; sums over the deep ones */
+        uint32_t *table;              /* page numbers of kept pages */
         bool *is_kept, *is_pinned;
         uint32_t n_table, n_kept, n_published, n_given_up;
         struct kvl_token_range *ranges;
@@ -46,7 +45,7 @@ int deep_reopen(struct deep *d)
 {
         int r = d->session ? kvl_session_close(d->session, 0) : 0;
 
-        (void)r; /* it went with the namespace */
+        (void)r; /* the namespace's end has closed it */
         d->session = NULL;
         kvl_ns_close(d->ns);
         d->ns = NULL;
@@ -99,7 +98,7 @@ static unsigned char *page_tensor(const struct deep *d, uint32_t page, uint32_t 
         return (unsigned char *)kvl_page_ptr(d->ns, page, 0) + i * d->options.tensor_bytes;
 }
 
-/* K and V of the deep layers in a row of the table. */
+/* Returns K and V of the deep layers in a row of the table. */
 static unsigned char **deep_row(const struct deep *d, uint32_t at)
 {
         const struct deep_options *o = &d->options;
@@ -161,7 +160,8 @@ uint32_t deep_n_given_up(const struct deep *d)
 
 /* ---- giving up ------------------------------------------------------------------------------- */
 
-/* The page that goes next: by the sum over all deep layers, as a page of the group has them all. */
+/* Returns the next page to give up: by the sum over all deep layers, as the group's pages hold all
+ * of them. */
 static uint32_t next_to_go(struct deep *d)
 {
         for (uint32_t page = 0; page < d->n_table; page++) {
@@ -175,7 +175,7 @@ static uint32_t next_to_go(struct deep *d)
         return keep_next_to_go(KEEP_ATTENTION, d->is_kept, d->n_table, d->sums, 0);
 }
 
-/* Published pages that are kept, as ranges. */
+/* Writes the kept published pages as ranges. */
 static uint32_t kept_ranges(const struct deep *d)
 {
         uint32_t tokens = d->options.layout.page_tokens, n = 0;
@@ -192,8 +192,9 @@ static uint32_t kept_ranges(const struct deep *d)
         return n;
 }
 
-/* Attention passes over it from now on. One that was published goes from the session; where others
- * are truncated at the same time (-EAGAIN), it goes with the next one. */
+/* Gives up a page: attention skips it from now on. A published page is also removed from the
+ * session. If other sessions are truncated at the same time (-EAGAIN), that happens with the next
+ * page. */
 static int give_up_page(struct deep *d, uint32_t page)
 {
         uint32_t n_ranges, n = 0;
@@ -209,7 +210,7 @@ static int give_up_page(struct deep *d, uint32_t page)
         if (!d->is_pinned[page])
                 return kvl_free(d->ns, &d->table[page], 1);
         n_ranges = kept_ranges(d);
-        if (n_ranges > 0) /* else what it still has goes with it */
+        if (n_ranges > 0) /* else the session's end gives it up */
                 r = kvl_session_keep(d->session, d->ranges, n_ranges, &n);
         if (r && r != -EAGAIN)
                 return r;

@@ -1,5 +1,4 @@
-/* The exponential of the CPU's and the GPU's kernels: one source, so that both have the same bits.
- */
+/* The exponential of the CPU's and the GPU's kernels: one source gives the same bits. */
 #pragma once
 
 #include <stdint.h>
@@ -11,10 +10,8 @@
 #define FAST_EXP_INLINE static inline __attribute__((always_inline))
 #endif
 
-/*
- * e^x as 2^n * e^r, |r| <= ln(2)/2, by the Taylor polynomial of degree 6: no branches, so that
- * loops over it become vectors, and the same bits from every libm. Relative error below 1e-6.
- */
+/* e^x as 2^n * e^r, |r| <= ln(2)/2, by the Taylor polynomial of degree 6: no branches, so loops
+ * over it are vectorized, and the same bits with every libm. Relative error below 1e-6. */
 FAST_EXP_INLINE float fast_exp(float x)
 {
         const float round =
@@ -26,7 +23,7 @@ FAST_EXP_INLINE float fast_exp(float x)
         x = x > 88.0f ? 88.0f : x;
         n = x * 1.44269504f + round;
         memcpy(&bits, &n, sizeof(bits));
-        bits = (bits + 127) << 23; /* of `round` only zeros remain */
+        bits = (bits + 127) << 23; /* only zeros remain of `round` */
         memcpy(&power, &bits, sizeof(power));
         n -= round;
         r = x - n * 0.693359375f; /* ln 2 in two parts, the first exact in n * part */

@@ -17,8 +17,8 @@ static const size_t attention_image_bytes = 0;
 #endif
 
 #define KERNELS_VARIABLE "KVLEASE_DECODER_KERNELS"
-#define SCORES_BYTES     (UINT64_C(64) << 20) /* tokens are computed as many at a time; not tuned */
-#define ALIGN            256                  /* of what cuMemAlloc() returns, too */
+#define SCORES_BYTES     (UINT64_C(64) << 20) /* limits the tokens of one pass; not tuned */
+#define ALIGN            256                  /* also cuMemAlloc()'s alignment */
 #define UUID_TEXT        41
 
 enum kernel { WRITE_KV, SCORES, WEIGHTS, MIX, N_KERNELS };
@@ -35,11 +35,11 @@ struct gpu {
         cu_module module;
         cu_function kernels[N_KERNELS];
         cu_deviceptr private_pages; /* 0: none */
-        cu_deviceptr scratch;       /* 0: none; all of these: */
+        cu_deviceptr scratch;       /* 0: none; contains the next six */
         cu_deviceptr q, k, v, out, scores, tensors;
         uint64_t score_row;
-        uint32_t score_tokens;    /* tokens there are scores for */
-        unsigned char **uploaded; /* the table as the device has it */
+        uint32_t score_tokens;    /* tokens with scores */
+        unsigned char **uploaded; /* the table as uploaded */
 };
 
 static char why[512];
@@ -62,12 +62,12 @@ bool gpu_has_kernels(void)
         return attention_image_bytes > 0;
 }
 
-/* A call of the driver: 0, or -errno with its sentence. */
+/* Calls the driver: 0, or -errno with its sentence. */
 #define DRIVER(g, call, ...) explain(g, "cu" #call, (g)->cuda->call(__VA_ARGS__))
 
 /* ---- device ---------------------------------------------------------------------------------- */
 
-/* UUIDs as nvidia-smi prints them; without what they begin with, "GPU-" or "MIG-". */
+/* Formats UUIDs as nvidia-smi prints them, without the prefix "GPU-" or "MIG-". */
 static void format_uuid(const cu_uuid *uuid, char text[UUID_TEXT])
 {
         size_t used = 0;
@@ -132,7 +132,7 @@ static int open_device(struct gpu *g, const char *name)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The whole file with a zero behind it (PTX is text). Returned owned. */
+/* Reads the whole file and appends a zero (PTX is text). Returned owned. */
 static int read_image(const char *path, char **ret_image)
 {
         FILE *file = fopen(path, "re");
@@ -216,7 +216,7 @@ static cu_deviceptr place(cu_deviceptr base, uint64_t *used, uint64_t bytes)
         return at;
 }
 
-/* Places everything from scratch on (0: only counts). Bytes it takes. */
+/* Places all parts from scratch on (0: only counts). Returns the bytes. */
 static uint64_t place_all(struct gpu *g)
 {
         const struct model_shape *shape = &g->kv.shape;
@@ -264,7 +264,7 @@ int gpu_alloc(struct model_kv *kv, uint64_t bytes, unsigned char **ret_address)
         return r;
 }
 
-/* Brings rows of the device's page table up to date. */
+/* Updates rows of the device's page table. */
 static int upload_rows(
         struct gpu *g, uint32_t first_page, uint32_t n_pages, unsigned char *const *tensors)
 {
@@ -314,10 +314,8 @@ static int append(struct model_kv *kv, uint32_t layer, uint32_t position, uint32
         return r ? r : gpu_wait(kv);
 }
 
-/*
- * Scores (is_v 0), or the mix, of all pages. Before the source is asked for more, nothing uses what
- * it gave.
- */
+/* Computes scores (is_v 0), or the mix, of all pages. Nothing uses a chunk any more when the source
+ * is asked for the next. */
 static int for_each_chunk(struct gpu *g, struct attention_launch *l, uint32_t is_v)
 {
         uint32_t n_visible = l->position + l->n_tokens, tokens = l->page_tokens, n;

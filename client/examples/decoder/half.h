@@ -1,4 +1,4 @@
-/* The numbers of pages: IEEE fp16 (binary16). One source for the CPU's and the GPU's kernels. */
+/* Numbers in pages: IEEE fp16 (binary16). One source for the CPU's and the GPU's kernels. */
 #pragma once
 
 #include <stdint.h>
@@ -10,22 +10,22 @@
 #define HALF_INLINE static inline __attribute__((always_inline))
 #endif
 
-/* Exact, for all but infinities and NaNs, which half_of() doesn't make. No branches, so that loops
- * over it become vectors. */
+/* Exact, except for infinities and NaNs, which half_of() doesn't make. No branches, so loops over
+ * it are vectorized. */
 HALF_INLINE float half_value(uint16_t half)
 {
         uint32_t bits = (uint32_t)(half & 0x7fff) << 13, sign = (uint32_t)(half & 0x8000) << 16;
         float value;
 
         memcpy(&value, &bits, sizeof(value));
-        value *= 5.192296858534828e33f; /* 2^112: what the exponents' zeros are apart */
+        value *= 5.192296858534828e33f; /* 2^112: the difference of the exponents' zeros */
         memcpy(&bits, &value, sizeof(bits));
         bits |= sign;
         memcpy(&value, &bits, sizeof(value));
         return value;
 }
 
-/* The nearest, ties to even; beyond the largest (65504), and of NaN, the largest. */
+/* Rounds to the nearest, ties to even; beyond the largest (65504), and for NaN, the largest. */
 HALF_INLINE uint16_t half_of(float x)
 {
         uint32_t bits, sign, subnormal, normal;

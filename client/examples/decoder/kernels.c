@@ -5,11 +5,9 @@
 #include "client/examples/decoder/half.h"
 #include "client/examples/decoder/kernels.h"
 
-/*
- * The same C again for CPUs with AVX2: 1.8 times as fast (decoder --no-daemon, 4096 tokens of
- * GPL-3). Vectors only hold more elements then, each computed by the same operations: the bits
- * don't depend on the CPU. Not with sanitizers: their runtime isn't up yet when the choice is made.
- */
+/* Compiles the same C also for AVX2: 1.8 times as fast (decoder --no-daemon, 4096 tokens of GPL-3).
+ * Vectors only hold more elements, each computed by the same operations: the bits don't depend on
+ * the CPU. Not with sanitizers: their runtime isn't ready when the choice is made. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
         !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define FOR_CPU __attribute__((target_clones("avx2", "default")))
@@ -22,7 +20,7 @@
 typedef float panel
         __attribute__((vector_size(KERNEL_PANEL * sizeof(float)), aligned(4), may_alias));
 
-/* m is a constant where this is inlined, so that the accumulators live in registers. */
+/* m is a constant when inlined, so the accumulators stay in registers. */
 INLINE void gemm_tile(const float *a, size_t lda, size_t m, const float *b, size_t ldb, size_t k,
         float *c, size_t ldc)
 {
@@ -40,7 +38,7 @@ INLINE void gemm_tile(const float *a, size_t lda, size_t m, const float *b, size
                 *(panel *)(c + i * ldc) = acc[i];
 }
 
-/* The columns that don't fill a panel. */
+/* Computes the columns that don't fill a panel. */
 INLINE void gemm_edge(const float *a, size_t lda, size_t m, const float *b, size_t ldb, size_t k,
         size_t n, float *c, size_t ldc)
 {

@@ -1,13 +1,12 @@
 /*
  * The arithmetic of the decoder, in plain C.
  *
- * One rule holds for everything here: each element of a result is computed by the same operations
- * in the same order whatever the number of rows, columns or calls the work is cut into. So a
- * token's K, V and logits are the same bits whether its predecessors were computed in the same
- * chunk, in another one, or found in the cache. (Compiled without -ffast-math and with
- * -ffp-contract=off.)
+ * One rule: each element of a result is computed by the same operations in the same order. It
+ * doesn't matter how the work is cut into rows, columns or calls. So a token's K, V and logits have
+ * the same bits whether its predecessors were computed in the same chunk, in another one, or found
+ * in the cache. (Compiled without -ffast-math and with -ffp-contract=off.)
  *
- * No state, any thread.
+ * Stateless, thread-safe.
  */
 #pragma once
 
@@ -40,5 +39,5 @@ void kernel_swiglu(float *gate, const float *up, size_t n);
  */
 float kernel_exp_sum(float *scores, size_t n, float scale, float slope);
 
-/* Numbers of a page, fp16, as floats. */
+/* Converts fp16 numbers of a page to floats. */
 void kernel_widen(const uint16_t *halves, size_t n, float *out);

@@ -11,12 +11,12 @@
 #include "client/examples/decoder/kernels.h"
 #include "client/examples/decoder/scores.h"
 
-#define SCORES_BYTES ((size_t)64 << 20) /* tokens attend as many at a time; not tuned */
+#define SCORES_BYTES ((size_t)64 << 20) /* limits the tokens of one pass; not tuned */
 
 struct kv_host {
         struct model_kv kv;
         size_t score_row;
-        uint32_t score_tokens; /* tokens there are scores for */
+        uint32_t score_tokens; /* tokens with scores */
         float *scores;         /* [token][head][score_row] */
         float *wide;           /* K or V of a page and a kv head, as floats */
 };
@@ -51,7 +51,7 @@ static int append(struct model_kv *kv, uint32_t layer, uint32_t position, uint32
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* A page that was given up: no token sees it. */
+/* Skips a page that was given up: no token sees it. */
 static void pass_over_page(struct kv_host *host, const struct span *s, size_t first, size_t n)
 {
         for (size_t i = 0; i < (size_t)s->n_tokens * host->kv.shape.n_heads; i++)
@@ -59,7 +59,7 @@ static void pass_over_page(struct kv_host *host, const struct span *s, size_t fi
                         host->scores[i * host->score_row + first + j] = -INFINITY;
 }
 
-/* The scores that positions first.. of a page have for all tokens, those before them included. */
+/* Computes the scores of a page's positions first.. for all tokens, including earlier ones. */
 static void score_page(struct kv_host *host, const struct span *s, size_t first, const uint16_t *k)
 {
         const struct model_shape *shape = &host->kv.shape;
@@ -83,7 +83,7 @@ static void score_page(struct kv_host *host, const struct span *s, size_t first,
         }
 }
 
-/* Scores become weights, whose sum is 1. */
+/* Turns scores into weights, whose sum is 1. */
 static void weigh(struct kv_host *host, const struct span *s)
 {
         const struct model_shape *shape = &host->kv.shape;
@@ -105,7 +105,7 @@ static void weigh(struct kv_host *host, const struct span *s)
         }
 }
 
-/* Adds what positions first.. of a page give to each token that sees them. */
+/* Adds the contribution of a page's positions first.. to each token that sees them. */
 static void mix_page(struct kv_host *host, const struct span *s, size_t first, const uint16_t *v)
 {
         const struct model_shape *shape = &host->kv.shape;

@@ -1,8 +1,8 @@
 /*
  * decoder: an inference worker whose K and V live in kvleased's pages. For each prompt it reuses
- * what is cached, computes and publishes the rest page by page, and generates. Its digest
- * covers every bit of the logits: it must not depend on what was reused, on the layout of the
- * pages, or on whether there is a daemon at all.
+ * cached pages, computes and publishes the rest page by page, and generates. Its digest covers
+ * every bit of the logits. It must not depend on the reused pages, on the layout of pages, or on
+ * the daemon.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,16 +17,16 @@
 #include "client/examples/decoder/options.h"
 #include "client/examples/decoder/pages.h"
 
-/* --sample: of logits, so that a small model keeps to words it knows. Not tuned. */
+/* --sample: factor of logits, so that a small model prefers words it knows. Not tuned. */
 #define SHARPNESS 1.5f
 
 enum exit_status { DONE = 0, FAILED = 1, WRONG_USAGE = 2, NO_ROOM = 3, NO_CONNECTION = 4 };
 
 struct prompt {
         const char *file;
-        uint32_t *tokens; /* with room for what is generated */
+        uint32_t *tokens; /* with room for generated ones */
         uint32_t n_tokens;
-        uint32_t n_whole; /* before it was cut */
+        uint32_t n_whole; /* before the cut */
 };
 
 struct worker {
@@ -47,7 +47,7 @@ static double now_msec(void)
         return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* Says what failed, and why; the exit status says which kind of failure it was. */
+/* Reports what failed, and why; the exit status tells the kind of failure. */
 static enum exit_status fail(const char *what, int r)
 {
         fprintf(stderr, "decoder: %s: %s\n", what, r == -ENOMEM ? "out of memory" : pages_error());
@@ -69,7 +69,7 @@ static enum exit_status fail(const char *what, int r)
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-/* Appends the bytes of a file, up to n_max tokens in all; n_whole counts the others, too. */
+/* Appends the bytes of a file, up to n_max tokens in all; n_whole also counts the rest. */
 static int read_file(const char *path, uint32_t n_max, struct prompt *prompt)
 {
         FILE *file = fopen(path, "re");
@@ -192,7 +192,7 @@ static void after_page(const struct worker *w, uint32_t page_no, uint32_t n_page
                         NULL);
 }
 
-/* Computes tokens [position, end) of one page, into a page of our own, and offers it once it is
+/* Computes tokens [position, end) of one page, in a page of our own, and publishes it once it is
  * full. */
 static int compute(struct worker *w, const uint32_t *tokens, uint32_t position, uint32_t end,
         bool publish, bool want_logits)
@@ -243,7 +243,7 @@ static uint32_t likeliest(const float *logits)
         return best;
 }
 
-/* By chance, the same one every time: xorshift64*. Never the token that begins a text. */
+/* Draws a token, the same one every time: xorshift64*. Never the token that begins a sequence. */
 static uint32_t sample(struct worker *w)
 {
         float max = w->logits[likeliest(w->logits)], weights[MODEL_BOS], sum = 0, at;

@@ -8,7 +8,7 @@
 #include "client/examples/decoder/model.h"
 #include "client/examples/decoder/trained.h"
 
-/* The order of operations is part of what a page holds: another one needs another number here. */
+/* A page's contents depend on the order of operations: another order needs another number. */
 #define ARITHMETIC 2u
 #define VOCAB_ROWS ((MODEL_VOCAB + KERNEL_PANEL - 1) / KERNEL_PANEL * KERNEL_PANEL)
 
@@ -24,7 +24,7 @@ struct scratch {
         float *normed; /* [token][width] */
         float *q;      /* [token][width] */
         float *k, *v;  /* [token][kv width] */
-        float *mixed;  /* [token][width]: what attention returns */
+        float *mixed;  /* [token][width]: the result of attention */
         float *gate;   /* [token][ffn width] */
         float *up;
         float *logits; /* [VOCAB_ROWS] */
@@ -95,7 +95,7 @@ static uint64_t random_next(uint64_t *state)
         return z ^ (z >> 31);
 }
 
-/* Uniform with variance 1 / n_in, which keeps the size of what passes through. */
+/* Fills with uniform numbers of variance 1 / n_in, which keeps the magnitude of activations. */
 static void fill_weights(uint64_t *state, float *w, size_t n, size_t n_in)
 {
         float scale = sqrtf(3.0f / (float)n_in);
@@ -142,7 +142,7 @@ static const uint16_t *widen(const uint16_t *from, size_t n, float *to)
         return from + n;
 }
 
-/* [in][out] becomes panels. What is missing of the last one stays 0. */
+/* Turns [in][out] into panels. Missing columns of the last one stay 0. */
 static const uint16_t *widen_panels(const uint16_t *from, size_t n_in, size_t n_out, float *to)
 {
         for (size_t i = 0; i < n_in; i++)
@@ -185,7 +185,7 @@ static void place(float **field, float *base, size_t *used, size_t n)
         *used += (n + 15) / 16 * 16;
 }
 
-/* Places everything from base on, or with NULL only counts: returns the floats it takes. */
+/* Places all parts from base on, or only counts with NULL. Returns the floats. */
 static size_t place_all(struct model *m, float *base, size_t n_chunk)
 {
         size_t width = m->shape.width, ffn = m->shape.ffn_width, used = 0;

@@ -74,7 +74,7 @@ static const struct row rows[] = {
 
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
 
-#define DEEP_PAGES 32 /* where the command line doesn't say how many; not tuned */
+#define DEEP_PAGES 32 /* default; not tuned */
 
 static const struct options defaults = {
         .page_tokens = 64,
@@ -118,7 +118,7 @@ static int parse_number(const struct row *row, const char *text, uint64_t max, u
         return 0;
 }
 
-/* Digits, and nothing behind them, KiB, MiB or GiB. */
+/* Parses digits followed by nothing, KiB, MiB or GiB. */
 static int parse_size(const struct row *row, const char *text, uint64_t *ret)
 {
         static const struct {
@@ -200,8 +200,8 @@ static bool is_trained_shape(struct model_shape shape)
         return !model_shape_error(&shape);
 }
 
-/* How many pages deep_bytes are. A page has K and V of each deep layer, as they are: what is kept
- * is on the device, where no codec is. */
+/* Computes the pages of deep_bytes. A page has K and V of each deep layer, unencoded: kept pages
+ * are on the device, which has no codec. */
 static int count_deep_pages(struct options *o)
 {
         uint64_t page_bytes = 2 * o->n_deep * pages_tensor_bytes(&o->shape, o->page_tokens);

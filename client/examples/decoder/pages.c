@@ -15,7 +15,7 @@
 #include "client/examples/decoder/pages.h"
 
 #define PLANE_ALIGN 64 /* kvlease.h: a plane's page is a multiple of it */
-#define POLL_MSEC   1  /* between looks at a publish that waits for the stream; not tuned */
+#define POLL_MSEC   1  /* between checks of a publish that waits for the stream; not tuned */
 
 struct pages {
         struct pages_options options;
@@ -24,30 +24,30 @@ struct pages {
         uint64_t request;
 
         char version[17];
-        struct kvl_layout layout; /* of the layers that aren't deep, where there is a daemon */
-        uint32_t n_tensors;       /* of a page of it */
-        struct deep *deep;        /* NULL: no layer is */
+        struct kvl_layout layout; /* of the layers that aren't deep, with a daemon */
+        uint32_t n_tensors;       /* of a page of that layout */
+        struct deep *deep;        /* NULL: no deep layers */
         uint64_t tensor_bytes;    /* K or V of one layer of one page */
         unsigned char *memory;    /* use_daemon false: all pages */
-        bool is_gpu, is_revoked;  /* where pages lie; the daemon wants memory back */
+        bool is_gpu, is_revoked;  /* pages are on a GPU; the daemon recalls memory */
         struct kvl_ns_info info;
         struct model_kv *kv;
 
         uint32_t *table;                /* page indices */
         unsigned char **tensors;        /* of the table's pages: struct model_kv */
-        bool *pinned;                   /* by position in the table: to release, else to free */
+        bool *pinned;                   /* by position in the table: to be released, else freed */
         uint8_t (*keys)[KVL_KEY_BYTES]; /* [0] is the root: key of page i is keys[i + 1] */
         uint32_t n_table, n_keys;
         const uint32_t *tokens;
-        struct kvl_window *window; /* device_pages: what is published is there, not in the table */
+        struct kvl_window *window; /* has the published pages, with device_pages */
         uint32_t n_window;
         struct page_source source;
-        unsigned char **chunk; /* what the source gave out last, as tensors */
+        unsigned char **chunk; /* the source's last chunk, as tensors */
         bool active, publishing;
         struct pages_counts counts;
 };
 
-static const char *own_error = ""; /* what the library doesn't know */
+static const char *own_error = ""; /* errors outside of the library */
 
 const char *pages_error(void)
 {
@@ -105,7 +105,7 @@ static unsigned char *tensor(const struct pages *p, uint32_t page, uint32_t i)
                                            : plane_page(p, 0, page) + i * p->tensor_bytes;
 }
 
-/* Enters a page at a place of the table: its index, and where each of its tensors lies. */
+/* Enters a page in the table: its number, and the address of each of its tensors. */
 static void place_page(struct pages *p, uint32_t at, uint32_t page)
 {
         uint32_t n_tensors = 2 * p->options.shape.n_layers;
@@ -115,7 +115,7 @@ static void place_page(struct pages *p, uint32_t at, uint32_t page)
                 p->tensors[(size_t)at * n_tensors + i] = tensor(p, page, i);
 }
 
-/* What the model needs for pages where they lie. */
+/* Makes the model's access to pages on their device. */
 static int make_kv(struct pages *p)
 {
         const struct gpu_options gpu = {
@@ -162,7 +162,7 @@ static int open_namespace(struct pages *p)
         return 0;
 }
 
-/* The group of the deep layers. */
+/* Opens the deep layers' group. */
 static int open_deep(struct pages *p)
 {
         struct deep_options options = {
@@ -265,7 +265,7 @@ void pages_close(struct pages *p)
                 return;
         if (p->kv && p->is_gpu)
                 gpu_wait(p->kv); /* nothing uses pages any more */
-        /* Whatever the prompt still holds ends with the connection. */
+        /* The end of the connection also ends the prompt's pages. */
         kvl_disconnect(p->conn);
         deep_close(p->deep);
         if (!p->is_gpu)
@@ -287,7 +287,7 @@ static void *stream_of(const struct pages *p)
         return p->is_gpu ? gpu_stream(p->kv) : NULL;
 }
 
-/* What is pinned by now, and isn't there yet. */
+/* Appends the pinned pages that aren't in the window yet. */
 static int append_to_window(struct pages *p)
 {
         uint32_t first = p->n_window;
@@ -302,7 +302,7 @@ static int append_to_window(struct pages *p)
         r = kvl_window_append(p->window, p->table + first, p->n_window - first, stream_of(p));
         if (r == -EINVAL || r == -ENOMEM)
                 p->n_window = first;
-        return r == KVL_MISS ? 0 : r; /* it is read where it is */
+        return r == KVL_MISS ? 0 : r; /* read in its tier */
 }
 
 static int take(struct page_source *source, uint32_t layer, uint32_t is_v, uint32_t first_page,
@@ -313,7 +313,7 @@ static int take(struct page_source *source, uint32_t layer, uint32_t is_v, uint3
         const uint32_t *pages;
         int r;
 
-        if (first_page >= p->n_window) { /* written here, and nobody has it yet */
+        if (first_page >= p->n_window) { /* being written, not published yet */
                 *ret_tensors = model_kv_row(p->kv, first_page);
                 *ret_n_pages = n_pages;
                 return 0;
@@ -327,8 +327,9 @@ static int take(struct page_source *source, uint32_t layer, uint32_t is_v, uint3
         return 0;
 }
 
-/* An eighth of the pages for each half of the buffer, and a sixteenth for the beginning of the
- * text; one is written, one published, and one on its way down; the rest is its end. */
+/* Opens a window. Each half of the buffer has an eighth of the pages, the beginning of the sequence
+ * a sixteenth. One page is written, one published, and one being demoted; the rest is for the
+ * sequence's end. */
 static int open_window(struct pages *p)
 {
         uint32_t n = p->options.device_pages, n_chunk = n / 8, n_first = n / 16 ? n / 16 : 1;
@@ -363,7 +364,7 @@ static int compute_keys(struct pages *p, uint32_t n_keys)
         return 0;
 }
 
-/* Of n pages that were found and pinned those that the deep layers have, too. */
+/* Keeps those of n found and pinned pages that the deep layers have, too. */
 static int keep_common(struct pages *p, uint32_t *n)
 {
         uint32_t n_found = *n;
@@ -416,7 +417,7 @@ static int look_up(struct pages *p, uint32_t n_keys)
         return 0;
 }
 
-/* It was invalidated since it was opened: the one of today is empty, and as good. */
+/* The namespace was invalidated since it was opened: the current one is empty, and as good. */
 static int reopen_namespace(struct pages *p)
 {
         kvl_request_end(p->ns, p->request);
@@ -447,8 +448,8 @@ static int find_cached(struct pages *p, uint32_t n_keys)
         return r;
 }
 
-/* Full pages that may be reused: not the last token's, and of deep layers those before which no
- * attention is counted. */
+/* Returns the full pages that may be reused: not the last token's page, and with deep layers only
+ * those without counted attention. */
 static uint32_t reusable(const struct pages *p, uint32_t n_tokens)
 {
         uint32_t n = (n_tokens - 1) / p->options.page_tokens;
@@ -483,7 +484,7 @@ int pages_begin(
 
 int pages_extend(struct pages *p)
 {
-        /* Private: backwards, so that nothing comes out right by reading memory in order. */
+        /* Private memory is used backwards, so that reading it in order gives wrong results. */
         uint32_t page = p->options.max_pages - 1 - p->n_table;
 
         assert(p->active);
@@ -524,11 +525,9 @@ static void on_published(struct kvl_ns *ns, int code, const uint32_t *pages, uin
                 published->page = pages[0];
 }
 
-/*
- * Behind the kernels that write the page, without waiting for them. Whose page it is then must be
- * known before the next one is published, so this does wait for the answer; an engine would go on,
- * and look at it later.
- */
+/* Publishes after the kernels that write the page, without waiting for them. The owner of its key
+ * must be known before the next page is published, so this waits for the answer; an engine would go
+ * on, and look later. */
 static int publish_on_stream(struct pages *p, const struct kvl_publish *publish, uint32_t *ret_page)
 {
         struct published published = {};
@@ -569,7 +568,7 @@ static int publish(struct pages *p, uint32_t page_no, uint32_t *ret_page)
         return kvl_publish(p->ns, &publish, ret_page, NULL);
 }
 
-/* In the namespace of the layers that aren't deep, or of all. */
+/* Publishes in the namespace of the layers that aren't deep, or of all. */
 static int publish_page(struct pages *p, uint32_t page_no)
 {
         uint32_t ours, theirs;
@@ -619,7 +618,7 @@ int pages_publish(struct pages *p, uint32_t page_no)
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
-/* On a GPU, when the work on the stream is done: an engine doesn't wait for that. */
+/* Releases pages; on a GPU after the work on the stream, for which an engine doesn't wait. */
 static int release(struct pages *p, uint32_t first, uint32_t n_pages)
 {
         if (p->is_gpu)
@@ -646,10 +645,8 @@ static int give_up(struct pages *p, uint32_t first)
         return kvl_free(p->ns, pages, p->n_table - first);
 }
 
-/*
- * Memory that the daemon wants back goes back between two prompts, when nothing is held: prompts
- * are short here. That the daemon is gone is told by the next call that needs it.
- */
+/* Gives recalled memory back between two prompts, when no page is held: prompts are short here. The
+ * next call that needs the daemon reports its absence. */
 static int give_back(struct pages *p)
 {
         int r;
@@ -661,7 +658,6 @@ static int give_back(struct pages *p)
         return r < 0 && r != -ENOTCONN ? r : 0;
 }
 
-/* Pinned pages are a prefix of the table: publishing goes in order, and ends where it fails. */
 int pages_note_prefill(struct pages *p, uint32_t n_tokens, double msec)
 {
         int r = p->ns ? kvl_note_prefill(p->ns, n_tokens, (uint64_t)(msec * 1e6) + 1) : 0;
@@ -669,6 +665,7 @@ int pages_note_prefill(struct pages *p, uint32_t n_tokens, double msec)
         return r == -EAGAIN ? 0 : r; /* a hint */
 }
 
+/* Pinned pages are a prefix of the table: publishing is in order, and stops where it fails. */
 int pages_end(struct pages *p)
 {
         uint32_t n_pinned = 0, n_window = p->n_window;

@@ -1,16 +1,16 @@
 /*
- * The worker's page table: where the K and V of one prompt at a time live. This file is what an
- * engine has to do to use kvlease; the rest of the decoder knows only page indices and addresses.
+ * The worker's page table: the places of one prompt's K and V at a time. This file shows how an
+ * engine uses kvlease; the rest of the decoder knows only page numbers and addresses.
  *
  *   open -> { begin -> (extend -> write -> publish)... -> end }... -> close
  *
- * Pages come from the daemon (leased, or found under their key and pinned), or, as the oracle that
- * results are compared with, from private memory where nothing is ever found. They lie in memory of
- * the CPU, or of a GPU, where they stay: what needs them runs there.
+ * Pages come from the daemon (leased, or found under their key and pinned). The oracle that results
+ * are compared with uses private memory, in which no page is ever found. Pages are in memory of the
+ * CPU or of a GPU and stay there: their users run there.
  *
- * Returns as <kvlease.h>: 0, negative errno, or a positive KVL_* condition; pages_error() has the
- * sentence. After a failure inside a prompt only pages_end() and pages_close() make sense. One
- * thread.
+ * Return values are as in <kvlease.h>: 0, negative errno, or a positive KVL_* condition;
+ * pages_error() has the sentence. After a failure inside a prompt only pages_end() and
+ * pages_close() make sense. Not thread-safe.
  */
 #pragma once
 
@@ -28,78 +28,72 @@ struct pages_options {
         const char *device;    /* NULL: the daemon's default; without a daemon "host" */
         const char *kernels;   /* of a GPU: struct gpu_options; borrowed */
         uint32_t page_tokens;
-        uint32_t max_pages; /* of one prompt and what is generated after it */
-        /*
-         * That one prompt may have on the device, PAGES_MIN_DEVICE or more: the others lie below
-         * it, and are read through a window (kvl_window_open()). 0: all of them are there. Pages
-         * that aren't published (most of what is generated) stay on the device beside these.
-         */
+        uint32_t max_pages; /* of one prompt and its generated tokens */
+        /* Most pages of a prompt on the device, at least PAGES_MIN_DEVICE. The others are in lower
+         * tiers and read through a window (kvl_window_open()). 0: all are on the device.
+         * Unpublished pages (most generated ones) stay on the device besides these. */
         uint32_t device_pages;
-        /* How long pages are waited for that somebody computes, or that come from other hosts; 0:
-         * not. Where device_pages is 0. */
+        /* How long to wait for pages that other workers compute, or that come from other hosts; 0:
+         * no wait. Only with device_pages 0. */
         uint32_t wait_msec;
-        /* The last n_deep layers keep n_deep_pages pages of a prompt at most (deep.h). 0: all
+        /* The last n_deep layers keep at most n_deep_pages pages of a prompt (deep.h). 0: all
          * layers keep all. Not with device_pages. */
         uint32_t n_deep, n_deep_pages;
 };
 
 #define PAGES_MIN_DEVICE 8
 
-/* Of the current prompt. */
+/* Counts of the current prompt. */
 struct pages_counts {
         uint32_t reused;     /* found and used */
-        uint32_t published;  /* carry our bytes now */
-        uint32_t duplicates; /* somebody else was first: theirs are used, ours went back */
+        uint32_t published;  /* published from here */
+        uint32_t duplicates; /* another worker was first: its pages are used, ours freed */
         uint32_t given_up;   /* by deep layers */
 };
 
 struct pages;
 
-/* Bytes of K, or of V, of one layer in a page, with what planes are padded to: as they are, which
- * is how they lie on the device. */
+/* Returns the bytes of K, or of V, of one layer in a page, with the planes' padding, as on the
+ * device. */
 uint64_t pages_tensor_bytes(const struct model_shape *shape, uint32_t page_tokens);
 
-/* Connects and opens the namespace. 0: *ret_pages is returned owned. Blocks. */
+/* Connects and opens the namespace. Returns 0: *ret_pages is owned. Blocks. */
 int pages_open(const struct pages_options *options, struct pages **ret_pages);
 
 /* Ends the prompt if one is under way. NULL is ignored. */
 void pages_close(struct pages *pages);
 
-/* Why the last call failed. Valid until the next one. */
+/* Returns why the last call failed. Valid until the next one. */
 const char *pages_error(void);
 
-/*
- * Begins a prompt: finds the longest run of cached pages, pinned, and enters them in the table.
- * Never all of the prompt: its last token is always left to compute, as its logits are wanted.
- * Copies nothing: borrows tokens until pages_end(), where more may be appended behind n_tokens.
- */
+/* Begins a prompt: finds the longest run of cached pages, pinned, and enters them in the table. At
+ * least the last token is left to compute, as its logits are needed. Copies nothing: borrows tokens
+ * until pages_end(); more may be appended after n_tokens meanwhile. */
 int pages_begin(struct pages *pages, const uint32_t *tokens, uint32_t n_tokens,
         uint32_t *ret_reused_tokens);
 
-/* Leases one more page and enters it at the end of the table. KVL_QUOTA, KVL_RESERVATION, KVL_FULL,
- * KVL_DRAINING, KVL_STALE. */
+/* Leases one more page and enters it at the end of the table. Returns also KVL_QUOTA,
+ * KVL_RESERVATION, KVL_FULL, KVL_DRAINING, KVL_STALE. */
 int pages_extend(struct pages *pages);
 
-/*
- * Publishes page page_no, which is full and written: its predecessors were offered before it. Where
- * the text can't be continued in the cache any more (KVL_NO_PARENT, KVL_STALE), that is no failure:
- * the page and all after it stay private to this prompt.
- */
+/* Publishes page page_no, which is full and written, after its predecessors. If the sequence can't
+ * be continued in the cache (KVL_NO_PARENT, KVL_STALE), that is no failure: the page and all after
+ * it stay private to this prompt. */
 int pages_publish(struct pages *pages, uint32_t page_no);
 
-/* Tells the daemon that so many tokens, at least one, of the prompt took so long to compute: what
- * other hosts have it loads where that is sooner. */
+/* Reports the time in which n_tokens (>= 1) of the prompt were computed: the daemon loads pages of
+ * other hosts only if that is quicker. */
 int pages_note_prefill(struct pages *pages, uint32_t n_tokens, double msec);
 
-/* Releases and frees what the prompt held; memory that the daemon wants back is given back. */
+/* Releases and frees the prompt's pages; gives recalled memory back. */
 int pages_end(struct pages *pages);
 
 uint32_t pages_in_table(const struct pages *pages);
 const struct pages_counts *pages_counts(const struct pages *pages);
 
-/* UUID of the GPU where pages lie, or "host". Borrowed, valid until pages_close(). */
+/* Returns the UUID of the pages' GPU, or "host". Borrowed, valid until pages_close(). */
 const char *pages_device(const struct pages *pages);
 
-/* The pages of the table as the model uses them; they change with every call here. Borrowed, valid
- * until pages_close(). */
+/* Returns the table's pages for the model; every call here changes them. Borrowed, valid until
+ * pages_close(). */
 struct model_kv *pages_kv(const struct pages *pages);

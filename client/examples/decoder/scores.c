@@ -41,7 +41,7 @@ void scores_free(struct scores *s)
         free(s);
 }
 
-/* Lanes, so that it becomes vectors. */
+/* Sums in lanes, so that it is vectorized. */
 static float sum_of(const float *x, size_t n)
 {
         float lanes[KERNEL_PANEL] = {0}, sum = 0;

@@ -9,7 +9,7 @@
 
 #include "client/examples/decoder-weights.h"
 
-/* As train.py writes them. */
+/* The header that train.py writes. */
 struct header {
         char magic[8];
         uint32_t n_layers, width, n_heads, n_kv_heads, ffn_width;
@@ -21,13 +21,13 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the weights are littl
 
 #define MAGIC "KVLDECW1"
 
-/* Of a file: more than any model that this decoder is quick enough for. */
+/* Limit on a file: larger models are too slow for this decoder. */
 #define FILE_BYTES_MAX (UINT64_C(1) << 28)
 
 static const unsigned char *weights = decoder_weights;
 static size_t weights_bytes = decoder_weights_bytes - 1; /* embed.py adds a byte */
 
-/* 0: no model has this shape. */
+/* Returns 0 if no model has this shape. */
 static uint64_t count_values(const struct header *h)
 {
         const uint64_t most = 1 << 16;
@@ -53,7 +53,7 @@ static bool are_weights(const unsigned char *bytes, size_t n)
                (n - sizeof(header)) % sizeof(uint16_t) == 0;
 }
 
-/* All of it. *ret: owned. 0, -EINVAL: it is too large, -errno. */
+/* Reads the whole file. *ret: owned. Returns 0, -EINVAL: it is too large, -errno. */
 static int read_all(FILE *file, unsigned char **ret, size_t *ret_n)
 {
         long n = -1;

@@ -1,7 +1,5 @@
-/*
- * The weights that are built in: a model of bytes, trained by train.py on what trained/weights.json
- * lists. Or those of a file, once one was read. Any thread, but for trained_read().
- */
+/* The built-in weights: a model of bytes, trained by train.py on the texts in trained/weights.json.
+ * Or those of a file, once trained_read() succeeded. Thread-safe, except for trained_read(). */
 #pragma once
 
 #include <stddef.h>
@@ -9,22 +7,18 @@
 
 #include "client/examples/decoder/model.h"
 
-/*
- * The weights are those of this file from now on, for the process: what train.py writes
- * (weights.bin). Called before anything else here. 0; -EINVAL: it isn't that, or is cut off;
- * -errno. After a failure they are what they were.
- */
+/* Uses the weights of this file, written by train.py (weights.bin), from now on in this process.
+ * Call it before all else here. Returns 0; -EINVAL: another file, or truncated; -errno. After a
+ * failure the weights are unchanged. */
 int trained_read(const char *path);
 
-/* The shape they have; its seed is MODEL_TRAINED. */
+/* Writes their shape; its seed is MODEL_TRAINED. */
 void trained_shape(struct model_shape *ret_shape);
 
-/* Names them: others have another number. */
+/* Returns a number that identifies the weights. */
 uint64_t trained_version(void);
 
-/*
- * All numbers, IEEE fp16, little-endian: embedding [MODEL_VOCAB][width], logits, the gain of the
- * last norm; then of each layer: gain, wq, wk, wv, wo, gain, gate, up, down. Matrices are
- * [in][out]. Borrowed, for the process.
- */
+/* Returns all numbers, IEEE fp16, little-endian: embedding [MODEL_VOCAB][width], logits, the gain
+ * of the last norm; then for each layer: gain, wq, wk, wv, wo, gain, gate, up, down. Matrices are
+ * [in][out]. Borrowed, for the process' life. */
 const uint16_t *trained_values(size_t *ret_n);
