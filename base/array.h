@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Not tuned: copying this much takes some 0.1 ms. */
+/* Copying this much takes some 0.1 ms. Not tuned. */
 #define ARRAY_MAPPED_BYTES (UINT64_C(1) << 20)
 
 /* From this size on an array uses huge pages, if the host has them (transparent_hugepage is

@@ -33,7 +33,7 @@ static int check_owner(const struct stat *st, const char *what, char why[DIR_WHY
                 what, (unsigned)st->st_uid, (unsigned)geteuid());
 }
 
-/* The owner of a link decides where it leads. */
+/* The owner of a link decides its target. */
 static int check_link(const char *path, unsigned rules, char why[DIR_WHY_BYTES])
 {
         struct stat st;

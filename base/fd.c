@@ -14,13 +14,13 @@
 #define MFD_NOEXEC_SEAL 0x0008U /* kernel, since 6.3 */
 #endif
 
-#define READ_FIRST_BYTES 4096 /* where fstat doesn't know the size (/proc); not tuned */
+#define READ_FIRST_BYTES 4096 /* if fstat doesn't know the size (/proc); not tuned */
 
 int fd_close(int fd)
 {
         int saved = errno;
 
-        /* Linux closes the descriptor even where close() reports an error: never repeat it. */
+        /* Linux closes the descriptor even if close() reports an error: never repeat it. */
         if (fd >= 0)
                 close(fd);
         errno = saved;
@@ -58,7 +58,8 @@ int memfd_create_sized(const char *name, uint64_t bytes)
                 fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0)
                 return -errno;
-        /* Not executable on old kernels either; other uids can't reopen it through /proc. */
+        /* The file isn't executable on old kernels either; other uids can't reopen it through
+         * /proc. */
         if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
                 fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
                 return -errno;

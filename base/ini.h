@@ -14,7 +14,7 @@
 
 struct ini_entry {
         const char *section; /* "daemon", "tenant", ... never NULL, "" before the first header */
-        const char *name;    /* "a" of [tenant a]; "" where absent */
+        const char *name;    /* "a" of [tenant a]; "" if absent */
         const char *key;     /* NULL for the section header itself */
         const char *value;
         unsigned line; /* from 1 */

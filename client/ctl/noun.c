@@ -155,7 +155,7 @@ REFUSED(NO_RUN)
                 .key = (json_key), .kind = COLUMN_COUNT, .derive = tenant_refused_##reason \
         }
 
-/* 0: none, never. */
+/* Makes a value that is absent if 0: none, or never. */
 static void derive_or_none(struct value *ret, uint64_t sec)
 {
         ret->present = sec > 0;

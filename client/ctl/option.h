@@ -10,7 +10,7 @@ struct option_row {
         const char *help;
 };
 
-/* By enum ctl_option. */
+/* The options, indexed by enum ctl_option. */
 extern const struct option_row option_rows[CTL_N_OPTIONS];
 
 /*

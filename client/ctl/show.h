@@ -61,9 +61,10 @@ struct column {
         /* Place of the value: in the row, or in the message that the row points to at inner_offset
          * (> 0). */
         size_t inner_offset, offset, width;
-        /* Or a function that computes it; the row is borrowed. *ret is zeroed before. */
+        /* Alternative: a function that computes the value. The row is borrowed. *ret is zeroed
+         * before. */
         void (*derive)(const void *row, const struct show_format *f, struct value *ret);
-        /* Or, only in JSON, one that returns an object or a list, owned. */
+        /* Alternative for JSON: a function that returns an object or a list, owned. */
         json_t *(*derive_json)(const void *row);
 };
 

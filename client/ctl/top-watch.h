@@ -1,5 +1,5 @@
 /*
- * Asks kvleased in a thread of its own, so that the screen goes on during waits.
+ * Asks kvleased in a thread of its own, so that the screen isn't blocked during waits.
  *
  *   idle -> (ask) -> busy -> (what came is taken) -> idle
  *

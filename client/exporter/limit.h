@@ -36,7 +36,7 @@ void limit_deinit(struct limit *l);
  * is their number. Returns 0 or -ENOMEM (nothing may be exported of this scrape). */
 int limit_rows(struct limit *l, const void **rows, size_t n, size_t *ret_n_named);
 
-/* After limit_rows(): metric `i` summed over the unnamed rows. */
+/* Returns metric `i` summed over the unnamed rows, after limit_rows(). */
 double limit_sum(const struct limit *l, size_t i);
 
 #endif

@@ -128,7 +128,7 @@ static const struct metric tenant_metrics[] = {
 #undef ROW
 #define ROW Kvlease__V1__AdminNamespace
 
-/* 0 if the daemon reports no layout. */
+/* Returns 0 if the daemon reports no layout. */
 static double page_tokens(const ROW *r)
 {
         return r->layout ? r->layout->page_tokens : 0;
@@ -137,7 +137,7 @@ static double page_tokens(const ROW *r)
 DERIVE(ns_misses, counter_difference(r->keys, r->hits))
 DERIVE(ns_hit_tokens, page_tokens(r) * (double)r->hits)
 DERIVE(ns_miss_tokens, page_tokens(r) * counter_difference(r->keys, r->hits))
-/* 0 if the namespace has no lower tiers. */
+/* The value is 0 if the namespace has no lower tiers. */
 #define PREFETCHED(kind, field) \
         DERIVE(ns_##kind##_##field, r->prefetch_##kind ? r->prefetch_##kind->field : 0)
 #define PREFETCHED_KIND(kind)      \

@@ -10,8 +10,8 @@
 #include "base/parse.h"
 #include "kvlease-version.h"
 
-/* In the range of Prometheus' exporters (9100 to 9999): 97, and KV on a telephone's keys. Not
- * registered there. */
+/* A port in the range of Prometheus' exporters (9100 to 9999): 97, and KV on a telephone's keys.
+ * Not registered there. */
 #define DEFAULT_LISTEN "127.0.0.1:9758"
 #define DEFAULT_SOCKET "/run/kvlease/monitor.sock"
 

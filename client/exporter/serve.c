@@ -18,17 +18,16 @@
 #include "client/exporter/watch.h"
 #include "client/exporter/web.h"
 
-/* Limit on a request's line and headers; longer ones are refused. Not tuned. */
+/* Limit on a request's line and headers; longer ones are refused. (No constant here is tuned.) */
 #define MEMORY_BYTES ((size_t)32 * 1024)
-/* A scrape needs a few KiB of it. Not tuned. */
+/* A scrape needs a few KiB of it. */
 #define STACK_BYTES ((size_t)256 * 1024)
-/* The accepting thread waits this long for each connection sent away, whose thread has to end. Not
- * tuned. */
+/* The accepting thread waits this long for each connection sent away, whose thread has to end. */
 #define AWAY_NSEC (200 * NSEC_PER_USEC)
 /* An additional wait for each place of SLOTS_FREE in use: the last one comes 2 s after the first,
- * and answers take less. Not tuned. */
+ * and answers take less. */
 #define SHORT_NSEC NSEC_PER_MSEC
-/* Bytes of events written at once. Not tuned. */
+/* Bytes of events written at once. */
 #define EVENTS_BLOCK ((size_t)16 * 1024)
 
 struct server {

@@ -4,12 +4,12 @@
  * SLOTS_ALL others ask and read all the time:
  *
  * - Beyond SLOTS_KEPT, each new connection sends away the one that came or asked longest ago, if
- *   that is over SLOTS_ASK_NSEC ago. Nothing more is read from it, and its requests are answered.
- * - If fewer than SLOTS_FREE are left, as many are cut off, except while an answer is made. First
+ *   that is over SLOTS_ASK_NSEC ago. Nothing more is read from it, and its requests are answered. -
+ *   If fewer than SLOTS_FREE are left, as many are cut off, except while an answer is made. First
  *   those that take longer than SLOTS_ANSWER_NSEC, then the one that has taken nothing of its
  *   answer for the longest time.
  *
- * Independent of HTTP and clocks. Callers lock.
+ * Independent of HTTP and clocks. Callers lock. The constants are not tuned.
  */
 #ifndef KVL_EXPORTER_SLOTS_H
 #define KVL_EXPORTER_SLOTS_H
@@ -19,16 +19,16 @@
 
 #include "base/clock.h"
 
-/* Connections that stay. Not tuned: one or two Prometheus servers, and people. */
+/* Connections that stay: one or two Prometheus servers, and people. */
 #define SLOTS_KEPT 32
-/* All, including those being sent away. Not tuned. */
+/* All, including those being sent away. */
 #define SLOTS_ALL  256
 #define SLOTS_FREE 64
-/* The time in which a new connection must ask. Not tuned: longer than the way here. */
+/* The time in which a new connection must ask: longer than the way here. */
 #define SLOTS_ASK_NSEC NSEC_PER_SEC
-/* Not tuned: longer than the way to a peer and back. */
+/* Longer than the way to a peer and back. */
 #define SLOTS_STALL_NSEC (250 * NSEC_PER_MSEC)
-/* Not tuned: longer than the 10 s that a scrape has by Prometheus' default. */
+/* Longer than the 10 s that a scrape has by Prometheus' default. */
 #define SLOTS_ANSWER_NSEC (15 * NSEC_PER_SEC)
 
 enum slot_phase {
@@ -64,7 +64,7 @@ void slot_note_unread(struct slot *slot, uint64_t unread, uint64_t now_nsec);
  * answer begins to be written. `unread` was noted. */
 void slot_ask(struct slot *slot, uint64_t now_nsec);
 void slot_answer(struct slot *slot, uint64_t now_nsec);
-/* Its answer is written. */
+/* Notes that its answer is written. */
 void slot_answered(struct slot *slot);
 
 /* Frees the place. */

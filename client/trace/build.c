@@ -329,7 +329,7 @@ int builder_line(struct builder *b, const char *text, size_t len, struct trace_e
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* By time, then in order of reading: `first` grows with every block. */
+/* Compares by time, then by order of reading: `first` grows with every block. */
 static int compare_requests(const void *a, const void *b)
 {
         const struct sim_request *x = a, *y = b;

@@ -51,7 +51,7 @@ static json_t *dist_json(const struct dist *d)
         return object;
 }
 
-/* With a lower tier; the other hits are those in both. */
+/* Adds the figures of a lower tier; the other hits are those in both. */
 static void put_below(json_t *curve, const struct sim_result *r)
 {
         put_value(&curve, "below_hit_tokens", number(r->below_tokens));
@@ -59,7 +59,7 @@ static void put_below(json_t *curve, const struct sim_result *r)
         put_value(&curve, "promotions", number(r->promotions));
 }
 
-/* For expected requests. */
+/* Adds the figures of expected requests. */
 static void put_expected(json_t *curve, const struct expect_counters *e)
 {
         put_value(&curve, "expected",
@@ -68,7 +68,7 @@ static void put_expected(json_t *curve, const struct expect_counters *e)
                         number(e->dropped)));
 }
 
-/* With several seeds; token_hit_ratio is the mean. */
+/* Adds the spread over several seeds; token_hit_ratio is the mean. */
 static void put_spread(json_t *curve, const struct hit_spread *s)
 {
         put_value(&curve, "token_hit_ratio_stddev", json_real(s->stddev));
@@ -76,7 +76,7 @@ static void put_spread(json_t *curve, const struct hit_spread *s)
         put_value(&curve, "token_hit_ratio_max", json_real(s->most));
 }
 
-/* For requests that take time. */
+/* Adds the figures of requests that take time. */
 static void put_flight(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
 {
         const struct sim_flight_result *f = &c->results[policy][capacity].flight;
@@ -89,7 +89,7 @@ static void put_flight(json_t *curve, const struct curves *c, unsigned policy, u
         put_value(&curve, "duplicate_blocks", number(f->duplicate_blocks));
 }
 
-/* For the cost of misses. */
+/* Adds the figures of misses' cost. */
 static void put_cost(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
 {
         put_value(&curve, "miss_cost", json_string(c->goes_by_cost[policy] ? "compute" : "tokens"));
@@ -104,7 +104,7 @@ static void put_windows(json_t *curve, const struct curves *c, unsigned policy)
         put_value(&curve, "told_passed_windows", json_boolean(c->is_told_windows[policy]));
 }
 
-/* Fields that not every replay has. */
+/* Adds the fields that not every replay has. */
 static void put_more(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
 {
         if (c->crossover > 0)

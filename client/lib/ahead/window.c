@@ -517,7 +517,7 @@ static int take_copies(struct kvl_window *w, uint32_t first, struct planes plane
         return 0;
 }
 
-/* 0 or -EINVAL with the sentence. */
+/* Returns 0 or -EINVAL with the sentence. */
 static int check_planes(const struct kvl_window *w, struct planes planes)
 {
         uint32_t n = w->ns->info.n_planes;

@@ -227,7 +227,7 @@ void op_late_leased(struct conn *c, struct conn_call *call, int code, const Prot
 void op_init(struct op *op, struct kvl_ns *ns, const struct op_type *type, uint32_t *pages,
         uint32_t n_asked)
 {
-        /* All but its kilobyte of text, which costs more than the rest of a publish. */
+        /* The kilobyte of text isn't zeroed: that would cost more than the rest of a publish. */
         memset(&op->call, 0, offsetof(struct conn_call, detail));
         memset(&op->ns, 0, sizeof(*op) - offsetof(struct op, ns));
         op->call.detail[0] = '\0';

@@ -68,7 +68,7 @@ extern _Thread_local const struct conn *conn_running;
 enum conn_again {
         CONN_AGAIN,      /* sent again if a caller waits for it */
         CONN_AGAIN_LATE, /* sent again even if none waits: its result must not leak */
-        CONN_AGAIN_GONE, /* as LATE; if nothing is left to end, it was ended before */
+        CONN_AGAIN_GONE, /* as LATE; -EINVAL or -ENOENT then: ended before, success */
 };
 
 /* Returns the rule for a type of request (enum msg_type). */

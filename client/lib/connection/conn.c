@@ -520,7 +520,7 @@ void conn_abandon(struct conn *c, struct conn_call *call)
                 call->on_abandon(call);
                 return;
         }
-        /* While the daemon is away: the request isn't out, and needn't be. */
+        /* The daemon is away, and the request wasn't sent: drop it. */
         if (call->sent_at == NOT_OUT && !call->was_sent && conn_again(call->type) == CONN_AGAIN) {
                 c->resume.n_waiting_bytes -= call->frame->bytes;
                 list_remove(&call->link);

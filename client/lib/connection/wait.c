@@ -106,7 +106,7 @@ static int run_callbacks(struct conn *c)
 
         if (!has_callbacks(c))
                 return 0;
-        /* They may take long, and wait on this connection themselves: other threads read on. */
+        /* Callbacks may block for long, or wait on this connection: other threads read on. */
         hand_on(c);
         conn_running = c;
         while (has_callbacks(c)) {

@@ -252,7 +252,7 @@ static void begin_digest(struct work *w, struct stream *s)
 
         s->job = JOB_DIGEST;
         s->page = w->n_begun++;
-        s->at = (const uint8_t *)tokens; /* u32 little-endian, as they lie */
+        s->at = (const uint8_t *)tokens; /* u32 little-endian, as in memory */
         s->n = bytes / BLOCK_BYTES;
         /* All pages but the last end alike. */
         end_text(&s->end, s->tail, bytes, PAGE_DOMAIN);

@@ -144,7 +144,7 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
         return 0;
 }
 
-/* 0, or -errno with the sentence. */
+/* Returns 0, or -errno with the sentence. */
 static int watch_socket(const struct kvl_connect_options *o, const struct conn_hello *hello,
         const struct conn_welcome *welcome, struct conn *c)
 {

@@ -131,7 +131,7 @@ static void on_open(struct conn *c, struct conn_call *call, int code, const Prot
 
         if (reply && code == 0)
                 wrong = take_open_reply(ns, (const Kvlease__V1__NsOpenReply *)reply);
-        /* At once: a restarted daemon must be told of it, even before its caller wakes. */
+        /* Listed at once: a restarted daemon must be told of it, even before its caller wakes. */
         if (reply && code == 0 && !wrong)
                 list_append(&ns->conn->namespaces, &ns->link);
         if (wrong)
@@ -422,7 +422,7 @@ void kvl_ns_close(struct kvl_ns *ns)
         conn = ns->conn;
         id = ns->id;
         end_calls(ns);
-        /* And what callbacks started then, of calls that were done before. */
+        /* Again, for calls that callbacks of finished calls started. */
         end_calls(ns);
         conn_lock(conn->conn);
         ns_wait_calls(ns);

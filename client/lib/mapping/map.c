@@ -1,4 +1,4 @@
-/* Where a namespace's pages are: device, addresses, mappings. */
+/* The places of a namespace's pages: device, addresses, mappings. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -499,7 +499,7 @@ int ns_unmap_set(struct kvl_ns *ns, uint32_t set_index)
                         atomic_store_explicit(&set->bases[plane], NULL, memory_order_relaxed);
                 r = ops->arena_unmap(ns->arena, offset_of(ns, set_index, plane), e);
                 if (r < 0) {
-                        /* So that it isn't mapped twice. */
+                        /* The count includes this plane, so that it isn't mapped twice. */
                         atomic_store_explicit(&set->n_planes, plane + 1, memory_order_relaxed);
                         return r;
                 }

@@ -1,4 +1,5 @@
-/* Where a namespace's pages are in this process: its device, its addresses, and its mapped sets. */
+/* The places of a namespace's pages in this process: its device, its addresses, and its mapped
+ * sets. */
 #ifndef KVL_LIB_MAP_H
 #define KVL_LIB_MAP_H
 
@@ -25,7 +26,7 @@ int ns_map(struct kvl_ns *ns, uint32_t set, uint32_t first_plane, const Kvlease_
 /* Offset in bytes of a page on the device in the extent of its set, in every plane. */
 uint64_t ns_offset_in_extent(const struct kvl_ns *ns, uint32_t page);
 
-/* [L] The extent in which a page on the device lies in this plane; NULL: it isn't mapped. */
+/* [L] Returns the extent of a page on the device in this plane; NULL: it isn't mapped. */
 struct extent *ns_device_extent(const struct kvl_ns *ns, uint32_t page, uint32_t plane);
 
 /* [L] Notes the result of a device call, and returns it. An error that breaks the device breaks

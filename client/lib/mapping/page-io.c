@@ -219,7 +219,7 @@ static int check_planes(const struct kvl_ns *ns, struct kvl_page_io *io)
                         io->n_planes, io->first_plane, n_planes);
         if (io->n_planes == 0)
                 io->n_planes = n_planes - io->first_plane;
-        /* Before anything is copied. Pages in lower tiers have all planes here. */
+        /* Checked before anything is copied. Pages in lower tiers have all planes here. */
         for (uint32_t i = 0; io->pages && ns->sets && i < io->n_pages; i++)
                 if (!ns_is_lower(ns, io->pages[i]) &&
                         (!ns_has_plane(ns, io->first_plane) ||

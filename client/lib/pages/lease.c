@@ -1,4 +1,4 @@
-/* Leasing pages: from the magazine (fast.h) where the namespace is shared, else over the socket. */
+/* Leasing pages: from the magazine (fast.h) if the namespace is shared, else over the socket. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Finding pages: in shared memory (fast.h) where the namespace is shared, else over the socket. */
+/* Finding pages: in shared memory (fast.h) if the namespace is shared, else over the socket. */
 #include "client/lib/pages/lookup.h"
 
 #include <errno.h>

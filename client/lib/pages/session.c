@@ -61,7 +61,7 @@ static void on_open(struct conn *c, struct conn_call *call, int code, const Prot
 
         if (reply && code == 0)
                 wrong = take_open_reply(o, (const Kvlease__V1__SessionOpenReply *)reply);
-        /* At once: a restarted daemon must be told of it, even before its caller wakes. */
+        /* Listed at once: a restarted daemon must be told of it, even before its caller wakes. */
         if (reply && code == 0 && !wrong)
                 list_append(&o->session->ns->sessions, &o->session->link);
         if (wrong)

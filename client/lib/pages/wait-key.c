@@ -101,7 +101,7 @@ static Kvlease__V1__WaitRequest wait_message(
 /* Waits as long as the daemon may wait, plus the connection's time-out. */
 static int wait_on_socket(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_nsec)
 {
-        /* At least a millisecond, so that the daemon is asked at all. */
+        /* The time is at least a millisecond, so that the daemon is asked at all. */
         uint32_t timeout_msec = MAX(conn_msec_until(deadline_nsec), 1U);
         Kvlease__V1__WaitRequest m = wait_message(ns, key, timeout_msec);
         uint64_t deadline = client_deadline(ns->conn);
@@ -233,7 +233,7 @@ int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, ui
         r = lookup_end(&l);
         if (r < 0)
                 return r;
-        /* Not pending if the next page is cached but could not be brought up for want of room. */
+        /* The next key isn't pending if it is cached, but had no room on the device. */
         if (ret_is_pending)
                 *ret_is_pending = why == KVL_TIMEOUT && l.n_pages == n_found;
         if (r == 0) {

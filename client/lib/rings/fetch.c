@@ -232,7 +232,7 @@ static void on_late(struct conn *c, struct conn_call *call, int code, const Prot
 static void on_fetched(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply, struct frame *frame);
 
-/* Not in shared memory: sends the next batch, if any is left. Returns 0 or as conn_start(). */
+/* Without shared memory: sends the next batch, if any is left. Returns 0 or as conn_start(). */
 static int send_batch(struct fetching *f)
 {
         Kvlease__V1__FetchRequest m = KVLEASE__V1__FETCH_REQUEST__INIT;

@@ -38,7 +38,7 @@ void fetches_init(struct kvl_conn *conn);
 /* Frees the rest after the connection is closed; no call waits for any of it. */
 void fetches_deinit(struct kvl_conn *conn);
 
-/* How calls bring pages of lower tiers to the device. */
+/* The steps that bring pages of lower tiers to the device. */
 extern const struct op_fetch_steps fetch_steps;
 
 /* The type of kvl_fetch() and kvl_fetch_start(), and of transfers that windows begin. */

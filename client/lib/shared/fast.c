@@ -49,7 +49,7 @@ void fast_deinit(struct fast *f)
 /* ---- finding -----------------------------------------------------------------------------------
  */
 
-/* Not an array of words: the compiler would copy that through the stack. */
+/* Loads a word; not from an array of words, which the compiler would copy through the stack. */
 static inline uint64_t load_word(const uint8_t *at)
 {
         uint64_t word;
@@ -478,7 +478,7 @@ bool fast_leasable(const struct fast *f, uint32_t *ret_n_pages)
         return true;
 }
 
-/* Where to look first: the daemon fills the first empty slots. */
+/* Returns the slot to look at first: the daemon fills the first empty slots. */
 static uint32_t first_slot(struct fast *f)
 {
         uint64_t put = atomic_load_explicit(&f->pins->n_put, memory_order_relaxed);

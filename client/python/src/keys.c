@@ -233,7 +233,7 @@ static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t 
         if (!keys) {
                 PyErr_NoMemory();
         } else {
-                /* Only whole pages, unless is_partial. */
+                /* Hashes only whole pages, unless is_partial. */
                 n_hashed = is_partial ? tokens.n : n_keys * page_tokens;
                 UNLOCKED(r = kvl_keys(
                                  parent.bytes, tokens.at, (uint32_t)n_hashed, page_tokens, keys));

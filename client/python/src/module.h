@@ -168,7 +168,7 @@ struct ns_object *namespace_open(
         struct conn_object *conn, PyObject *const *args, Py_ssize_t n, PyObject *names);
 bool ns_enter(struct ns_object *self);
 void ns_leave(struct ns_object *self);
-/* Its connection closes: ns->ns becomes invalid. */
+/* Called when the connection closes: ns->ns becomes invalid. */
 void ns_forget(struct ns_object *self);
 
 extern PyMethodDef ns_call_methods[];  /* namespace-calls.c */
