@@ -1,8 +1,6 @@
-/*
- * Checks of the servers through which hosts exchange pages: each [remote NAME] of the configuration
- * is asked by the user, and with the TLS, that kvleased has there. Nothing is changed: of commands
- * that write, only those are tried that can't find what they would write to.
- */
+/* Checks of the servers through which hosts exchange pages. Each [remote NAME] of the configuration
+ * is asked as kvleased would ask it, with the same user and TLS. Nothing is changed: commands that
+ * write are tried only on keys that don't exist. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -14,18 +12,18 @@
 #include "client/ctl/doctor.h"
 #include "daemon/remote/ask/ask.h"
 
-#define NODES_MAX 32 /* that are asked of one cluster; not tuned */
+#define NODES_MAX 32 /* of one cluster; not tuned */
 
-/* Milliseconds. With 5 s a cluster does without a node's slots for some 6 to 9 s, with Redis'
- * default of 15 s for more than half a minute. */
+/* Milliseconds. With 5 s a cluster lacks a failed node's slots for some 6 to 9 s. With Redis'
+ * default of 15 s it lacks them for more than half a minute. */
 #define NODE_TIMEOUT_MOST 5000
 
 #define CONNECT_MSEC 1000
 
-/* Of the machine's memory: what is above isn't there for one server alone. Not tuned. */
+/* Percent of the machine's memory: more isn't free for one server. Not tuned. */
 #define MEMORY_PERCENT_MOST 90
 
-/* One [remote NAME], and what has been found of it. */
+/* One [remote NAME], and the facts found about it. */
 struct remote_look {
         struct doctor *d;
         const char *name;
@@ -37,13 +35,13 @@ struct remote_look {
         bool is_cluster;
 };
 
-/* One of its nodes. */
+/* A node of a remote. */
 struct node_look {
         struct remote_look *of;
         const char *address;
         struct remote_asker *asker;
-        bool is_lost;  /* doesn't answer any more */
-        bool is_wrong; /* something was found */
+        bool is_lost;  /* stopped answering */
+        bool is_wrong; /* has findings */
 };
 
 static const char *remote_setting(const struct remote_look *l, const char *key)
@@ -77,7 +75,7 @@ static void node_find(struct node_look *n, enum doctor_state state, const char *
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* The reply, owned; NULL: a finding says why, or (by a refusal) *ret_refused is set. */
+/* Returns the reply, owned; NULL: a finding has the reason, or *ret_refused is set. */
 static char *node_ask(struct node_look *n, const char *const *words, bool *ret_refused)
 {
         char why[REMOTE_WHY_BYTES], *text = NULL;
@@ -97,7 +95,7 @@ static char *node_ask(struct node_look *n, const char *const *words, bool *ret_r
         return r == 0 ? text : NULL;
 }
 
-/* The value of an option of the server's, owned. NULL: it has none of that name, or isn't asked. */
+/* Returns the value of a server's option, owned. NULL: no such option, or not asked. */
 static char *node_option(struct node_look *n, const char *name)
 {
         const char *const words[] = {"CONFIG", "GET", name, NULL};
@@ -112,7 +110,7 @@ static char *node_option(struct node_look *n, const char *name)
         return need(strdup(value));
 }
 
-/* May the user look at options? */
+/* Whether the user may read options. */
 static bool node_shows_options(struct node_look *n)
 {
         static const char *const words[] = {"CONFIG", "GET", "maxmemory", NULL};
@@ -132,7 +130,7 @@ static bool node_shows_options(struct node_look *n)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* Bytes, or milliseconds, of an option. False: there is none. */
+/* Reads an option in bytes or milliseconds. Returns false if there is none. */
 static bool node_number(struct node_look *n, const char *name, uint64_t *ret_number)
 {
         _cleanup_free_ char *value = node_option(n, name);
@@ -140,7 +138,7 @@ static bool node_number(struct node_look *n, const char *name, uint64_t *ret_num
         return value && parse_u64(value, ret_number) == 0;
 }
 
-/* Does its limit leave room to what else the machine has in its memory? */
+/* Checks that the server's limit leaves memory to other processes of the machine. */
 static void check_limit(struct node_look *n, uint64_t limit)
 {
         static const char *const words[] = {"INFO", "memory", NULL};
@@ -186,7 +184,7 @@ static void check_memory(struct node_look *n)
                         policy);
                 doctor_advise(d, "CONFIG SET maxmemory-policy allkeys-lru");
         }
-        /* Redis 7.0 and later, Valkey: older ones have no such option. */
+        /* Redis 7.0 and later, Valkey: older ones lack the option. */
         if (node_number(n, "maxmemory-clients", &clients) && clients == 0) {
                 node_find(n, DOCTOR_WARNING,
                         "maxmemory-clients = 0: for replies that clients don't take it evicts "
@@ -233,7 +231,7 @@ static void check_cluster_options(struct node_look *n)
         }
 }
 
-/* "cluster_state:ok" */
+/* Checks for "cluster_state:ok". */
 static void check_cluster_state(struct node_look *n)
 {
         static const char *const words[] = {"CLUSTER", "INFO", NULL};
@@ -253,7 +251,7 @@ static void check_cluster_state(struct node_look *n)
 
 /* ---- rights ---------------------------------------------------------------------------------- */
 
-/* Is the command refused for want of rights? A redirection to another node is none. */
+/* Whether the command is refused for lack of rights. A redirection to another node isn't. */
 static bool is_forbidden(struct node_look *n, const char *const *words, char why[REMOTE_WHY_BYTES])
 {
         _cleanup_free_ char *text = NULL;
@@ -263,7 +261,7 @@ static bool is_forbidden(struct node_look *n, const char *const *words, char why
         return remote_ask(n->asker, words, &text, why) == -EACCES;
 }
 
-/* What kvleased does with pages of that tenant, with a key that nobody has. */
+/* Tries kvleased's commands on that tenant's pages, with an unused key. */
 static void check_rights_of(struct node_look *n, const char *tenant)
 {
         _cleanup_free_ char *key = NULL;
@@ -273,7 +271,7 @@ static void check_rights_of(struct node_look *n, const char *tenant)
                 key = need(NULL);
         const char *const commands[][6] = {
                 {"EXISTS", key, NULL}, {"GET", key, NULL}, {"TOUCH", key, NULL},
-                {"UNLINK", key, NULL}, {"SET", key, "", "XX", NULL}, /* only where it is there */
+                {"UNLINK", key, NULL}, {"SET", key, "", "XX", NULL}, /* only if it exists */
         };
 
         for (unsigned i = 0; i < ARRAY_SIZE(commands); i++) {
@@ -289,8 +287,8 @@ static void check_rights_of(struct node_look *n, const char *tenant)
         }
 }
 
-/* What kvleased asks for besides, by no key: who serves which slot; and, of a cluster, to be served
- * what is on its way from one node to another. */
+/* Tries kvleased's commands without keys: the nodes of each slot; and, in a cluster, access to
+ * slots that are moving between nodes. */
 static void check_rights_of_client(struct node_look *n)
 {
         static const char *const commands[][3] = {{"CLUSTER", "SLOTS", NULL}, {"ASKING", NULL}};
@@ -368,8 +366,8 @@ static void add_node(struct remote_look *l, const char *address, size_t len)
                 l->nodes[l->n_nodes++] = need(strndup(address, len));
 }
 
-/* "ID HOST:PORT@BUS[,NAME] FLAGS ..." of CLUSTER NODES: those that are away are found by others,
- * and who isn't known by an address can't be asked. */
+/* Adds a node of CLUSTER NODES, "ID HOST:PORT@BUS[,NAME] FLAGS ...". Skips nodes that are away,
+ * which other nodes report, and nodes without an address. */
 static void add_line(struct remote_look *l, const char *line)
 {
         char address[256], flags[128];
@@ -393,8 +391,8 @@ static void add_line(struct remote_look *l, const char *line)
         }
 }
 
-/* Learns the nodes of the cluster that this one is of, if it is. False: it can't be asked, which is
- * found later. */
+/* Learns the nodes of this one's cluster, if it is in one. Returns false if it can't be asked,
+ * which is found later. */
 static bool learn_nodes(struct remote_look *l, const char *address)
 {
         static const char *const words[] = {"CLUSTER", "NODES", NULL};
@@ -432,7 +430,7 @@ static char *path_setting(const struct remote_look *l, const char *key)
         return value ? doctor_path(l->d, "%s", value) : NULL;
 }
 
-/* As kvleased has them. False: the password can't be read, which is a finding. */
+/* Reads the options as kvleased does. Returns false, with a finding, if it can't. */
 static bool read_options(struct remote_look *l)
 {
         const char *secret = remote_setting(l, "secret_file"), *tls = remote_setting(l, "tls");
@@ -497,7 +495,7 @@ static void check_section(struct doctor *d, const char *name)
         free(l.tls_key);
 }
 
-/* Is this line the first of its section? */
+/* Whether this line is the first of its section. */
 static bool is_first(const struct doctor_lines *lines, size_t at)
 {
         for (size_t i = 0; i < at; i++)
@@ -512,7 +510,7 @@ void doctor_check_remote(struct doctor *d)
         struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
         unsigned n = 0;
 
-        sigaction(SIGPIPE, &ignore, &before); /* TLS writes where nobody reads any more */
+        sigaction(SIGPIPE, &ignore, &before); /* TLS may write to a closed connection */
         for (size_t i = 0; i < d->config.n; i++) {
                 if (strcmp(d->config.lines[i].section, "remote") != 0 || !is_first(&d->config, i))
                         continue;
