@@ -1,14 +1,14 @@
 /*
  * The daemon as an object: the loop, the state (daemon/core), tenants and their sockets, peers.
  *
- *   server_init()  -> state and tenants, no socket yet: what the fuzzer drives
- *   server_start() -> runtime directory, lock, sockets, signals; then uv_run() by server_run()
- *   server_stop()  (services/stop.h) -> clients are told, output is flushed, the loop ends
- *   server_deinit()
+ *   server_init()  -> state and tenants, no socket yet (the fuzzer drives this state);
+ *   server_start() -> runtime directory, lock, sockets, signals; then server_run() runs the loop;
+ *   server_stop()  (services/stop.h) -> clients are told, output is flushed, the loop ends;
+ *   server_deinit().
  *
- * One thread (and those of libuv's pool for files: disk.h). Nothing here wakes up by itself but the
- * watchdog, where systemd asks for it, the sizer where a tenant has one (sizing-timer.h), what is
- * waited for (upkeep-timer.h), and once more after work (quiet_expect()).
+ * One thread, besides those of libuv's pool for files (disk.h). An idle daemon wakes up only for:
+ * systemd's watchdog, a tenant's sizer (sizing-timer.h), waiting work (upkeep-timer.h), and once
+ * more after work (quiet_expect()).
  */
 #ifndef KVL_SERVER_SERVER_H
 #define KVL_SERVER_SERVER_H
@@ -21,26 +21,26 @@
 struct device;
 
 /*
- * Takes the configuration and the tenants of the database; opens devices, makes tenants. EXIT_OK,
- * else the error has been logged and nothing is left.
+ * Takes the configuration and the tenants of the database; opens devices, makes tenants. Returns
+ * EXIT_OK; else the error was logged and nothing is left.
  */
 enum exit_code server_init(
         struct server *s, struct config *config, const struct config_source *source);
 
 /*
- * The same with a device of the caller's (taken) and a database that can't be written: what
- * administrators change fails and is rolled back. For the fuzzer. 0 or -errno, nothing left.
+ * server_init() for the fuzzer, with the caller's device (taken) and a read-only database:
+ * administrators' changes fail and are rolled back. Returns 0, or -errno (nothing is left).
  */
 int server_init_for_test(struct server *s, struct config *config, struct device *device,
         uint64_t budget_bytes, uint64_t extent_bytes);
 
 enum exit_code server_start(struct server *s);
 
-/* Until a signal or server_stop(): EXIT_OK; or server_restart(): EXIT_RESTART. */
+/* Runs until a signal or server_stop(): EXIT_OK; or server_restart(): EXIT_RESTART. */
 enum exit_code server_run(struct server *s);
 
-/* Peers, sockets and state go; memory that clients still map stays theirs. `left_behind` tells how
- * the process is to end. */
+/* Frees peers, sockets and state; memory that clients still map stays theirs. life.left_behind: the
+ * process must end with _exit(). */
 void server_deinit(struct server *s);
 
 #endif

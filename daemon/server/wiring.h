@@ -1,6 +1,6 @@
 /*
- * Who is told of what: the rooms of the server use only those below them, and tell those above by
- * tables of functions, which are filled in here, where the order is visible.
+ * Wiring of the server's modules. Each uses only those below it, and calls those above through
+ * tables of functions, filled in here, where the order is visible.
  */
 #ifndef KVL_SERVER_WIRING_H
 #define KVL_SERVER_WIRING_H
@@ -8,7 +8,7 @@
 struct loop;
 struct server;
 
-/* Gives each room its table. */
+/* Gives each module its table. */
 void wiring_init(struct server *s);
 
 /* The work of a turn of the loop, in its order. */

@@ -1,6 +1,6 @@
 /*
- * Requests of administrators and of those who monitor, one handler for each row of the message
- * table (proto/msg.h). Loop thread only.
+ * Requests of administrators and monitors, one handler for each row of the message table
+ * (proto/msg.h). Loop thread only.
  */
 #ifndef KVL_SERVER_ADMIN_HANDLERS_H
 #define KVL_SERVER_ADMIN_HANDLERS_H

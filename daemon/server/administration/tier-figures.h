@@ -1,4 +1,5 @@
-/* What administrators are told of the tiers below devices: AdminTier, of the answer's arena. */
+/* Figures of the tiers below devices for administrators: AdminTier messages in the answer's
+ * arena. */
 #ifndef KVL_SERVER_TIER_FIGURES_H
 #define KVL_SERVER_TIER_FIGURES_H
 
@@ -29,8 +30,8 @@ int tier_figures_of_disk(
         struct arena *arena, const struct pool *pool, Kvlease__V1__AdminTier **ret);
 
 /*
- * Of what came up before it was asked for, by enum prefetch_kind: of namespaces on a device, and of
- * one namespace. 0, all NULL where nothing lies below; -ENOMEM.
+ * Figures of pages that were prefetched, by enum prefetch_kind: of all namespaces on a device, or
+ * of one namespace. Returns 0 (all NULL if the device has no lower tier) or -ENOMEM.
  */
 int prefetch_figures_of_pool(struct arena *arena, const struct store *s, const struct pool *pool,
         Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS]);

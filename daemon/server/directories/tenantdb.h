@@ -1,22 +1,24 @@
 /*
- * What administrators changed about tenants, kept in STATE_DIR/tenants.conf in the syntax of the
- * configuration. A row holds only the options that were set (its `set` mask): laid over the tenant
- * of the same name in the configuration, or over the defaults where there is none. What a newer
- * kvleased wrote and this one doesn't know is left out, and stays in the file until its tenant is
- * removed. A last line marks the end: a file that was cut off is refused.
+ * Tenant settings that administrators changed, stored in STATE_DIR/tenants.conf in the syntax of
+ * the configuration. A row holds only the options that were set (its `set` mask). These are laid
+ * over the tenant of the same name in the configuration, or over the defaults. Options that this
+ * version doesn't know are ignored, and stay in the file until their tenant is removed. A last line
+ * marks the end: a truncated file is refused.
  *
- * A change is written and synced by another thread (disk.h), the whole file under another name that
- * then takes the old one's place, so that a kill leaves one of the two. One at a time:
+ * Another thread writes and syncs a change (disk.h): the whole file under another name, which then
+ * replaces the old file. A kill therefore leaves one of the two. There is one change at a time:
  *
  *   put, remove -> written -> done(0) -> keep   the table has it
- *                     |                \-> undo   its maker refuses it: the file is written back
- *                     \-> failed: written back            |
- *                                       \-------> done(-errno): the table is as it was
+ *                     |    \-> undo   its maker refuses it: the file is written back
+ *                     \-> failed: written back      |
+ *                           \-------> done(-errno): the table is as it was
  *
- * So table and file agree, but between `written` and the end, which is for the daemon that comes
- * after a kill to find: nobody was answered then; and where a disk takes the change and not what
- * was there before it (`is_torn`): tenantdb_explain() says so, and the next change that is written,
- * or tenantdb_close(), mends it. Loop thread only.
+ * Table and file agree, with two exceptions:
+ * - Between `written` and the end. A daemon that is killed there has answered no client; the next
+ *   daemon reads the file.
+ * - If the disk takes the change but not its undo (`is_torn`). tenantdb_explain() reports that; the
+ *   next written change, or tenantdb_close(), repairs it.
+ * Loop thread only.
  */
 #ifndef KVL_SERVER_TENANTDB_H
 #define KVL_SERVER_TENANTDB_H
@@ -27,22 +29,23 @@
 
 #define TENANTDB_PATH_MAX (CONFIG_PATH_MAX + 16)
 
-/* 0: the file has the change, durably; the maker says tenantdb_keep() or tenantdb_undo(), now.
- * -errno: the change is over, and not in the table. Another may be begun. */
+/* Result 0: the file has the change, durably; the callback calls tenantdb_keep() or
+ * tenantdb_undo(). -errno: the change has ended, and is not in the table. Another may be begun. */
 typedef void (*tenantdb_done_fn)(void *data, int result);
 
-/* The one under way. */
+/* The change in progress. */
 struct tenantdb_change {
         struct disk_job job;
         const char *path; /* the database's */
         struct tenant_table next;
-        char *text, *before; /* of the file with it, and without; owned. NULL: there is none */
+        char *text, *before; /* texts of the file with the change, and without it; owned; NULL: no
+                                change */
         size_t len, before_len;
         int result; /* of the job */
         bool is_written;
-        int failure; /* for which it is undone */
+        int failure; /* error for which it is undone */
         tenantdb_done_fn done;
-        void *data; /* its; borrowed */
+        void *data; /* of done(); borrowed */
 };
 
 struct tenantdb {
@@ -56,40 +59,40 @@ struct tenantdb {
 };
 
 /*
- * A second daemon with this directory would write over what the first one's administrators changed:
- * the directory is locked. -EBUSY: another daemon has it. *db is closed after a failure.
+ * Opens the database and locks its directory: a second daemon would overwrite the first one's
+ * changes. Makes a missing directory (0750, its parent must exist), checks that it is writable, and
+ * reads the file if there is one. The disk is borrowed until tenantdb_close().
  *
- * Makes the directory where it is missing (0750, its parent must exist), checks that it can be
- * written to, reads the file where there is one. The disk is borrowed until tenantdb_close(). 0;
- * -errno with everything reported.
+ * Returns 0, or -errno with everything reported and *db closed. -EBUSY: another daemon has it.
  */
 int tenantdb_open(struct tenantdb *db, const char *state_dir, struct disk *disk,
         config_report_fn report, void *data);
 
-/* No change is under way: the loop has run to its end. */
+/* Called without a change in progress: the loop has run to its end. */
 void tenantdb_close(struct tenantdb *db);
 
-/* Borrowed until the next change is kept; NULL where nothing was changed about it. */
+/* Returns the tenant's row, borrowed until the next change; NULL: no administrator changed the
+ * tenant. */
 const struct tenant_config *tenantdb_find(const struct tenantdb *db, const char *name);
 
-/* None is under way. Adds or replaces the row of row->name. 0: done() is called, in a later turn of
- * the loop; -errno with the sentence: nothing was begun. */
+/* Adds or replaces the row of row->name; called without a change in progress. 0: done() is called
+ * in a later turn of the loop. -errno with the sentence: nothing was begun. */
 int tenantdb_put(struct tenantdb *db, const struct tenant_config *row, tenantdb_done_fn done,
         void *data, struct detail *d);
 
-/* Removes the row of that name, with the same results as tenantdb_put(). Where there is no such row
- * it is a change all the same, which changes nothing. */
+/* Removes the row of that name, with the results of tenantdb_put(). Without such a row, a change
+ * that changes nothing is made all the same. */
 int tenantdb_remove(
         struct tenantdb *db, const char *name, tenantdb_done_fn done, void *data, struct detail *d);
 
-/* In done(.., 0): the table has it. Another may be begun. */
+/* Called in done(.., 0): puts the change into the table. Another may be begun. */
 void tenantdb_keep(struct tenantdb *db);
 
-/* In done(.., 0): it can't be put in force, for `failure` (-errno), which done() is told once the
- * file is as it was, or can't be made so. */
+/* Called in done(.., 0) if the change can't be put in force for `failure` (-errno). done() is
+ * called with this once the file is restored, or can't be. */
 void tenantdb_undo(struct tenantdb *db, int failure);
 
-/* In done(), of a write that failed with this. Returns it, with the sentence. */
+/* Called in done() for a failed write. Returns `failure`, with the sentence. */
 int tenantdb_explain(const struct tenantdb *db, int failure, struct detail *d);
 
 #endif

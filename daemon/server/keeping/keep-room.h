@@ -1,13 +1,13 @@
-/* How many descriptors whoever started this process keeps for it. */
+/* The capacity of the descriptor store (systemd, or kvleased --keep). */
 #ifndef KVL_SERVER_KEEP_ROOM_H
 #define KVL_SERVER_KEEP_ROOM_H
 
 #include <stdint.h>
 
 /*
- * 0 with *ret_max, which may be 0. -ENOTCONN: nobody started it who could ($NOTIFY_SOCKET);
- * another -errno: it can't be told. Asks $FDSTORE (systemd 254 and later, kvleased --keep), else
- * the service manager over D-Bus, which takes a second at most.
+ * Asks $FDSTORE (systemd 254 and later, kvleased --keep), else the service manager over D-Bus,
+ * which takes at most a second. Returns 0 with *ret_max, which may be 0. -ENOTCONN: this process
+ * has no descriptor store ($NOTIFY_SOCKET isn't set); other -errno: the capacity is unknown.
  */
 int keep_room_find(uint32_t *ret_max);
 

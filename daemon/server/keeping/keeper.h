@@ -1,13 +1,15 @@
 /*
- * Leaves descriptors with whoever started this process ($NOTIFY_SOCKET: systemd, or kvleased
- * --keep), by the protocol of sd_notify(3), and has those of the process before this one.
+ * Client of the descriptor store that started this process ($NOTIFY_SOCKET: systemd, or kvleased
+ * --keep), by the protocol of sd_notify(3). It also has the descriptors that the previous process
+ * stored.
  *
  *   added: ordered -> sent, by a thread of its own -> kept, when a barrier behind it has passed
  *   dropped: ordered -> sent
  *
- * Orders go out one after the other; all that are there go out together, with one barrier behind
- * them. Who waits for long enough calls the keeper *late*: nobody waits any more, until a barrier
- * passes. No two names may be of one open file (a dup() of the other): systemd would keep one.
+ * Orders go out in sequence; all pending ones are sent together, with one barrier behind them. A
+ * caller that has waited long enough declares the store *late*: no caller waits then until a
+ * barrier passes. No two names may be of one open file (a dup() of the other): systemd would keep
+ * one.
  *
  * Threads: keeper_add(), keeper_drop() and keeper_wait() from any, the rest from the loop's.
  */
@@ -42,11 +44,12 @@ int keeper_new(const struct keeper_options *o, struct keeper **ret_keeper);
  */
 bool keeper_stop(struct keeper *k);
 
-/* Stopped, and no thread uses it any more. Closes what nobody took. NULL: nothing. */
+/* Ends the keeper after it was stopped and no thread uses it. Closes inherited descriptors that
+ * were not taken. Nothing for NULL. */
 void keeper_free(struct keeper *k);
 
-/* What the process before this one left, before anything is added. Takes the descriptor in any
- * case. 0 or -ENOMEM. Of several of one name the first counts. */
+/* Adds a descriptor that the previous process stored; called before any keeper_add(). Takes fd in
+ * any case. The first of several with one name counts. Returns 0 or -ENOMEM. */
 int keeper_inherit(struct keeper *k, enum keep_kind kind, uint32_t number, int fd);
 
 /*
@@ -62,18 +65,18 @@ void keeper_drop(struct keeper *k, enum keep_kind kind, uint32_t number);
 /* Blocks until all is kept that was added before. 0; -ETIMEDOUT with the sentence: it is late. */
 int keeper_wait(struct keeper *k, struct detail *d);
 
-/* What was added up to this ticket is kept; UINT64_MAX: the keeper is late. */
+/* The highest ticket up to which all additions are stored; UINT64_MAX: the store is late. */
 uint64_t keeper_passed(const struct keeper *k);
 
 /* The loop has waited long enough. */
 void keeper_give_up(struct keeper *k);
 bool keeper_is_late(const struct keeper *k);
 
-/* What take() and list() of struct keep_ops (daemon/core/ground/keep.h) are. */
+/* Implement take() and list() of struct keep_ops (daemon/core/ground/keep.h). */
 int keeper_take(struct keeper *k, enum keep_kind kind, uint32_t number);
 uint32_t keeper_list(struct keeper *k, enum keep_kind kind, uint32_t *ret_numbers, uint32_t max);
 
-/* Drops and closes what nobody took. How many. */
+/* Drops and closes inherited descriptors that were not taken. Returns their number. */
 uint32_t keeper_release_rest(struct keeper *k);
 
 /* Is there room for `n` more, when all n_extents are kept that there are or that are being made? 0,
@@ -84,7 +87,7 @@ int keeper_admit(struct keeper *k, uint64_t n_extents, uint32_t n, struct detail
 uint32_t keeper_count(struct keeper *k);
 uint32_t keeper_count_extents(struct keeper *k);
 
-/* How many can be kept, whatever their names are. */
+/* Descriptors that can be stored, under any names. */
 uint64_t keeper_room(const struct keeper *k);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * What outlives this process, as the server sees it (keeper.h does it): whether there is anybody to
- * keep descriptors, what the process before this one left, and the hold on output.
+ * The server's use of the descriptor store (keeper.h): whether there is one, what the previous
+ * process left in it, and the hold on output.
  *
- * While something that the loop added isn't kept yet, nothing that was said after it goes out to
- * tenants' peers: nobody is told of what a kill could still undo. What is said has the *ticket* of
- * what was added last, and goes when that is *passed*. Administrators are told at once.
+ * While a descriptor that the loop added isn't stored yet, later output to tenants' peers is held.
+ * So no client learns of a change that a kill could still undo. Output carries the *ticket* of the
+ * last addition, and is sent when that is *passed*. Administrators are answered at once.
  *
- * Loop thread only, but for keeping_park().
+ * Loop thread only, except keeping_park().
  */
 #ifndef KVL_SERVER_KEEPING_H
 #define KVL_SERVER_KEEPING_H
@@ -50,7 +50,7 @@ int keeping_admit(const struct server *s, uint32_t n, struct detail *d);
 /* The ticket of what is said now; 0: it can go out. */
 uint64_t keeping_ticket(const struct server *s);
 
-/* What is said with a ticket up to this one can go out. */
+/* The highest ticket whose output may be sent. */
 uint64_t keeping_passed(const struct server *s);
 
 /* How many descriptors are kept now. */

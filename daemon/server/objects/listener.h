@@ -1,6 +1,4 @@
-/*
- * A listening socket as an object: what it does is declared in daemon/server/sockets/listener.h.
- */
+/* A listening socket (functions: daemon/server/sockets/listener.h). */
 #ifndef KVL_SERVER_OBJECTS_LISTENER_H
 #define KVL_SERVER_OBJECTS_LISTENER_H
 
@@ -18,7 +16,7 @@ enum listener_kind {
         LISTEN_TENANT,
         LISTEN_DEFAULT,
         LISTEN_ADMIN,
-        LISTEN_MONITOR, /* who only reads what an administrator can read */
+        LISTEN_MONITOR, /* monitors, which may only read */
 };
 
 #define LISTENER_PATH_MAX (CONFIG_PATH_MAX + TENANT_NAME_MAX + 16)
@@ -32,7 +30,7 @@ struct listener {
         int fd;
         bool inherited; /* systemd's: the file stays */
         bool made_dir;
-        bool paused;        /* nobody is accepted until endings are done */
+        bool paused;        /* accepts no connection until endings are done */
         uint32_t kept;      /* its number as KEEP_LISTENER; 0: it ends with the process */
         uint32_t n_endings; /* of its connections, with the reaper (endings.h) */
         char dir[LISTENER_PATH_MAX];

@@ -1,7 +1,7 @@
 /*
- * The loop: one thread waits for events and does all of the daemon's work. What can't be done where
- * it is noticed, or takes longer than one turn of the loop, is done in the next turns: whoever has
- * such work kicks the loop. Loop thread only.
+ * The event loop: one thread waits for events and does all of the daemon's work. Work that can't be
+ * done at once, or takes longer than one iteration (turn), is continued in the next ones. The code
+ * that has such work kicks the loop. Loop thread only.
  */
 #ifndef KVL_SERVER_LOOP_H
 #define KVL_SERVER_LOOP_H

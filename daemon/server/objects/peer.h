@@ -79,16 +79,16 @@ struct peer_conn {
         uint16_t version;            /* of the frames */
 };
 
-/* What it has sent and submitted, and wasn't looked at yet. */
+/* Input of the peer that is not handled yet. */
 struct peer_input {
-        bool readable;       /* something came that wasn't received yet */
-        bool hung_up;        /* end of its stream was seen */
-        bool backed_up;      /* frames were left for the next turn */
-        bool is_overdue;     /* it had its time to introduce itself: its next turn is the last */
-        bool is_behind;      /* frames are handled once its ring was executed up to ring_goal */
-        uint64_t ring_goal;  /* a position in it */
-        uint32_t n_drained;  /* once it has hung up: receives, */
-        uint32_t drain_left; /* and submissions to execute */
+        bool readable;       /* the socket may have unreceived data */
+        bool hung_up;        /* the end of its stream was seen */
+        bool backed_up;      /* received frames are left for the next turn */
+        bool is_overdue;     /* its HELLO is late: its next turn is the last */
+        bool is_behind;      /* frames wait until its ring is executed up to ring_goal */
+        uint64_t ring_goal;  /* a position in the ring */
+        uint32_t n_drained;  /* after its hang-up: receives so far, */
+        uint32_t drain_left; /* and submissions still to execute */
 };
 
 /* Why it isn't let in. */
@@ -107,7 +107,7 @@ struct peer_comeback {
         uint32_t n_missed;
 };
 
-/* That its process is who it says. */
+/* Proof of the process's identity. */
 struct peer_challenge {
         bool by_number;               /* pidfd was opened by number: it must answer a challenge */
         struct sock_creds sent_creds; /* of the bytes received last, while challenged */
@@ -136,10 +136,10 @@ struct peer_times {
         uint64_t linger_until_nsec;
 };
 
-/* It doesn't give back memory that is recalled (daemon/server/waits/recalls.h). */
+/* Overdue recalled memory of the peer (daemon/server/waits/recalls.h). */
 struct peer_recall {
-        bool late;      /* was named for it */
-        bool condemned; /* SIGKILL was tried for it */
+        bool late;      /* the log named it */
+        bool condemned; /* SIGKILL was tried */
 };
 
 struct peer {
@@ -176,19 +176,19 @@ struct peer {
         struct chore leaving; /* while it is LEAVING, and before that once it has exited */
 };
 
-/* Its connection is gone and what it holds isn't. */
+/* The connection has ended, and the peer still holds pages. */
 static inline bool peer_is_waiting(const struct peer *p)
 {
         return p->state == PEER_WAITING || p->state == PEER_LINGERING || p->state == PEER_LEAVING;
 }
 
-/* It asks about the daemon and has no member: an administrator, or who only monitors. */
+/* The peer has no member and only asks about the daemon: an administrator or a monitor. */
 static inline bool peer_is_watcher(const struct peer *p)
 {
         return p->kind == LISTEN_ADMIN || p->kind == LISTEN_MONITOR;
 }
 
-/* Nothing is handled before what it asked for last is over (drops.h). */
+/* Its next requests wait until its last one is finished (drops.h). */
 static inline bool peer_awaits_drop(const struct peer *p)
 {
         return p->waits[PENDING_DROP].n > 0;

@@ -1,7 +1,7 @@
 /*
- * What a peer waits for: requests that are answered later, and pages that it fetches. Each is an
- * object of a file of daemon/server/waits/ (or of tenants/), which embeds a struct pending; the
- * peer has a list of each kind, so that whoever ends a peer needs to know none of them.
+ * Operations that a peer waits for: requests that are answered later, and pages that it fetches.
+ * Each is an object of a file of daemon/server/waits/ (or tenants/) that embeds a struct pending.
+ * The peer has a list of each kind, so the code that ends a peer needs to know none of them.
  */
 #ifndef KVL_SERVER_OBJECTS_PENDING_H
 #define KVL_SERVER_OBJECTS_PENDING_H
@@ -18,34 +18,34 @@ struct pending;
 
 /* In the order in which they are dropped. */
 enum pending_kind {
-        PENDING_LEASE,  /* parked.c: waits for room, or behind one that does */
-        PENDING_KEY,    /* key-waits.c: for a key that somebody computes */
+        PENDING_LEASE,  /* parked.c: waits for room, or behind a lease that does */
+        PENDING_KEY,    /* key-waits.c: for a key that another client computes */
         PENDING_FETCH,  /* fetches.c: for a page from below the device */
         PENDING_IMPORT, /* imports.c: for pages of other hosts */
-        PENDING_DISK,   /* durable.c: until a disk has forgotten what was taken out */
-        /* Nothing that the peer sent after these is handled before they are over: */
-        PENDING_DROP,   /* drops.c: until all of something is gone */
-        PENDING_TENANT, /* tenant-changes.c: until a tenant's change is written and in force */
-        PENDING_EVENTS, /* followers.c: for what happens next */
+        PENDING_DISK,   /* durable.c: until a removal is durable on disk */
+        /* Later requests of the peer wait until these are finished: */
+        PENDING_DROP,   /* drops.c: until a removal in slices is finished */
+        PENDING_TENANT, /* tenant-changes.c: until a tenant's change is stored and in force */
+        PENDING_EVENTS, /* followers.c: for the next event */
         N_PENDING
 };
 
 struct pending_ops {
         enum pending_kind kind;
-        /* The peer is gone, or isn't to be answered: takes it off the peer's list
-         * (pending_remove()), and frees it where nothing else holds it. */
+        /* The peer has ended or isn't to be answered: takes the operation off the peer's list
+         * (pending_remove()), and frees it if nothing else holds it. */
         void (*drop)(struct pending *w);
-        /* In a turn of the peer: goes on with those that may, at most `max` of them. True: there
-         * are more. NULL: they go on by themselves. */
+        /* In a turn of the peer: continues at most `max` operations. Returns true if more are left.
+         * NULL: they continue by themselves. */
         bool (*go_on)(struct peer *p, unsigned max);
 };
 
 struct pending {
         struct list_link link; /* struct pending_list.list */
-        struct peer *peer;     /* borrowed; NULL: it is on no list, nobody is to be answered */
+        struct peer *peer;     /* borrowed; NULL: on no list, no peer is to be answered */
         const struct pending_ops *ops;
-        size_t bytes;                /* that the daemon keeps for the peer by it */
-        struct frame_header request; /* of what is answered later; of a submission: nothing */
+        size_t bytes;                /* daemon memory that it uses */
+        struct frame_header request; /* of the request to answer; unused for a submission */
 };
 
 struct pending_list {

@@ -1,6 +1,6 @@
 /*
- * Marks around what is done for a peer: where the daemon dies by a fault of its own in between, it
- * is known who was served (daemon/core/records/culprit.h). Loop thread only.
+ * Marks the peer that is being served. If the daemon crashes between the marks, the next one knows
+ * which client was served (daemon/core/records/culprit.h). Loop thread only.
  */
 #ifndef KVL_SERVER_SERVING_H
 #define KVL_SERVER_SERVING_H
@@ -11,7 +11,7 @@
 #include "daemon/server/objects/server.h"
 #include "daemon/server/objects/tenancy.h"
 
-/* What is done from here on is for the peer, until serving_end(). */
+/* Work from here to serving_end() is done for the peer. */
 static inline struct state_serving serving_begin(const struct peer *p)
 {
         const struct tenant *t = p->tenancy ? p->tenancy->tenant : NULL;

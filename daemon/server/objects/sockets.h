@@ -1,4 +1,4 @@
-/* What the server has to let clients in, and to let them go. */
+/* State of accepting clients and of ending their connections. */
 #ifndef KVL_SERVER_SOCKETS_H
 #define KVL_SERVER_SOCKETS_H
 
@@ -16,7 +16,7 @@ struct reaper;
  * Not tuned. */
 #define SOCKETS_ADMIN_FDS 12
 
-/* What sockets tell the rooms above; filled in by daemon/server/wiring.c. */
+/* Callbacks of sockets, filled in by daemon/server/wiring.c. */
 struct sockets_wiring {
         /* A connection was accepted; takes fd. */
         void (*on_connection)(struct listener *l, int fd);
@@ -27,22 +27,22 @@ struct sockets {
         struct listener *default_listener, *admin_listener,
                 *monitor_listener; /* owned; NULL before start. Tenants have theirs */
         uint64_t last_listener_id;
-        bool old_sockets;                 /* INBOUND_TEST_VARIABLE is set */
-        int spare_fd;                     /* closed to accept and refuse when no other is left */
+        bool old_sockets; /* INBOUND_TEST_VARIABLE is set */
+        int spare_fd;     /* closed to accept and refuse a connection if no other is free */
         int admin_fds[SOCKETS_ADMIN_FDS]; /* of admin-fds.c; -1 */
 };
 
 /* Listening sockets that the process before this one left (kept-sockets.h). */
 struct kept_sockets {
-        struct kept_socket *sockets; /* owned; those that nobody has taken yet */
+        struct kept_socket *sockets; /* owned; those that no listener has taken yet */
         size_t n;
 };
 
-/* How memory and connections go back to the system (reaping.h). */
+/* How memory and connections are returned to the system (reaping.h). */
 struct reaping {
         struct reaper *reaper; /* owned; NULL: there is none */
         uv_poll_t poll;
-        uv_timer_t timer; /* runs while anything is going */
+        uv_timer_t timer; /* runs while anything is being closed */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* What a tier is called in answers and in the log. */
+/* Names of tiers in answers and in the log. */
 #ifndef KVL_SERVER_TIER_NAME_H
 #define KVL_SERVER_TIER_NAME_H
 

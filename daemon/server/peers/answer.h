@@ -31,8 +31,8 @@ struct request {
         unsigned n_fds;
         void (*after)(struct peer *p);     /* called once the reply is out; or NULL */
         const struct frame_header *header; /* of the request */
-        bool is_deferred; /* it is answered by answer_refuse() or answer_end(), whatever is
-                             returned now */
+        bool is_deferred; /* answer_refuse() or answer_end() answers it, with any return value now
+                           */
 };
 
 /*

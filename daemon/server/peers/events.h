@@ -1,4 +1,4 @@
-/* What the daemon tells clients unasked. Sending never frees a peer. */
+/* Messages that the daemon sends to clients unasked. Sending never frees a peer. */
 #ifndef KVL_SERVER_EVENTS_H
 #define KVL_SERVER_EVENTS_H
 
@@ -22,12 +22,12 @@ void events_ring(struct peer *p);
 /* A NOTICE to every client. */
 void events_to_all(struct server *s, Kvlease__V1__NoticeEvent__Kind kind, const char *detail);
 
-/* MEMBER_LEFT to the others of its group; it is still in it. Who is away is told when it is back,
- * of the first EVENTS_MISSED_MAX. */
+/* Sends MEMBER_LEFT to the others of the member's group, before it leaves the group. A client that
+ * is away gets the first EVENTS_MISSED_MAX of them when it resumes. */
 void events_member_left(struct member *m);
 
-/* What a client may have missed that goes on: that the daemon drains, namespaces that have another
- * version than it opened, and members that left. */
+/* Repeats to a resumed client what still holds: draining, namespaces with a newer version than it
+ * opened, and members that left. */
 void events_tell_again(struct peer *p);
 
 /* Makes the store's callbacks send PRESSURE and NS_STALE. */

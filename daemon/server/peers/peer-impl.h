@@ -1,7 +1,6 @@
 /*
- * What the files that make up a peer share: peer.c (its connection, and a turn of it),
- * peer-hangup.c (the end of its stream and of its process) and peer-leave.c (what it still holds
- * after that).
+ * Shared by the files that make up a peer: peer.c (its connection and its turns), peer-hangup.c
+ * (the end of its stream and of its process), peer-leave.c (what it still holds after that).
  */
 #ifndef KVL_SERVER_PEER_IMPL_H
 #define KVL_SERVER_PEER_IMPL_H
@@ -16,7 +15,8 @@ void peer_unref(struct peer *p);
 /* Stops listening to the stream and forgets what is in it. */
 void peer_close_socket(struct peer *p);
 
-/* Nobody is there to be answered, or to publish what it announced. */
+/* Drops all waiting requests and announcements of the peer: it can't be answered, nor publish, any
+ * more. */
 void peer_stop_waiting(struct peer *p);
 
 /* Handles at most `max` of the frames received; with a finite one as long as it is its turn. */

@@ -1,5 +1,5 @@
 /*
- * What is done with a peer: a connection and the process at its other end (struct peer, with its
+ * Operations of a peer: a connection and the process at its other end (struct peer, with its
  * states, is in daemon/server/objects/peer.h). Loop thread only.
  */
 #ifndef KVL_SERVER_PEER_H
@@ -19,7 +19,8 @@
 #define PEER_SUBMISSIONS_PER_TURN 256
 
 /*
- * What accept() learnt. refuse_code: 0, or what the first HELLO is answered with refuse_detail.
+ * A connection as accepted. refuse_code: 0, or the first HELLO is answered with this code and
+ * refuse_detail.
  */
 struct peer_origin {
         enum listener_kind kind;
@@ -52,20 +53,20 @@ void peer_exited(struct peer *p);
  * of its own. */
 bool peer_has_hung_up(struct peer *p);
 
-/* Ends the peer now, whatever it holds. Not from inside a handler. */
+/* Ends the peer now, together with all that it holds. Not from inside a handler. */
 void peer_end(struct peer *p);
 
 /* Namespaces that end with a client at once: some 30 us each, most of that the kernel's, to unmap
  * and close what is shared there. Not tuned. */
 #define PEER_CLOSES_AT_ONCE 16
 
-/* It is over with it, and ends: at once where it has few namespaces open, else it is LEAVING, and
- * these are closed in slices (chore.h). Until then it is one of its tenant's clients. Not from
+/* Ends a peer that is finished: at once if it has few namespaces open. Else it is LEAVING while
+ * these are closed in slices (chore.h), and stays one of its tenant's clients until then. Not from
  * inside a handler. */
 void peer_leave(struct peer *p);
 
-/* Called by peer-leave.c where the connection and the process are of no interest any more: the peer
- * is in this state then, and what it holds is as before. */
+/* Called by peer-leave.c when connection and process are no longer needed: closes both and sets the
+ * state. The peer keeps all it holds. */
 void peer_retire(struct peer *p, enum peer_state state);
 
 /* Sends a frame; takes the fds. A peer that can't take it is marked, never freed. */
@@ -84,25 +85,26 @@ void peer_schedule(struct peer *p);
  */
 uint32_t peer_take_submissions(struct peer *p, uint32_t budget);
 
-/* Its ring is read. */
+/* The daemon still executes its ring. */
 bool peer_may_submit(const struct peer *p);
 
-/* What it submitted before the frames that it has sent comes before them: true where it has, or
- * where there is no next turn for it. */
+/* True if submissions that precede the peer's received frames have been executed, or if it has no
+ * next turn. */
 bool peer_has_submitted_first(struct peer *p);
 
-/* All that it did in shared memory until now is in the daemon's records. It may be muted or doomed
- * after. */
+/* Takes over all changes the peer made in shared memory until now. Afterwards it may be muted or
+ * doomed. */
 void peer_catch_up(struct peer *p);
 
-/* One turn of a peer: what it submitted and sent, then what its flags ask for. Of a tenant's peers
- * only turns.c calls it. */
+/* One turn of a peer: executes its submissions and frames, then acts on its flags. For a tenant's
+ * peers, only turns.c calls it. */
 void peer_turn(struct peer *p);
 
-/* What it is told may go out, as far as keeping.h lets it. */
+/* Sends the peer's output as far as keeping.h lets it. */
 void peer_flush(struct peer *p);
 
-/* What no event tells: has it taken the descriptors it was sent, does the kernel take more? */
+/* Polls for states without an event: has the peer taken the descriptors sent to it, does the kernel
+ * take more output? */
 void peer_look(struct peer *p);
 
 /* The peer has introduced itself, or is being closed: the deadline for that is over. */
@@ -112,17 +114,17 @@ void peer_introduced(struct peer *p);
  * after. */
 void peer_feed(struct peer *p, const uint8_t *data, size_t n);
 
-/* Its name, process and user are known: peer.who. */
+/* Formats identity.who: the peer's name, process and user are known. */
 void peer_set_who(struct peer *p);
 
-/* Its member ends: that is noted. NULL: why is seen at the peer. */
+/* Notes in the event log that its member ends. `why` NULL: the peer's state tells the reason. */
 void peer_note_end(struct peer *p, const char *why);
 void peer_note_violation(struct peer *p, const char *rule);
 
 /* A peer that is a member may publish, or only look up, as its tenancy's rules have it now. */
 void peer_update_rights(struct peer *p);
 
-/* The next state and name for people. */
+/* Name of the peer's state, for people. Static. */
 const char *peer_state_name(const struct peer *p);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * What clients do in shared memory without ringing (a touch): it is seen by looking at all rings,
- * once more after a while in which something was executed, and before what comes after a quiet
- * while. The eviction policies do their housekeeping in such a quiet while, a little in each until
- * it is done. Where nothing happens and nothing is to be done, no timer runs. Loop thread only.
+ * Submissions without a doorbell (touches in shared memory). The daemon finds them by looking at
+ * all rings: once after an interval in which something was executed, and before the first request
+ * after a quiet interval. Eviction policies do their housekeeping in quiet intervals, a bounded
+ * part in each. No timer runs if nothing happens and nothing is to be done. Loop thread only.
  */
 #ifndef KVL_SERVER_QUIET_H
 #define KVL_SERVER_QUIET_H
@@ -19,12 +19,12 @@ void quiet_init(struct server *s);
 void quiet_expect(struct server *s);
 
 /*
- * A request is about to be handled. After a while in which nobody looked, the rings come first:
- * what is evicted for the request is chosen by hits until then.
+ * Called before a request is handled. If rings weren't looked at for an interval, they are looked
+ * at first, so that eviction for the request counts all hits until now.
  */
 void quiet_end(struct server *s);
 
-/* Takes what clients submitted without ringing. While there is any it is looked for again. */
+/* Takes submissions without a doorbell, and looks again later if there were any. */
 void peers_look_at_rings(struct server *s);
 
 #endif

@@ -1,17 +1,17 @@
 /*
- * Clients that go on: with the daemon that comes after the one they had, or with the same one on
- * another connection.
+ * Clients that resume: with the next daemon after the one they had, or with the same one on another
+ * connection.
  *
- * At start, every client that was recorded (daemon/core/clients/client-record.h) is a peer that is
- * WAITING: without a connection, keeping what it has until its process exits. A HELLO that names
- * it, with its token, from its process, makes the new connection its own:
+ * At start, every recorded client (daemon/core/clients/client-record.h) becomes a peer that is
+ * WAITING: it has no connection, and keeps its pages until its process exits. A HELLO with its id
+ * and token, from its process, gives it the new connection:
  *
  *   resume_ask()   HELLO: checks, changes nothing
- *   resume_take()  the process has proven itself (at once, or by AUTH): checks once more; what the
- *                  client never got an answer for is undone; the peer that waited is gone
+ *   resume_take()  the process has proven itself (at once, or by AUTH): checks again, undoes
+ *                  requests that were never answered, frees the peer that waited
  *   RESUME_NS, SESSION_OPEN, RESUMED: the client says what it has; then its ring is executed
  *
- * Who forges any of that learns nothing and changes nothing.
+ * A client that forges any of that learns nothing and changes nothing.
  */
 #ifndef KVL_SERVER_RESUME_H
 #define KVL_SERVER_RESUME_H
@@ -49,13 +49,13 @@ int resume_ask(struct request *rq, const Kvlease__V1__HelloRequest *m);
 /* 0: the member is p's, p->comeback.resume is NULL; as resume_ask(). */
 int resume_take(struct peer *p, struct detail *d);
 
-/* The client that it wants to be; NULL where that has gone meanwhile. Borrowed. */
+/* The client that the peer resumes; NULL if that has ended meanwhile. Borrowed. */
 struct member *resume_member(const struct peer *p);
 
-/* What it can resume with next. Borrowed. */
+/* The token for its next resumption. Borrowed. */
 const uint8_t *resume_token(const struct peer *p);
 
-/* It doesn't want to any more. Safe to repeat. */
+/* The peer gives up resuming its former client. Idempotent. */
 void resume_drop(struct peer *p);
 
 /* May a request of this type come before RESUMED? */

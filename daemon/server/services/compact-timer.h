@@ -1,7 +1,7 @@
 /*
- * The server's part of compaction (daemon/core/reclaim/compact.h) and of pages kept ready
- * (stock.h): a tenth of a second after something was done it is looked whether there is work, and
- * again while there is. Where nothing happens no timer runs. Loop thread only.
+ * Timer of compaction (daemon/core/reclaim/compact.h) and of ready pages (stock.h). A tenth of a
+ * second after something was executed it looks for work, and again while there is some. No timer
+ * runs if nothing happens. Loop thread only.
  */
 #ifndef KVL_SERVER_COMPACT_TIMER_H
 #define KVL_SERVER_COMPACT_TIMER_H
@@ -13,10 +13,11 @@ struct server;
 /* Needs the loop. */
 void compact_timer_init(struct server *s);
 
-/* Something was executed. Cheap to repeat. */
+/* Something was executed. Idempotent and cheap. */
 void compact_timer_expect(struct server *s);
 
-/* Called in each turn of the loop: looks at what is kept ready where leases outran it. */
+/* Called in each turn of the loop: refills ready pages if leases use them up faster than the timer
+ * does. */
 void compact_timer_turn(struct server *s);
 
 #endif

@@ -1,12 +1,13 @@
 /*
- * What eviction policies have learnt of a namespace's traffic, kept over a restart: one file each,
- * STATE_DIR/policy/TENANT/NAMESPACE. Read when the namespace is made; written, where it has changed
- * and off the loop, ten minutes after it was written last, when the namespace goes, and at the
- * stop. Gone with the tenant, and with a namespace that goes as it is idle (idle.h). A file that is
- * damaged, or of another policy, is ignored with a line in the log. Loop thread only.
+ * State that eviction policies have learnt from a namespace's traffic, stored over a restart in one
+ * file per namespace, STATE_DIR/policy/TENANT/NAMESPACE. The file is read when the namespace is
+ * made. A changed state is written (off the loop) ten minutes after the last write, when the
+ * namespace ends, and at the stop. The file is removed with the tenant, and when an idle namespace
+ * is removed (idle.h). A damaged file, or one of another policy, is ignored with a line in the log.
+ * Loop thread only.
  *
- * A file is a head of 40 bytes (LEARNT_MAGIC, the policy's name, length and SipHash-1-3 of the rest
- * with an all-zero key, little-endian) and what the policy's save() gave.
+ * A file is a head of 40 bytes and the output of the policy's save(). The head has LEARNT_MAGIC,
+ * the policy's name, length and SipHash-1-3 of the rest with an all-zero key, little-endian.
  */
 #ifndef KVL_SERVER_LEARNT_H
 #define KVL_SERVER_LEARNT_H
@@ -18,20 +19,21 @@ struct ns;
 struct server;
 
 #define LEARNT_MAGIC     "KVLPOL1\n"
-#define LEARNT_MAX_BYTES (1024 * 1024) /* of a file; what is larger isn't kept. Not tuned */
+#define LEARNT_MAX_BYTES (1024 * 1024) /* of a file; a larger state isn't stored. Not tuned */
 
-/* The namespace was made: what was learnt in it before is its policy's. */
+/* Loads the stored state into the policy of a namespace that was just made. */
 void learnt_load(struct server *s, struct ns *ns);
 
-/* It goes, or the daemon stops: is written where it differs from what was written last. */
+/* The namespace ends, or the daemon stops: writes the state if it differs from the last write. */
 void learnt_save(struct server *s, struct ns *ns);
 void learnt_save_all(struct server *s);
 
-/* Saves what is due, some of it. When there will be more; UINT64_MAX: when something happens. */
+/* Saves some of the states that are due. Returns the time of the next call; UINT64_MAX: none until
+ * something happens. */
 uint64_t learnt_save_due(struct server *s, uint64_t now_nsec);
 
-/* It goes as nobody wants it (idle.h): so does its file, or names that are made up would fill the
- * directory. */
+/* Removes the file of an idle namespace that is removed (idle.h): else invented names would fill
+ * the directory. */
 void learnt_forget_ns(struct server *s, struct ns *ns);
 
 /* The tenant is removed: so are its files. */

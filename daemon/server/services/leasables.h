@@ -1,7 +1,7 @@
 /*
- * When it is looked how many pages leases would get (daemon/core/upkeep/leasable.h): 10 ms after
- * something was executed, and then each 10 ms until every namespace had its round. Where nothing is
- * executed no timer runs. Loop thread only.
+ * Counts how many pages leases would get (daemon/core/upkeep/leasable.h): 10 ms after something was
+ * executed, and then each 10 ms until every namespace was counted. No timer runs while nothing is
+ * executed. Loop thread only.
  */
 #ifndef KVL_SERVER_LEASABLES_H
 #define KVL_SERVER_LEASABLES_H
@@ -11,7 +11,7 @@ struct server;
 /* Needs the loop. */
 void leasables_init(struct server *s);
 
-/* Something was, or may have been, executed. Cheap to repeat. */
+/* Something was, or may have been, executed. Idempotent and cheap. */
 void leasables_expect(struct server *s);
 
 #endif

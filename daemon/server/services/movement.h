@@ -1,7 +1,7 @@
 /*
- * The server's part of tiers (daemon/core/moves/transfer.h, sink.h, fetch.h): the threads that
- * copy, and when the loop looks after them. Where no device has a tier below it nothing is opened
- * and no timer runs. Loop thread only.
+ * The server's part of tiers (daemon/core/moves/transfer.h, sink.h, fetch.h): copying threads, and
+ * the timers of the loop for them. If no device has a lower tier, nothing is opened and no timer
+ * runs. Loop thread only.
  */
 #ifndef KVL_SERVER_MOVEMENT_H
 #define KVL_SERVER_MOVEMENT_H
@@ -11,7 +11,7 @@ struct server;
 /* Needs the loop. */
 void movement_init(struct server *s);
 
-/* The devices are open. 0, or -errno, logged: no threads. */
+/* Called once devices are open. Returns 0, or -errno, logged: no threads. */
 int movement_start(struct server *s);
 
 /* Called in each turn of the loop: goes on with what moves between tiers. */

@@ -1,7 +1,7 @@
 /*
- * The loop's end of the devices' queues (gpu/queue.h): hears when jobs are done or late, has the
- * core take over what was made, and runs requests again that waited for it. Where nothing is
- * submitted nothing runs here.
+ * The loop's end of the devices' queues (gpu/queue.h): it is notified of jobs that are done or
+ * late, lets the core take over what they made, and runs waiting requests again. Idle if no job is
+ * submitted.
  */
 #ifndef KVL_SERVER_QUEUES_H
 #define KVL_SERVER_QUEUES_H
@@ -11,11 +11,11 @@
 struct server;
 struct pool;
 
-/* Listens to a pool's queue from now on. 0; -ENOMEM, -errno of the loop. */
+/* Listens to a pool's queue from now on. Returns 0, -ENOMEM, or -errno of the loop. */
 int queues_watch(struct server *s, struct pool *pool);
 
-/* Goes on with requests that wait for devices, as far as one loop turn goes. True while there is
- * more. */
+/* Continues requests that wait for devices, within the bounds of a turn. Returns true if more are
+ * left. */
 bool queues_work(struct server *s);
 
 /* Stops listening, and closes what the loop holds for it. */

@@ -1,21 +1,20 @@
 /*
- * The daemon's traffic as a trace (client/trace/trace.h), for `kvleasectl trace`: off until an
- * administrator says otherwise, and after a start. A line a request, written when it ends or nobody
- * has heard of it for a minute: its pages from the root of the text to the deepest that it found or
- * published. What it looked for, missed and never published isn't known.
+ * The daemon's traffic as a trace (client/trace/trace.h), for `kvleasectl trace`. It is off after a
+ * start until an administrator turns it on. Each request is a line, written when it ends or after a
+ * minute without a call: its pages from the root of the text to the deepest one that it found or
+ * published. Pages that it missed and never published aren't recorded.
  *
- * Calls may name no request. Then a lookup begins one, and what is published below the page where
- * one has got to goes on with it; there nobody tells its end, but another one that gets to the same
- * page.
+ * If calls name no request, a lookup begins one, and a publish below its deepest page continues it.
+ * Such a request ends when another one reaches the same page.
  *
- * Keys are hashed with a secret drawn for each recording and never kept, to 53 bits, which every
- * reader of JSON keeps exact: equal prefixes of one namespace are equal numbers within a recording,
- * and no key, token or text can be had from them.
+ * Keys are hashed to 53 bits, which every reader of JSON keeps exact, with a secret drawn for each
+ * recording and never stored. Equal prefixes of a namespace are equal numbers within a recording;
+ * no key, token or text can be derived from them.
  *
- * Files are STATE_DIR/traces/trace-TOKENS-N.jsonl (0600), for each page size its own: the blocks of
- * a trace are of one size. All of a recording are at most max_files, the oldest goes; and the file
- * system keeps some room (writer_room()). Written off the loop. Loop thread only, where not
- * said otherwise.
+ * Files are STATE_DIR/traces/trace-TOKENS-N.jsonl (0600), separate for each page size: the blocks
+ * of a trace have one size. A recording has at most max_files; the oldest is removed. The file
+ * system keeps some free space (writer_room()). Files are written off the loop. Loop thread only,
+ * unless noted.
  */
 #ifndef KVL_SERVER_RECORDER_H
 #define KVL_SERVER_RECORDER_H
@@ -30,9 +29,9 @@
 #define RECORDER_FILES      4                     /* the default of all. Not tuned */
 #define RECORDER_MIN_BYTES  4096
 
-/* Requests under way that it keeps in mind: some 100 bytes each. More are lost. Not tuned. */
+/* Unfinished requests that it keeps, some 100 bytes each; more are lost. Not tuned. */
 #define RECORDER_REQUESTS_MAX 65536
-/* What waits for the disk; a request that comes on top is lost. Not tuned. */
+/* Bytes that wait for the disk; requests beyond them are lost. Not tuned. */
 #define RECORDER_WAITING_MAX (UINT64_C(4) << 20)
 /* Pages of one request, so that a line is at most half of what the reader takes and takes the loop
  * about a millisecond; a longer one is lost. */
@@ -45,18 +44,19 @@ struct chunk;
 
 void recorder_init(struct server *s);
 
-/* 0; -EBUSY: it is on already; -EINVAL: out of range; -EROFS: the server has no state directory;
- * -ENOSPC: there is too little room; -errno of the directory. With the sentence. */
+/* Starts recording. Returns 0; -EBUSY: it is on already; -EINVAL: out of range; -EROFS: the server
+ * has no state directory; -ENOSPC: too little space; -errno of the directory. Errors come with the
+ * sentence. */
 int recorder_start(struct server *s, uint64_t max_bytes, uint32_t max_files, struct detail *d);
 
-/* Ends it: requests under way are written as far as they are known. Nothing where it is off. */
+/* Ends the recording: unfinished requests are written as far as they are known. Idempotent. */
 void recorder_stop(struct server *s);
 
-/* The namespace goes: so do its requests, unwritten. */
+/* Drops the requests of a namespace that ends, unwritten. */
 void recorder_forget(struct server *s, const struct ns *ns);
 
-/* Writes requests nobody has heard of for a minute. When there will be more, if nothing happens;
- * UINT64_MAX: none. */
+/* Writes requests without a call for a minute. Returns the time of the next call, if nothing
+ * happens; UINT64_MAX: none. */
 uint64_t recorder_end_idle(struct server *s, uint64_t now_nsec);
 
 #endif

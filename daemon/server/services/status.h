@@ -1,4 +1,4 @@
-/* What the service manager shows of the daemon. Loop thread only. */
+/* Status line for the service manager. Loop thread only. */
 #ifndef KVL_SERVER_STATUS_H
 #define KVL_SERVER_STATUS_H
 
@@ -9,7 +9,7 @@ struct server;
 /* Writes "STATUS=..." into line, which it returns. */
 const char *status_format(const struct server *s, char line[STATUS_BYTES]);
 
-/* Tells the service manager, which isn't waited for. */
+/* Sends it to the service manager, without waiting. */
 void status_notify(struct server *s);
 
 #endif

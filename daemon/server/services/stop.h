@@ -7,12 +7,11 @@ struct server;
 /* Tells clients and ends the loop as soon as they have taken it, or at the stop timeout. */
 void server_stop(struct server *s);
 
-/* Stops like server_stop(), with the exit status that asks whoever started this process to start it
+/* Stops like server_stop(), with the exit status that asks the service manager to start the daemon
  * again. */
 void server_restart(struct server *s);
 
-/* Nobody is accepted any more; sockets that are kept for the next process stay as they are. Safe to
- * repeat. */
+/* Closes listening sockets, except those stored for the next process. Idempotent. */
 void stop_close_listeners(struct server *s);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * What is done now and then, by one timer of the loop: a second after something was executed, and
- * then when one of its calls wants to be called again, at most once a second. Where nothing is
- * waited for no timer runs. Loop thread only.
+ * One timer of the loop for occasional work. It fires a second after something was executed, and
+ * then when one of its calls asks to be called again, at most once a second. No timer runs if
+ * nothing waits. Loop thread only.
  */
 #ifndef KVL_SERVER_UPKEEP_TIMER_H
 #define KVL_SERVER_UPKEEP_TIMER_H
@@ -11,7 +11,7 @@ struct server;
 /* Needs the loop. */
 void upkeep_timer_init(struct server *s);
 
-/* Something was executed, or configured: there may be something to wait for. Cheap to repeat. */
+/* Something was executed or configured: work may wait. Idempotent and cheap. */
 void upkeep_timer_expect(struct server *s);
 
 #endif

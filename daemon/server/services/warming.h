@@ -5,7 +5,8 @@
 
 struct server;
 
-/* What the daemon before this one left is there: begins what tenants' warm_tags say. */
+/* Begins to warm the pages of tenants' warm_tags, after the previous daemon's state was
+ * recovered. */
 void warming_start(struct server *s);
 
 #endif

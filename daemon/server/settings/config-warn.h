@@ -1,4 +1,4 @@
-/* What of a configuration is allowed, and is of no use or may end badly. */
+/* Warnings: settings that are allowed, but useless or dangerous. */
 #ifndef KVL_SERVER_CONFIG_WARN_H
 #define KVL_SERVER_CONFIG_WARN_H
 
@@ -8,12 +8,12 @@
 #include "daemon/core/ground/detail.h"
 #include "daemon/server/settings/config.h"
 
-/* Reports each as a notice. Asks no device: where 'devices' is auto it goes by what is surely so.
- */
+/* Reports each warning as a notice. Asks no device: if 'devices' is auto, only certain facts are
+ * used. */
 void config_warn(const struct config *c, config_report_fn report, void *data);
 
-/* Has the machine, or this process' control group, less memory than so much of the host's, all that
- * may be leased? Then true, with the sentence. */
+/* Compares `bytes` of host memory, all that may be leased, with the memory of the machine, or of
+ * this process's control group. Returns true, with the sentence, if that has less. */
 bool config_exceeds_host(uint64_t bytes, struct detail *d);
 bool config_exceeds_cgroup(uint64_t bytes, struct detail *d);
 

@@ -1,9 +1,9 @@
 /*
- * The configuration: what its files (base/conf-files.h), the command line and the defaults say,
+ * The configuration: values of its files (base/conf-files.h), the command line and the defaults,
  * checked as a whole. Plain values, no references into the running daemon.
  *
- * Of an option that several files have, the last one's value counts; the command line's goes before
- * all. Values that are lists are replaced, not added up. Within one file nothing stands twice.
+ * If several files have an option, the last one's value counts; the command line's overrides all.
+ * Values that are lists are replaced, not added up. Within one file, an option may stand only once.
  */
 #ifndef KVL_SERVER_CONFIG_H
 #define KVL_SERVER_CONFIG_H
@@ -44,10 +44,10 @@ struct origin {
 static_assert(1 + CONF_DROP_INS_MAX < ORIGIN_COMMAND_LINE, "a number for each file");
 static_assert(CONFIG_FILE_MAX < 1 << 24, "a number for each line");
 
-/* Of a section, and of each of its options, by option_index(). */
+/* Origins of a section and of each of its options, by option_index(). */
 struct origins {
         struct origin section, of[SECTION_OPTIONS_MAX];
-        bool is_spoilt; /* one of them was refused: what the others mean isn't known */
+        bool is_spoilt; /* an option was refused: the meaning of the others isn't known */
 };
 
 enum liveness { LIVENESS_AUTO, LIVENESS_CHALLENGE };
@@ -96,8 +96,8 @@ struct device_config {
         uint64_t disk_bytes;            /* > 0 where there is one */
 };
 
-/* A cluster, or one server, through which hosts exchange pages, as the file has it. What
- * daemon/remote takes is made of it by remote-config.h, which checks the whole. */
+/* A cluster, or one server, through which hosts exchange pages, as the file has it. remote-config.h
+ * checks it and makes the options of daemon/remote from it. */
 struct remote_config {
         struct origins from;
         char name[TENANT_NAME_MAX + 1];
@@ -113,7 +113,7 @@ struct remote_config {
         uint64_t expiry_nsec;     /* of what is written there */
 };
 
-/* What of a tenant's is exchanged with other hosts. */
+/* A tenant's exchange with other hosts. */
 struct tenant_remote_config {
         char name[TENANT_NAME_MAX + 1];        /* of [remote NAME]; "": nothing is exchanged */
         uint64_t write_bytes;                  /* a second; 0: nothing is written */
@@ -128,7 +128,7 @@ struct tenant_remote_config {
 #define TENANT_PINS_MAX      1000000000 /* a uint32_t; not tuned */
 #define TENANT_PLACEMENT_MAX (sizeof("device=") - 1 + DEVICE_NAME_MAX)
 
-/* What of a device is kept for a tenant. */
+/* A tenant's reservation on each device. */
 struct reservation_config {
         uint64_t bytes;
         uint64_t min_bytes, max_bytes; /* TENANT_RESERVE_AUTO */
@@ -137,7 +137,7 @@ struct reservation_config {
         bool lends_idle;
 };
 
-/* Who may be a tenant's client, and publish. */
+/* Users and groups that may be a tenant's clients, and that may publish. */
 struct access_config {
         bool share_group;
         struct id_list uids, gids;
@@ -145,21 +145,21 @@ struct access_config {
         char group[CONFIG_GROUP_MAX + 1];
 };
 
-/* Which pages of a tenant give way first. */
+/* Choice of the pages of a tenant that are evicted first. */
 struct eviction_config {
         unsigned policy;              /* index into config_tenant_evict_names */
         unsigned miss_cost;           /* enum miss_cost */
         uint32_t attention_crossover; /* tokens */
 };
 
-/* What a page costs that is missed: as much as any other, or what computing it again takes. */
+/* Cost of a missed page: the same for all, or the cost to compute it again. */
 enum miss_cost { MISS_COST_TOKENS, MISS_COST_COMPUTE };
 
 struct tenant_config {
         struct origins from;
         uint64_t set; /* options that were given, by option_bit() */
         char name[TENANT_NAME_MAX + 1];
-        uint64_t limit_bytes; /* TENANT_LIMIT_NONE: whatever the devices have */
+        uint64_t limit_bytes;                        /* TENANT_LIMIT_NONE: no limit */
         uint64_t host_limit_bytes, disk_limit_bytes; /* TENANT_LIMIT_NONE; 0: keeps out */
         uint32_t weight, priority, max_clients, max_pins;
         uint32_t max_connects, max_requests; /* a second; 0: no limit */
@@ -196,7 +196,7 @@ struct config {
         bool has_file;           /* the first of them was there */
 };
 
-/* Where it comes from; the same at start and at every reload. All borrowed. */
+/* Source of the configuration, the same at start and at every reload. All borrowed. */
 struct config_source {
         const char *file;             /* NULL: the default file, which may be missing. Its drop-ins
                                        * are read with it */
@@ -217,8 +217,8 @@ int config_load(const struct config_source *source, struct config *ret_config,
         config_report_fn report, void *data);
 void config_deinit(struct config *c);
 
-/* What file_read_regular() means by a negative result, for a file of at most CONFIG_FILE_MAX bytes:
- * a sentence's end. Never NULL; static. */
+/* Returns the end of a sentence for a negative result of file_read_regular() with a bound of
+ * CONFIG_FILE_MAX. Never NULL; static. */
 const char *config_read_error(int error);
 
 /* Writes "FILE:LINE", "command line" or "default". Returns buf. */
@@ -238,11 +238,11 @@ extern const char *const config_miss_cost_names[];
 extern const char *const config_class_names[], *const config_when_full_names[];
 extern const char *const config_burst_names[], *const config_sizer_names[];
 
-/* What of a disk's file pages can be charged with: the rest is for indexes, and for chunks that
- * aren't full. */
+/* Bytes of a disk's file that pages can be charged with: the rest is for indexes and partly filled
+ * chunks. */
 uint64_t config_disk_budget(uint64_t file_bytes);
 
-/* Is the device among the words of an option 'devices'? Of "auto" it knows nothing. */
+/* True if the device is named in an option 'devices'. Always false for "auto". */
 bool config_lists_device(const char *names, const char *name);
 
 const struct device_config *config_find_device(const struct config *c, const char *name);
@@ -261,8 +261,7 @@ void tenant_table_remove(struct tenant_table *t, const char *name);
 int tenant_table_copy(const struct tenant_table *t, struct tenant_table *ret_copy);
 void tenant_table_deinit(struct tenant_table *t);
 
-/* What another version of kvleased wrote: options that this one doesn't know, as they stood there.
- */
+/* Options that this version doesn't know, as another version of kvleased wrote them. */
 struct unknown_option {
         char *section; /* "[tenant a]"; owned, as is the next */
         char *line;    /* "key = value" */

@@ -12,8 +12,8 @@
 #include "daemon/server/settings/config.h"
 #include "daemon/server/system/secret-file.h"
 
-/* What remote_open() takes. It holds a password, and points into itself: it isn't copied, and is
- * wiped where remote_open() has returned. */
+/* Arguments of remote_open(). They hold a password, and pointers into themselves: don't copy, and
+ * wipe after remote_open(). */
 struct remote_settings {
         struct remote_options options;
         const char *addresses[REMOTE_ADDRESSES_MAX + 1];

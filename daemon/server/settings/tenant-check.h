@@ -1,6 +1,6 @@
 /*
- * What a tenant's options mean together: checks that no single option can make, and values that are
- * written as text. Asks no device, and nothing of the running daemon. Any thread.
+ * Checks that span several options of a tenant, and parsing of options that are written as text.
+ * Uses no device and no state of the running daemon. Any thread.
  */
 #ifndef KVL_SERVER_TENANT_CHECK_H
 #define KVL_SERVER_TENANT_CHECK_H
@@ -16,7 +16,7 @@ struct warm_request;
 int tenant_config_check(
         const struct tenant_config *c, const struct daemon_config *daemon, struct detail *d);
 
-/* The same, told every sentence, and the option that it is of. */
+/* tenant_config_check() that reports every error, with its option. */
 typedef void (*tenant_check_fn)(void *data, const char *key, const char *sentence);
 void tenant_config_check_all(const struct tenant_config *c, const struct daemon_config *daemon,
         tenant_check_fn fn, void *data);
@@ -40,7 +40,7 @@ int tenant_refuse_small(const struct tenant_config *c, enum small_cause cause, u
  */
 int placement_parse(const char *text, enum place_policy *ret_policy, const char **ret_device);
 
-/* What reserve_min and reserve_max stand for, where they are auto, too. */
+/* Values of reserve_min and reserve_max, with `auto` resolved. */
 uint64_t tenant_reserve_min(const struct tenant_config *c);
 uint64_t tenant_reserve_max(const struct tenant_config *c);
 

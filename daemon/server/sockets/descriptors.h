@@ -1,21 +1,22 @@
 /*
- * The daemon's two rooms of descriptors: the open files of the process (RLIMIT_NOFILE), and what is
- * kept for the next one (FileDescriptorStoreMax=, --keep-max).
+ * The daemon's two budgets of descriptors: the open files of the process (RLIMIT_NOFILE), and the
+ * entries of the descriptor store (FileDescriptorStoreMax=, --keep-max).
  *
- * | takes                         | open | kept |
+ * | object                        | open | kept |
  * |-------------------------------|------|------|
- * | a connection                  | 2, 3 | 2    |
- * | a namespace                   | 2, 4 | 4    |
- * | a client that has one open    | 1    | 2    |
- * | an extent                     | 1, 2 | 1    |
+ * | connection                    | 2, 3 | 2    |
+ * | namespace                     | 2, 4 | 4    |
+ * | client that has one open      | 1    | 2    |
+ * | extent                        | 1, 2 | 1    |
  *
- * Stores that other hosts share take some of the open files, as many as they have nodes.
- * (The second number of open files where they outlive the daemon; for extents, behind a queue.) A
- * reserve is kept out of the first, so that whoever comes to help still gets in. Each tenant has a
- * part of the rest (fd-parts.h), which is counted by what it has now: there is no account to drift,
- * or to be kept over a restart. What a connection, a namespace or a client of it may come to take
- * is counted when it comes, so that HELLO, SHM_OPEN, NS_SHARE, sessions and pins aren't refused
- * later.
+ * The second number of open files holds if the object is stored; for extents, behind a queue.
+ * Stores that hosts share use as many open files as they have nodes. A reserve of open files lets
+ * administrators always connect.
+ *
+ * Each tenant has a part of the rest (fd-parts.h). Its use is counted from its objects: no account
+ * can drift or has to be stored over a restart. The highest use of a connection, a namespace or a
+ * client of it is counted when that is made. So HELLO, SHM_OPEN, NS_SHARE, sessions and pins aren't
+ * refused later.
  */
 #ifndef KVL_SERVER_DESCRIPTORS_H
 #define KVL_SERVER_DESCRIPTORS_H
@@ -27,31 +28,32 @@ struct server;
 struct tenancy;
 struct detail;
 
-/* Connections kept beyond a limit only to be told so; further ones are closed. Not tuned. */
+/* Connections beyond a limit that are kept only to report it; further ones are closed. Not
+ * tuned. */
 #define PEER_MAX_REFUSED 32
 
 enum descriptors_kind { DESCRIPTORS_OPEN, DESCRIPTORS_KEPT, N_DESCRIPTORS };
 
-/* A tenant's. */
+/* A tenant's part of a budget. */
 struct descriptors_part {
         uint64_t used;
-        uint64_t sure;  /* whatever others do */
-        uint64_t limit; /* what it may have now, others being as they are */
+        uint64_t sure;  /* guaranteed */
+        uint64_t limit; /* bound now, given the use of other tenants */
 };
 struct descriptors_part descriptors_of(const struct tenancy *t, enum descriptors_kind kind);
 
 /*
- * May the tenant have a connection more? 0, or -EMFILE with the sentence, which is in the log once.
- * Those that wait to resume aren't counted: they come on another one. `is_there`: it is counted,
- * and its client is a new one: they are counted all the same.
+ * May the tenant have another connection? Returns 0, or -EMFILE with the sentence, which is logged
+ * once. Clients that wait to resume aren't counted: they come on another connection. `is_there`:
+ * this connection is counted already, and its client is a new one, so those are counted, too.
  */
 int descriptors_admit_connection(struct tenancy *t, bool is_there, struct detail *d);
 
-/* May a client of the tenant open a namespace, which is there already or isn't? Likewise. Where it
- * may not, some namespaces of the tenant go that are idle (idle.h). */
+/* May a client of the tenant open a namespace, which exists or not? Returns 0, or -EMFILE with the
+ * sentence. On refusal, idle namespaces of the tenant are removed (idle.h). */
 int descriptors_admit_ns(struct tenancy *t, bool is_there, struct detail *d);
 
-/* Connections that are being told why they are refused, at most: 1 to PEER_MAX_REFUSED. */
+/* Highest number of connections being refused with a reason: 1 to PEER_MAX_REFUSED. */
 uint32_t descriptors_most_refused(const struct server *s);
 
 /* Raises the limit of open files as far as the hard limit goes: the usual soft limit is too small

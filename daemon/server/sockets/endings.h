@@ -1,14 +1,13 @@
 /*
- * How connections end: never in a way that waits for somebody else.
+ * Ends connections without waiting for another process.
  *
- * Closing a socket drops what lies in its queue, descriptors of the peer's included (inbound.h). So
- * a connection that may have some is ended first, then received empty; where there are any it is
- * the reaper's to close. Of a socket that listens the same holds for the connections nobody
- * accepted yet.
+ * close() on a socket drops its queue, with the peer's descriptors in it (inbound.h). So a
+ * connection that may have some is shut down first, then drained; if descriptors are found, the
+ * reaper closes it. The same holds for connections to a listening socket that aren't accepted yet.
  *
- * Each such connection has a descriptor until the reaper's process has it, so of one listening
- * socket ENDINGS_MAX wait at most: while they do nobody is accepted there. Who holds them up (they
- * may, for a second each) keeps others from connecting there, on kernels before 6.16 alone.
+ * Each such connection uses a descriptor until the reaper's process has it. So at most ENDINGS_MAX
+ * of one listening socket wait; until they are done, that socket accepts none. A peer can delay
+ * each for a second, and so keeps others from connecting there, only on kernels before 6.16.
  *
  * Loop thread only.
  */
@@ -36,14 +35,14 @@ void endings_close(struct server *s, struct inbound *in, int fd, const struct te
 void endings_refuse(struct server *s, int fd, uint64_t listener_id);
 
 /*
- * Accepts and ends up to `max` connections of a socket that was shut down (nobody can connect any
- * more). True: there may be more. False: none are left; or, where it can't be known for want of
- * descriptors, fd was taken, and is -1.
+ * Accepts and ends up to `max` connections of a socket that was shut down (it gets no new ones).
+ * True: there may be more. False: none are left; or it can't be known for want of descriptors: then
+ * fd was taken and is -1.
  */
 bool endings_empty(struct server *s, int *fd, unsigned max);
 
-/* Shuts a listening socket down that is no one's duplicate, ends who wait to be accepted, closes
- * it. Takes fd; a thousand take some 10 ms. */
+/* Shuts down a listening socket that has no duplicate, ends the connections that wait there, and
+ * closes it. Takes fd; a thousand connections take some 10 ms. */
 void endings_close_listening(struct server *s, int fd);
 
 #endif

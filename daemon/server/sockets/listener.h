@@ -1,8 +1,8 @@
 /*
- * A listening socket: one per tenant, one default, one for administration, one for monitoring.
- * Where it listens is who comes in; rules narrow it (access.h). Who was accepted can send no
- * descriptors, or has them found (inbound.h). Owns its file and the tenant's
- * directory unless systemd made the socket. Never looks at what peers send.
+ * A listening socket: one for each tenant, one default, one for administration, one for monitoring.
+ * The socket determines the tenant; rules narrow access (access.h). Accepted peers can't send
+ * descriptors, or these are found (inbound.h). A listener owns its file and the tenant's directory,
+ * unless systemd made the socket. It never looks at peers' data.
  */
 #ifndef KVL_SERVER_LISTENER_H
 #define KVL_SERVER_LISTENER_H
@@ -17,16 +17,16 @@
 int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
         struct listener **ret_listener, struct detail *d);
 
-/* Removes what it made: nobody can connect any more. Refuses who waits to be accepted, and frees
- * itself, in later turns. NULL: nothing. */
+/* Removes the socket's files: no client can connect any more. Refuses waiting connections, and
+ * frees itself, in later turns. Nothing for NULL. */
 void listener_close(struct listener *l);
 
-/* Closes the socket at the end of the process: where it is kept for the next one, it stays as it
- * is, and who connects waits. NULL: nothing. */
+/* Closes the socket at the end of the process. If it is stored for the next one, it stays as it is,
+ * and connecting clients wait. Nothing for NULL. */
 void listener_leave(struct listener *l);
 
-/* One more (or fewer) of the connections of this one is with the reaper. 0, or one that is gone:
- * nothing. */
+/* Counts one more (or fewer) connection of this socket with the reaper. Nothing for id 0, or for a
+ * socket that was closed. */
 void listener_note_ending(struct server *s, uint64_t id, bool begins);
 
 /* Says in the log, once, that connections are closed as no file descriptor is left for them. */

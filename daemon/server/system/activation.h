@@ -32,7 +32,7 @@ bool activation_is_socket_name(const char *name);
  */
 int activation_take(struct activation *a, const char *name, const char *path, struct detail *d);
 
-/* Warns of what nobody took, closes it. */
+/* Closes passed sockets that were not taken, with a warning. */
 void activation_deinit(struct activation *a);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * How long requests take, by kind: histograms of the time from a frame to its answer, in the loop's
- * thread. What a request waited for before, or between two tries (leases, keys), isn't in it: waits
- * are counted by tenant. And how often each rule of the protocol was broken, those that nobody has
- * broken included: a counter that appears with its first count is no increase for Prometheus.
+ * Durations of requests by kind: histograms of the time from a frame to its answer in the loop's
+ * thread. Waits before a request, or between two tries (leases, keys), aren't included: those are
+ * counted by tenant. Also, counts of broken rules of the protocol, with zeros for rules never
+ * broken: Prometheus sees no increase in a counter that appears with its first count.
  *
- * A request costs two looks at the clock and two additions. Nothing is allocated; counts are since
- * the start. Loop thread only.
+ * A request costs two readings of the clock and two additions. Nothing is allocated; counts are
+ * since the start. Loop thread only.
  */
 #ifndef KVL_SERVER_CALLS_H
 #define KVL_SERVER_CALLS_H
@@ -15,14 +15,14 @@
 
 #include "proto/msg.h"
 
-/* Upper bounds of the buckets in nanoseconds: from a release on the socket to a check of all pages
- * of a large daemon, so that a factor of about two is told apart. Not tuned. */
+/* Upper bounds of the buckets in nanoseconds. They span a release on the socket to a check of a
+ * large daemon, in steps of about two. Not tuned. */
 #define CALLS_BOUNDS                                                                              \
         {                                                                                         \
                 10000, 20000, 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000, \
                         20000000, 50000000, 100000000, 500000000, 1000000000                      \
         }
-#define CALLS_BUCKETS 16 /* one more than bounds: what is beyond */
+#define CALLS_BUCKETS 16 /* one more than bounds, for longer calls */
 
 enum {
 #define X(name, ...) CALLS_ROW_##name,
@@ -85,7 +85,7 @@ void call_times_note(struct call_times *t, uint64_t nsec);
 /* A request of a type that is in the table was answered. */
 void calls_note(struct calls *c, const struct msg_info *info, uint64_t nsec);
 
-/* Somebody broke the rule. */
+/* A peer broke the rule. */
 void calls_note_violation(struct calls *c, const char *rule);
 
 #endif

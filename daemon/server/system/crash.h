@@ -1,5 +1,5 @@
 /*
- * The signals that say that the daemon dies by a fault of its own: then it is noted who was served
+ * Signal handlers for crashes of the daemon: they record which client was being served
  * (daemon/core/records/culprit.h). Loop thread only.
  */
 #ifndef KVL_SERVER_CRASH_H

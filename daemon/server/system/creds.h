@@ -1,7 +1,7 @@
 /*
- * The kernel's word about a process: who is at the other end of a socket, whether it still lives,
- * and which numbers names of groups have here. Whether it may come in is decided elsewhere
- * (access.h). Any thread, but for group_number(), which is the loop's.
+ * The kernel's facts about a process: its credentials at the other end of a socket, whether it
+ * still lives, and the numbers of groups. access.h decides whether it may connect. Any thread,
+ * except group_number(): loop thread.
  */
 #ifndef KVL_SERVER_CREDS_H
 #define KVL_SERVER_CREDS_H
@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* What the kernel shows where it has no number for a user: many different users. */
+/* The uid that the kernel shows for users without a number here: it stands for many. */
 #define UID_NOBODY 65534
 
-/* A process can have 65,536 supplementary groups, which the kernel takes 2 ms to tell. Of one that
- * has more than so many none is known. Not tuned. */
+/* Bound of supplementary groups: if a process has more, none are known. Linux allows 65,536, and
+ * takes 2 ms to read them. Not tuned. */
 #define CREDS_GROUPS_MAX 4096
 
 struct creds {
@@ -36,7 +36,7 @@ void creds_deinit(struct creds *c);
  */
 int creds_peer_pidfd(int fd);
 
-/* A descriptor of whatever process has the number now. Owned, or -errno. */
+/* Opens a descriptor of the process that has the number now. Owned, or -errno. */
 int creds_open_pidfd(pid_t pid);
 
 /* True where the process has exited. */

@@ -1,7 +1,7 @@
 /*
- * Work on files, off the loop: jobs run one after another, in the order they came, in a thread of
- * libuv's pool. Loop thread only, but for run(). What is waiting when the loop is closed is run
- * before that: uv_run() has it as active.
+ * Work on files, off the loop: jobs run one after another, in order, in a thread of libuv's pool.
+ * Loop thread only, except run(). Jobs that wait when the loop is closed run before that: they keep
+ * uv_run() active.
  */
 #ifndef KVL_SERVER_DISK_H
 #define KVL_SERVER_DISK_H
@@ -14,9 +14,9 @@
 
 struct disk_job {
         struct list_link link;
-        /* In another thread: touches what the job names and nobody else changes meanwhile. */
+        /* In another thread: touches only data of the job that no other code changes meanwhile. */
         void (*run)(struct disk_job *job);
-        /* In the loop thread, after that: the job is its maker's again. */
+        /* In the loop thread, after run(): the job is the caller's again. */
         void (*done)(struct disk_job *job);
 };
 
@@ -28,9 +28,9 @@ struct disk {
 };
 
 /*
- * Starts the pool, which has one thread: libuv would do it with the first job, and abort where
- * there can be no thread. Waits until it works. Once, before any other thread is started (it
- * changes the environment). 0 or -errno: there may be none.
+ * Starts the pool, which has one thread, and waits until it works. (libuv would start it with the
+ * first job, and abort on failure.) Called once, before any other thread is started: it changes the
+ * environment. Returns 0 or -errno.
  */
 int disk_start(void);
 

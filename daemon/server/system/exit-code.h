@@ -1,4 +1,4 @@
-/* What kvleased ends with. */
+/* Exit codes of kvleased. */
 #ifndef KVL_SERVER_EXIT_CODE_H
 #define KVL_SERVER_EXIT_CODE_H
 

@@ -8,14 +8,14 @@
 #include <stdint.h>
 
 /*
- * Returns the descriptor (owned) that holds the lock; -EBUSY: another process has it; -errno. What
- * is no regular file, a symbolic link for one, is -ELOOP or -EINVAL. In a directory where others
- * may write it promises nothing.
+ * Returns the descriptor (owned) that holds the lock; -EBUSY: another process has it; -errno. A
+ * symbolic link is -ELOOP, another non-regular file -EINVAL. The lock is only reliable in a
+ * directory where no other user may write.
  *
- * The file has mode 0600: whoever may open it could lock it. One that is there already and that
- * others could open, another's, or one with several names, is replaced, locked or not: by then its
- * lock may be anybody's. It is left, as -EBUSY, where it is locked and names a process of its
- * owner's that lives: an older kvleased. Of several processes that try at once one gets it.
+ * The file has mode 0600: every process that may open it could lock it. An existing file that
+ * others could open, that another user owns, or that has several names is replaced, locked or not:
+ * any process may hold its lock. Exception: -EBUSY if it is locked and names a living process of
+ * its owner (an older kvleased). If several processes try at once, one gets it.
  */
 int lockfile_take(const char *path);
 

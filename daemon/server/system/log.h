@@ -1,11 +1,12 @@
 /*
- * What the daemon tells people: one human sentence an event, with structured fields beside it. To
- * the journal where stderr is the journal, else readable text on stderr. Never keys, page contents
- * or tokens. What peers can cause is told once per rule: a peer must not fill the log.
+ * The daemon's log: one sentence for people per event, with structured fields. It goes to the
+ * journal if stderr is the journal, else as readable text to stderr. It never contains keys, page
+ * contents or tokens. Events that peers can cause are logged once per rule, so that no peer can
+ * fill the log.
  *
- * Whoever reads may stop reading, and a write then waits. Between log_start() and log_stop() a
- * thread writes, but to a regular file, which needs no reader: up to LOG_QUEUE_MAX messages wait
- * for it, further ones are dropped and counted, and the log says how many once it goes on. Loop
+ * The log's reader may stop reading, and a write then blocks. So a thread writes between
+ * log_start() and log_stop(), except to a regular file. Up to LOG_QUEUE_MAX messages wait for it;
+ * further ones are dropped and counted, and the log reports their number once it continues. Loop
  * thread only.
  */
 #ifndef KVL_SERVER_LOG_H
@@ -28,8 +29,8 @@ void log_init(enum log_level level, enum log_target target);
 /* 0; -errno: there is no thread, and everything is written in place. */
 int log_start(void);
 
-/* What waits is written, as far as that takes less than a second. What is said after that is
- * written in place, or, where the thread still waits for a reader, is lost. */
+/* Writes waiting messages, for at most a second. Later messages are written in place; if the thread
+ * still waits for a reader, they are lost. */
 void log_stop(void);
 
 struct log_field {

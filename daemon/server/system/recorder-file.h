@@ -1,7 +1,7 @@
 /*
- * The files of a recording (services/recorder.h): chunks of lines on their way to the disk, and who
- * writes them. A writer is used by the jobs of its chunks alone, one after another (disk.h): they
- * open, write and rotate; nothing of it runs in the loop.
+ * Files of a recording (services/recorder.h): chunks of lines on their way to the disk, and their
+ * writer. Only the jobs of its chunks use a writer, one after another (disk.h): they open, write
+ * and rotate files. None of it runs in the loop.
  */
 #ifndef KVL_SERVER_RECORDER_FILE_H
 #define KVL_SERVER_RECORDER_FILE_H

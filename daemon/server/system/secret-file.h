@@ -18,12 +18,12 @@ struct secret {
 };
 
 /*
- * Reads `min` to `max` (at most SECRET_BYTES_MAX) bytes, a newline at the end not counted, from a
- * regular file, or a symbolic link to one. It belongs to root or to the user of this process, whose
- * group alone may read it and nobody else write it: any other is refused, as somebody may have read
- * it. 0; -EACCES: its mode or owner, or this process may not read it; -EINVAL: too few bytes, or
- * too many; -EBADFD, -EISDIR: no regular file; other -errno. After an error *ret has nothing, and
- * the sentence begins with `key` = `path`.
+ * Reads `min` to `max` (at most SECRET_BYTES_MAX) bytes, less a newline at the end, from a regular
+ * file or a symbolic link to one. The file must belong to root or to this process's user. Only its
+ * group may read it, and no other user write it: else its content may be known to others. Returns
+ * 0; -EACCES: wrong mode or owner, or unreadable; -EINVAL: too few or too many bytes; -EBADFD,
+ * -EISDIR: not a regular file; other -errno. After an error *ret is empty, and the sentence begins
+ * with `key` = `path`.
  */
 int secret_read(const char *key, const char *path, size_t min, size_t max, struct secret *ret,
         struct detail *d);

@@ -1,7 +1,8 @@
 /*
- * The time that the daemon's state is given. It is CLOCK_MONOTONIC, but where the environment
- * variable KVLEASE_TEST_CLOCK names a file of 8 bytes: nanoseconds, little-endian, written by who
- * replays a trace in less time than it took. The loop's timers stay with the real one.
+ * The time given to the daemon's state. It is CLOCK_MONOTONIC. Exception: if the environment
+ * variable KVLEASE_TEST_CLOCK names a file of 8 bytes, it is read from there (nanoseconds,
+ * little-endian). A test writes the file to replay a trace in less time. The loop's timers use the
+ * real clock.
  */
 #ifndef KVL_SERVER_TEST_CLOCK_H
 #define KVL_SERVER_TEST_CLOCK_H

@@ -1,16 +1,16 @@
 /*
- * How long the loop's turns take: a histogram, and the longest, with what they did. One loop serves
- * all tenants, so a turn that takes long keeps everybody waiting; requests alone (calls.h) wouldn't
- * tell of timers, background work and descriptors that are closed.
+ * Durations of the loop's turns: a histogram, and the longest turns with their longest parts. One
+ * loop serves all tenants, so a long turn delays every client. Requests alone (calls.h) don't cover
+ * timers, background work and the closing of descriptors.
  *
- * A turn is what lies between two waits for events. What the loop's thread waited for a processor
- * meanwhile is left out, as far as the kernel says it (/proc/thread-self/schedstat): on a busy
- * machine that is another program's time. A system call that blocks counts.
+ * A turn is the time between two waits for events. The thread's waits for a processor are
+ * subtracted, as far as the kernel tells them (/proc/thread-self/schedstat): on a busy machine
+ * these are due to other programs. A blocking system call counts.
  *
- * Whoever does something in a turn that can take long says so (a part): a request, chores, a timer.
- * Of the turn's parts the longest is remembered.
+ * Code that can take long in a turn reports it as a part: a request, chores, a timer. The longest
+ * part of the turn is recorded.
  *
- * A turn costs a look at the clock, and two system calls where the last ones are older than 10 ms.
+ * A turn costs a reading of the clock, and two system calls if the last ones are older than 10 ms.
  * Loop thread only.
  */
 #ifndef KVL_SERVER_TURN_WATCH_H
@@ -34,12 +34,12 @@
 #define TURNS_RECENT_NSEC (600 * NSEC_PER_SEC)
 
 struct turn_record {
-        uint64_t at_nsec;                 /* when it ended, by CLOCK_MONOTONIC; 0: there is none */
-        uint64_t nsec;                    /* how long it was */
-        const char *what;                 /* its longest part; static; NULL: nobody said */
-        uint64_t what_nsec;               /* how long that was; may be more than the turn, as it has
-                                             what the thread waited for a processor */
-        char tenant[TENANT_NAME_MAX + 1]; /* whose it was; "": no tenant's */
+        uint64_t at_nsec;   /* when it ended, by CLOCK_MONOTONIC; 0: there is none */
+        uint64_t nsec;      /* how long it was */
+        const char *what;   /* its longest part; static; NULL: none was reported */
+        uint64_t what_nsec; /* its duration; may exceed the turn, as it includes waits for a
+                               processor */
+        char tenant[TENANT_NAME_MAX + 1]; /* served by that part; "": none */
 };
 
 struct turn_watch {
@@ -73,7 +73,8 @@ void turn_watch_note(struct turn_watch *w, uint64_t now_nsec, uint64_t nsec, uin
 /* A part of this turn: `what` is static, and tenant "" or NULL where it is none's. */
 void turn_watch_part(struct turn_watch *w, const char *what, const char *tenant, uint64_t nsec);
 
-/* The same of what went on since began_nsec. Returns the time now, where the next part begins. */
+/* turn_watch_part() for the time since began_nsec. Returns the time now, where the next part
+ * begins. */
 uint64_t turn_watch_since(
         struct turn_watch *w, const char *what, const char *tenant, uint64_t began_nsec);
 

@@ -1,6 +1,4 @@
-/*
- * What tenants have that a restart may lose. Loop thread only.
- */
+/* Contents of tenants that a restart may lose. Loop thread only. */
 #ifndef KVL_SERVER_HOLDING_H
 #define KVL_SERVER_HOLDING_H
 

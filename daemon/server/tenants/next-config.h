@@ -1,6 +1,6 @@
 /*
- * The configuration that the daemon that comes next starts with: the files are read anew then, and
- * options that no reload puts in force are. Loop thread only.
+ * The configuration with which the next daemon starts: it reads the files anew, and applies options
+ * that need a restart. Loop thread only.
  */
 #ifndef KVL_SERVER_NEXT_CONFIG_H
 #define KVL_SERVER_NEXT_CONFIG_H
@@ -11,12 +11,11 @@ struct remote_config;
 struct sentences;
 struct server;
 
-/* What a configuration says of a device: defaults where it has no section. Borrowed from it, or
- * `buf`. */
+/* The settings of a device: its section, or defaults in `buf`. Borrowed. */
 const struct device_config *next_config_device(
         const struct config *c, const char *name, struct device_config *buf);
 
-/* The same of [remote NAME]. */
+/* The settings of [remote NAME], likewise. */
 const struct remote_config *next_config_remote(
         const struct config *c, const char *name, struct remote_config *buf);
 

@@ -1,15 +1,15 @@
 /*
- * ADMIN_TENANT_SET and ADMIN_TENANT_REMOVE. What they change is kept in a file first (tenantdb.h),
- * by another thread, however long the disk takes; then it is put in force, and only then is it
- * answered. The file comes first for all of them: to put a limit in force may evict, and a tenant
- * that is there has clients in a moment, so neither can be taken back without a loss where the
- * write fails. What turns out not to fit once it is written is written back, and refused.
+ * ADMIN_TENANT_SET and ADMIN_TENANT_REMOVE. A change is first written to a file (tenantdb.h), by
+ * another thread, for as long as the disk takes. Then it is put in force, and then it is answered.
+ * The file comes first because a change in force can't always be undone: a new limit may evict, and
+ * a new tenant may have clients at once. A change that turns out not to fit is written back, and
+ * refused.
  *
- * They are carried out one after the other, in the order they came: what each is checked against is
- * what the one before it made. A connection has one at a time; nothing that it sent after it is
- * handled until it is answered (as with drops.h). One whose client has hung up is carried out all
- * the same. While the daemon stops they are gone on with as long as stop_timeout lets it wait; one
- * whose write ends after that is found by the next daemon, and was not answered.
+ * Changes are carried out one after the other, in order: each is checked against the result of the
+ * one before. A connection has one at a time; its later requests wait for the answer (as with
+ * drops.h). A change whose client has hung up is carried out all the same. A stopping daemon
+ * continues them for stop_timeout. A write that ends later was not answered; the next daemon finds
+ * it.
  */
 #ifndef KVL_SERVER_TENANT_CHANGES_H
 #define KVL_SERVER_TENANT_CHANGES_H
@@ -19,7 +19,7 @@
 struct request;
 struct server;
 
-/* That wait at a time, of all administrators. Not tuned. */
+/* Bound of waiting changes, of all administrators. Not tuned. */
 #define TENANT_CHANGES_MAX 64
 
 void tenant_changes_init(struct server *s);

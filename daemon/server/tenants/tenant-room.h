@@ -7,8 +7,9 @@
 struct server;
 struct tenancy;
 
-/* May the tenant hold an extent set of the configured size on some device, whoever gives way? 0, or
- * -ENOSPC with the sentence. Layouts may need larger sets: only their leases can tell. */
+/* May the tenant hold an extent set of the configured size on some device, if all others made room?
+ * Returns 0, or -ENOSPC with the sentence. Layouts may need larger sets: only their leases can
+ * tell. */
 int tenant_room_check(const struct tenancy *t, struct detail *d);
 
 /* How many tenants may not; *d: the sentence of one. */

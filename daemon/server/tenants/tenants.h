@@ -44,8 +44,8 @@ int tenancy_listen(struct tenancy *t, struct detail *d);
  * an error. 0 or -errno, logged. */
 int tenants_load(struct server *s);
 
-/* What files and database say of a tenant: defaults, then its section of `config`, then what is
- * kept of it in the database. False: neither names it. `*ret_from_config`: the section is there. */
+/* The tenant's settings of files and database: defaults, then its section of `config`, then its row
+ * of the database. Returns false if neither names it. `*ret_from_config`: it has a section. */
 bool tenants_configured(const struct server *s, const struct config *config, const char *name,
         struct tenant_config *ret_config, bool *ret_from_config);
 

@@ -1,6 +1,6 @@
 /*
- * Who may come in: a connection that was accepted becomes a peer of a tenant, or of administration,
- * or is told why it is refused. Loop thread only.
+ * Admission: an accepted connection becomes a peer of a tenant, or of administration, or is refused
+ * with the reason. Loop thread only.
  */
 #ifndef KVL_SERVER_WELCOME_H
 #define KVL_SERVER_WELCOME_H

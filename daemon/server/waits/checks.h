@@ -1,6 +1,6 @@
 /*
- * ADMIN_CHECK: the whole state is gone through in slices, one in a turn of the loop, so that nobody
- * waits for all of it (daemon/core/core.h). Loop thread only.
+ * ADMIN_CHECK: checks the whole state (daemon/core/core.h) in slices, one in a turn of the loop, so
+ * that no client waits for all of it. Loop thread only.
  */
 #ifndef KVL_SERVER_CHECKS_H
 #define KVL_SERVER_CHECKS_H

@@ -1,15 +1,15 @@
 /*
- * INVALIDATE by key or tag of more than a slice (daemon/core/catalog/drop.h): it is answered when
- * all of it is gone, and what disks have of it is durably so (durable.h). Until then nothing that
- * its peer sent after it is handled: requests of a connection take effect in their order. Leases
- * that wait are answered meanwhile, as these come in any order.
+ * Requests that remove more than a slice: INVALIDATE by key or tag (daemon/core/catalog/drop.h).
+ * The request is answered when all of it is removed, durably on disks (durable.h). Until then later
+ * requests of its peer wait: requests of a connection take effect in order. Waiting leases are
+ * answered meanwhile, as these come in any order.
  *
- * The same holds for an NS_CLOSE of an attachment that held much, for a SESSION_TRUNCATE or a
- * SESSION_KEEP of a long text, and for an ADMIN_SESSION_PURGE of many sessions: nothing of its peer
- * is handled before it is over, either.
+ * The same holds for an NS_CLOSE of an attachment that held much, a SESSION_TRUNCATE or
+ * SESSION_KEEP of a long text, and an ADMIN_SESSION_PURGE of many sessions.
  *
- * A peer that hangs up isn't answered; the drop ends all the same, and what the peer had sent is
- * handled at once. A daemon that is killed has not answered: the client asks the next one again.
+ * A peer that hangs up isn't answered; the removal is finished all the same, and the peer's earlier
+ * input is handled at once. A daemon that is killed has not answered: the client asks the next one
+ * again.
  */
 #ifndef KVL_SERVER_DROPS_H
 #define KVL_SERVER_DROPS_H

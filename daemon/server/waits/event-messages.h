@@ -1,4 +1,4 @@
-/* Events of the chronicle as the messages of an answer. Loop thread only. */
+/* Events of the event log as the messages of an answer. Loop thread only. */
 #ifndef KVL_SERVER_EVENT_MESSAGES_H
 #define KVL_SERVER_EVENT_MESSAGES_H
 

@@ -1,11 +1,11 @@
 /*
- * FETCHes of clients, from their rings and over the socket, while daemon/core brings the pages up
- * (core/fetch.h): who is to be told of each, and how. A ring's completes by itself, in any order;
- * those of a message are answered together, when the last one is done.
+ * FETCHes of clients, from rings and over the socket, while daemon/core brings the pages up
+ * (core/fetch.h): maps each finished page to its waiting client. A ring's FETCH completes by
+ * itself, in any order; those of a message are answered together, when the last one is done.
  *
- * They end with the attachment, the connection, or the peer's being ignored: one of a ring is then
- * completed as called off, where its client may still take completions, so that one that goes on
- * asks again.
+ * They end with the attachment, the connection, or when the peer is muted. A ring's FETCH is then
+ * completed as called off, if its client may still take completions, so that a resumed one asks
+ * again.
  */
 #ifndef KVL_SERVER_FETCHES_H
 #define KVL_SERVER_FETCHES_H

@@ -1,8 +1,8 @@
 /*
- * Who follows what happens: requests (ADMIN_EVENTS) that wait for the next event. One a connection,
- * a few hundred bytes each; an answer is made when there is something to tell, or when the time is
- * up. Who doesn't ask again isn't sent anything: a slow reader misses what the ring has no room for
- * (core/chronicle.h), and holds nobody up.
+ * Requests (ADMIN_EVENTS) that wait for the next event: one a connection, a few hundred bytes each.
+ * Each is answered when there is an event, or when its time is up. A client that doesn't ask again
+ * is sent nothing: a slow reader misses events that no longer fit the ring (core/chronicle.h), and
+ * delays no other.
  */
 #ifndef KVL_SERVER_FOLLOWERS_H
 #define KVL_SERVER_FOLLOWERS_H
@@ -17,7 +17,7 @@
 struct server;
 struct peer;
 
-/* What is asked for; a copy of the request's. */
+/* The query, copied from the request. */
 struct event_query {
         struct chronicle_filter filter; /* its texts are the next two, once copied */
         char tenant[TENANT_NAME_MAX + 1], ns[NS_NAME_MAX + 1];
@@ -31,7 +31,7 @@ struct follower {
         struct event_query query;
 };
 
-/* Opens the chronicle: without memory nothing is noted, and that is logged. */
+/* Opens the event log: without memory no event is noted, which is logged. */
 void followers_init(struct server *s);
 
 /* Defers the request until something is there for it, at most for wait_nsec. 0, -EBUSY (one of this

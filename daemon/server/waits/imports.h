@@ -1,9 +1,9 @@
 /*
- * IMPORTs and SESSION_LOADs: requests for pages of other hosts, each answered when the core has
- * brought what it could (daemon/core/exchange/import.h, session-load.h), which is at its deadline
- * at the latest; and PROBE_HOSTS, each answered when the core knows what is there. What else the
- * peer says is handled meanwhile. They end with the attachment, the connection, or the peer's being
- * ignored. Loop thread only.
+ * Requests for pages of other hosts. IMPORT and SESSION_LOAD are answered when the core has brought
+ * what it could (daemon/core/exchange/import.h, session-load.h), at their deadline at the latest.
+ * PROBE_HOSTS is answered when the core knows what is there. Other requests of the peer are handled
+ * meanwhile. These requests end with the attachment, the connection, or when the peer is muted.
+ * Loop thread only.
  */
 #ifndef KVL_SERVER_IMPORTS_H
 #define KVL_SERVER_IMPORTS_H
@@ -23,7 +23,7 @@ struct request;
 int imports_ask(struct request *rq, struct attach *a, const struct import_request *want,
         uint32_t timeout_msec);
 
-/* Likewise a SESSION_LOAD: as session_load_begin(), or -EBUSY. */
+/* imports_ask() for a SESSION_LOAD; errors of session_load_begin(), or -EBUSY. */
 int imports_ask_session(struct request *rq, struct attach *a);
 
 /* The peer closes the namespace `ns_id`, or (0) all: what waits there is answered with -ENOENT. */

@@ -1,11 +1,11 @@
 /*
- * WAITs: requests for keys that somebody announced (daemon/core/clients/announce.h), each answered
- * by itself: when the announcement has ended, at its deadline, or when its namespace is closed.
- * What else the peer says is handled meanwhile, further WAITs included.
+ * WAITs: requests for keys that another client announced (daemon/core/clients/announce.h). Each is
+ * answered when the announcement has ended, at its deadline, or when its namespace is closed. Other
+ * requests of the peer are handled meanwhile, further WAITs included.
  *
- * Those for one key are a group, which a map finds by a hash whose seed no client can read
- * (store_hash_key()): what ends an announcement costs the same however many wait, for whatever
- * keys. Loop thread only.
+ * WAITs for one key are a group, which a map finds by a hash whose seed no client can read
+ * (store_hash_key()). So the end of an announcement costs the same for any number of waits for
+ * other keys. Loop thread only.
  */
 #ifndef KVL_SERVER_KEY_WAITS_H
 #define KVL_SERVER_KEY_WAITS_H
@@ -27,7 +27,7 @@ struct attach;
 
 void key_waits_init(struct server *s);
 
-/* Nobody waits any more. */
+/* Frees the groups after all waits have ended. */
 void key_waits_deinit(struct server *s);
 
 /*

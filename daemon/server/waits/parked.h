@@ -1,13 +1,12 @@
 /*
- * Leases that wait: for room, or for a device that makes it (daemon/core/quota/wait.h). Such a
+ * Leases that wait: for room, or for a device that makes it (daemon/core/quota/wait.h). A waiting
  * request has changed nothing that the peer can see. Its peer is *parked*, with a copy of the
- * frame; further LEASEs of the peer wait behind it, in order, and only these: whatever else it says
- * is handled, as what it frees or unmaps may be what somebody waits for. Replies carry the number
- * of the request.
+ * frame; only further LEASEs of the peer wait behind it, in order. Its other requests are handled:
+ * they may free or unmap what a lease waits for. Replies carry the number of the request.
  *
- * A request is run again when the device's queue has said something, when something came free, now
- * and then while any waits for room (pins in segments go silently), and at its deadline. In order
- * of wait_order().
+ * A request is run again after an event of the device's queue, after memory was freed, now and then
+ * while any waits for room (pins in segments end without an event), and at its deadline. The order
+ * is that of wait_order().
  */
 #ifndef KVL_SERVER_PARKED_H
 #define KVL_SERVER_PARKED_H
@@ -30,26 +29,26 @@ struct pool;
  * segment goes without a word. Not tuned. */
 #define PARKED_POLL_MSEC 10
 
-/* Not more often than that, whatever comes free. Not tuned. */
+/* Least interval between rounds of tries, even if memory is freed more often. Not tuned. */
 #define PARKED_PAUSE_MSEC 1
 
-/* A round of tries takes at most one part of so many of the time, and goes on after this long in
- * the next turn of the loop: others have their requests handled in between. Not tuned. */
+/* A round of tries takes at most 1/PARKED_LOAD of the time. It pauses after PARKED_TURN_NSEC until
+ * the next turn, so that other requests are handled in between. Not tuned. */
 #define PARKED_LOAD      10
 #define PARKED_TURN_NSEC 200000
 
 /* Sets up the server's part of it. */
 void parked_init(struct server *s);
 
-/* The request is to wait behind others of its peer, before it is run for the first time. */
+/* True if the request must wait behind others of its peer, before its first run. */
 bool parked_comes_behind(const struct peer *p, uint16_t type);
 
 /* Runs the request again. True: it was answered; false: it still waits. */
 typedef bool (*parked_run_fn)(struct peer *p, const struct frame *f);
 
-/* The request waits, and is run again by `run`. 0; -ENOMEM (or so much waits that max_pending is
- * near), -EBUSY (so many of the peer wait): the request is to be refused. Its lease is called off
- * where nobody is there to be answered, or on failure. */
+/* Parks the request, to be run again by `run`. Returns 0; -ENOMEM (also if max_pending is near) or
+ * -EBUSY (too many of the peer wait): refuse the request. Its lease is called off on failure, or if
+ * no peer is there to be answered. */
 int parked_add(struct peer *p, const struct frame *f, parked_run_fn run);
 
 /* The peer closes the namespace `ns_id`, or (0) all and says goodbye: what waits for that is
@@ -67,13 +66,13 @@ void parked_cancel(struct peer *p, uint32_t ns_id);
 void parked_make_due(struct server *s, const struct pool *pool);
 
 /*
- * Runs requests that are due for the pool again, in the order in which they were when they became
- * due, at most PARKED_RETRIES_PER_TURN of them. Who is answered is scheduled, to go on with what it
- * sent after. True: more of them are due.
+ * Runs requests that are due for the pool again, in the order in which they became due, at most
+ * PARKED_RETRIES_PER_TURN of them. An answered peer is scheduled, to continue its later input.
+ * Returns true if more are due.
  */
 bool parked_retry(struct server *s, const struct pool *pool);
 
-/* A turn of the loop: tries that nobody's queue asks for. True: there is more to do. */
+/* A turn of the loop: tries that aren't due to a queue. Returns true if there is more to do. */
 bool parked_work(struct server *s);
 
 /* All of them are answered with DRAINING, at once: nothing is looked for to say so. */

@@ -1,20 +1,20 @@
 /*
- * What a peer sends: bytes, and never a descriptor.
+ * Input of a peer: bytes, and never a descriptor.
  *
- * A descriptor that comes unasked isn't free: whoever drops the last one of a file waits in the
- * kernel for whatever the file wants then. A TCP socket with SO_LINGER takes as long as its sender
- * likes, the memory of a memory file seconds, a FUSE file as long as its server lets it. It doesn't
- * matter whether the descriptor was ever installed: one that there was no room for (MSG_CTRUNC), or
- * that lies unread in the queue of a socket that is closed, is dropped all the same, by who
- * receives or closes. So two ways of receiving:
+ * An unasked descriptor is a danger: the process that drops the last reference of a file waits in
+ * the kernel for the file's release. With a TCP socket with SO_LINGER that takes as long as its
+ * sender likes, with a memory file seconds, with a FUSE file as long as its server likes. It
+ * doesn't matter whether the descriptor was ever installed. One without room (MSG_CTRUNC), or one
+ * in the queue of a closed socket, is dropped all the same, by the process that receives or closes.
+ * So there are two ways to receive:
  *
- * - Linux 6.16 and later: sockets that listen are told (SO_PASSRIGHTS) that who is accepted there
- *   takes none. The sender gets EPERM; nothing arrives.
- * - The *careful* way, elsewhere, and for connections that were made before the socket was told:
- * one looks (MSG_PEEK) without room for descriptors, which duplicates and drops references, but
- * never the last one, as the queue has its own. MSG_CTRUNC then says that there are some. If not,
- * just these bytes are received. If so the connection is *tainted*: nothing is received of it any
- * more, and it isn't closed here either (endings.h).
+ * - Linux 6.16 and later: listening sockets are set (SO_PASSRIGHTS) so that accepted ones take no
+ *   descriptors. The sender gets EPERM; nothing arrives.
+ * - The *careful* way, elsewhere, and for connections made before the socket was set. The daemon
+ *   peeks (MSG_PEEK) without room for descriptors. That duplicates and drops references, never the
+ *   last one, as the queue has its own. MSG_CTRUNC then shows that there are some. If there are
+ *   none, just these bytes are received. Else the connection is *tainted*: nothing more is received
+ *   from it, and it isn't closed here (endings.h).
  *
  * No function here blocks. Loop thread only.
  */
@@ -46,8 +46,9 @@ struct sock_creds {
 };
 
 /*
- * Who connects to this listening socket from now on can send no descriptors, where the kernel knows
- * that; and whatever else somebody (systemd) had it attach isn't attached. 0 or -errno.
+ * Sets a listening socket so that clients that connect from now on can send no descriptors, if the
+ * kernel supports that. Other ancillary data that its maker (systemd) enabled is turned off.
+ * Returns 0 or -errno.
  */
 int inbound_listen(int fd);
 
@@ -59,18 +60,17 @@ int inbound_init(struct inbound *in, int fd);
 int inbound_pass_creds(struct inbound *in, int fd, bool on);
 
 /*
- * Receives once into `p`, of which frame_parser_next() needs no descriptors then. Returns bytes
- * (> 0), 0 at the end of the stream, -EAGAIN, -EPROTO where it is tainted, now or before, -ENOBUFS
- * where whole frames that nobody took out fill the parser, or another -errno. ret_creds may be
- * NULL.
+ * Receives once into `p`; frame_parser_next() then needs no descriptors. Returns bytes (> 0), 0 at
+ * the end of the stream, -EAGAIN, -EPROTO if it is tainted (now or before), -ENOBUFS if unread
+ * whole frames fill the parser, or another -errno. ret_creds may be NULL.
  */
 ssize_t inbound_receive(
         struct inbound *in, int fd, struct frame_parser *p, struct sock_creds *ret_creds);
 
 /*
- * Ends the connection in both directions and receives what is left. True: nothing of others' is in
- * its queue, nor comes there any more: close() is quick. False: it is tainted. Takes a millisecond
- * at most (INBOUND_RECEIVES).
+ * Shuts the connection down in both directions and drains it. True: no foreign descriptor is in its
+ * queue, nor can come: close() is quick. False: it is tainted. Takes at most a millisecond
+ * (INBOUND_RECEIVES).
  */
 bool inbound_finish(struct inbound *in, int fd);
 

@@ -1,6 +1,6 @@
 /*
- * What a peer has not taken yet: whole frames with the descriptors that go with their first byte.
- * Empty most of the time: a frame is written at once and only its rest is queued. Loop thread only.
+ * Unsent output of a peer: whole frames, with the descriptors that go with their first byte. Empty
+ * most of the time: a frame is written at once and only its rest is queued. Loop thread only.
  */
 #ifndef KVL_SERVER_OUTQUEUE_H
 #define KVL_SERVER_OUTQUEUE_H

@@ -37,7 +37,7 @@ struct ring {
         struct submit_chain chain;
         int fd;                      /* owned; -1: isn't kept */
         struct client_cursors *kept; /* borrowed; NULL likewise */
-        ring_fetch_fn fetch;         /* set by who opens it, before it is drained */
+        ring_fetch_fn fetch;         /* set by the opener, before it is drained */
         uint32_t n_fetches;          /* under way: each has room for its completion kept */
         bool repeats; /* the next entry may have been executed by the daemon before this one */
         bool ended; /* the client takes no completions any more: none are stored, none waited for */
@@ -120,7 +120,7 @@ bool ring_sleep(struct ring *r);
 /* After a turn that left news: must the client be rung? True at most once per sleep. */
 bool ring_wakes_client(struct ring *r);
 
-/* What the client says it dropped. */
+/* Number of touches that the client says it dropped. */
 uint64_t ring_touches_dropped(const struct ring *r);
 
 #endif
