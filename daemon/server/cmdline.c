@@ -89,7 +89,7 @@ static int take_number(const char *word, const char *value, uint32_t max, uint32
         return 0;
 }
 
-/* Those of the parent. */
+/* Takes an option of the parent. */
 static int take_keep(struct cmdline *c, int opt, const char *word, const char *value)
 {
         struct parent_options *o = &c->parent;

@@ -45,7 +45,7 @@ static handler_fn find_handler(uint16_t type)
 static const char *broken_rule(
         const struct peer *p, const struct frame *f, const struct msg_info *info)
 {
-        /* What isn't for reading is refused on the monitor socket, but is no fault. */
+        /* The monitor socket refuses requests that change state, but they break no rule. */
         unsigned socket = peer_is_watcher(p) ? MSG_ON_ADMIN : MSG_ON_TENANT;
         bool is_hello = f->header.type == MSG_HELLO;
 
@@ -85,8 +85,8 @@ static void look_at_watched(struct tenancy *t, struct ns *ns)
         }
 }
 
-/* All that clients did in shared memory until now is in the records, but for those of a tenant that
- * did more than it has time for. */
+/* Takes over all changes that clients made in shared memory until now. Exception: tenants that made
+ * more than they have time for. */
 static void catch_up_all(struct server *s)
 {
         turns_begin_visits(s, TURNS_FIGURES_NSEC);
@@ -98,8 +98,8 @@ static void catch_up_all(struct server *s)
 }
 
 /*
- * What the peer submitted before this frame comes before it; an administrator sees what everybody
- * has done until now. A DOORBELL has no order to keep: it waits its turn.
+ * Executes the peer's submissions that precede this frame. For an administrator, executes those of
+ * all clients. A DOORBELL needs no order: it waits for its turn.
  */
 static void catch_up(struct peer *p, uint16_t type)
 {
@@ -119,7 +119,7 @@ static int check_may_publish(struct request *rq, const struct msg_info *info)
 
         if (!m || !m->read_only || !(info->sockets & MSG_FOR_PUBLISHERS))
                 return 0;
-        /* It may have waited since it was allowed to. */
+        /* The lease may have waited since before the right was withdrawn. */
         if (info->type == MSG_LEASE)
                 list_for_each (a, &m->attachments, struct attach, member_link)
                         lease_call_off(a);
@@ -133,7 +133,7 @@ static bool only_reads(const struct request *rq, const struct msg_info *info)
 {
         if (info->sockets & MSG_ON_MONITOR)
                 return true;
-        /* What a restart would keep: kvlease-exporter tells it. */
+        /* ADMIN_RESTART with `check` changes nothing: kvlease-exporter uses it. */
         return info->type == MSG_ADMIN_RESTART &&
                ((const Kvlease__V1__AdminRestartRequest *)rq->message)->check;
 }

@@ -38,7 +38,7 @@ static int check_config(const struct config_source *source)
         return EXIT_OK;
 }
 
-/* What a driver runs at exit would find, or wait for, a thread of ours in it. */
+/* A driver's exit handlers would find, or wait for, our thread inside the driver: then _exit(). */
 static int end_process(const struct server *s, enum exit_code code)
 {
         log_stop();
@@ -61,7 +61,7 @@ static int run_server(const struct config_source *source)
         if (config_load(source, &config, log_report, NULL) < 0)
                 return EXIT_CONFIG;
         /*
-         * What grows by doubling is given back to the kernel when it has moved. By itself glibc
+         * Tables that grow by doubling are returned to the kernel when they move. By default glibc
          * raises the threshold with each such block, and keeps the holes: 30 bytes a page.
          */
         mallopt(M_MMAP_THRESHOLD, 1 << 20);

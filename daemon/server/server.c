@@ -145,7 +145,7 @@ static int init_base(struct server *s, struct config *config)
         return 0;
 }
 
-/* Where segments come from that clients can't write, whoever they are. */
+/* Opens the directory of segments that no client can write to. */
 static void open_room(struct server *s)
 {
         struct segment_room *room = &s->store.room;
@@ -171,7 +171,7 @@ static int prepare_process(void)
         return r;
 }
 
-/* What whoever started this process gives it. 0 or -errno, logged. */
+/* Takes the descriptors that the service manager passed. Returns 0, or -errno, logged. */
 static int take_descriptors(struct server *s)
 {
         int r = activation_init(&s->activation);
@@ -304,7 +304,7 @@ static void on_stop_signal(uv_signal_t *signal, int number)
         struct server *s =
                 container_of(signal, struct server, life.signals[number == SIGTERM ? 0 : 1]);
 
-        if (s->life.stopping) /* asked twice: waits for nobody any more */
+        if (s->life.stopping) /* second signal: waits for no client any more */
                 uv_stop(&s->loop.uv);
         else
                 server_stop(s);
@@ -334,7 +334,7 @@ static void start_handles(struct server *s)
         }
 }
 
-/* What there is from the beginning. */
+/* Notes the recovered state in the event log. */
 static void note_start(struct server *s)
 {
         const struct recovery *r = &s->life.recovery;
@@ -362,7 +362,7 @@ static void say_ready(struct server *s)
         log_message(LOG_READY, LOG_FIELDS({"RUNTIME_DIR", s->rundir.path}),
                 "ready in %s, %s to lease", s->rundir.path, format_bytes(s->budget_bytes, budget));
         note_start(s);
-        /* These may block; nobody is served yet who would wait with them. */
+        /* These may block; no client is served yet that would wait. */
         sd_notify(0, status_format(s, status));
         s->life.ready_nsec = clock_now_nsec();
         sd_notify(0, "READY=1");
@@ -386,10 +386,10 @@ enum exit_code server_start(struct server *s)
         kept_sockets_release(s);
         keeping_release_rest(s);
         keeping_say(s);
-        keeping_settle(s); /* who is READY may be killed: nobody is served yet who would wait */
+        keeping_settle(s); /* after READY the daemon may be killed; no client waits yet */
         start_handles(s);
         if (s->life.took_over)
-                upkeep_timer_expect(s); /* for what nobody comes back to */
+                upkeep_timer_expect(s); /* for recovered objects that no client resumes */
         say_ready(s);
         return EXIT_OK;
 }

@@ -37,7 +37,7 @@ static void say_warning(const struct detail *d, void *data)
         log_warning("%s", d->text);
 }
 
-/* What clients do that aren't known well enough. */
+/* Reports clients whose pins or memory aren't fully known. */
 static void report_clients(const struct recovery *r)
 {
         if (r->n_pins_lost > 0)
@@ -83,7 +83,7 @@ int takeover_end(struct server *s, struct detail *d)
         if (r < 0)
                 return detail_set(d, r, "no memory for the pages that clients had leased");
         resume_end_exited(s);
-        atomic_store(&s->store.state->is_unsure, 0); /* who is lost by that is marked */
+        atomic_store(&s->store.state->is_unsure, 0); /* affected clients are marked */
         report_recovery(s);
         return 0;
 }

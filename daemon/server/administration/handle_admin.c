@@ -148,7 +148,7 @@ static char *segment_guard_text(struct request *rq)
         return text;
 }
 
-/* What the kvleased before this one left, and what became of it. */
+/* Fills in the recovery from the previous daemon. */
 static void tell_recovery(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
 {
         const struct recovery *r = &s->life.recovery;

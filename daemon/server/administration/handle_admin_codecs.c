@@ -59,8 +59,8 @@ static uint32_t count_ranges(const struct ns *ns, enum tier_kind kind)
         return ns->tiers[kind].pool ? ns->codecs.of_pages.tiers[kind].n : 0;
 }
 
-/* Of all namespaces that the request wants: what follows its cursor; with `ranges` NULL their
- * number alone. */
+/* Collects the ranges behind the cursor, of all namespaces that the request wants. `ranges` NULL:
+ * counts only. */
 static size_t collect_ranges(struct request *rq, struct coded_range *ranges)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;

@@ -111,7 +111,7 @@ static int tell_exports(struct request *rq)
 
 /* ---- draining -------------------------------------------------------------------------------- */
 
-/* What lies in magazines isn't granted any more: nobody finds a page there while draining. */
+/* Takes back pages granted to magazines: no client finds a page there while draining. */
 static void empty_magazines(struct store *store)
 {
         SETTLE_AT_END(store);

@@ -49,7 +49,7 @@ int handle_ADMIN_RECALL(struct request *rq)
         if (n > 0)
                 log_recall(rq, t, n);
         reply->count = n;
-        /* What nobody uses is gone when the reply comes, if it isn't much. */
+        /* Begin at once: a little unused memory is freed before the reply is sent. */
         if (recalls_turn(s))
                 loop_kick(&s->loop);
         return 0;

@@ -23,7 +23,7 @@ struct remote_row {
         struct remote_node_stats node;
 };
 
-/* Of a remote: its nodes, and the one row of one that has none. */
+/* Rows of a remote: its nodes, or one row if it has none. */
 #define ROWS_MAX (REMOTE_NODES_MAX + 1)
 
 static void fill_remote(Kvlease__V1__AdminRemoteNode *m, struct remote_store *store)

@@ -88,7 +88,7 @@ static char *copy_text(struct request *rq, const char *text)
         return arena_strdup(&rq->server->scratch.arena, text);
 }
 
-/* What is in force of one section, and what is configured. */
+/* Values of one section: in force, and configured. */
 struct section_values {
         const void *now, *configured;
         const struct origins *from;

@@ -15,7 +15,7 @@
 
 #define WAIT_MAX_MSEC 60000 /* kvlease.proto */
 
-/* The words of EVENT_KIND_TABLE, for who asked for another. */
+/* Refuses an unknown kind, and lists the words of EVENT_KIND_TABLE. */
 static int refuse_kind(struct request *rq, const char *name)
 {
         int r = detail_set(&rq->detail, -EINVAL,
@@ -71,7 +71,7 @@ int handle_ADMIN_EVENTS(struct request *rq)
                 return detail_set(&rq->detail, -EINVAL,
                         "wait_msec is %" PRIu32 ": at most %d is allowed", m->wait_msec,
                         WAIT_MAX_MSEC);
-        /* Who waits is told of whole seconds; who doesn't, of all until now. */
+        /* A request that waits gets whole seconds; one that doesn't gets all until now. */
         chronicle_settle(c, server_now(s), m->wait_msec == 0);
         if (m->last > 0)
                 q.after = chronicle_before_last(c, &q.filter, m->last);

@@ -38,8 +38,8 @@ static uint64_t pool_excess(const struct pool *pool)
 }
 
 /*
- * Of the idle reservations, what others hold with leave. Whose it is isn't known of any one set:
- * the first that lend have lent first. `of` NULL: all.
+ * Bytes of idle reservations that others hold by permission. A set isn't tied to one lender, so
+ * they are attributed to lenders in order. `of`: one lender; NULL: all.
  */
 static uint64_t lent_bytes(const struct pool *pool, const struct stake *of)
 {
@@ -122,7 +122,7 @@ static ProtobufCMessage *make_region(struct request *rq, void *object)
         return &row->base;
 }
 
-/* Those after the cursor; `ret` may be NULL. Returns their number. */
+/* Finds the regions behind the cursor; `ret` may be NULL. Returns their number. */
 static size_t find_regions(
         struct server *s, const Kvlease__V1__AdminListRequest *m, struct region *ret)
 {
@@ -198,7 +198,7 @@ static ProtobufCMessage *make_eviction(struct request *rq, void *object)
         return &row->base;
 }
 
-/* Those after the cursor; `ret` may be NULL. Returns their number. */
+/* Finds the evictions behind the cursor; `ret` may be NULL. Returns their number. */
 static size_t find_evictions(
         struct server *s, const Kvlease__V1__AdminListRequest *m, struct eviction *ret)
 {

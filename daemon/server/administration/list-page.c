@@ -13,7 +13,7 @@
 /* Bytes of rows in one reply: three quarters of a frame, so that the last row always fits. */
 #define PAGE_BYTES (48 * 1024)
 
-/* What a row takes beside its message, at most; so a page has at most that many rows. */
+/* Largest overhead of a row besides its message; it bounds the rows of a page. */
 #define ROW_HEAD_BYTES 8
 #define PAGE_ROWS      (PAGE_BYTES / ROW_HEAD_BYTES)
 

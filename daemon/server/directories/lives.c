@@ -14,8 +14,9 @@
 
 #define REMEMBERED_SEC 3600 /* not tuned */
 
-/* Of deaths for want of memory: from the second of so long on the next daemon pauses, twice as long
- * each time. Not tuned: what they took is back at once, what leads to them comes within seconds. */
+/* Pause after deaths for want of memory. After two deaths within CLOSE_SEC the daemon pauses before
+ * it serves, twice as long each further time. Not tuned: a dead daemon's memory is free at once,
+ * and the cause of the next death recurs within seconds. */
 #define CLOSE_SEC      600
 #define LAST_PAUSE_SEC 30
 
@@ -41,7 +42,8 @@ static bool has_risen(const struct cgroup_oom_kills *then, const struct cgroup_o
         return now->of_group > then->of_group || now->of_host > then->of_host;
 }
 
-/* What the daemon before wrote: its counts, deaths before it, and whether it ended in order. */
+/* Reads the lines of the previous daemon: its counts, earlier deaths, and whether it ended
+ * normally. */
 static void read_lines(struct lives *l, const char *text, uint64_t now_sec,
         struct cgroup_oom_kills *ret_then, bool *ret_ended)
 {

@@ -33,7 +33,7 @@ static int make_dir(const char *path, bool *ret_made)
 
         if (mkdir(path, 0755) == 0) {
                 *ret_made = true;
-                /* Clients must get through, whatever the umask is. */
+                /* Clients must get through under any umask. */
                 return chmod(path, 0755) < 0 ? -errno : 0;
         }
         return errno == EEXIST ? check_dir(path, &st) : -errno;
@@ -69,7 +69,7 @@ static int explain_failure(int r, const char *path, struct detail *d)
                 path, strerror(-r), (unsigned)geteuid());
 }
 
-/* Who can write there can put sockets of their own in the place of ours. */
+/* Checks that no other user can write there, and replace our sockets. */
 static int check_writers(const char *path, struct detail *d)
 {
         char why[DIR_WHY_BYTES];
@@ -103,8 +103,8 @@ static int explain_busy(const char *lock_path, const char *path, struct detail *
                 d, -EBUSY, "another kvleased uses %s: stop it or give another --runtime-dir", path);
 }
 
-/* Makes the directory that tenants' directories lie in. Whoever may write there can pose as a
- * tenant to its clients. */
+/* Makes the parent of the tenants' directories. A user who can write there could pose as a
+ * tenant. */
 static int make_tenants_dir(struct rundir *d, struct detail *detail)
 {
         char name[PATH_SIZE], why[DIR_WHY_BYTES];
@@ -151,7 +151,7 @@ int rundir_open(struct rundir *d, const char *path, struct detail *detail)
                 return r;
         snprintf(name, sizeof(name), "%s/lock", path);
         d->after_crash = lstat(name, &st) == 0;
-        /* Of another daemon that runs, perhaps: then it isn't locked. */
+        /* The file may belong to a running daemon: then the lock isn't taken. */
         (void)file_read_regular(name, LOCK_MAX, &past, &len);
         d->lock_fd = lockfile_take(name);
         if (d->lock_fd == -EBUSY)
@@ -165,7 +165,7 @@ int rundir_open(struct rundir *d, const char *path, struct detail *detail)
         return make_tenants_dir(d, detail);
 }
 
-/* What a daemon that crashed made for a tenant, if nobody (systemd) listens there. */
+/* Removes a crashed daemon's socket of a tenant, if no process (systemd) listens there. */
 static void remove_left(const char *tenants, const char *tenant)
 {
         char path[PATH_SIZE + NAME_MAX + 8];

@@ -16,7 +16,7 @@
 
 #define HEAD_REST "what kvleasectl changed. Laid over the configuration at start.\n"
 #define HEAD      "# Written by kvleased up to '# end': " HEAD_REST
-/* Of older versions, which marked no end. */
+/* Head of files of older versions, which marked no end. */
 #define OLD_HEAD    "# Written by kvleased: " HEAD_REST
 #define END         "\n# end\n"
 #define SECTION_MAX (TENANT_NAME_MAX + sizeof("[tenant ]"))
@@ -33,7 +33,7 @@ static void report_error(config_report_fn report, void *data, const char *format
         report(data, true, sentence);
 }
 
-/* Who can write there can write down tenants of their own. */
+/* Checks that no other user can write there, and add tenants. */
 static int check_writers(const char *state_dir, config_report_fn report, void *data)
 {
         char why[DIR_WHY_BYTES];
@@ -114,7 +114,7 @@ static bool begins(const char *text, size_t len, const char *with)
         return memcmp(text, with, MIN(len, strlen(with))) == 0;
 }
 
-/* What people wrote has no head, and may end anywhere. */
+/* A file that people wrote has no head, and may end anywhere. */
 static bool is_cut_off(const char *text, size_t len)
 {
         const size_t end_len = strlen(END);
@@ -163,7 +163,7 @@ static int read_table(struct tenantdb *db, config_report_fn report, void *data)
         return r;
 }
 
-/* Of this section. */
+/* Writes the unknown options of this section. */
 static void write_unknown(FILE *f, const struct unknown_options *u, const char *section)
 {
         for (size_t i = 0; i < u->n; i++)
@@ -295,7 +295,7 @@ const struct tenant_config *tenantdb_find(const struct tenantdb *db, const char 
         return tenant_table_find(&db->table, name);
 }
 
-/* ---- in the disk's thread ------------------------------------------------------------------- */
+/* ---- in the disk's thread -------------------------------------------------------------------- */
 
 static void run_write(struct disk_job *job)
 {
@@ -318,7 +318,7 @@ static void run_undo(struct disk_job *job)
         c->result = has_change ? file_replace(c->path, c->before, c->before_len, 0640) : 0;
 }
 
-/* ---- in the loop's -------------------------------------------------------------------------- */
+/* ---- in the loop's --------------------------------------------------------------------------- */
 
 static void free_change(struct tenantdb_change *c)
 {

@@ -84,7 +84,7 @@ int handle_WAIT(struct request *rq)
         return r == KVL_STATUS_PENDING ? wait_for(rq, a, m) : r;
 }
 
-/* What other hosts are asked; `want` has all but keys and deadline. */
+/* Asks other hosts; `want` has all but keys and deadline. */
 static int ask_hosts(struct request *rq, uint32_t ns_id, const ProtobufCBinaryData *keys,
         uint32_t timeout_msec, struct import_request want)
 {

@@ -82,7 +82,7 @@ static bool is_here(const Kvlease__V1__Explanation *row)
         return row->state == HISTORY_CACHED || row->state == HISTORY_PENDING;
 }
 
-/* Of what isn't here: would other hosts have it? */
+/* Adds whether other hosts could have the missing part. */
 static int add_outlook(struct request *rq, const struct ns *ns)
 {
         Kvlease__V1__ExplainReply *reply = rq->reply;

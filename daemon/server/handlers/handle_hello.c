@@ -32,7 +32,8 @@ static void close_after_reply(struct peer *p)
         peer_schedule(p);
 }
 
-/* What a peer calls itself ends in logs and tables: at most PEER_NAME_MAX printable bytes. */
+/* Copies the peer's name, which appears in logs and tables: at most PEER_NAME_MAX printable
+ * bytes. */
 static void take_name(struct peer *p, const char *name)
 {
         size_t n = 0;
@@ -65,8 +66,8 @@ static int agree_version(
                 m->min_version > PROTO_VERSION_MAX ? "kvleased" : "libkvlease");
 }
 
-/* Connections that wait to resume come a second time, and are let in for that beyond the limit
- * (listener.c): who is new has to keep to it. */
+/* A connection that waits to resume comes a second time, and is accepted beyond the limit for that
+ * (listener.c). A new client has to keep to the limit. */
 static int check_room(struct request *rq)
 {
         const struct server *s = rq->server;

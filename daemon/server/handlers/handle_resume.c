@@ -37,7 +37,7 @@ int handle_RESUME_NS(struct request *rq)
                 return detail_set(&rq->detail, -ESTALE,
                         "the namespace with ns_id %u is gone: connect anew, as a new client",
                         m->ns_id);
-        /* Else it would pin pages, and submit, where nobody looks. */
+        /* Else it would pin pages, and submit, in segments that are never read. */
         if (m->shares && (!pins_is_open(&a->share) || !ring_is_open(&rq->peer->ring))) {
                 attach_lose_pins(a);
                 return detail_set(&rq->detail, -ESTALE,
@@ -48,7 +48,7 @@ int handle_RESUME_NS(struct request *rq)
         return attach_name_mapped(a, m->mapped_sets, (uint32_t)m->n_mapped_sets, &rq->detail);
 }
 
-/* It is told what it may have missed, and whoever waits for its completions is woken. */
+/* Repeats notices that the client may have missed, and wakes it if it waits for completions. */
 static void catch_up_client(struct peer *p)
 {
         events_tell_again(p);

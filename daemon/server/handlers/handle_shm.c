@@ -45,7 +45,7 @@ static int open_ring(struct request *rq, int *ret_fd)
         return r;
 }
 
-/* It has one already: whose reply may have been lost is answered once more. */
+/* The client has a segment already: a recorded one may have lost the reply, and gets it again. */
 static int open_again(struct request *rq, int *ret_fd)
 {
         const struct ring *ring = &rq->peer->ring;

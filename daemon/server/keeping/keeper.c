@@ -108,7 +108,7 @@ static bool send_orders(const struct keeper *k, struct list_link *orders, unsign
 
         while ((o = list_first(orders, struct order, link))) {
                 list_remove(&o->link);
-                /* FDPOLL=0: a hang-up of what is kept is nobody's business there. */
+                /* FDPOLL=0: the store must not drop a descriptor on hang-up. */
                 snprintf(text, sizeof(text), "%s=1\nFDNAME=%s%s",
                         o->fd >= 0 ? "FDSTORE" : "FDSTOREREMOVE", o->name,
                         o->fd >= 0 ? "\nFDPOLL=0" : "");

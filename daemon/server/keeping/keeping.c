@@ -19,8 +19,8 @@
 #include "gpu/queue.h"
 
 /*
- * A barrier takes a fraction of a millisecond, and PID 1 some seconds where it reads its units
- * again: who waits longer does without. Not tuned.
+ * Bound of waiting for a barrier. It takes a fraction of a millisecond, but some seconds while PID
+ * 1 reloads its units. Not tuned.
  */
 #define PATIENCE_MSEC 10000u
 
@@ -31,7 +31,7 @@ static struct server *server_of(struct keeping *k)
 
 /* ---- the hold -------------------------------------------------------------------------------- */
 
-/* What isn't waited for is noted first: all that is said goes by this function. */
+/* Notes first that the store is late, if so: all output passes this function. */
 uint64_t keeping_passed(const struct server *s)
 {
         uint64_t passed = UINT64_MAX;
@@ -51,7 +51,7 @@ uint64_t keeping_ticket(const struct server *s)
 
 static void on_impatient(uv_timer_t *timer);
 
-/* What was held goes out, as far as it may. */
+/* Sends held output as far as allowed. */
 static void release_held(struct server *s)
 {
         struct keeping *k = &s->keeping;
@@ -131,7 +131,7 @@ static void drop_fd(void *data, enum keep_kind kind, uint32_t number)
         struct server *s = data;
         int fd = keeper_take(s->keeping.keeper, kind, number);
 
-        fd_close(fd); /* nobody had taken it */
+        fd_close(fd); /* no caller had taken it */
         keeper_drop(s->keeping.keeper, kind, number);
 }
 

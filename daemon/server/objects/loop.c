@@ -6,7 +6,7 @@ static void on_work(uv_idle_t *idle)
 {
         struct loop *l = container_of(idle, struct loop, work);
 
-        uv_idle_stop(idle); /* whoever kicks from here on gets another turn */
+        uv_idle_stop(idle); /* a kick from here on gets another turn */
         l->turn(l);
 }
 

@@ -33,7 +33,7 @@ static void send_notice(struct peer *p, Kvlease__V1__NoticeEvent__Kind kind, uin
 
         if (p->state != PEER_ACTIVE || peer_is_watcher(p))
                 return;
-        /* Who makes hits in memory alone reads nothing here, and breaks no rule by that. */
+        /* A client that makes hits only in memory doesn't read, and breaks no rule by that. */
         if (p->out.bytes > OUTQUEUE_HOLD_BYTES / 2)
                 return;
         event.kind = kind;

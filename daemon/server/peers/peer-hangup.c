@@ -16,9 +16,8 @@
 #include "daemon/server/system/creds.h"
 
 /*
- * Receives after the end of a stream was reported: what is left in the socket's buffer (some 200
- * KiB, kernel) and a bit, so that a forked child that goes on sending can't keep us here. Not
- * tuned.
+ * Receives after the end of a stream was reported: the rest of the socket's buffer (some 200 KiB,
+ * kernel) and a bit. The bound stops a forked child that goes on sending. Not tuned.
  */
 #define DRAIN_RECEIVES 64
 
@@ -26,14 +25,14 @@
 struct drain_limit {
         unsigned max_frames;
         uint32_t max_submissions;
-        bool is_slice; /* whoever's turn it is; else until its tenant's turn is over */
+        bool is_slice; /* in any tenant's turn; else until its tenant's turn ends */
 };
 
 /* All that were received, as long as its turn lasts. */
 static const struct drain_limit whole_turn = {UINT32_MAX - 1, UINT32_MAX, false};
 
-/* What is taken at once of a process that has exited: some 100 microseconds of frames that are
- * refused, and as much of its ring. Not tuned. */
+/* One slice of a process that has exited: some 100 microseconds of refused frames, and as much of
+ * its ring. Not tuned. */
 static const struct drain_limit one_slice = {64, 64, true};
 
 /* Do its pages have to stay until its process exits? */
@@ -55,7 +54,7 @@ bool peer_holds_memory(struct peer *p)
 
 static void begin_drain(struct peer *p)
 {
-        /* Who goes on elsewhere takes its completions there. */
+        /* A client that will resume takes its completions then. */
         p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->conn.process_open ||
                         creds_pidfd_exited(p->conn.pidfd);
         pending_drop(p, PENDING_DROP);
@@ -102,7 +101,8 @@ static void wait_for_exit(struct peer *p)
                 return;
         }
         if (!peer_keeps_pages(p)) {
-                /* It shut down alone, or the kernel is about to throw away what it didn't read. */
+                /* The peer only shut down its side, or the kernel hasn't dropped its unread data
+                 * yet. */
                 uv_poll_stop(&p->conn.socket);
                 p->conn.socket_events = 0;
                 peer_look_later(p);
@@ -149,8 +149,8 @@ static bool handle_rest(struct chore *c, uint64_t budget)
         return !is_over && !is_gone;
 }
 
-/* A process can have had thousands of connections, each with requests that nobody has read yet:
- * they are handled a slice at a time. */
+/* A process can have had thousands of connections with unread requests: these are handled a slice
+ * at a time. */
 void peer_exit_seen(uv_poll_t *handle, int status, int events)
 {
         struct peer *p = container_of(handle, struct peer, conn.process);

@@ -1,4 +1,4 @@
-/* What a peer does that has ended, as long as it holds something. */
+/* A peer whose connection has ended while it still holds memory. */
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/clients/client-record.h"

@@ -1,4 +1,4 @@
-/* What a peer submits in shared memory, in its order with what it sends. */
+/* The peer's submissions in shared memory, in order with its frames. */
 #include "daemon/core/clients/attach.h"
 #include "daemon/server/peers/peer.h"
 

@@ -5,17 +5,17 @@
 #include "daemon/server/peers/peer.h"
 
 /*
- * How soon it is looked whether a peer has taken its descriptors: soon at first, and seldom where
- * nobody does, as looking costs. Not tuned.
+ * Interval between looks whether a peer has taken its descriptors: short at first, longer while
+ * none does, as looking costs. Not tuned.
  */
 #define LOOK_MIN_MSEC 2u
 #define LOOK_MAX_MSEC 32u
 
-/* ---- who must introduce itself --------------------------------------------------------------- */
+/* ---- time to introduce itself ---------------------------------------------------------------- */
 
 /*
- * What a peer said in time may wait still, for the turn of a tenant that has used up its time or
- * its requests: it is looked at once more, in its own turn (peer_turn()).
+ * The peer's HELLO may have come in time, and wait for the turn of a tenant that used up its time
+ * or its requests. So the peer gets one more look, in its own turn (peer_turn()).
  */
 static void on_hello_timeout(uv_timer_t *timer)
 {
@@ -27,7 +27,7 @@ static void on_hello_timeout(uv_timer_t *timer)
                 now - p->times.hello_nsec >= timeout) {
                 list_remove(&p->links.hello);
                 p->input.is_overdue = true;
-                p->input.readable = true; /* of who is paused nothing was looked for */
+                p->input.readable = true; /* a paused tenant's peers weren't polled */
                 peer_schedule(p);
         }
         if (p)
@@ -50,7 +50,7 @@ void peer_await_hello(struct peer *p)
         peers_watch_hellos(p->server);
 }
 
-/* ---- who must be looked at ------------------------------------------------------------------- */
+/* ---- polling --------------------------------------------------------------------------------- */
 
 /* Every peer that waits; one that goes on waiting comes back to the list. */
 static void on_look(uv_timer_t *timer)

@@ -1,4 +1,4 @@
-/* Who a peer is, for people and for its rights, and what of it the chronicle is told. */
+/* A peer's identity for people, its rights, and its entries in the event log. */
 #include <stdio.h>
 
 #include "daemon/core/clients/member.h"

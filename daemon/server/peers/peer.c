@@ -75,7 +75,7 @@ void peer_introduced(struct peer *p)
         list_remove(&p->links.hello);
 }
 
-/* What it held goes back, the rest of its group is told. */
+/* Frees the pages that the peer's member held, and tells the rest of its group. */
 static void end_member(struct peer *p)
 {
         struct member *m = p->member;
@@ -101,7 +101,7 @@ void peer_stop_waiting(struct peer *p)
                 member_withdraw(p->member);
 }
 
-/* It waits to resume, or not any more. */
+/* Counts the peer as waiting to resume, or no more. */
 static void count_adopted(struct peer *p, bool is_adopted)
 {
         p->server->peers.n_adopted += is_adopted - p->comeback.adopted;
@@ -234,7 +234,7 @@ static bool waits_for_answer(const struct peer *p)
 /* Listens to what the flags ask for. No system call where that is what it did before. */
 static void update_poll(struct peer *p)
 {
-        /* Who was heard and isn't to be read is heard again when it is served. */
+        /* A hang-up of an unread peer that waits for a paused tenant is seen when it is served. */
         bool waits = turns_are_paused(p) && !list_is_empty(&p->links.backlog);
         int events = waits ? 0 : UV_DISCONNECT;
 
@@ -318,7 +318,7 @@ void peer_schedule(struct peer *p)
         loop_kick(&p->server->loop);
 }
 
-/* What it sends is drained from now on. */
+/* Drains all further input of the peer. */
 static void mute_peer(struct peer *p)
 {
         if (!p->muted)
@@ -536,8 +536,8 @@ void peer_look(struct peer *p)
         peer_unref(p);
 }
 
-/* All that it said in its time was handled. Where that was its HELLO, and it must prove who it is,
- * it has the same time for that; else it ends. */
+/* Ends a late peer whose earlier input was handled. Exception: that was its HELLO and it must prove
+ * its identity; then it gets the same time again. */
 static void end_overdue(struct peer *p, enum peer_state was)
 {
         if (p->input.backed_up || waits_for_answer(p))

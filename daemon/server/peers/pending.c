@@ -48,8 +48,8 @@ static bool is_larger(const struct peer *p, const struct peer *q)
         return p->out.bytes > q->out.bytes;
 }
 
-/* Among the peers with unsent output, which alone can be given up, the one with the most, of the
- * tenant with the most. NULL: nobody has any. */
+/* Finds the peer with most unsent output, of the tenant that uses most; only peers with unsent
+ * output can be given up. NULL: there is none. */
 static struct peer *find_largest(struct server *s)
 {
         struct peer *largest = NULL;

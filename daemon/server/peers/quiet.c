@@ -13,8 +13,8 @@
  */
 #define QUIET_MSEC 100
 
-/* What policies take of a while in which nothing was executed: a pass over a million pages is over
- * in seconds, and the daemon sleeps. Not tuned. */
+/* Time of policies in a quiet interval: a pass over a million pages ends within seconds, and the
+ * daemon sleeps. Not tuned. */
 #define IDLE_NSEC NSEC_PER_MSEC
 
 static void look_at_ring(struct peer *p)

@@ -20,7 +20,7 @@
 #include "daemon/server/system/log.h"
 #include "proto/status.h"
 
-/* What a HELLO asked for. */
+/* The resumption that a HELLO asked for. */
 struct resume {
         uint64_t client;
         uint8_t presented[CLIENT_TOKEN_BYTES], fresh[CLIENT_TOKEN_BYTES];
@@ -50,9 +50,9 @@ static int process_of(int pidfd)
 }
 
 /*
- * Its process, to be watched; owned. -ESRCH: it has exited; another -errno: nobody can tell. Where
- * it isn't known whose the kept descriptor is, whoever has the number stands for it: a client that
- * may live loses nothing.
+ * Returns the client's process (owned) to watch. -ESRCH: it has exited; another -errno: unknown. If
+ * it isn't known which process the stored descriptor refers to, the process with the recorded
+ * number stands for it: a client that may live loses nothing.
  */
 static int get_process(struct server *s, const struct member *m, pid_t pid)
 {
@@ -65,7 +65,8 @@ static int get_process(struct server *s, const struct member *m, pid_t pid)
         if (shown == pid || (shown == -1 && creds_pidfd_exited(pidfd)))
                 return pidfd;
         fd_close(pidfd);
-        /* Else it is who had the row before: this one was never told that it is a client. */
+        /* Else it is the previous client of the row: the new one was never told that it is a
+         * client. */
         return shown == 0 ? creds_open_pidfd(pid) : -ESRCH;
 }
 
@@ -90,7 +91,8 @@ static int adopt_ring(struct peer *p)
         return r;
 }
 
-/* It goes on reading what it has mapped, and asks for nothing any more. */
+/* Reports a client that isn't taken over: it keeps reading its mapped pages, and can't ask for
+ * anything. */
 static void say_culprit(struct peer *p)
 {
         log_warning(
@@ -186,7 +188,7 @@ static bool is_same_process(const struct peer *p, const struct peer *old)
                old->conn.pidfd >= 0 && !creds_pidfd_exited(old->conn.pidfd);
 }
 
-/* Somebody tries what isn't his. */
+/* Counts and logs an attempt to resume another process's client. */
 static int refuse_forged(struct peer *p, int code, const char *why, struct detail *d)
 {
         p->counts.n_violations++;
@@ -210,7 +212,7 @@ static int check_comeback(struct peer *p, struct member **ret_member, struct det
 
         if (has_token && old->state == PEER_ACTIVE && !peer_has_hung_up(old))
                 return refuse_forged(p, -EACCES, "the client has a connection that is open", d);
-        /* It may have ended with the connection, where it kept nothing. */
+        /* The client may have ended with the connection, if it held nothing. */
         m = find_member(p->tenancy->tenant, resume->client);
         if (!m || peer_of_member(m)->state == PEER_LEAVING)
                 return detail_set(d, -ESTALE,
@@ -281,7 +283,8 @@ static void move_member(struct peer *p, struct peer *old)
         peer_end(old);
 }
 
-/* What it was never told of; handles of sessions it opens anew. */
+/* Undoes requests that were never answered, and closes the client's sessions: it opens them
+ * anew. */
 static void undo_untold(struct peer *p, uint64_t *pending, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)

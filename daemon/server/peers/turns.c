@@ -11,7 +11,7 @@
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/quiet.h"
 
-/* What a tenant owes is forgotten beyond so many shares: 50 ms. Not tuned. */
+/* A tenant owes at most so many shares: 50 ms. Not tuned. */
 #define OWES_MAX_SHARES 100
 
 static struct bucket_limit request_limit(const struct tenancy *t)
@@ -30,7 +30,7 @@ static struct bucket_limit connect_limit(const struct tenancy *t)
         return (struct bucket_limit){.rate = rate, .burst = rate + t->config.max_clients};
 }
 
-/* ---- pauses --------------------------------------------------------------------------------- */
+/* ---- pauses ---------------------------------------------------------------------------------- */
 
 static void await_requests(struct server *s);
 
@@ -83,7 +83,7 @@ static void pause_tenancy(struct tenancy *t, uint64_t now)
         await_requests(t->server);
 }
 
-/* ---- turns ---------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 /* Something was done for the tenant outside of its turn, which took so long: it lacks that as what
  * it takes beyond its time. */
@@ -94,7 +94,7 @@ static void owe_time(struct tenancy *t, uint64_t nsec)
         t->turns.owes_nsec = MIN(t->turns.owes_nsec + nsec, most);
 }
 
-/* Serves its peers until its time is over, its requests are, or nobody waits. */
+/* Serves the tenant's peers until its time or its requests are used up, or none waits. */
 static void serve_tenancy(struct server *s, struct tenancy *t)
 {
         struct turns *u = &t->turns;
@@ -131,7 +131,7 @@ static void pay_by_turn(struct server *s, struct turns *u, size_t n)
         u->passed_nsec = now;
 }
 
-/* It is one of n that have work. */
+/* Gives a turn to one of n tenants that have work. */
 static void take_turn(struct server *s, struct tenancy *t, size_t n)
 {
         struct turns *u = &t->turns;
@@ -201,7 +201,7 @@ uint64_t turns_ends(const struct peer *p)
         return p->tenancy && s->turns.of == p->tenancy ? s->turns.ends_nsec : UINT64_MAX;
 }
 
-/* ---- outside of turns ----------------------------------------------------------------------- */
+/* ---- outside of turns ------------------------------------------------------------------------ */
 
 void turns_begin_visits(struct server *s, uint64_t most_nsec)
 {
@@ -290,7 +290,7 @@ int turns_connect(struct tenancy *t, struct detail *d)
         return 0;
 }
 
-/* ---- chores --------------------------------------------------------------------------------- */
+/* ---- chores ---------------------------------------------------------------------------------- */
 
 bool turns_do_chores(struct server *s)
 {
@@ -307,7 +307,7 @@ bool turns_do_chores(struct server *s)
         return chores_are_left(&s->store);
 }
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 void turns_init_tenancy(struct tenancy *t)
 {

@@ -19,7 +19,7 @@ static void on_tick(uv_timer_t *timer)
         uint64_t now_nsec = server_now(s);
         bool more = stock_work(&s->store, now_nsec);
 
-        /* What was begun before it was switched off comes to its end. */
+        /* Moves begun before it was switched off are finished. */
         more |= s->config.daemon.compact ? compact_turn(&s->store, now_nsec)
                                          : compact_tidy(&s->store);
         if (more)

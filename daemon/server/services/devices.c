@@ -22,7 +22,7 @@
 #include "gpu/device.h"
 #include "gpu/queue.h"
 
-/* What 'auto' takes of the host's memory: a quarter, at most that much. Not tuned. */
+/* Share of host memory for 'auto': a quarter, at most AUTO_MAX. Not tuned. */
 #define AUTO_SHARE 4
 #define AUTO_MAX   (UINT64_C(64) << 30)
 
@@ -64,7 +64,7 @@ uint64_t devices_budget(
 struct search {
         pthread_mutex_t lock;
         pthread_cond_t over;
-        unsigned refs; /* who waits, thread */
+        unsigned refs; /* the waiting thread, the searching thread */
         const struct device_backend *backend;
         bool is_over;
         int n;
@@ -272,7 +272,7 @@ static bool has_numa_nodes(void)
         return has_line && strpbrk(text, "-,");
 }
 
-/* What is cold on the device goes to memory of the host, which is extents like a host device's. */
+/* Adds a host tier for the device's cold pages. Its memory is extents, as a host device's. */
 static int add_host_memory(struct server *s, struct pool *above, const struct device_config *c)
 {
         const int node = above->props->is_cpu_memory ? -1 : above->props->numa_node;
@@ -358,8 +358,8 @@ static void refuse_device(struct server *s, const char *name, int r, const char 
                 name, why[0] ? why : strerror(-r), there);
 }
 
-/* What may block is opened on its thread; so is what is kept, which waits for the service manager.
- */
+/* Opens a device. One that may block is opened on its queue's thread; so is a stored one, which
+ * waits for the service manager. */
 static int open_named(struct server *s, const char *name)
 {
         const struct device_config *c = config_of(s, name);

@@ -21,7 +21,7 @@
 #define CHUNK_BYTES_MIN (UINT64_C(4) << 20)
 #define CHUNK_BYTES_MAX (UINT64_C(64) << 20)
 
-/* What was written since is lost with the machine's power. Not tuned. */
+/* Interval of syncs: later writes are lost if the machine loses power. Not tuned. */
 #define SYNC_MSEC 5000
 
 /* The disk that takes pages of one device. */

@@ -69,9 +69,9 @@ static void name_file(const struct server *s, const struct ns *ns, char path[PAT
                 ns->name);
 }
 
-/* ---- read ----------------------------------------------------------------------------------- */
+/* ---- read ------------------------------------------------------------------------------------ */
 
-/* What is wrong with the file, or NULL: *ret_mark is what a save without a change would have. */
+/* Loads the file's state. Returns its fault, or NULL with the mark of an unchanged save. */
 static const char *load_learnt(struct ns *ns, const char *text, size_t len, uint64_t *ret_mark)
 {
         char policy[POLICY_BYTES];
@@ -124,7 +124,7 @@ void learnt_load(struct server *s, struct ns *ns)
                 ns->learnt.saved_mark = mark;
 }
 
-/* ---- written -------------------------------------------------------------------------------- */
+/* ---- written --------------------------------------------------------------------------------- */
 
 static int make_dir(const char *path)
 {
@@ -148,7 +148,7 @@ static void run_save(struct disk_job *base)
                 job->result = file_replace(job->path, job->bytes, job->n_bytes, 0640);
 }
 
-/* It wasn't written: that is tried again, also where nothing more is learnt. */
+/* A write failed: marks the state as unsaved, to be written again. */
 static void try_later(const struct job *job)
 {
         struct tenant *t = tenant_find(&job->server->store, job->tenant);
@@ -254,7 +254,7 @@ uint64_t learnt_save_due(struct server *s, uint64_t now_nsec)
         return next_nsec;
 }
 
-/* ---- removed -------------------------------------------------------------------------------- */
+/* ---- removed --------------------------------------------------------------------------------- */
 
 static void run_forget_ns(struct disk_job *base)
 {

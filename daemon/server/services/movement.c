@@ -13,7 +13,7 @@
 #include "daemon/server/system/log.h"
 #include "daemon/tier/mover.h"
 
-/* What could not be begun (all is read, nothing goes for it) is tried again. Not tuned. */
+/* Delay before moves that could not begin are tried again. Not tuned. */
 #define AGAIN_MSEC 20
 
 /* A stream gets its next pages so much later at most. Not tuned. */

@@ -72,8 +72,8 @@ static void log_registration(struct queue_watch *w)
 }
 
 /*
- * Magazines, and what nobody needs, come after everybody who waited: leases, and pages from below,
- * whose set would go again before they are tried otherwise.
+ * Retries waiting leases first; then fetches from lower tiers, magazines and unneeded sets.
+ * Otherwise a fetched page's set would be evicted before leases are tried.
  */
 static void retry(struct queue_watch *w)
 {
@@ -133,7 +133,7 @@ static void on_deadline(uv_timer_t *timer)
         take_turn(w);
 }
 
-/* The deadline moves with each call of the driver, which nobody tells. */
+/* Sets the timer to the deadline, which each call of the driver moves without an event. */
 static void arm_watch(struct queue_watch *w)
 {
         uint64_t deadline = queue_deadline_nsec(w->pool->queue), now;
@@ -150,7 +150,7 @@ static void arm_watch(struct queue_watch *w)
         uv_timer_start(&w->timer, on_deadline, minus_u64(deadline, now) / NSEC_PER_MSEC + 1, 0);
 }
 
-/* Before the loop sleeps. Wakes nobody. */
+/* Sets the timers before the loop sleeps; wakes no thread. */
 static void on_prepare(uv_prepare_t *prepare)
 {
         struct server *s = container_of(prepare, struct server, services.queue_prepare);

@@ -80,7 +80,7 @@ static struct running *add_running(struct recorder *r, struct ns *ns, uint64_t k
         return q;
 }
 
-/* ---- lines ---------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 /* Where the deepest page that the request has met is. PAGE_NONE: nowhere any more. */
 static uint32_t page_of(const struct running *q)
@@ -219,7 +219,7 @@ static void end_request(struct server *s, struct running *q)
         forget_running(&s->recorder, q);
 }
 
-/* ---- events --------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static void meet_page(struct running *q, uint32_t page)
 {
@@ -232,7 +232,7 @@ static void meet_page(struct running *q, uint32_t page)
         q->met_any = true;
 }
 
-/* It has done something with the page. */
+/* Records a use of the page by the request. */
 static void note_running(struct server *s, struct running *q, uint32_t page)
 {
         q->last_nsec = s->store.now_nsec;
@@ -280,7 +280,8 @@ static struct running *find_at(const struct recorder *r, const struct ns *ns, ui
                        : NULL;
 }
 
-/* Where there are too many, the one that was idle longest makes room: nobody ends it anyway. */
+/* Begins a request without a number. If there are too many, the longest idle one is ended, as no
+ * client ends it. */
 static struct running *begin_unnamed(struct server *s, struct ns *ns, uint32_t page)
 {
         struct recorder *r = &s->recorder;
@@ -296,8 +297,8 @@ static struct running *begin_unnamed(struct server *s, struct ns *ns, uint32_t p
         return q;
 }
 
-/* It has got to a page below. Its new place, NULL: another one is there, which goes on for both, or
- * there is no memory. */
+/* Moves a request to a deeper page. Returns its new place; NULL: another request is there and
+ * continues for both, or no memory. */
 static struct running *move_unnamed(struct server *s, struct running *q, uint32_t page)
 {
         struct recorder *r = &s->recorder;
@@ -365,7 +366,7 @@ void recorder_forget(struct server *s, const struct ns *ns)
                 }
 }
 
-/* ---- on and off ----------------------------------------------------------------------------- */
+/* ---- on and off ------------------------------------------------------------------------------ */
 
 void recorder_init(struct server *s)
 {

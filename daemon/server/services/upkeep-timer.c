@@ -53,7 +53,7 @@ static uint64_t drop_incomplete(struct server *s, uint64_t now_nsec)
         return next;
 }
 
-/* Namespaces that hold nothing, and that nobody has opened for a while. */
+/* Drops namespaces that are empty and were not opened for a while. */
 static uint64_t drop_idle(struct server *s, uint64_t now_nsec)
 {
         uint64_t next = idle_look(&s->store, now_nsec);

@@ -163,7 +163,7 @@ static void check_host_memory(struct checker *r, const struct device_config *d)
                 format_bytes(d->extent_bytes, extent));
 }
 
-/* What they need is there, and can be read. */
+/* Checks that the files that remotes need exist and are readable. */
 static void check_remotes(struct checker *r)
 {
         const struct config *c = r->config;
@@ -185,7 +185,7 @@ static void check_remotes(struct checker *r)
         }
 }
 
-/* Of a tenant's option. */
+/* Reports a fault of a tenant's option. */
 static void report_of_tenant(
         struct checker *r, const struct tenant_config *t, const char *key, const char *sentence)
 {

@@ -32,7 +32,7 @@ struct reader {
         char name[TENANT_NAME_MAX + 1];
         void *base;
         struct origins *from;
-        uint64_t *set;                   /* NULL: nobody wants to know */
+        uint64_t *set;                   /* NULL: not recorded */
         struct unknown_options *unknown; /* NULL: what isn't known is refused */
 };
 
@@ -545,7 +545,7 @@ const char *config_read_error(int error)
         return error == -EFBIG ? "it is larger than 1 MiB" : file_read_error(error);
 }
 
-/* As file_read_regular(); /dev/null, which is never waited for, either, is an empty file. */
+/* file_read_regular() that takes /dev/null as an empty file. */
 static int read_config_file(const char *path, char **ret_text, size_t *ret_len)
 {
         int e = file_read_regular(path, CONFIG_FILE_MAX, ret_text, ret_len);

@@ -300,7 +300,7 @@ int option_set(const struct option *o, void *base, const char *value, char *err,
         return -EINVAL;
 }
 
-/* As parse_bytes() reads it, in the largest unit that leaves no rest. */
+/* Formats for parse_bytes(), in the largest unit that leaves no rest. */
 static void format_exact(uint64_t bytes, char buf[OPTION_VALUE_MAX])
 {
         static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};

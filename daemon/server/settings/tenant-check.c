@@ -82,7 +82,7 @@ int tenant_refuse_small(const struct tenant_config *c, enum small_cause cause, u
                 device ? device : "NAME");
 }
 
-/* What a tenant without a reservation can't have. */
+/* Refuses options that need a reservation. */
 static int check_dynamic(const struct tenant_config *c, const struct daemon_config *daemon,
         const char **ret_key, struct detail *d)
 {
@@ -181,7 +181,7 @@ static int check_reserve_max(const struct tenant_config *c, const struct daemon_
         const char **ret_key, struct detail *d)
 {
         *ret_key = "reserve_max";
-        /* As 'reserve', of which the same was said. */
+        /* `auto` is 'reserve', which was checked already. */
         if (c->reservation.max_bytes == TENANT_RESERVE_AUTO)
                 return 0;
         return check_limit(c, "reserve_max", tenant_reserve_max(c), d);
@@ -276,7 +276,7 @@ static int check_miss_cost(const struct tenant_config *c, const struct daemon_co
                 ops->name, own ? "" : ", as [daemon] has it");
 }
 
-/* In this order: the first that fails is what who sets an option is told. */
+/* The order matters: the administrator sees the first check that fails. */
 static int (*const checks[])(const struct tenant_config *c, const struct daemon_config *daemon,
         const char **ret_key, struct detail *d) = {
         check_dynamic,

@@ -122,7 +122,7 @@ uint64_t descriptors_kept_needed(const struct server *s)
 
 /* ---- parts of tenants ------------------------------------------------------------------------ */
 
-/* What something takes, or a tenant has. */
+/* Descriptors by budget. */
 struct count {
         uint64_t n[N_DESCRIPTORS];
 };
@@ -165,7 +165,7 @@ static struct count count_tenant(const struct tenancy *t)
         return c;
 }
 
-/* What of a room is left for tenants, and for connections that are nobody's. */
+/* Budget for tenants, and for connections without a tenant. */
 static uint64_t room_of(const struct server *s, enum descriptors_kind kind)
 {
         uint64_t own = count_listeners(s);
@@ -194,8 +194,8 @@ struct parts {
         struct fd_part part[N_DESCRIPTORS];
 };
 
-/* In use by nobody: connections without a tenant; extents that are no set's any more, and that the
- * device hasn't given back. */
+/* Counts descriptors in use without a tenant: connections, and extents of freed sets that the
+ * device hasn't returned yet. */
 static void count_nobodys(const struct server *s, struct fd_room *rooms)
 {
         uint64_t n_peers = 0, n_extents = 0, n_kept;
@@ -333,7 +333,7 @@ static int refuse_more(struct tenancy *t, unsigned what, int r, const struct det
         return r;
 }
 
-/* What waits to resume doesn't count yet, where the connection may be the one that it comes on. */
+/* Clients that wait to resume aren't counted for a new connection, which may be theirs. */
 int descriptors_admit_connection(struct tenancy *t, bool is_there, struct detail *d)
 {
         struct parts p = look_at_parts(t);
@@ -363,7 +363,7 @@ int descriptors_admit_ns(struct tenancy *t, bool is_there, struct detail *d)
         return r < 0 ? refuse_more(t, REFUSED_NAMESPACES, r, d) : 0;
 }
 
-/* Half of what is nobody's: the rest is for monitors. */
+/* Half of the reserve; the rest is for monitors. */
 uint32_t descriptors_most_refused(const struct server *s)
 {
         uint64_t most = fd_nobodys(room_of(s, DESCRIPTORS_OPEN)) / (2 * PER_STRANGER);
@@ -393,11 +393,10 @@ static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail
 }
 
 /*
- * The kernel makes a process' table of descriptors twice as large when it is full, and where
- * threads share it waits meanwhile until all processors have passed a moment of rest
- * (synchronize_rcu()): tens of ms, on a busy machine a second. Whoever connects would stop the loop
- * so long. It never gets smaller again, so here is the time. Where that can't be had it grows as it
- * does.
+ * Grows the process's table of descriptors. The kernel doubles a full table. If threads share it,
+ * that waits until all processors have passed a quiescent state (synchronize_rcu()): tens of ms, on
+ * a busy machine a second. A connecting client would block the loop that long. The table never
+ * shrinks, so it is grown at the start. If that fails it grows as needed.
  */
 static void grow_table(const struct server *s, uint64_t n_files)
 {

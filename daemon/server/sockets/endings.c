@@ -25,13 +25,13 @@ static void on_done(void *data, int result)
         free(e);
 }
 
-/* On the account of t; NULL: of the user who connected. */
+/* The account that is charged: t's; NULL: the connected user's. */
 static uint64_t owner_of(int fd, const struct tenancy *t)
 {
         struct ucred cred = {.uid = (uid_t)-1};
         socklen_t len = sizeof(cred);
 
-        /* What fails is of no user: of one that there isn't. */
+        /* If getsockopt() fails, uid stays -1, which no user has. */
         if (!t)
                 getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
         return t ? t->tenant->number : REAPER_STRANGER | cred.uid;

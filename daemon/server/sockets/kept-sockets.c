@@ -22,7 +22,7 @@ struct kept_socket {
         char path[sizeof(((struct sockaddr_un *)NULL)->sun_path) + 1];
 };
 
-/* Its tenant was removed; the daemon went before it was told to whoever kept it. */
+/* The socket's tenant was removed, and the daemon ended before it told the descriptor store. */
 static bool is_shut_down(const struct kept_socket *k)
 {
         struct pollfd p = {.fd = k->fd, .events = POLLRDHUP};
@@ -44,7 +44,7 @@ static bool find_path(struct kept_socket *k)
         return k->path[0] && lstat(k->path, &st) == 0 && S_ISSOCK(st.st_mode);
 }
 
-/* What waits there to be accepted must not end where it is kept. */
+/* Ends connections that wait there: closing the store's descriptor mustn't end them. */
 static void drop_socket(struct server *s, struct kept_socket *k)
 {
         endings_close_listening(s, fd_take(&k->fd));

@@ -117,8 +117,8 @@ static int explain_listen(int r, const struct listener *l, struct detail *d)
         return detail_set(d, r, "cannot listen at %s: %s%s", l->path, strerror(-r), remedy);
 }
 
-/* Gives the socket to the group of administrators, or of those who monitor. Nothing is done where
- * everybody may connect, or nobody but root. */
+/* Gives the socket to the group of administrators or of monitors. Does nothing if every user may
+ * connect, or only root. */
 static void open_to_group(struct listener *l)
 {
         const struct daemon_config *c = &l->server->config.daemon;
@@ -228,7 +228,7 @@ static void refuse_without_fd(struct listener *l)
                 endings_refuse(s, fd, l->id);
         s->sockets.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
         listener_say_no_descriptors();
-        /* It has none because of what waits for the reaper: there is one when that goes on. */
+        /* Connections at the reaper use the descriptor: it is free when they end. */
         if (s->sockets.spare_fd < 0 && l->n_endings > 0)
                 pause_listener(l);
 }
@@ -261,8 +261,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         }
 }
 
-/* Closes the socket. Where somebody else has it, too, this isn't its last descriptor, and whoever
- * waits there to be accepted goes on waiting. */
+/* Closes the socket. If another process has it, too, this isn't its last descriptor, and waiting
+ * connections go on waiting. */
 static void close_fd(struct listener *l)
 {
         if (l->kept > 0 || l->inherited)
@@ -366,7 +366,7 @@ static void on_refuse(uv_poll_t *poll, int status, int events)
 
         if (endings_empty(l->server, &l->fd, ACCEPTS_PER_TURN))
                 return;
-        /* Not before: who keeps it must not be the one that closes what was waiting. One that is
+        /* Not before: the store must not close the last descriptor while connections wait. A socket
          * found after a restart is known to be shut down (kept-sockets.c). */
         if (l->kept > 0 && !l->server->life.leaving)
                 keep_drop(&l->server->store.keep, KEEP_LISTENER, l->kept);

@@ -25,7 +25,7 @@ static void expect(struct server *s)
                 uv_timer_start(&s->reaping.timer, on_tick, TICK_MSEC, TICK_MSEC);
 }
 
-/* ---- who holds it up ------------------------------------------------------------------------- */
+/* ---- delays by clients ----------------------------------------------------------------------- */
 
 /* Not one that merely has much on its way. */
 static bool is_late(const struct server *s, const struct tenant *t, uint64_t now_nsec)

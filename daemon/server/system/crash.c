@@ -26,7 +26,7 @@ static void restore_handlers(void)
                         sigaction(numbers[i], &watch.before[i], NULL);
 }
 
-/* What the processor raised it raises again on return; what was sent has to be sent again. */
+/* A fault of the processor recurs on return; a sent signal has to be raised again. */
 static void on_crash(int number, siginfo_t *info, void *context)
 {
         if (watch.store && watch.store->state && pthread_equal(watch.loop, pthread_self()))

@@ -34,7 +34,8 @@ static bool is_at(const char *path, const struct stat *file)
         return lstat(path, &there) == 0 && is_same(file, &there);
 }
 
-/* Whoever opens a file, for reading even, may lock it: nobody else may have opened this one. */
+/* A process that can open a file, even for reading, can lock it: no other user may have opened this
+ * one. */
 static bool is_ours(const struct stat *st)
 {
         return st->st_uid == geteuid() && (st->st_mode & 077) == 0 && st->st_nlink == 1;
@@ -107,9 +108,9 @@ static bool may_be_in_use(int fd, const struct stat *file)
 }
 
 /*
- * A file that is ours and locked, under a name at which none is expected. Nobody but who has the
- * lock on it removes it, or gives it another name: else two could have one each. -EBUSY: somebody
- * has it. -EPERM: it isn't ours, in a directory where nobody else makes files.
+ * Makes a locked file of ours under a name where none is expected. Only the holder of its lock
+ * removes or renames it: else two processes could hold one each. -EBUSY: another process has it.
+ * -EPERM: it isn't ours, in a directory where no other user makes files.
  */
 static int take_fresh(const char *path)
 {
@@ -120,7 +121,7 @@ static int take_fresh(const char *path)
 
                 if (fd < 0)
                         return fd_take(&fd);
-                if (st.st_nlink == 0) /* by who gave up before: it stands for nothing */
+                if (st.st_nlink == 0) /* removed by another process that gave up: not valid */
                         continue;
                 if (!is_ours(&st))
                         return -EPERM;
@@ -215,7 +216,7 @@ int lockfile_drop(const char *path, int fd)
 {
         struct stat ours;
 
-        /* Another daemon's, where somebody removed this one's. */
+        /* Another daemon may have replaced a removed file. */
         if (fd >= 0 && fstat(fd, &ours) == 0 && is_at(path, &ours))
                 unlink(path);
         return fd_close(fd);

@@ -40,7 +40,7 @@ static const struct {
 /* The loop's thread alone changes them, under the queue's lock. */
 static enum log_level max_level = LEVEL_NOTICE;
 static enum log_target log_target = TARGET_AUTO;
-static bool is_to_file; /* text goes to a regular file, which nobody has to read */
+static bool is_to_file; /* text goes to a regular file, which needs no reader */
 
 static const struct {
         const char *name;
@@ -102,7 +102,7 @@ size_t log_format_line(char *buf, size_t size, enum log_level level, const struc
 
 /* ---- messages on their way ------------------------------------------------------------------- */
 
-/* As many fields for the journal, each ending in NUL, then the line for text. */
+/* A message: n_fields fields for the journal, each ending in NUL, then the line for text. */
 struct message {
         struct list_link link;
         unsigned n_fields;
@@ -152,7 +152,7 @@ static void write_line(const char *line, bool may_wait)
         struct pollfd stderr_fd = {STDERR_FILENO, POLLOUT, 0};
         size_t left = strlen(line);
 
-        /* Where stderr is gone there is nobody left to tell. */
+        /* If stderr is closed, the line is lost. */
         while (left > 0) {
                 ssize_t n = write(STDERR_FILENO, line, left);
 

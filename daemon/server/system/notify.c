@@ -21,7 +21,7 @@ void notify_now(const char *lines)
         if (to.sun_path[0] == '@')
                 to.sun_path[0] = '\0'; /* an abstract address */
         fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        /* Nobody there, or no room: the state goes without saying, and the next one is newer. */
+        /* No receiver, or no room: this state is lost, and the next one is newer. */
         if (fd >= 0)
                 (void)sendto(fd, lines, strlen(lines), MSG_DONTWAIT | MSG_NOSIGNAL,
                         (struct sockaddr *)&to,

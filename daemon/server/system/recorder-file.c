@@ -19,7 +19,7 @@
 /* The result of a chunk of one more: no file operation here fails like that. */
 #define TOO_MANY_SIZES (-E2BIG)
 
-/* Of the file system, as a part and at most: kvleased writes more than recordings there. */
+/* Free space left in the file system, as a part and at most. Not tuned. */
 #define LEAVE_PART      20
 #define LEAVE_MAX_BYTES (UINT64_C(1) << 30)
 
@@ -50,7 +50,7 @@ static void name_file(
                 RECORDER_PATH_MAX - 64, w->dir, page_tokens, number);
 }
 
-/* ---- in the disk's thread ------------------------------------------------------------------- */
+/* ---- in the disk's thread -------------------------------------------------------------------- */
 
 static struct stream *stream_for(struct writer *w, uint32_t page_tokens)
 {
@@ -91,7 +91,8 @@ static void drop_oldest(struct writer *w, struct stream *st)
         memmove(st->numbers, st->numbers + 1, st->n_files * sizeof(*st->numbers));
 }
 
-/* Of the page size that has most files besides the one that is written. False: there is none. */
+/* Removes a file of the page size with most files besides the current one. Returns false if there
+ * is none. */
 static bool drop_any(struct writer *w)
 {
         struct stream *most = NULL;
@@ -188,7 +189,7 @@ static void run_close(struct disk_job *job)
                 w->streams[i].fd = fd_close(w->streams[i].fd);
 }
 
-/* ---- in the loop's -------------------------------------------------------------------------- */
+/* ---- in the loop's --------------------------------------------------------------------------- */
 
 uint64_t writer_room(const char *path, uint64_t *ret_leaves)
 {

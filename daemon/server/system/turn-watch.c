@@ -13,8 +13,8 @@
 #define SCHEDSTAT_BYTES 96
 
 /*
- * What the thread waited for a processor is read once in so long, and after turns longer than that:
- * what it waited right before a long turn is then taken for part of it. Not tuned.
+ * Interval of reading the thread's wait for a processor; it is also read after turns longer than
+ * that. A wait just before a long turn then counts as part of it. Not tuned.
  */
 #define SAMPLE_NSEC (10 * NSEC_PER_MSEC)
 
@@ -74,7 +74,7 @@ static void note_record(struct turn_watch *w, const struct turn_record *turn)
         struct turn_record *recent = &w->recent[turn->at_nsec / TURNS_RECENT_NSEC % TURNS_RECENT];
         size_t i;
 
-        /* Of an hour ago, or shorter. */
+        /* The old record is an hour old, or shorter. */
         if (turn->at_nsec - recent->at_nsec >= TURNS_RECENT_NSEC || turn->nsec > recent->nsec)
                 *recent = *turn;
         if (turn->nsec <= w->longest[TURNS_LONGEST - 1].nsec)

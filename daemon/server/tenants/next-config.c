@@ -60,7 +60,7 @@ static void say_if_pending(
         a->say(a->data, sentence);
 }
 
-/* Those that are there, or are gone: what differs. New ones as a whole. */
+/* Reports differences of existing and removed remotes, and each new one as a whole. */
 static void remotes_pending(const struct config *now, const struct config *next, struct asker *a)
 {
         char where[TENANT_NAME_MAX + 16], sentence[TENANT_NAME_MAX + 64];

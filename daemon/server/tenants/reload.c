@@ -55,7 +55,7 @@ static void tell_small(void *data, const char *sentence)
         tell_asker(data, RELOAD_WARNING, sentence);
 }
 
-/* Of a section in which options are put in force. */
+/* Reports options of a section that are put in force. */
 struct option_teller {
         struct reloader *reloader;
         const char *where; /* "[daemon]" */

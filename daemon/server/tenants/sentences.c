@@ -7,7 +7,7 @@
 
 #include "proto/arena.h"
 
-/* What a field of a message takes besides its text: its number, and a length of at most
+/* Bytes of a field of a message besides its text: its number, and a length of at most
  * SENTENCE_BYTES. */
 #define FIELD_BYTES 4
 

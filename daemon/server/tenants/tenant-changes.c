@@ -32,11 +32,11 @@ enum change_kind { CHANGE_MAKE, CHANGE_SET, CHANGE_REMOVE };
 struct tenant_change {
         struct list_link link;  /* server.tenancies.changes: the first is being written */
         struct server *server;  /* borrowed */
-        struct pending pending; /* of nobody where nobody is to be answered */
+        struct pending pending; /* without a peer if none is to be answered */
         struct frame_header request;
         enum change_kind kind;
         bool force; /* of CHANGE_REMOVE */
-        uid_t uid;  /* of who asks */
+        uid_t uid;  /* of the asking user */
         char who[PEER_WHO_MAX];
         char name[TENANT_NAME_MAX + 2]; /* one that is too long stays so */
         int refusal;                    /* once it is written: why it isn't put in force; 0 */
@@ -109,7 +109,7 @@ static int make_plan(const struct tenant_change *c, struct plan *ret, struct det
         return apply_options(ret, c->options, c->n_options, d);
 }
 
-/* What tenant_remove() will refuse, asked before anything is written. */
+/* Checks for tenant_remove(), before anything is written. */
 static int check_removable(const struct tenancy *t, bool force, struct detail *d)
 {
         const struct tenant *core = t->tenant;
@@ -255,7 +255,7 @@ static void tell_no_room(const struct tenancy *t, struct detail *d)
                         room.text);
 }
 
-/* What else has changed while it was written is seen here. */
+/* Checks again, as other state may have changed during the write. */
 static int put_in_force(struct tenant_change *c, struct detail *d)
 {
         struct access_config before;
@@ -311,7 +311,7 @@ static void on_written(struct tenant_change *c)
         end_and_go_on(c, 0);
 }
 
-/* Refused, and the file is as it was. Or it isn't, which one who comes to mend it must know. */
+/* The change was refused, and the file is restored. If it isn't, an administrator must be told. */
 static void on_refused(struct tenant_change *c, int result)
 {
         if (c->refusal == 0)
@@ -323,7 +323,7 @@ static void on_refused(struct tenant_change *c, int result)
         end_and_go_on(c, result);
 }
 
-/* The tenants are gone, and so is who asked: nothing is put in force any more. */
+/* Tenants and clients have ended: no change is put in force any more. */
 static void end_all(struct server *s)
 {
         struct tenant_change *c;
@@ -348,8 +348,8 @@ static void on_done(void *data, int result)
         }
 }
 
-/* The tenant's group must exist. In a configuration file a missing group is only warned of, as the
- * host may get it later; who names it in a command wants the socket to be reached now. */
+/* The tenant's group must exist. In a configuration file a missing group only causes a warning, as
+ * the host may get it later. With a command, the socket has to be reachable now. */
 static int check_group(const char *name, struct detail *d)
 {
         gid_t gid;

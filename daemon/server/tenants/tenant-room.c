@@ -27,7 +27,7 @@ static bool is_small(
         if (stake_keeps_to_reserve(s))
                 return *ret_most < pool->extent_bytes && !tenant_reserve_is_moved(&t->config);
         *ret = SMALL_OTHERS;
-        /* What they lend is looked for only where it counts. */
+        /* Lent memory is only counted if it matters. */
         if (others + pool->extent_bytes <= pool->account.limit_bytes)
                 return false;
         *ret_most = region_reach(s);

@@ -35,7 +35,7 @@ struct tenancy *tenancy_find(struct server *s, const char *name)
         return t ? t->server_data : NULL;
 }
 
-/* What is reserved for it now, on all devices. */
+/* Bytes reserved for the tenant now, on all devices. */
 static uint64_t reserved(const struct tenant *t)
 {
         uint64_t sum = 0;
@@ -50,7 +50,7 @@ int tenancy_listen(struct tenancy *t, struct detail *d)
         return listener_open(t->server, LISTEN_TENANT, t, &t->listener, d);
 }
 
-/* It can't become the only one on a device where it has namespaces and others are. */
+/* Refuses `exclusive` if the tenant has namespaces on a device with other tenants. */
 static int check_exclusive(
         const struct tenant *t, const struct tenant_attrs *attrs, struct detail *d)
 {
@@ -192,9 +192,9 @@ static void reserve_what_fits(struct tenancy *t, uint64_t most)
 }
 
 /*
- * At start: what kvleasectl set for one tenant doesn't go with a file or devices changed since. All
- * others start, and so does this one, without a reservation; its options stay for who corrects
- * them.
+ * Adds a tenant without its reservation. At the start, an option that kvleasectl set may not fit
+ * files or devices that changed since. All other tenants start, and so does this one; its options
+ * stay, for an administrator to correct.
  */
 static int add_without_reserve(
         struct server *s, const struct tenant_config *config, bool from_config, struct detail *d)
@@ -267,9 +267,9 @@ static void fill_up(struct tenancy *t)
 }
 
 /*
- * A reservation that was asked for, or isn't moved any more, is in force after that, whatever it
- * was moved to. Otherwise what is left of one that didn't fit at start stays: another option's
- * change isn't refused for it.
+ * A reservation that was asked for, or that a sizer no longer moves, is in force afterwards, at its
+ * configured size. Otherwise the rest of one that didn't fit at the start stays, so that a change
+ * of another option isn't refused.
  */
 static int set_attrs(struct tenancy *t, const struct tenant_config *config, bool asked,
         struct tenant_attrs *attrs, struct detail *d)
@@ -494,8 +494,8 @@ static void drop_removed(const struct reloading *r, struct tenancy *t)
 }
 
 /*
- * What one tenant gives up another may get: whoever will reserve less, or elsewhere, does so before
- * anybody reserves more. A valid configuration is refused in no order.
+ * Shrinks reservations that will be smaller, or elsewhere, before others grow. So a valid
+ * configuration is accepted in any order.
  */
 static void make_way(struct tenancy *t, const struct config *next)
 {
@@ -579,7 +579,7 @@ void tenants_reload(struct server *s, const struct config *next, tenants_say say
                 make_way(t, next);
         for (size_t i = 0; i < next->tenants.n; i++)
                 reload_tenant(&r, next->tenants.rows[i].name);
-        /* Those of the database alone: what a section gave one before is not in force any more. */
+        /* Tenants of the database alone: the former section of one is not in force any more. */
         for (size_t i = 0; i < s->db.table.n; i++)
                 if (!tenant_table_find(&next->tenants, s->db.table.rows[i].name))
                         reload_tenant(&r, s->db.table.rows[i].name);

@@ -14,7 +14,7 @@
 #include "daemon/server/sockets/listener.h"
 #include "daemon/server/system/log.h"
 
-/* Connections on the monitor socket: whoever may only read takes none from clients. Not tuned. */
+/* Bound of connections on the monitor socket: monitors take none from clients. Not tuned. */
 #define MONITORS_MAX 32
 
 /* Connections of administrators beyond max_clients. Not tuned. */
@@ -59,7 +59,7 @@ static int find_tenancy_of_uid(
         return 0;
 }
 
-/* An administrator gets in also where clients fill the daemon: who else could help then? */
+/* An administrator can connect even if clients use all connections. */
 static uint32_t max_connections(const struct listener *l)
 {
         return l->server->config.daemon.max_clients +
@@ -84,7 +84,7 @@ static int admit_connection(
                 r = access_tenant(&t->config, c, d);
         if (r < 0)
                 return r;
-        /* Who waits to resume comes on another connection; HELLO counts it. */
+        /* A resuming client comes on another connection; HELLO counts it. */
         if (s->peers.n_peers - s->peers.n_refused - s->peers.n_adopted >= max_connections(l))
                 return detail_set(d, -EMFILE,
                         "kvleased has %u connections, the most it may have: raise max_clients in "
@@ -130,7 +130,7 @@ void welcome_connection(struct listener *l, int fd)
         r = creds_get(fd, &c);
         pidfd = r < 0 ? r : get_process(fd, c.pid, &origin.by_number);
         if (pidfd < 0) {
-                /* It has exited already, mostly: nobody to answer. */
+                /* Usually the process has exited: there is no peer to answer. */
                 if (pidfd == -EMFILE || pidfd == -ENFILE)
                         listener_say_no_descriptors();
                 else if (pidfd != -ESRCH && log_first_of("peer-process"))

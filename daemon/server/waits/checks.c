@@ -42,7 +42,7 @@ int checks_ask(struct request *rq)
 
         rq->is_deferred = true;
         if (rq->peer->input.hung_up || rq->peer->broken)
-                return 0; /* nobody is there to be told */
+                return 0; /* no peer is there to be told */
         g = calloc(1, sizeof(*g));
         if (g)
                 g->checker = checker_new(&s->store);

@@ -17,19 +17,19 @@
 /* A request whose drop isn't over. */
 struct dropping {
         struct drop drop;
-        struct pending pending; /* of nobody where nobody is to be answered */
+        struct pending pending; /* without a peer if none is to be answered */
 };
 
 /* An ADMIN_SESSION_PURGE that isn't over. */
 struct purging {
         struct session_purge purge;
-        struct pending pending; /* of nobody where nobody is to be answered */
+        struct pending pending; /* without a peer if none is to be answered */
 };
 
 /* A SESSION_TRUNCATE or a SESSION_KEEP that isn't over. */
 struct truncating {
         struct session_truncation truncation;
-        struct pending pending; /* of nobody where nobody is to be answered */
+        struct pending pending; /* without a peer if none is to be answered */
 };
 
 static const struct pending_ops pending_ops = {PENDING_DROP, pending_remove, NULL};
@@ -60,7 +60,7 @@ static void on_done(struct drop *drop)
         free(d);
 }
 
-/* What is behind it is not read while it isn't over, but for who hung up: all of that is. */
+/* May later requests of the peer wait? Not if it hung up: then all of them are handled. */
 static bool may_wait(const struct peer *p)
 {
         return !p->input.hung_up && !p->broken;
@@ -177,7 +177,7 @@ static void on_closed(void *data)
         peer_schedule(p);
 }
 
-/* It goes on being closed. */
+/* Continues the close without its peer. */
 static void drop_closing(struct pending *w)
 {
         struct closing *c = container_of(w, struct closing, pending);

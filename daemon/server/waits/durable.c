@@ -13,7 +13,7 @@
 
 /* One that waits. */
 struct durable {
-        struct pending pending; /* of nobody where the peer has gone */
+        struct pending pending; /* without a peer after it left */
         uint64_t reply[];       /* of the request's reply type */
 };
 

@@ -21,7 +21,7 @@ struct batch {
         struct attach *attach; /* likewise */
         struct frame_header request;
         bool copies;
-        bool is_over; /* nobody is to be answered */
+        bool is_over; /* no peer is to be answered */
         uint32_t n, n_left;
         uint32_t *pages, *statuses; /* at the end of this */
 };
@@ -199,7 +199,7 @@ static void begin_page(struct batch *b, const Kvlease__V1__FetchRequest *m, uint
         uint32_t page = PAGE_NONE;
         int r = -EINVAL;
 
-        /* What is to be copied isn't moved. */
+        /* A page to be copied isn't moved: it needs a target. */
         if (!b->copies || rq.to != PAGE_NONE)
                 r = begin_fetch(b->attach, &rq, b, i, 0, &page);
         if (r == 0)

@@ -64,7 +64,7 @@ static void answer_follower(struct server *s, struct follower *f)
         answer_end(p, &request, &reply.base, r, r < 0 ? "no memory for the answer" : "");
 }
 
-/* Those for whom there is something, or whose time is up. */
+/* Answers requests with an event, or whose time is up. */
 static void answer_due(struct server *s, bool all)
 {
         const struct chronicle *c = &s->store.chronicle;

@@ -37,7 +37,7 @@ static void drop_import(struct pending *w)
 
 static const struct pending_ops pending_ops = {PENDING_IMPORT, drop_import, NULL};
 
-/* It is over, and what it waited for isn't there any more. */
+/* Ends the import and answers its request. */
 static void answer(struct peer_import *i, ProtobufCMessage *reply, int code, const char *detail)
 {
         struct peer *p = i->pending.peer;
@@ -51,7 +51,7 @@ static void answer(struct peer_import *i, ProtobufCMessage *reply, int code, con
         serving_end(s, was);
 }
 
-/* Of an import of which nothing came. */
+/* The reason of an import that brought nothing. */
 static const char *why_nothing(int code)
 {
         switch (code) {
@@ -110,7 +110,7 @@ static struct peer_import *import_new(struct request *rq, struct attach *a, size
         return i;
 }
 
-/* It was begun, or (r isn't 0) wasn't. */
+/* Defers the request if its import was begun; r isn't 0: it wasn't. */
 static int defer(struct request *rq, struct peer_import *i, size_t bytes, int r)
 {
         if (r != 0) {

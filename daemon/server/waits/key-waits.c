@@ -12,8 +12,8 @@
 #include "daemon/server/peers/pending.h"
 #include "proto/status.h"
 
-/* Who waits for one key; or, very seldom, for two with one hash: whoever is looked at for nothing
- * waits again. */
+/* Waits for one key; very seldom for two with one hash: a wait that is looked at in vain waits
+ * again. */
 struct key_group {
         struct list_link
                 link; /* server.key_waits.due; or empty, and server.key_waits.groups has it */

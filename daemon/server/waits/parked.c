@@ -28,7 +28,7 @@ static const struct pending_ops pending_ops = {PENDING_LEASE, drop_lease, run_be
 
 static void arm_timer(struct server *s);
 
-/* ---- one peer ------------------------------------------------------------------------------- */
+/* ---- one peer -------------------------------------------------------------------------------- */
 
 static void call_off_leases(struct peer *p)
 {
@@ -195,7 +195,7 @@ void parked_cancel(struct peer *p, uint32_t ns_id)
         }
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static bool waits_for(const struct peer *p, const struct pool *pool)
 {
@@ -205,7 +205,7 @@ static bool waits_for(const struct peer *p, const struct pool *pool)
         return false;
 }
 
-/* NULL: for any pool. Who is muted, doomed or broken is dropped when it is settled. */
+/* NULL: for any pool. A peer that is muted, doomed or broken is dropped when it is settled. */
 static bool may_retry(const struct peer *p, const struct pool *pool)
 {
         return !p->muted && !p->doomed && !p->broken && waits_for(p, pool);
@@ -224,7 +224,7 @@ static void retry_lease(struct peer *p)
         s->leases.is_retrying = false;
 }
 
-/* Those that wait for room are to have a round. */
+/* Schedules a round for leases that wait for room. */
 static void note_room(struct server *s)
 {
         s->leases.room_came = true;
@@ -277,7 +277,7 @@ bool parked_retry(struct server *s, const struct pool *pool)
                         continue;
                 if (n == PARKED_RETRIES_PER_TURN)
                         return true;
-                /* What a device has made is handed out without delay. */
+                /* Pages that a device has made are handed out without delay. */
                 if (!pool && n > 0 && clock_now_nsec() - began_nsec > PARKED_TURN_NSEC)
                         return true;
                 retry_lease(p);
@@ -303,7 +303,7 @@ void parked_refuse(struct server *s)
         s->store.draining = was_draining;
 }
 
-/* ---- when ----------------------------------------------------------------------------------- */
+/* ---- when ------------------------------------------------------------------------------------ */
 
 /* When the next round may begin that is wanted `msec` after the last. */
 static uint64_t next_round_nsec(const struct server *s, unsigned msec)
@@ -337,7 +337,8 @@ static void on_timer(uv_timer_t *timer)
         loop_kick(&s->loop);
 }
 
-/* Nobody waits, or only for a device: no timer. */
+/* Sets the timer to the next deadline or round. Leases that wait only for a device need no
+ * rounds. */
 static void arm_timer(struct server *s)
 {
         uint64_t next = wait_deadline(&s->store), now = server_now(s);
@@ -382,7 +383,7 @@ bool parked_work(struct server *s)
         return more;
 }
 
-/* What a retry lets go it had taken itself. */
+/* Memory that a retry frees was its own, and starts no round. */
 static void on_room(void *data)
 {
         struct server *s = data;

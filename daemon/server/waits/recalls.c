@@ -25,8 +25,8 @@
 #define BUDGET_PER_TURN 1024
 
 /*
- * Pins in segments go without a word: how soon after the last one the set is seen to be idle. Where
- * all that is left is quarantined nobody waits for it. Not tuned.
+ * Interval of looks for idle sets: pins in segments end without an event. The long one is used if
+ * only quarantined sets are left, for which no lease waits. Not tuned.
  */
 #define POLL_SOON_MSEC  10
 #define POLL_LATER_MSEC 100
@@ -38,8 +38,8 @@ static bool tell_recall(struct attach *a, const struct extent_set *set, bool idl
         uint64_t msec = (timeout_nsec + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC;
         struct peer *p = peer_of_member(a->member);
 
-        /* Who has hung up or is ignored isn't waited for: the deadline deals with it. Who goes on
-         * after a restart hasn't said yet what it has mapped: then it is told anew. */
+        /* A client that has hung up or is muted isn't waited for: the deadline deals with it. A
+         * resuming client hasn't reported its mappings yet, and is told anew then. */
         if (p->state != PEER_ACTIVE || p->muted || p->comeback.resuming)
                 return true;
         if (p->out.bytes > OUTQUEUE_HOLD_BYTES / 2)
@@ -73,7 +73,7 @@ static void on_late(struct attach *a, const struct extent_set *set, void *data)
         bool killed = false;
         char pid[16];
 
-        /* Who is dead lets go by itself, after its grace. */
+        /* A dead client's memory is freed after its grace. */
         if (p->recall.condemned || p->state == PEER_LINGERING || p->state == PEER_LEAVING)
                 return;
         if (s->config.daemon.revoke_kill) {

@@ -143,7 +143,7 @@ bool inbound_finish(struct inbound *in, int fd)
 
         if (!in->careful)
                 return true;
-        /* From here on the kernel lets nobody put anything there. */
+        /* From here on the kernel lets no process put data there. */
         if (shutdown(fd, SHUT_RDWR) < 0)
                 in->tainted = true;
         for (unsigned i = 0; i < INBOUND_RECEIVES && !in->tainted; i++) {

@@ -61,7 +61,7 @@ unsigned outqueue_unread_fds(struct outqueue *q, int fd)
 
         if (q->n_fds_unread == 0)
                 return 0;
-        /* What of it has been read the kernel doesn't tell, only that everything has. */
+        /* The kernel only reports that all was read, not how much. */
         if (outqueue_is_empty(q) && (ioctl(fd, SIOCOUTQ, &unread) < 0 || unread == 0))
                 q->n_fds_unread = 0;
         return q->n_fds_unread;

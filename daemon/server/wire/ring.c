@@ -161,7 +161,7 @@ static void show_heads(struct ring *r)
         FAULT_POINT("ring-after-heads");
 }
 
-/* Who takes no completions waits for no pages. */
+/* A client that takes no completions waits for no pages. */
 static void begin_fetch(struct ring *r, const struct shm_submission *s, struct submit_result *ret)
 {
         if (r->ended)
@@ -181,8 +181,8 @@ static void execute_submission(struct ring *r, struct member *m, const struct sh
         *ret = (struct submit_result){0};
         if (m)
                 m->repeats = r->repeats;
-        /* Where the client is gone its TOUCHes and EXPECTs are dropped, as any may be, and a REFILL
-         * would be for nobody: many connections can end at once. */
+        /* If the client has exited, its TOUCHes and EXPECTs are dropped (any may be), and a REFILL
+         * would be useless: many connections can end at once. */
         if (!r->ended || !is_for_living(s->op))
                 submit_one(m, &r->chain, s, now_nsec, ret);
         if (ret->fetching)
@@ -194,7 +194,7 @@ static void execute_submission(struct ring *r, struct member *m, const struct sh
         commit_cursor(r);
 }
 
-/* What takes a microsecond at most is executed so often between two looks at the clock, which takes
+/* Cheap submissions between two readings of the clock: each takes at most a microsecond, a reading
  * a twentieth of that. Not tuned. */
 #define CHEAP_PER_LOOK 8
 
@@ -211,7 +211,7 @@ static bool is_over(
 
         if (turn->violation || turn->n_walked >= RING_WALK_PAGES)
                 return true;
-        /* What a TOUCH or an EXPECT walks is counted. */
+        /* Pages walked by a TOUCH or an EXPECT count. */
         if (is_cheap && turn->n % CHEAP_PER_LOOK != 0 && turn->n_walked < WALK_PER_LOOK)
                 return false;
         return ends_nsec != UINT64_MAX && clock_now_nsec() >= ends_nsec;
@@ -256,11 +256,11 @@ static uint64_t count_ready(struct ring *r, const char **ret_rule)
 }
 
 /*
- * Room for submissions is news in a ring that was in use by so much; else who sleeps waits for
- * completions, and a REFILL or some TOUCHes aren't worth a wakeup. Who finds no room and sleeps saw
- * three quarters in use, or more, above a head that was shown; each head is shown before the tail
- * is looked at again, so that this look, a batch later at most, finds nearly as much.
- * docs/PROTOCOL.md says so, tests/model/doorbell.pml shows it.
+ * Room for submissions is news if the ring was in use by this much. Otherwise a sleeping client
+ * waits for completions, and a REFILL or some TOUCHes aren't worth a wakeup. A client that finds no
+ * room and sleeps saw at least three quarters in use, above a published head. Each head is
+ * published before the tail is read again, so that this look, at most a batch later, finds nearly
+ * as much. See docs/PROTOCOL.md and tests/model/doorbell.pml.
  */
 #define ROOM_NEWS_ENTRIES (SHM_SUB_ENTRIES / 4)
 
