@@ -1,4 +1,4 @@
-/* What engines have in common: an operation in blocking calls. */
+/* Shared by engines: an operation in blocking calls. */
 #include "daemon/tier/disk-engine.h"
 
 #include <assert.h>
@@ -28,7 +28,7 @@ void disk_lock_init(pthread_mutex_t *lock)
         pthread_mutexattr_destroy(&attr);
 }
 
-/* What was transferred is behind it. */
+/* Skips the transferred bytes. */
 static void advance(struct disk_op *op, uint64_t bytes)
 {
         op->offset += bytes;

@@ -1,12 +1,11 @@
 /*
- * What reaches the disk for a store (disk.h): operations on one file, several at once, in no order.
- * An engine has threads of its own: libuv's pool has one thread in the daemon, which the files of
- * its state need (daemon/server/system/disk.h), and a disk that hangs would hang those, too. Sums
- * of what was read are made there as well, where they don't hold the loop up. Tests have engines of
- * their own, that fail and lose power.
+ * I/O engine of a disk store (disk.h): operations on one file, several at once, in no order. An
+ * engine has its own threads. libuv's pool has one thread in the daemon, for the files of its state
+ * (daemon/server/system/disk.h); a hanging disk would block those, too. The engine's threads also
+ * compute the sums of read bytes, off the loop. Tests have engines that fail and lose power.
  *
- * Threads: submit(), reap() and close() from one. What an operation names belongs to the engine
- * from submit() until reap() hands it back.
+ * Threads: submit(), reap() and close() from one. The data of an operation belong to the engine
+ * from submit() until reap() returns it.
  */
 #ifndef KVL_TIER_DISK_ENGINE_H
 #define KVL_TIER_DISK_ENGINE_H
@@ -24,13 +23,12 @@ struct disk_block;
 struct disk_engine;
 
 enum disk_op_kind {
-        DISK_OP_READ,    /* all of it, or an error; -ENODATA: the file ends before */
-        DISK_OP_WRITE,   /* all of it, or an error */
-        DISK_OP_FLUSH,   /* what was written before is durable. -ENOENT: the file was deleted.
-                            -ENODATA: it is shorter than `bytes` */
-        DISK_OP_ZERO,    /* the range reads as zeros, and stays allocated; 0 where the file system
-                            can't */
-        DISK_OP_DISCARD, /* the file has nothing in it, durably */
+        DISK_OP_READ,  /* all bytes, or an error; -ENODATA: the file is shorter */
+        DISK_OP_WRITE, /* all bytes, or an error */
+        DISK_OP_FLUSH, /* makes earlier writes durable. -ENOENT: the file was deleted. -ENODATA: it
+                          is shorter than `bytes` */
+        DISK_OP_ZERO,  /* zeroes the range, which stays allocated; 0 if the file system can't */
+        DISK_OP_DISCARD, /* empties the file, durably */
 };
 
 struct disk_op {
@@ -40,13 +38,14 @@ struct disk_op {
         struct iovec *iov; /* changed while it runs */
         unsigned n_iov;
         int result; /* 0 or -errno */
-        /* After a READ that succeeded, in the engine's thread: touches what the op names. NULL. */
+        /* Called after a successful READ, in the engine's thread: may touch only data of the
+         * operation. NULL: none. */
         void (*check)(struct disk_op *op);
 
         /* The store's. */
         struct list_link flight; /* disk_file.flight */
         void (*done)(struct disk_file *d, struct disk_op *op);
-        uint64_t since_nsec; /* it is under way; 0: it waits */
+        uint64_t since_nsec; /* start time; 0: it waits */
         bool is_late;
         struct disk_chunk *chunk; /* busy with it */
         struct disk_block *block;
@@ -58,10 +57,10 @@ struct disk_engine_ops {
         const char *name;
         /* Takes the op; never fails. */
         void (*submit)(struct disk_engine *e, struct disk_op *op);
-        /* Makes the list: what is done. */
+        /* Fills the list with the operations that are done. */
         void (*reap)(struct disk_engine *e, struct list_link *ret_done);
-        /* Waits for what is under way, at most so long. False: not all was, threads are left
-         * behind. */
+        /* Waits at most `msec` for running operations. Returns false if some still run: threads are
+         * left behind. */
         bool (*close)(struct disk_engine *e, unsigned msec);
 };
 
@@ -79,29 +78,32 @@ int disk_uring_start(
 int disk_threads_start(
         int fd, int event_fd, unsigned depth, void *data, struct disk_engine **ret_engine);
 
-/* disk_open() with an engine of the caller's instead of options.engine. For tests. */
+/* disk_open() with the caller's engine. For tests. */
 int disk_open_with(const char *path, uint64_t bytes, const struct disk_options *options,
         disk_engine_start_fn start, void *data, struct disk_file **ret_disk,
         char why[DISK_WHY_BYTES]);
 
 /* ---- for engines ----------------------------------------------------------------------------- */
 
-/* Runs it, and blocks; `check` included. */
+/* Runs the operation and its `check`; blocks. */
 void disk_op_run(int fd, struct disk_op *op);
 
-/* What a transfer of `r` bytes, or -errno, makes of it. True: it is over, with op->result; false:
- * the rest is to be done, iov and offset are at it. */
+/* Records a transfer of `r` bytes, or -errno. Returns true if the operation has ended, with
+ * op->result; false: iov and offset are at the rest. */
 bool disk_op_moved(struct disk_op *op, int64_t r);
 
-/* The file system couldn't do ZERO in one call (-EOPNOTSUPP): in several. 0 or -errno. */
+/* Does a ZERO in several calls, if the file system can't in one (-EOPNOTSUPP). Returns 0 or
+ * -errno. */
 int disk_zero_otherwise(int fd, uint64_t offset, uint64_t bytes);
 
-/* After FLUSH: is the file still all there? 0, -ENOENT, -ENODATA, another -errno. */
+/* Checks after a FLUSH that the file still has its name and size. Returns 0, -ENOENT, -ENODATA,
+ * another -errno. */
 int disk_file_is_whole(int fd, uint64_t bytes);
 
 void disk_ring(int event_fd);
 
-/* A lock that is held for less than a sleep and a wake take: who wants it spins first. */
+/* Initializes an adaptive lock: it is held for less time than a sleep and a wake take, so waiting
+ * threads spin first. */
 void disk_lock_init(pthread_mutex_t *lock);
 
 #endif

@@ -117,7 +117,7 @@ static struct disk_super new_super(uint64_t bytes, const struct disk_options *o)
         return s;
 }
 
-/* What was allocated reads as zeros: the tables are empty. */
+/* Writes the superblock; allocated space reads as zeros, so the tables are empty. */
 static int fill_file(int fd, const struct disk_super *super)
 {
         uint8_t block[DISK_ALIGN] = {0};
@@ -149,7 +149,7 @@ static int sync_directory(const char *path)
         return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-/* Who may take the file away there may put another in its place. */
+/* Checks that no other user can replace the file. */
 static int check_directory(const char *path, char why[DISK_WHY_BYTES])
 {
         _cleanup_free_ char *dir = directory_of(path);
@@ -162,7 +162,7 @@ static int check_directory(const char *path, char why[DISK_WHY_BYTES])
         return r < 0 ? say_why(why, r, "can't use the directory of %s: %s", path, what) : 0;
 }
 
-/* Of a file that is about to hold tenants' bytes: nobody else's, and known by no other name. */
+/* Checks a file that will hold tenants' bytes: it has no other owner and no other name. */
 static int check_file(int fd, const char *path, char why[DISK_WHY_BYTES])
 {
         struct stat st;
@@ -287,7 +287,7 @@ static bool super_is_sane(const struct disk_super *s)
                s->n_chunks == disk_layout_of(s->bytes, s->chunk_bytes, s->max_spaces).n_chunks;
 }
 
-/* As judge(). A file without anything was discarded (disk_go_off()). */
+/* judge(), after locking. An empty file was discarded (disk_go_off()). */
 static int look_at_file(
         struct disk_file *d, uint64_t bytes, const struct disk_options *o, char why[DISK_WHY_BYTES])
 {
@@ -335,8 +335,8 @@ static int open_file(
 }
 
 /*
- * What reads and writes has a descriptor of its own: the ring of a process that was killed keeps
- * that one for a moment longer than the process lives, and would keep the lock.
+ * Opens a second descriptor for I/O: the io_uring of a killed process keeps it a moment longer than
+ * the process lives, and would keep the lock.
  */
 static int reopen(struct disk_file *d)
 {

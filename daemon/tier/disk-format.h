@@ -1,13 +1,13 @@
 /*
- * What is in the file of a disk's store (docs/DISK.md says why it is so). All numbers are of the
- * machine's byte order, which is little-endian: elsewhere the magic doesn't fit.
+ * Format of a disk store's file (docs/DISK.md gives the reasons). Numbers are in the machine's byte
+ * order, little-endian: elsewhere the magic doesn't match.
  *
  *   superblock | spaces' table | chunks' table | chunk 0 | chunk 1 ...
- *   chunk: index, in blocks | slots
+ *   chunk: index, in blocks | slots;
  *
- * Records don't cross a sector of 512 bytes, so that one that was torn is the old one or the new
- * one. Each ends with a sum of what precedes it, seeded with what it belongs to: what lay there
- * before, or belongs elsewhere, is none. A record of zeros is one that isn't used.
+ * Records don't cross a sector of 512 bytes: after a torn write one is either the old or the new
+ * one. Each ends with a sum of its bytes, seeded with its file, chunk or row. So an older record,
+ * or one from another place, doesn't check. A record of zeros is unused.
  */
 #ifndef KVL_TIER_DISK_FORMAT_H
 #define KVL_TIER_DISK_FORMAT_H
@@ -21,7 +21,7 @@
 #define DISK_MAGIC   UINT64_C(0x316b7369646c766b) /* "kvldisk1" */
 #define DISK_VERSION 1
 
-/* Constant as long as the file has what it has. */
+/* Constant until the file is emptied. */
 struct disk_super {
         uint64_t magic;
         uint32_t version, n_chunks, max_spaces, unused;
@@ -71,8 +71,7 @@ struct disk_layout {
         uint32_t n_chunks, n_space_blocks, n_chunk_blocks;
 };
 
-/* The layout of a file of `bytes`, with as many chunks as it has room for. It has 0 chunks where
- * there is no room for one. */
+/* The layout of a file of `bytes`, with as many chunks as fit; 0 chunks if none fits. */
 struct disk_layout disk_layout_of(uint64_t bytes, uint64_t chunk_bytes, uint32_t max_spaces);
 
 /* Slots of a chunk, and blocks of its index. 0: not even one. */

@@ -1,16 +1,16 @@
 /*
- * Inside of a disk's store. Who does what:
+ * Internals of a disk store, by file:
  *
- *   disk-file.c    the file: made, opened, locked; its tables read; closed
- *   disk-queue.c   operations on their way to the engine and back; errors, and the end
- *   disk-meta.c    the blocks of tables and indexes: when they are written and durable
- *   disk-space.c   spaces and chunks
- *   disk-io.c      pages
- *   disk-stats.c   figures
- *   disk-check.c   disk_check()
+ *   disk-file.c    opens, makes, locks and closes the file; reads its tables;
+ *   disk-queue.c   operations to and from the engine; errors; switching off;
+ *   disk-meta.c    blocks of tables and indexes: writing them and making them durable;
+ *   disk-space.c   spaces and chunks;
+ *   disk-io.c      pages;
+ *   disk-stats.c   figures;
+ *   disk-check.c   disk_check().
  *
- * A page's operation waits in its chunk while that is zeroed, then in the queue, then it is under
- * way, then over. All of it is the loop thread's; an engine sees struct disk_op alone.
+ * An operation of a page waits in its chunk while that is zeroed, then in the queue; then it runs,
+ * then it has ended. All state is the loop thread's; an engine sees only struct disk_op.
  */
 #ifndef KVL_TIER_DISK_IMPL_H
 #define KVL_TIER_DISK_IMPL_H
@@ -31,7 +31,7 @@
 #define DISK_MERGE_BYTES (4ull << 20)
 #define DISK_MERGE_IOV   1024 /* IOV_MAX of the kernel */
 
-/* 4 KiB of the file that memory has, too. */
+/* 4 KiB of the file with a copy in memory. */
 struct disk_block {
         struct list_link link; /* disk_file.dirty, or .round; unlinked: clean, or being written */
         uint64_t offset;
@@ -45,14 +45,14 @@ struct disk_block_op {
         void *buffer; /* owned: what the block was when the operation began */
 };
 
-/* Who waits for what was changed to be durable. */
+/* A caller that waits until its changes are durable. */
 struct disk_waiter {
         struct list_link link;
         void (*run)(struct disk_file *d, struct disk_waiter *w, int result);
         int result;
-        disk_fn done; /* of the caller's */
+        disk_fn done; /* the caller's callback */
         void *data;
-        bool wants_data; /* and not only that nothing comes back */
+        bool wants_data; /* needs written data durable, not only removals */
 };
 
 enum disk_slot_state { SLOT_FREE, SLOT_WRITING, SLOT_PAGE, SLOT_GONE /* but being read */ };
@@ -65,7 +65,7 @@ struct disk_slot {
 
 enum disk_chunk_state { CHUNK_FREE, CHUNK_USED, CHUNK_FREEING };
 
-/* What a chunk has in its slots, by the serial of a space. */
+/* Former contents of a chunk's slots, by the serial of a space. */
 #define CONTENTS_ANY  0 /* perhaps something */
 #define CONTENTS_NONE UINT64_MAX
 
@@ -74,7 +74,7 @@ struct disk_chunk {
         struct list_link room; /* disk_space.roomy: it has free slots */
         enum disk_chunk_state state;
         uint32_t number;
-        struct disk_space *space; /* FREEING: who pays for it; NULL: that is gone */
+        struct disk_space *space; /* FREEING: charged for it; NULL: that space has ended */
         uint64_t nonce, contents, last_use;
         /* USED and loaded, FREEING: owned. */
         struct disk_entry *entries; /* as in the file; aligned */
@@ -106,7 +106,7 @@ struct disk_space {
         uint64_t n_slots, n_used, n_pages, used_bytes; /* of its chunks */
         bool is_loaded;
         uint32_t n_loading;
-        struct disk_waiter *loading; /* owned; NULL: nobody waits */
+        struct disk_waiter *loading; /* owned; NULL: no caller waits */
 };
 
 struct disk_task {
@@ -181,45 +181,45 @@ struct disk_file {
 
 /* ---- disk-queue.c ---------------------------------------------------------------------------- */
 
-/* Towards the engine, when there is room. Where the disk is off it is over, with -ENODEV. */
+/* Submits to the engine, once it has room. If the disk is off, ends the operation with -ENODEV. */
 void disk_submit(struct disk_file *d, struct disk_op *op);
 void disk_submit_urgent(struct disk_file *d, struct disk_op *op);
 
-/* Over without the engine; done() runs in disk_reap(). */
+/* Ends an operation without the engine; done() runs in disk_reap(). */
 void disk_op_end(struct disk_file *d, struct disk_op *op, int result);
 
-/* The end, with a sentence about what was done. */
+/* Switches the disk off, with a sentence about the failed action. */
 void disk_go_off(struct disk_file *d, const char *what, int r);
 
-/* Nothing new is to be taken now: DISK_BUSY, -ENODEV, or 0. */
+/* May new pages be taken now? Returns 0, DISK_BUSY or -ENODEV. */
 int disk_may_take(const struct disk_file *d);
 
-/* disk_reap() has something to do. */
+/* Wakes the loop for disk_reap(). */
 void disk_wake(struct disk_file *d);
 
-/* Counts how long an operation took that is over. */
+/* Counts the duration of an ended operation. */
 void disk_note_latency(struct disk_file *d, const struct disk_op *op);
 
 /* ---- disk-meta.c ----------------------------------------------------------------------------- */
 
 void disk_meta_init(struct disk_file *d);
 
-/* Its memory has changed. */
+/* Marks a block as changed. */
 void disk_touch(struct disk_file *d, struct disk_block *b);
 
-/* Takes the waiter until it is run: when all that was touched is durable. */
+/* Takes the waiter, and runs it once all changed blocks are durable. */
 void disk_wait(struct disk_file *d, struct disk_waiter *w);
 
-/* One for a caller; NULL: no memory. run() calls and frees it. */
+/* Makes a waiter for a caller; NULL: no memory. run() calls back and frees it. */
 struct disk_waiter *disk_waiter_new(disk_fn done, void *data);
 
-/* It has its result, and is run in disk_reap(). */
+/* Sets the waiter's result; it is run in disk_reap(). */
 void disk_waiter_end(struct disk_file *d, struct disk_waiter *w, int result);
 
-/* Begins to write blocks where it is time for that. */
+/* Begins to write blocks if it is time. */
 void disk_meta_go(struct disk_file *d);
 
-/* Everybody that waits has an answer: the file was discarded, or not. */
+/* Answers all waiters: the file was discarded, or not. */
 void disk_meta_off(struct disk_file *d);
 
 /* ---- disk-space.c ---------------------------------------------------------------------------- */
@@ -237,7 +237,7 @@ static inline uint64_t disk_slot_at(
                (uint64_t)slot * slot_bytes;
 }
 
-/* Not 0, and not to be guessed. */
+/* A random number, never 0, that clients can't predict. */
 uint64_t disk_random(void);
 
 struct disk_space *disk_space_add(struct disk_file *d, uint32_t row); /* NULL: no memory */
@@ -245,19 +245,19 @@ void disk_space_free(struct disk_space *s);
 void disk_chunk_adopt(struct disk_space *s, struct disk_chunk *c); /* of the file's table */
 void disk_chunk_memory_free(struct disk_file *d, struct disk_chunk *c);
 
-/* There are n free slots, in chunks of the space. 0; DISK_FULL, DISK_BUSY, -ENOMEM. */
+/* Reserves n free slots in chunks of the space. Returns 0, DISK_FULL, DISK_BUSY or -ENOMEM. */
 int disk_space_secure(struct disk_space *s, uint32_t n);
 
-/* Takes a slot that was secured. */
+/* Takes a reserved slot. */
 uint64_t disk_slot_take(struct disk_space *s);
 
-/* A slot isn't used any more. */
+/* Frees a slot. */
 void disk_slot_free(struct disk_chunk *c, uint32_t slot);
 
-/* Gives the chunk back where it is empty. */
+/* Frees the chunk if it is empty. */
 void disk_chunk_shrink(struct disk_file *d, struct disk_chunk *c);
 
-/* An operation on it is over; it may be free now. */
+/* An operation on the chunk has ended; it may be free now. */
 void disk_chunk_unbusy(struct disk_file *d, struct disk_chunk *c);
 
 /* ---- disk-io.c ------------------------------------------------------------------------------- */
@@ -267,13 +267,14 @@ static inline struct disk_task *disk_task_of(struct disk_io *io)
         return container_of(io, struct disk_task, io);
 }
 
-/* The page of a slot is there from now on. */
+/* Adds the page of a written slot. */
 void disk_page_add(struct disk_chunk *c, uint32_t slot);
 
-/* What was written and is gone already, before the caller knew of it, wasn't written. */
+/* Sets results of pages that were removed between their write and the caller's callback: they count
+ * as not written. */
 void disk_task_recheck(struct disk_file *d, struct disk_task *t);
 
-/* Ends all that hasn't begun. */
+/* Ends all operations that haven't begun. */
 void disk_cancel_waiting(struct disk_file *d, int result);
 
 #endif

@@ -206,7 +206,7 @@ static void write_done(struct disk_file *d, struct disk_op *op)
         end_op(d, op);
 }
 
-/* What the page on the disk came to: the last reader of one that is gone frees the slot. */
+/* Ends a read of a slot. The last reader of a removed page frees the slot. */
 static int end_slot_read(struct disk_file *d, struct disk_chunk *c, uint32_t slot, int result)
 {
         struct disk_slot *s = &c->slots[slot];

@@ -1,7 +1,7 @@
 /*
- * Blocks of tables and indexes, in rounds: all that are dirty are written, each once; when all are,
- * and somebody waits for them to be durable, the file is flushed. What is touched meanwhile is for
- * the next round. So no block is under way twice, and whoever waits needs two rounds at most.
+ * Blocks of tables and indexes are written in rounds: all changed blocks are written, each once;
+ * then, if a caller waits, the file is flushed. Blocks that change meanwhile are for the next
+ * round. So no block is written twice at once, and a waiter needs at most two rounds.
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +19,7 @@ void disk_touch(struct disk_file *d, struct disk_block *b)
                 list_append(&d->dirty, &b->link);
 }
 
-/* ---- who waits ------------------------------------------------------------------------------- */
+/* ---- waiters --------------------------------------------------------------------------------- */
 
 static void call_waiter(struct disk_file *d, struct disk_waiter *w, int result)
 {
@@ -151,7 +151,8 @@ static void write_blocks(struct disk_file *d)
                 all_written(d);
 }
 
-/* Nobody waits: then with others, or when there is nothing else to do. */
+/* Begin a round if a caller waits; else when a block's worth of entries changed, or the disk is
+ * idle. */
 static bool is_time(const struct disk_file *d)
 {
         if (!list_is_empty(&d->next))

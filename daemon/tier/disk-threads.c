@@ -13,7 +13,7 @@ struct threads {
         int fd, event_fd;     /* borrowed */
         pthread_mutex_t lock; /* of what follows */
         pthread_cond_t wake;  /* a thread: work, or the end */
-        pthread_cond_t news;  /* who closes: a thread has ended */
+        pthread_cond_t news;  /* for close(): a thread has ended */
         struct list_link todo, done;
         unsigned n_running;
         bool is_stopping;
@@ -39,7 +39,7 @@ static struct disk_op *threads_take(struct threads *t)
         return op;
 }
 
-/* Who reaps takes all: for what comes beside others it has been woken. */
+/* The reaper drains the whole list, so only the first completion wakes it. */
 static void threads_finish(struct threads *t, struct disk_op *op)
 {
         bool is_first;

@@ -22,7 +22,7 @@ struct uring {
         int wake_fd;
         pthread_t thread;
         pthread_mutex_t lock; /* of what follows */
-        pthread_cond_t news;  /* who closes: the thread has ended */
+        pthread_cond_t news;  /* for close(): the thread has ended */
         struct list_link todo, done;
         bool is_stopping, has_ended;
 
@@ -57,7 +57,7 @@ static void listen_for_wake(struct uring *u)
         u->is_listening = true;
 }
 
-/* Who reaps takes all: for what comes beside others it has been woken. */
+/* The reaper drains the whole list, so only the first completion wakes it. */
 static void uring_finish(struct uring *u, struct disk_op *op)
 {
         bool is_first;
@@ -160,7 +160,7 @@ static void *uring_run(void *data)
                         list_remove(&op->link);
                         uring_start(u, op);
                 }
-                /* What is left in the ring goes with the next call. */
+                /* Entries left in the ring are submitted with the next call. */
                 r = io_uring_submit_and_wait(&u->ring, 1);
                 if (r < 0 && r != -EINTR)
                         (void)nanosleep(&pause, NULL);

@@ -1,33 +1,31 @@
 /*
- * The disk tier's store: one preallocated file that keeps the cold pages of one device. It knows no
- * namespaces, tenants or page records: what it has are *spaces* (one for each kind of page of one
- * namespace), to which it hands out the file in *chunks*, whose *slots* have a page each. It is a
- * cache: a page may be gone at any time, and is then a miss. docs/DISK.md has the file's format.
+ * The disk tier's store: one preallocated file with the cold pages of one device. It knows no
+ * namespaces, tenants or page records. It has *spaces* (one for each kind of page of a namespace).
+ * Each space gets *chunks* of the file, whose *slots* hold a page each. The store is a cache: a
+ * page may be lost at any time, and is then a miss. docs/DISK.md has the file's format.
  *
- *   page:   written -> (comes back after a restart) -> removed, or found to be bad
- *   chunk:  free -> in use by a space -> freeing (until that is durable, and nothing reads it)
- *   disk:   ok <-> failing -> off
+ *   page:   written -> (found again after a restart) -> removed, or found to be bad;
+ *   chunk:  free -> in use by a space -> freeing (until that is durable, and not being read);
+ *   disk:   ok <-> failing -> off.
  *
- * What holds, after a kill, a power cut, or a write that was torn, reordered or lost:
+ * Guarantees, after a kill, a power cut, or a torn, reordered or lost write:
  *
- *   - a read brings exactly the bytes that were written under that key, or none
- *   - what disk_remove() or disk_raise() took out never comes back once their callback was called
- *   - a chunk that changes hands shows nothing of what it had: it is zeroed (where the file system
- *     can't, what it holds is nobody's: entries and bytes must fit sums that the space before
- *     doesn't have)
+ * - A read returns exactly the bytes written under that key, or none.
+ * - Pages removed by disk_remove() or disk_raise() never reappear once their callback was called.
+ * - A chunk that gets a new owner shows none of its former bytes: it is zeroed. If the file system
+ *   can't zero, the former bytes don't match the new space's sums.
  *
- * *Failing*: the last operations ended with an error, or one takes longer than the deadline;
- * nothing new is taken while one does. *Off*: DISK_ERRORS_MAX errors in a row, an index that can't
- * be written, or a file that was deleted or shortened. That is the end of the file: it is truncated
- * to nothing, as what is taken out could come back otherwise, and every page of it is gone. The
- * next disk_open() starts anew.
+ * *Failing*: the last operations ended with an error, or one is past the deadline; while one is
+ * late, no new page is taken. *Off*: DISK_ERRORS_MAX errors in a row, an unwritable index, or a
+ * deleted or shortened file. The file is then truncated to nothing, as removed pages could reappear
+ * otherwise. All its pages are lost; the next disk_open() starts anew.
  *
- * Threads: all functions from one (the loop). Callbacks run in disk_reap() alone; if a call returns
- * an error, or a condition, the callback never runs. The disk's own threads (disk-engine.h) do all
- * that may block, but for disk_open() and disk_close().
+ * Threads: all functions from one (the loop). Callbacks run only in disk_reap(). If a call returns
+ * an error, or a condition, its callback never runs. The disk's own threads (disk-engine.h) make
+ * all calls that may block, except those of disk_open() and disk_close().
  *
- * Memory: DISK_SLOT_MEMORY bytes for each slot of the chunks in use by spaces that were loaded, in
- * 4 KiB for each chunk; 400 for each chunk of the file, 250 for each space, and 64 KiB.
+ * Memory: DISK_SLOT_MEMORY bytes for each slot of chunks in use by loaded spaces, in units of 4 KiB
+ * for each chunk; 400 bytes for each chunk of the file, 250 for each space, and 64 KiB.
  */
 #ifndef KVL_TIER_DISK_H
 #define KVL_TIER_DISK_H
@@ -76,86 +74,83 @@ struct disk_options {
         const char
                 *device; /* name (UUID) of what the pages are of, at most DISK_NAME_MAX; not NULL */
         enum disk_engine_kind engine;
-        unsigned depth;         /* operations under way at once, <= DISK_DEPTH_MAX; 0: 32. A
-                                   quarter more may wait in the engine */
-        unsigned waiting_pages; /* that may wait or be under way: beyond it DISK_BUSY; 0: 4096 */
-        unsigned deadline_msec; /* of an operation: then the disk is late; 0: 10,000 */
-        /* The chunks of a file that is made now (a multiple of DISK_ALIGN; 0: 64 MiB), and how many
-         * spaces it has room for (0: 1,024). A file that is there keeps what it has. Large pages
-         * waste up to a slot of each chunk. */
+        unsigned depth; /* operations running at once, <= DISK_DEPTH_MAX; 0: 32. A quarter more may
+                           wait in the engine */
+        unsigned waiting_pages; /* waiting and running pages at most, else DISK_BUSY; 0: 4096 */
+        unsigned deadline_msec; /* time of an operation after which the disk is late; 0: 10,000 */
+        /* Chunk size (a multiple of DISK_ALIGN; 0: 64 MiB) and number of spaces (0: 1,024) of a new
+         * file. An existing file keeps its own. Large pages waste up to a slot of each chunk. */
         uint64_t chunk_bytes;
         unsigned max_spaces;
 };
 
 /*
- * Opens the file, or makes it (mode 0600, `bytes` preallocated), and starts the engine. Blocks, for
- * reads of some KiB for each GiB; where a file is made, for its preallocation.
+ * Opens or makes the file (mode 0600, `bytes` preallocated), and starts the engine. Blocks for
+ * reads of some KiB for each GiB, and for the preallocation of a new file.
  *
- *   0         what is in the file is there, spaces to be loaded
- *   DISK_NEW  it is empty; `why` says so where a file had to be given up for that: one of another
- *             version, another size than `bytes`, or whose superblock is damaged or was never
- *             finished
- *   -EBUSY    another process has it open
- *   -EXDEV    it is another device's
- *   -EEXIST   there is something that isn't this store's: it is left alone
- *   -EPERM    it is another user's
- *   -EOPNOTSUPP  the file system can't preallocate; or io_uring was asked for and isn't to be had
- *   -ENOSPC   `why` has the path, the bytes that are wanted and those that are free
- *   -EINVAL   not a regular file, or no room for a chunk in `bytes`
- *   other -errno
+ *   0         the file's pages are kept; load its spaces;
+ *   DISK_NEW  the file is empty; `why` says so if another file was given up: one with another
+ *             version or size, or with a damaged or unfinished superblock;
+ *   -EBUSY    another process has it open;
+ *   -EXDEV    it belongs to another device;
+ *   -EEXIST   the file isn't a disk store's: it is left alone;
+ *   -EPERM    it belongs to another user;
+ *   -EOPNOTSUPP  the file system can't preallocate; or io_uring was asked for, and isn't available;
+ *   -ENOSPC   `why` has the path, the wanted bytes and the free bytes;
+ *   -EINVAL   not a regular file, or `bytes` is too small for a chunk;
+ *   other -errno.
  *
- * `why` is a sentence with the path, after an error and with DISK_NEW ("" where there was no file);
- * disk_stats() has one where the file is read and written through the page cache. After an error
- * nothing is open, and a file that was made is gone.
+ * `why` is a sentence with the path, after an error and with DISK_NEW ("" for a new file).
+ * disk_stats() has a note if I/O goes through the page cache. After an error nothing is open, and a
+ * file made by this call is removed.
  */
 int disk_open(const char *path, uint64_t bytes, const struct disk_options *options,
         struct disk_file **ret_disk, char why[DISK_WHY_BYTES]);
 
 /*
- * Writes what entries there are and makes them durable, so that the next disk_open() finds them.
- * What hasn't begun ends with -ECANCELED; what is under way is waited for, at most the deadline.
- * Callbacks run meanwhile. Spaces end with it. False: the disk hangs; callbacks that didn't run
- * won't, threads and what they write to are left behind: the process should end by _exit().
+ * Writes all entries and makes them durable, for the next disk_open(). Waiting operations end with
+ * -ECANCELED; running ones are waited for, at most the deadline. Callbacks run meanwhile. Spaces
+ * are freed. Returns false if the disk hangs: remaining callbacks won't run, and threads and their
+ * buffers are left behind. The process should then end by _exit().
  */
 bool disk_close(struct disk_file *d);
 
-/* Readable where disk_reap() has something to do. Borrowed. */
+/* Readable if disk_reap() has something to do. Borrowed. */
 int disk_fd(const struct disk_file *d);
 
-/* Runs callbacks of what is done. Returns their number. Bounded: what was done when it began. */
+/* Runs callbacks of operations that were done when it began. Returns their number. */
 unsigned disk_reap(struct disk_file *d);
 
-/* When an operation that is under way is late (CLOCK_MONOTONIC, ns): disk_reap() then, which says
- * so in the state. UINT64_MAX: none is. */
+/* Time (CLOCK_MONOTONIC, ns) when a running operation will be late: call disk_reap() then, which
+ * updates the state. UINT64_MAX: none runs. */
 uint64_t disk_deadline_nsec(const struct disk_file *d);
 
 /* ---- spaces ---------------------------------------------------------------------------------- */
 
 /*
- * A space has pages of one tenant alone; its slots have the same size. It is the disk's, lives
- * until disk_drop() or disk_close(), and is in the file soon after it was made.
+ * A space has pages of one tenant, in slots of one size. It is the disk's, and lives until
+ * disk_drop() or disk_close(). It is in the file soon after it was made.
  */
 struct disk_space_info {
         uint8_t id[DISK_ID_BYTES], owner[DISK_ID_BYTES];
         uint64_t generation;
         uint32_t slot_bytes;
-        uint32_t n_chunks, n_freeing; /* handed to it; not its any more, but not yet free: both are
-                                         its owner's to pay for */
+        uint32_t n_chunks, n_freeing; /* in use by it; being freed. Both are charged to its owner */
         uint64_t n_pages;             /* readable; 0 before it is loaded */
-        uint64_t used_bytes;          /* what those take, in units of DISK_ALIGN */
+        uint64_t used_bytes;          /* their size, in units of DISK_ALIGN */
         bool is_loaded;
 };
 
-/* id: names the space for ever; owner: whose it is, not looked at. NULL: there is none. Borrowed.
- */
+/* `id` names the space forever; `owner` isn't interpreted. NULL: there is none. Borrowed. */
 struct disk_space *disk_space_find(struct disk_file *d, const uint8_t id[DISK_ID_BYTES]);
 
-/* All spaces, also those that nobody asked for since the start: NULL first, NULL at the end. */
+/* Iterates over all spaces, also those not asked for since the start: NULL first, NULL at the
+ * end. */
 struct disk_space *disk_space_next(struct disk_file *d, struct disk_space *s);
 
 /*
- * Makes one, loaded. slot_bytes: of its largest page, rounded up to DISK_ALIGN here; a chunk must
- * have room for one. 0; -EEXIST; -EINVAL; -ENOSPC: as many as the file has room for; -ENOMEM;
+ * Makes a space, loaded. slot_bytes: size of its largest page, rounded up to DISK_ALIGN here; a
+ * chunk must fit one. Returns 0; -EEXIST; -EINVAL; -ENOSPC: the file has no row for it; -ENOMEM;
  * -ENODEV: off.
  */
 int disk_space_new(struct disk_file *d, const uint8_t id[DISK_ID_BYTES],
@@ -172,31 +167,29 @@ typedef void (*disk_fn)(int result, void *data);
 
 /*
  * Reads the index of a space that the file had. Until the callback it has no pages and can't be
- * written to. Entries that don't check are dropped and counted; a chunk whose index can't be read
- * is freed. 0: under way; -EALREADY: it is loaded, or being loaded; -ENOMEM; -ENODEV. The callback:
- * 0; -ECANCELED: raised, dropped or closed meanwhile (raised: it is loaded, and empty); -ENODEV.
+ * written. Bad entries are dropped and counted; a chunk whose index can't be read is freed. Returns
+ * 0: started; -EALREADY: loaded, or being loaded; -ENOMEM; -ENODEV. Callback: 0; -ECANCELED:
+ * raised, dropped or closed meanwhile (raised: loaded, and empty); -ENODEV.
  */
 int disk_space_load(struct disk_space *s, disk_fn done, void *data);
 
 /*
- * Its pages are gone, at once: reads and writes that are under way end with -ENOENT. generation:
- * more than it has. done (not NULL): that is durable; 0, or -EIO: the disk is off and its file
- * couldn't be truncated either, so that pages may come back with it. 0 or -ENOMEM (nothing was
- * done), -EINVAL: not more than it has. Works, and keeps its promise, where the disk is off, too.
+ * Drops the space's pages at once: running reads and writes end with -ENOENT. generation: more than
+ * it has. `done` (not NULL) is called when that is durable: 0, or -EIO: the disk is off and its
+ * file couldn't be truncated, so pages may reappear with it. Returns 0, -ENOMEM (nothing was done)
+ * or -EINVAL: generation too low. Works if the disk is off, too.
  */
 int disk_raise(struct disk_space *s, uint64_t generation, disk_fn done, void *data);
 
-/* Does what disk_raise() does, and the space is gone: the pointer is invalid when this returns 0. A
- * space with the same id can be made at once, of any generation. 0 or -ENOMEM (nothing was done).
- */
+/* disk_raise(), and frees the space: the pointer is invalid when this returns 0. A space with the
+ * same id can be made at once, of any generation. Returns 0 or -ENOMEM (nothing was done). */
 int disk_drop(struct disk_space *s, disk_fn done, void *data);
 
 /*
- * Takes the chunk back whose last use (a read or a write) is the longest ago, so that other spaces
- * can have it: its pages are gone, each is named to `gone` first, which mustn't call back. So may
- * be some of a write whose callback is still to come: there they end with -ENOENT. Not durable:
- * after a power cut it may be the space's, as it was. 0; DISK_BUSY: it has none to give, or isn't
- * loaded.
+ * Frees the space's least recently used chunk, for other spaces. Each of its pages is first named
+ * to `gone`, which mustn't call back. Pages of a write whose callback is still due may be among
+ * them: their result is -ENOENT. Not durable: after a power cut the chunk may be the space's again.
+ * Returns 0; DISK_BUSY: it has no chunk to give, or isn't loaded.
  */
 struct disk_page;
 typedef void (*disk_gone_fn)(const struct disk_page *page, uint64_t at, void *data);
@@ -216,30 +209,33 @@ struct disk_page {
 };
 
 struct disk_io_page {
-        struct disk_page page; /* write: what it is. read: key; the rest is set */
-        uint64_t at;           /* where it is: read: given; write: set with result 0 */
+        struct disk_page page; /* write: all. read: key; the rest is set */
+        uint64_t at;           /* its place. read: given; write: set with result 0 */
         /* Its bytes: n_iov <= DISK_IOV_MAX pieces, aligned to DISK_ALIGN, all but the last one a
-         * multiple of it long. Together round_up(length, DISK_ALIGN), at least. Borrowed, as what
-         * they name. What is behind `length` is zeroed, by a write too. */
+         * multiple of it long. Together at least round_up(length, DISK_ALIGN). Borrowed, with their
+         * memory. Bytes behind `length` are zeroed, by a write too. */
         const struct iovec *iov;
         unsigned n_iov;
-        /* 0
-         * -ENOENT     read: it isn't there (any more). write: its generation isn't
-         * -EBADMSG    read: what is there isn't what was written: counted, and the page is gone
-         * -ECANCELED  disk_cancel(), or disk_close()
-         * -ENODEV     off
-         * other -errno of the disk
-         * Where a read didn't end with 0 the buffers have nothing that counts. */
+        /*
+         * 0
+         *  -ENOENT     read: it isn't there (any more). write: its generation was raised;
+         *  -EBADMSG    read: the bytes differ from the written ones: counted, and the page is
+         *  removed;
+         *  -ECANCELED  disk_cancel(), or disk_close();
+         *  -ENODEV     off;
+         *  other -errno of the disk.
+         * If a read didn't end with 0, the contents of its buffers are undefined.
+         */
         int result;
-        bool is_unwritten; /* the disk's: disk_unwrite() */
+        bool is_unwritten; /* internal: disk_unwrite() */
 };
 #define DISK_IOV_MAX 256 /* of a page: planes; a quarter of the kernel's IOV_MAX */
 
 struct disk_io;
 typedef void (*disk_io_fn)(struct disk_io *io, void *data);
 
-/* Heap memory, from disk_io_new(); the disk's from a call that took it until its callback returns,
- * then freed. */
+/* Heap memory, from disk_io_new(). A call that takes it owns it until its callback returns, and
+ * then frees it. */
 struct disk_io {
         disk_io_fn done; /* when all pages have their results */
         void *data;      /* borrowed */
@@ -250,36 +246,36 @@ struct disk_io {
 /* n: 1 .. 1,024. NULL: no memory. */
 struct disk_io *disk_io_new(uint32_t n);
 
-/* One that wasn't taken; NULL does nothing. */
+/* Frees one that no call took. Nothing for NULL. */
 void disk_io_free(struct disk_io *io);
 
 /*
- * Writes pages of the space's generation. Neighbours of the call become one operation where they
- * fill their slots. A page can be read once its callback was called; it comes back after a restart
- * of the daemon a moment later, when nothing else is to do or some dozens wait; after a power cut
- * once disk_sync() says so. The caller sees to it that a key isn't there twice.
+ * Writes pages of the space's generation. Neighbours of the call become one operation if they fill
+ * their slots. A page can be read once its callback was called. It survives a restart of the daemon
+ * a moment later (when the queue is empty or some dozens wait), and a power cut once disk_sync()
+ * reports that. The caller must not write a key that is there.
  *
- * 0: taken. The rest, with nothing done and the io the caller's: DISK_FULL, for all of its pages;
- * DISK_BUSY; -EAGAIN: not loaded; -ENOMEM; -ENODEV: off.
+ * Returns 0: taken. Otherwise nothing was done and the io is the caller's: DISK_FULL, for all of
+ * its pages; DISK_BUSY; -EAGAIN: not loaded; -ENOMEM; -ENODEV: off.
  */
 int disk_write(struct disk_space *s, struct disk_io *io);
 
-/* Reads pages of the space by `at` and key, and compares their sums. 0, and the rest, as above. */
+/* Reads pages of the space by `at` and key, and compares their sums. Returns as disk_write(). */
 int disk_read(struct disk_space *s, struct disk_io *io);
 
-/* Ends what hasn't begun, with -ECANCELED; for the rest the callback waits for the disk, as that
- * has the buffers. What was written is gone again. Of an io that was taken. */
+/* Ends operations of a taken io that haven't begun, with -ECANCELED. The callback waits for running
+ * ones, which use the buffers. Pages already written are removed. */
 void disk_cancel(struct disk_file *d, struct disk_io *io);
 
-/* Page i of a write that was taken, before its callback: it isn't to be there, and its result is
- * -ENOENT. What is promised of pages that were taken out holds for it, too. */
+/* Removes page i of a taken write before its callback: its result is -ENOENT, with the guarantees
+ * of disk_remove(). */
 void disk_unwrite(struct disk_file *d, struct disk_io *io, uint32_t i);
 
 /*
- * Takes pages out, at once: reads that are under way end with -ENOENT, and what isn't there is
- * passed over. done NULL: nobody was promised anything (eviction), it is written down with others.
- * Otherwise done is called when it is durable, as disk_raise(). By tag: the caller looks through
- * disk_page_next(). 0 or -ENOMEM (nothing was done).
+ * Removes pages at once: running reads end with -ENOENT, and missing pages are skipped. done NULL:
+ * without a guarantee (eviction), written with later changes. Else done is called when it is
+ * durable, as with disk_raise(). To remove by tag, the caller iterates by disk_page_next(). Returns
+ * 0 or -ENOMEM (nothing was done).
  */
 struct disk_ref {
         uint64_t at;
@@ -288,24 +284,24 @@ struct disk_ref {
 int disk_remove(
         struct disk_space *s, const struct disk_ref *pages, size_t n, disk_fn done, void *data);
 
-/* done: everything that was taken out until now, by whatever call, doesn't come back; as
- * disk_raise(). 0 or -ENOMEM. */
+/* Calls `done` when all removals until now, by any call, are durable, as disk_raise(). Returns 0 or
+ * -ENOMEM. */
 int disk_remove_sync(struct disk_file *d, disk_fn done, void *data);
 
 /*
- * The pages of a space that is loaded: *iter 0 first; false at the end. Others may be written and
- * removed meanwhile. Borrowed until the next call of the disk.
+ * Iterates over the pages of a loaded space: *iter 0 first; false at the end. Other pages may be
+ * written and removed meanwhile. Borrowed until the next call of the disk.
  */
 bool disk_page_next(const struct disk_space *s, uint64_t *iter, const struct disk_page **ret_page,
         uint64_t *ret_at);
 
-/* The page that is there; NULL: none is, or not one of this key (NULL: any). Of a space that is
- * loaded. Borrowed until the next call of the disk. */
+/* The page at a place of a loaded space; NULL: none, or one with another key (key NULL: any).
+ * Borrowed until the next call of the disk. */
 const struct disk_page *disk_page_at(
         const struct disk_space *s, uint64_t at, const uint8_t key[DISK_KEY_BYTES]);
 
-/* All that has a result now will be there after a power cut. done: 0; -EIO, -ENODEV: not so. 0,
- * -ENOMEM, -ENODEV. */
+/* Calls `done` when all pages that have a result now are durable: 0; -EIO, -ENODEV: they aren't.
+ * Returns 0, -ENOMEM or -ENODEV. */
 int disk_sync(struct disk_file *d, disk_fn done, void *data);
 
 /* The sum (base/sum.h) of the first `length` bytes. Any thread may call it. */
@@ -321,7 +317,7 @@ enum disk_state { DISK_OK, DISK_FAILING, DISK_OFF };
 struct disk_stats {
         enum disk_state state;
         char why[DISK_WHY_BYTES];  /* FAILING, OFF: a sentence; OK: "" */
-        char note[DISK_WHY_BYTES]; /* what is less than could be: no O_DIRECT, no io_uring; "" */
+        char note[DISK_WHY_BYTES]; /* missing features: no O_DIRECT, no io_uring; "" */
         const char *engine;        /* "io_uring", "threads" */
         bool is_direct;
         uint64_t bytes, chunk_bytes; /* of the file */
@@ -333,9 +329,9 @@ struct disk_stats {
         uint64_t read_bytes, written_bytes;    /* of pages */
         uint64_t n_operations, n_index_blocks, n_flushes;
         uint64_t n_errors;    /* operations that failed */
-        uint64_t n_late;      /* operations that were over the deadline */
-        uint64_t n_bad;       /* pages whose bytes weren't theirs */
-        uint64_t n_bad_found; /* of those: that were there at the start: a power cut leaves some */
+        uint64_t n_late;      /* operations past the deadline */
+        uint64_t n_bad;       /* pages whose sums didn't match */
+        uint64_t n_bad_found; /* of those: pages found at the start; a power cut leaves some */
         uint64_t n_damaged;   /* entries of the tables and indexes that were dropped at loading */
         uint64_t read_p50_nsec, read_p99_nsec, write_p50_nsec, write_p99_nsec; /* of operations,
                                 within 1/8; 0: none were made */
@@ -343,12 +339,13 @@ struct disk_stats {
 
 void disk_stats(const struct disk_file *d, struct disk_stats *ret_stats);
 
-/* Its state alone; whether it takes anything new now: it isn't off, and nothing is late. (While the
- * last operations failed it takes: the next one that works makes it ok again.) */
+/* The state alone; whether new pages are taken now: the disk isn't off, and no operation is late.
+ * (A failing disk takes pages: the next success makes it ok again.) */
 enum disk_state disk_state(const struct disk_file *d);
 bool disk_takes(const struct disk_file *d);
 
-/* Compares all it keeps with each other. True, or false with a sentence. For tests; O(slots). */
+/* Checks the consistency of all its data. Returns true, or false with a sentence. For tests;
+ * O(slots). */
 bool disk_check(const struct disk_file *d, char why[DISK_WHY_BYTES]);
 
 #endif

@@ -45,7 +45,7 @@ struct mover {
         pthread_cond_t wake;  /* threads: a move, or the end */
         struct list_link waiting[N_LANES];
         struct list_link done;
-        unsigned n_done; /* and how many bytes those have that nobody was woken for */
+        unsigned n_done; /* of moves done since the last wakeup */
         uint64_t unrung_bytes;
         bool is_rung, stopping;
 
@@ -97,7 +97,7 @@ void move_free(struct move *move)
 /* ---- bytes --------------------------------------------------------------------------------------
  */
 
-/* What is moved without a look at anything else: of a plane without codec MOVER_PIECE_BYTES, else a
+/* A unit that is moved without a check: MOVER_PIECE_BYTES of a plane without a codec, else a
  * matrix, which can be encoded by itself. */
 struct piece {
         enum codec codec;
@@ -226,7 +226,7 @@ static int page_down(struct task *t, struct move_page *page, const struct move_p
         return r;
 }
 
-/* Nobody takes it for a page. */
+/* Zeroes the planes, so that they aren't taken for a page. */
 static void wipe_pages(const struct move *move, const struct move_plane *planes)
 {
         FAULT_POINT("mover-before-wipe");
@@ -313,7 +313,7 @@ static struct task *next_task(struct mover *m)
         return t ? t : list_first(&m->waiting[LANE_OTHER], struct task, link);
 }
 
-/* Not locked: who is woken wants the lock. */
+/* Not locked: the woken thread wants the lock. */
 static void ring_owner(struct mover *m)
 {
         const uint64_t one = 1;
@@ -322,8 +322,8 @@ static void ring_owner(struct mover *m)
                 assert(errno == EAGAIN); /* readable as it is */
 }
 
-/* Locked. True: ring_owner() is to be called, for what somebody waits for, before the threads have
- * nothing to do, and for the last. */
+/* Locked. Returns true if ring_owner() must be called: for urgent moves, when the threads run out
+ * of work, and after many moves. */
 static bool set_done(struct mover *m, struct task *t)
 {
         bool was_rung = m->is_rung;
@@ -409,8 +409,8 @@ static void mover_free(struct mover *m)
         free(m);
 }
 
-/* It is held for less than a sleep and a wake would take, which are what moves of 64 KiB lost most
- * of their time to. */
+/* Adaptive: the lock is held for less time than a sleep and a wake take. Those took most of the
+ * time of moves of 64 KiB. */
 static void init_lock(pthread_mutex_t *lock)
 {
         pthread_mutexattr_t attr;

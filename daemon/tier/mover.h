@@ -1,32 +1,28 @@
 /*
- * Moves the bytes of cold pages between tiers, on threads of its own: from where they are plain to
- * where they are stored (down: copied, or encoded by base/codec), and back (up). All of it is
- * memory of this process: files and devices are others' business. The loop submits moves and learns
- * of their end through a descriptor.
+ * Copies the bytes of cold pages between tiers, on threads of its own: from their plain form to
+ * their stored form (down: copied, or encoded by base/codec), and back (up). All of it is memory of
+ * this process; files and devices are handled elsewhere. The loop submits moves, and a descriptor
+ * signals their end.
  *
  *   move:  submitted -> running -> done (its callback runs in mover_reap() or mover_close())
  *               \           \
- *                \-----------\-> cancelled: done with -ECANCELED, at once or after a piece
+ *                \-----------\-> cancelled: done with -ECANCELED, at once or after a piece;
  *
- * Moves begin in order of submission, the urgent ones before all others; with more than one thread
- * they may end in another. Who comes after whom among tenants is the caller's to decide, by what it
- * submits when. Nothing is allocated for a move once it is submitted.
+ * Moves begin in order of submission, urgent ones before all others; with several threads they may
+ * end in another order. The caller decides the order among tenants, by the order of its
+ * submissions. A submitted move allocates nothing.
  *
- * What a result of 0 says of a page, and what it doesn't:
- *
- *   down   `sum` is of the stored bytes, all of them written. Without a codec it is of the bytes as
- *          they were read from the source, each once, and written: a source that changes meanwhile
- *          makes a torn page, not a wrong sum. With a codec it is of the encoded bytes, as the CPU
- *          reads them back behind the encoder. That memory holds them, too, is looked at only by
- *          `reads_back`: -EIO where it doesn't. It reads all of the page once more: moves of 1 MiB
- *          take half as long again (kvlease-bench tiers).
- *
- *   up     the stored bytes had the expected sum (but for MOVE_SUM_NONE), and these very bytes are
- *          what was copied. With a
- *          codec, and for MOVE_SUM_BOTH, they are read twice, piece by piece: nobody else may write
- *          where they are stored.
- *
- * That the plain bytes were the right ones nobody can tell.
+ * A result of 0 means, for a page:
+ * - Down: `sum` is of the stored bytes, all of them written. Without a codec it is computed from
+ *   the bytes as they are read from the source, each once: a source that changes meanwhile causes a
+ *   torn page, not a wrong sum. With a codec it is computed from the encoded bytes, as the CPU
+ *   reads them back behind the encoder. `reads_back` also compares the stored memory (-EIO if it
+ *   differs). It reads the whole page again: moves of 1 MiB take half as long again (kvlease-bench
+ *   tiers).
+ * - Up: the stored bytes had the expected sum (except with MOVE_SUM_NONE), and exactly these bytes
+ *   were copied. With a codec, and for MOVE_SUM_BOTH, they are read twice, piece by piece: no other
+ *   thread may write to them.
+ * Neither shows that the plain bytes were the right ones.
  *
  * Threads: all functions from one (the loop), callbacks run there.
  */
@@ -49,12 +45,13 @@ enum move_direction {
 /* Which sums a move takes. */
 enum move_sums {
         MOVE_SUM_PAGE, /* of each page: move_page.sum */
-        /* UP: that, which is compared, and besides one of each plane, which the mover sets. */
+        /* UP: that, compared; also one of each plane, which the mover sets. */
         MOVE_SUM_BOTH,
-        /* UP: of each plane, as the caller says; move_page.sum isn't looked at. So a move of some
-         * of a page's planes can be compared, once a move of the whole has set their sums. */
+        /* UP: of each plane, given by the caller; move_page.sum isn't used. After one move of a
+         * whole page has set the planes' sums, a move of some of them can be checked. */
         MOVE_SUM_PLANES,
-        /* UP: none: the caller has compared them. What no encoder makes is refused all the same. */
+        /* UP: none: the caller has compared them. Bytes that no encoder makes are refused all the
+         * same. */
         MOVE_SUM_NONE,
 };
 
@@ -70,9 +67,8 @@ struct move_plane {
         /* Borrowed: of a matrix, of which plain_bytes are a multiple; n_matrices doesn't count.
          * CODEC_NONE: may be NULL. */
         const struct codec_shape *shape;
-        /* DOWN with a codec: how far the first matrix is off when it is decoded again is added
-         * there, for as long as a matrix is one of MOVER_ERROR_BYTES at most. Borrowed until the
-         * callback; NULL: it isn't measured. */
+        /* DOWN with a codec: adds the error of the first matrix after decoding, if a matrix has at
+         * most MOVER_ERROR_BYTES. Borrowed until the callback; NULL: not measured. */
         struct codec_error *error;
 };
 
@@ -82,10 +78,10 @@ struct move_page {
          * expects. */
         uint64_t sum;
         /*
-         * Set by then: 0; -ECANCELED: `to` holds anything; -EDOM (down): a number isn't finite, the
-         * page can be kept by CODEC_NONE only; -EBADMSG (up): stored bytes of another sum, or which
-         * no encoder makes, and all of `to` of its planes is zeros; -EIO (down): reads_back found
-         * other bytes.
+         * Set at the callback: 0; -ECANCELED: `to` is undefined; -EDOM (down): a number isn't
+         * finite, the page can only be stored with CODEC_NONE; -EBADMSG (up): the sum differs, or
+         * no encoder makes the bytes; `to` of all its planes is zeroed; -EIO (down): reads_back
+         * found other bytes.
          */
         int result;
 };
@@ -101,7 +97,7 @@ typedef void (*move_fn)(struct move *move, int result, void *data);
 struct move {
         enum move_direction direction;
         enum move_sums sums;
-        bool is_urgent;  /* somebody waits for it */
+        bool is_urgent;  /* a caller waits for it */
         bool reads_back; /* DOWN: see above */
         move_fn done;    /* may be NULL */
         void *data;      /* borrowed */
@@ -113,7 +109,7 @@ struct move {
 /* All zeros but direction and counts, which aren't 0. NULL: no memory. */
 struct move *move_new(enum move_direction direction, size_t n_pages, size_t n_planes);
 
-/* One that isn't submitted. NULL: nothing. */
+/* Frees a move that isn't submitted. Nothing for NULL. */
 void move_free(struct move *move);
 
 struct mover_options {
@@ -125,38 +121,37 @@ struct mover_options {
  * blocked in the threads. ret_mover: owned. */
 int mover_open(const struct mover_options *options, struct mover **ret_mover);
 
-/* Waits for the moves that run, which end as they would have, and runs all callbacks, of the others
- * with -ECANCELED. Ends the threads. NULL: nothing. */
+/* Waits for running moves, and runs all callbacks; waiting moves end with -ECANCELED. Ends the
+ * threads. Nothing for NULL. */
 void mover_close(struct mover *m);
 
-/* Readable where mover_reap() is to be called: an urgent or cancelled move is done, or any while
- * none waits; else when half of max_moves are, or as many as have 4 MiB of plain bytes. Borrowed.
- */
+/* Readable if mover_reap() must be called: an urgent or cancelled move is done, or any while none
+ * waits, or max_moves / 2, or 4 MiB of plain bytes. Borrowed. */
 int mover_fd(const struct mover *m);
 
 #define MOVER_FULL 1
 
-/* 0: takes the move; its callback runs in mover_reap(), never here. MOVER_FULL: as many of its lane
- * (urgent, or not) as may be are submitted; -ESHUTDOWN: mover_close() runs. Then it stays the
- * caller's, and its callback never runs. */
+/* Takes the move; its callback runs in mover_reap(), never here. Returns 0; MOVER_FULL: its lane
+ * (urgent, or not) is full; -ESHUTDOWN: mover_close() runs. On failure it stays the caller's, and
+ * its callback never runs. */
 int mover_submit(struct mover *m, struct move *move);
 
 /*
- * Of a move that is submitted, at any time before its callback. One that hasn't begun is over at
- * once, one that runs after at most MOVER_PIECE_BYTES; the result is -ECANCELED in any case, be all
- * of it done, while pages' own results tell what was. The callback runs in mover_reap() as ever.
+ * Cancels a submitted move, at any time before its callback. A waiting one ends at once, a running
+ * one after at most MOVER_PIECE_BYTES. The result is always -ECANCELED, even if all of it was done;
+ * the pages' own results say which were moved. The callback runs in mover_reap().
  */
 void mover_cancel(struct mover *m, struct move *move);
 
-/* Somebody waits for it by now: one that hasn't begun goes behind the urgent ones, whatever their
- * limit; others stay as they are. When: as mover_cancel(). */
+/* Makes a submitted move urgent, before its callback. A waiting one goes behind the urgent ones,
+ * beyond their limit; others stay as they are. */
 void mover_hurry(struct mover *m, struct move *move);
 
-/* Plain bytes between two looks at whether it is cancelled; with a codec a matrix, where that is
- * more. Some 20 us of a copy. Not tuned. */
+/* Plain bytes between two checks for cancellation (with a codec, at least a matrix): some 20 us of
+ * a copy. Not tuned. */
 #define MOVER_PIECE_BYTES ((size_t)256 << 10)
 
-/* Of a matrix whose error is measured: some ms of a mover's thread. Not tuned. */
+/* Bound of a matrix whose error is measured: some ms of a mover's thread. Not tuned. */
 #define MOVER_ERROR_BYTES ((size_t)1 << 20)
 
 /* Runs callbacks of moves that are done by now; they may submit and cancel. Returns their number.
