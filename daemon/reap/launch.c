@@ -15,8 +15,8 @@
 
 extern char **environ;
 
-/* What is executed: REAP_JOB_FD, until the process has a job. By a descriptor, as "/proc/self/exe"
- * itself is valgrind's program under valgrind, while opening it opens ours. */
+/* The program to execute: REAP_JOB_FD, until the process has a job. A descriptor is used because
+ * under valgrind "/proc/self/exe" is valgrind's program, while opening it opens ours. */
 #define PROGRAM_FD   REAP_JOB_FD
 #define PROGRAM_PATH "/proc/self/fd/4"
 static_assert(PROGRAM_FD == 4, "PROGRAM_PATH");

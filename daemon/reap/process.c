@@ -28,7 +28,8 @@
 /* For what still runs when the daemon has gone. Not tuned. */
 #define FINISH_NSEC UINT64_C(200000000)
 
-/* Of a thread, which makes a system call or two; beyond what the C library needs. Not tuned. */
+/* Stack of a thread, which makes a system call or two; beyond what the C library needs. Not
+ * tuned. */
 #define STACK_BYTES ((size_t)PTHREAD_STACK_MIN + 32768)
 
 struct process {
@@ -117,8 +118,8 @@ static void thread_free(struct thread *t)
         free(t);
 }
 
-/* Where there is no memory, or may be no thread, everybody waits until there is: what the job's
- * descriptor leads to may hold up whoever closes it. */
+/* Waits until there is memory and a thread; all jobs wait meanwhile. The main thread can't close
+ * the job's descriptor itself: that may block. */
 static struct thread *start_thread(struct process *p, const struct reap_request *request)
 {
         static const struct timespec pause = {.tv_nsec = AGAIN_NSEC};
@@ -134,8 +135,8 @@ static struct thread *start_thread(struct process *p, const struct reap_request 
         }
 }
 
-/* Of what is at REAP_JOB_FD. It is closed here before it is in the thread, whose close is the last.
- */
+/* Starts the job at REAP_JOB_FD. The main thread closes it once the new thread has it, whose close
+ * is then the last. */
 static void start_job(struct process *p, const struct reap_request *request)
 {
         struct thread *t = start_thread(p, request);
@@ -146,7 +147,7 @@ static void start_job(struct process *p, const struct reap_request *request)
         list_append(&p->running, &t->link);
 }
 
-/* Those up to this id. */
+/* Lets jobs up to this id start. */
 static void let_go(struct process *p, uint64_t id)
 {
         list_for_each (t, &p->running, struct thread, link) {
@@ -256,7 +257,7 @@ static void serve_calls(struct process *p)
         }
 }
 
-/* What nobody holds up is done in a moment. Nobody hears of it. */
+/* Waits briefly for the rest: undelayed jobs are done in a moment. Their results are lost. */
 static void finish_calls(struct process *p)
 {
         uint64_t now = clock_now_nsec(), until = now + FINISH_NSEC;
@@ -327,7 +328,7 @@ int reap_process(void)
         pthread_attr_init(&p.attr);
         pthread_attr_setstacksize(&p.attr, STACK_BYTES);
         if (fcntl(REAP_SOCKET_FD, F_SETFD, FD_CLOEXEC) < 0 || open_event_fd() < 0)
-                return EXIT_FAILURE; /* somebody called this by hand */
+                return EXIT_FAILURE; /* called by hand */
         serve_calls(&p);
         finish_calls(&p);
         /* Not exit(): threads may be about. Of those the kernel waits for the ones that hang. */

@@ -1,4 +1,4 @@
-/* The daemon's side: who is next, and whether the process lives. */
+/* The daemon's side of the reaper: scheduling of jobs, and supervision of the process. */
 #include "daemon/reap/reaper.h"
 
 #include <assert.h>
@@ -132,7 +132,7 @@ static void note_ready(struct reaper *r, struct owner *o)
                 list_append(&r->ready, &o->ready_link);
 }
 
-/* It isn't in any list. */
+/* Ends a job that is in no list. */
 static void end_job(struct reaper *r, struct job *job, int result)
 {
         struct owner *o = job->owner;
@@ -224,7 +224,7 @@ static void wait_for_dead(struct reaper *r)
         r->n_dead = n;
 }
 
-/* What ran went with it. */
+/* Handles the death of the process: its running jobs are lost. */
 static void bury(struct reaper *r)
 {
         struct list_link lost;
@@ -265,8 +265,8 @@ static void look_at_process(struct reaper *r)
 /* ---- sending --------------------------------------------------------------------------------- */
 
 /*
- * What was sent may be begun, now that our descriptors of it are closed. Not before: a process that
- * closes sooner than we do would leave the last close() to us.
+ * Lets sent jobs start, now that our descriptors of them are closed. Not before: the last close()
+ * could be ours if the process closes sooner.
  */
 static void let_go(struct reaper *r)
 {

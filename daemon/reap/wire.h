@@ -13,12 +13,12 @@
 /* Descriptors of the process: 0 to 2 are /dev/null. Each thread has a table of its own, of those up
  * to REAP_JOB_FD: what it never has it can't keep open when the process is killed. At first
  * REAP_JOB_FD is the program's (launch.c). */
-#define REAP_EVENT_FD  3 /* threads say by it that they are done */
+#define REAP_EVENT_FD  3 /* signalled by threads that are done */
 #define REAP_JOB_FD    4 /* the job's, while its thread is started, and in its thread */
-#define REAP_SOCKET_FD 5 /* the main thread's alone: it closes with that one, whoever hangs */
+#define REAP_SOCKET_FD 5 /* the main thread's alone: closes with it, even if others hang */
 
-/* Not of a job: those up to this id are to be begun, the daemon has closed its descriptors of them.
- * Else its close() could be the last one, where it is late. */
+/* Not a job: jobs up to this id may start, because the daemon has closed its own descriptors of
+ * them. Else the daemon's close() could be the last one. */
 #define REAP_GO 0
 
 /* To the process: jobs with one descriptor each, in the order of their ids, and REAP_GO. */
