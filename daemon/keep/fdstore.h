@@ -1,6 +1,6 @@
 /*
- * Descriptors by name, as a service manager keeps them: all memory is taken at once, and what there
- * is no room for is closed.
+ * Descriptors by name, as in a service manager's store: all memory is allocated at the start, and
+ * descriptors beyond the capacity are closed.
  */
 #ifndef KVL_KEEP_FDSTORE_H
 #define KVL_KEEP_FDSTORE_H

@@ -1,6 +1,6 @@
 /*
- * Both ends of the protocol of sd_notify(3): a socket that one process is heard on, and what is
- * said further up. Datagrams of lines, VARIABLE=value.
+ * Both ends of the protocol of sd_notify(3): a socket that receives from one process, and messages
+ * to the service manager above. Datagrams of lines, VARIABLE=value.
  */
 #ifndef KVL_KEEP_NOTIFY_H
 #define KVL_KEEP_NOTIFY_H
@@ -21,13 +21,13 @@ struct notify {
 
 struct notify_message {
         char text[NOTIFY_MAX_BYTES + 1];
-        pid_t pid;               /* who sent it */
+        pid_t pid;               /* sender */
         int fds[NOTIFY_MAX_FDS]; /* owned */
         unsigned n_fds;
 };
 
-/* In a directory of its own that nobody else may enter. 0 or -errno; -EACCES: there is room for one
- * in none of $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR, /run and /tmp. */
+/* Opens a socket in a directory of its own that no other user may enter. Returns 0 or -errno;
+ * -EACCES: none of $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR, /run and /tmp has room for one. */
 int notify_open(struct notify *n);
 void notify_close(struct notify *n);
 
@@ -37,11 +37,11 @@ int notify_receive(const struct notify *n, struct notify_message *ret);
 /* Whether the text has this line. */
 bool notify_has(const char *text, const char *line);
 
-/* The value of the first line NAME=..., where it fits. */
+/* Gets the value of the first line NAME=..., if it fits. */
 bool notify_get(const char *text, const char *name, char *ret, size_t size);
 
-/* Says it to whom `address` names, as $NOTIFY_SOCKET would; NULL: nobody. Who doesn't take it
- * within a second misses it. */
+/* Sends the text to `address`, in the form of $NOTIFY_SOCKET; NULL: does nothing. A receiver that
+ * doesn't take it within a second misses it. */
 void notify_say(const char *address, const char *text);
 
 #endif

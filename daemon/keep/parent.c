@@ -69,7 +69,7 @@ KVL_PRINTF(2, 3) static void say(const struct parent *p, const char *format, ...
         va_start(args, format);
         vsnprintf(text, sizeof(text), format, args);
         va_end(args);
-        /* Where nobody reads the log it mustn't stop: children are to be started. */
+        /* A log without a reader mustn't block the parent, which has to start children. */
         if (poll(&log, 1, 0) > 0)
                 fprintf(stderr, "kvleased --keep: %s\n", text);
         snprintf(status, sizeof(status), "STATUS=%s", text);
@@ -142,7 +142,7 @@ _Noreturn static void become_child(struct parent *p, pid_t parent)
 {
         unsigned n = p->n_given + p->store.n;
 
-        /* It may be gone before we asked. */
+        /* The parent may have exited before prctl(). */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
                 _exit(EXIT_FAILURE);
         sigprocmask(SIG_SETMASK, &p->old_signals, NULL);

@@ -1,20 +1,22 @@
 /*
- * `kvleased --keep`: a parent that keeps what the daemon leaves with a service manager elsewhere,
- * and starts it again when it dies. It has nothing else to do, takes all its memory at the start,
- * and hears nobody but its child: its own end is the end of all that it keeps.
+ * `kvleased --keep`: a parent process with the descriptor store that a service manager provides
+ * elsewhere; it restarts the daemon when it dies. It does nothing else, allocates all its memory at
+ * the start, and accepts messages only from its child. When it ends, all stored descriptors are
+ * lost.
  *
  *   child:  started -> READY -> dead -> started ...
  *
  * A child that dies by a signal or exits with an error is started again: at once after a long life,
- * else after 100 ms, 200 ms ... 10 s. Where it keeps dying young, or never was READY and says by
- * its exit status why, the parent ends, too. A child that exits with 0 ends the parent. SIGTERM and
- * SIGINT are passed on, and the parent ends with the child: all that was kept is gone. SIGHUP is
- * passed on. SIGUSR1 ends the child, and starts it again from the path it had: an upgrade.
+ * else after 100 ms, 200 ms ... 10 s. The parent ends, too, if the child keeps dying young, or was
+ * never READY and gives the reason by its exit status. It also ends if the child exits with 0.
+ * SIGTERM and SIGINT are passed on, and the parent ends with the child, which loses all stored
+ * descriptors. SIGHUP is passed on. SIGUSR1 ends the child, and starts it again from its path: an
+ * upgrade.
  *
- * What the child says for a service manager is said further up to the parent's own, in its name:
- * that one sees a single process that is READY now and then, and that lives also while there is no
- * child. What a manager gave the parent (sockets) is the child's. The child dies with the parent
- * (SIGKILL): it must not serve what isn't kept any more, beside the next one.
+ * The child's messages for a service manager are forwarded to the parent's own, in the parent's
+ * name. That manager sees a single process, which becomes READY repeatedly, and is alive also
+ * without a child. Sockets that a manager passed to the parent are the child's. The child dies with
+ * the parent (SIGKILL): it must not serve without its store, beside the next daemon.
  *
  * Libc only; one thread.
  */
@@ -30,22 +32,22 @@
 #define PARENT_DEFAULT_TRIES      20
 #define PARENT_DEFAULT_YOUNG_NSEC UINT64_C(10000000000) /* not tuned */
 
-/* A child that exits with this wants to be started again at once; EX_TEMPFAIL of sysexits.h. */
+/* Exit status of a child that asks for an immediate restart; EX_TEMPFAIL of sysexits.h. */
 #define PARENT_EXIT_AGAIN 75
 
 struct parent_options {
         uint32_t max, tries;
-        uint64_t young_nsec;    /* who lived longer didn't die young */
-        uint64_t watchdog_nsec; /* the child, once READY, says that it lives, or is killed
-                                   (SIGKILL); 0: isn't watched here */
+        uint64_t young_nsec;    /* a child that lived longer didn't die young */
+        uint64_t watchdog_nsec; /* a READY child that sends no watchdog message for so long is
+                                   killed (SIGKILL); 0: not watched here */
         char **argv;            /* the child's: as this process' own; borrowed */
 };
 
-/* This process is the child of such a parent. Forgets it, so that no child of ours takes it for
- * one. */
+/* True if this process is the child of such a parent. Clears that, so that no child of ours
+ * inherits it. */
 bool parent_is_there(void);
 
-/* Until the end; the exit status. */
+/* Runs until the end. Returns the exit status. */
 int parent_run(const struct parent_options *o);
 
 #endif
