@@ -15,7 +15,7 @@
 #include "daemon/remote/endpoint/remote-tls.h"
 #include "daemon/remote/protocol/resp.h"
 
-/* Of a reply that arrives; no line of one is longer (RESP_LINE_MAX). */
+/* Buffer for an arriving reply; no line of one is longer (RESP_LINE_MAX). */
 #define ASK_INPUT_BYTES (16u << 10)
 
 struct remote_asker {
@@ -107,7 +107,7 @@ static int ask_send(struct remote_asker *a, const char *data, size_t len, uint64
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-/* Nobody's terminal does what a server says: what isn't printable doesn't get there. */
+/* Replaces bytes that could control a terminal: the text is shown to people. */
 static char harmless(char c)
 {
         return (c >= ' ' && c <= '~') || c == '\n' ? c : '?';
@@ -168,7 +168,7 @@ static int take_token(
         }
 }
 
-/* What has arrived of a bulk string. */
+/* Takes received bytes of a bulk string. */
 static int take_payload(struct remote_asker *a, size_t *ret_used)
 {
         size_t n = MIN(a->n_input, (size_t)a->parser.payload_left);

@@ -37,7 +37,7 @@ void breaker_success(struct breaker *b)
 
 void breaker_trip(struct breaker *b, uint64_t now_nsec)
 {
-        /* What fails late, while it is open already, makes it no longer. */
+        /* A late failure doesn't extend an open breaker. */
         if (b->state == BREAKER_OPEN)
                 return;
         b->open_nsec = b->open_nsec == 0 ? BREAKER_OPEN_NSEC

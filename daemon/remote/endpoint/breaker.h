@@ -1,13 +1,13 @@
 /*
- * A breaker keeps requests away from a node that fails: what is asked of such a node is answered at
- * once, as a miss, instead of after a timeout. Pure: time is a parameter.
+ * A circuit breaker keeps requests away from a failing node: they are answered at once, as a miss,
+ * instead of after a timeout. Pure: time is a parameter.
  *
  *   closed --BREAKER_FAILURES in a row--> open --after its time--> half open --success--> closed
  *                                          ^                          |
  *                                          '----- failure: twice -----'
  *
- * Half open, one request at a time is let through, as a trial. Whoever was given a trial ends it by
- * breaker_success(), breaker_failure(), or breaker_give_back() where it says nothing of the node.
+ * A half-open breaker lets one request at a time through, as a trial. The caller ends a trial by
+ * breaker_success(), breaker_failure(), or breaker_give_back() if it says nothing about the node.
  */
 #ifndef KVL_REMOTE_BREAKER_H
 #define KVL_REMOTE_BREAKER_H
@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 
-/* Of the design for several hosts; not tuned. */
+/* From the design for several hosts; not tuned. */
 #define BREAKER_FAILURES      3
 #define BREAKER_OPEN_NSEC     (1 * NSEC_PER_SEC)
 #define BREAKER_OPEN_MAX_NSEC (30 * NSEC_PER_SEC)
@@ -30,23 +30,22 @@ struct breaker {
         unsigned n_failures; /* in a row */
         bool is_trying;      /* half open: a trial is under way */
         uint64_t until_nsec; /* open: until then */
-        uint64_t open_nsec;  /* for so long it was opened last; 0: since the last success never */
+        uint64_t open_nsec;  /* duration of the last opening; 0: none since the last success */
 };
 
 /* "closed", "open", "half-open": in kvleasectl's JSON, never renamed. Static. */
 const char *breaker_state_name(enum breaker_state state);
 
-/* May a request go to the node? *ret_is_trial: as the trial. */
+/* May a request go to the node? *ret_is_trial: it is a trial. */
 bool breaker_admits(struct breaker *b, uint64_t now_nsec, bool *ret_is_trial);
 
 void breaker_success(struct breaker *b);
 void breaker_failure(struct breaker *b, uint64_t now_nsec);
 
-/* The node says itself that it can't serve for now, or has said nothing for long: no more failures
- * are waited for. */
+/* Opens the breaker at once: the node says that it can't serve for now, or was silent for long. */
 void breaker_trip(struct breaker *b, uint64_t now_nsec);
 
-/* A trial that ended without a word about the node. */
+/* Ends a trial that says nothing about the node. */
 void breaker_give_back(struct breaker *b);
 
 #endif

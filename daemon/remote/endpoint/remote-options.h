@@ -1,10 +1,10 @@
 /*
- * Where the servers are and how a client gets in: plain values, which are checked here and used by
- * the store (remote.h) and by who asks one server (ask.h) alike.
+ * Addresses and credentials of servers: plain values, checked here, for the store (remote.h) and
+ * for ask.h.
  *
- * This is the room of what one server is to its clients: these options, addresses
- * (remote-address.h), TLS (remote-tls.h), and whether it is asked at all just now (breaker.h). It
- * has no connection of its own. The rooms above it call it, and who reads options from elsewhere.
+ * This directory is a server as its clients see it: these options, addresses (remote-address.h),
+ * TLS (remote-tls.h), and the circuit breaker (breaker.h). It has no connections. The layers above
+ * it use it, and the code that reads options.
  *
  * Threads: any.
  */
@@ -17,7 +17,7 @@
 #define REMOTE_WHY_BYTES         256
 #define REMOTE_LARGE_THREADS_MAX 4
 
-/* What remote_options.connect_msec is where it is 0. Not tuned. */
+/* Default of remote_options.connect_msec. Not tuned. */
 #define REMOTE_CONNECT_MSEC 250
 
 /* Zeros: the defaults. All is copied. */
@@ -34,18 +34,17 @@ struct remote_options {
         unsigned max_ops;       /* submitted and not reaped; 0: 8,192, not tuned */
         unsigned connect_msec;  /* until a connection stands, TLS and AUTH included; 0:
                                    REMOTE_CONNECT_MSEC */
-        unsigned silence_msec;  /* a node that owes answers on a connection, and for so long sends
-                                   no byte and takes nothing of a value, has failed; 0: 500 */
+        unsigned silence_msec;  /* a node has failed that owes answers on a connection, and for so
+                                   long sends no byte and takes nothing of a value; 0: 500 */
         bool is_tls;            /* TLS 1.2 or later, and the node's certificate is verified */
-        const char *tls_ca;     /* PEM file of whom to believe; NULL: the system's */
+        const char *tls_ca;     /* PEM file of trusted CAs; NULL: the system's */
         const char *tls_host;   /* the name that certificates must have; NULL: the address that is
                                    connected to */
-        const char *tls_cert, *tls_key; /* PEM files, for servers that want to know their clients
-                                           (Redis does by default); NULL: none */
+        const char *tls_cert, *tls_key; /* PEM files, for servers that verify their clients (Redis
+                                           does by default); NULL: none */
 };
 
-/* Can they be used? Looks at no file, and resolves no name. 0; -EINVAL with the sentence in `why`.
- */
+/* Checks the options, without files and names. Returns 0, or -EINVAL with the sentence in `why`. */
 int remote_options_check(const struct remote_options *options, char why[REMOTE_WHY_BYTES]);
 
 #endif

@@ -83,7 +83,7 @@ static void *resolver_run(void *data)
                         break;
         }
         pthread_mutex_lock(&r->lock);
-        /* Who stops it waits no longer: it is the last one. */
+        /* If the starter has stopped already, this thread is the last user. */
         is_last = r->is_over;
         r->is_over = true;
         pthread_cond_broadcast(&r->changed);

@@ -1,7 +1,7 @@
 /*
- * Names are resolved by a thread of their own, as getaddrinfo() blocks, for as long as it likes:
- * with a name server that is away for half a minute. Nobody waits for that thread. What it shares
- * with who has started it outlives whichever of them ends last.
+ * A thread resolves names, as getaddrinfo() may block for long: half a minute without a name
+ * server. No other thread waits for it. State that it shares with its starter lives until both have
+ * ended.
  */
 #ifndef KVL_REMOTE_REMOTE_RESOLVE_H
 #define KVL_REMOTE_REMOTE_RESOLVE_H
@@ -12,14 +12,15 @@
 
 struct remote_resolver;
 
-/* In that thread: a name means this address, borrowed. Said again in each round. */
+/* Called in that thread: a name has this address, borrowed. Repeated in each round. */
 typedef void (*remote_resolved_fn)(const struct sockaddr *address, void *data);
 
-/* For the names among the addresses. 0, with *ret_resolver NULL where there are none; -errno. */
+/* Starts the thread for the names among the addresses. Returns 0, with *ret_resolver NULL if there
+ * are none; or -errno. */
 int remote_resolver_start(const struct remote_options *options, remote_resolved_fn found,
         void *data, struct remote_resolver **ret_resolver);
 
-/* `found` isn't running any more, and isn't called again. NULL: nothing. */
+/* Stops: `found` isn't running any more, and isn't called again. Nothing for NULL. */
 void remote_resolver_stop(struct remote_resolver *r);
 
 #endif

@@ -1,20 +1,19 @@
 /*
- * RESP2, the protocol that Redis and Valkey speak with their clients: a parser of replies and a
- * writer of requests. Specification: https://redis.io/docs/reference/protocol-spec, RESP version 2.
+ * RESP2, the protocol of Redis and Valkey: a parser of replies and a writer of requests.
+ * Specification: https://redis.io/docs/reference/protocol-spec, RESP version 2.
  *
- * With slots.h this is the lowest room of daemon/remote: what is said between a server and a
- * client. It has no I/O and no clock, and the rooms above it, which have, are all who call it.
+ * With slots.h this is the lowest layer of daemon/remote. It has no I/O and no clock, and is called
+ * only by the layers above, which have.
  *
- * The parser takes a reply apart into tokens, as far as it has arrived. It allocates nothing,
- * copies nothing and reads no byte twice but those of a line that isn't whole yet. The bytes of a
- * bulk string are not its business: it says how many there are, and who calls it takes them from
- * wherever they arrive, so that they can be received straight into their place.
+ * The parser splits a reply into tokens, as far as it has arrived. It allocates and copies nothing,
+ * and reads bytes again only of an incomplete line. It doesn't see the bytes of a bulk string: it
+ * tells their number, and the caller takes them, so that they can be received straight into their
+ * place.
  *
  *   line -> (bulk string: payload -> its CR LF) -> line ... -> end of the reply -> line ...
  *
- * What a server may say is bounded: the length of a line, of a bulk string and of an array, how
- * deep arrays are nested, and how many tokens a reply has. Everything else is refused, and nothing
- * can be parsed after that: the connection has to be closed.
+ * Replies are bounded: the length of a line, a bulk string and an array, the nesting of arrays, and
+ * the number of tokens. Everything else is refused; the connection must then be closed.
  *
  * Threads: any, each with objects of its own.
  */
@@ -46,8 +45,8 @@ enum resp_kind {
         RESP_STATUS,  /* text */
         RESP_ERROR,   /* text */
         RESP_INTEGER, /* number */
-        RESP_BULK,    /* number: bytes that follow, which are the caller's to take */
-        RESP_NULL,    /* a bulk string, or an array, that there isn't */
+        RESP_BULK,    /* number: bytes that follow, for the caller to take */
+        RESP_NULL,    /* nil, as a bulk string or an array */
         RESP_ARRAY,   /* number: elements that follow */
 };
 
@@ -65,7 +64,7 @@ struct resp_level {
         uint32_t n, at; /* elements of the array, and which is next */
 };
 
-/* The parser's own, but for payload_left, which may be read. */
+/* Internal, except payload_left, which may be read. */
 struct resp_parser {
         uint64_t bulk_max;     /* bytes of the longest bulk string that is accepted */
         uint64_t payload_left; /* bytes of a bulk string that are still to be taken */
@@ -80,14 +79,14 @@ struct resp_parser {
 void resp_init(struct resp_parser *p, uint64_t bulk_max);
 
 /*
- * The next token of `len` bytes at `data`. *ret_used is how many of them are done with, which the
- * caller mustn't pass again. Not to be called while payload_left isn't 0.
+ * Parses the next token of `len` bytes at `data`. *ret_used: bytes that are used up; the caller
+ * mustn't pass them again. Not to be called while payload_left isn't 0.
  *
- *   0          *ret is set. RESP_MORE: to be called again with what is left and more behind it
- *   -EPROTO    this isn't RESP2, or a line, an array or a reply is longer than the bounds above
- *   -EMSGSIZE  a bulk string is longer than bulk_max
+ *   0          *ret is set. RESP_MORE: call again with the rest and more behind it;
+ *   -EPROTO    this isn't RESP2, or a line, an array or a reply exceeds its bound;
+ *   -EMSGSIZE  a bulk string is longer than bulk_max.
  *
- * After an error the parser can't go on.
+ * After an error the parser can't continue.
  */
 int resp_next(struct resp_parser *p, const char *data, size_t len, size_t *ret_used,
         struct resp_token *ret);
@@ -98,8 +97,8 @@ void resp_took(struct resp_parser *p, uint64_t n);
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /*
- * Writes requests to memory of the caller's. What doesn't fit is counted, not written, so that a
- * first pass without memory (data NULL, size 0) says how much is needed.
+ * Writes requests to the caller's memory. Bytes beyond it are only counted, so that a first pass
+ * without memory (data NULL, size 0) tells the size.
  */
 struct resp_writer {
         char *data; /* borrowed; NULL: only counts */

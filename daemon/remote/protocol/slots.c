@@ -107,7 +107,7 @@ static unsigned owner_add(struct slot_table *t, const char *host, uint16_t port)
         return i;
 }
 
-/* A range has been read. One whose master has no address that we understand is left to nobody. */
+/* Ends a range. If its master has no valid address, its slots stay without an owner. */
 static int range_end(struct slot_reader *r)
 {
         struct slot_table *t = r->table;

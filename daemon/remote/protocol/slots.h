@@ -1,5 +1,5 @@
 /*
- * Which node of a cluster serves which keys: the hash of keys, what CLUSTER SLOTS says, and the
+ * The node of a cluster for each key: the hash of keys, replies to CLUSTER SLOTS, and the
  * redirections MOVED and ASK. Pure: no I/O, no clock, no memory of its own.
  *
  * Specification: https://redis.io/docs/reference/cluster-spec. A key belongs to one of 16,384
@@ -27,8 +27,8 @@
 #define SLOT_OWNERS_MAX 512
 
 /*
- * CRC16 (the specification's appendix A: polynomial 0x1021, XMODEM) of the key, or of what stands
- * between its first '{' and the first '}' behind that, where that is one byte or more.
+ * CRC16 of the key (the specification's appendix A: polynomial 0x1021, XMODEM). If there are bytes
+ * between the first '{' and the next '}', it is computed from these alone.
  */
 unsigned slot_of_key(const void *key, size_t len);
 
@@ -41,15 +41,15 @@ struct slot_table {
         unsigned n_owners;
         unsigned n_served; /* slots that have an owner */
         struct slot_owner owners[SLOT_OWNERS_MAX];
-        uint16_t sorted[SLOT_OWNERS_MAX]; /* their indices, in the order of ports and hosts: a
-                                             cluster may have as many ranges as slots */
+        uint16_t sorted[SLOT_OWNERS_MAX]; /* indices of owners, sorted by port and host: a cluster
+                                             may have as many ranges as slots */
         uint16_t owner_of[N_SLOTS];       /* index of its owner; SLOT_NOBODY: none */
 };
 
 /*
- * Reads the reply to CLUSTER SLOTS, token by token: Redis 4.0 and later, and Valkey. Hosts that
- * aren't IP addresses count only where the reply has the address beside them ("ip" in a node's
- * metadata, Redis 7.0); replicas are passed over.
+ * Reads the reply to CLUSTER SLOTS, token by token: Redis 4.0 and later, and Valkey. A host that
+ * isn't an IP address counts only if the reply has the address beside it ("ip" in a node's
+ * metadata, Redis 7.0). Replicas are skipped.
  */
 struct slot_reader {
         struct slot_table *table; /* borrowed */
@@ -72,13 +72,13 @@ int slot_reader_token(struct slot_reader *r, const struct resp_token *t);
 int slot_reader_text(struct slot_reader *r, const char *text, size_t n);
 
 struct slot_redirect {
-        bool is_ask; /* only this request goes there; else the slot has moved for good */
+        bool is_ask; /* redirects only this request; else the slot has moved for good */
         unsigned slot;
         struct slot_owner to;
 };
 
-/* The text of an error, "MOVED 3999 127.0.0.1:6381". False: it is something else, or isn't
- * understood. The host isn't looked at beyond its length. */
+/* Parses an error such as "MOVED 3999 127.0.0.1:6381". Returns false if it is none. Of the host
+ * only the length is checked. */
 bool slot_redirect_parse(const char *text, size_t len, struct slot_redirect *ret);
 
 #endif

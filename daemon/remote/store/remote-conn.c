@@ -151,7 +151,7 @@ void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
         if (loss == LOSS_PEER && was_ready && c->n_flight == 0 && why != -EPROTO)
                 counts = false;
         conn_close(c);
-        /* Before anything ends: whoever asks for more then finds the breaker as it is by now. */
+        /* Before any request ends: a retry must find the breaker's new state. */
         if (counts)
                 remote_node_failed(c->worker->store, c->node, why, trips);
         else

@@ -1,17 +1,17 @@
 /*
- * Inside of the client. Who does what:
+ * Internals of the client, by file:
  *
- *   remote.c          the store: opened, closed; batches in and out; figures
- *   remote-request.c  operations: checked, written down as they are sent, ended
- *   remote-nodes.c    nodes, and who serves which slot
- *   remote-resolve.c  the thread that resolves names
- *   remote-worker.c   a thread: what is submitted, deadlines, and asking for slots
- *   remote-conn.c     a connection: made, lost; what is sent
- *   remote-receive.c  what is received, and what it makes of an operation
+ *   remote.c          the store: opening, closing; batches in and out; figures;
+ *   remote-request.c  operations: checks, messages, ends;
+ *   remote-nodes.c    nodes, and the map of slots to nodes;
+ *   remote-resolve.c  the thread that resolves names;
+ *   remote-worker.c   a thread: submitted operations, deadlines, asking for slots;
+ *   remote-conn.c     a connection: making and losing it; sending;
+ *   remote-receive.c  receiving, and results of operations.
  *
- * Who has what: store.lock guards the nodes, the slots, what is handed to workers and what comes
- * back from them, and is never held over a system call that may block. Everything else of an
- * operation that is submitted, and of a connection, is its worker's alone.
+ * store.lock guards the nodes, the slots, and the operations handed to and from workers. It is
+ * never held over a system call that may block. Everything else of a submitted operation, and of a
+ * connection, belongs to its worker alone.
  */
 #ifndef KVL_REMOTE_REMOTE_IMPL_H
 #define KVL_REMOTE_REMOTE_IMPL_H
@@ -29,14 +29,14 @@
 
 #define REMOTE_WORKERS_MAX (1 + REMOTE_LARGE_THREADS_MAX)
 
-/* CLUSTER SLOTS is answered by then, or another node is asked. Not tuned. */
+/* Time for an answer to CLUSTER SLOTS; then another node is asked. Not tuned. */
 #define REMOTE_SLOTS_MSEC 500
 
-/* Between two times that slots are asked for. Not tuned. */
+/* Least interval between requests for slots. Not tuned. */
 #define REMOTE_REFRESH_MIN_NSEC (200 * NSEC_PER_MSEC)
 
-/* A value that is longer than what it is read into is passed over up to so much more: beyond that
- * the connection is closed, which costs less. Not tuned. */
+/* A value longer than its buffers is skipped up to so many more bytes; beyond, closing the
+ * connection costs less. Not tuned. */
 #define REMOTE_SKIP_BYTES (1u << 20)
 
 #define REMOTE_NO_NODE UINT16_MAX
@@ -46,7 +46,7 @@ struct remote_worker;
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* What is sent next of an operation, and what its answer means. */
+/* The next message of an operation. */
 enum remote_step {
         STEP_ONLY, /* the request itself */
         STEP_ASK,  /* EXISTS, before a write */
@@ -67,7 +67,7 @@ struct remote_request {
         bool is_asking; /* ASKING goes before it */
         bool was_redirected, is_trial;
         bool is_prepared; /* on_value has seen what is to be written */
-        /* What is sent: `ask` alone; or `head`, the value, `tail`. */
+        /* The message: `ask` alone; or `head`, the value, `tail`. */
         char *text; /* owned */
         uint32_t ask_len, head_len, tail_len;
         uint64_t value_bytes; /* READ: at most */
@@ -92,7 +92,7 @@ enum remote_conn_state { CONN_CLOSED, CONN_CONNECTING, CONN_HANDSHAKE, CONN_AUTH
 
 /* A message that is being sent, or whose answer is awaited. */
 struct remote_flight {
-        struct remote_request *request; /* NULL: AUTH, or nobody wants the answer any more */
+        struct remote_request *request; /* NULL: AUTH, or the answer isn't needed any more */
         const char *prefix;             /* AUTH, ASKING; borrowed */
         uint32_t prefix_len;
         uint8_t n_skip; /* answers that are awaited before the request's: ASKING's */
@@ -215,7 +215,7 @@ int remote_request_init(struct remote_request *q, struct remote_task *t, uint32_
 /* Bytes of its next message, without a prefix. */
 uint64_t remote_request_length(const struct remote_request *q);
 
-/* What it takes of a window: the larger of question and answer. */
+/* Cost in the window: the larger of question and answer. */
 uint64_t remote_request_cost(const struct remote_request *q);
 
 /* The pieces of its next message from byte `at` on; at most `max` of them. Returns their number. */
@@ -230,43 +230,44 @@ unsigned remote_iov_gather(const struct iovec *from, unsigned n_from, uint64_t a
  * returned. */
 int remote_request_prepare(struct remote_request *q);
 
-/* It is over, with this result, and may be gone. From its worker. A trial of a breaker that nothing
- * was learnt by is given back. CLUSTER SLOTS: also REMOTE_ALONE, where the node is no cluster's. */
+/* Ends a request, from its worker, and may free it. A breaker's trial without result is given back.
+ * For CLUSTER SLOTS also REMOTE_ALONE: the node is in no cluster. */
 #define REMOTE_ALONE 1
 void remote_request_end(struct remote_request *q, int result);
 
 /* ---- remote-nodes.c -------------------------------------------------------------------------- */
 
-/* With the lock held. The node of that address, or a new one; REMOTE_NO_NODE: there is no room, or
- * the host is no IP address. `beside`: whose host it has where that is ""; REMOTE_NO_NODE: none's.
- */
+/* With the lock held. Returns the node of that address, or a new one; REMOTE_NO_NODE: no room, or
+ * not an IP address. `beside`: the node whose host is meant by ""; REMOTE_NO_NODE: none. */
 uint16_t remote_node_get(struct remote_store *s, const char *host, uint16_t port, uint16_t beside);
 
-/* An address of the options is this, or (not is_fixed) leads to it now. Takes the lock. */
+/* An address of the options is this one, or (not is_fixed) its name resolves to it now. Takes the
+ * lock. */
 void remote_node_add_seed(struct remote_store *s, const struct sockaddr *address, bool is_fixed);
 
-/* CLUSTER SLOTS was answered by that node. Table NULL: it is no cluster, and serves all. False: it
- * says that nobody serves anything, or doesn't fit, and isn't believed. Takes the lock. */
+/* Takes that node's answer to CLUSTER SLOTS. Table NULL: it is in no cluster, and serves all slots.
+ * Returns false if no slot is served, or there is no room: the answer is then ignored. Takes the
+ * lock. */
 bool remote_nodes_learn(struct remote_store *s, const struct slot_table *table, uint16_t asked);
 
-/* Which node is to be asked for slots, beginning behind `last`: one that its breaker lets requests
- * to. REMOTE_NO_NODE: none. With the lock held. */
+/* With the lock held. Returns the next node to ask for slots, behind `last`, that its breaker
+ * admits; REMOTE_NO_NODE: none. */
 uint16_t remote_node_to_ask(
         struct remote_store *s, uint16_t last, uint64_t now_nsec, bool *ret_is_trial);
 
-/* What was asked of it, and came to. Take the lock. */
+/* Result of a node's request. The functions take the lock. */
 struct remote_note {
         uint64_t rtt_nsec; /* 0: doesn't count */
         uint64_t bytes_in, bytes_out;
         bool is_error;
-        bool is_refresh; /* that slots are told says little of what becomes of values: it closes a
-                            breaker that is half open, and is no success else */
+        bool is_refresh; /* an answer with slots says little about values: it closes a half-open
+                            breaker, and else counts as no success */
 };
 void remote_node_answered(struct remote_store *s, unsigned node, const struct remote_note *note);
 void remote_node_failed(struct remote_store *s, unsigned node, int why, bool trips);
 void remote_node_give_back(struct remote_store *s, unsigned node);
 
-/* Slots may have moved. Takes the lock, and wakes who asks. */
+/* Slots may have moved: wakes the first worker to ask for them. Takes the lock. */
 void remote_refresh_want(struct remote_store *s);
 
 /* ---- remote-worker.c ------------------------------------------------------------------------- */
@@ -282,7 +283,7 @@ void remote_worker_stop(struct remote_worker *w);
 
 void remote_worker_wake(struct remote_worker *w);
 
-/* Sends a request, which is in no list but `live`, to where it belongs now. It may end in it. */
+/* Routes a request, which is only in the list `live`, to its connection. It may end in it. */
 void remote_worker_route(struct remote_worker *w, struct remote_request *q);
 
 /* The connection has something to do before the worker waits again. */
@@ -290,11 +291,10 @@ void remote_worker_mark(struct remote_conn *c);
 
 int remote_refresh_new(struct remote_refresh **ret_refresh); /* to be freed. 0 or -ENOMEM */
 
-/* CLUSTER SLOTS is under way, perhaps not for the first time: nothing of its answer has been read.
- */
+/* CLUSTER SLOTS was sent, perhaps again: nothing of its answer has been read. */
 void remote_refresh_begin(struct remote_store *s);
 
-/* CLUSTER SLOTS is over. The table is the refresh's own, filled where result is 0. */
+/* CLUSTER SLOTS has ended. The table belongs to the refresh, and is filled if result is 0. */
 void remote_refresh_end(struct remote_store *s, struct remote_request *q, int result);
 struct slot_reader *remote_refresh_reader(struct remote_store *s);
 
@@ -310,32 +310,32 @@ void remote_conn_go(struct remote_conn *c, uint64_t now_nsec);
 /* epoll says so. */
 void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nsec);
 
-/* until_nsec has come: it is lost where it isn't ready, or the peer is silent, and looked at again
- * later elsewhere. */
+/* Called at until_nsec. A connection that isn't ready, or whose peer is silent, is lost; else the
+ * time of the next look is set. */
 void remote_conn_expire(struct remote_conn *c, uint64_t now_nsec);
 
 /* The peer lives: something was received, or it takes what it is sent. */
 void remote_conn_progress(struct remote_conn *c, uint64_t now_nsec);
 
-/* Takes a request away from it whose buffers are needed no longer, because of a deadline or a
- * cancel. What is under way is passed over when it comes; the connection is closed only where it
- * isn't sent as a whole yet, which says nothing about the node. */
+/* Takes a request away whose buffers are needed no longer, because of a deadline or a cancel. Its
+ * answer is skipped when it comes. The connection is only closed if the request is half sent, which
+ * says nothing about the node. */
 void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_late);
 
-/* The end of the connection. What is under way on it ends with `why`, unless it is ours; what waits
- * does so for the next connection, if this one was ready and the breaker isn't open. */
+/* Ends the connection. Operations under way end with `why`, unless the loss is ours. Waiting ones
+ * wait for the next connection, if this one was ready and the breaker isn't open. */
 enum remote_loss {
-        LOSS_PEER,   /* the node's doing: counts for its breaker */
-        LOSS_SILENT, /* likewise: it says nothing for so long that its breaker opens at once */
-        LOSS_OURS,   /* because of what somebody here wants: doesn't count, and what is under way is
-                        sent again, as often as that happens: each time one ends whose doing it is */
+        LOSS_PEER,   /* caused by the node: counts for its breaker */
+        LOSS_SILENT, /* caused by the node's long silence: its breaker opens at once */
+        LOSS_OURS,   /* wanted here: doesn't count, and operations under way are sent again, any
+                        number of times: each loss ends the operation that caused it */
 };
 void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss);
 
 /* Bytes received (> 0); -EAGAIN; 0: the end; -errno. */
 ssize_t remote_conn_read(struct remote_conn *c, struct iovec *iov, unsigned n_iov);
 
-/* Whose answer comes next. NULL: nobody's. Borrowed until it has landed. */
+/* The message whose answer comes next; NULL: none. Borrowed until it has landed. */
 struct remote_flight *remote_conn_flight(struct remote_conn *c);
 
 /* The answer of the first flight is over. */
@@ -350,8 +350,8 @@ struct remote_answer *remote_answer_new(void);
 void remote_answer_free(struct remote_answer *a);
 void remote_answer_reset(struct remote_answer *a);
 
-/* Takes what has arrived, as much as may be in a turn. 0; -errno: the connection has to be closed.
- */
+/* Takes received bytes, up to a turn's bound. Returns 0, or -errno: the connection has to be
+ * closed. */
 int remote_receive(struct remote_conn *c, uint64_t now_nsec);
 
 #endif

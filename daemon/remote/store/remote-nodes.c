@@ -1,4 +1,4 @@
-/* Nodes, their breakers and figures, and who serves which slot. */
+/* Nodes, their breakers and figures, and the map of slots to nodes. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -13,8 +13,8 @@
 /* ---- nodes ------------------------------------------------------------------------------------
  */
 
-/* Nobody needs it any more: another node may have its place. Names lead to more and more addresses,
- * where hosts come and go: in need (`takes_seeds`) those that serve nothing give way, too. */
+/* May another node have this one's place? Names resolve to more and more addresses as hosts change.
+ * If places run out (`takes_seeds`), seeds without slots are replaced, too. */
 static bool node_is_spare(const struct remote_node *n, bool takes_seeds)
 {
         if (!n->is_used)
@@ -101,7 +101,7 @@ void remote_node_add_seed(struct remote_store *s, const struct sockaddr *address
 /* ---- slots ------------------------------------------------------------------------------------
  */
 
-/* Nobody serves anything. */
+/* Forgets the map of slots. */
 static void slots_forget(struct remote_store *s)
 {
         for (unsigned i = 0; i < s->n_nodes; i++) {

@@ -1,4 +1,4 @@
-/* What is received, where its bytes go, and what an answer makes of an operation. */
+/* Receives answers, routes their bytes, and sets results of operations. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static const struct {
         int result;
         enum error_effect effect;
 } errors[] = {
-        {"MOVED", -EAGAIN, EFFECT_REFRESH}, /* once too often, or to where nobody is */
+        {"MOVED", -EAGAIN, EFFECT_REFRESH}, /* a second redirection, or to an unknown node */
         {"ASK", -EAGAIN, EFFECT_NONE},
         {"TRYAGAIN", -EAGAIN, EFFECT_NONE},
         {"CLUSTERDOWN", -EAGAIN, EFFECT_REFRESH},
@@ -98,8 +98,7 @@ static bool error_redirects(
                 return false;
         pthread_mutex_lock(&s->lock);
         node = remote_node_get(s, to.to.host, to.to.port, (uint16_t)c->node);
-        /* With a connection it stays that node, whatever nodes other threads need a place for
-         * before the request goes there. */
+        /* A connection keeps the node's place, until the request is sent there. */
         if (node != REMOTE_NO_NODE && remote_conn_get(c->worker, node, &there) < 0)
                 node = REMOTE_NO_NODE;
         if (node != REMOTE_NO_NODE && !to.is_ask) {
@@ -188,7 +187,7 @@ static int good_result(struct remote_request *q, const struct remote_answer *a)
         return count_result(q->op, a);
 }
 
-/* What was read is there. 0, or what becomes the request's result. */
+/* Lets on_value see a received value. Returns 0, or the request's result. */
 static int value_result(const struct remote_request *q)
 {
         if (!q->task || q->task->io.kind != REMOTE_READ || !q->op->on_value)
@@ -237,8 +236,8 @@ static struct remote_note answer_note(
         return note;
 }
 
-/* The answer to a request (NULL: nobody wants it) has landed. It is noted before the request is
- * over, so that who asked sees it. 0 or -EPROTO. */
+/* Ends the answer to a request (NULL: not needed any more). The node's figures are updated before
+ * the request ends, so that the caller sees them. Returns 0 or -EPROTO. */
 static int request_answered(struct remote_conn *c, struct remote_request *q,
         const struct remote_answer *a, const struct remote_note *note)
 {
@@ -260,8 +259,8 @@ static int auth_end(struct remote_conn *c, const struct remote_answer *a)
                 remote_conn_admitted(c);
                 return 0;
         }
-        /* Whatever it says instead ("ERR AUTH <password> called without any password configured"):
-         * we aren't who we would have to be. */
+        /* Any other error ("ERR AUTH <password> called without any password configured") means that
+         * the credentials are wrong, too. */
         return a->kind == RESP_ERROR ? -EACCES : -EPROTO;
 }
 
@@ -337,7 +336,7 @@ static int answer_token(struct remote_conn *c, struct remote_flight *f, const st
 /* ---- bytes ------------------------------------------------------------------------------------
  */
 
-/* Whose buffers the rest of a value goes to; NULL: nobody's. */
+/* The operation whose buffers take the rest of a value; NULL: none. */
 static const struct remote_op *value_target(struct remote_conn *c)
 {
         const struct remote_flight *f = remote_conn_flight(c);

@@ -8,7 +8,7 @@
 
 #define EXPIRY_MAX_MSEC (UINT64_C(365) * 24 * 3600 * 1000)
 
-/* What a small message, or the answer to it, counts for in a window. Not tuned. */
+/* Cost of a small message, or of the answer to it, in a window. Not tuned. */
 #define SMALL_COST 256
 
 /* ---- what is accepted -------------------------------------------------------------------------
@@ -80,7 +80,7 @@ static void put_keys(struct resp_writer *w, const char *name, const struct remot
                 put_key(w, &op->keys[i]);
 }
 
-/* What comes before the value, or all of the request. */
+/* Writes the part before the value, or all of the request. */
 static void put_head(struct resp_writer *w, const struct remote_io *io, const struct remote_op *op)
 {
         static const char *const names[] = {[REMOTE_PROBE] = "EXISTS",

@@ -14,10 +14,10 @@
 
 #define EVENTS_MAX 64
 
-/* No wait is longer. Whatever is due is looked at then in any case. */
+/* Longest wait; all due work is looked for then. */
 #define WAIT_MAX_NSEC NSEC_PER_SEC
 
-/* How the first worker learns who serves which slot. */
+/* The first worker's state of reading the map of slots. */
 struct remote_refresh {
         struct remote_request request;
         bool is_under_way;
@@ -130,8 +130,7 @@ static bool is_write(const struct remote_request *q)
         return q->task && q->task->io.kind == REMOTE_WRITE;
 }
 
-/* Somebody waits for what is read, and nobody for what is written: reads come before the writes
- * that aren't under way. */
+/* Reads go before writes that aren't under way: callers wait for reads only. */
 static void conn_queue(struct remote_conn *c, struct remote_request *q)
 {
         struct list_link *before = &c->waiting;
@@ -180,8 +179,8 @@ static bool request_is_canceled(const struct remote_request *q)
 }
 
 /*
- * Ends what is late, what was cancelled, and all where the worker stops. Whatever ends another
- * request with it (a connection is lost) takes that one out of these lists, too.
+ * Ends requests that are late or cancelled, and all if the worker stops. If ending one ends another
+ * (a connection is lost), that one leaves these lists, too.
  */
 static void worker_expire(struct remote_worker *w, bool is_stopping, uint64_t now_nsec)
 {
@@ -310,7 +309,7 @@ static int worker_timeout(struct remote_worker *w, uint64_t now_nsec)
         return (int)((minus_u64(until, now_nsec) + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC);
 }
 
-/* True: somebody has rung. */
+/* Returns true if another thread rang. */
 static bool worker_wait(struct remote_worker *w)
 {
         struct epoll_event events[EVENTS_MAX];
@@ -331,10 +330,10 @@ static bool worker_wait(struct remote_worker *w)
                 }
                 is_rung = true;
                 (void)!read(w->event_fd, &times, sizeof(times));
-                /* What it was rung for before that is seen by whoever looks after it. */
+                /* The caller handles everything that was rung for before this. */
                 (void)atomic_exchange(&w->is_rung, false);
         }
-        /* Those that had their turn just now are in none of the lists, or in the worker's again. */
+        /* Connections that had their turn just now are in no list, or in the worker's again. */
         while ((c = list_first(&eager, struct remote_conn, eager))) {
                 list_remove(&c->eager);
                 remote_conn_events(c, EPOLLIN, now);
@@ -354,7 +353,7 @@ static void *worker_run(void *data)
                 if (is_rung)
                         is_stopping = worker_take(w);
                 now = clock_now_nsec();
-                /* Who cancels rings. */
+                /* A cancel rings. */
                 if (is_rung || now >= w->deadline_nsec)
                         worker_expire(w, is_stopping, now);
                 worker_expire_conns(w, now);

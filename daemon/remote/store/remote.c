@@ -288,7 +288,7 @@ static int store_init(
         return r;
 }
 
-/* Of secrets nothing stays. */
+/* Wipes and frees the secret. */
 static void auth_free(struct remote_store *s)
 {
         if (s->auth)

@@ -1,56 +1,52 @@
 /*
- * A client of Redis or Valkey: of a cluster, or of one server, that several hosts share. It keeps
- * values under keys there, and knows nothing of pages, tenants or what values hold. It is an
- * interface like the disk's (daemon/tier/disk.h): the loop submits batches, and reaps them through
- * a descriptor. What is imported and exported, under which keys, and whether to believe what comes
- * back, is decided above it (daemon/core/exchange).
+ * A client of Redis or Valkey, a cluster or one server, that several hosts share. It stores values
+ * under keys, and knows nothing of pages, tenants or the contents of values. Its interface is like
+ * the disk's (daemon/tier/disk.h): the loop submits batches, and reaps them through a descriptor.
+ * daemon/core/exchange decides above it on imports, exports, keys and trust.
  *
- *   batch:       new -> submitted -> done (its callback runs in remote_reap() or remote_close())
- *   operation:   waits -> is sent -> answered | redirected once | ended by deadline, cancel, loss
- *   connection:  closed -> connecting -> (TLS) -> (AUTH) -> ready -> closed
- *   node:        its breaker (daemon/remote/endpoint/breaker.h): closed, open, half open
+ *   batch:       new -> submitted -> done (its callback runs in remote_reap() or remote_close());
+ *   operation:   waits -> sent -> answered | redirected once | ended by deadline, cancel, loss;
+ *   connection:  closed -> connecting -> (TLS) -> (AUTH) -> ready -> closed;
+ *   node:        its breaker (daemon/remote/endpoint/breaker.h): closed, open, half open.
  *
- * The cluster is a cache that may lose anything, may be gone, slow, full, resharded, or an enemy's:
- * everything but a good answer is a miss, or a write that was refused. What holds nevertheless:
+ * The cluster is a cache. It may lose any value, or be unreachable, slow, full, resharded, or
+ * hostile. Everything but a good answer is a miss, or a refused write. Guarantees:
  *
- *   - an operation ends at its deadline at the latest, but for the time that a thread needs to be
- *     scheduled; its buffers are the caller's again when the callback runs, not before
- *   - a deadline that was too short says nothing about the node, and costs others nothing: an
- *     answer that comes after it is passed over. A node has failed that sends nothing for
- *     remote_options.silence_msec, and takes nothing of a value, while it owes answers on a
- *     connection
- *   - the bytes of a value are received straight into the buffers of a read, and sent straight from
- *     those of a write: they aren't copied, but for up to REMOTE_INPUT_BYTES that arrive together
- *     with a header, and with TLS
- *   - what is under way on one connection is bounded (REMOTE_WINDOW_BYTES): a server buffers
- *     replies that aren't read, and evicts keys for those buffers when its memory is full
- *   - what a server sends is parsed strictly (resp.h), and bounded. Nonsense closes the
- *     connection
+ * - An operation ends at its deadline at the latest, plus the time to schedule a thread. Its
+ *   buffers are the caller's again when the callback runs, not before.
+ * - A deadline that was too short says nothing about the node, and costs no other operation: a late
+ *   answer is skipped. A node has failed if it owes answers on a connection, and for
+ *   remote_options.silence_msec sends nothing and takes nothing of a value.
+ * - A value is received straight into the buffers of a read, and sent straight from those of a
+ *   write. Exceptions: TLS, and up to REMOTE_INPUT_BYTES that arrive together with a header.
+ * - The bytes under way on a connection are bounded (REMOTE_WINDOW_BYTES): a server buffers unread
+ *   replies, and evicts keys for those buffers when its memory is full.
+ * - Replies are parsed strictly (resp.h), and bounded. Invalid ones close the connection.
  *
- * Whoever answers as a node of the cluster sends this client, and its secret, to any address that
- * he likes: that is how clusters work. Where others could answer in a node's place TLS is needed.
+ * A node of the cluster can send this client, with its secret, to any address: redirections are
+ * part of the protocol. TLS is needed if others could answer in a node's place.
  *
- * A node's slots are learnt by CLUSTER SLOTS at the start, every REMOTE_REFRESH_NSEC, and after
- * whatever says that they may have moved: MOVED, READONLY, CLUSTERDOWN, a lost connection.
+ * The map of slots is read by CLUSTER SLOTS at the start, every REMOTE_REFRESH_NSEC, and after
+ * signs that slots have moved: MOVED, READONLY, CLUSTERDOWN, a lost connection.
  *
- * What a server's errors become (`result`):
+ * Errors of a server, as `result`:
  *
- *   MOVED, ASK         the operation is sent once more, to that node; at a second one: -EAGAIN
- *   TRYAGAIN           -EAGAIN: keys of one slot lie on two nodes while it is moved
- *   CLUSTERDOWN        -EAGAIN, and the slots are asked for: nobody serves this one
- *   READONLY           -EAGAIN, likewise: what was a master is a replica
- *   LOADING, MASTERDOWN  -EAGAIN, and the breaker opens: the node answers nothing else for now
- *   NOAUTH, WRONGPASS, and AUTH refused  -EACCES, and the breaker opens
- *   NOPERM             -EACCES: of this key or command; the node serves others
- *   OOM                -ENOSPC: a write was refused; reads go on
- *   others             -EREMOTEIO
+ *   MOVED, ASK   the operation is sent once more, to that node; at a second one: -EAGAIN;
+ *   TRYAGAIN     -EAGAIN: keys of one slot are on two nodes while it is moved;
+ *   CLUSTERDOWN  -EAGAIN, and the slots are read again: no node serves this one;
+ *   READONLY     -EAGAIN, and the slots are read again: the node became a replica;
+ *   LOADING, MASTERDOWN  -EAGAIN, and the breaker opens: the node answers nothing else now;
+ *   NOAUTH, WRONGPASS, and AUTH refused  -EACCES, and the breaker opens;
+ *   NOPERM       -EACCES, for this key or command; the node serves others;
+ *   OOM          -ENOSPC: a write was refused; reads continue;
+ *   others       -EREMOTEIO.
  *
- * A node whose certificate isn't believed is -EKEYREJECTED, and the breaker opens.
+ * A node whose certificate isn't trusted is -EKEYREJECTED, and the breaker opens.
  *
  * Threads: all functions from one (the loop), callbacks run there. The store's own threads have the
  * sockets: one for small operations, and remote_options.large_threads for large ones, each with at
- * most one connection to a node; names are resolved by a thread of their own, if there are any.
- * Nothing here blocks, but for remote_open(), remote_close() and, shortly, remote_take_back().
+ * most one connection to a node. Another thread resolves names, if there are any. No function
+ * blocks, except remote_open(), remote_close() and, shortly, remote_take_back().
  */
 #ifndef KVL_REMOTE_REMOTE_H
 #define KVL_REMOTE_REMOTE_H
@@ -73,9 +69,9 @@ struct remote_store;
 #define REMOTE_IOV_MAX    256         /* pieces of a value: planes, as DISK_IOV_MAX */
 #define REMOTE_VALUE_MAX  (64u << 20) /* bytes of a value; the servers allow 512 MiB */
 
-/* Under way on one connection, or one operation that is larger. What a server has written and
- * nobody has read yet lies in its memory, for which Redis evicts keys when that is full (its issue
- * 4496): many unread replies would cost more than they bring. Not tuned. */
+/* Bytes under way on one connection (or one larger operation). Redis holds unread replies in its
+ * memory, and evicts keys for them when that is full (its issue 4496): many unread replies would
+ * cost more than they bring. Not tuned. */
 #define REMOTE_WINDOW_BYTES (2u << 20)
 
 /* Operations under way on one connection. Not tuned. */
@@ -83,10 +79,10 @@ struct remote_store;
 
 #define REMOTE_INPUT_BYTES (16u << 10)
 
-/* A later deadline counts as this one, from the submission on. */
+/* Latest deadline, from the submission on; later ones are cut. */
 #define REMOTE_DEADLINE_MAX_NSEC (60 * NSEC_PER_SEC)
 
-/* Slots are asked for so often in any case. Not tuned. */
+/* Interval of reading the slots. Not tuned. */
 #define REMOTE_REFRESH_NSEC (10 * NSEC_PER_SEC)
 
 /* Conditions (> 0). */
@@ -95,18 +91,18 @@ enum {
 };
 
 /*
- * Starts the threads. Doesn't wait for the cluster: until it is found, everything is a miss. Blocks
- * for reading the files of TLS. 0; -EINVAL: an address, a number or a file isn't usable; other
- * -errno. `why` is a sentence after an error, "" else.
+ * Starts the threads. Blocks for reading the files of TLS, not for the cluster: until it is found,
+ * everything is a miss. Returns 0; -EINVAL: an address, a number or a file isn't usable; other
+ * -errno. `why` is a sentence after an error, else "".
  */
 int remote_open(const struct remote_options *options, struct remote_store **ret_store,
         char why[REMOTE_WHY_BYTES]);
 
-/* Ends everything with -ECANCELED; callbacks run meanwhile. Waits for no node, and no longer than a
- * second for the thread that resolves names, which else ends by itself later. NULL: nothing. */
+/* Ends everything with -ECANCELED; callbacks run meanwhile. Waits for no node, and at most a second
+ * for the thread that resolves names, which may end later. Nothing for NULL. */
 void remote_close(struct remote_store *s);
 
-/* Readable where remote_reap() has something to do. Borrowed. */
+/* Readable if remote_reap() has something to do. Borrowed. */
 int remote_fd(const struct remote_store *s);
 
 /* Runs callbacks of batches that are done by now; they may submit and cancel. Returns their number.
@@ -123,17 +119,17 @@ enum remote_kind {
         REMOTE_TOUCH,  /* TOUCH: how many of the keys are there, which count as used */
 };
 
-/* Large ones never share a connection, nor a thread, with small ones: the answer to an EXISTS would
- * come after all the values that are under way before it. */
+/* Large operations never share a connection, nor a thread, with small ones: an EXISTS would be
+ * answered after all values before it. */
 enum remote_class { REMOTE_SMALL, REMOTE_LARGE };
 
 struct remote_op;
 
-/* Works on a value where it lies, in the store's thread, so that the loop needn't: a READ's, of
- * op->n_bytes, once all of it has arrived; a WRITE's before any of it is sent, and once however
- * often it is sent. 0, or the -errno that becomes the operation's result: a WRITE isn't sent then.
- * It uses nothing but the operation's buffers and `data`, takes a bounded time, in which the thread
- * serves nobody else, and waits for nothing. */
+/* Processes a value in place, in the store's thread: a READ's op->n_bytes once all have arrived; a
+ * WRITE's before any of it is sent, once, even if it is sent again. Returns 0, or the -errno that
+ * becomes the operation's result: then a WRITE isn't sent. It may use only the operation's buffers
+ * and `data`. It must take a bounded time, in which the thread serves no other operation, and must
+ * not wait. */
 typedef int (*remote_value_fn)(const struct remote_op *op, void *data);
 
 struct remote_op {
@@ -141,37 +137,36 @@ struct remote_op {
          * "{tag}rest". Of 1 .. REMOTE_KEY_MAX bytes. Copied. */
         const struct iovec *keys;
         unsigned n_keys;
-        /* READ: where the value goes; what is behind it is left alone. WRITE: the value. Up to
-         * REMOTE_VALUE_MAX bytes together, more than 0. Borrowed until the callback, as what they
-         * name. */
+        /* READ: buffers for the value; bytes behind it are left alone. WRITE: the value. 1 ..
+         * REMOTE_VALUE_MAX bytes together. Borrowed until the callback, with their memory. */
         const struct iovec *iov;
         unsigned n_iov;           /* 1 .. REMOTE_IOV_MAX */
         remote_value_fn on_value; /* READ, WRITE. NULL: none */
-        void *value_data;         /* its `data`; borrowed until the callback */
+        void *value_data;         /* of on_value; borrowed until the callback */
         /* WRITE. */
         uint64_t expiry_msec; /* > 0, at most a year: the value goes after it */
         bool asks_first;      /* EXISTS first: a value that is there isn't sent again */
         bool only_new;        /* SET with NX: a value that is there stays */
-        bool only_once;       /* it may be done, and nobody know: it isn't sent again then */
+        bool only_once;       /* if the result is unknown, it isn't sent again */
 
         /*
-         * Set by then.
+         * Set at the callback:
          *
-         * 0            done
-         * -ENOENT      READ: it isn't there
-         * -EEXIST      WRITE: it is there, and asks_first or only_new was said
-         * -EMSGSIZE    READ: the value is longer than its buffers
-         * -ETIMEDOUT   the deadline. Whether a write, a removal or a touch was done isn't known
-         * -ECANCELED   remote_cancel(), or remote_close(); likewise
-         * -ECONNRESET, -EPROTO, other -errno of the network (-ETIMEDOUT: the node says nothing):
-         *              the connection was lost, or couldn't be made; likewise
-         * -EHOSTDOWN   the node's breaker is open
-         * -EAGAIN, -EACCES, -ENOSPC, -EREMOTEIO: a server's errors, above. -EAGAIN also where no
-         *              node is known that has the key's slot
-         * -ENOMEM
-         * what on_value returned
+         * 0            done;
+         * -ENOENT      READ: the key doesn't exist;
+         * -EEXIST      WRITE: the key exists, with asks_first or only_new;
+         * -EMSGSIZE    READ: the value is longer than its buffers;
+         * -ETIMEDOUT   the deadline. Whether a write, removal or touch was done is unknown;
+         * -ECANCELED   remote_cancel(), or remote_close(); unknown as above;
+         * -ECONNRESET, -EPROTO, other -errno of the network (-ETIMEDOUT: the node is silent):
+         *              no connection, or it was lost; unknown as above;
+         * -EHOSTDOWN   the node's breaker is open;
+         * -EAGAIN, -EACCES, -ENOSPC, -EREMOTEIO: a server's errors, above. -EAGAIN also if no
+         *              known node has the key's slot;
+         * -ENOMEM;
+         * result of on_value.
          *
-         * Where a read didn't end with 0 its buffers have nothing that counts.
+         * If a read didn't end with 0, the contents of its buffers are undefined.
          */
         int result;
         uint64_t n_bytes; /* READ: of the value */
@@ -181,8 +176,9 @@ struct remote_op {
 struct remote_io;
 typedef void (*remote_io_fn)(struct remote_io *io, void *data);
 
-/* Heap memory, from remote_io_new(); the store's from submission until its callback returns, then
- * freed. Operations of a batch are independent of each other, and may end in any order. */
+/* Heap memory, from remote_io_new(). The store owns it from submission until its callback returns,
+ * and then frees it. Operations of a batch are independent of each other, and may end in any
+ * order. */
 struct remote_io {
         enum remote_kind kind;
         enum remote_class of_class;
@@ -196,32 +192,31 @@ struct remote_io {
 /* All zeros but n: 1 .. REMOTE_OPS_MAX. NULL: no memory. */
 struct remote_io *remote_io_new(uint32_t n);
 
-/* One that wasn't taken; NULL does nothing. */
+/* Frees one that wasn't taken. Nothing for NULL. */
 void remote_io_free(struct remote_io *io);
 
 /*
- * Takes the batch; its callback runs in remote_reap(), never here. 0. The rest, with nothing done
- * and the io the caller's: REMOTE_BUSY; -EINVAL: an operation isn't as described above; -EXDEV:
- * keys of one operation are of two slots; -ENOMEM; -ESHUTDOWN: remote_close() runs.
+ * Takes the batch; its callback runs in remote_reap(), never here. Returns 0. Otherwise nothing was
+ * done and the io is the caller's: REMOTE_BUSY; -EINVAL: an operation isn't as described above;
+ * -EXDEV: keys of one operation are of two slots; -ENOMEM; -ESHUTDOWN: remote_close() runs.
  */
 int remote_submit(struct remote_store *s, struct remote_io *io);
 
-/* How many operations remote_submit() takes now; as much less for each that is taken, and again as
- * much for each that is reaped. */
+/* Operations that remote_submit() takes now: fewer by each that is taken, more by each that is
+ * reaped. */
 unsigned remote_room(const struct remote_store *s);
 
 /*
- * Of a batch that was taken, at any time before its callback. What has a result keeps it, the rest
- * ends with -ECANCELED as soon as the threads let go of it. A write of which a part is sent costs
+ * Cancels a batch that was taken, at any time before its callback. Operations with a result keep
+ * it; the rest end with -ECANCELED as soon as the threads release them. A partly sent write costs
  * the connection.
  */
 void remote_cancel(struct remote_store *s, struct remote_io *io);
 
 /*
- * As remote_cancel(), for buffers whose memory goes: when it returns no thread reads or writes them
- * any more. The callback still runs in remote_reap(). Waits until the threads come around: they
- * wait for no node meanwhile, but first do what has arrived (some milliseconds, and the time of
- * on_value).
+ * remote_cancel() for buffers that are about to be freed: when it returns no thread uses them any
+ * more. The callback still runs in remote_reap(). Waits for the threads, which wait for no node
+ * meanwhile, but first process received data (some milliseconds, and the time of on_value).
  */
 void remote_take_back(struct remote_store *s, struct remote_io *io);
 
@@ -232,8 +227,8 @@ struct remote_node_stats {
         uint32_t n_slots;       /* that it serves, as far as is known */
         uint32_t n_connections; /* that stand */
         enum breaker_state breaker;
-        uint64_t open_nsec;       /* while it isn't closed: for how long it was opened */
-        uint64_t open_until_nsec; /* open: CLOCK_MONOTONIC, from when on a trial is let through */
+        uint64_t open_nsec;       /* while it isn't closed: duration of the opening */
+        uint64_t open_until_nsec; /* open: time of the next trial (CLOCK_MONOTONIC) */
         uint64_t rtt_nsec; /* of small operations, from sent to answered: a moving average over
                               some eight of them; 0: none yet */
         uint64_t bytes_in, bytes_out; /* of values */
@@ -248,26 +243,25 @@ struct remote_node_stats {
 struct remote_stats {
         bool is_known;     /* slots have been learnt */
         bool is_cluster;   /* else one node serves all */
-        uint32_t n_served; /* slots that somebody serves */
+        uint32_t n_served; /* slots served by a node */
         uint32_t n_nodes;
-        uint32_t n_waiting; /* operations that are submitted and not reaped */
+        uint32_t n_waiting; /* operations submitted and not reaped */
         int refresh_error;  /* why slots couldn't be learnt last: -errno; 0: they could */
         uint64_t n_refreshes, n_redirects;
         uint64_t n_hits, n_misses;     /* reads that ended with 0; with anything else */
         uint64_t n_written, n_refused; /* writes that ended with 0; with -ENOSPC or -EACCES */
 };
 
-/* Open files of this process that it has, or may come to take with the nodes that are known now:
- * its threads', and a connection of each thread to each node. */
+/* Open files of this process that it uses, or may use with the nodes known now: those of its
+ * threads, and a connection of each thread to each node. */
 unsigned remote_descriptors(struct remote_store *s);
 
 /*
- * The store as a whole.
+ * State of the store as a whole.
  *
- *   UNKNOWN    its nodes are still being asked who serves what
- *   REACHED    a node at least isn't left alone (breaker.h), and slots have been learnt
- *   UNREACHED  all nodes are left alone because of failures, or none is known: no name of theirs is
- *              resolved
+ *   UNKNOWN    its nodes are still being asked for their slots;
+ *   REACHED    slots are known, and at least one node's breaker is closed;
+ *   UNREACHED  no node's breaker is closed, or no node is known: no name resolves.
  */
 enum remote_state { REMOTE_UNKNOWN, REMOTE_REACHED, REMOTE_UNREACHED };
 
@@ -287,12 +281,11 @@ struct remote_summary {
  * strerror() would name none. */
 const char *remote_error_text(int error);
 
-/* All of them take a moment: as long as a lock is held elsewhere, which is never while somebody
- * waits. */
+/* These take a moment: a lock that other threads hold briefly, never while they wait. */
 void remote_summary(struct remote_store *s, struct remote_summary *ret_summary);
 void remote_stats(struct remote_store *s, struct remote_stats *ret_stats);
 
-/* The nodes: *iter 0 first; false at the end. What is made of them meanwhile may be told or not. */
+/* Iterates over the nodes: *iter 0 first; false at the end. Nodes made meanwhile may be missing. */
 bool remote_node_next(struct remote_store *s, unsigned *iter, struct remote_node_stats *ret_stats);
 
 #endif
