@@ -71,7 +71,7 @@ void change_write(const struct change *c, uint8_t *payload)
         }
 }
 
-/* What change_write() writes, and nothing else. */
+/* Parses an item; accepts only output of change_write(). */
 static bool read_item(const struct item *from, struct change_item *ret)
 {
         static const uint8_t zeros[EXCHANGE_KEY_BYTES];

@@ -1,12 +1,12 @@
 /*
- * A *change*: what was invalidated between one epoch of a namespace and the next (keys.h), as other
- * hosts find it, so that each drops what it has of that. It is the payload of an envelope
- * (envelope.h), which says of which epoch it is; each change names the epoch behind it, so that a
- * host that knows some epoch can follow all changes since then. PURE: no I/O.
+ * A *change*: the invalidations between one epoch of a namespace and the next (keys.h), as stored
+ * for other hosts, so that each drops its copies. It is the payload of an envelope (envelope.h)
+ * with its epoch. Each change names the next epoch, so that a host that knows some epoch can follow
+ * all changes since then. PURE: no I/O.
  *
- * Whoever holds the bytes meanwhile is an enemy: read is only what an envelope was accepted for.
+ * The store is not trusted: only a payload whose envelope was accepted is read.
  *
- * Numbers are of the machine's byte order, which is little-endian, as an envelope's.
+ * Numbers are in the machine's byte order, little-endian, as an envelope's.
  *
  * Any thread; no memory.
  */
@@ -19,7 +19,7 @@
 
 #include "daemon/exchange/keys.h"
 
-/* What more would be is all of the namespace. Not tuned. */
+/* Beyond this, all of the namespace is invalidated. Not tuned. */
 #define CHANGE_ITEMS_MAX 16
 
 #define CHANGE_BYTES_MAX (16 + (size_t)CHANGE_ITEMS_MAX * 48)
@@ -42,20 +42,20 @@ struct change {
         struct change_item items[CHANGE_ITEMS_MAX];
 };
 
-/* The item is in it from now on. Where all are there is nothing to be added; where there is no room
- * all are. `next` isn't looked at. */
+/* Adds an item. Does nothing if CHANGE_ALL is there; becomes CHANGE_ALL if there is no room. `next`
+ * isn't used. */
 void change_add(struct change *c, const struct change_item *item);
 
-/* All items of `other` are in it, too. */
+/* Adds all items of `other`. */
 void change_merge(struct change *c, const struct change *other);
 
-/* Of a change with so many items. */
+/* Bytes of a change with so many items. */
 size_t change_bytes(uint32_t n_items);
 
 /* Writes change_bytes(c->n_items) bytes. */
 void change_write(const struct change *c, uint8_t *payload);
 
-/* False: it is no change, or of another version; *ret is as it was. */
+/* Returns false if it is no change, or of another version; *ret is unchanged. */
 bool change_read(const uint8_t *payload, size_t n_bytes, struct change *ret);
 
 #endif

@@ -17,7 +17,7 @@
 
 enum cipher { CIPHER_NONE = 0, CIPHER_AES_256_GCM = 1 };
 
-/* What anybody sees. Up to `tag` it is authenticated. */
+/* The unencrypted part. It is authenticated up to `tag`. */
 struct cleartext {
         uint64_t magic;
         uint32_t version, cipher;
@@ -235,7 +235,7 @@ static enum envelope_fault check_clear(const struct cleartext *c, const struct e
         return ENVELOPE_GOOD;
 }
 
-/* What is believed by now, so that it is compared with what was asked for. */
+/* Compares the authenticated fields with the wanted ones. */
 static enum envelope_fault check_hidden(const struct hidden *h, const struct envelope *want)
 {
         if (h->unused || !is_zero(h->unused_too, sizeof(h->unused_too)))

@@ -1,28 +1,26 @@
 /*
- * A page as other hosts find it: a header of ENVELOPE_BYTES, and behind it the *payload*, which is
- * the page's bytes, plane after plane, as its codec leaves them. PURE: no I/O.
+ * A page as stored for other hosts: a header of ENVELOPE_BYTES, and behind it the *payload*: the
+ * page's bytes, plane after plane, as encoded by its codec. PURE: no I/O.
  *
  *   cleartext | hidden | payload
  *
- * Whoever holds the bytes meanwhile is an enemy: a server, what stands between, another host of
- * another tenant. What comes back is compared with what was asked for, field by field, and nothing
- * of it counts but where envelope_open() says ENVELOPE_GOOD.
+ * The store, the network, and hosts of other tenants are not trusted. Every received field is
+ * compared with the wanted one, and nothing counts unless envelope_open() says ENVELOPE_GOOD.
  *
- *   with a seal key   AES-256-GCM (NIST SP 800-38D) over all of it: the hidden part and the payload
- *                     are encrypted, the cleartext part is authenticated. The key is the page's own
- *                     (keys.h), the nonce is random. Nobody without the tenant's secret makes an
- *                     envelope that is accepted, or moves one: to another page, rank, epoch or
- *                     tenant. He can remove one, keep one back, or bring one again that was sealed
- *                     for the same page at the same epoch.
- *   without           sums (base/sum.h): accidents are found, an enemy isn't, and everything can be
- *                     read. For a network and a server that are trusted like the hosts themselves.
+ * - With a seal key: AES-256-GCM (NIST SP 800-38D) over all of it. The hidden part and the payload
+ *   are encrypted, the cleartext part is authenticated. The key is the page's own (keys.h), the
+ *   nonce is random. Without the tenant's secret, no valid envelope can be made, or moved to
+ *   another page, rank, epoch or tenant. An attacker can remove one, delay one, or replay one that
+ *   was sealed for the same page at the same epoch.
+ * - Without: sums (base/sum.h). They detect accidents, not attacks, and everything can be read. For
+ *   a network and a server that are trusted like the hosts themselves.
  *
- * Sums aren't there in a sealed envelope: a sum of plain bytes would tell which texts are equal.
+ * A sealed envelope has no sums: a sum of plain bytes would tell which texts are equal.
  *
- * Numbers are of the machine's byte order, which is little-endian: elsewhere the magic doesn't fit.
+ * Numbers are in the machine's byte order, little-endian: elsewhere the magic doesn't match.
  * Another format has another version, and is refused as a whole.
  *
- * Any thread; memory is OpenSSL's alone.
+ * Any thread; only OpenSSL allocates memory.
  */
 #ifndef KVL_EXCHANGE_ENVELOPE_H
 #define KVL_EXCHANGE_ENVELOPE_H
@@ -37,13 +35,13 @@
 #define ENVELOPE_MAGIC   UINT64_C(0x31656761706c766b) /* "kvlpage1" */
 #define ENVELOPE_VERSION 1
 
-/* Of a payload: what a client of the cluster moves at most as one value (REMOTE_VALUE_MAX), less
- * the header. */
+/* Largest payload: the largest value of the client of the cluster (REMOTE_VALUE_MAX), less the
+ * header. */
 #define ENVELOPE_PAYLOAD_MAX ((UINT64_C(64) << 20) - ENVELOPE_BYTES)
 
 #define ENVELOPE_TOKENS_MAX 65535 /* of a page; as page.tokens, which has 16 bits */
 
-/* What an envelope says. */
+/* Contents of an envelope. */
 struct envelope {
         uint8_t id[EXCHANGE_ID_BYTES]; /* exchange_identify() */
         uint8_t key[EXCHANGE_KEY_BYTES];
@@ -57,19 +55,19 @@ struct envelope {
         uint64_t tag_epoch;     /* that the tag had then; 0 without a tag */
 };
 
-/* Why one isn't accepted. */
+/* Reasons for which an envelope isn't accepted. */
 enum envelope_fault {
         ENVELOPE_GOOD,
         ENVELOPE_SHORT,     /* fewer bytes than a header and one of payload */
-        ENVELOPE_MAGIC_BAD, /* it is something else, or of a machine of another byte order */
+        ENVELOPE_MAGIC_BAD, /* another file, or of a machine of another byte order */
         ENVELOPE_OTHER_VERSION,
         ENVELOPE_FORMAT_BAD, /* a field has what this version never writes */
-        ENVELOPE_NOT_SEALED, /* a seal key was given, and it only has sums */
-        ENVELOPE_SEALED,     /* the other way round */
-        ENVELOPE_LENGTH,     /* says more or less than has arrived, or than was asked for */
+        ENVELOPE_NOT_SEALED, /* a seal key was given, and the envelope only has sums */
+        ENVELOPE_SEALED,     /* no seal key was given, and the envelope is sealed */
+        ENVELOPE_LENGTH,     /* the length differs from the received or the wanted one */
         ENVELOPE_HEADER_SUM,
         ENVELOPE_PAYLOAD_SUM,
-        ENVELOPE_SEAL_BROKEN, /* what was sealed isn't this, or not by this key for this page */
+        ENVELOPE_SEAL_BROKEN, /* changed, or not sealed by this key for this page */
         ENVELOPE_OTHER_ID,    /* of another tenant, model, version, layout or codec */
         ENVELOPE_OTHER_EPOCH,
         ENVELOPE_OTHER_KEY,
@@ -77,7 +75,7 @@ enum envelope_fault {
         ENVELOPE_OTHER_RANK,
         ENVELOPE_OTHER_CODEC,
         ENVELOPE_TOKENS_BAD, /* none, or more than a page has */
-        ENVELOPE_NO_MEMORY,  /* nothing is known of it: it is a miss, and no reason to remove it */
+        ENVELOPE_NO_MEMORY,  /* unknown: a miss, and no reason to remove it */
         N_ENVELOPE_FAULTS
 };
 
@@ -87,33 +85,33 @@ const char *envelope_fault_name(enum envelope_fault fault);
 const char *envelope_fault_text(enum envelope_fault fault);
 
 /*
- * Writes the header of a page whose payload lies in `payload`, as many bytes as e->payload_bytes
- * (what is behind them is left alone).
+ * Writes the header of a page whose e->payload_bytes lie in `payload` (bytes behind them are left
+ * alone).
  *
- * key NULL: the payload is summed where it lies, and is to be sent from there behind the header,
- * uncopied; `sealed` is NULL. Where somebody writes to it meanwhile, the sum won't fit, and whoever
- * reads it drops it.
- * With a key: e->payload_bytes of encrypted bytes are written to `sealed`, and are what is to be
- * sent. `sealed` may be where a payload of one piece lies, which is encrypted in its place then.
- * Each byte is read once.
+ * key NULL: the payload is summed in place, and must be sent from there behind the header,
+ * uncopied; `sealed` is NULL. If the payload changes meanwhile, the sum won't match, and its reader
+ * drops it.
  *
- * nonce: of 12 bytes, for tests; NULL: random, as every real one is.
+ * With a key: e->payload_bytes of encrypted bytes are written to `sealed`, to be sent. `sealed` may
+ * be the payload itself if that has one piece, which is then encrypted in place. Each byte is read
+ * once.
  *
- * 0; -EINVAL: a field of *e is out of its range, or the pieces have fewer bytes; -ENOMEM; -EIO: no
- * random bytes. After a failure header and `sealed` have nothing that counts.
+ * nonce: of 12 bytes, for tests; NULL: random.
+ *
+ * Returns 0; -EINVAL: a field of *e is out of its range, or the pieces are too short; -ENOMEM;
+ * -EIO: no random bytes. After a failure the contents of header and `sealed` are undefined.
  */
 int envelope_seal(const struct envelope *e, const struct seal_key *key, const struct iovec *payload,
         unsigned n_payload, const uint8_t *nonce, uint8_t header[ENVELOPE_BYTES], void *sealed);
 
 /*
- * Looks at a value of `value_bytes` that has arrived: the header, and the rest in `payload`. Of
- * *want all must fit but `tokens`, of which the page may have as many at most, and tag and
- * tag_epoch, which aren't looked at. *ret_envelope (NULL: isn't wanted) is what it says, tag and
- * tag_epoch included, set with ENVELOPE_GOOD only; whether the tag's epoch still holds is for the
- * caller to compare.
+ * Checks a received value of `value_bytes`: the header, and the rest in `payload`. All of *want
+ * must match, except `tokens` (an upper bound), and tag and tag_epoch (unused). *ret_envelope (may
+ * be NULL) gets the contents, with tag and tag_epoch, only with ENVELOPE_GOOD. The caller must
+ * compare the tag's epoch.
  *
- * With a key the payload is decrypted where it lies, so nothing is copied. With anything but
- * ENVELOPE_GOOD it has nothing that counts, and mustn't be shown to anybody.
+ * With a key the payload is decrypted in place. With any other result its contents are undefined,
+ * and must not be shown to clients.
  */
 enum envelope_fault envelope_open(const struct envelope *want, const struct seal_key *key,
         uint64_t value_bytes, const uint8_t header[ENVELOPE_BYTES], const struct iovec *payload,

@@ -50,7 +50,7 @@ static void message_add_number(struct message *m, uint64_t number)
         message_add(m, &number, sizeof(number));
 }
 
-/* What a hash is for is its first field: places of different kinds never meet. */
+/* Begins a hash with its purpose, so that places of different kinds never collide. */
 static void message_begin(struct message *m, const char *kind)
 {
         m->n = 0;

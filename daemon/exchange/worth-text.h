@@ -1,4 +1,4 @@
-/* What policy/worth.h decided, in words: for `kvleasectl explain`. Any thread. */
+/* Decisions of policy/worth.h in words, for `kvleasectl explain`. Any thread. */
 #ifndef KVL_EXCHANGE_WORTH_TEXT_H
 #define KVL_EXCHANGE_WORTH_TEXT_H
 
