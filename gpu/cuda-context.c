@@ -72,7 +72,7 @@ bool cuda_enter_release(struct cuda_device *d)
         return result == CU_OK;
 }
 
-/* Can only fail where somebody else popped what we pushed: nothing to be done about it. */
+/* Fails only if other code popped our context: ignored. */
 void cuda_leave(struct cuda_device *d)
 {
         cu_context context;

@@ -353,8 +353,8 @@ int cuda_batch_start(struct device *device, enum device_direction direction,
         return 0;
 }
 
-/* On a broken device nothing runs any more: done, and failed. Where the context can't be made
- * current for another reason nobody knows: not yet. */
+/* On a broken device no copy runs any more: done, and failed. If the context can't be made current
+ * for another reason, the state is unknown: not done. */
 int cuda_batch_poll(struct device_batch *batch)
 {
         struct cuda_batch *b = container_of(batch, struct cuda_batch, batch);

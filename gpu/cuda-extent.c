@@ -67,9 +67,9 @@ int cuda_extent_create(struct device *device, uint64_t bytes, struct extent **re
 }
 
 /*
- * An owner's is zeroed on the way out, as far as that works: a descriptor that was kept somewhere
- * keeps the memory, and whether the driver clears what it hands to the next process is a setting
- * of the machine.
+ * Destroys an extent. An owner's is zeroed first, if possible. A descriptor elsewhere would keep
+ * the memory, and whether the driver clears memory for the next process depends on the machine's
+ * settings.
  */
 void cuda_extent_destroy(struct extent *e, bool last_owner)
 {

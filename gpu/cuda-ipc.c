@@ -1,10 +1,10 @@
 /*
- * Legacy IPC: an extent is a cuMemAlloc() of its own, handed over as 64 bytes that stand for it as
- * long as the owner keeps it. The driver chooses where an importer finds it, and whoever imports
- * may write: DEVICE_READ_ONLY is taken and means nothing.
+ * Legacy IPC: an extent is a cuMemAlloc() of its own, exported as 64 bytes that refer to it while
+ * the owner keeps it. The driver chooses the importer's address, and importers can always write:
+ * DEVICE_READ_ONLY has no effect.
  *
- * A process that opens a handle of its own gets an error from one driver and something worse from
- * another, so this process' handles are remembered and refused before the driver sees them.
+ * Opening a handle in the exporting process is an error in one driver and worse in another. So this
+ * process's handles are remembered and refused before the driver sees them.
  */
 #include "gpu/cuda.h"
 
@@ -58,7 +58,7 @@ static void ipc_release(struct cuda_extent *x, bool in_context)
         struct cuda_device *d = cuda_device_of(x);
 
         forget_exported(x);
-        /* What couldn't be unmapped: once more. */
+        /* Unmap again, if an earlier unmap failed. */
         if (x->is_imported && x->arena_address && in_context)
                 cuda_ignore(d, "cuIpcCloseMemHandle", d->cuda->IpcCloseMemHandle(x->arena_address));
         if (x->allocation && in_context)

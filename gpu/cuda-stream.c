@@ -49,7 +49,7 @@ static int enter_stream(struct cuda_device *d, void *stream)
         return cuda_check(d, "cuCtxPushCurrent", d->cuda->CtxPushCurrent(context));
 }
 
-/* What has happened on another device says nothing about this one's memory. In the context. */
+/* Refuses a stream of another device: it says nothing about this one's memory. In the context. */
 static int refuse_other_device(struct cuda_device *d)
 {
         cu_device ordinal;

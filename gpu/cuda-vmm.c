@@ -23,8 +23,8 @@ static int set_access(struct cuda_device *d, cu_deviceptr at, uint64_t bytes, in
         };
         cu_result result = d->cuda->MemSetAccess(at, bytes, &access, 1);
 
-        /* Read-only guards against accidents and nothing else: whoever imports chooses. A driver
-         * that can't has to give more. */
+        /* Read-only only guards against accidents: the importer chooses the access. Fall back to
+         * write access if the driver doesn't support it. */
         if (flags == CU_ACCESS_READ && (result == CU_NOT_SUPPORTED || result == CU_INVALID_VALUE)) {
                 access.flags = CU_ACCESS_READ_WRITE;
                 result = d->cuda->MemSetAccess(at, bytes, &access, 1);
@@ -99,7 +99,7 @@ static void vmm_release(struct cuda_extent *x, bool in_context)
         struct cuda_device *d = cuda_device_of(x);
         cu_result result = CU_OK;
 
-        /* What couldn't be unmapped: once more. */
+        /* Unmap again, if an earlier unmap failed. */
         if (x->arena_address)
                 cuda_ignore(d, "cuMemUnmap", d->cuda->MemUnmap(x->arena_address, x->extent.bytes));
         if (x->own_is_mapped) {
@@ -157,7 +157,7 @@ int vmm_extent_import(struct device *device, struct extent_handle *handle, uint6
         result = d->cuda->MemImport(&x->handle, (void *)(uintptr_t)fd, CU_HANDLE_POSIX_FD);
         r = cuda_check(d, "cuMemImportFromShareableHandle", result);
         if (r < 0)
-                /* What a descriptor of something else gives. */
+                /* A descriptor of another kind gives this error. */
                 return result == CU_OPERATING_SYSTEM ? -EINVAL : r;
         x->has_handle = true;
         r = d->side == DEVICE_OWNER ? take_over(x) : 0;

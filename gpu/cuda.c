@@ -271,7 +271,7 @@ static int count_devices(const struct cuda *cuda, char why[DEVICE_WHY_BYTES])
         return cuda_errno(result);
 }
 
-/* Those that are there, as far as they fit. */
+/* Lists the existing devices, as far as they fit. */
 static void explain_unknown(const char *name, const char *there, char why[DEVICE_WHY_BYTES])
 {
         const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -334,7 +334,7 @@ static int open_device(const char *name, const struct device_options *options,
                 return -ENODEV;
         r = cuda_get(&cuda, driver_why);
         if (r < 0) {
-                /* No GPU is no news for who takes what there is. */
+                /* Without a name, a machine without GPUs needs no explanation. */
                 if (r != -ENODEV || name)
                         memcpy(why, driver_why, sizeof(driver_why));
                 return r;

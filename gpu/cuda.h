@@ -1,15 +1,15 @@
 /*
- * The CUDA backend's own header: what its files share (cuda.c: devices, contexts, streams;
- * cuda-vmm.c, cuda-ipc.c: the two kinds of memory; cuda-copy.c: zeroing and copies).
+ * Internal header of the CUDA backend: cuda.c (devices, contexts, streams), cuda-vmm.c and
+ * cuda-ipc.c (the two kinds of memory), cuda-copy.c (zeroing and copies).
  *
  *   device:  open -> (context, streams: from the first call that needs them) -> closed
- *                \-> broken: a fatal result was seen; only what releases things still calls the
- *                    driver, everything else is -ENXIO
+ *               \-> broken: after a fatal result only releasing functions still call the driver;
+ *                   all others return -ENXIO.
  *
- * The context is the device's primary one, which an engine in this process uses as well: it is
+ * The context is the device's primary one, which an engine in this process also uses. It is
  * retained, made current around each call that needs it, and never configured or reset.
  *
- * Threads: as device.h says; the list of exported IPC handles has a lock of its own.
+ * Threads: as in device.h; the list of exported IPC handles has a lock of its own.
  */
 #ifndef KVL_GPU_CUDA_H
 #define KVL_GPU_CUDA_H
@@ -25,8 +25,8 @@
 /* One registration of 512 GiB failed on drivers from 580; 64 GiB is what others use. */
 #define CUDA_REGISTER_CHUNK_BYTES (64ULL << 30)
 
-/* Blocks of a fresh extent that are read back to see that they are zero: the first, the last, and
- * some between. A block is the smallest page of a GPU. The number isn't tuned. */
+/* Blocks of a fresh extent that are read back to check that they are zero: the first, the last, and
+ * some between. A block is a GPU's smallest page. The number isn't tuned. */
 #define CUDA_PROBES      8
 #define CUDA_PROBE_BYTES 4096
 
@@ -34,11 +34,11 @@ struct cuda_extent;
 
 /* Memory of one transport. */
 struct cuda_memory {
-        /* Memory for an owner's extent, at x->address; not zeroed. In the context. What it has got
-         * by a failure is for release(). */
+        /* Allocates memory for an owner's extent, at x->address; not zeroed. In the context. After
+         * a failure, release() frees what it got. */
         int (*allocate)(struct cuda_extent *x);
-        /* Whatever x holds, also an imported extent; best effort. Without the context (which can't
-         * be had any more, or never was): what can be released so. */
+        /* Releases all that x holds, also if it is imported; best effort. Without the context
+         * (which can't be had any more, or never was): only objects that don't need it. */
         void (*release)(struct cuda_extent *x, bool in_context);
 };
 
@@ -67,7 +67,7 @@ struct cuda_device {
         bool no_batches;                   /* the driver has the call, and refused it */
         bool is_broken;
         char broken_why[DEVICE_WHY_BYTES];
-        struct cuda_device *registrar; /* whose registrations hold here, or NULL: its own */
+        struct cuda_device *registrar; /* device whose registrations are used here; NULL: its own */
         struct cuda_registration *registrations; /* owned */
         size_t n_registrations;
         uint64_t register_chunk_bytes;
@@ -77,11 +77,10 @@ struct cuda_device {
 struct cuda_extent {
         struct extent extent;
         bool is_imported;
-        /* Where copies find it: an owner's own mapping, or where it is mapped in an arena. 0: not
-         * reachable. */
+        /* Address for copies: an owner's own mapping, or one in an arena; 0: not reachable. */
         cu_deviceptr address;
         cu_deviceptr arena_address; /* where an arena has it, the last of several; 0: nowhere */
-        bool has_stuck;             /* an unmap failed: it may be destroyed all the same */
+        bool has_stuck;             /* an unmap failed: destroying is allowed */
 
         /* VMM */
         cu_mem_handle handle;
@@ -126,22 +125,23 @@ static inline struct cuda_device *cuda_device_of(const struct cuda_extent *x)
 }
 
 /*
- * For each driver call: 0 or the errno; leaves the sentence, notices what breaks the device.
- * cuda_ignore(): the result of a call that releases something; keeps the sentence.
+ * Checks the result of a driver call: returns 0 or -errno, sets device.why, notices a broken
+ * device. cuda_ignore(): for calls that release; keeps device.why.
  */
 int cuda_check(struct cuda_device *d, const char *call, cu_result result);
 void cuda_ignore(struct cuda_device *d, const char *call, cu_result result);
 
-/* A sentence of our own, and `error` back. "" (NULL): the errno says it all. */
+/* Sets device.why to our sentence (NULL: ""), and returns `error`. */
 int cuda_fail(struct cuda_device *d, int error, const char *why);
 
-/* First in every call that isn't a release: 0, or -ENXIO where the device is broken. */
+/* Called first in every function that doesn't release: returns 0, or -ENXIO if the device is
+ * broken. */
 int cuda_start(struct cuda_device *d);
 
 /*
- * Makes the primary context current, retaining it the first time. 0: cuda_leave() brings the
- * caller's back. cuda_enter_release(): also on a broken device; false: there is no context, so
- * nothing that would need it, or it can't be made current.
+ * Makes the primary context current, retaining it the first time. After 0, cuda_leave() restores
+ * the caller's. cuda_enter_release(): also on a broken device; false: there is no context, or it
+ * can't be made current.
  */
 int cuda_enter(struct cuda_device *d);
 bool cuda_enter_release(struct cuda_device *d);
@@ -163,7 +163,7 @@ int cuda_host_register(struct device *d, void *at, uint64_t bytes);
 int cuda_host_unregister(struct device *d, void *at, uint64_t bytes);
 void cuda_host_follow(struct device *d, struct device *first);
 
-/* Reads probes of a zeroed extent: 0; -EIO: something isn't zero. */
+/* Reads probes of a zeroed extent: returns 0, or -EIO if a byte isn't zero. */
 int cuda_prove_zero(struct cuda_extent *x);
 
 /* cuda-extent.c: what both kinds of memory share. */

@@ -1,13 +1,12 @@
 /*
- * The driver's functions that we call: one row each, read several times (no include guard).
+ * Functions of the driver that we call: one row each, included several times (no include guard).
  *
  *   CUDA_CALL(group, field, name, version, exported, parameters)
  *
- * group: BASE must be there; of the others all or none (the capability bit of cuda_load.h says).
- * field: of struct cuda. name, version: what cuGetProcAddress() is asked for: the version that the
- * prototype was written for, whatever the driver's (asking for more than it has is an error).
- * exported: the symbol that this gives, for the comparison with cuda.h. Every function returns
- * CUresult.
+ * group: BASE functions are required; of each other group all or none (capability bits of
+ * cuda_load.h). field: member of struct cuda. name, version: arguments of cuGetProcAddress(). The
+ * version is the prototype's, not the driver's (an unknown one is an error). exported: the
+ * resulting symbol, compared with cuda.h. Every function returns CUresult.
  */
 CUDA_CALL(BASE, Init, "cuInit", 2000, cuInit, (unsigned flags))
 CUDA_CALL(BASE, DriverGetVersion, "cuDriverGetVersion", 2020, cuDriverGetVersion, (int *version))

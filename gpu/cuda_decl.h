@@ -1,10 +1,10 @@
 /*
- * What we use of the CUDA driver API, declared by ourselves: types and constants, from NVIDIA's
+ * The parts of the CUDA driver API that we use, declared here: types and constants, from NVIDIA's
  * public API documentation. The functions are in cuda_calls.h. A test compares both with the
- * toolkit's cuda.h where one is installed (tests/tools/check-cuda.sh).
+ * toolkit's cuda.h if it is installed (tests/tools/check-cuda.sh).
  *
- * Names are ours (cu_*, CU_* without a twin in cuda.h being included), so that both can be included
- * in one file by that test.
+ * Names are ours (cu_*, CU_* without a twin in cuda.h), so that the test can include both in one
+ * file.
  */
 #ifndef KVL_GPU_CUDA_DECL_H
 #define KVL_GPU_CUDA_DECL_H

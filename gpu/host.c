@@ -1,14 +1,13 @@
 /*
- * The host device: extents are memory files, which needs no GPU.
+ * The host device: extents are memory files; no GPU is needed.
  *
- * A file's pages are taken from the system when first touched, so creating an extent is cheap and
- * what bounds memory is the daemon's budget, not this backend. Destroying gives the pages back at
- * once and the kernel zeroes whatever it hands out next: a host extent never goes from one tenant
- * to another, a fresh one is made instead, which is faster than zeroing too.
+ * A file gets pages when they are first touched, so creating an extent is cheap. The daemon's
+ * budget bounds memory, not this backend. Destroying frees the pages at once, and the kernel zeroes
+ * all pages that it hands out. So a host extent never moves from one tenant to another: a fresh one
+ * is made instead, which is faster than zeroing.
  *
- * Mappings are not inherited by fork: a child would otherwise keep an extent's bytes readable after
- * the parent gave it back at a safe point. They stay out of core dumps, which are not the place for
- * a tenant's cache, nor have the size for it.
+ * Mappings are not inherited by fork: a child could otherwise read an extent after the parent
+ * returned it at a safe point. They are left out of core dumps, for privacy and size.
  */
 #include "gpu/device.h"
 
@@ -26,20 +25,20 @@
 #include "base/fd.h"
 #include "base/macros.h"
 
-/* As on a GPU, so that extent sets have one geometry everywhere that is fine in all of them; also
- * the size of a huge page on x86-64. */
+/* The granularity of GPUs, so that one geometry of extent sets suits all devices; also the size of
+ * a huge page on x86-64. */
 #define HOST_GRANULARITY_BYTES (2ULL << 20)
 
 /* The kernel's smallest page on any architecture. */
 #define PAGE_BYTES_MIN 4096
 
-/* What a fault maps, as far as it is there: mm/memory.c, fault_around_bytes, unless it was changed
- * by debugfs. Address and offset agree in it. */
+/* Bytes that a fault maps, if they exist: fault_around_bytes of mm/memory.c, unless debugfs changed
+ * it. Address and offset agree modulo this. */
 #define FAULT_AROUND_BYTES 65536ULL
 
 #define HOST_NAME "host"
 
-/* What the kernel does for memory files: all of its words, the one that counts in brackets. */
+/* The kernel's setting for memory files: all of its words, the current one in brackets. */
 #define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
 /* linux/mempolicy.h, which comes with another package than the C library. */
@@ -152,8 +151,8 @@ static int host_extent_create(struct device *d, uint64_t bytes, struct extent **
 }
 
 /*
- * Whoever made the file could have kept a descriptor of it: were it not sealed against shrinking,
- * they could truncate it under our mapping, and our next access would be a SIGBUS. Only memory
+ * Imports an extent. The file's maker may have kept a descriptor. Without a seal against shrinking,
+ * it could truncate the file under our mapping, and our next access would be a SIGBUS. Only memory
  * files can carry the seal.
  */
 static int host_extent_import(
@@ -200,11 +199,11 @@ static void host_extent_destroy(struct extent *e, bool last_owner)
 {
         struct host_extent *h = host_extent(e);
 
-        /* Whoever has it mapped still looks into it. */
+        /* Processes that have it mapped still read it. */
         if (h->n_maps > 0)
                 return;
-        /* Fails where a client with CAP_LINUX_IMMUTABLE has made the file immutable: its bytes stay
-         * with who has it mapped, and nobody else ever gets them. */
+        /* Fails if a client with CAP_LINUX_IMMUTABLE made the file immutable. Its bytes then stay
+         * with processes that have it mapped; no other process gets them. */
         if (last_owner)
                 (void)host_extent_zero(e, 0, e->bytes);
         fd_close(h->fd);
@@ -228,7 +227,7 @@ static int host_extent_read(struct extent *e, uint64_t offset, void *dst, uint64
         return 0;
 }
 
-/* Of an extent, for a moment. */
+/* A temporary mapping of a part of an extent. */
 struct window {
         void *base;
         size_t bytes;
@@ -236,10 +235,9 @@ struct window {
 };
 
 /*
- * Written to by a mapping, never by write(): that would wait for the file's lock, which a client
- * that has the file can hold as long as it likes, and a client that sets O_APPEND on it would have
- * it written to elsewhere. Every page is there when this returns, or it fails, where a touch would
- * be SIGBUS.
+ * Maps a part of an extent for writing. write() isn't used: it would wait for the file's lock,
+ * which a client with the file can hold as long as it likes. Also, O_APPEND set by a client would
+ * redirect it. All pages exist when this returns 0. Else it fails, where a touch would be a SIGBUS.
  */
 static int open_window(struct extent *e, uint64_t offset, uint64_t len, struct window *ret)
 {
@@ -298,9 +296,9 @@ static int host_extent_copy(struct extent *dst, uint64_t dst_offset, struct exte
 }
 
 /*
- * Addresses without memory that others have: anywhere, or in the place of whatever is at `at`, at
- * once. prot: PROT_NONE; to be read, which gives zeros (the kernel's one page of them, so that it
- * costs page tables and no memory); or to be written, too.
+ * Reserves addresses without shared memory: anywhere, or in place of the mappings at `at`,
+ * atomically. prot: PROT_NONE; readable as zeros (the kernel's zero page: costs page tables and no
+ * memory); or writable, too.
  */
 static int reserve_addresses(void *at, size_t bytes, int prot, void **ret_at)
 {
@@ -313,7 +311,7 @@ static int reserve_addresses(void *at, size_t bytes, int prot, void **ret_at)
         if (madvise(p, bytes, MADV_DONTFORK) < 0 ||
                 (prot != PROT_NONE && madvise(p, bytes, MADV_DONTDUMP) < 0)) {
                 r = -errno;
-                /* Inside an arena it stays: a gap could become somebody else's. */
+                /* Inside an arena it stays: another mapping could take a gap. */
                 if (!at)
                         munmap(p, bytes);
                 return r;
@@ -390,7 +388,8 @@ static int host_arena_reserve(
         return 0;
 }
 
-/* As much from `offset` on, of at most `bytes`, as is backed in the same way, and how. */
+/* Returns the length from `offset` on, at most `bytes`, that has the same backing, and its
+ * protection. */
 static size_t piece_at(const struct host_arena *a, uint64_t offset, size_t bytes, int *ret_prot)
 {
         const struct arena_backing *b = &a->backing;
@@ -409,7 +408,7 @@ static size_t piece_at(const struct host_arena *a, uint64_t offset, size_t bytes
         return MIN(bytes, end);
 }
 
-/* What the arena has where nothing is mapped takes the place of what is there. */
+/* Replaces a range by the arena's backing. */
 static int back(struct host_arena *a, uint64_t offset, size_t bytes)
 {
         size_t n;
@@ -442,7 +441,7 @@ static void host_arena_release(struct device_arena *arena)
 {
         struct host_arena *a = host_arena(arena);
 
-        /* What is mapped there keeps its addresses. */
+        /* Mapped extents keep their addresses. */
         if (a->n_maps > 0)
                 return;
         munmap(a->base, a->reserved_bytes);
@@ -480,8 +479,8 @@ static int prefer_node(void *at, size_t bytes, unsigned node)
                                                                                             : 0;
 }
 
-/* Of memory of a file, not touched yet: the policy is the file's from then on. A user, who hasn't
- * tried, has small pages where his kernel knows no others. */
+/* Sets the policy of a file's memory that isn't touched yet; the file keeps it. For a user, failing
+ * huge pages are ignored: the kernel may not support them. */
 static int place_memory(const struct host_device *d, void *at, size_t bytes)
 {
         int r = d->has_numa_node ? prefer_node(at, bytes, d->numa_node) : 0;
@@ -601,10 +600,9 @@ static int host_arena_unmap(struct device_arena *arena, uint64_t offset, struct 
 }
 
 /*
- * A fault that reads maps what memory there is in the 64 KiB around it, in a shared mapping of
- * memory files to be written, too; one that writes maps one page. So this reads, by madvise(),
- * which fails where a touch would be SIGBUS: nothing comes of that before the caller touches it
- * himself.
+ * Fills page tables by madvise(). A read fault maps existing memory in the 64 KiB around it (in a
+ * shared mapping of memory files writable, too); a write fault maps one page. madvise() fails where
+ * a touch would be a SIGBUS, which then occurs only when the caller touches the memory.
  */
 static void host_arena_populate(const struct device_arena *arena, uint64_t offset, uint64_t bytes)
 {
@@ -643,7 +641,7 @@ static const struct device_ops host_ops = {
         .arena_populate = host_arena_populate,
 };
 
-/* More of them share the machine's memory: each is a device to whoever divides it. */
+/* Further names share the machine's memory; each is a separate device. */
 bool host_is_name(const char *name)
 {
         size_t len = strlen(HOST_NAME), digits;

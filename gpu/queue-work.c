@@ -101,7 +101,7 @@ static int create_extent(struct queue *q, struct work *w, struct job_extent *e)
 
 /* ---- the canary ------------------------------------------------------------------------------ */
 
-/* Of the device's calls, each under the deadline. The value lies at both ends. */
+/* Writes the canary's value at both ends, each call under the deadline. */
 static int write_canary(struct queue *q, struct work *w, struct extent *e, uint64_t value)
 {
         const uint64_t at[] = {0, e->bytes - sizeof(value)};
@@ -132,7 +132,7 @@ static int read_canary(struct queue *q, struct work *w, struct extent *e)
         return r;
 }
 
-/* Its contents stay, where somebody has a descriptor of it. As call_end(). */
+/* Destroys an extent; its contents stay for processes with a descriptor. Returns as call_end(). */
 static bool let_go(struct queue *q, struct work *w, struct extent *e)
 {
         call_begin(q, "extent_destroy");

@@ -1,6 +1,6 @@
 /*
- * Inside of a queue: what it keeps, and what its thread does for a job. The calls of the driver are
- * all made from queue-work.c, each under the deadline; none with the lock held.
+ * Internals of a queue: its state, and its thread's work. All calls of the driver are in
+ * queue-work.c, each under the deadline; none with the lock held.
  */
 #ifndef KVL_GPU_QUEUE_WORK_H
 #define KVL_GPU_QUEUE_WORK_H
@@ -11,12 +11,12 @@
 #include "gpu/queue.h"
 
 /*
- * What the thread works on: everything of a job that a call of the driver may look at. Where the
- * job is late it has left, and the work is the thread's alone.
+ * The thread's part of a job: all data that a call of the driver may use. A late job leaves it;
+ * then the work belongs to the thread alone.
  */
 struct work {
         struct list_link link; /* queue.others, .copies[] or .flights */
-        struct task *task;     /* NULL: late, nobody waits for it any more */
+        struct task *task;     /* NULL: late, no caller waits for it any more */
         enum job_kind kind;
         uint64_t seq, bytes, canary;
         struct extent *zero;
@@ -40,7 +40,7 @@ struct task {
 struct queue {
         pthread_mutex_t lock; /* of everything below but `props`; never held in a call */
         pthread_cond_t wake;  /* the thread: work, or the end */
-        pthread_cond_t news;  /* who opens or closes: the thread got on */
+        pthread_cond_t news;  /* for opening and closing: the thread has progressed */
         pthread_t thread;
         unsigned refs; /* owner, thread */
         uint64_t deadline_nsec;
@@ -63,23 +63,23 @@ struct queue {
         uint64_t last_seq;
         struct work *running;
         const char *call;                /* the driver's function that runs; NULL */
-        uint64_t since_nsec;             /* it runs since; or there is something to do since */
-        unsigned n_late;                 /* works that nobody waits for, not back yet */
+        uint64_t since_nsec;             /* start of the call; or of waiting work */
+        unsigned n_late;                 /* late works that haven't returned yet */
         char late_why[DEVICE_WHY_BYTES]; /* of the last one */
         bool broken;
         char broken_why[DEVICE_WHY_BYTES];
 };
 
-/* Around each call of the driver: notes that it runs. Returns the device. */
+/* Called before each call of the driver: records it. Returns the device. */
 struct device *call_begin(struct queue *q, const char *call);
 
-/* Notes why it failed. True while somebody waits for the work, which may be NULL. */
+/* Notes why the call failed. Returns true while a caller waits for the work, which may be NULL. */
 bool call_end(struct queue *q, struct work *w, int result);
 
-/* Lets go of what was parked, first. last_owner: as extent_destroy(). */
+/* Drops parked descriptors, then destroys the extents. last_owner: see extent_destroy(). */
 void destroy_extents(struct queue *q, struct job_extent *extents, size_t n, bool last_owner);
 
-/* 0; -errno, nothing stays behind; -EINPROGRESS: a batch that is in flight now. */
+/* Runs a work. Returns 0; -errno: nothing stays behind; -EINPROGRESS: a batch is now in flight. */
 int run_work(struct queue *q, struct work *w);
 
 #endif

@@ -32,7 +32,7 @@ static bool carries_extents(enum job_kind kind)
         return kind == JOB_CREATE || kind == JOB_DESTROY || kind == JOB_CANARY;
 }
 
-/* What copies may need: never before them, and never refused. */
+/* Jobs that free memory copies may use: never run before them, and never refused. */
 static bool gives_back(enum job_kind kind)
 {
         return kind == JOB_DESTROY || kind == JOB_UNREGISTER;
@@ -139,7 +139,7 @@ static const char *format_deadline(const struct queue *q, char buf[DURATION_TEXT
         return buf;
 }
 
-/* Nobody waits for it any more; the driver has it. */
+/* Ends a late job for its caller; the driver still has the work. */
 static void give_up(struct queue *q, struct work *w, const char *what)
 {
         char after[DURATION_TEXT];
@@ -179,7 +179,7 @@ static void find_late(struct queue *q)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* With the lock: the work is over. What it made and nobody waits for was destroyed. */
+/* With the lock: ends a work. Results of a late one were destroyed. */
 static void finish_work(struct queue *q, struct work *w, int result)
 {
         struct task *t = w->task;
@@ -305,7 +305,7 @@ static void work_on(struct queue *q)
         }
 }
 
-/* What nobody will fetch any more. */
+/* Frees results that will never be fetched. */
 static void drop_done(struct queue *q)
 {
         struct task *t;
@@ -647,7 +647,7 @@ int queue_run(struct queue *q, struct job *job, struct job_extent *ret_extents,
         struct pollfd fd = {.fd = q->event_fd, .events = POLLIN};
 
         job->done = on_run;
-        /* Nobody has it any more when this returns. */
+        /* The queue has no reference to `run` any more when this returns. */
         /* cppcheck-suppress autoVariables */
         job->data = &run;
         queue_submit(q, job);
