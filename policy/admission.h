@@ -1,10 +1,9 @@
 /*
- * In which order leases that wait are served: by priority, then by deadline, then by weighted
- * fairness, then by arrival. PURE.
+ * Order of waiting leases: by priority, then deadline, then weighted fairness, then arrival. PURE.
  *
- * Nobody starves: who waits gains a priority step every ADMISSION_AGE_NSEC, without an upper end.
- * Whoever arrives more than (its priority - mine + 1) steps after me is served after me, whatever
- * deadlines and shares: 101 steps, 10.1 s, at most.
+ * No request starves: a waiting one gains a step of priority every ADMISSION_AGE_NSEC, without
+ * bound. A request that arrives more than (its priority - mine + 1) steps after mine is served
+ * after mine, with any deadlines and shares: at most 101 steps, 10.1 s.
  */
 #ifndef KVL_POLICY_ADMISSION_H
 #define KVL_POLICY_ADMISSION_H
@@ -19,8 +18,8 @@ struct admission_request {
         uint32_t weight;        /* 1..1000, of the tenant */
         uint64_t arrived_nsec;  /* <= now */
         uint64_t deadline_nsec; /* UINT64_MAX: none */
-        uint64_t served_bytes;  /* what its tenant holds of the dynamic pool: the less per weight,
-                                   the  sooner */
+        uint64_t served_bytes;  /* its tenant's part of the dynamic pool: the less per weight, the
+                                   sooner */
         uint64_t number;        /* of arrival, unique */
 };
 

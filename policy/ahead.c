@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "base/macros.h"
 
-/* After that long without a lease half of the rate is left: a few times as long as a set of 64 MiB
- * takes to be made, and short enough to be 0 soon after the last client. Not tuned. */
+/* Half-life of the rate without leases: a few times as long as a set of 64 MiB takes to be made. It
+ * is short enough to reach 0 soon after the last client. Not tuned. */
 #define HALF_LIFE_SEC 2.0
 #define LN2           0.6931471805599453
 

@@ -1,6 +1,6 @@
 /*
- * How much to keep ready ahead of demand: pages that will be leased in the time it takes to make an
- * extent set. PURE: time is a parameter. One per namespace, plain memory, zero is empty.
+ * Free pages to prepare ahead of demand: as many as will be leased while an extent set is made.
+ * PURE: time is a parameter. One per namespace, plain memory, zero is empty.
  */
 #ifndef KVL_POLICY_AHEAD_H
 #define KVL_POLICY_AHEAD_H
@@ -19,8 +19,8 @@ void ahead_leased(struct ahead *a, uint32_t n, uint64_t now_nsec);
 /* A set was made in that time. */
 void ahead_made(struct ahead *a, uint64_t took_nsec);
 
-/* Free pages that should be there now: twice what is leased on average in the time it takes to make
- * a set; 0 where nobody leased for a while, or no set was made yet. At most `most`. */
+/* Free pages that should exist now: twice the average leases during the making of a set, at most
+ * `most`; 0 if none were leased for a while, or no set was made yet. */
 uint32_t ahead_pages(const struct ahead *a, uint32_t most, uint64_t now_nsec);
 
 #endif

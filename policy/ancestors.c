@@ -199,7 +199,7 @@ uint32_t ancestors_find_deepest(const struct ancestors *a, const struct tree *t,
 
 /* ---- the checker ----------------------------------------------------------------------------- */
 
-/* Of a node that is to have a mark. */
+/* Checks the mark of a node that needs one. */
 static const char *check_mark(const struct ancestors *a, const struct tree *t, uint32_t node,
         uint32_t depth, uint32_t *n_found)
 {

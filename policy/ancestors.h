@@ -1,16 +1,17 @@
 /*
- * The ancestor of a node of the prefix tree (tree.h) at a given depth, without a walk through all
- * that lie between: the level ancestor problem. A root has depth 1.
+ * Finds the ancestor of a node of the prefix tree (tree.h) at a given depth, without a walk through
+ * all nodes in between: the level ancestor problem. A root has depth 1.
  *
- * Each node whose depth is a multiple of ANCESTORS_STEP has a *mark*, which knows the mark of its
- * ancestor ANCESTORS_STEP levels up. So an ancestor n levels up is found in at most
- * 2 * ANCESTORS_STEP + n / ANCESTORS_STEP steps (n = 16,384: 384; 2 M: 32,896), and a node that is
- * inserted costs one step on average, ANCESTORS_STEP where it gets a mark. Marks name each other by
- * numbers of their own, so that a node that moves costs no walk, and only leaves are removed, so
- * that none is named that isn't there. 12 bytes a mark, 16 with its bucket.
+ * Each node whose depth is a multiple of ANCESTORS_STEP has a *mark*, which refers to the mark of
+ * its ancestor ANCESTORS_STEP levels up. So an ancestor n levels up is found in at most 2 *
+ * ANCESTORS_STEP + n / ANCESTORS_STEP steps (n = 16,384: 384; 2 M: 32,896). An insertion costs one
+ * step on average, and ANCESTORS_STEP if the node gets a mark.
  *
- * Where memory for a mark is missing there is none, and walks past its place take longer; what they
- * find is the same. PURE: no I/O, no clock. Not thread-safe.
+ * Marks have numbers of their own, so a node that moves costs no walk. Only leaves are removed, so
+ * no mark refers to a missing one. 12 bytes a mark, 16 with its bucket.
+ *
+ * Without memory for a mark, walks past its place take longer, with the same results. PURE: no I/O,
+ * no clock. Not thread-safe.
  */
 #ifndef KVL_POLICY_ANCESTORS_H
 #define KVL_POLICY_ANCESTORS_H
@@ -48,8 +49,8 @@ static inline bool ancestors_has_mark(uint32_t depth)
         return depth % ANCESTORS_STEP == 0;
 }
 
-/* Does what ancestors_insert() does, for a caller who knows `above`, the nearest ancestor that has
- * a mark (NODE_NONE: none has), so that nothing is looked up in the tree. */
+/* ancestors_insert() for a caller who knows `above`, the nearest ancestor with a mark (NODE_NONE:
+ * none has), so that nothing is looked up in the tree. */
 void ancestors_insert_below(struct ancestors *a, uint32_t node, uint32_t depth, uint32_t above);
 
 /* The node, which has this depth, was removed from the tree, or is about to be. */
@@ -64,9 +65,9 @@ uint32_t ancestors_find(const struct ancestors *a, const struct tree *t, uint32_
         uint32_t depth, uint32_t wanted);
 
 /*
- * The deepest of a node and its ancestors for which is() says true; NODE_NONE: for none. What is()
- * says true for it says true for all ancestors of. *depth: the node's; becomes that of what was
- * found. As many steps as ancestors_find().
+ * The deepest of a node and its ancestors for which is() returns true; NODE_NONE: none. If is() is
+ * true for a node, it must be true for all its ancestors. *depth: in: the node's; out: that of the
+ * result. As many steps as ancestors_find().
  */
 uint32_t ancestors_find_deepest(const struct ancestors *a, const struct tree *t, uint32_t node,
         uint32_t *depth, bool (*is)(const void *data, uint32_t node), const void *data);

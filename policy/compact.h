@@ -17,16 +17,14 @@ struct compact_set {
 };
 
 /*
- * Index of the set to empty next: the one with fewest live pages (then the lower index) among those
- * that are at most a quarter live, hold nothing that can't be moved, and whose live pages fit the
- * FREE pages of other sets that hold something. A set without live pages is empty already, and none
- * is filled to empty another: every move leaves one set fewer that holds something. SIZE_MAX: none
- * is worth it.
+ * Index of the set to empty next; SIZE_MAX: none is worth it. Candidates are at most a quarter
+ * live, hold only movable pages, and their live pages fit the FREE pages of other non-empty sets.
+ * The one with fewest live pages is chosen, then the lower index. Sets without live pages are empty
+ * already, and none is filled to empty another. So every move leaves one non-empty set fewer.
  */
 size_t compact_choose(const struct compact_set *sets, size_t n);
 
-/* FREE pages that can't be given back, because their sets hold something else: 0 where every set is
- * full or empty. */
+/* FREE pages that can't be given back because their sets are partly used. */
 uint64_t compact_scattered(const struct compact_set *sets, size_t n);
 
 #endif

@@ -9,7 +9,7 @@
 /* Pages beyond the share that one settling gives up: some 10 us. Not tuned. */
 #define TRIM_AT_ONCE 64
 
-/* Of one expectation: far more than wait anywhere. */
+/* Bound of one expectation: far more than any engine queues. */
 #define MAX_REQUESTS (UINT32_C(1) << 24)
 
 /* A text that has more pages takes longer than a lease does to end, some 0.1 us a page. Not tuned.
@@ -194,8 +194,8 @@ static uint32_t find_excess(const struct expect *e)
         return tier;
 }
 
-/* Of a text what is deepest goes first, whatever tier it is in: what comes before it can't go
- * earlier. */
+/* Gives up the deepest pages of texts first, in any tier: earlier ones can't be evicted before
+ * them. */
 static uint32_t trim(struct expect *e, uint32_t most)
 {
         uint32_t n = 0;
@@ -283,7 +283,7 @@ static bool is_in_expected_text(const void *data, uint32_t node)
         return is_marked(data, node);
 }
 
-/* What one search in the ancestors of a node of this depth costs at most. */
+/* Bound of one search in the ancestors of a node of this depth. */
 static uint32_t search_cost(uint32_t depth)
 {
         return MIN(depth, 2 * ANCESTORS_STEP + depth / ANCESTORS_STEP);
@@ -308,9 +308,9 @@ static uint32_t find_prefixes(const struct expect *e, uint32_t depth, uint32_t r
 }
 
 /*
- * The same, without a walk. Where a text departs from all that is expected, its deepest page with a
- * mark is found in the ancestors. If no expectation ends there, those that may end above it are
- * few: that page is in the middle of an expected text, so they begin another one.
+ * walk_above() without a walk. The deepest marked page on the way up is found in the ancestors. If
+ * no expectation ends there, that page is in the middle of an expected text. So the expectations
+ * that may end above it begin another one, and are few.
  */
 static uint32_t find_above(const struct expect *e, uint32_t node, uint32_t depth, uint32_t *n)
 {
@@ -388,8 +388,8 @@ void expect_moved(struct expect *e, uint32_t node, uint32_t to)
                 stand_at(e, i, to);
 }
 
-/* Of those that have expired one ends. After a long text the next one has to wait, so that who
- * needs victims spends a tenth of the time here at most. */
+/* Ends one expired expectation. After a long text the next one waits, so that a search for victims
+ * spends at most a tenth of its time here. */
 static void end_expired(struct expect *e, uint64_t now_nsec)
 {
         uint32_t expired = NODE_NONE, n;

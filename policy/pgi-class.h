@@ -25,22 +25,21 @@ uint32_t pgi_size_bin(uint64_t tokens, uint32_t n);
 /* turn: 1.. */
 uint32_t pgi_body_class(uint32_t hint_code, uint32_t turn, uint32_t length_bin, uint32_t fresh_bin);
 
-/* What pgi_body_class() was told, where it matters; 0 of other classes. */
+/* The fresh_bin given to pgi_body_class() for this class, if it matters; else 0. */
 uint32_t pgi_fresh_bin_of(uint32_t class);
 
 uint32_t pgi_shared_class(uint32_t accesses);
 
 /*
- * What continues a page, as far as it tells shared pages from others, in 5 bits: PGI_NO_KID,
- * PGI_KIDS (two different pages or more), or which page the only one is, as a number of 1..30 made
- * of its tag. A page that comes back is known by this number for the continuation that it is,
- * however long ago it was evicted and forgotten. One page in 30 that a second text continues is
- * noticed with the third text only.
+ * Continuation of a page, in 5 bits, to detect shared pages: PGI_NO_KID, PGI_KIDS (two different
+ * pages or more), or the tag of the only one, reduced to 1..30. A page that is published again is
+ * recognized by this number, however long ago it was evicted and forgotten. For one page in 30, a
+ * second text that continues it is only noticed with the third.
  */
 #define PGI_NO_KID 0
 #define PGI_KIDS   31
 
-/* The same once a page with this tag continues it. */
+/* The code after a page with this tag continues it. */
 uint32_t pgi_kid_with(uint32_t kid, uint32_t tag);
 
 #endif

@@ -9,8 +9,8 @@
 /* The first size: 8 KiB. */
 #define FIRST_SETS UINT32_C(64)
 
-/* Ids are bits of a hash of a key, but whoever makes keys chooses them, and these entries decide
- * nothing but how well pages are chosen: no seed. 0 marks free entries. */
+/* Ids are bits of a hash of a key, which clients choose. Entries only affect how well pages are
+ * chosen, so there is no seed. 0 marks free entries. */
 uint32_t pgi_ghost_tag(uint64_t id)
 {
         uint32_t tag = (uint32_t)(id * UINT64_C(0x9e3779b97f4a7c15) >> 32);

@@ -1,12 +1,11 @@
 /*
- * Pages that aren't cached any more, by id: what PGI knew of them, so that the age at which they
- * are asked for again is learnt, and a text that comes back is known. Bounded. PURE. Not
- * thread-safe.
+ * Evicted pages by id, with PGI's data about them. From these PGI learns the age at which pages are
+ * asked for again, and recognizes texts that return. Bounded. PURE. Not thread-safe.
  *
- * A hash table of sets of PGI_GHOST_WAYS entries without links, 16 bytes an entry. A set that is
- * full forgets the one of it that was used longest ago. Of an id it keeps 32 bits of a hash: among
- * a million ghosts one page in 4,000 is taken for one that it isn't, which spoils no more than that
- * page's part in the statistics.
+ * A hash table of sets of PGI_GHOST_WAYS entries without links, 16 bytes an entry. A full set
+ * forgets its least recently used entry. Of an id 32 bits of a hash are kept: among a million
+ * ghosts one page in 4,000 is mistaken for another, which only affects that page's part in the
+ * statistics.
  */
 #ifndef KVL_POLICY_PGI_GHOST_H
 #define KVL_POLICY_PGI_GHOST_H
@@ -54,25 +53,26 @@ void pgi_ghosts_deinit(struct pgi_ghosts *g);
 /* The tag that stands for an id. Never 0. */
 uint32_t pgi_ghost_tag(uint64_t id);
 
-/* Where the tag is, or would be put, is wanted soon: asks for that memory. */
+/* Prefetches the memory of a tag's entry. */
 void pgi_ghosts_expect(const struct pgi_ghosts *g, uint32_t tag);
 
-/* Takes it out: true, and *ret_ghost. */
+/* Removes the entry of a tag. Returns true with *ret_ghost if there was one. */
 bool pgi_ghosts_take(struct pgi_ghosts *g, uint32_t tag, struct pgi_ghost *ret_ghost);
 
-/* True: *ret_forgotten made room for it (or had the same tag). */
+/* Adds an entry. Returns true if *ret_forgotten made room for it (or had the same tag). */
 bool pgi_ghosts_put(
         struct pgi_ghosts *g, const struct pgi_ghost *ghost, struct pgi_ghost *ret_forgotten);
 
 /*
- * Twice the sets where more than half of the entries are in use and the limit allows; up to n_sets
- * of them a call, so that none takes long. No memory, no growth: more is forgotten then. Those that
- * found no room (sets fill unevenly) are given to forgotten(). True while it goes on.
+ * Doubles the sets if more than half of the entries are in use and the limit allows; up to n_sets
+ * of them a call, so that none takes long. Without memory they don't grow, and more is forgotten.
+ * Entries without room (sets fill unevenly) are given to forgotten(). Returns true while it
+ * continues.
  */
 bool pgi_ghosts_grow(struct pgi_ghosts *g, uint32_t n_sets,
         void (*forgotten)(void *data, const struct pgi_ghost *ghost), void *data);
 
-/* What there is room for, growth that goes on not counted. */
+/* Number of entries, without growth in progress. */
 static inline uint32_t pgi_ghosts_size(const struct pgi_ghosts *g)
 {
         return g->now.n_sets * g->ways;
@@ -86,8 +86,8 @@ static inline const struct pgi_ghost *pgi_ghosts_at(const struct pgi_ghosts *g, 
 
 uint64_t pgi_ghosts_bytes(const struct pgi_ghosts *g);
 
-/* That is never more, with this limit: while the sets grow for the last time those before are there
- * as well. */
+/* Upper bound of pgi_ghosts_bytes() with this limit: during the last growth the old sets exist as
+ * well. */
 uint64_t pgi_ghosts_limit_bytes(uint32_t limit);
 
 /* Visits all, also while it grows. */

@@ -9,11 +9,11 @@
  * of that. With one, a cache of 10,043 pages loses half a point on the conversation trace. */
 #define SURELY 2.0
 
-/* What isn't worth the trouble: 0.01 points of a hit rate of 40 %. */
+/* A loss that is ignored: 0.01 points of a hit rate of 40 %. */
 #define LOSS_SHARE 4096
 
-/* When LRU has hit this many times what fits the cache, what was seen counts half. Its variance is
- * halved too, not quartered: what is old is less certain, and who was behind tries again. */
+/* When LRU has hit this many times the cache's size, past values count half. The variance is also
+ * halved, not quartered: old values are less certain, and a losing policy tries again. */
 #define MEMORY_CACHES 32
 
 static uint32_t *count_of(struct pgi_lru *l, uint32_t stamp)

@@ -1,18 +1,17 @@
 /*
- * What plain LRU would have hit with as many pages, and whether PGI does worse. PURE. Not
+ * Compares PGI with plain LRU of the same size: LRU's hits, and whether PGI does worse. PURE. Not
  * thread-safe.
  *
- * LRU keeps the pages that were used last, as many as there is room for; leaf-first changes nothing
- * about that, as whoever uses a page uses its ancestors. So it needs no shadow of the cache, but
- * one line in time: pages used since are in, others out. Time is cut into epochs in which a part
- * of the cache's size of different pages is used; each page known has the epoch of its last use as
- * its *stamp*. This counts pages by epoch from the line on, and moves the line (never back: what
- * LRU has dropped is gone) when they become more than are cached.
+ * LRU keeps the most recently used pages, as many as fit. Leaf-first doesn't change that, as a
+ * request that uses a page uses its ancestors. So no shadow of the cache is needed, only a line in
+ * time: pages used since are in, others out. Time is cut into epochs in which a part of the cache's
+ * size of different pages is used. Each known page has the epoch of its last use as its *stamp*.
+ * This counts pages by epoch from the line on. It moves the line when they are more than the cached
+ * pages, never back: pages that LRU dropped are lost to it.
  *
- * Each use of a page that is known is a hit of LRU's, of ours, of both or of neither, and counts
- * for what a miss of the page costs. PGI is
- * *behind* while the requests lately say that it loses, by more than chance would have it and by
- * more than is worth the trouble. Chance: requests' differences add up like a random walk, whose
+ * Each use of a known page is a hit of LRU's, of ours, of both or of neither, and counts with the
+ * cost of a miss of the page. PGI is *behind* while recent requests show a loss that is larger than
+ * chance and than LOSS_SHARE. Chance: requests' differences add up like a random walk, whose
  * variance is the sum of their squares.
  */
 #ifndef KVL_POLICY_PGI_LRU_H
@@ -36,18 +35,18 @@ struct pgi_lru {
 
 /* All zero is the initial state. */
 
-/* A page was used, by a request that found it cached or not (`ours`); *stamp is its last use's and
- * becomes this one's. base: of pgi_lru when the request began, which says whether LRU had the page
- * then; what was used meanwhile, also by this request, may have pushed it out. cost: of missing it;
- * 1 where all pages cost the same. capacity: pages cached. Amortised O(1). */
+/* Counts a use of a page by a request that found it cached or not (`ours`). *stamp: in: of its last
+ * use; out: of this one. base: of pgi_lru when the request began, which says whether LRU had the
+ * page then; later uses, also by this request, may have displaced it. cost: of a miss; 1 if all
+ * pages cost the same. capacity: pages cached. Amortised O(1). */
 void pgi_lru_used(struct pgi_lru *l, uint32_t base, uint32_t *stamp, bool ours, double cost,
         uint32_t capacity);
 
 /* The first use of a page. */
 void pgi_lru_first(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capacity);
 
-/* True where LRU would have the page. Stamps wrap: a page that wasn't used for 2^31 epochs is taken
- * for one that LRU has, and the price is a page less in its count. */
+/* True if LRU would have the page. Stamps wrap: after 2^31 epochs without a use, a page counts as
+ * one that LRU has, which costs a page less in its count. */
 static inline bool pgi_lru_has(const struct pgi_lru *l, uint32_t stamp)
 {
         return (int32_t)(stamp - l->base) >= 0;
@@ -64,17 +63,17 @@ static inline uint32_t pgi_lru_stamp(const struct pgi_lru *l, uint32_t bits)
         return l->current - ((l->current - bits) & PGI_STAMP_MASK);
 }
 
-/* One that means the same, and whose bits do so for at least 2^21 epochs more: LRU never has a page
- * again that it doesn't have, whenever that was used. */
+/* An equivalent stamp, whose bits stay valid for at least 2^21 epochs more: LRU never regains a
+ * page that it dropped. */
 static inline uint32_t pgi_lru_renewed(const struct pgi_lru *l, uint32_t stamp)
 {
         return l->current - stamp > PGI_STAMP_MASK / 2 ? l->base - 1 : stamp;
 }
 
-/* A request is over: are we behind? */
+/* A request has ended: updates `behind`. */
 void pgi_lru_judge(struct pgi_lru *l, uint32_t capacity);
 
-/* The page isn't known any more. */
+/* The page is forgotten. */
 void pgi_lru_forget(struct pgi_lru *l, uint32_t stamp);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Requests that run: what PGI must know of one until its end tells what class its pages are of.
- * A fixed number; where there are more, or some never end, the oldest that competes for the same
- * place is dropped, and its pages keep the class they have. PURE. Not thread-safe.
+ * Running requests: PGI's data about each, until its end determines the class of its pages. A fixed
+ * number. If there are more, or some never end, the oldest that competes for the same place is
+ * dropped, and its pages keep their class. PURE. Not thread-safe.
  */
 #ifndef KVL_POLICY_PGI_RUN_H
 #define KVL_POLICY_PGI_RUN_H

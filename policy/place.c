@@ -60,7 +60,7 @@ struct split {
         bool exclusive;
 };
 
-/* What could be reserved there, in whole steps. */
+/* Bytes that could be reserved there, in whole steps. */
 static uint64_t available(const struct split *s, size_t i)
 {
         assert(s->step_bytes[i] > 0);
@@ -102,7 +102,7 @@ static size_t next_larger(const struct split *s, size_t after)
         return found;
 }
 
-/* Evenly: who can't hold an even part leaves the rest of it to the others. */
+/* Splits evenly: a device that can't hold an even part leaves the rest of it to the others. */
 static void split_spread(const struct split *s, uint64_t bytes, uint64_t *ret_bytes)
 {
         size_t at = SIZE_MAX;
@@ -116,7 +116,7 @@ static void split_spread(const struct split *s, uint64_t bytes, uint64_t *ret_by
         }
 }
 
-/* What `m` more devices hold at most, of those that have nothing yet. */
+/* Most bytes that `m` more devices can hold, of those without a part yet. */
 static uint64_t most_in(const struct split *s, const uint64_t *taken, size_t m)
 {
         uint64_t sum = 0, last = UINT64_MAX;

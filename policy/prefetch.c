@@ -41,7 +41,7 @@ void prefetch_begin(struct prefetch *p, uint32_t n, uint64_t now_nsec)
         p->n_begun += n;
 }
 
-/* What was begun before it went off opens no window: a probe does. */
+/* Pages begun before it was switched off don't open the window; a probe does. */
 void prefetch_useful(struct prefetch *p)
 {
         assert(p->n_stake > 0);

@@ -1,19 +1,19 @@
 /*
- * What is brought up from lower tiers before somebody asks for it, and how much. PURE: time is a
- * parameter; plain memory. One struct prefetch for each namespace and each kind of guess, so that a
- * kind that guesses badly stops no other.
+ * Prefetch from lower tiers: the pages to bring up before a client asks for them, and their number.
+ * PURE: time is a parameter; plain memory. One struct prefetch for each namespace and each kind of
+ * guess, so that a bad kind stops no other.
  *
- * A page that was brought up is *at stake* until it is used on the device (useful) or leaves it
- * unused (wasted). Pages at stake are bounded by a window, and so are those begun in a second. The
- * window walks: one up for each useful page, one down for each wasted. So it grows while more than
- * half of the pages are used, which is where a guess pays: a useful page spares a wait for one
- * move, a wasted one costs two moves and the place of another page. What an administrator named is
- * no guess: it is counted in the same way, and bounded by nothing here.
+ * A prefetched page is *at stake* until it is used on the device (useful) or leaves it unused
+ * (wasted). A window bounds the pages at stake, and the pages begun in a second. It grows by one
+ * for each useful page and shrinks by one for each wasted one. So it grows while more than half of
+ * the pages are used, which is where guesses pay. A useful page saves a wait for one move, a wasted
+ * one costs two moves and the place of another page. Pages that an administrator named are no
+ * guess: they are counted in the same way, and not bounded here.
  *
- *   on    window > 0
- *   off   the window came down to 0, after at most as many wasted pages as it was wide. After a
- *         pause it is on again with a window of PREFETCH_PROBE. Each pause is twice as long as the
- *         last, to PREFETCH_PAUSE_MOST_NSEC, until the window has reached PREFETCH_START again
+ * - On: window > 0.
+ * - Off: the window reached 0, after at most as many wasted pages as it was wide. After a pause it
+ *   is on again with a window of PREFETCH_PROBE. Each pause is twice the last, up to
+ *   PREFETCH_PAUSE_MOST_NSEC, until the window has reached PREFETCH_START again.
  */
 #ifndef KVL_POLICY_PREFETCH_H
 #define KVL_POLICY_PREFETCH_H
@@ -23,12 +23,12 @@
 
 #include "policy/bucket.h"
 
-/* What is guessed. */
+/* Kinds of guesses. */
 enum prefetch_kind {
         PREFETCH_STREAM, /* the next pages of a lookup that is being streamed: prefetch_steps() */
         PREFETCH_TURN,   /* the next turn of a session: prefetch_expects() */
-        PREFETCH_EXPECT, /* what a client said it will ask for: policy/expect.h */
-        PREFETCH_WARM,   /* what an administrator named */
+        PREFETCH_EXPECT, /* texts that a client expects: policy/expect.h */
+        PREFETCH_WARM,   /* pages that an administrator named */
         PREFETCH_KINDS
 };
 
@@ -37,8 +37,8 @@ enum prefetch_kind {
 #define PREFETCH_START 32
 #define PREFETCH_MOST  256
 
-/* Begun in a second, for each page of the window: 256 pages of 1 MiB are 2 GiB/s then, which leaves
- * most of a PCIe link to who waits. Not tuned. */
+/* Pages begun in a second, for each page of the window. 256 pages of 1 MiB are then 2 GiB/s, which
+ * leaves most of a PCIe link to waiting clients. Not tuned. */
 #define PREFETCH_RATE 8
 
 #define PREFETCH_PAUSE_NSEC      UINT64_C(10000000000)  /* 10 s. Not tuned */
@@ -59,24 +59,24 @@ void prefetch_init(struct prefetch *p, enum prefetch_kind kind);
 /* How many of `n` pages may be begun now: all of them of PREFETCH_WARM. */
 uint32_t prefetch_may(struct prefetch *p, uint32_t n, uint64_t now_nsec);
 
-/* n pages are brought up, at most as many as may be. */
+/* Begins n pages, at most prefetch_may(). */
 void prefetch_begin(struct prefetch *p, uint32_t n, uint64_t now_nsec);
 
-/* One of these was used on the device; left it unused; or never came or went for another reason
- * (its copy failed, it was invalidated, somebody brought it up for himself), which says nothing. */
+/* The fate of a page at stake: used on the device; left it unused; or ended without a verdict (its
+ * copy failed, it was invalidated, or a client fetched it). */
 void prefetch_useful(struct prefetch *p);
 void prefetch_wasted(struct prefetch *p, uint64_t now_nsec);
 void prefetch_give_up(struct prefetch *p);
 
 /*
- * Of a text of n_pages that is being streamed, of which the reader has come to page `at` and of
- * which the first `n_asked` were brought up or asked for: how many more to ask for, from n_asked
- * on (or from `at` + 1, where that is further), so that `steps` pages after `at` are on their way.
+ * Number of further pages to prefetch in a streamed text of n_pages, so that `steps` pages after
+ * the reader's page `at` are on their way. The first `n_asked` are brought up or asked for. The
+ * result counts from n_asked on (or from `at` + 1, if that is further).
  */
 uint32_t prefetch_steps(uint32_t at, uint32_t n_asked, uint32_t n_pages, uint32_t steps);
 
-/* Whether a session's next turn is likely enough (evict_ops.chance() of its last page, within the
- * time that a page may be at stake) for its pages to be brought up: where the window would grow. */
+/* True if a session's next turn is likely enough to prefetch its pages: the window would grow.
+ * chance: evict_ops.chance() of its last page, within the time that a page may be at stake. */
 bool prefetch_expects(double chance);
 
 #endif

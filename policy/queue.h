@@ -43,7 +43,8 @@ static inline uint32_t queue_newer(const struct queue_link *links, uint32_t node
         return links[node].newer_1 - 1;
 }
 
-/* What points at `node` from its sides, or its ends, points at `older_1` and `newer_1`. */
+/* Redirects the links that refer to `node` (its neighbours', or the queue's ends) to `older_1` and
+ * `newer_1`. */
 static inline void queue_bend(struct queue *q, struct queue_link *links, struct queue_link at,
         uint32_t newer_1, uint32_t older_1)
 {

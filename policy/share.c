@@ -58,7 +58,8 @@ void share_fair(const struct share_tenant *tenants, size_t n, uint64_t capacity_
         sort_by_level(tenants, order, n);
         for (size_t k = 0; k < n; k++) {
                 const struct share_tenant *t = &tenants[order[k]];
-                /* Of what is left, by weight among who is left. Rounded up: the first gets it. */
+                /* Divides the rest by weight among the remaining tenants. Rounded up: the first
+                 * gets it. */
                 uint64_t even =
                         (uint64_t)(((u128)capacity_bytes * t->weight + weights - 1) / weights);
                 uint64_t fair = even < t->demand_bytes ? even : t->demand_bytes;

@@ -119,7 +119,7 @@ void sizer_sample(
         s->demand_bytes = demand_bytes;
 }
 
-/* What all but one in `part` of the samples fit. 0 where there is none. */
+/* Bytes that all but one in `part` of the samples fit; 0 without samples. */
 static uint64_t quantile_bytes(const struct sizer *s, uint32_t part)
 {
         uint32_t beyond = 0;

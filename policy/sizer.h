@@ -1,22 +1,21 @@
 /*
- * Region sizer: how large a tenant's reservation should be, between [min, max], from what it needed
- * lately. PURE: time is a parameter.
+ * Region sizer: the size of a tenant's reservation between [min, max], from its recent demand.
+ * PURE: time is a parameter.
  *
- * Demand is sampled (bytes of extent sets that the tenant needs: in use, and waited for), and the
- * samples of a sliding window are kept as a histogram. Aim: at most one sample in a hundred lies
- * beyond the reservation, and little more than that is reserved.
+ * Demand (bytes of extent sets that the tenant uses or waits for) is sampled into a histogram of a
+ * sliding window. Aim: at most one sample in a hundred exceeds the reservation, and little more
+ * than that is reserved.
  *
- *   Grow at once, to the larger of the window's p99 and the demand of now (a sixteenth more where
- *   that is whole steps, an eighth where it grew within the window already, so that a long ramp
- *   isn't climbed step by step): where the p99 is more than is reserved, or the demand of now is
- *   and so were more than one sample in 200 of the window. Rarer spikes are no peak.
- *   Shrink slowly, towards what all but one sample in 400 of the window fit: not before a whole
- *   window was seen, nor in the cool-down after a change; where that is more than an eighth less
- *   than is reserved; half of the way at a time.
+ * - Grow at once, if the window's p99 exceeds the reservation. Also if the current demand does, and
+ *   more than one sample in 200 of the window did: rarer spikes don't count. The target is the
+ *   larger of the p99 and the current demand. A sixteenth is added to it if that is whole steps; an
+ *   eighth if the reservation already grew within the window, so that a long ramp takes few steps.
+ * - Shrink slowly, towards the size that all but one sample in 400 of the window fit. Not before a
+ *   whole window was sampled, nor in the cool-down after a change. Only if that is more than an
+ *   eighth below the reservation; half of the way at a time.
  *
- * The three parts (1/100, 1/200, 1/400) lie apart so that what was shrunk to isn't grown from at
- * once. They, the eighths and the sixteenth are not tuned; tests/unit/test_sizer.c checks what
- * comes of them.
+ * The three parts (1/100, 1/200, 1/400) differ so that a shrunk reservation doesn't grow at once.
+ * They, the eighths and the sixteenth are not tuned; tests/unit/test_sizer.c checks their results.
  */
 #ifndef KVL_POLICY_SIZER_H
 #define KVL_POLICY_SIZER_H
@@ -77,8 +76,8 @@ struct sizer_decision {
 };
 
 /*
- * What to do with a reservation of `reserved_bytes` (of whole steps) now; whys but for GROW, SHRINK
- * and NEW_LIMITS have it as the target. Changes nothing: where the caller did it, it says so by
+ * Decides about a reservation of `reserved_bytes` (of whole steps). The target differs from it only
+ * with GROW, SHRINK and NEW_LIMITS. Changes nothing: a caller that applies the decision calls
  * sizer_applied().
  */
 struct sizer_decision sizer_decide(const struct sizer *s, const struct sizer_params *p,

@@ -1,7 +1,7 @@
 /*
- * What moves between tiers (policy/tree.h), when, and how much at a time. PURE: figures in, figures
- * out; plain memory, zero is empty. Pages are the namespace's; bytes are what a page takes where it
- * lies.
+ * Movement of pages between tiers (policy/tree.h): choice, time and amount. PURE: figures in,
+ * figures out; plain memory, zero is empty. Pages are the namespace's; bytes are the size of a page
+ * in its tier.
  */
 #ifndef KVL_POLICY_TIER_H
 #define KVL_POLICY_TIER_H
@@ -9,52 +9,52 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the numbers of tiers in tree.h mean. */
+/* Numbers of tiers in tree.h. */
 enum tier_kind { TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_COUNT };
 
-/* ---- how many go down --------------------------------------------------------------------------
+/*
+ * ---- demotion: how many ----------------------------------------------------------------------
  *
- * Pages go down ahead of need, so that a lease finds FREE ones and waits for no copy. From fewer
- * FREE pages than the low mark on (those counted that are on their way down) until there are as
- * many as the high one.
+ * Pages are demoted ahead of need, so that a lease finds FREE ones and waits for no copy. It begins
+ * when FREE pages, with those being demoted, are fewer than the low mark. It ends when they reach
+ * the high mark.
  */
 
-/* The low mark: a 64th of the tier, or what is wanted ahead (policy/ahead.h) where that is more,
- * but no more than a quarter: a page that is FREE hits nothing. Not tuned. The high one is twice
- * that.
- */
+/* The low mark: a 64th of the tier, or the pages wanted ahead (policy/ahead.h) if more, at most a
+ * quarter, as a FREE page gives no hits. The high mark is twice that. Not tuned. */
 #define TIER_LOW_SHARE  64
 #define TIER_MOST_SHARE 4
 
 struct tier_fill {
-        bool is_sinking; /* between the marks: on the way to the high one */
+        bool is_sinking; /* between the marks: demoting up to the high one */
 };
 
 struct tier_level {
-        uint32_t capacity;  /* pages of the tier; 0: nothing ever goes down */
+        uint32_t capacity;  /* pages of the tier; 0: nothing is demoted */
         uint32_t n_free;    /* can be had at once */
-        uint32_t n_leaving; /* on their way down */
+        uint32_t n_leaving; /* being demoted */
         uint32_t n_ahead;   /* FREE pages wanted ahead */
-        uint32_t n_most;    /* that may be on their way at a time */
+        uint32_t n_most;    /* that may be demoted at a time */
 };
 
-/* How many pages to send down now, beyond those on their way: 0..n_most - n_leaving. */
+/* Pages to demote now, beyond those being demoted: 0..n_most - n_leaving. */
 uint32_t tier_n_down(struct tier_fill *f, const struct tier_level *l);
 
-/* FREE pages that are for leases: as many as the low mark, or the high one on the way there. */
+/* FREE pages to keep for leases: the low mark, or the high one on the way there. */
 uint32_t tier_n_kept(const struct tier_fill *f, const struct tier_level *l);
 
 /* ---- which -------------------------------------------------------------------------------------
  */
 
 /*
- * Whether a page of a tier is worth a place in a full one below, of which the page that would go
- * for it has `other`: by what keeping each is worth (evict_ops.worth()) for the bytes that each
- * takes there, > 0. What is worth as much comes down: it was used later.
+ * True if a page is worth a place in a full lower tier, whose next victim is `other`. Compares the
+ * worth of keeping each (evict_ops.worth()) per byte there (> 0). On a tie the page is demoted: it
+ * was used later.
  */
 bool tier_takes(double worth, uint64_t bytes, double other_worth, uint64_t other_bytes);
 
-/* For the disk, which wears and is slow: not what was seen once, unless its text is long. */
+/* Filter for the disk, which wears and is slow: excludes pages used once, unless their text is
+ * long. */
 struct tier_filter {
         uint32_t min_uses;    /* its publication is one; 0 and 1: everything */
         uint64_t long_tokens; /* of the text or session it belongs to; 0: none is long */
@@ -62,14 +62,15 @@ struct tier_filter {
 
 bool tier_admits(const struct tier_filter *filter, uint32_t uses, uint64_t text_tokens);
 
-/* ---- whose -------------------------------------------------------------------------------------
+/*
+ * ---- demotion: tenants -----------------------------------------------------------------------
  *
- * Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996): of those that have something to move
- * the one with the smallest turn is next, and its next turn comes later by the bytes it moves for
- * its weight. Who had nothing to move for a while has saved nothing up.
+ * Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996). Among tenants with pages to move, the
+ * one with the smallest turn is next. Its next turn comes later by the moved bytes per weight. A
+ * tenant without pages to move saves nothing up.
  */
 struct tier_queue {
-        uint64_t turn; /* of who was last served */
+        uint64_t turn; /* of the tenant served last */
 };
 
 struct tier_claim {
@@ -79,16 +80,16 @@ struct tier_claim {
 /* The smaller the sooner. Turns are bytes for a weight of 1000: 18 PB do not overflow. */
 uint64_t tier_turn(const struct tier_queue *q, const struct tier_claim *c);
 
-/* It moves so many bytes. weight: 1..1000, the tenant's. */
+/* Counts bytes that a tenant moves. weight: 1..1000, the tenant's. */
 void tier_take_turn(struct tier_queue *q, struct tier_claim *c, uint64_t bytes, uint32_t weight);
 
 /* ---- how many at a time ------------------------------------------------------------------------
  */
 
 /*
- * Bytes of one transfer, where there are as many. Host: small copies are slow, on an H100 5 to 7
- * GB/s in pieces of 4 to 24 KiB and 51 in pieces of 64 KiB (vLLM #42212, cuMemcpyBatchAsync);
- * between 256 KiB and 2 MiB nothing is gained. Disk: not tuned.
+ * Bytes of one transfer, if there are as many. Host: small copies are slow. On an H100, pieces of 4
+ * to 24 KiB give 5 to 7 GB/s, pieces of 64 KiB 51 GB/s (vLLM #42212, cuMemcpyBatchAsync). Between
+ * 256 KiB and 2 MiB nothing is gained. Disk: not tuned.
  */
 #define TIER_HOST_BYTES (UINT64_C(1) << 20)
 #define TIER_DISK_BYTES (UINT64_C(4) << 20)

@@ -1,15 +1,15 @@
 /*
- * The prefix tree of one namespace: which page continues which. Nodes are page indices, so it is
- * arrays, 16 bytes a node and 4 more where there are several tiers, no pointers. PURE: no I/O, no
- * clock. Not thread-safe.
+ * The prefix tree of one namespace: a page's parent is the page that it continues. Nodes are page
+ * indices in arrays, without pointers: 16 bytes a node, and 4 more if there are several tiers.
+ * PURE: no I/O, no clock. Not thread-safe.
  *
  * A node is in the tree from tree_insert() to tree_remove(); only leaves can be removed. The daemon
- * and the trace simulator use it alike.
+ * and the trace simulator share this code.
  *
- * Tiers (tree_set_tiers()) are ranges of numbers: 0 is the device, the ones after it lie below. A
- * page that goes to another tier gets another number (tree_move()); parents and children may be in
- * different ones. A *leaf* has no children, in whatever tier: it may be dropped. A *tip* has none
- * in its own tier or one above it: it may move down, and what continues it lies lower already.
+ * Tiers (tree_set_tiers()) are ranges of numbers: 0 is the device, the others are lower tiers. A
+ * page that changes its tier gets another number (tree_move()); parents and children may be in
+ * different tiers. A *leaf* has no children, in any tier: it may be dropped. A *tip* has none in
+ * its own tier or a higher one: it may be demoted, as its continuations are lower already.
  */
 #ifndef KVL_POLICY_TREE_H
 #define KVL_POLICY_TREE_H
@@ -62,8 +62,8 @@ void tree_insert(struct tree *t, uint32_t node, uint32_t parent);
 /* `node` is a leaf of the tree. */
 void tree_remove(struct tree *t, uint32_t node);
 
-/* `to`, which isn't in the tree, takes the place of `node`, which is: parent, siblings and children
- * are its now, in whatever tier it is. O(children). */
+/* Puts `to`, which isn't in the tree, in the place of `node`, which is: it gets the parent,
+ * siblings and children, in any tier. O(children). */
 void tree_move(struct tree *t, uint32_t node, uint32_t to);
 
 static inline bool tree_has(const struct tree *t, uint32_t node)
@@ -71,7 +71,7 @@ static inline bool tree_has(const struct tree *t, uint32_t node)
         return node < t->n_nodes && t->nodes[node].prev_1 != 0;
 }
 
-/* It is looked at soon: its memory is fetched. Any number. */
+/* Prefetches the memory of a node that is used soon. Any number. */
 static inline void tree_prefetch(const struct tree *t, uint32_t node)
 {
         if (node < t->n_nodes)
@@ -135,7 +135,7 @@ static inline bool tree_hides_tip(const struct tree *t, uint32_t node)
                tree_tier(t, node) <= tree_tier(t, parent);
 }
 
-/* What follows `node` in preorder at or below `top`; NODE_NONE at the end. */
+/* The next node after `node` in preorder, at or below `top`; NODE_NONE at the end. */
 uint32_t tree_next_below(const struct tree *t, uint32_t top, uint32_t node);
 
 /*

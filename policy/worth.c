@@ -6,7 +6,7 @@
 /* A sample takes an eighth off those before it. */
 #define KEPT (7.0 / 8)
 
-/* Of transfers, what is added to them at least and at most; and in times of their error. */
+/* Bounds of the margin of transfers, and its factor of their error. */
 #define MARGIN_MIN    0.25
 #define MARGIN_MAX    1.0
 #define MARGIN_ERRORS 3
@@ -59,7 +59,7 @@ static void note(struct worth_ratio *seen, double amount, double took, double ke
         seen->nsec = seen->nsec * kept + took;
 }
 
-/* What counts as the time of a sample: within WORTH_SAMPLE_SPREAD of what is known. */
+/* Limits the time of a sample to within WORTH_SAMPLE_SPREAD of the known value. */
 static double limit_took(const struct worth_ratio *seen, uint64_t amount, uint64_t nsec)
 {
         double expected = expected_nsec(seen, *seen, (double)amount);

@@ -1,25 +1,23 @@
 /*
- * Whether cached pages that lie on other hosts are worth loading: whether they are here sooner than
- * they would be computed again. PURE: no clock; times are parameters.
+ * Decides whether cached pages on other hosts are worth loading: whether loading is faster than
+ * computing them again. PURE: no clock; times are parameters.
  *
  *   n >= WORTH_TOKENS_MIN, and
  *   rtt + (queued + bytes) / bandwidth * (1 + clamp(3 * error, 1/4, 1))  <  tokens * token time
  *
- * Bytes come in *parts* that are under way at the same time, each with figures of its own; the
- * left side is that of the part which takes longest. Imports have one part, the whole store, whose
- * rtt is what their own probe took (core/exchange/import.c). Bandwidth and the time a token takes
- * are *ratios* over what was seen lately; before anything was seen, or in the place of that, what
- * an administrator says. What tokens take is measured by engines.
+ * Bytes come in *parts* at the same time, each with figures of its own; the left side is that of
+ * the slowest part. Imports have one part, the whole store, whose rtt is that of their own probe
+ * (core/exchange/import.c). Bandwidth and token time are *ratios* over recent measurements; before
+ * any, or instead of them, the administrator's settings. Engines measure the token time.
  *
- * A quarter is added to transfers, as a load that comes late costs more than one that wasn't tried
- * gains. Where the last loads were off from what was expected of them by more than a twelfth in the
- * mean, three times that mean is added in its place. If they spread normally that is 2.4 standard
- * deviations, and fewer than one load in a hundred takes longer: so many may lose. More than a
- * transfer's own time is never added: after a moment in which all loads were late it would refuse
- * those that win by far, and what is refused isn't measured. The least number of tokens and the
- * quarter are of the design for several hosts. None of it is tuned.
+ * A quarter is added to transfers, as a late load costs more than an untried one would gain. If the
+ * last loads deviated from their expected time by more than a twelfth on average, three times that
+ * average is added instead. For normal deviations these are 2.4 standard deviations: fewer than one
+ * load in a hundred takes longer. At most a transfer's own time is added. Otherwise, after a moment
+ * of late loads, good loads would be refused, and refused ones aren't measured. The least number of
+ * tokens and the quarter are from the design for several hosts. None is tuned.
  *
- * All functions take any numbers: what is too large for the result counts as its largest value.
+ * All functions take any numbers: results saturate.
  */
 #ifndef KVL_POLICY_WORTH_H
 #define KVL_POLICY_WORTH_H
@@ -33,27 +31,26 @@
  * what one connection of one server gives on a network of 10 Gbit/s. */
 #define WORTH_BANDWIDTH_DEFAULT UINT64_C(1000000000)
 
-/* Likewise of a token's time: 100 us, 10,000 tokens a second of prefill. */
+/* Token time assumed at first if none is configured: 100 us, 10,000 tokens a second of prefill. */
 #define WORTH_TOKEN_NSEC_DEFAULT UINT64_C(100000)
 
-/* Of the time in which something came, so much of the latest counts for bandwidth: of what was
- * before a sample it takes off as much as adds up to that. So it doesn't matter in how many samples
- * bytes came, and slow ones count for as long as they took. Not tuned. */
+/* Window of the bandwidth, in time of transfers: a sample displaces as much of the older ones as it
+ * took. So the number of samples doesn't matter, and slow ones count for as long as they took. Not
+ * tuned. */
 #define WORTH_LOADS_NSEC 100e6
 
-/* Loads below it say more of a round trip than of bandwidth, and aren't noted. Not tuned. */
+/* Smaller loads reflect round trips more than bandwidth, and aren't noted. Not tuned. */
 #define WORTH_SAMPLE_BYTES (UINT64_C(64) << 10)
 
-/* A sample that is more times what is known, or more times less, counts as so many times. Of
- * tokens, in samples of one size, one then changes the ratio by 3/8 at most, as where an engine was
+/* Bound of a sample: its ratio to the known value counts as at most so many times more or less. One
+ * sample of tokens (all of one size) then changes the ratio by at most 3/8, as after an engine was
  * stopped in the middle of a step. Not tuned. */
 #define WORTH_SAMPLE_SPREAD 4
 
 /*
- * An amount and the time it took, of which older samples count less and less. One of tokens takes
- * an eighth off what was there before (as the average of a node's round trips does), one of bytes
- * what WORTH_LOADS_NSEC says. So a ratio weighs samples by how large they are. All zeros: nothing
- * was seen.
+ * An amount and its time, with decaying weights. A sample of tokens takes an eighth off the older
+ * ones (as the average of a node's round trips does); one of bytes as WORTH_LOADS_NSEC says. So
+ * samples are weighted by their size. All zeros: no sample.
  */
 struct worth_ratio {
         double amount, nsec;
@@ -64,13 +61,13 @@ struct worth_ratio {
 struct worth_ratio worth_bandwidth(uint64_t bytes_per_sec);
 struct worth_ratio worth_token_time(uint64_t token_nsec);
 
-/* How long the amount takes: as what was seen, or where nothing was, as `start` has it. */
+/* Time of an amount, by the samples, or by `start` if there are none. */
 uint64_t worth_nsec(const struct worth_ratio *seen, struct worth_ratio start, uint64_t amount);
 
-/* How much of it there is in a second: the inverse of worth_nsec(). */
+/* Amount in a second: the inverse of worth_nsec(). */
 uint64_t worth_per_sec(const struct worth_ratio *seen, struct worth_ratio start);
 
-/* That amount took so long: tokens, or bytes. A 0 isn't noted. */
+/* Notes a sample of tokens or bytes. A 0 isn't noted. */
 void worth_note(struct worth_ratio *seen, uint64_t amount, uint64_t nsec);
 
 /* So many bytes came in that time: from when they were asked for less a round trip, or from when
@@ -100,10 +97,10 @@ struct worth_error {
  * expected (0) isn't noted; one that was off by more than all that was expected is off by that. */
 void worth_note_took(struct worth_error *error, uint64_t expected_nsec, uint64_t took_nsec);
 
-/* What is asked for at one place: of a store, or of one of its nodes. */
+/* A part of a load: from a store, or from one of its nodes. */
 struct worth_part {
         uint64_t rtt_nsec;
-        uint64_t queued_bytes; /* that it is to send before */
+        uint64_t queued_bytes; /* to be sent before */
         uint64_t bytes;
         const struct worth_ratio *seen; /* of its bytes; borrowed */
         struct worth_ratio start;       /* worth_bandwidth() */

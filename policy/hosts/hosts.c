@@ -10,11 +10,11 @@
 
 #define NSEC_A_SEC UINT64_C(1000000000)
 
-/* Of a block that a host has: uses since it was published there, and whether its text is long. */
+/* State of a block on a host: uses since its publication there, and whether its text is long. */
 #define USES_MAX 127
 #define IS_LONG  128
 
-/* What a host writes is counted in these: policy/bucket.h has at most a million a second. */
+/* Unit of written bytes: policy/bucket.h has at most a million units a second. */
 #define UNIT_BYTES 4096
 
 /* The first n blocks of a request's text, which are to be written. */
@@ -48,7 +48,7 @@ struct copy {
         uint32_t *host; /* owned; with HOSTS_SESSION: of each request that ran */
 };
 
-/* What is counted for a while. */
+/* Counts of an interval. */
 struct window {
         uint64_t number, bytes, keys;
 };
@@ -226,7 +226,7 @@ static bool was_seen(const struct host *host, uint32_t block, uint64_t at_nsec)
         return seen > 0 && at_nsec / NSEC_A_SEC + 1 - seen < HOSTS_TOUCH_NSEC / NSEC_A_SEC;
 }
 
-/* It ends behind its first n blocks. */
+/* Cuts a text behind its first n blocks. */
 static void cut_text(struct hosts *h, struct export_text *t, uint32_t n)
 {
         n = MAX(n, t->at);
@@ -250,8 +250,9 @@ static bool may_write(const struct hosts *h, struct host *host)
         return host->writes_nsec <= h->now_nsec;
 }
 
-/* The next block of the text is there; it was, or is written. False: it has to wait; or the host
- * has waited in vain, and the text is over, as nobody gets to what continues it. */
+/* Exports the next block of the text. Returns true if it was there, or was written. False: it has
+ * to wait; or the host waited in vain, and the text is dropped, as its later blocks would be
+ * useless. */
 static bool export_next(struct hosts *h, struct host *host, struct export_text *t)
 {
         uint32_t block = path_of(h, t->request)[t->at], key = key_of(h, host->copy, block);
@@ -278,7 +279,7 @@ static bool export_next(struct hosts *h, struct host *host, struct export_text *
         return true;
 }
 
-/* What the host could write until now is written. Its cache is as it was all the time since. */
+/* Writes all that the host could have written until now. Its cache didn't change since. */
 static void write_texts(struct hosts *h, struct host *host)
 {
         while (host->n_texts > 0 && host->writes_nsec <= h->now_nsec && h->error == 0) {
@@ -343,7 +344,7 @@ static void add_text(
         host->writes_nsec = MAX(host->writes_nsec, h->now_nsec);
 }
 
-/* What a group's hosts could write until now: nobody else looks for it. */
+/* Writes for a group's hosts all that they could have written until now. */
 static void write_texts_of(struct hosts *h, uint32_t copy)
 {
         for (uint32_t i = 0; i < h->group; i++)
@@ -398,7 +399,7 @@ static uint32_t probe_run(struct hosts *h, uint32_t copy, uint32_t request, uint
         return at - from;
 }
 
-/* What precedes the blocks that are asked for is worth as much as they are. */
+/* Marks the blocks before the wanted ones as used: these are useless without them. */
 static void touch_ancestors(struct hosts *h, uint32_t copy, uint32_t request, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)
@@ -505,8 +506,8 @@ static void serve_request(struct hosts *h, uint32_t host_number, uint32_t reques
 
 /* ---- which host ------------------------------------------------------------------------------ */
 
-/* Of the copy's hosts for which admits() says so (at least one): the one that is idle first, and of
- * several the one whose turn comes first. */
+/* The host of the copy's, among those that admits() accepts (at least one), that is idle first; of
+ * several, the next by turn. */
 static uint32_t least_busy(struct hosts *h, uint32_t copy, const uint32_t *hits, uint32_t least)
 {
         uint32_t first = copy * h->group, best = UINT32_MAX, turn = h->copies[copy].turn;

@@ -1,36 +1,34 @@
 /*
- * Many hosts over one store: what each would find in its own cache, what it would load of what
- * others have put into the store, and what it would have to compute. PURE: no I/O, no clock. Each
- * host's cache is the simulator's (policy/sim/sim.h), with the policies of the daemon. One instance
- * is one thread's; a trace is read only and may be shared.
+ * Simulates many hosts over one store: cached tokens that each host finds locally, loads from the
+ * store, or computes. PURE: no I/O, no clock. Each host's cache is the simulator's
+ * (policy/sim/sim.h), with the policies of the daemon. One instance is one thread's; a trace is
+ * only read and may be shared.
  *
  * The model (docs/REMOTE.md, "The simulator"):
  *
- * A trace is for a *group* of hosts. More hosts than that are several groups, each with a copy of
- * the trace: the same requests with texts of their own, and later by an equal part of
- * HOSTS_SPREAD_NSEC for each copy. All groups have the one store.
+ * A trace is for a *group* of hosts. More hosts are several groups, each with a copy of the trace:
+ * the same requests with texts of their own. Each copy is later by an equal part of
+ * HOSTS_SPREAD_NSEC. All groups share one store.
  *
- * A request goes to a host of its group (enum hosts_affinity). What the host has of its text is
- * found there. Of the rest it asks the store, if that are min_tokens or more: whether the next
- * pages are there, HOSTS_PROBE_KEYS at a time, until one isn't. What is there without a gap is
- * loaded, if that are min_tokens or more and loading takes less time than computing (lanes.h). The
- * rest is computed. Then the host caches all of it, which is the same for the host's cache whether
- * it was loaded or computed.
+ * A request goes to a host of its group (enum hosts_affinity), and finds the host's cached part of
+ * its text there. If the rest has min_tokens or more, the host asks the store for its pages,
+ * HOSTS_PROBE_KEYS at a time, until one is missing. Pages without a gap are loaded, if they have
+ * min_tokens or more and loading takes less time than computing (lanes.h). The rest is computed.
+ * Then the host caches all of it, loaded or computed.
  *
- * What is written to the store, as exports say (enum hosts_export):
+ * Writes to the store (enum hosts_export):
  *
- *   found      as kvleased does (daemon/core/exports/export.c): what the filter admits of a
- * request's text, from its beginning, is a text that waits, those that were found before those that
- * were only published, and of each kind the newest first; it grows by blocks that continue it. Each
- * block that the host hasn't seen in the store within HOSTS_TOUCH_NSEC is marked as used there, and
- * written where it isn't there. A text of whose end the host has let go meanwhile ends where it
- * began to grow, and where that is gone, too, it is dropped, as is the last one beyond
- * HOSTS_TEXTS_MAX. demotion   what leaves a host's device for others, where the filter admits it
- * and it isn't there already. Blocks that precede what a request asks for are marked as used, once
- *              within HOSTS_TOUCH_NSEC.
+ * - found: as kvleased does (daemon/core/exports/export.c). The part of a request's text that the
+ *   filter admits, from its beginning, becomes a waiting text. Found texts go before texts that
+ *   were only published, and newest first within a kind. It grows by blocks that continue it. Each
+ *   block not seen in the store within HOSTS_TOUCH_NSEC is marked as used there, and written if it
+ *   is missing. If the host evicted the text's end meanwhile, it ends where it began to grow; if
+ *   that is evicted, too, it is dropped. So is the last text beyond HOSTS_TEXTS_MAX.
+ * - demotion: a page that a host's device evicts, if the filter admits it and the store lacks it.
+ *   Blocks that precede a request's wanted ones are marked as used, once within HOSTS_TOUCH_NSEC.
  *
- * A host writes so many bytes a second at most: texts wait for that, what leaves a device is
- * dropped. A write is there at once.
+ * A host has a limit of written bytes a second: texts wait for it, evicted pages are dropped. A
+ * write is visible at once.
  *
  * Requests take no time, as in the simulator without an engine.
  */
@@ -42,18 +40,18 @@
 #include "policy/sim/sim.h"
 #include "policy/tier.h"
 
-/* The copies of a trace begin within so long. Not tuned: longer than a burst of requests, and short
- * beside a trace, whose hours all copies then have together. */
+/* Time within which the copies of a trace begin. Not tuned: longer than a burst of requests, and
+ * short compared to a trace. */
 #define HOSTS_SPREAD_NSEC UINT64_C(60000000000)
 
 #define HOSTS_PROBE_KEYS 128                   /* of the design for several hosts; not tuned */
 #define HOSTS_TOUCH_NSEC UINT64_C(60000000000) /* as EXCHANGE_AGAIN_SEC of kvleased */
 #define HOSTS_TEXTS_MAX  256                   /* as EXPORT_TEXTS_MAX of kvleased */
-#define HOSTS_PEAK_NSEC  UINT64_C(10000000000) /* what is busiest is looked for by so long */
+#define HOSTS_PEAK_NSEC  UINT64_C(10000000000) /* interval for peaks */
 
-/* A block whose nodes don't begin to write it within so long is dropped, of texts that wait (as
- * EXPORT_DEADLINE_NSEC of kvleased), and of what leaves a device (its memory is wanted; not tuned).
- */
+/* A block is dropped if its nodes don't begin to write it within this time. The first is for
+ * waiting texts (EXPORT_DEADLINE_NSEC of kvleased), the second for evicted pages, whose memory is
+ * wanted (not tuned). */
 #define HOSTS_WRITE_NSEC   UINT64_C(5000000000)
 #define HOSTS_DEMOTED_NSEC UINT64_C(1000000000)
 
@@ -61,17 +59,17 @@
 #define HOSTS_MAX      10000
 #define HOSTS_KEYS_MAX (UINT32_MAX - 1)
 
-/* To which host of its group a request goes. */
+/* The host of its group that gets a request. */
 enum hosts_affinity {
-        HOSTS_ROUND_ROBIN, /* the next one */
+        HOSTS_ROUND_ROBIN, /* the next host */
         HOSTS_RANDOM,
-        HOSTS_SESSION, /* that of the request which it continues; else the one with least to do */
-        HOSTS_PREFIX,  /* that which has most of its text, if it is at least half; of several, and
-                          else, the one with least to do */
+        HOSTS_SESSION, /* the host of the request it continues; else the least busy one */
+        HOSTS_PREFIX,  /* the host with most of its text, if at least half; if several, or none, the
+                          least busy one */
         HOSTS_AFFINITIES
 };
 
-/* What is written, and when. */
+/* When pages are written to the store. */
 enum hosts_export { HOSTS_EXPORT_FOUND, HOSTS_EXPORT_DEMOTION };
 
 struct hosts_store {

@@ -1,11 +1,11 @@
 /*
- * The ways that bytes take between hosts and the nodes of a store: how long each of them is busy,
- * and so how long it takes to load. PURE: no I/O, no clock. Not thread-safe.
+ * Paths of bytes between hosts and the nodes of a store: their busy times, and so the duration of
+ * loads. PURE: no I/O, no clock. Not thread-safe.
  *
- * A node serves one after the other what it is asked for, at its bandwidth, and reads before
- * writes; so does the link of a host what it receives. A load is over when the last of its bytes
- * has come through both, and one round trip has passed; it is estimated as kvleased is to
- * (docs/REMOTE.md, "Whether to load"), with a quarter more than its bytes would take. Writes wait.
+ * A node serves requests in order at its bandwidth, reads before writes; the link of a host does
+ * the same with received bytes. A load ends when its last byte has come through both, and one round
+ * trip has passed. It is estimated like kvleased's (docs/REMOTE.md, "Whether to load"), with a
+ * quarter added to the time of its bytes. Writes wait.
  */
 #ifndef KVL_POLICY_HOSTS_LANES_H
 #define KVL_POLICY_HOSTS_LANES_H

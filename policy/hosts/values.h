@@ -1,16 +1,16 @@
 /*
- * What a cluster of Redis or Valkey keeps: values of one size under keys, as many as have room,
- * each until it expires. PURE: no I/O, no clock, time is a parameter and never goes back. Not
- * thread-safe.
+ * Simulates the values in a cluster of Redis or Valkey: values of one size under keys, up to its
+ * capacity, each until it expires. PURE: no I/O, no clock, time is a parameter and never goes back.
+ * Not thread-safe.
  *
- * Keys are numbers, and nothing is known of which one continues which: a value may go before those
- * that are of no use without it, as it does there.
+ * Keys are numbers without a relation: a value may be evicted before others that are useless
+ * without it, as in a real cluster.
  *
  *   absent -> put -> used, any number of times -> evicted, or expired -> absent
  *
- * The victim is exact, where Redis takes the best of five that it draws (maxmemory-samples), and of
- * sixteen that it remembers. With VALUES_LFU uses are counted as Redis counts them by default
- * (lfu-log-factor 10, lfu-decay-time 1 minute).
+ * The victim is exact. Redis takes the best of five samples (maxmemory-samples) and sixteen
+ * remembered ones. With VALUES_LFU uses are counted as by Redis's defaults (lfu-log-factor 10,
+ * lfu-decay-time 1 minute).
  */
 #ifndef KVL_POLICY_HOSTS_VALUES_H
 #define KVL_POLICY_HOSTS_VALUES_H
@@ -32,7 +32,7 @@ struct values_options {
 };
 
 struct values_stats {
-        uint32_t n, most; /* values that there are; that there were at most */
+        uint32_t n, most; /* values now; highest number */
         uint64_t puts, evictions, expirations;
 };
 
@@ -42,17 +42,17 @@ struct values;
 int values_new(const struct values_options *options, struct values **ret_values);
 void values_free(struct values *v);
 
-/* Whether it is there. No use of it, as EXISTS is none. */
+/* True if the key exists. Not a use of it, like EXISTS. */
 bool values_has(struct values *v, uint32_t key, uint64_t now_nsec);
 
-/* A use of it, as GET and TOUCH are. False: it isn't there. */
+/* Uses the key, like GET and TOUCH. Returns false if it doesn't exist. */
 bool values_use(struct values *v, uint32_t key, uint64_t now_nsec);
 
-/* A use of it, unless it was used within so long. Whether it was. */
+/* Uses the key, unless it was used within so long. Returns true if it was used now. */
 bool values_use_again(struct values *v, uint32_t key, uint64_t within_nsec, uint64_t now_nsec);
 
-/* It isn't there: it is from now on, and others may go for it. 0 or -ENOMEM (unchanged, but for
- * what has expired). With a capacity of 0 nothing happens. */
+/* Puts a missing key; others may be evicted for it. Returns 0 or -ENOMEM (unchanged, except expired
+ * values). With a capacity of 0 nothing happens. */
 int values_put(struct values *v, uint32_t key, uint64_t now_nsec);
 
 void values_stats(const struct values *v, struct values_stats *ret_stats);

@@ -1,11 +1,10 @@
 /*
- * ARC (Megiddo, Modha: ARC, a self-tuning, low overhead replacement cache, FAST 2003), leaf-first:
- * one recency list of what was used once and one of what was used again, ghosts of both, and a
- * target for the first that follows the ghosts that come back. The cache's size is what is cached
- * at the moment.
+ * ARC (Megiddo, Modha: ARC, a self-tuning, low overhead replacement cache, FAST 2003), leaf-first.
+ * It has a recency list of nodes used once and one of nodes used again, ghosts of both, and a
+ * target for the first, which follows ghosts that return. The cache's size is its current contents.
  *
- * The vtable asks for a victim before it says for whom. So the target follows a ghost after the
- * eviction that made room for it, and what the paper's REPLACE does of a tie for a ghost of the
+ * The vtable asks for a victim before it names the new node. So the target follows a ghost after
+ * the eviction that made room for it. The paper's rule in REPLACE for a tie with a ghost of the
  * second list is left out.
  */
 #include <errno.h>

@@ -131,7 +131,7 @@ static uint32_t room_beside(const struct sim *s, const uint32_t *path, uint32_t 
         return room;
 }
 
-/* What isn't held goes, until the leases have their room. */
+/* Evicts pages that aren't held, until the leases have their room. */
 static void make_room(struct sim *s)
 {
         struct slots *device = &s->tiers[0];

@@ -1,14 +1,16 @@
 /*
- * Requests that take time, in the simulator: which ones run, what they hold, and when they end.
+ * Requests with a duration, in the simulator: running ones, the pages they hold, and their ends.
  * PURE. docs/POLICY.md, "Requests that run", has the model.
  *
- * Requests begin in the order of the trace. One begins when it has come, fewer than max_running
- * run, and there is room for what it lacks: pages that it leases at once, for the blocks of its
- * path that it didn't find and for its output. Room is what isn't held or leased by those that run.
- * Where there is none it waits, and so do all after it; one that is alone begins in any case, and
- * what it has no room for isn't cached. When its input is prefilled the blocks of its path can be
- * found (one that another request has computed meanwhile is given back), when its output is decoded
- * its path is let go and the pages of the output are free.
+ * Requests begin in the order of the trace. One begins when its time has come, fewer than
+ * max_running run, and there is room for the pages that it must lease: for missing blocks of its
+ * path, and for its output. Room is all pages that running requests don't hold or lease. Without
+ * room it waits, and all requests after it wait, too. A request that is alone always begins, and
+ * the part without room isn't cached.
+ *
+ * After prefill, the blocks of its path can be found; a block that another request computed
+ * meanwhile is given back. After decoding, its path is released and the pages of the output are
+ * free.
  */
 #ifndef KVL_POLICY_SIM_FLIGHT_H
 #define KVL_POLICY_SIM_FLIGHT_H

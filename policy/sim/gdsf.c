@@ -1,13 +1,13 @@
 /*
- * Greedy dual, size and frequency (Cherkasova: Improving WWW proxies performance with greedy-dual-
- * size-frequency caching policy, HP Laboratories 1998), for blocks of one size: the leaf with the
- * lowest
+ * Greedy dual, size and frequency, for blocks of one size (Cherkasova: Improving WWW proxies
+ * performance with greedy-dual-size-frequency caching policy, HP Laboratories 1998). The leaf with
+ * the lowest
  *
  *   age of the cache at its last use + uses * cost
  *
- * goes, and its value is the cache's age from then on. The cost is that of computing the block
- * again, in units of a text's first block: work that is the same for every token, and attention,
- * which grows with the position.
+ * is evicted, and its value becomes the cache's age. The cost is that of computing the block again,
+ * in units of a text's first block: work that is the same for every token, and attention, which
+ * grows with the position.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /*
- * What policies of the simulator remember of evicted nodes: a bounded number of ids, in up to two
+ * Evicted nodes that policies of the simulator remember: a bounded number of ids, in up to two
  * queues, each with a number. Exact, unlike s3fifo's; it grows as it fills.
  *
- * Where memory for one more can't be had, the oldest one makes room, or the new one isn't
- * remembered: nothing fails.
+ * If there is no memory for one more, the oldest one is replaced, or the new one isn't remembered:
+ * nothing fails.
  */
 #ifndef KVL_POLICY_SIM_GHOSTS_H
 #define KVL_POLICY_SIM_GHOSTS_H

@@ -1,9 +1,9 @@
 /*
- * The offline optimum (Belady: A study of replacement algorithms for a virtual-storage computer,
- * 1966): the leaf whose next use is furthest goes. Every use of a block is one of its parent, so a
- * parent's next use is never later than its child's, and what Belady keeps is closed under prefixes
- * by itself: leaf-first costs nothing here. Optimal in blocks that hit, where nothing is held and
- * what was just inserted may go at once.
+ * The offline optimum: evicts the leaf whose next use is furthest (Belady: A study of replacement
+ * algorithms for a virtual-storage computer, 1966). Every use of a block is one of its parent, so a
+ * parent's next use is never later than its child's. Belady's choice is therefore closed under
+ * prefixes, and leaf-first costs nothing. Optimal in hit blocks, if nothing is held and a just
+ * inserted node may be evicted.
  */
 #include <errno.h>
 

@@ -1,11 +1,11 @@
 /*
- * What the policies share that keep nodes in the order in which they came, or were used: up to two
- * queues. A node enters one when it is let go of for the first time, which is deepest first, and
- * stays in its place while it is held again; whoever looks for a victim passes by what is held or
- * has children, each time: O(of those), which is more than the daemon would pay.
+ * Base of policies that keep nodes in order of insertion or use, in up to two queues. A node enters
+ * one when it is first released, deepest first, and keeps its place while it is held again. A
+ * search for a victim passes held nodes and parents each time, O(their number), which is more than
+ * the daemon would accept.
  *
- * A policy embeds a struct ordered at its start and has the functions below in its table, or calls
- * them from its own. They are those of policy/evict.h.
+ * A policy embeds a struct ordered at its start and has the functions below (of policy/evict.h) in
+ * its table, or calls them from its own.
  */
 #ifndef KVL_POLICY_SIM_ORDERED_H
 #define KVL_POLICY_SIM_ORDERED_H

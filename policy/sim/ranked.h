@@ -1,15 +1,14 @@
 /*
- * What the policies share that rank: each cached node has a rank, and of the idle leaves the one
- * with the lowest goes. A heap of those, so an event costs O(log idle leaves), which is more than
- * the daemon would pay; ranks that can be anything leave no list to keep in order. Leaf-first as
- * the ranks of the leaves alone are compared.
+ * Base of policies that rank: each cached node has a rank, and the idle leaf with the lowest rank
+ * is evicted. A heap holds these, so an event costs O(log idle leaves), which is more than the
+ * daemon would accept; arbitrary ranks allow no ordered list. Only ranks of leaves are compared, so
+ * eviction is leaf-first.
  *
- * Ranks are compared by `major`, then by `recency`: a clock of events, as it was when the node was
- * last touched or let go of. No two are equal, and the deepest block of a request is its oldest, as
- * it is let go of first.
+ * Ranks are compared by `major`, then by `recency`: a clock of events at the node's last touch or
+ * release. No two are equal. The deepest block of a request is its oldest, as it is released first.
  *
- * A policy embeds a struct ranked at its start and has the functions below in its table, or calls
- * them from its own. They are those of policy/evict.h.
+ * A policy embeds a struct ranked at its start and has the functions below (of policy/evict.h) in
+ * its table, or calls them from its own.
  */
 #ifndef KVL_POLICY_SIM_RANKED_H
 #define KVL_POLICY_SIM_RANKED_H

@@ -1,21 +1,21 @@
 /*
- * S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP
- * 2023), leaf-first: what is new waits in a small queue, a tenth of what is cached; what was used
- * twice there goes on to the main one, what wasn't is evicted. The main queue gives who was used
- * another round for each use, at most three. Whoever comes back soon after it was evicted from the
- * small queue goes to the main one at once: that is what ghosts are remembered for.
+ * S3-FIFO, leaf-first (Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache
+ * eviction, SOSP 2023). New nodes wait in a small queue, a tenth of the cache. Nodes used twice
+ * there move on to the main queue, others are evicted. The main queue gives a used node another
+ * round for each use, at most three. A node that returns soon after it was evicted from the small
+ * queue goes to the main one at once: that is the purpose of ghosts.
  *
- * A node enters its queue when its publisher lets go of it: deepest first, like a recency order. A
- * node that the evictor meets at a queue's end and can't evict, as it is held or has children, is
- * *passed*: out of the queue, and back at its old end when it is let go of or its last child
- * leaves. One that could go down and is no leaf, where a leaf is asked for, is set *aside*: in a
- * queue of its own, older than all in the one it came from. So nothing is looked at twice for one
- * event, and an eviction is O(1), amortised over insert, touch (of each node it walks), idle and
- * remove. The alternative, a descendant leaf in place of the node that was met, has no such bound
- * where clients hold leaves alone; it evicts what is young for its parent's age.
+ * A node enters its queue when its publisher releases it: deepest first, like a recency order. If
+ * eviction meets a node at a queue's end that is held or has children, it is *passed*: removed from
+ * the queue, and put back at its old end when it is released or its last child leaves. A tip that
+ * is no leaf, when a leaf is asked for, is set *aside*: in a queue of its own, older than all of
+ * the queue it came from. So no node is looked at twice for one event, and an eviction is O(1),
+ * amortised over insert, touch (of each node it walks), idle and remove. The alternative, a
+ * descendant leaf in place of the met node, has no such bound if clients hold only leaves, and
+ * evicts young nodes for their parent's age.
  *
  * Each tier has its two queues. A page that changes its tier is the newest of the same queue there,
- * with the uses it has left.
+ * with its remaining uses.
  *
  * 24 bytes a node, and 16 for ghosts.
  */
@@ -50,10 +50,10 @@ struct node {
 };
 
 /*
- * Ghosts, in sets of eight: a set loses its oldest where it is full. Twice as many ways as ghosts,
- * so that this is rare; bounded by its size whatever ids there are. They are forgotten by age: the
- * stamp counts ghosts. All zero: empty, as stamps begin with 1. A stamp that is 2^32 ghosts old is
- * taken for a recent one; the price is a node in the wrong queue.
+ * Ghosts, in sets of eight: a full set loses its oldest. Twice as many ways as ghosts make that
+ * rare, and the size is bounded for any ids. They expire by age: the stamp counts ghosts. All zero:
+ * empty, as stamps begin with 1. A stamp that is 2^32 ghosts old is mistaken for a recent one; the
+ * cost is a node in the wrong queue.
  */
 #define WAYS         8
 #define WAYS_A_GHOST 2
@@ -147,8 +147,7 @@ static bool ghost_take(struct s3fifo *s, uint64_t id)
         return s->stamp - stamp < ghost_limit(s);
 }
 
-/* Those there are are forgotten where more fit from now on: that is when the cache grows, and
- * evicts nothing. */
+/* Grows the table and forgets all ghosts: the cache grows then, and evicts nothing. */
 static int reserve_ghosts(struct s3fifo *s)
 {
         uint64_t ways = (uint64_t)MIN(s->n_nodes, s->max_ghosts) * WAYS_A_GHOST;
@@ -291,7 +290,7 @@ static void s3fifo_idle(void *policy, uint32_t node, uint64_t now_nsec)
                 enter_queue(s, node, QUEUED, n->place == PASSED);
 }
 
-/* Who meets it passes it. */
+/* Eviction skips a locked node. */
 static void s3fifo_lock(void *policy, uint32_t node)
 {
         struct s3fifo *s = policy;

@@ -1,12 +1,12 @@
 /*
- * SIEVE (Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024), leaf-first: a
- * hand goes from the oldest node to the newest, and around again. It spares who was used since it
- * came by, once, and takes the first idle leaf that wasn't; what is held or has children it passes
- * by as if it weren't there.
+ * SIEVE, leaf-first (Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024). A
+ * hand moves from the oldest node to the newest, and around again. It spares a node once if it was
+ * used since the last pass, and takes the first idle leaf that wasn't. It skips held nodes and
+ * parents.
  *
- * A text's blocks lie deepest first, so the hand takes all of an unused text before it goes on; it
- * stays near the newest then, and what it has spared once is as good as pinned. On traces whose
- * texts come back late this is LFU.
+ * A text's blocks are deepest first, so the hand takes all of an unused text before it moves on.
+ * Then it stays near the newest, and nodes that it spared once are practically pinned. On traces
+ * whose texts return late this is LFU.
  */
 #include <errno.h>
 
