@@ -1,6 +1,6 @@
 /*
- * From a frame to the handler of its type and back to a reply. Every request ends in exactly one
- * reply, or none where the frame said so and may. Nothing is allocated from the heap here.
+ * Dispatches a frame to the handler of its type, and sends the reply. Every request gets exactly
+ * one reply; or none, if the frame asks for none and may. Nothing is allocated from the heap here.
  */
 #ifndef KVL_SERVER_DISPATCH_H
 #define KVL_SERVER_DISPATCH_H
@@ -10,7 +10,7 @@
 struct frame;
 struct peer;
 
-/* Checks, unpacks, handles, answers. The peer isn't freed: its flags say what is to be done. */
+/* Checks, unpacks, handles and answers a frame. Sets flags of the peer instead of freeing it. */
 void dispatch_frame(struct peer *p, const struct frame *f);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Lists of administration, a page at a time. Rows come in order of an id that is never reused; the
- * cursor is the id of the last row sent, so that what comes and goes between two pages repeats
- * nothing.
+ * Lists of administration, a page at a time. Rows are in order of an id that is never reused. The
+ * cursor is the id of the last row sent, so objects made or removed between two pages repeat no
+ * row.
  */
 #ifndef KVL_SERVER_LIST_PAGE_H
 #define KVL_SERVER_LIST_PAGE_H
@@ -43,7 +43,7 @@ typedef ProtobufCMessage *(*make_fn)(struct request *rq, void *object);
 int rows_fill_page(
         struct request *rq, int r, struct rows *rows, make_fn make, struct list_page *ret_page);
 
-/* Whether the request wants what is of this tenant. */
+/* True if the request wants objects of this tenant. */
 bool list_wants(const Kvlease__V1__AdminListRequest *m, const char *tenant);
 
 /* 0, or -ENOENT with the sentence: there is no such tenant. */

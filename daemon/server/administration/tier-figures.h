@@ -14,8 +14,8 @@ struct store;
 struct tenant;
 
 /*
- * Figures of all pools of that tier (TIER_HOST, TIER_DISK); of a tenant, also where no device has
- * such a tier; of a namespace. 0, *ret NULL where there is no such tier; -ENOMEM.
+ * Figures of a tier (TIER_HOST, TIER_DISK): of all pools; of a tenant, also if no device has such a
+ * tier; of a namespace. Return 0 (*ret NULL: there is no such tier) or -ENOMEM.
  */
 int tier_figures_of_store(struct arena *arena, const struct store *s, enum tier_kind kind,
         Kvlease__V1__AdminTier **ret);

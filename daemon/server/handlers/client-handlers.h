@@ -62,8 +62,8 @@ struct tenant *request_tenant(struct request *rq, const char *name);
 /* The namespace `ns` of the tenant; NULL with the sentence. Returns borrowed. */
 struct ns *request_ns(struct request *rq, const char *tenant, const char *ns);
 
-/* The tenant, and its namespace `ns` (NULL where that is "": all of them). 0, or -ENOENT with the
- * sentence. Both borrowed. */
+/* Finds the tenant, and its namespace `ns` (NULL for "": all of them). Returns 0, or -ENOENT with
+ * the sentence. Both borrowed. */
 int request_tenant_ns(struct request *rq, const char *tenant, const char *ns,
         struct tenant **ret_tenant, struct ns **ret_ns);
 

@@ -38,9 +38,9 @@ struct keeper_options {
 int keeper_new(const struct keeper_options *o, struct keeper **ret_keeper);
 
 /*
- * Sends what is left of the orders and ends the thread; nothing is dropped by that. Orders that
- * come later go nowhere. False: it is stuck in a call (the service manager hangs): it isn't to be
- * freed, and the process should end by _exit().
+ * Sends the remaining orders and ends the thread; nothing is dropped by that. Later orders are
+ * ignored. Returns false if the thread is stuck in a call (the service manager hangs): don't free
+ * it, and end the process by _exit().
  */
 bool keeper_stop(struct keeper *k);
 
@@ -53,16 +53,19 @@ void keeper_free(struct keeper *k);
 int keeper_inherit(struct keeper *k, enum keep_kind kind, uint32_t number, int fd);
 
 /*
- * Orders that a duplicate of `fd` is kept. The name isn't kept yet. 0: *ret_ticket (may be NULL)
- * says how far a barrier must get; -EMFILE, -ENOMEM with the sentence: nothing was ordered.
+ * Orders that a duplicate of `fd` is stored, under a name that isn't stored yet. Returns 0:
+ * *ret_ticket (may be NULL) is passed once it is stored; -EMFILE, -ENOMEM with the sentence:
+ * nothing was ordered.
  */
 int keeper_add(struct keeper *k, enum keep_kind kind, uint32_t number, int fd, uint64_t *ret_ticket,
         struct detail *d);
 
-/* Nothing where it isn't kept. What is inherited and wasn't taken stays open. */
+/* Drops a descriptor from the store; nothing if it isn't there. An inherited one that wasn't taken
+ * stays open. */
 void keeper_drop(struct keeper *k, enum keep_kind kind, uint32_t number);
 
-/* Blocks until all is kept that was added before. 0; -ETIMEDOUT with the sentence: it is late. */
+/* Blocks until all earlier additions are stored. Returns 0; -ETIMEDOUT with the sentence: the store
+ * is late. */
 int keeper_wait(struct keeper *k, struct detail *d);
 
 /* The highest ticket up to which all additions are stored; UINT64_MAX: the store is late. */
@@ -79,11 +82,11 @@ uint32_t keeper_list(struct keeper *k, enum keep_kind kind, uint32_t *ret_number
 /* Drops and closes inherited descriptors that were not taken. Returns their number. */
 uint32_t keeper_release_rest(struct keeper *k);
 
-/* Is there room for `n` more, when all n_extents are kept that there are or that are being made? 0,
- * or -EMFILE with the sentence. */
+/* Is there room for `n` more, after all n_extents existing and planned extents are stored? Returns
+ * 0, or -EMFILE with the sentence. */
 int keeper_admit(struct keeper *k, uint64_t n_extents, uint32_t n, struct detail *d);
 
-/* Kept, or on the way: all; extents. */
+/* Number of stored and ordered descriptors: all; extents. */
 uint32_t keeper_count(struct keeper *k);
 uint32_t keeper_count_extents(struct keeper *k);
 

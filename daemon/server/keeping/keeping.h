@@ -21,46 +21,46 @@ struct queue_park;
 struct detail;
 
 /*
- * Decides by the configuration and by what the service manager says; takes what the process before
- * this one left out of server.activation, and sets store.keep. Where nothing is kept, what was left
- * is released. 0 or -errno, logged.
+ * Opens the descriptor store if the configuration and the service manager allow it. Takes the
+ * previous process's descriptors out of server.activation, and sets store.keep. Without a store,
+ * those are closed. Returns 0, or -errno, logged.
  */
 int keeping_open(struct server *s);
 
-/* Says in the log why nothing is kept, where something could be. */
+/* Logs why nothing is stored although it could be. */
 void keeping_say(const struct server *s);
 
 /* Keeps up to `max` descriptors from now on, of which none are left by a process before this one:
  * the second half of keeping_open(), and for tests. 0 or -errno. */
 int keeping_start(struct server *s, uint32_t max);
 
-/* The functions by which the queue of a device parks its extents here. */
+/* Functions for a device's queue to store its extents. */
 struct queue_park keeping_park(struct server *s);
 
-/* Everything was taken that is of use: the rest is dropped. */
+/* Drops the previous process's descriptors that were not taken. */
 void keeping_release_rest(struct server *s);
 
-/* Blocks until all that was added is kept, at most 10 s: after that it is said in the log that the
- * service manager is late, and clients are served all the same. */
+/* Blocks until all additions are stored, for at most 10 s. Then it logs that the service manager is
+ * late, and clients are served all the same. */
 void keeping_settle(struct server *s);
 
 /* May `n` more extents be made? 0, or -EMFILE with the sentence. */
 int keeping_admit(const struct server *s, uint32_t n, struct detail *d);
 
-/* The ticket of what is said now; 0: it can go out. */
+/* The ticket of output that is sent now; 0: it can be sent at once. */
 uint64_t keeping_ticket(const struct server *s);
 
 /* The highest ticket whose output may be sent. */
 uint64_t keeping_passed(const struct server *s);
 
-/* How many descriptors are kept now. */
+/* Number of stored descriptors. */
 uint32_t keeping_count(const struct server *s);
 
-/* The end: sends what is left to be sent, and closes what the loop holds for it. Nothing is kept,
- * nor dropped, from here on. */
+/* Called at the end: sends the remaining orders, and closes the loop's handles. Nothing is stored
+ * or dropped afterwards. */
 void keeping_stop(struct server *s);
 
-/* After the last thread of a device. */
+/* Frees the keeper, after the last thread of a device has ended. */
 void keeping_free(struct server *s);
 
 #endif

@@ -1,21 +1,21 @@
 /*
  * A connection and the process at its other end.
  *
- *   NEW -> (AUTH ->) ACTIVE -> WAITING    hung up while it keeps pages: until the process exits
+ *   NEW -> (AUTH ->) ACTIVE -> WAITING    hung up while it keeps pages: until the process exits;
  *                          |      |
- *                          +------+--> LINGERING   exited with memory mapped that its work may
- *                          |      |      |         still write to (a GPU's): death_grace later
- *                          +------+------+--> gone   hung up and keeps none; process exited
- *   any of the first three ---> CLOSING ----> gone   refused, or said BYE: as soon as the reply
- *                                                    is out
+ *                          +------+--> LINGERING   exited, but its work (a GPU's) may still write
+ *                          |      |      |         to mapped memory: death_grace later;
+ *                          +------+------+--> gone   hung up and keeps none; process exited;
+ *   any of the first three ---> CLOSING ----> gone   refused, or said BYE: once the reply is out.
  *
- * A peer keeps pages where it maps memory or has a pin segment. One that breaks the protocol is
- * gone if it keeps none; else it is *muted*: its input is drained and ignored (where descriptors
- * are among it, left where it is: inbound.h), its ring isn't looked at any more, its output is
- * dropped, its pins stay until hang-up and exit, as the process may be reading. Refcounted: the
- * server's list holds one reference, each started uv handle one, dropped in its close callback.
- * Handlers never free a peer: they set flags,
- * which are acted upon when the peer is settled (daemon/server/peers/peer.c).
+ * A peer keeps pages if it maps memory or has a pin segment. A peer that breaks the protocol ends
+ * if it keeps none. Else it is *muted*: its input is drained and ignored (except descriptors:
+ * inbound.h), its ring isn't looked at any more, its output is dropped. Its pins stay until hang-up
+ * and exit, as the process may be reading.
+ *
+ * Refcounted: the server's list holds one reference, each started uv handle one, dropped in its
+ * close callback. Handlers never free a peer: they set flags, which take effect when the peer is
+ * settled (daemon/server/peers/peer.c).
  */
 #ifndef KVL_SERVER_OBJECTS_PEER_H
 #define KVL_SERVER_OBJECTS_PEER_H
@@ -55,13 +55,13 @@ enum peer_state {
 #define PEER_NONCE_SIZE 16
 #define PEER_WHO_MAX    (PEER_NAME_MAX + 24)
 
-/* An NS_CLOSE that isn't over (drops.c). */
+/* An unfinished NS_CLOSE (drops.c). */
 struct closing {
         struct pending pending;
         struct attach *attach; /* borrowed; NULL: there is none */
 };
 
-/* The lists of the server that a peer may be on; those without a word of it are of struct peers. */
+/* Lists of the server that may hold a peer: of struct peers, unless noted. */
 struct peer_links {
         struct list_link all, backlog, hello, unread, linger;
         struct list_link parked, due; /* struct leases.parked, struct leases.due */
@@ -71,7 +71,7 @@ struct peer_links {
 struct peer_conn {
         int fd, pidfd; /* owned; -1 */
         struct inbound inbound;
-        uint64_t listener_id; /* struct listener.id it came by; 0: none */
+        uint64_t listener_id; /* struct listener.id of its socket; 0: none */
         uv_poll_t socket, process;
         bool socket_open, process_open; /* handles hold a reference */
         int socket_events;
@@ -91,17 +91,17 @@ struct peer_input {
         uint32_t drain_left; /* and submissions still to execute */
 };
 
-/* Why it isn't let in. */
+/* Refusal of the peer. */
 struct peer_refusal {
-        int code;     /* not 0: what HELLO will be answered */
+        int code;     /* not 0: code of the answer to HELLO */
         char *detail; /* owned */
 };
 
-/* A client that goes on after its connection ended (daemon/server/peers/resume.h). */
+/* Resumption of a client after its connection ended (daemon/server/peers/resume.h). */
 struct peer_comeback {
-        bool adopted;           /* WAITING, and its member is one of the daemon before this one */
-        bool resuming;          /* goes on with a member that was another's: until RESUMED */
-        struct resume *resume;  /* owned; asked for, and not proven yet; NULL */
+        bool adopted;           /* WAITING, with a member of the previous daemon */
+        bool resuming;          /* resumes a member of another peer, until RESUMED */
+        struct resume *resume;  /* owned; requested, and not proven yet; NULL */
         uint64_t repeats_until; /* requests up to this number were sent before it resumed */
         uint64_t *missed;       /* owned; ids of members that left while it was away; NULL: none */
         uint32_t n_missed;
@@ -122,17 +122,17 @@ struct peer_identity {
 };
 
 struct peer_counts {
-        size_t pending_bytes; /* as counted last (pending.h) */
+        size_t pending_bytes; /* at the last count (pending.h) */
         uint64_t n_requests, n_violations;
 };
 
 struct peer_times {
         uint64_t connected_nsec;
-        uint64_t hello_nsec;    /* since when it is waited for that it introduces itself */
-        uint64_t state_nsec;    /* when it came to be what peer_state_name() says, but for "not
+        uint64_t hello_nsec;    /* since when it must introduce itself */
+        uint64_t state_nsec;    /* start of the state that peer_state_name() tells, except "not
                                    reading" */
-        uint64_t heard_nsec;    /* when it asked for something last */
-        uint64_t pressure_nsec; /* when it was told of pressure last */
+        uint64_t heard_nsec;    /* last request */
+        uint64_t pressure_nsec; /* last notice of pressure */
         uint64_t linger_until_nsec;
 };
 
@@ -151,9 +151,9 @@ struct peer {
         enum listener_kind kind;
         bool muted;
         bool doomed; /* ends at the next settle */
-        bool broken; /* can't be written to */
-        bool exited; /* its process has; what it said before is handled in slices */
-        bool held;   /* isn't read from until it takes its output */
+        bool broken; /* its socket can't be written to */
+        bool exited; /* its process has exited; its earlier input is handled in slices */
+        bool held;   /* not read from until it takes its output */
 
         struct tenancy *tenancy; /* borrowed; NULL: administration, or refused */
         struct member *member;   /* owned, from hello to the end */
@@ -166,14 +166,14 @@ struct peer {
         struct peer_input input;
         struct outqueue out;
         struct ring ring;      /* open from SHM_OPEN to the end */
-        struct parked *parked; /* of `waits`: the lease that was run, and waits; NULL: none */
-        struct pending_list waits[N_PENDING]; /* what it waits for, by kind */
+        struct parked *parked; /* of `waits`: the lease that was run, and waits; NULL */
+        struct pending_list waits[N_PENDING]; /* operations that it waits for, by kind */
         struct closing closing;               /* its NS_CLOSE that isn't over */
 
         struct peer_counts counts;
         struct peer_times times;
         struct peer_recall recall;
-        struct chore leaving; /* while it is LEAVING, and before that once it has exited */
+        struct chore leaving; /* for LEAVING, and for an exited process before that */
 };
 
 /* The connection has ended, and the peer still holds pages. */

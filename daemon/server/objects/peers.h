@@ -32,12 +32,13 @@ struct peers_wiring {
 
 struct peers {
         const struct peers_wiring *wiring;
-        struct list_link list;      /* struct peer.links.all: all of them */
-        struct list_link backlog;   /* struct peer.links.backlog: have work and no tenant */
-        struct list_link hellos;    /* struct peer.links.hello: not introduced yet, oldest first */
-        struct list_link unread;    /* struct peer.links.unread: polled by look_timer */
-        struct list_link lingering; /* struct peer.links.linger: dead, what it held isn't reused */
-        unsigned look_msec;         /* interval after which `unread` is polled */
+        struct list_link list;    /* struct peer.links.all: all of them */
+        struct list_link backlog; /* struct peer.links.backlog: have work and no tenant */
+        struct list_link hellos;  /* struct peer.links.hello: not introduced yet, oldest first */
+        struct list_link unread;  /* struct peer.links.unread: polled by look_timer */
+        struct list_link
+                lingering;  /* struct peer.links.linger: exited; their memory isn't reused yet */
+        unsigned look_msec; /* interval after which `unread` is polled */
         uint64_t n_starved; /* replies that the kernel delayed because of descriptors in flight */
         uint32_t n_peers, n_refused;
         uint32_t n_monitors; /* of these: on the monitor socket */
@@ -53,7 +54,7 @@ struct peers {
         uv_timer_t grace_timer; /* peer-leave.c; runs while peers linger */
 };
 
-/* Whose turn it is, among the tenants (daemon/server/peers/turns.h). */
+/* Scheduling among the tenants (daemon/server/peers/turns.h). */
 struct tenants_turns {
         struct list_link due, paused; /* struct tenancy.turns.link */
         struct tenancy *of;           /* the tenant being served; NULL */

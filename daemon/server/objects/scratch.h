@@ -13,7 +13,7 @@
 #define MAX_LOOKUP_KEYS   1536
 #define MAX_SESSION_PAGES 1024
 #define MAX_LEASABLE_LOOK 8192 /* pages looked at for a LEASABLE: some 100 us; not tuned */
-#define MAX_HELD_PAGES    256  /* each is looked for in all attachments of the group */
+#define MAX_HELD_PAGES    256  /* each is searched in all attachments of the group */
 
 struct scratch {
         struct arena arena;          /* of messages */

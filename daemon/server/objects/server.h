@@ -1,6 +1,6 @@
 /*
  * The daemon as an object: the loop, the state (daemon/core), tenants and their sockets, peers.
- * Each member is a room's or a file's own; daemon/server/server.h makes all of them and ends them.
+ * Each member belongs to one module or file; daemon/server/server.h makes and ends all of them.
  */
 #ifndef KVL_SERVER_OBJECTS_SERVER_H
 #define KVL_SERVER_OBJECTS_SERVER_H
@@ -34,7 +34,7 @@ struct life {
         uint64_t start_nsec, ready_nsec;
         bool keeps_state;         /* the state directory is there, and locked */
         bool took_over;           /* from an earlier kvleased: */
-        struct recovery recovery; /* what was found */
+        struct recovery recovery; /* recovered objects */
         bool serving;             /* sockets are opened for tenants as they are made */
         bool stopping;
         bool leaving;     /* the process is about to end: server_deinit() */
@@ -57,8 +57,8 @@ struct server {
         struct test_clock clock;
         struct config_source source; /* borrowed, for reloads */
         struct config config;        /* in force; its files and tenants are those read last */
-        struct config next;          /* as read last, without files and tenants: after a restart */
-        uint32_t n_options_pending;  /* that differ between the two and take a restart */
+        struct config next; /* as read last, without files and tenants; for the next start */
+        uint32_t n_options_pending; /* options that differ between the two and need a restart */
         struct tenantdb db;
         struct disk disk;
         struct rundir rundir;
@@ -90,7 +90,7 @@ static inline uint64_t server_now(const struct server *s)
         return test_clock_now(&s->clock);
 }
 
-/* Notes something in the chronicle, now. */
+/* Adds a note to the event log, now. */
 static inline void server_note(struct server *s, const struct chronicle_note *n)
 {
         chronicle_note(&s->store.chronicle, server_now(s), n);

@@ -22,13 +22,13 @@ struct turns {
         struct list_link link;    /* server.turns.due or, paused, server.turns.paused */
         struct list_link waiting; /* struct peer.links.backlog: have work, the next first */
         uint64_t owes_nsec;       /* taken beyond its time */
-        uint64_t passed_nsec;     /* when it was passed over last, as it owes; 0: it isn't now */
-        uint64_t visit_nsec;      /* left of the visits under way */
+        uint64_t passed_nsec; /* last time it was skipped, as it owes; 0: it isn't skipped now */
+        uint64_t visit_nsec;  /* left of the visits under way */
         bool paused;
         uint64_t paused_nsec; /* since when */
         struct bucket requests, connects;
         /* Since start. */
-        uint64_t n_requests; /* and submissions; also those that weren't limited */
+        uint64_t n_requests; /* and submissions, also unlimited ones */
         uint64_t n_pauses, pauses_nsec;
         uint64_t n_refused; /* connections, by max_connects */
 };
@@ -43,12 +43,12 @@ struct tenancy {
         struct listener *listener;    /* owned; NULL before the server serves */
         uint32_t n_peers;             /* connections, also those not introduced yet */
         uint32_t n_adopted;           /* of these: struct peers.n_adopted */
-        unsigned descriptors_refused; /* of descriptors.c: what was said in the log */
+        unsigned descriptors_refused; /* of descriptors.c: refusals that were logged */
         struct turns turns;
         size_t pending_bytes;     /* of pending.c */
         bool said_held;           /* reaping.c */
         bool is_short;            /* at start: its reservation didn't fit */
-        uint64_t reserved_before; /* during a reload: what was reserved before it */
+        uint64_t reserved_before; /* during a reload: its reservation before */
 };
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * A request, and how it is answered: at once by what dispatches it, or later by what it waits for.
- * Every request ends in exactly one reply, or none where the frame said so and may. Nothing is
+ * A request and its answer: at once by the dispatcher, or later by the operation that it waits for.
+ * Every request gets exactly one reply; or none, if the frame asks for none and may. Nothing is
  * allocated from the heap here. Loop thread only.
  */
 #ifndef KVL_SERVER_ANSWER_H
@@ -24,9 +24,8 @@ struct request {
         struct server *server;
         struct peer *peer;
         const void *message; /* unpacked; borrowed from the server's arena */
-        void *reply; /* of the row's reply type, initialised; what it points at must live until it
-                        is sent */
-        struct detail detail;   /* the sentence that goes with a status that isn't 0 */
+        void *reply; /* of the row's reply type, initialised; its data must live until it is sent */
+        struct detail detail;   /* the sentence for a status that isn't 0 */
         int fds[FRAME_MAX_FDS]; /* go with the reply; owned */
         unsigned n_fds;
         void (*after)(struct peer *p);     /* called once the reply is out; or NULL */

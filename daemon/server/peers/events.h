@@ -8,7 +8,7 @@
 struct server;
 struct peer;
 
-/* A namespace's clients are told of pressure at most this often each. Not tuned. */
+/* Least interval of notices of pressure to a namespace's clients. Not tuned. */
 #define EVENTS_PRESSURE_NSEC NSEC_PER_SEC
 
 /* Sends an event to a peer that has been introduced; others get none. */

@@ -9,10 +9,10 @@
 
 #include "daemon/server/peers/peer.h"
 
-/* Drops a reference; the last one frees the peer, which is GONE. */
+/* Drops a reference; the last one frees the peer, which must be GONE. */
 void peer_unref(struct peer *p);
 
-/* Stops listening to the stream and forgets what is in it. */
+/* Stops listening to the stream and drops its received bytes. */
 void peer_close_socket(struct peer *p);
 
 /* Drops all waiting requests and announcements of the peer: it can't be answered, nor publish, any
@@ -22,19 +22,19 @@ void peer_stop_waiting(struct peer *p);
 /* Handles at most `max` of the frames received; with a finite one as long as it is its turn. */
 void peer_process_frames(struct peer *p, unsigned max);
 
-/* Receives once. False: there is nothing to be had any more now. */
+/* Receives once. Returns false if nothing more can be received now. */
 bool peer_receive(struct peer *p);
 
-/* Does what the flags of the peer ask for. It may be gone after that. */
+/* Acts on the peer's flags. The peer may be freed. */
 void peer_settle(struct peer *p);
 
 /* ---- peer-hangup.c --------------------------------------------------------------------------- */
 
-/* Does it keep memory? Descriptors that it hasn't taken do so as what it has mapped does. */
+/* True if the peer holds memory: mappings, or descriptors that it hasn't taken. */
 bool peer_holds_memory(struct peer *p);
 
-/* Its stream is over: the rest of what it said is handled, in this turn or in the next ones; then
- * it is WAITING, or leaves. */
+/* The stream has ended: handles the rest of the peer's input, in this turn or in later ones. Then
+ * the peer is WAITING, or leaves. */
 void peer_hang_up(struct peer *p);
 
 /* Called by the loop when the process has exited. */

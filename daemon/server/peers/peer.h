@@ -14,8 +14,8 @@
 /* Frames of one peer handled in one loop turn. Not tuned. */
 #define PEER_FRAMES_PER_TURN 16
 
-/* Submissions of one peer executed in one loop turn: some 100 microseconds of publishes. Not
- * tuned. What comes before a frame of the socket isn't counted: at most the ring. */
+/* Submissions of one peer executed in one loop turn: some 100 microseconds of publishes.
+ * Submissions that precede a frame aren't counted: at most the ring. Not tuned. */
 #define PEER_SUBMISSIONS_PER_TURN 256
 
 /*
@@ -39,25 +39,25 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
         struct peer **ret_peer);
 
 /*
- * A client of the daemon before this one, WAITING: takes the pidfd in any case; the member stays
- * the caller's. -1: its process is gone. 0 with a borrowed peer, -ENOMEM, -errno of the loop.
+ * Makes a WAITING peer for a client of the previous daemon. Takes the pidfd in any case (-1: its
+ * process has exited); the member stays the caller's. Returns 0 with a borrowed peer, -ENOMEM,
+ * -errno of the loop.
  */
 int peer_adopt(
         struct server *s, const struct peer_origin *origin, int pidfd, struct peer **ret_peer);
 
-/* Its process is gone: it leaves, or lingers before it does. Not from inside a handler of its own.
- */
+/* The process has exited: the peer leaves, or lingers first. Not from inside its own handler. */
 void peer_exited(struct peer *p);
 
-/* Has it hung up, seen by now or not? Then it is WAITING, or gone, after. Not from inside a handler
- * of its own. */
+/* Returns whether the peer has hung up, noticed before or not. If so it is WAITING or gone
+ * afterwards. Not from inside its own handler. */
 bool peer_has_hung_up(struct peer *p);
 
 /* Ends the peer now, together with all that it holds. Not from inside a handler. */
 void peer_end(struct peer *p);
 
-/* Namespaces that end with a client at once: some 30 us each, most of that the kernel's, to unmap
- * and close what is shared there. Not tuned. */
+/* Namespaces that are closed at once when a client ends: some 30 us each, most of it the kernel's
+ * for unmapping and closing shared memory. Not tuned. */
 #define PEER_CLOSES_AT_ONCE 16
 
 /* Ends a peer that is finished: at once if it has few namespaces open. Else it is LEAVING while
@@ -75,13 +75,13 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
 /* The peer broke `rule` (static text). */
 void peer_violation(struct peer *p, const char *rule);
 
-/* The peer is looked at again in the next turn of the loop. */
+/* Schedules the peer for the next turn of the loop. */
 void peer_schedule(struct peer *p);
 
 /*
- * Executes up to `budget` submissions of its ring, in its tenant's turn as long as that lasts; what
- * is left is for the next turn. Then the peer may be muted or doomed. Nothing where it has no ring,
- * or none that counts any more. Returns how many.
+ * Executes up to `budget` submissions of the peer's ring, within its tenant's turn; the rest is for
+ * the next turn. Afterwards the peer may be muted or doomed. Nothing without a ring in use. Returns
+ * their number.
  */
 uint32_t peer_take_submissions(struct peer *p, uint32_t budget);
 
@@ -110,8 +110,7 @@ void peer_look(struct peer *p);
 /* The peer has introduced itself, or is being closed: the deadline for that is over. */
 void peer_introduced(struct peer *p);
 
-/* Handles `n` bytes as if they had come over the socket: for the fuzzer. The peer may be gone
- * after. */
+/* Handles `n` bytes as if received from the socket: for the fuzzer. The peer may be freed. */
 void peer_feed(struct peer *p, const uint8_t *data, size_t n);
 
 /* Formats identity.who: the peer's name, process and user are known. */

@@ -23,7 +23,7 @@
 
 struct peer;
 
-/* Where a request can't be kept. */
+/* Text of a refusal. */
 #define PENDING_FULL_TEXT                                                                        \
         "kvleased has no memory to let the request wait: raise max_pending in [daemon], or ask " \
         "again later"

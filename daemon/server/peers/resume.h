@@ -31,15 +31,14 @@ struct server;
 #define RESUME_MAX_PENDING 4096
 
 /*
- * Between store_recover() and store_recover_end(), with the tenants made: opens the tables of
- * clients, makes members of those that the daemon before this one had, and peers of them. Nothing
- * where nothing is kept. 0; -ENOMEM, -EMFILE, -errno of the loop with the sentence: the daemon
- * can't go on.
+ * Opens the tables of clients, and makes members and peers for the previous daemon's clients.
+ * Called between store_recover() and store_recover_end(), with the tenants made. Nothing without a
+ * descriptor store. Returns 0; -ENOMEM, -EMFILE, -errno of the loop with the sentence: the daemon
+ * can't continue.
  */
 int resume_adopt(struct server *s, struct detail *d);
 
-/* After store_recover_end(): clients whose process has exited meanwhile, and can't be watched for
- * that, end. */
+/* Called after store_recover_end(): ends clients whose process has exited meanwhile. */
 void resume_end_exited(struct server *s);
 
 /* 0: p->comeback.resume is set; -ESTALE: no such client, or not its token; -EACCES: not its

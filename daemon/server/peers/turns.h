@@ -50,7 +50,7 @@ bool turns_are_due(const struct server *s);
  * tenant's turn. */
 bool turns_go_on(const struct peer *p);
 
-/* When its tenant's turn ends, by clock_now_nsec(); UINT64_MAX: it isn't its tenant's turn. */
+/* Time when its tenant's turn ends, by clock_now_nsec(); UINT64_MAX: its tenant has no turn now. */
 uint64_t turns_ends(const struct peer *p);
 
 /*
@@ -86,7 +86,7 @@ void turns_charge(struct peer *p, uint32_t n);
 /* The peer's tenant is paused: it isn't read from. */
 bool turns_are_paused(const struct peer *p);
 
-/* A connection comes in. 0, or -EMFILE with the sentence. */
+/* Counts a new connection. Returns 0, or -EMFILE with the sentence. */
 int turns_connect(struct tenancy *t, struct detail *d);
 
 #endif

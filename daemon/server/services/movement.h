@@ -14,7 +14,7 @@ void movement_init(struct server *s);
 /* Called once devices are open. Returns 0, or -errno, logged: no threads. */
 int movement_start(struct server *s);
 
-/* Called in each turn of the loop: goes on with what moves between tiers. */
+/* Called in each turn of the loop: continues moves between tiers. */
 void movement_turn(struct server *s);
 
 /* The loop is about to be closed. */

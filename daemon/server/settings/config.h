@@ -23,7 +23,7 @@
 #define CONFIG_FILE_MAX     (1024 * 1024) /* bytes of a configuration file; not tuned */
 #define CONFIG_PATH_MAX     255
 /* The longest name of a socket in runtime_dir itself, "/monitor.sock", must fit in sun_path
- * (unix(7)), NUL included. That of each tenant is looked at by itself. */
+ * (unix(7)), NUL included. Tenants' sockets are checked separately. */
 #define CONFIG_RUNTIME_DIR_MAX (108 - (int)sizeof("/monitor.sock"))
 #define CONFIG_GROUP_MAX       32   /* useradd(8) */
 #define CONFIG_TENANTS_MAX     4096 /* not tuned */
@@ -34,7 +34,7 @@
 #define CONFIG_USER_MAX        128
 #define CONFIG_HOST_MAX        253 /* bytes of a DNS name as text (RFC 1035, 2.3.4) */
 
-/* Where a value comes from. */
+/* Origin of a value. */
 struct origin {
         uint32_t file : 8;  /* number of the file, from 1; or one of these */
         uint32_t line : 24; /* of the file, from 1 */
@@ -93,7 +93,7 @@ struct device_config {
         bool host_huge_pages;
         bool huge_pages, populate;      /* of a host device */
         char disk[CONFIG_PATH_MAX + 1]; /* "": no such tier */
-        uint64_t disk_bytes;            /* > 0 where there is one */
+        uint64_t disk_bytes;            /* > 0 if there is a disk */
 };
 
 /* A cluster, or one server, through which hosts exchange pages, as the file has it. remote-config.h
@@ -110,7 +110,7 @@ struct remote_config {
         uint32_t connections; /* for large values, to each node */
         uint64_t connect_timeout_nsec, silence_timeout_nsec, probe_timeout_nsec;
         uint64_t bandwidth_bytes; /* a second, of one node, until it was measured */
-        uint64_t expiry_nsec;     /* of what is written there */
+        uint64_t expiry_nsec;     /* of written values */
 };
 
 /* A tenant's exchange with other hosts. */
@@ -192,7 +192,7 @@ struct config {
         struct remote_config remotes[CONFIG_REMOTES_MAX];
         size_t n_remotes;
         struct tenant_table tenants;
-        struct conf_files files; /* that were read, by their numbers; owned */
+        struct conf_files files; /* files that were read, by their numbers; owned */
         bool has_file;           /* the first of them was there */
 };
 
@@ -208,10 +208,10 @@ struct config_source {
 typedef void (*config_report_fn)(void *data, bool is_error, const char *sentence);
 
 /*
- * 0 with an owned *ret_config; -EINVAL where something is wrong in it, -errno where the file can't
- * be read: -EBADFD or -EISDIR for what is no regular file, which isn't waited for; /dev/null is an
- * empty one. Every error has been reported then: all of them but what follows a line that is no
- * syntax, and what isn't known of a section in which an option was refused.
+ * Loads the configuration. Returns 0 with an owned *ret_config; -EINVAL: it has errors; -errno: a
+ * file can't be read, with -EBADFD or -EISDIR for one that isn't regular, without waiting.
+ * /dev/null counts as an empty file. All errors are reported, except those behind a line without
+ * valid syntax, and checks of a section that need a refused option.
  */
 int config_load(const struct config_source *source, struct config *ret_config,
         config_report_fn report, void *data);
@@ -277,16 +277,15 @@ void unknown_options_remove(struct unknown_options *u, size_t i);
 void unknown_options_deinit(struct unknown_options *u);
 
 /*
- * Parses text made of [tenant NAME] sections alone into *ret_table. 0, -EINVAL, -ENOMEM. For what
- * the daemon writes itself (tenantdb.h) and the fuzzer; `file` is for messages. Options that aren't
- * known, and sections, are reported as notices and put into *ret_unknown; where that is NULL they
- * are errors.
+ * Parses text of [tenant NAME] sections alone into *ret_table. Returns 0, -EINVAL or -ENOMEM. For
+ * the daemon's own file (tenantdb.h) and the fuzzer; `file` is for messages. Unknown options and
+ * sections are reported as notices and put into *ret_unknown; if that is NULL they are errors.
  */
 int config_parse_tenants(const char *file, const char *text, size_t len,
         struct tenant_table *ret_table, struct unknown_options *ret_unknown,
         config_report_fn report, void *data);
 
-/* The whole configuration from text, without a check of what is on this machine. */
+/* Parses a whole configuration from text, without checks of this machine. */
 int config_parse(const char *file, const char *text, size_t len, struct config *ret_config,
         config_report_fn report, void *data);
 

@@ -31,7 +31,7 @@ enum option_type {
 struct id_list {
         uint32_t n;
         uint32_t ids[ID_LIST_MAX];
-        char text[ID_LIST_TEXT_MAX + 1]; /* as given: names stay names */
+        char text[ID_LIST_TEXT_MAX + 1]; /* as given: names aren't replaced by ids */
 };
 
 bool id_list_has(const struct id_list *l, uint32_t id);
@@ -56,7 +56,7 @@ extern const size_t n_options;
 
 const char *option_section_name(enum option_section s);
 
-/* NULL where there is none. */
+/* Finds a row; NULL: there is none. */
 const struct option *option_find(enum option_section s, const char *key);
 
 /* The key of that section that looks most like `key`, NULL where none is near. */
@@ -83,7 +83,7 @@ int option_set(const struct option *o, void *base, const char *value, char *err,
 int option_amend(const struct option *o, const void *base, char sign, const char *value,
         char ret_text[ID_LIST_TEXT_MAX + 1], char *err, size_t err_len);
 
-/* Appends `word` to a list. False where it has no room. */
+/* Appends `word` to a list. Returns false if it has no room. */
 bool id_list_append(char text[ID_LIST_TEXT_MAX + 1], const char *word);
 
 /* Writes the words of `l` whose ids `other` lacks. Returns ret_text. */

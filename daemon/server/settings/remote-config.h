@@ -30,8 +30,8 @@ int remote_settings_read(const struct remote_config *c, struct remote_settings *
         const char **ret_key, struct detail *d);
 void remote_settings_wipe(struct remote_settings *s);
 
-/* The tenant as hosts that exchange its pages have it, with its secret where it names one. 0, or
- * -errno as secret_read() with the sentence. To be wiped in any case. */
+/* Reads the tenant's identity for the exchange, with its secret if it names one. Returns 0, or
+ * -errno of secret_read() with the sentence. The caller wipes *ret in any case. */
 int tenant_secret_read(
         const struct tenant_config *c, struct exchange_tenant *ret, struct detail *d);
 void tenant_secret_wipe(struct exchange_tenant *t);

@@ -25,14 +25,14 @@ void tenant_config_check_all(const struct tenant_config *c, const struct daemon_
 enum small_cause {
         SMALL_LIMIT,   /* its limit is less */
         SMALL_RESERVE, /* burst = none, and its reservation is less */
-        SMALL_OTHERS,  /* what is left beside the reservations of others is less */
+        SMALL_OTHERS,  /* the rest beside the reservations of others is less */
 };
 
-/* Is the reservation moved by a sizer or a schedule? Then what it is now says little. */
+/* True if a sizer or a schedule changes the reservation, so that its current size is temporary. */
 bool tenant_reserve_is_moved(const struct tenant_config *c);
 
-/* Says that all leases of the tenant are refused, and what helps. `most_bytes` is what it may have
- * of `device`, the one that comes nearest (NULL: not known by name). Returns -ENOSPC. */
+/* Sets the sentence that all leases of the tenant are refused, with the remedy. `most_bytes`: the
+ * most it may have, of `device` (NULL: not known by name). Returns -ENOSPC. */
 int tenant_refuse_small(const struct tenant_config *c, enum small_cause cause, uint64_t most_bytes,
         const char *device, uint64_t extent_bytes, struct detail *d);
 

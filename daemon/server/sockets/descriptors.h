@@ -56,14 +56,14 @@ int descriptors_admit_ns(struct tenancy *t, bool is_there, struct detail *d);
 /* Highest number of connections being refused with a reason: 1 to PEER_MAX_REFUSED. */
 uint32_t descriptors_most_refused(const struct server *s);
 
-/* Raises the limit of open files as far as the hard limit goes: the usual soft limit is too small
- * for GPUs' memory. */
+/* Raises the limit of open files to the hard limit: the usual soft limit is too small for GPUs'
+ * memory. */
 void descriptors_raise_limit(void);
 
 /*
- * From here on the store makes no extents beyond their tenant's part, and the kernel's table has
- * room for all that descriptors_needed() counts. Warns where all memory as extents and all clients
- * together are more than the limit.
+ * Attaches to the store: from now on no extent exceeds its tenant's part, and the kernel's table
+ * has room for all that descriptors_needed() counts. Warns if all memory as extents and all clients
+ * together need more than the limit.
  */
 void descriptors_attach(struct server *s);
 
@@ -74,7 +74,7 @@ uint64_t descriptors_needed(const struct server *s);
 /* Descriptors that they need kept for the next start. */
 uint64_t descriptors_kept_needed(const struct server *s);
 
-/* Open files that the process may have; UINT64_MAX: it isn't known. */
+/* Open files that the process may have; UINT64_MAX: unknown. */
 uint64_t descriptors_limit(void);
 
 #endif

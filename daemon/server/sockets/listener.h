@@ -32,7 +32,7 @@ void listener_note_ending(struct server *s, uint64_t id, bool begins);
 /* Says in the log, once, that connections are closed as no file descriptor is left for them. */
 void listener_say_no_descriptors(void);
 
-/* Gives the tenant's directory to its group as configured now; where that can't be, warns. */
+/* Gives the tenant's directory to its configured group, or warns. */
 void listener_update_group(struct listener *l);
 
 /* Writes the path of a tenant's socket. Returns buf. */

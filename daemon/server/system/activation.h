@@ -1,6 +1,6 @@
 /*
  * Sockets made by systemd (socket activation): "admin", "default" and "tenant-NAME" by
- * FileDescriptorName=. Only used where they listen at the path the configuration gives them.
+ * FileDescriptorName=. Used only if they listen at the configured path.
  */
 #ifndef KVL_SERVER_ACTIVATION_H
 #define KVL_SERVER_ACTIVATION_H
@@ -27,8 +27,8 @@ int activation_init(struct activation *a);
 bool activation_is_socket_name(const char *name);
 
 /*
- * Owned fd of the socket called `name`, non-blocking; -ENOENT: there is none; -EINVAL with the
- * sentence: it isn't a listening stream socket at `path`.
+ * Returns the owned fd of the socket called `name`, non-blocking; -ENOENT: there is none; -EINVAL
+ * with the sentence: it isn't a listening stream socket at `path`.
  */
 int activation_take(struct activation *a, const char *name, const char *path, struct detail *d);
 

@@ -9,8 +9,8 @@ struct store;
 
 /*
  * From now on SIGABRT, SIGBUS, SIGFPE, SIGILL and SIGSEGV of the calling thread are noted in the
- * root of the store's state; then they do what they did before. On a stack of their own: also where
- * the thread's is used up. The store stays where it is until crash_unwatch().
+ * root of the store's state, and then have their former effect. The handler has its own stack, as
+ * the thread's may be used up. The store must stay in place until crash_unwatch().
  */
 void crash_watch(struct store *s);
 void crash_unwatch(void);

@@ -10,7 +10,7 @@ enum exit_code {
         EXIT_SOCKET = 3,
         EXIT_DEVICE = 4,
         EXIT_STATE = 5,
-        EXIT_RESTART = 75, /* to be started again; EX_TEMPFAIL of sysexits.h */
+        EXIT_RESTART = 75, /* the daemon asks to be started again; EX_TEMPFAIL of sysexits.h */
 };
 
 #endif

@@ -19,10 +19,11 @@
  */
 int lockfile_take(const char *path);
 
-/* The pid in it; 0 where it can't be told. */
+/* The pid in the file; 0: unknown. */
 uint64_t lockfile_owner(const char *path);
 
-/* Removes it and lets go. Returns -1, for the caller's variable. fd -1: nothing. */
+/* Removes the file and releases the lock. Returns -1, for the caller's variable. Nothing for fd
+ * -1. */
 int lockfile_drop(const char *path, int fd);
 
 #endif

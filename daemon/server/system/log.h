@@ -83,8 +83,8 @@ void log_message(
 #define LOG_FIELDS(...) ((const struct log_field[]){__VA_ARGS__, {NULL, NULL}})
 
 /*
- * True the first time it is asked for this rule (static text). At most LOG_RULES_MAX rules are told
- * apart, later ones are never new.
+ * Returns true on the first call for this rule (static text). At most LOG_RULES_MAX rules are
+ * distinguished; later ones are never new.
  */
 #define LOG_RULES_MAX 64
 bool log_first_of(const char *rule);

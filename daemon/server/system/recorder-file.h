@@ -25,26 +25,27 @@ struct chunk {
         uint32_t page_tokens; /* of all its lines */
         uint32_t n_lines;
         int result;                   /* -errno: none of it was written for sure */
-        char path[RECORDER_PATH_MAX]; /* of the file that it went to; "": none */
+        char path[RECORDER_PATH_MAX]; /* of its file; "": none */
         size_t len, size;
         char data[]; /* size */
 };
 
-/* To be filled, and given to disk_do(); done() is called in the loop thread, and frees it. NULL: no
- * memory. Returns owned. */
+/* Makes a chunk to fill and give to disk_do(); done() is called in the loop thread, and frees it.
+ * NULL: no memory. Returns owned. */
 struct chunk *chunk_new(void *owner, struct writer *w, uint32_t page_tokens, size_t size,
         void (*done)(struct chunk *c));
 void chunk_free(struct chunk *c);
 
-/* Room that a recording leaves on the file system of `path`, for the state directory beside it.
- * Returns bytes that are still to be had; *ret_leaves: what is left. Any thread. */
+/* Space for recordings on the file system of `path`, besides the reserve for the state directory.
+ * Returns free bytes; *ret_leaves: the reserve. Any thread. */
 uint64_t writer_room(const char *path, uint64_t *ret_leaves);
 
-/* Why a chunk wasn't written; "" where it was. */
+/* Writes the reason why a chunk wasn't written; "" if it was. */
 void chunk_explain(const struct chunk *c, char *ret, size_t size);
 
-/* Files in `dir` of at most max_bytes each, and a chunk; at most max_files of all page sizes, but
- * one of each; the oldest goes. NULL: no memory. Returns owned. */
+/* Makes a writer of files in `dir` of at most max_bytes each, and a chunk. All page sizes together
+ * have at most max_files, and at least one each; the oldest is removed. NULL: no memory. Returns
+ * owned. */
 struct writer *writer_new(const char *dir, uint64_t max_bytes, uint32_t max_files);
 
 /* After the chunks that were handed on: closes the files. Takes the writer. */

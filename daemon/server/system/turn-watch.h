@@ -28,7 +28,8 @@
 /* Turns and parts that are shorter are forgotten. Not tuned. */
 #define TURN_RECORD_NSEC NSEC_PER_MSEC
 
-/* So many of the longest since the start, and of the last hour the longest of each ten minutes. */
+/* Number of longest turns since the start; and of ten-minute intervals of the last hour, each with
+ * its longest. */
 #define TURNS_LONGEST     4
 #define TURNS_RECENT      6
 #define TURNS_RECENT_NSEC (600 * NSEC_PER_SEC)
@@ -70,7 +71,7 @@ void turn_watch_stop(struct turn_watch *w);
  * be more. */
 void turn_watch_note(struct turn_watch *w, uint64_t now_nsec, uint64_t nsec, uint64_t waited_nsec);
 
-/* A part of this turn: `what` is static, and tenant "" or NULL where it is none's. */
+/* A part of this turn: `what` is static; tenant: "" or NULL: none. */
 void turn_watch_part(struct turn_watch *w, const char *what, const char *tenant, uint64_t nsec);
 
 /* turn_watch_part() for the time since began_nsec. Returns the time now, where the next part

@@ -26,8 +26,8 @@ typedef void (*next_config_say)(void *data, const char *sentence);
 void next_config_pending(
         const struct server *s, const struct config *next, next_config_say say, void *data);
 
-/* Reads the files, which blocks, and adds what is held now and wouldn't be taken over: all of it
- * where the next daemon would refuse its configuration and not start. */
+/* Reads the files, which blocks, and adds cached data that the next daemon wouldn't take over: all
+ * of it if it would refuse its configuration and not start. */
 void next_config_losses(struct server *s, struct sentences *losses);
 
 #endif

@@ -16,9 +16,9 @@ enum reload_kind {
 typedef void (*reload_say)(void *data, enum reload_kind kind, const char *sentence);
 
 /*
- * Reads the configuration again from where it came, which blocks, and puts in force what can change
- * without a restart. Everything is logged; say, where it isn't NULL, is told it, too. 0; -EINVAL: a
- * file has mistakes, or -errno: it can't be read; nothing was changed then.
+ * Reads the configuration again from its source, which blocks, and applies changes that need no
+ * restart. Everything is logged, and reported to `say` (may be NULL). Returns 0; -EINVAL: a file
+ * has mistakes; -errno: it can't be read. On failure nothing was changed.
  */
 int reload_config(struct server *s, reload_say say, void *data);
 

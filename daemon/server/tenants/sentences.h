@@ -11,7 +11,7 @@
 struct arena;
 
 #define SENTENCES_MAX  256 /* not tuned */
-#define SENTENCE_BYTES 512 /* with the NUL; what is longer is cut. Not tuned */
+#define SENTENCE_BYTES 512 /* with the NUL; longer ones are cut. Not tuned */
 
 struct sentences {
         struct arena *arena;

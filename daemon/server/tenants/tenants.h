@@ -16,15 +16,15 @@
 
 struct peer;
 
-/* NULL where there is none. */
+/* Finds a tenancy; NULL: there is none. */
 struct tenancy *tenancy_find(struct server *s, const char *name);
 
 /* 0; -errno with the sentence, nothing made; -ENOSPC: the reservation doesn't fit. */
 int tenancy_add(struct server *s, const struct tenant_config *config, bool from_config,
         struct tenancy **ret_tenancy, struct detail *d);
 
-/* Can it be in force, as far as the machine and the other options go? 0, -EINVAL with the sentence.
- * What is free of the devices isn't asked. */
+/* Can the configuration be in force on this machine, with its other options? Returns 0, or -EINVAL
+ * with the sentence. Free memory isn't checked. */
 int tenancy_check(struct server *s, const struct tenant_config *config, struct detail *d);
 
 /* Puts a configuration in force. `asked`: also a reservation that is configured already, as it was
@@ -33,7 +33,8 @@ int tenancy_check(struct server *s, const struct tenant_config *config, struct d
 int tenancy_change(
         struct tenancy *t, const struct tenant_config *config, bool asked, struct detail *d);
 
-/* 0; -EBUSY with the sentence: it has members, or memory and not `force`. Nothing changed then. */
+/* Returns 0, or -EBUSY with the sentence (nothing changed): it has members; or memory, without
+ * `force`. */
 int tenancy_remove(struct tenancy *t, bool force, struct detail *d);
 
 /* Opens the socket. 0 or -errno with the sentence. */

@@ -20,25 +20,24 @@ struct request;
 struct session_purge;
 struct session_truncation;
 
-/* The drop was begun for the request; *d is copied where it isn't over. Returns what the handler
- * returns: 0, with the request deferred where it isn't over or a disk has to be written first; as
- * durable_answer(). -ENOMEM with the sentence: not all of it is gone. */
+/* Answers a request whose drop was begun; *d is copied if it isn't finished. Returns the handler's
+ * result: 0, with the request deferred if the drop isn't finished or a disk has to be written
+ * first; else as durable_answer(). -ENOMEM with the sentence: only a part was removed. */
 int drops_answer(struct request *rq, struct drop *d);
 
-/* Closes the attachment for an NS_CLOSE, which is answered when nothing that it held is held any
- * more (daemon/core/lifetimes/leave.h). Returns 0, with the request deferred until then where that
- * takes more than a slice. */
+/* Closes the attachment for an NS_CLOSE. It is answered when all that the attachment held is
+ * released (daemon/core/lifetimes/leave.h). Returns 0, with the request deferred if that takes more
+ * than a slice. */
 int drops_close(struct request *rq, struct attach *a);
 
-/* Carries out what session_purge_init() has begun for an ADMIN_SESSION_PURGE. Returns 0, with the
- * request deferred until all of them are gone where that takes more than a slice; -ENOMEM: not all
- * of them are gone. */
+/* Carries out the purge of session_purge_init() for an ADMIN_SESSION_PURGE. Returns 0, with the
+ * request deferred if it takes more than a slice; -ENOMEM: only a part was removed. */
 int drops_purge(struct request *rq, struct session_purge *purge);
 
-/* Goes on with what truncation_begin() has begun for a SESSION_KEEP, or truncation_begin_ends() for
- * a SESSION_TRUNCATE. Returns what the handler returns: session_truncation.result with the
- * sentence, or 0 with the request deferred where it isn't over; -ENOMEM with the sentence: the
- * session is as it was. */
+/* Continues a truncation of truncation_begin() for a SESSION_KEEP, or of truncation_begin_ends()
+ * for a SESSION_TRUNCATE. Returns the handler's result: session_truncation.result with the
+ * sentence, or 0 with the request deferred if it isn't finished; -ENOMEM with the sentence: the
+ * session is unchanged. */
 int drops_truncate(struct request *rq, struct session_truncation *t);
 
 #endif

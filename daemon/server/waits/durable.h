@@ -10,7 +10,7 @@ struct request;
 /* Bound of waiting answers of one peer. Not tuned. */
 #define DURABLE_MAX 64
 
-/* To be asked before anything is done: 0, or -EAGAIN with the sentence. */
+/* Called before anything is done: returns 0, or -EAGAIN with the sentence. */
 int durable_check(struct request *rq);
 
 /*

@@ -23,8 +23,8 @@ struct submit_result;
 #define FETCHES_MAX_PAGES 256 /* of one message; kvlease.proto */
 
 /*
- * One of the ring of the attachment's peer. True: it is under way, and completes by
- * ring_complete(). False: *ret says what it completes with now.
+ * Begins a FETCH of the ring of the attachment's peer. Returns true: started, completes by
+ * ring_complete(). False: *ret has its completion.
  */
 bool fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
         struct submit_result *ret);
@@ -33,8 +33,8 @@ bool fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t u
  * the sentence. */
 int fetches_ask(struct request *rq, struct attach *a);
 
-/* The peer closes the namespace `ns_id`, or (0) all: what is under way there is called off, and
- * messages are answered with -ENOENT. */
+/* The peer closes the namespace `ns_id`, or (0) all: its FETCHes are called off, and messages are
+ * answered with -ENOENT. */
 void fetches_cancel(struct peer *p, uint32_t ns_id);
 
 #endif

@@ -21,12 +21,13 @@ struct server;
 struct peer;
 struct pool;
 
-/* While this much waits behind a request, further LEASEs of its peer are refused: some 500 usual
- * ones. It is read on: it may have to give back what is recalled. Not tuned. */
+/* Bytes that may wait behind a request, some 500 usual LEASEs; further ones of its peer are
+ * refused. The peer's other requests are read: it may have to give back recalled memory. Not
+ * tuned. */
 #define PARKED_MAX_BEHIND_BYTES 65536
 
-/* How often leases that wait for room are tried while nothing is said to have come free: a pin in a
- * segment goes without a word. Not tuned. */
+/* Interval of tries while no freed memory is reported: a pin in a segment ends without an event.
+ * Not tuned. */
 #define PARKED_POLL_MSEC 10
 
 /* Least interval between rounds of tries, even if memory is freed more often. Not tuned. */
@@ -43,7 +44,7 @@ void parked_init(struct server *s);
 /* True if the request must wait behind others of its peer, before its first run. */
 bool parked_comes_behind(const struct peer *p, uint16_t type);
 
-/* Runs the request again. True: it was answered; false: it still waits. */
+/* Runs the request again. Returns true if it was answered; false: it still waits. */
 typedef bool (*parked_run_fn)(struct peer *p, const struct frame *f);
 
 /* Parks the request, to be run again by `run`. Returns 0; -ENOMEM (also if max_pending is near) or
@@ -61,8 +62,8 @@ void parked_cancel(struct peer *p, uint32_t ns_id);
  */
 #define PARKED_RETRIES_PER_TURN 16
 
-/* All that wait for the pool's device now are due: parked_retry() until it returns false. Those
- * that wait for room have a round soon. NULL: all that wait are due. */
+/* Makes all leases due that wait for the pool's device (NULL: all leases): call parked_retry()
+ * until it returns false. Leases that wait for room have a round soon. */
 void parked_make_due(struct server *s, const struct pool *pool);
 
 /*
@@ -75,7 +76,7 @@ bool parked_retry(struct server *s, const struct pool *pool);
 /* A turn of the loop: tries that aren't due to a queue. Returns true if there is more to do. */
 bool parked_work(struct server *s);
 
-/* All of them are answered with DRAINING, at once: nothing is looked for to say so. */
+/* Answers all of them with DRAINING at once, without a search for room. */
 void parked_refuse(struct server *s);
 
 #endif

@@ -1,7 +1,6 @@
 /*
- * The server's part of recalls (daemon/core/reclaim/recall.h): tells clients, finds the time for
- * the work, names those that are late and kills them where the configuration says so. Loop thread
- * only.
+ * The server's part of recalls (daemon/core/reclaim/recall.h): it notifies clients, does the work
+ * in turns, and logs late clients, or kills them if so configured. Loop thread only.
  */
 #ifndef KVL_SERVER_RECALLS_H
 #define KVL_SERVER_RECALLS_H
@@ -13,8 +12,7 @@ struct server;
 /* Makes the store's callbacks send RECALL; needs the loop. */
 void recalls_init(struct server *s);
 
-/* A bounded part of what is to be done for recalls now. True where more is left for the next turn.
- */
+/* Does a bounded part of the work for recalls. Returns true if more is left for the next turn. */
 bool recalls_turn(struct server *s);
 
 #endif

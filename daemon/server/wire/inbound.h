@@ -75,7 +75,7 @@ ssize_t inbound_receive(
 bool inbound_finish(struct inbound *in, int fd);
 
 /*
- * Receives of inbound_finish(): what is left in a socket's queue (some 200 KiB, net.core.wmem_max,
+ * Receives of inbound_finish(): enough for a socket's queue (some 200 KiB, net.core.wmem_max,
  * unless its sender is privileged) and more. Not tuned.
  */
 #define INBOUND_RECEIVES 64

@@ -28,8 +28,9 @@ struct outqueue {
 void outqueue_init(struct outqueue *q);
 
 /*
- * Descriptors a peer may have been sent without taking them: two replies' worth. The kernel counts
- * what is under way per user, against RLIMIT_NOFILE, and refuses all peers beyond. Not tuned.
+ * Descriptors that a peer may have been sent without taking them: two replies' worth. The kernel
+ * counts descriptors in flight per user, against RLIMIT_NOFILE, and refuses all peers beyond. Not
+ * tuned.
  */
 #define OUTQUEUE_MAX_UNREAD_FDS (2 * FRAME_MAX_FDS)
 
@@ -57,7 +58,7 @@ int outqueue_send(
 int outqueue_hold(struct outqueue *q, uint64_t ticket, const void *frame, size_t len, int *fds,
         unsigned n_fds);
 
-/* Nothing goes now: there is nothing, or what comes first waits for its ticket. */
+/* True if nothing can be sent now: the queue is empty, or its first frame waits for its ticket. */
 bool outqueue_is_held(const struct outqueue *q, uint64_t passed);
 
 /* Sends what the socket takes, of tickets up to `passed`. 0 or -errno as above. */

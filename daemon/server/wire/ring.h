@@ -1,8 +1,8 @@
 /*
- * The daemon's end of a client segment (proto/shm.h): takes submissions, gives completions. Every
- * entry is copied once and only the copy is looked at; both heads and the sequence numbers are the
- * daemon's own. Knows no loop and no socket: peer.c says when, and rings. Loop thread only; the
- * client reads and writes at the same time.
+ * The daemon's end of a client segment (proto/shm.h): it takes submissions and stores completions.
+ * Every entry is copied once, and only the copy is used; both heads and the sequence numbers are
+ * the daemon's own. It knows no loop and no socket: peer.c calls it, and rings. Loop thread only;
+ * the client reads and writes at the same time.
  */
 #ifndef KVL_SERVER_RING_H
 #define KVL_SERVER_RING_H
@@ -19,8 +19,8 @@
 #define RING_BATCH 32
 
 /*
- * Begins a FETCH of the attachment's client. True: it is under way, and completes by
- * ring_complete(). False: *ret says what it completes with now.
+ * Begins a FETCH of the attachment's client. Returns true: started, completes by ring_complete().
+ * False: *ret has its completion.
  */
 typedef bool (*ring_fetch_fn)(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
         struct submit_result *ret);
@@ -45,9 +45,9 @@ struct ring {
 
 struct ring_turn {
         uint32_t n;            /* executed */
-        uint64_t n_walked;     /* pages gone through for these */
+        uint64_t n_walked;     /* pages walked for these */
         bool more;             /* further ones could be executed now */
-        bool is_news;          /* a client that sleeps may be waiting for what it left */
+        bool is_news;          /* a sleeping client may wait for the results */
         const char *violation; /* rule that the client broke, static text; then not to be drained
                                   again. NULL: none */
 };
@@ -59,20 +59,20 @@ struct ring_turn {
 int ring_open(struct ring *r, uint64_t client_id, uint64_t boot_epoch, int *ret_fd);
 
 /*
- * Takes a copy of the descriptor, for a client that asks for it once more. Before ring.kept is set:
- * how far it is executed is noted there after every entry, for the daemon that comes after this
- * one. 0 or -errno.
+ * Keeps a copy of the descriptor, for a client that asks for it again. Called before ring.kept is
+ * set, where progress is noted after every entry, for the next daemon. Returns 0 or -errno.
  */
 int ring_keep(struct ring *r, int fd);
 
 /*
- * The segment of a client of the daemon before this one, which may have written anything into it
- * meanwhile. It goes on where that one stopped; the entry at which it was killed may be executed
- * once more. Takes the fd, which has the right size, on success only. 0; -ENOMEM: *r is as before.
+ * Adopts the segment of a client of the previous daemon; the client may have written anything into
+ * it meanwhile. Execution continues where that daemon stopped; the entry at which it was killed may
+ * be executed again. Takes the fd, which has the right size, only on success. Returns 0; -ENOMEM:
+ * *r is unchanged.
  */
 int ring_adopt(struct ring *r, int fd, struct client_cursors *kept);
 
-/* Unmaps. The client keeps what it has mapped. Safe to repeat. */
+/* Unmaps the segment; the client's mapping stays. Idempotent. */
 void ring_close(struct ring *r);
 
 static inline bool ring_is_open(const struct ring *r)
@@ -80,19 +80,19 @@ static inline bool ring_is_open(const struct ring *r)
         return r->shm;
 }
 
-/* A turn ends when its submissions went through so many pages: a few milliseconds, as with one that
- * goes up the deepest text. */
+/* Bound of pages that the submissions of a turn walk: a few milliseconds, like one walk up the
+ * deepest text. */
 #define RING_WALK_PAGES EVICT_WALK_PAGES
 
 /*
- * Executes up to `budget` submissions in order, each while its completion has room (one that
- * completes nothing waits for room, too). At least one, and none more once it is ends_nsec by
- * clock_now_nsec(), but for some that take a microsecond each; UINT64_MAX: it has no end.
+ * Executes up to `budget` submissions in order, each only if its completion has room (also if it
+ * completes nothing). At least one; none after ends_nsec by clock_now_nsec(), except some that take
+ * a microsecond each; UINT64_MAX: no end.
  */
 struct ring_turn ring_drain(
         struct ring *r, struct member *m, uint32_t budget, uint64_t now_nsec, uint64_t ends_nsec);
 
-/* Where the client has submitted up to, for ring_is_at(). */
+/* The client's tail, for ring_is_at(). */
 static inline uint64_t ring_tail(const struct ring *r)
 {
         return r->shm ? atomic_load_explicit(&r->shm->sub_tail, memory_order_acquire) : 0;
