@@ -47,10 +47,10 @@ struct cuda {
 int cuda_get(const struct cuda **ret_cuda, char why[CUDA_WHY_BYTES]);
 
 /*
- * The errno for a result: 0; -ENOMEM out of memory; -ENODEV no such device; -EINVAL a wrong
+ * The -errno for a result: 0; -ENOMEM out of memory; -ENODEV no such device; -EINVAL a wrong
  * argument; -EBUSY not ready (cuStreamQuery, cuEventQuery); -EOPNOTSUPP; -EAGAIN system not ready;
- * -ELIBBAD driver mismatch or stub; -ENXIO the context or device is broken for good (ECC, illegal
- * address, launch failure, device lost); -EACCES not permitted; -EIO the rest.
+ * -ELIBBAD driver mismatch or stub; -ENXIO context or device broken (ECC, illegal address, launch
+ * failure, device lost); -EACCES not permitted; -EIO the rest.
  */
 int cuda_errno(cu_result result);
 

@@ -44,7 +44,7 @@ struct queue {
         pthread_t thread;
         unsigned refs; /* owner, thread */
         uint64_t deadline_nsec;
-        int event_fd; /* -1: the owner has gone */
+        int event_fd; /* -1: the owner has closed the queue */
 
         struct device *device; /* owned by the thread */
         struct device_props props;

@@ -172,7 +172,8 @@ uint64_t queue_deadline_nsec(const struct queue *q);
 
 bool queue_is_stuck(const struct queue *q);
 
-/* The device answered -ENXIO: it is broken for good, and every CREATE from now on fails with it. */
+/* True after the device answered -ENXIO: it is broken, and every CREATE from now on fails with
+ * that. */
 bool queue_is_broken(const struct queue *q);
 
 #endif

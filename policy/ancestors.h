@@ -21,8 +21,8 @@
 
 #include "policy/tree.h"
 
-/* Levels from mark to mark. Not tuned: what a text of a few thousand pages costs is least where
- * this is about the root of their number. */
+/* Levels from mark to mark. Texts of a few thousand pages cost least if this is about the root of
+ * their number. Not tuned. */
 #define ANCESTORS_STEP UINT32_C(64)
 
 struct ancestors_mark;
@@ -59,8 +59,8 @@ void ancestors_remove(struct ancestors *a, uint32_t node, uint32_t depth);
 /* `to` took the place of the node, which had this depth, or is about to (tree_move()). */
 void ancestors_move(struct ancestors *a, uint32_t node, uint32_t to, uint32_t depth);
 
-/* The ancestor of a node of this depth that has the depth `wanted`, 1..depth; the node itself where
- * that is its own. */
+/* The ancestor, at depth `wanted` (1..depth), of a node of this depth; the node itself for its own
+ * depth. */
 uint32_t ancestors_find(const struct ancestors *a, const struct tree *t, uint32_t node,
         uint32_t depth, uint32_t wanted);
 

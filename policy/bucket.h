@@ -1,7 +1,6 @@
 /*
- * A token bucket: so many a second, and so many at once after a pause. PURE: time is a parameter.
- * Plain memory; all zero is a full bucket. What was taken beyond what was there is owed: it is
- * taken from the tokens to come.
+ * A token bucket: a rate, and a burst after a pause. PURE: time is a parameter. Plain memory; all
+ * zero is a full bucket. Tokens taken beyond its contents are a debt to the tokens to come.
  */
 #ifndef KVL_POLICY_BUCKET_H
 #define KVL_POLICY_BUCKET_H
@@ -18,7 +17,7 @@ struct bucket {
 
 struct bucket_limit {
         uint32_t rate;  /* tokens a second, at most BUCKET_MAX_RATE; 0: no limit, always open */
-        uint32_t burst; /* that a full bucket has, from 1 */
+        uint32_t burst; /* tokens of a full bucket, from 1 */
 };
 
 /* How long until one token is there; 0: one is. */

@@ -99,7 +99,7 @@ struct expect {
 struct expect *expect_new(const struct evict_ops *ops, void *policy, const struct tree *tree,
         const struct ancestors *ancestors, uint32_t n_nodes, struct expect_counters *counters);
 
-/* NULL is ignored. The policy keeps the locks: it is to be reset, or freed, too. */
+/* Nothing for NULL. The policy keeps the locks: reset or free it, too. */
 void expect_free(struct expect *e);
 
 /*

@@ -1,7 +1,7 @@
 /*
- * PGI's time, by which it tells the ages of pages. It counts ticks of the wall's clock, and goes on
- * where that stands still but pages are used: a cache that turns over within a second, or whose
- * events all have the same time, has pages of different ages, too. PURE. Not thread-safe.
+ * PGI's clock for the ages of pages. It counts ticks of the wall clock, and also advances by uses
+ * of pages. So pages have different ages even if a cache turns over within a second, or all events
+ * have the same time. PURE. Not thread-safe.
  */
 #ifndef KVL_POLICY_PGI_CLOCK_H
 #define KVL_POLICY_PGI_CLOCK_H
@@ -26,9 +26,9 @@ static inline void pgi_clock_used(struct pgi_clock *c)
 }
 
 /*
- * An event at this time, in a cache of so many pages. Returns the time in ticks: 0 at the first
- * event, and never less than at the last one. A wall clock that goes back stands still. Ticks come
- * to an end, at UINT32_MAX, after two years or more: then no page gets older.
+ * Advances to an event at this time, in a cache of so many pages. Returns the time in ticks: 0 at
+ * the first event, never less than at the last one. A wall clock that goes back counts as standing
+ * still. Ticks end at UINT32_MAX, after two years or more: then no page gets older.
  */
 uint32_t pgi_clock_advance(struct pgi_clock *c, uint64_t now_nsec, uint32_t n_cached);
 

@@ -94,7 +94,7 @@ uint64_t pgi_ghosts_limit_bytes(uint32_t limit);
 void pgi_ghosts_each(const struct pgi_ghosts *g,
         void (*visit)(void *data, const struct pgi_ghost *ghost), void *data);
 
-/* Debug: NULL, or a static sentence naming what is not. */
+/* Debug: NULL, or a static sentence naming an inconsistency. */
 const char *pgi_ghosts_check(const struct pgi_ghosts *g);
 
 #endif

@@ -18,13 +18,13 @@ struct pgi_run {
         uint64_t fresh_tokens; /* in pages that weren't known */
         uint32_t tag;          /* pgi_page.tag of the deepest page of it so far */
         uint32_t page;         /* the deepest, while it has this tag */
-        /* The page that its lookup found, plus one, and its tag: that page was used, and what is
-         * above it is used once the request ends. 0: nothing is left to be used. */
+        /* The page that its lookup found, plus one, and its tag. That page was used; the pages
+         * above are used once the request ends. 0: none is left to be used. */
         uint32_t found_1, found_tag;
         uint32_t found_at; /* ticks: when it was found */
         uint32_t began;    /* ticks */
-        uint32_t lru_base; /* of pgi-lru.h, then: what LRU has of the request's pages is judged by
-                              what it had before the request moved its line */
+        uint32_t lru_base; /* of pgi-lru.h at its beginning: LRU is judged by its contents before
+                              the request moved its line */
         uint8_t turn;      /* 1..; 0: what lies above the page that was found will say */
 };
 

@@ -1,13 +1,13 @@
 /*
- * The pages of a text, in PGI: each is used, and gets a class, in a walk from the last one up. A
- * walk ends after EVICT_WALK_PAGES.
+ * Pages of a text, in PGI: each is used, and gets a class, in a walk from the last one up. A walk
+ * ends after EVICT_WALK_PAGES.
  *
- * A request that found a page has used all that is above it as well. Its end goes up there in any
- * case, to say what class the pages are of, so they are used then: what a lookup costs doesn't
- * depend on how long the text is. Meanwhile the pages above look as if they had last been used
- * before. No victim is chosen by that, as they have what continues them below them.
+ * A request that found a page has used all pages above it. These are used at the request's end,
+ * which walks up there in any case to set their class. So the cost of a lookup doesn't depend on
+ * the length of the text. Meanwhile the pages above look as last used before. No victim is chosen
+ * by that, as they have continuations below them.
  *
- * PGI's files alone include this.
+ * Only PGI's own files include this.
  */
 #ifndef KVL_POLICY_PGI_TEXT_H
 #define KVL_POLICY_PGI_TEXT_H
@@ -27,7 +27,7 @@ uint32_t pgi_text_end_page(const struct pgi *p, uint32_t node);
  * that runs; NULL: none. Returns the turn that the request is, 1..PGI_TURNS. */
 uint32_t pgi_text_use(struct pgi *p, uint32_t node, const struct pgi_run *run, uint32_t now);
 
-/* The pages above the one that the request found are used, where they still are to be. */
+/* Uses the pages above the one that the request found, if they weren't used yet. */
 void pgi_text_use_found(struct pgi *p, struct pgi_run *run);
 
 /* The request ends with the text that ends at run->page, which is cached: its pages are used as far

@@ -13,7 +13,7 @@ struct pgi_view {
         uint32_t kids;     /* 0, 1, 2: two or more */
         uint32_t n_ghosts; /* of the instance */
         uint64_t n_events; /* uses learnt from */
-        uint64_t lru_hits; /* that plain LRU would have had, lately */
+        uint64_t lru_hits; /* recent hits of plain LRU */
         bool ready;        /* tables are made */
         bool behind;       /* plain LRU does better */
 };

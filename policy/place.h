@@ -9,9 +9,8 @@
 #include <stdint.h>
 
 enum place_policy {
-        PLACE_PACK,   /* where the tenant has most already, as long as there is room; then the first
-                       */
-        PLACE_SPREAD, /* where the tenant has least */
+        PLACE_PACK,   /* the device with most of the tenant, while it has room; then the first */
+        PLACE_SPREAD, /* the device with least of the tenant */
         PLACE_DEVICE, /* on the one that was named */
 };
 
@@ -27,21 +26,22 @@ struct place_device {
 };
 
 /*
- * Index of the device for a new namespace that takes sets of `set_bytes`. exclusive: no other
- * tenant may be there. SIZE_MAX: none will do. Ties go to where the tenant has more namespaces
- * (PLACE_SPREAD: fewer), then to the lower index. A device without room is taken where none has
- * any: the cache of others may give way there. One whose budget is less than a set comes last.
+ * Index of the device for a new namespace with sets of `set_bytes`. exclusive: no other tenant may
+ * be there. SIZE_MAX: none will do. Ties go to the device with more of the tenant's namespaces
+ * (PLACE_SPREAD: fewer), then to the lower index. A device without room is taken if none has any:
+ * others' cached pages may be evicted there. A device with a budget below a set comes last.
  */
 size_t place_choose(const struct place_device *devices, size_t n, enum place_policy policy,
         bool exclusive, uint64_t set_bytes);
 
 /*
- * Splits a reservation: ret_bytes[i] for each device, multiples of step_bytes[i] (> 0) and at most
- * free_bytes there, in sum at least `bytes`, and no whole step more. PLACE_PACK and PLACE_DEVICE:
- * where the tenant's namespaces are, as far as there is room (a reservation that grows must not
- * leave them); what is left on as few devices as hold it, of these where the tenant has most;
- * PLACE_SPREAD: evenly, as far as
- * there is room. True, *ret_missing is 0; false: it doesn't fit, *ret_missing says by how much, and
+ * Splits a reservation: ret_bytes[i] for each device, multiples of step_bytes[i] (> 0), at most
+ * free_bytes there, in sum at least `bytes` and less than a step more. PLACE_PACK and PLACE_DEVICE:
+ * first on devices with the tenant's namespaces, as a growing reservation must not leave them. The
+ * rest is on as few devices as possible, those with most of the tenant first. PLACE_SPREAD: evenly,
+ * as far as there is room.
+ *
+ * Returns true (*ret_missing is 0), or false: it doesn't fit, *ret_missing is the shortage, and
  * ret_bytes is all 0. O(n^4), for a handful of devices.
  */
 bool place_reserve(const struct place_device *devices, const uint64_t *step_bytes, size_t n,

@@ -45,9 +45,9 @@ enum prefetch_kind {
 #define PREFETCH_PAUSE_MOST_NSEC UINT64_C(640000000000) /* 640 s. Not tuned */
 
 struct prefetch {
-        bool is_guess;    /* else there is no window, no pause and no rate */
+        bool is_guess;    /* otherwise without window, pause and rate */
         uint32_t window;  /* pages; 0: off */
-        uint32_t n_stake; /* at stake; can be more than the window, where that has shrunk */
+        uint32_t n_stake; /* at stake; may exceed a window that has shrunk */
         uint64_t pause_nsec, on_again_nsec;
         struct bucket rate;
         /* Since it began, for reports. begun = useful + wasted + given up + at stake. */

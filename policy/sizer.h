@@ -46,24 +46,24 @@ struct sizer_params {
 struct sizer; /* opaque; one per tenant (and device) */
 
 /*
- * NULL: no memory. It takes 75 KiB, however much is sampled: a ring of SIZER_BUCKETS histograms,
- * each of a part of the window, and their sum. The window slides by one of them, so it covers
- * between window_nsec and that and one part more.
+ * Makes a sizer; NULL: no memory. It takes 75 KiB for any number of samples: a ring of
+ * SIZER_BUCKETS histograms, each of a part of the window, and their sum. The window slides by one
+ * part, so it covers between window_nsec and a part more.
  *
- * Demand is counted in steps, rounded up: exact below 128 steps; above, what is read from a
- * histogram is too large by less than 1/128. From 2^21 steps on all is one.
+ * Demand is counted in steps, rounded up: exact below 128 steps; above, results are too large by
+ * less than 1/128. All values from 2^21 steps on count as one.
  */
 #define SIZER_BUCKETS 8 /* not tuned */
 
 struct sizer *sizer_new(void);
 void sizer_free(struct sizer *s);
 
-/* Demand at `now`, which never goes back. O(1), amortised. Another window_nsec or step_bytes than
- * last time forgets what was sampled. */
+/* Samples the demand at `now`, which never goes back. O(1), amortised. A changed window_nsec or
+ * step_bytes drops all samples. */
 void sizer_sample(
         struct sizer *s, const struct sizer_params *p, uint64_t demand_bytes, uint64_t now_nsec);
 
-/* The 99th percentile of the window's samples, in whole steps; 0 where there is none. */
+/* The 99th percentile of the window's samples, in whole steps; 0 without samples. */
 uint64_t sizer_p99(const struct sizer *s);
 
 /* Demand as sampled last. */

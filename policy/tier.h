@@ -31,7 +31,7 @@ struct tier_fill {
 
 struct tier_level {
         uint32_t capacity;  /* pages of the tier; 0: nothing is demoted */
-        uint32_t n_free;    /* can be had at once */
+        uint32_t n_free;    /* available at once */
         uint32_t n_leaving; /* being demoted */
         uint32_t n_ahead;   /* FREE pages wanted ahead */
         uint32_t n_most;    /* that may be demoted at a time */

@@ -56,8 +56,8 @@ struct worth_ratio {
         double amount, nsec;
 };
 
-/* The ratio to begin with: bytes_per_sec, or WORTH_BANDWIDTH_DEFAULT where it is 0; token_nsec, or
- * WORTH_TOKEN_NSEC_DEFAULT where it is 0. */
+/* Initial ratios: bytes_per_sec, or WORTH_BANDWIDTH_DEFAULT if it is 0; token_nsec, or
+ * WORTH_TOKEN_NSEC_DEFAULT if it is 0. */
 struct worth_ratio worth_bandwidth(uint64_t bytes_per_sec);
 struct worth_ratio worth_token_time(uint64_t token_nsec);
 
@@ -70,31 +70,30 @@ uint64_t worth_per_sec(const struct worth_ratio *seen, struct worth_ratio start)
 /* Notes a sample of tokens or bytes. A 0 isn't noted. */
 void worth_note(struct worth_ratio *seen, uint64_t amount, uint64_t nsec);
 
-/* So many bytes came in that time: from when they were asked for less a round trip, or from when
- * what was sent before was there. Nothing in no time, and less than WORTH_SAMPLE_BYTES isn't
- * noted. */
+/* Notes a transfer: the time from the request, less a round trip, or from the arrival of the bytes
+ * before. Transfers without bytes and time, or below WORTH_SAMPLE_BYTES, aren't noted. */
 void worth_note_load(struct worth_ratio *seen, uint64_t bytes, uint64_t nsec);
 
 /* Values that come one after the other, of one load. Where some of them are looked at together they
  * are one sample: the first alone would seem slow, and the others as if they had taken no time, and
  * both count as WORTH_SAMPLE_SPREAD has it. */
 struct worth_stream {
-        uint64_t since_nsec; /* what was noted last had come, or the load began */
-        uint64_t bytes;      /* that came since, and aren't noted */
+        uint64_t since_nsec; /* arrival of the last noted value, or the load's start */
+        uint64_t bytes;      /* arrived since, and not noted */
 };
 
-/* One came; the next one is there already, or not. */
+/* Notes an arrived value; the next one has arrived already, or not. */
 void worth_note_value(struct worth_ratio *seen, struct worth_stream *s, uint64_t bytes,
         bool next_is_there, uint64_t now_nsec);
 
-/* How far loads were off from what was expected of them: the mean of |took - expected| / expected,
- * of which each load takes an eighth off. Zero: as expected, or none was seen. */
+/* Deviation of loads from their expected time: the mean of |took - expected| / expected, of which
+ * each load takes an eighth off. Zero: as expected, or no load. */
 struct worth_error {
         double mean;
 };
 
-/* A load took so long, from when it was asked what is there. One of which nothing was
- * expected (0) isn't noted; one that was off by more than all that was expected is off by that. */
+/* Notes the time of a load, from its probe on. A load without an expectation (0) isn't noted; a
+ * deviation above the expectation counts as the expectation. */
 void worth_note_took(struct worth_error *error, uint64_t expected_nsec, uint64_t took_nsec);
 
 /* A part of a load: from a store, or from one of its nodes. */
@@ -117,7 +116,7 @@ struct worth_answer {
         enum worth_verdict verdict;
         uint64_t load_nsec;     /* the left side */
         uint64_t compute_nsec;  /* the right side */
-        uint64_t expected_nsec; /* that loading takes: the left side, but that nothing is added */
+        uint64_t expected_nsec; /* of loading: the left side without a margin */
 };
 
 /* parts: of all places that have some of the pages, at least one. seen, start: of the namespace's

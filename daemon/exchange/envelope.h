@@ -50,9 +50,9 @@ struct envelope {
         uint32_t rank;  /* or EXCHANGE_RANK_SESSION, EXCHANGE_RANK_CHANGE */
         uint32_t codec; /* enum codec, or CODEC_BY_LAYER; which ones by layer is in the identity */
         uint64_t payload_bytes; /* 1 .. ENVELOPE_PAYLOAD_MAX */
-        uint32_t tokens;        /* that the page has: 1 .. ENVELOPE_TOKENS_MAX */
+        uint32_t tokens;        /* tokens of the page: 1 .. ENVELOPE_TOKENS_MAX */
         uint64_t tag;           /* as published; 0: none */
-        uint64_t tag_epoch;     /* that the tag had then; 0 without a tag */
+        uint64_t tag_epoch;     /* the tag's epoch then; 0 without a tag */
 };
 
 /* Reasons for which an envelope isn't accepted. */

@@ -45,7 +45,7 @@ static inline size_t session_record_bytes(uint32_t n_pages)
  * the text. */
 uint8_t *session_record_begin(uint8_t *payload, uint64_t n_tokens, uint32_t n_pages);
 
-/* False: it is no record, or of another version. */
+/* Returns false if it is no record, or of another version. */
 bool session_record_read(const uint8_t *payload, size_t n_bytes, struct session_record *ret);
 
 #endif

@@ -23,7 +23,7 @@ struct fdstore {
 int fdstore_init(struct fdstore *s, uint32_t max, size_t max_names_bytes);
 void fdstore_deinit(struct fdstore *s);
 
-/* Takes fd in any case. Names may be there before. 0; -ENOSPC, -ENAMETOOLONG: it was closed. */
+/* Takes fd in any case. Names may repeat. Returns 0; -ENOSPC, -ENAMETOOLONG: it was closed. */
 int fdstore_add(struct fdstore *s, const char *name, int fd);
 
 /* Closes all of that name. */

@@ -77,10 +77,9 @@ typedef void (*reap_done_fn)(void *data, int result);
 typedef void (*reap_say_fn)(void *data, bool is_error, const char *sentence);
 
 struct reaper_options {
-        const char *exe; /* NULL: /proc/self/exe. Runs reap_process() where it is asked to. Borrowed
-                          */
-        reap_say_fn say; /* may be NULL */
-        void *data;      /* of say(); borrowed */
+        const char *exe;  /* NULL: /proc/self/exe. Must call reap_process() if asked. Borrowed */
+        reap_say_fn say;  /* may be NULL */
+        void *data;       /* of say(); borrowed */
         int socket_bytes; /* size of the socket's buffers; 0: the system's. For tests */
 };
 

@@ -10,9 +10,9 @@
 /* The only argument of the process. Not for users: it isn't in --help. */
 #define REAP_ARGUMENT "--internal-reaper"
 
-/* Descriptors of the process: 0 to 2 are /dev/null. Each thread has a table of its own, of those up
- * to REAP_JOB_FD: what it never has it can't keep open when the process is killed. At first
- * REAP_JOB_FD is the program's (launch.c). */
+/* Descriptors of the process: 0 to 2 are /dev/null. Each thread has a table of its own, with those
+ * up to REAP_JOB_FD, so it can't keep others open when the process is killed. At first REAP_JOB_FD
+ * is the program's (launch.c). */
 #define REAP_EVENT_FD  3 /* signalled by threads that are done */
 #define REAP_JOB_FD    4 /* the job's, while its thread is started, and in its thread */
 #define REAP_SOCKET_FD 5 /* the main thread's alone: closes with it, even if others hang */

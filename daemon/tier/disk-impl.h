@@ -175,7 +175,7 @@ struct disk_file {
         int discard_result;
         struct disk_op discard_op;
 
-        struct disk_stats counts;               /* those since the start, and nothing else */
+        struct disk_stats counts;               /* counts since the start */
         uint64_t histograms[2][DISK_HISTOGRAM]; /* reads, writes */
 };
 

@@ -56,7 +56,7 @@ struct disk_space;
 enum {
         DISK_NEW = 1, /* disk_open: the file has nothing in it */
         DISK_FULL,    /* no slot, and no chunk is free */
-        DISK_BUSY,    /* not now: too much waits, the disk is late, a chunk is yet to be free */
+        DISK_BUSY,    /* not now: too many wait, the disk is late, a chunk is being freed */
 };
 
 enum disk_engine_kind {
@@ -310,7 +310,8 @@ uint64_t disk_sum(const struct iovec *iov, unsigned n_iov, uint64_t length);
 /* Memory for pages: aligned, zeroed. NULL: none. free() it. */
 void *disk_buffer_new(uint64_t bytes);
 
-/* ---- what it says of itself ------------------------------------------------------------------ */
+/* ---- figures
+ * ---------------------------------------------------------------------------------- */
 
 enum disk_state { DISK_OK, DISK_FAILING, DISK_OFF };
 

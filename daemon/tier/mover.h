@@ -56,8 +56,7 @@ enum move_sums {
 };
 
 /* A page's bytes in one plane, or those of them that have one codec. Plain and stored bytes don't
- * overlap, and stay where they are until the callback; no alignment is needed (64 bytes of `to` is
- * best). */
+ * overlap, and don't move until the callback. Alignment isn't needed (64 bytes of `to` is best). */
 struct move_plane {
         const void *from; /* borrowed */
         void *to;         /* borrowed; its bytes are the mover's. UP: NULL: only the sum is taken */
@@ -88,7 +87,7 @@ struct move_page {
 
 struct move;
 
-/* result: 0 if each page was moved, else that of the first page that wasn't; -ECANCELED for good
+/* result: 0 if each page was moved, else that of the first page that wasn't; always -ECANCELED
  * after mover_cancel(). */
 typedef void (*move_fn)(struct move *move, int result, void *data);
 

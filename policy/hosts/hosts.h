@@ -107,7 +107,7 @@ struct hosts_result {
         uint64_t refused_writes, known_writes; /* by the filter; there already */
         uint64_t dropped_writes;               /* a node, or the host, was too far behind */
         uint64_t probes, touches;              /* keys that were asked for, by EXISTS and TOUCH */
-        uint64_t load_nsec;                    /* that loads took as estimated, in sum */
+        uint64_t load_nsec;                    /* estimated time of loads, in sum */
         uint64_t duration_nsec;                /* from the first request to the last */
         uint64_t peak_bytes, peak_keys;        /* read and written, asked: in the busiest
                                                   HOSTS_PEAK_NSEC */
@@ -126,7 +126,8 @@ void hosts_free(struct hosts *h);
 /* Requests of all copies. */
 uint64_t hosts_n_requests(const struct hosts *h);
 
-/* Runs up to `n` more requests. Number of those that are left, 0: done; -ENOMEM: it can't go on. */
+/* Runs up to `n` more requests. Returns the number of the rest (0: done), or -ENOMEM: it can't
+ * continue. */
 int64_t hosts_run(struct hosts *h, uint64_t n);
 
 void hosts_result(const struct hosts *h, struct hosts_result *ret);

@@ -57,7 +57,7 @@ int values_put(struct values *v, uint32_t key, uint64_t now_nsec);
 
 void values_stats(const struct values *v, struct values_stats *ret_stats);
 
-/* Debug: NULL, or a static sentence naming what is not. O(values). */
+/* Debug: NULL, or a static sentence naming an inconsistency. O(values). */
 const char *values_check(const struct values *v);
 
 #endif

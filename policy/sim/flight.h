@@ -27,7 +27,7 @@ struct running {
         uint64_t order;    /* of those of the same time */
         uint32_t request;  /* of the trace */
         uint32_t n_held;   /* blocks of its path, from the start */
-        uint32_t n_path;   /* of these once it is prefilled: it has leases for the rest */
+        uint32_t n_path;   /* of these after prefill: it has leases for the rest */
         uint32_t n_output; /* leased pages that never can be found */
         bool is_prefilled;
 };
@@ -46,13 +46,13 @@ struct flight {
 int flight_init(struct sim *s);
 void flight_deinit(struct flight *f);
 
-/* Goes on to the moment in which the request can begin, and begins it. */
+/* Advances to the time when the request can begin, and begins it. */
 void flight_run(struct sim *s, const struct sim_request *r);
 
-/* Goes on until nothing runs. */
+/* Advances until no request runs. */
 void flight_finish(struct sim *s);
 
-/* Debug: NULL, or a static sentence naming what is not. */
+/* Debug: NULL, or a static sentence naming an inconsistency. */
 const char *flight_check(const struct sim *s);
 
 #endif

@@ -32,10 +32,11 @@ struct ghosts {
 void ghosts_init(struct ghosts *g, uint32_t max);
 void ghosts_deinit(struct ghosts *g);
 
-/* The newest of its queue. Where there are max, the oldest of its queue goes, or of the other. */
+/* Adds an id as the newest of its queue. If there are max, the oldest of its queue is forgotten, or
+ * of the other. */
 void ghosts_add(struct ghosts *g, unsigned queue, uint64_t id, uint64_t value);
 
-/* True where there was one: *ret (may be NULL) is what it was. It is forgotten. */
+/* Forgets an id. Returns true if it was there: *ret (may be NULL) is its ghost. */
 bool ghosts_take(struct ghosts *g, uint64_t id, struct ghost *ret);
 
 void ghosts_drop_oldest(struct ghosts *g, unsigned queue); /* if there is one */

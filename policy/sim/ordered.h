@@ -19,7 +19,7 @@
 
 struct ordered_node {
         uint64_t id;
-        uint8_t queue; /* that it is in, or will enter; change it by ordered_requeue() */
+        uint8_t queue; /* its queue now, or when it enters one; change it by ordered_requeue() */
         bool is_cached, is_held, is_queued;
         bool is_marked; /* the policy's */
 };
@@ -42,7 +42,7 @@ int ordered_reset(void *policy);
 /* In the table's insert(): held. */
 void ordered_insert(void *policy, uint32_t node, uint64_t id, unsigned queue);
 
-/* Makes it the newest of a queue; where it is in none yet, it will enter that one. */
+/* Makes it the newest of a queue; if it is in none yet, it will enter that one. */
 void ordered_requeue(void *policy, uint32_t node, unsigned queue);
 
 /* An idle leaf: the only nodes that may go. */

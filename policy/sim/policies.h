@@ -1,7 +1,7 @@
 /*
- * Policies of the simulator alone, over the same vtable: what the field uses, to compare with. None
- * has to be fast in every event; all are correct with holds, moves and reuse of nodes. Leaf-first,
- * like those of the daemon: where a policy's victim has cached children, a descendant leaf goes.
+ * Policies of the simulator alone, over the same vtable: published algorithms, for comparison. They
+ * needn't be fast in every event; all are correct with holds, moves and reuse of nodes. Leaf-first,
+ * like those of the daemon: if a policy's victim has cached children, a descendant leaf is evicted.
  * Each file names the source of its algorithm.
  */
 #ifndef KVL_POLICY_SIM_POLICIES_H

@@ -8,10 +8,10 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* "host:port" or "[host]:port" into its parts. False: neither. */
+/* Splits "host:port" or "[host]:port". Returns false if it is neither. */
 bool remote_address_split(const char *text, char host[256], uint16_t *ret_port);
 
-/* An IP address. False: it is none. */
+/* Parses an IP address. Returns false if it is none. */
 bool remote_address_parse(
         const char *host, uint16_t port, struct sockaddr_storage *ret, socklen_t *ret_len);
 

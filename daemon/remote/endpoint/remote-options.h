@@ -22,9 +22,9 @@
 
 /* Zeros: the defaults. All is copied. */
 struct remote_options {
-        /* Where to find the cluster: "host:port", "[::1]:6379". Any node of a cluster leads to the
-         * others. Names are resolved again every minute, and every second while no node is known.
-         */
+        /* Addresses of the cluster: "host:port", "[::1]:6379". Any node of a cluster tells the
+         * others. Names are resolved again every minute, and every second while no node is
+         * known. */
         const char *const *addresses;
         unsigned n_addresses;   /* 1 .. REMOTE_ADDRESSES_MAX */
         const char *user;       /* NULL: "default" */

@@ -53,7 +53,7 @@ enum resp_kind {
 struct resp_token {
         enum resp_kind kind;
         unsigned depth; /* arrays it lies in */
-        uint32_t index; /* its place in the innermost of them; 0 where there is none */
+        uint32_t index; /* its place in the innermost array; 0: in none */
         int64_t number; /* see above */
         const char
                 *text; /* borrowed from the input; not terminated; may hold any byte but CR, LF */

@@ -58,15 +58,15 @@ struct remote_request {
         struct list_link link;        /* remote_worker.inbox; remote_conn.waiting */
         struct remote_task *task;     /* NULL: CLUSTER SLOTS */
         struct remote_op *op;         /* NULL: likewise */
-        struct remote_worker *worker; /* whose it is */
-        struct remote_conn *conn;     /* that it waits for, or is on; NULL: none */
+        struct remote_worker *worker; /* its worker */
+        struct remote_conn *conn;     /* its connection; NULL: none */
         uint64_t deadline_nsec;
         uint16_t slot, node; /* node: where a redirection leads; REMOTE_NO_NODE: none */
         enum remote_step step;
         bool is_sent;   /* it is in remote_conn.flight */
-        bool is_asking; /* ASKING goes before it */
+        bool is_asking; /* ASKING is sent before it */
         bool was_redirected, is_trial;
-        bool is_prepared; /* on_value has seen what is to be written */
+        bool is_prepared; /* on_value has processed the value to write */
         /* The message: `ask` alone; or `head`, the value, `tail`. */
         char *text; /* owned */
         uint32_t ask_len, head_len, tail_len;
@@ -108,19 +108,19 @@ struct remote_conn {
         unsigned node;
         enum remote_conn_state state;
         int fd;
-        SSL *ssl;             /* NULL: plain */
-        unsigned tls_reads;   /* remote_tls_begin() */
-        uint64_t until_nsec;  /* before it is ready, the end of its patience; while answers are
-                                 awaited, when it is looked at next */
-        uint64_t alive_nsec;  /* when the peer was last seen to send, or to take, anything */
-        unsigned queued;      /* bytes that it hadn't acknowledged when it was looked at last; 0: it
-                                 wasn't, since it sent or took something */
-        uint32_t events;      /* that epoll is asked for */
-        bool tls_wants_write; /* TLS receives, or shakes hands, when it can be written to */
-        bool tls_wants_read;  /* TLS sends when it can be read from */
-        struct list_link dirty;                         /* remote_worker.dirty */
-        struct list_link eager;                         /* remote_worker.eager */
-        struct list_link waiting;                       /* struct remote_request */
+        SSL *ssl;            /* NULL: plain */
+        unsigned tls_reads;  /* remote_tls_begin() */
+        uint64_t until_nsec; /* before it is ready: its time-out; while answers are awaited: time of
+                                the next look */
+        uint64_t alive_nsec; /* when the peer was last seen to send, or to take, anything */
+        unsigned queued;     /* bytes that it hadn't acknowledged when it was looked at last; 0: it
+                                wasn't, since it sent or took something */
+        uint32_t events;     /* events registered with epoll */
+        bool tls_wants_write;     /* TLS receives, or shakes hands, when it can be written to */
+        bool tls_wants_read;      /* TLS sends when it can be read from */
+        struct list_link dirty;   /* remote_worker.dirty */
+        struct list_link eager;   /* remote_worker.eager */
+        struct list_link waiting; /* struct remote_request */
         struct remote_flight flight[REMOTE_WINDOW_OPS]; /* a ring */
         unsigned first, n_flight;                       /* of it */
         unsigned n_sent; /* of these, the first so many were sent as a whole */
@@ -209,7 +209,7 @@ void remote_task_done(struct remote_store *s, struct remote_task *t);
 /* 0; -EINVAL, -EXDEV: remote_submit(). */
 int remote_op_check(const struct remote_io *io, const struct remote_op *op, unsigned *ret_slot);
 
-/* Writes down what is sent. 0 or -ENOMEM. */
+/* Formats the messages. Returns 0 or -ENOMEM. */
 int remote_request_init(struct remote_request *q, struct remote_task *t, uint32_t i, unsigned slot);
 
 /* Bytes of its next message, without a prefix. */
@@ -226,8 +226,8 @@ unsigned remote_request_gather(
 unsigned remote_iov_gather(const struct iovec *from, unsigned n_from, uint64_t at, uint64_t bytes,
         struct iovec *iov, unsigned max);
 
-/* Before its next message is under way: what it writes is given to on_value. 0, or what that
- * returned. */
+/* Before the next message is sent: calls on_value for a value to write. Returns 0, or the result of
+ * that. */
 int remote_request_prepare(struct remote_request *q);
 
 /* Ends a request, from its worker, and may free it. A breaker's trial without result is given back.
@@ -304,7 +304,7 @@ struct slot_reader *remote_refresh_reader(struct remote_store *s);
 int remote_conn_get(struct remote_worker *w, unsigned node, struct remote_conn **ret_conn);
 void remote_conn_free(struct remote_conn *c);
 
-/* Something may be to do: it connects, sends, and waits for what comes next. */
+/* Connects, sends, and registers for events, as needed. */
 void remote_conn_go(struct remote_conn *c, uint64_t now_nsec);
 
 /* epoll says so. */
@@ -314,7 +314,7 @@ void remote_conn_events(struct remote_conn *c, uint32_t events, uint64_t now_nse
  * time of the next look is set. */
 void remote_conn_expire(struct remote_conn *c, uint64_t now_nsec);
 
-/* The peer lives: something was received, or it takes what it is sent. */
+/* The peer is alive: it sent bytes, or took some. */
 void remote_conn_progress(struct remote_conn *c, uint64_t now_nsec);
 
 /* Takes a request away whose buffers are needed no longer, because of a deadline or a cancel. Its

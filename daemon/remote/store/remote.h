@@ -87,7 +87,7 @@ struct remote_store;
 
 /* Conditions (> 0). */
 enum {
-        REMOTE_BUSY = 1, /* as many operations as may be are submitted and not reaped */
+        REMOTE_BUSY = 1, /* max_ops operations are submitted and not reaped */
 };
 
 /*
@@ -144,7 +144,7 @@ struct remote_op {
         remote_value_fn on_value; /* READ, WRITE. NULL: none */
         void *value_data;         /* of on_value; borrowed until the callback */
         /* WRITE. */
-        uint64_t expiry_msec; /* > 0, at most a year: the value goes after it */
+        uint64_t expiry_msec; /* > 0, at most a year: the value expires after it */
         bool asks_first;      /* EXISTS first: a value that is there isn't sent again */
         bool only_new;        /* SET with NX: a value that is there stays */
         bool only_once;       /* if the result is unknown, it isn't sent again */
@@ -224,8 +224,8 @@ void remote_take_back(struct remote_store *s, struct remote_io *io);
 
 struct remote_node_stats {
         char name[REMOTE_NAME_BYTES];
-        uint32_t n_slots;       /* that it serves, as far as is known */
-        uint32_t n_connections; /* that stand */
+        uint32_t n_slots;       /* that it serves, as last known */
+        uint32_t n_connections; /* established */
         enum breaker_state breaker;
         uint64_t open_nsec;       /* while it isn't closed: duration of the opening */
         uint64_t open_until_nsec; /* open: time of the next trial (CLOCK_MONOTONIC) */
@@ -242,7 +242,7 @@ struct remote_node_stats {
 
 struct remote_stats {
         bool is_known;     /* slots have been learnt */
-        bool is_cluster;   /* else one node serves all */
+        bool is_cluster;   /* else one node serves all slots */
         uint32_t n_served; /* slots served by a node */
         uint32_t n_nodes;
         uint32_t n_waiting; /* operations submitted and not reaped */

@@ -32,13 +32,12 @@ struct peers_wiring {
 
 struct peers {
         const struct peers_wiring *wiring;
-        struct list_link list;    /* struct peer.links.all: all of them */
-        struct list_link backlog; /* struct peer.links.backlog: have work and no tenant */
-        struct list_link hellos;  /* struct peer.links.hello: not introduced yet, oldest first */
-        struct list_link unread;  /* struct peer.links.unread: polled by look_timer */
-        struct list_link
-                lingering;  /* struct peer.links.linger: exited; their memory isn't reused yet */
-        unsigned look_msec; /* interval after which `unread` is polled */
+        struct list_link list;      /* struct peer.links.all: all of them */
+        struct list_link backlog;   /* struct peer.links.backlog: have work and no tenant */
+        struct list_link hellos;    /* struct peer.links.hello: not introduced yet, oldest first */
+        struct list_link unread;    /* struct peer.links.unread: polled by look_timer */
+        struct list_link lingering; /* struct peer.links.linger: exited, memory not reused yet */
+        unsigned look_msec;         /* interval after which `unread` is polled */
         uint64_t n_starved; /* replies that the kernel delayed because of descriptors in flight */
         uint32_t n_peers, n_refused;
         uint32_t n_monitors; /* of these: on the monitor socket */
