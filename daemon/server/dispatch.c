@@ -232,7 +232,8 @@ static bool handle_timed(
         return answered;
 }
 
-/* Runs a request again that waited (parked.h). True: it was answered; false: it still waits. */
+/* Runs a waiting request again (parked.h). Returns true if it was answered; false: it still
+ * waits. */
 static bool dispatch_again(struct peer *p, const struct frame *f)
 {
         struct server *s = p->server;

@@ -163,7 +163,7 @@ static int prepare_process(void)
 {
         int r = disk_start();
 
-        descriptors_raise_limit(); /* what was kept may be as many */
+        descriptors_raise_limit(); /* as many descriptors may be stored */
         if (r < 0)
                 log_error("kvleased can start no thread for its files (%s): raise TasksMax or "
                           "LimitNPROC of kvleased.service, or ulimit -u",
@@ -199,7 +199,7 @@ static int start_reaper(struct server *s)
         return r;
 }
 
-/* After deaths that would follow again at once: what it holds is safe meanwhile, clients wait. */
+/* Pauses after repeated deaths: stored memory is safe meanwhile, and clients wait. */
 static void pause_after_deaths(const struct lives *l)
 {
         const uint64_t sec = l->pause_nsec / NSEC_PER_SEC;
@@ -411,9 +411,9 @@ static size_t count_mapping(const struct server *s)
 }
 
 /*
- * From here to its end the process takes no signal that stops or reloads it: libuv gives each back
- * its default, death, when its handle closes, and a second SIGTERM would end an orderly exit. Held
- * back meanwhile by the mask, as no thread of the daemon's own takes signals.
+ * Blocks signals that stop or reload from here to the end of the process. libuv restores each
+ * signal's default, death, when its handle closes, and a second SIGTERM would end an orderly exit.
+ * The mask holds them back, as no thread of the daemon's own takes signals.
  */
 static void leave_signals(struct server *s)
 {
@@ -516,9 +516,9 @@ void server_deinit(struct server *s)
         keeping_stop(s);
         list_for_each_safe (p, &s->peers.list, struct peer, links.all) {
                 /*
-                 * Giving back what is mapped would show zeros to a process that may be reading: the
-                 * state is left to the end of this process, the memory to the kernel and its users;
-                 * or to the process that comes next.
+                 * Freeing mapped memory would show zeros to a process that may be reading. So the
+                 * state stays until the end of this process, and the memory is the kernel's and its
+                 * users', or the next process's.
                  */
                 if (leaves)
                         p->member = NULL;
@@ -526,7 +526,7 @@ void server_deinit(struct server *s)
         }
         recorder_stop(s);
         learnt_save_all(s);
-        s->store.owner.on_ns = NULL; /* what goes from here on is kept */
+        s->store.owner.on_ns = NULL; /* ending namespaces keep their files from here on */
         tenants_free(s);
         close_loop(s);
         map_deinit(&s->recorder.requests);

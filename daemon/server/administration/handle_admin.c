@@ -135,7 +135,7 @@ static char *config_file(const struct server *s)
                                               : "none (built-in defaults)");
 }
 
-/* "memfd (Operation not permitted)": with the reason where it isn't the better one. */
+/* Formats "memfd (Operation not permitted)": with the reason if the better way isn't used. */
 static char *segment_guard_text(struct request *rq)
 {
         const struct segment_room *room = &rq->server->store.room;

@@ -33,7 +33,7 @@ static char *peer_uid(const struct request *rq, char buf[UID_TEXT_MAX])
         return buf;
 }
 
-/* ---- what is in the way of exports ----------------------------------------------------------- */
+/* ---- obstacles of exports -------------------------------------------------------------------- */
 
 static void say_failing(
         const struct server *s, const struct tenancy *t, enum exchange_drop why, struct detail *d)

@@ -97,8 +97,8 @@ static bool wants_remote(const struct server *s, const char *tenant, const char 
         return false;
 }
 
-/* Rows of remote number `at`, to `list`, which has room. A node's place in the store is part of its
- * row's id; it may be another node's by the next page, which then is where that one was. */
+/* Adds rows of remote number `at` to `list`, which has room. A node's place in the store is part of
+ * its row's id. By the next page another node may have the place, and is listed there. */
 static int add_remote(struct request *rq, size_t at, struct remote_row *list, struct rows *rows)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;

@@ -1,4 +1,4 @@
-/* ADMIN_CONFIG: each option, its value in force, and where what is configured stands. */
+/* ADMIN_CONFIG: each option, its value in force, and the origin of the configured value. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +117,8 @@ static void look_at_remote(
         ret->from = &next->from;
 }
 
-/* A tenant that nothing names any more stays until a reload can end it: it is as configured. */
+/* A tenant that is no longer configured stays until a reload can end it, with its values in
+ * force. */
 static void look_at_tenant(struct server *s, const struct tenancy *t, struct section_values *ret)
 {
         bool from_config;

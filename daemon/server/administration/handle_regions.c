@@ -27,7 +27,7 @@ struct region {
         uint64_t id;
 };
 
-/* Excess of all: what is bound of the dynamic pool, lent memory included. */
+/* Excess of all stakes: bound memory of the dynamic pool, with lent memory. */
 static uint64_t pool_excess(const struct pool *pool)
 {
         uint64_t sum = 0;

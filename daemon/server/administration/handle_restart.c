@@ -1,4 +1,4 @@
-/* ADMIN_RESTART: what the daemon that comes after this one finds, and the way there. */
+/* ADMIN_RESTART: restarts the daemon, or reports how much of the cache would survive. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static void lose_memory(struct sentences *losses, const struct server *s)
         }
 }
 
-/* Does what it has open end with this process? */
+/* True if a part of the peer's namespaces ends with this process. */
 static bool is_lost(const struct server *s, const struct peer *p)
 {
         if (!keeping_is_on(&s->keeping))

@@ -19,7 +19,7 @@
 
 #define LOCK_MAX 16384 /* bytes of the lock file: what lives.c writes at most, and more */
 
-/* A symbolic link to nothing "exists" for mkdir() and doesn't for anybody else. */
+/* A dangling symbolic link exists for mkdir(), but not for stat(). */
 static int check_dir(const char *path, struct stat *ret_stat)
 {
         if (stat(path, ret_stat) < 0)

@@ -236,7 +236,7 @@ static char *format_table(
         return text;
 }
 
-/* With a tenant that was removed goes what isn't known of it. */
+/* Drops the unknown options of removed tenants. */
 static void forget_gone(struct tenantdb *db)
 {
         for (size_t i = db->unknown.n; i-- > 0;) {
@@ -270,7 +270,7 @@ int tenantdb_open(struct tenantdb *db, const char *state_dir, struct disk *disk,
         return r;
 }
 
-/* The disk may be better by now; if it isn't, that was said. */
+/* Tries again to write the table; the failure was logged already. */
 static void write_again(struct tenantdb *db)
 {
         size_t len = 0;
@@ -304,8 +304,8 @@ static void run_write(struct disk_job *job)
         c->result = file_replace(c->path, c->text, c->len, 0640);
 }
 
-/* Nothing, where the change isn't in the file: it was never replaced then. What can't be read for
- * want of memory may have it. */
+/* Writes the former text back, if the file has the change; else it was never replaced. An
+ * unreadable file (no memory) may have it. */
 static void run_undo(struct disk_job *job)
 {
         struct tenantdb_change *c = container_of(job, struct tenantdb_change, job);
@@ -384,7 +384,7 @@ static int begin_change(struct tenantdb *db, struct tenant_table *next, tenantdb
         if (!c->text || !c->before)
                 r = detail_set(d, -ENOMEM, "out of memory: nothing was changed");
         else if (c->len > CONFIG_FILE_MAX)
-                r = detail_set(d, -ENOSPC, /* what it couldn't read again */
+                r = detail_set(d, -ENOSPC, /* larger than the limit of reading */
                         "%s would be larger than %d bytes: nothing was changed", db->path,
                         CONFIG_FILE_MAX);
         if (r < 0)

@@ -1,4 +1,4 @@
-/* RESUME_NS, RESUMED: what a client says after a HELLO that went on from before a restart. */
+/* RESUME_NS, RESUMED: reports of a resuming client after its HELLO. */
 #include <errno.h>
 
 #include "daemon/core/clients/client-record.h"

@@ -15,7 +15,7 @@
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 
-/* So that the next handle is the one it had; -EEXIST. */
+/* Makes the next handle the wanted one; -EEXIST: it is in use. */
 static int want_handle(struct request *rq, struct attach *a, uint32_t wanted)
 {
         if (!rq->peer->comeback.resuming)

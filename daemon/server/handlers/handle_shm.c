@@ -1,4 +1,4 @@
-/* SHM_OPEN, NS_SHARE, DOORBELL: what goes on beside the socket. */
+/* SHM_OPEN, NS_SHARE, DOORBELL: requests for shared memory beside the socket. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 #include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"
 
-/* For the next daemon, where there will be one. What is recorded isn't taken back: that is last. */
+/* Stores the ring for the next daemon, if there is a descriptor store. Recording comes last, as it
+ * can't be undone. */
 static int keep_ring(struct request *rq, int fd)
 {
         struct peer *p = rq->peer;

@@ -80,7 +80,7 @@ static void order_free(struct order *o)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* After a failure. False: it is to end. */
+/* Waits before a failed send is tried again. Returns false if the keeper is ending. */
 static bool try_later(const struct keeper *k)
 {
         struct pollfd p = {.fd = k->stop_fd, .events = POLLIN};
@@ -88,7 +88,7 @@ static bool try_later(const struct keeper *k)
         return poll(&p, 1, RETRY_MSEC) <= 0;
 }
 
-/* False: the end came first. */
+/* Sends one message. Returns false if the keeper ended first. */
 static bool notify(const struct keeper *k, const char *text, int fd)
 {
         while (sd_pid_notify_with_fds(0, 0, text, &fd, fd >= 0) <= 0)
@@ -97,7 +97,8 @@ static bool notify(const struct keeper *k, const char *text, int fd)
         return true;
 }
 
-/* Sends and frees them; *ret_n: those that are to be kept. False: the end came first. */
+/* Sends the orders and frees them; *ret_n: number of additions. Returns false if the keeper ended
+ * first. */
 static bool send_orders(const struct keeper *k, struct list_link *orders, unsigned *ret_n)
 {
         bool are_sent = true;
@@ -119,8 +120,8 @@ static bool send_orders(const struct keeper *k, struct list_link *orders, unsign
         return are_sent;
 }
 
-/* Waits until everything sent before was worked on: the other end closes what comes with a barrier.
- * False: the end came first. */
+/* Waits until the other end has handled all earlier messages: it closes a barrier's descriptor
+ * then. Returns false if the keeper ended first. */
 static bool pass_barrier(const struct keeper *k)
 {
         struct pollfd p[2] = {{.fd = -1}, {.fd = k->stop_fd, .events = POLLIN}};
@@ -261,7 +262,7 @@ void keeper_free(struct keeper *k)
 
         if (!k)
                 return;
-        list_take_all(&k->orders, &orders); /* that came after the end */
+        list_take_all(&k->orders, &orders); /* orders after the end */
         while ((o = list_first(&orders, struct order, link))) {
                 list_remove(&o->link);
                 order_free(o);
@@ -472,7 +473,7 @@ uint64_t keeper_room(const struct keeper *k)
         return MIN(max, names);
 }
 
-/* ---- what was left --------------------------------------------------------------------------- */
+/* ---- inherited descriptors ------------------------------------------------------------------- */
 
 static int compare_left(const void *a, const void *b)
 {

@@ -62,7 +62,7 @@ static void release_held(struct server *s)
                 return;
         }
         uv_timer_stop(&k->patience);
-        if (!keeper_is_late(k->keeper)) /* all that was said is kept */
+        if (!keeper_is_late(k->keeper)) /* all additions are stored */
                 atomic_store(&s->store.state->is_unsure, 0);
 }
 
@@ -206,8 +206,8 @@ static void release_name(const char *name)
         sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=%s", name);
 }
 
-/* Lets go of kept descriptors that this daemon has no use for: another version left them, or
- * nothing is to be kept. */
+/* Drops stored descriptors that this daemon can't use: another version left them, or nothing is to
+ * be stored. */
 static void release_unknown(struct server *s, bool is_on)
 {
         enum keep_kind kind;

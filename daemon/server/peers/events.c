@@ -10,7 +10,7 @@
 
 void events_send(struct peer *p, uint16_t type, const ProtobufCMessage *event)
 {
-        uint8_t buf[1024]; /* not server.scratch.out: a reply may be under way there */
+        uint8_t buf[1024]; /* not server.scratch.out: it may hold a reply */
         int n;
 
         assert(protobuf_c_message_get_packed_size(event) <= sizeof(buf) - FRAME_HEADER_SIZE);

@@ -1,5 +1,5 @@
-/* A peer that has hung up, or whose process has exited: the rest of what it said, and what is next.
- */
+/* A peer that has hung up, or whose process has exited: the rest of its input, and its next
+ * state. */
 #include <poll.h>
 
 #include "base/clock.h"
@@ -21,7 +21,7 @@
  */
 #define DRAIN_RECEIVES 64
 
-/* How much of what it said is handled by one call of drain(). */
+/* Bounds of one call of drain(). */
 struct drain_limit {
         unsigned max_frames;
         uint32_t max_submissions;
@@ -70,8 +70,8 @@ static bool receive_rest(struct peer *p)
         return true;
 }
 
-/* Handles the rest of what it said before it hung up or died. False: there is more, and the slice
- * or its tenant's turn is over. */
+/* Handles the rest of the peer's input. Returns false if there is more, and the slice or its
+ * tenant's turn has ended. */
 static bool drain(struct peer *p, const struct drain_limit *l)
 {
         uint32_t n;
@@ -91,7 +91,7 @@ static bool drain(struct peer *p, const struct drain_limit *l)
                (!l->is_slice && turns_go_on(p));
 }
 
-/* The stream is over. What it maps stays pinned until its process is. */
+/* The stream has ended. Pins of mapped pages stay until the process exits. */
 static void wait_for_exit(struct peer *p)
 {
         if (p->state == PEER_WAITING)
@@ -134,7 +134,7 @@ static void end_exited(struct peer *p)
         peer_exited(p);
 }
 
-/* A chore, and no turn: its memory comes back whether its tenant is paused or not. */
+/* Handles the rest as a chore, outside of turns: memory is freed even if the tenant is paused. */
 static bool handle_rest(struct chore *c, uint64_t budget)
 {
         struct peer *p = container_of(c, struct peer, leaving);
@@ -142,7 +142,7 @@ static bool handle_rest(struct chore *c, uint64_t budget)
 
         p->refs++;
         is_over = drain(p, &one_slice);
-        is_gone = p->state == PEER_GONE; /* by what it asked for */
+        is_gone = p->state == PEER_GONE; /* by a request of its own */
         if (is_over && !is_gone)
                 end_exited(p);
         peer_unref(p);

@@ -58,8 +58,8 @@ void peer_leave(struct peer *p)
                 peer_end(p);
                 return;
         }
-        /* Its row goes last, as rows of its namespaces name it: a daemon that comes in between
-         * doesn't wait for it to resume. */
+        /* The client's row is removed last, as rows of its namespaces name it. Muted: a daemon
+         * started in between doesn't wait for it to resume. */
         client_mute(p->member);
         list_remove(&p->links.linger);
         peer_retire(p, PEER_LEAVING);
@@ -69,7 +69,7 @@ void peer_leave(struct peer *p)
 
 /* ---- after a grace --------------------------------------------------------------------------- */
 
-/* How long what was written on the device may go on being written once the process is gone. */
+/* Time for which work on the device may still write after the process has exited. */
 static uint64_t grace_on(const struct server *s, const struct device_props *props)
 {
         const struct device_config *c = config_find_device(&s->config, props->name);
@@ -82,7 +82,7 @@ static uint64_t grace_on(const struct server *s, const struct device_props *prop
         return c ? c->death_grace_nsec : defaults.death_grace_nsec;
 }
 
-/* The longest of what it has mapped. */
+/* The longest grace of the peer's mapped devices. */
 static uint64_t grace_of(const struct peer *p)
 {
         uint64_t grace = 0;
@@ -122,7 +122,7 @@ static void on_grace_over(uv_timer_t *timer)
         await_grace(s);
 }
 
-/* The process is gone; its work on a GPU may not be. False: it has none. */
+/* The process has exited; its work on a GPU may still run. Returns false if there is no grace. */
 static bool linger(struct peer *p)
 {
         struct server *s = p->server;

@@ -52,7 +52,7 @@ void peer_await_hello(struct peer *p)
 
 /* ---- polling --------------------------------------------------------------------------------- */
 
-/* Every peer that waits; one that goes on waiting comes back to the list. */
+/* Polls every waiting peer; one that still waits is put back on the list. */
 static void on_look(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, peers.look_timer);

@@ -231,7 +231,7 @@ static bool waits_for_answer(const struct peer *p)
         return peer_awaits_drop(p) || p->waits[PENDING_TENANT].n > 0;
 }
 
-/* Listens to what the flags ask for. No system call where that is what it did before. */
+/* Registers for the events that the flags require; no system call if they didn't change. */
 static void update_poll(struct peer *p)
 {
         /* A hang-up of an unread peer that waits for a paused tenant is seen when it is served. */
@@ -294,7 +294,7 @@ int peer_adopt(
         p->conn.pidfd = pidfd;
         p->state = PEER_WAITING;
         count_adopted(p, true);
-        peer_close_socket(p); /* there is none: its parser goes */
+        peer_close_socket(p); /* no room: the parser is reset */
         list_append(&s->peers.list, &p->links.all);
         s->peers.n_peers++;
         p->tenancy->n_peers++;
@@ -469,7 +469,7 @@ void peer_settle(struct peer *p)
         else if (p->muted || p->doomed)
                 peer_stop_waiting(p);
         if (p->input.hung_up || p->broken) {
-                p->broken = true; /* replies to what is drained go nowhere */
+                p->broken = true; /* replies to drained input are dropped */
                 outqueue_clear(&p->out);
                 peer_hang_up(p);
                 return;

@@ -67,8 +67,7 @@ static void on_quiet(uv_timer_t *timer)
         (void)turn_watch_since(&s->turn_watch, "policies", NULL, then);
 }
 
-/* By a test's clock, which is ahead of the timers, many quiet whiles may have passed between two
- * requests. */
+/* A test's clock runs ahead of the timers: many quiet intervals may lie between two requests. */
 static void catch_up(struct server *s)
 {
         uint64_t n_whiles = (server_now(s) - s->peers.policies_nsec) / (QUIET_MSEC * NSEC_PER_MSEC);

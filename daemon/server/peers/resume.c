@@ -31,8 +31,7 @@ struct resume {
 /* ---- at start ---------------------------------------------------------------------------------
  */
 
-/* The process that a descriptor is of, as /proc shows it: -1 where it has exited; 0 where that
- * can't be told, as nothing can be read. */
+/* Returns the process of a descriptor, as /proc shows it: -1: it has exited; 0: unreadable. */
 static int process_of(int pidfd)
 {
         char path[64], line[128];

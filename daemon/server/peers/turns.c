@@ -85,8 +85,7 @@ static void pause_tenancy(struct tenancy *t, uint64_t now)
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
-/* Something was done for the tenant outside of its turn, which took so long: it lacks that as what
- * it takes beyond its time. */
+/* Charges the tenant for work outside of its turn: its next turns are shorter. */
 static void owe_time(struct tenancy *t, uint64_t nsec)
 {
         uint64_t most = OWES_MAX_SHARES * t->server->turns.share_nsec;
@@ -152,7 +151,7 @@ static void on_check(uv_check_t *check)
         struct tenancy *t;
         size_t n = 0;
 
-        /* Before anything that anybody submitted: else the quiet would be over unseen. */
+        /* Before any submission is executed: else the quiet interval would end unnoticed. */
         if (turns_are_due(s))
                 quiet_end(s);
         list_take_all(&s->turns.due, &turn);
@@ -222,7 +221,7 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec)
         if (!t || s->turns.of == t)
                 return;
         if (s->turns.of)
-                s->turns.ends_nsec += took; /* not at the cost of whose turn it is */
+                s->turns.ends_nsec += took; /* not at the cost of the current turn */
         owe_time(t, took);
 }
 
@@ -232,8 +231,8 @@ void turns_visited(struct tenancy *t, uint64_t began_nsec)
         turns_bill(t, began_nsec);
 }
 
-/* Does something for the peer as in a turn of its tenant, which ends when the tenant has no time
- * left for visits. What it takes is billed to the tenant. */
+/* Visits the peer as in a turn of its tenant, which ends when the tenant's time for visits is used
+ * up. The tenant is charged. */
 void turns_visit(struct peer *p, void (*visit)(struct peer *p))
 {
         struct server *s = p->server;

@@ -9,8 +9,7 @@
  * one. Not tuned. */
 #define TICK_MSEC 100
 
-/* How often leases alone make it look at the stock, where there may be nothing to bind. Not tuned.
- */
+/* Interval of looks at the stock because of leases, even without memory to bind. Not tuned. */
 #define STOCK_NSEC (10 * NSEC_PER_MSEC)
 
 static void on_tick(uv_timer_t *timer)

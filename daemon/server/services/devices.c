@@ -26,7 +26,8 @@
 #define AUTO_SHARE 4
 #define AUTO_MAX   (UINT64_C(64) << 30)
 
-/* And of a GPU's: what is left is for contexts, code and workspaces of its users. Not tuned. */
+/* Tenths of a GPU's memory for 'auto': the rest is for contexts, code and workspaces of its users.
+ * Not tuned. */
 #define AUTO_TENTHS_OF_GPU 9
 
 static const struct device_config *config_of(const struct server *s, const char *name)
@@ -173,7 +174,7 @@ static int find_devices(struct server *s, const struct device_backend *backend,
         return MIN(r, CONFIG_DEVICES_MAX);
 }
 
-/* The names of what is on this machine, separated by commas. */
+/* Lists the names of this machine's devices, separated by commas. */
 static void list_devices(struct server *s, char *buf, size_t size)
 {
         struct device_props props[CONFIG_DEVICES_MAX];
@@ -258,7 +259,7 @@ int devices_add(struct server *s, struct device *device, uint64_t budget_bytes,
         return add_queue(s, queue, budget_bytes, extent_bytes, d);
 }
 
-/* "0", or "0-1", "0,2" ... where there is something to choose from. */
+/* Online nodes: "0", or "0-1", "0,2" ... if there are several. */
 #define NUMA_NODES "/sys/devices/system/node/online"
 
 static bool has_numa_nodes(void)
@@ -386,7 +387,7 @@ static int open_named(struct server *s, const char *name)
         return add_opened(s, device, queue);
 }
 
-/* Why 'auto' passes by what comes first. */
+/* Explains why 'auto' skips a backend. */
 static void explain_none(const struct device_backend *backend, int n, const char *why)
 {
         if (n == 0)

@@ -15,8 +15,8 @@
 #include "daemon/server/system/log.h"
 #include "daemon/tier/disk.h"
 
-/* A chunk is what goes from one namespace to another, and holds whole pages: many of them, and many
- * chunks in the file. Not tuned. */
+/* Size of chunks, which hold whole pages and move between namespaces: many pages in a chunk, and
+ * many chunks in the file. Not tuned. */
 #define CHUNKS_WANTED   256
 #define CHUNK_BYTES_MIN (UINT64_C(4) << 20)
 #define CHUNK_BYTES_MAX (UINT64_C(64) << 20)
@@ -150,7 +150,7 @@ static void on_late(uv_timer_t *timer)
         wake_transfers(t);
 }
 
-/* The state says what comes of it. */
+/* The disk's state reports the result. */
 static void on_synced(int result, void *data)
 {
         (void)result;

@@ -20,7 +20,7 @@
 #include "daemon/server/system/disk.h"
 #include "daemon/server/system/log.h"
 
-/* How much a crash may lose of what is learnt over hours and days. Not tuned. */
+/* Interval of saves: a crash may lose that much of learning over hours and days. Not tuned. */
 #define SAVE_NSEC (600 * NSEC_PER_SEC)
 /* Namespaces saved in one second: bounds what waits for the disk. Not tuned. */
 #define SAVES_PER_TICK 16
@@ -36,7 +36,7 @@ struct head {
 };
 static_assert(sizeof(struct head) == 40, "no padding");
 
-/* To be done to a tenant's directory. */
+/* A job on a tenant's directory. */
 struct job {
         struct disk_job base;
         struct server *server; /* borrowed */

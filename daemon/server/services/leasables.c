@@ -13,8 +13,8 @@
 #define PAGES_PER_TICK      4096
 #define NAMESPACES_PER_TICK 8
 
-/* After so many ticks in which nothing was executed the rest is looked at fast: or a full pool
- * would keep an idle daemon awake for seconds. Not tuned. */
+/* After so many ticks without an execution, the rest is counted fast. Otherwise a full pool would
+ * keep an idle daemon awake for seconds. Not tuned. */
 #define QUIET_TICKS 10
 
 static void on_tick(uv_timer_t *timer)

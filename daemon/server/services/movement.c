@@ -19,8 +19,8 @@
 /* A stream gets its next pages so much later at most. Not tuned. */
 #define RINGS_MSEC 5
 
-/* One thread copies as fast as memory goes on small machines, where engines have use for the rest.
- * Not tuned. */
+/* Processors for each copying thread: one thread saturates the memory of a small machine, where
+ * engines need the rest. Not tuned. */
 #define CPUS_PER_THREAD 8
 #define MAX_THREADS     4
 

@@ -26,7 +26,7 @@ struct queue_watch {
         uint64_t armed_nsec;
         bool was_stuck, was_broken;
         bool was_refused; /* memory below it wasn't registered */
-        bool is_retrying; /* requests are due for what was made or failed */
+        bool is_retrying; /* requests are retried after results or failures */
 };
 
 const char *queues_state(const struct pool *pool)
@@ -87,8 +87,8 @@ static void retry(struct queue_watch *w)
 }
 
 /*
- * While requests are due nothing more is reaped: what is made next is for the oldest again, and
- * however fast things are made the youngest has its turn.
+ * While retries run, no more results are reaped: they would go to the oldest requests again. So the
+ * youngest has its turn at any rate of results.
  */
 static void take_turn(struct queue_watch *w)
 {

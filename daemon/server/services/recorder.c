@@ -82,7 +82,7 @@ static struct running *add_running(struct recorder *r, struct ns *ns, uint64_t k
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Where the deepest page that the request has met is. PAGE_NONE: nowhere any more. */
+/* Place of the deepest page that the request has met; PAGE_NONE: it isn't cached any more. */
 static uint32_t page_of(const struct running *q)
 {
         uint32_t page = q->met_any ? ns_find_page(q->ns, q->page_key) : PAGE_NONE;
@@ -134,7 +134,7 @@ static size_t format_line(const struct recorder *r, const struct running *q, con
         return len;
 }
 
-/* Hands what was collected to the disk. */
+/* Hands the collected lines to the disk. */
 static void hand_on(struct server *s)
 {
         struct recorder *r = &s->recorder;
@@ -211,7 +211,7 @@ static bool write_request(struct server *s, const struct running *q)
         return true;
 }
 
-/* Its line is written, where it used any page. */
+/* Ends a request: writes its line if it used any page. */
 static void end_request(struct server *s, struct running *q)
 {
         if (q->met_any && !write_request(s, q))

@@ -42,7 +42,7 @@ void server_stop(struct server *s)
                                .reason = s->life.restarting ? "restarting" : "stopping"});
         notify_now("STOPPING=1");
         stop_close_listeners(s);
-        if (!keeping_is_on(&s->keeping)) /* else they ask the next daemon again */
+        if (!keeping_is_on(&s->keeping)) /* otherwise clients ask the next daemon again */
                 parked_refuse(s);
         events_to_all(s, KVLEASE__V1__NOTICE_EVENT__KIND__SHUTDOWN, "kvleased stops");
         followers_end(s);

@@ -12,11 +12,10 @@
 #include "daemon/server/services/learnt.h"
 #include "daemon/server/services/recorder.h"
 
-/* Idle times are in whole seconds: it isn't looked more often. */
+/* Idle times are in whole seconds, so looks aren't more frequent. */
 #define TICK_MSEC 1000
 
-/* Does what is due. When it wants to be called again, if nothing happens before: UINT64_MAX, not at
- * all. */
+/* Does due work. Returns the time of its next call, if nothing happens before; UINT64_MAX: none. */
 typedef uint64_t (*upkeep_fn)(struct server *s, uint64_t now_nsec);
 
 static uint64_t expire_pages(struct server *s, uint64_t now_nsec)
@@ -74,7 +73,7 @@ static const upkeep_fn calls[] = {expire_pages, drop_incomplete, expire_sessions
 
 static void on_tick(uv_timer_t *timer);
 
-/* The time of a test goes on as it likes: that is looked at every time. */
+/* A test's clock may jump: then look at every tick. */
 static void arm_timer(struct server *s, uint64_t nsec)
 {
         uint64_t msec = s->clock.nsec ? 0 : nsec / NSEC_PER_MSEC + 1;

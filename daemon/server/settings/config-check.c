@@ -72,7 +72,7 @@ static void check_disk(struct checker *r, const struct device_config *d)
                         d->name, d->disk, same->name);
 }
 
-/* Where else the member is used: a device has one use. NULL: nowhere. */
+/* Another use of the member: a device may have only one. NULL: none. */
 static const char *find_twice(
         const struct checker *r, const struct device_config *d, const char *member)
 {

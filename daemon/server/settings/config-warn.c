@@ -63,8 +63,8 @@ static uint64_t extent_of(const struct config *c, const char *name)
         return d ? d->extent_bytes : defaults.extent_bytes;
 }
 
-/* Among those that the tenant may be placed on; extent_bytes UINT64_MAX: there is none. `names` is
- * scratch for the option 'devices', of which *ret borrows. */
+/* Finds the nearest device on which the tenant may be placed; extent_bytes UINT64_MAX: none.
+ * `names` is scratch for the option 'devices', of which *ret borrows. */
 static void find_nearest(const struct config *c, const struct tenant_config *t,
         char names[CONFIG_DEVICES_TEXT + 1], struct nearest *ret)
 {

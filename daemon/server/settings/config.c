@@ -19,7 +19,7 @@
 
 struct reader {
         struct config *config;
-        const char *file; /* that is read, its number and the line; or the command line */
+        const char *file; /* being read, its number and the line; or the command line */
         struct origin at;
         bool tenants_only;
         config_report_fn report;
@@ -27,13 +27,13 @@ struct reader {
         size_t n_errors;
         int fatal;       /* -ENOMEM: reading on makes no sense */
         bool is_cut_off; /* a file, by a line that is no syntax, or it can't be read */
-        /* The section being read; base is NULL where it was refused and is skipped. */
+        /* The section being read; base is NULL if it was refused and is skipped. */
         enum option_section section;
         char name[TENANT_NAME_MAX + 1];
         void *base;
         struct origins *from;
         uint64_t *set;                   /* NULL: not recorded */
-        struct unknown_options *unknown; /* NULL: what isn't known is refused */
+        struct unknown_options *unknown; /* NULL: unknown options are refused */
 };
 
 KVL_PRINTF(3, 4) static void report(struct reader *r, bool is_error, const char *format, ...)
@@ -48,7 +48,7 @@ KVL_PRINTF(3, 4) static void report(struct reader *r, bool is_error, const char 
         r->report(r->data, is_error, sentence);
 }
 
-/* An error that is seen when all is read, in what was given there. */
+/* Reports an error, found after reading, at the origin of its value. */
 KVL_PRINTF(3, 4) static void report_at(struct reader *r, struct origin o, const char *format, ...)
 {
         char sentence[SENTENCE_MAX - CONFIG_ORIGIN_MAX], where[CONFIG_ORIGIN_MAX];
@@ -188,15 +188,16 @@ static int section_of(const char *word, enum option_section *ret_section)
         return -ENOENT;
 }
 
-/* Whether what is read was given in the same file before: then it isn't known which is meant. What
- * other files say is replaced, and the command line may repeat itself. */
+/* True if the option was given before in the same file: then its meaning is unclear. Values of
+ * other files are replaced, and the command line may repeat itself. */
 static bool is_twice(const struct reader *r, struct origin before)
 {
         return before.file == r->at.file && before.file != ORIGIN_DEFAULT &&
                before.file != ORIGIN_COMMAND_LINE;
 }
 
-/* Points the reader at the tenant, made where it is missing. False: refused, err says why. */
+/* Points the reader at the tenant, making it if it is missing. Returns false if it is refused, with
+ * the sentence in err. */
 static bool open_tenant(struct reader *r, const char *name, char *err, size_t err_len)
 {
         struct tenant_config *t = tenant_table_find(&r->config->tenants, name);
@@ -357,7 +358,7 @@ static void explain_unknown(enum option_section s, const char *key, char *err, s
                 snprintf(err, err_len, "no option '%s': kvleased --help-config lists them", shown);
 }
 
-/* Sets one option of the section being read; err has the sentence where it returns -EINVAL. */
+/* Sets one option of the section being read. If it returns -EINVAL, err has the sentence. */
 static int apply_option(
         struct reader *r, const char *key, const char *value, char *err, size_t err_len)
 {
@@ -441,7 +442,7 @@ static int read_entry(const struct ini_entry *e, void *data, char *err, size_t e
         struct reader *r = data;
         char why[SENTENCE_MAX - 200] = "", section[TENANT_NAME_MAX + 16];
 
-        r->at.line = e->line & 0xffffff; /* as many as a file may have */
+        r->at.line = e->line & 0xffffff; /* cut to the most lines of a file */
         if (is_of_another_version(r, e)) {
                 if (!e->key)
                         r->base = NULL;
@@ -596,7 +597,7 @@ static int read_drop_in(struct reader *r)
         return e;
 }
 
-/* All files are read, so that what is wrong is said at once. 0, or the first failure. */
+/* Reads all files, so that all errors are reported. Returns 0, or the first failure. */
 static int read_files(struct reader *r, bool may_be_missing)
 {
         struct config *c = r->config;
@@ -694,8 +695,8 @@ int config_parse_tenants(const char *file, const char *text, size_t len,
         return e;
 }
 
-/* Lists that are both empty let in all. So a word that is added would take access from the others,
- * and the last one's removal give it to them: both are refused. */
+/* Lists that are all empty admit everyone. So adding the first word would revoke the others'
+ * access, and removing the last would grant it: both are refused. */
 static int amend_list(const struct tenant_config *t, const struct option *o, char sign,
         const char *value, char ret_text[ID_LIST_TEXT_MAX + 1], char *err, size_t err_len)
 {

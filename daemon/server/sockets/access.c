@@ -57,7 +57,7 @@ int access_tenant(const struct tenant_config *t, const struct creds *c, struct d
                 (unsigned)c->uid, t->name, t->name, (unsigned)c->uid, note_groups(c));
 }
 
-/* Appends it to what is told. does: "connect to", "publish in". */
+/* Appends a change of access. does: "connect to", "publish in". */
 static void tell_lists(const char *does, const char *tenant, const struct id_list *const before[2],
         const struct id_list *const after[2], struct detail *d)
 {

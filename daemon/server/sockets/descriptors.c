@@ -26,8 +26,8 @@
 #define KEPT_PER_NS     4 /* records, index, its reader's, the log of sessions */
 #define KEPT_OF_DAEMON  2 /* the root, the tables of clients */
 
-/* A client that has a namespace open: its pin segment; where they are kept, the pins that it takes
- * over the socket, too. */
+/* Descriptors of an attachment: its pin segment; and, if they are stored, the pins taken over the
+ * socket. */
 #define PER_ATTACHMENT      1
 #define KEPT_PER_ATTACHMENT 2
 
@@ -55,7 +55,7 @@ static uint64_t per_ns(const struct server *s)
         return keeping_is_on(&s->keeping) ? 4 : 2;
 }
 
-/* Behind a queue it is exported once, for good; the host's memory is a file besides. */
+/* Behind a queue an extent is exported once, for its lifetime; host memory is a file besides. */
 static uint64_t per_extent(const struct pool *pool)
 {
         return pool->queue && pool->props->is_cpu_memory ? 2 : 1;

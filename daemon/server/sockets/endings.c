@@ -65,7 +65,7 @@ void endings_refuse(struct server *s, int fd, uint64_t listener_id)
 {
         struct inbound in;
 
-        /* Where it can't be made safe it is tainted. */
+        /* On failure it is tainted. */
         if (inbound_init(&in, fd) < 0)
                 assert(in.tainted);
         endings_close(s, &in, fd, NULL, listener_id);

@@ -30,7 +30,7 @@ static bool is_shut_down(const struct kept_socket *k)
         return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP));
 }
 
-/* Where it listens. False: nowhere that anybody finds. */
+/* Finds the path at which it listens. Returns false if that file doesn't lead to it. */
 static bool find_path(struct kept_socket *k)
 {
         struct sockaddr_un address = {0};

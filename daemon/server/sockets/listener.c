@@ -51,7 +51,7 @@ static void set_paths(struct listener *l)
         }
 }
 
-/* Gives `path` to a group by name. False with a warning where that can't be. */
+/* Gives `path` to a group by name. Returns false, with a warning, on failure. */
 static bool give_to_group(const char *path, const char *group_name)
 {
         gid_t gid;

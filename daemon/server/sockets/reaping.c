@@ -12,7 +12,7 @@
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/system/log.h"
 
-/* A fraction of what is looked for. */
+/* Half of the delay to detect. */
 #define TICK_MSEC (DISCARD_HELD_NSEC / NSEC_PER_MSEC / 2)
 
 static void on_tick(uv_timer_t *timer);
@@ -27,7 +27,7 @@ static void expect(struct server *s)
 
 /* ---- delays by clients ----------------------------------------------------------------------- */
 
-/* Not one that merely has much on its way. */
+/* Not late: an owner that only has much to close. */
 static bool is_late(const struct server *s, const struct tenant *t, uint64_t now_nsec)
 {
         struct reaper_owner o;

@@ -15,7 +15,7 @@
 #define SO_PEERPIDFD 77 /* kernel, since 6.5 */
 #endif
 
-/* Supplementary groups; owned, NULL where there are none, or too many. */
+/* Supplementary groups; owned; NULL: none, or too many. */
 static int get_groups(int fd, struct creds *c)
 {
         socklen_t len = 0;

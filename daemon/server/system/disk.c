@@ -48,7 +48,7 @@ static void do_nothing(uv_work_t *work)
         (void)work;
 }
 
-/* Where libuv can't make a thread it aborts: it is tried before. */
+/* libuv aborts if it can't make a thread: try it first. */
 static int try_thread(void)
 {
         pthread_t thread;

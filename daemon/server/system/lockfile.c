@@ -92,8 +92,8 @@ static uint64_t read_pid(int fd)
 }
 
 /*
- * Whether the process that wrote its number into the file may be there still, and have the lock:
- * only the file's owner writes there. Where it can't be told it may.
+ * True if the process whose number is in the file may still live and have the lock; if unknown,
+ * true. Only the file's owner writes there.
  */
 static bool may_be_in_use(int fd, const struct stat *file)
 {

@@ -20,7 +20,7 @@
 #include "base/list.h"
 #include "base/thread.h"
 
-#define SENTENCE_MAX  1024 /* a detail of 512 bytes and what is said around it; not tuned */
+#define SENTENCE_MAX  1024 /* a detail of 512 bytes and the text around it; not tuned */
 #define TEXT_LINE_MAX 2048
 #define FIELDS_MAX    8
 #define FIELD_MAX     256
@@ -199,7 +199,7 @@ static struct message *new_note_of_dropped(uint64_t n)
         return new_message(LEVEL_WARNING, NULL, NULL, sentence);
 }
 
-/* [lock, which is let go meanwhile] */
+/* [lock, released meanwhile] */
 static void write_next(void)
 {
         struct message *m = list_first(&queue.waiting, struct message, link), *note = NULL;
@@ -235,8 +235,8 @@ static void *run_log(void *data)
         return data;
 }
 
-/* Once a message is dropped the following ones are, until those before it are written: or what is
- * said of it would stand in another place. */
+/* After a dropped message all later ones are dropped, until those before it are written. Otherwise
+ * the report of drops would stand in the wrong place. */
 static void put(struct message *m)
 {
         bool is_mine;

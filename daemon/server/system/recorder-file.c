@@ -140,7 +140,7 @@ static int make_room(struct writer *w, size_t len)
         return 0;
 }
 
-/* All of it, or what was written of it is taken back. */
+/* Writes all of it, or takes back the part that was written. */
 static int write_all(struct stream *st, const char *data, size_t len)
 {
         size_t done = 0;

@@ -18,7 +18,7 @@
  */
 #define SAMPLE_NSEC (10 * NSEC_PER_MSEC)
 
-/* Until now, or what was known before where it can't be read. */
+/* Reads the thread's wait for a processor until now; the last value if it is unreadable. */
 static uint64_t read_waited(const struct turn_watch *w)
 {
         char line[SCHEDSTAT_BYTES];
@@ -31,7 +31,7 @@ static uint64_t read_waited(const struct turn_watch *w)
         return sscanf(line, "%llu %llu", &ran, &waited) == 2 ? waited : w->waited_nsec;
 }
 
-/* ---- what they did --------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 void turn_watch_part(struct turn_watch *w, const char *what, const char *tenant, uint64_t nsec)
 {

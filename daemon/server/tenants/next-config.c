@@ -107,7 +107,7 @@ void next_config_pending(
 
 /* ---- what that would cost -------------------------------------------------------------------- */
 
-/* `auto` takes all GPUs, and the host where there is none. */
+/* `auto` takes all GPUs, or the host without any. */
 static bool is_used(const struct server *s, const struct config *next, const struct pool *pool)
 {
         const char *names = next->daemon.devices;
@@ -153,9 +153,8 @@ static void lose_tiers(struct sentences *losses, const struct pool *pool,
 }
 
 /*
- * Would the device have the same members, in the same order? Members of the host's memory count
- * alone, as their memory is one. 'all' passes for the same: what it stands for is known at the
- * start.
+ * True if the device would have the same members, in the same order. Of host members only the
+ * number counts, as they share their memory. 'all' counts as the same: it is resolved at the start.
  */
 static bool same_members(const struct pool *pool, const char *next)
 {

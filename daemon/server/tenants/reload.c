@@ -92,7 +92,7 @@ static bool is_alike(const struct remote_config *a, const struct remote_config *
                a->probe_timeout_nsec == b->probe_timeout_nsec;
 }
 
-/* One that is gone stays as it is until the restart. */
+/* A removed remote stays unchanged until the restart. */
 static void apply_remotes(struct reloader *r, const struct config *next)
 {
         struct config *now = &r->server->config;

@@ -45,18 +45,18 @@ struct tenant_change {
         char *options[]; /* their texts behind them */
 };
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* A tenant as it is to be, and its row in the database. */
 struct plan {
-        struct tenancy *tenancy; /* NULL: it is to be made */
+        struct tenancy *tenancy; /* NULL: a new tenant */
         struct tenant_config config, row;
-        bool asked;       /* the reservation is among what is set */
-        bool names_group; /* so is the group */
+        bool asked;       /* the reservation is set */
+        bool names_group; /* the group is set */
 };
 
-/* Lays assignments over the configuration, and what became of it into the row: what is added to a
- * list may be added to the configuration file's. */
+/* Lays assignments over the configuration, and the results into the row: words may be added to a
+ * list of the configuration file. */
 static int apply_options(struct plan *p, char *const *texts, size_t n, struct detail *d)
 {
         uint64_t before = p->config.set, set;
@@ -139,7 +139,7 @@ static int find_removable(
         return check_removable(*ret_tenancy, c->force, d);
 }
 
-/* ---- what is told of it ---------------------------------------------------------------------- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 static const char *verb_of(const struct tenant_change *c)
 {
@@ -149,7 +149,7 @@ static const char *verb_of(const struct tenant_change *c)
         return verbs[c->kind];
 }
 
-/* With what was set, as far as there is room for it. */
+/* Notes a change with its values, as far as they fit. */
 static void note_tenant(const struct tenant_change *c)
 {
         char text[CHRONICLE_DETAIL_MAX + 1] = "";
@@ -179,7 +179,7 @@ static void tell_log(const struct tenant_change *c)
                 status_notify(c->server);
 }
 
-/* 0 also where there is no such tenant. */
+/* 0 also without such a tenant. */
 static uint64_t reserved_bytes(const struct tenant_change *c)
 {
         const struct tenant *t = tenant_find(&c->server->store, c->name);
@@ -199,7 +199,8 @@ static void note_reserve(const struct tenant_change *c, uint64_t before_bytes)
                                                .bytes = bytes});
 }
 
-/* The administrator is told by ADMIN_TENANTS, which kvleasectl asks for after a change. */
+/* Logs a tenant that is too small. The administrator learns it from ADMIN_TENANTS, which kvleasectl
+ * requests after a change. */
 static void warn_small(const struct tenant_change *c)
 {
         const struct tenancy *t = tenancy_find(c->server, c->name);
@@ -362,7 +363,7 @@ static int check_group(const char *name, struct detail *d)
                 name, name);
 }
 
-/* 0: it is being written. */
+/* Begins to write the change. Returns 0, or -errno. */
 static int begin_change(struct tenant_change *c, struct detail *d)
 {
         struct tenantdb *db = &c->server->db;

@@ -11,7 +11,7 @@
 #include "daemon/server/objects/tenancy.h"
 #include "daemon/server/settings/tenant-check.h"
 
-/* Why the stake can't hold an extent set, and what it may have. False: it can. */
+/* Returns true if the stake can't hold an extent set, with the cause and its most bytes. */
 static bool is_small(
         const struct tenancy *t, const struct stake *s, enum small_cause *ret, uint64_t *ret_most)
 {
@@ -57,8 +57,7 @@ int tenant_room_check(const struct tenancy *t, struct detail *d)
                         most = bytes;
                 }
         }
-        /* Placed on a device that isn't there: what that means was said, and clients may name
-         * others. */
+        /* The tenant's device doesn't exist: that was reported, and clients may name others. */
         if (!nearest)
                 return 0;
         return tenant_refuse_small(

@@ -222,7 +222,8 @@ static int add_without_reserve(
         return 0;
 }
 
-/* At start: what was promised may not fit the devices of now. Then it has no reservation yet. */
+/* Adds a tenant at the start. If its reservation doesn't fit today's devices, it has none at
+ * first. */
 static int add_at_start(
         struct server *s, const struct tenant_config *config, bool from_config, struct detail *d)
 {
@@ -249,7 +250,7 @@ static int add_at_start(
         return r;
 }
 
-/* After all that fitted: what is left. */
+/* After all fitting reservations: reserves the rest for a short tenant. */
 static void fill_up(struct tenancy *t)
 {
         char wanted[FORMAT_BYTES_MAX], got[FORMAT_BYTES_MAX];
@@ -336,7 +337,7 @@ int tenancy_change(
         return 0;
 }
 
-/* Frees a tenancy whose tenant is gone; connections not introduced yet end with it. */
+/* Frees a tenancy whose tenant was removed, and ends its connections that aren't introduced yet. */
 static void tenancy_free(struct tenancy *t)
 {
         turns_drop(t);
@@ -450,7 +451,7 @@ struct reloading {
         const struct config *next;
         tenants_say say;
         void *data;
-        const char *name; /* of the tenant that is looked at */
+        const char *name; /* of the current tenant */
 };
 
 KVL_PRINTF(3, 4)

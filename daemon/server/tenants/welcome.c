@@ -109,7 +109,7 @@ static int admit_connection(
         return 0;
 }
 
-/* The process at the other end. -ESRCH: it is gone. */
+/* Opens the process at the other end. -ESRCH: it has exited. */
 static int get_process(int fd, pid_t pid, bool *ret_by_number)
 {
         int pidfd = creds_peer_pidfd(fd);

@@ -34,7 +34,7 @@ struct truncating {
 
 static const struct pending_ops pending_ops = {PENDING_DROP, pending_remove, NULL};
 
-/* All of it is gone: now disks have their say. */
+/* All of it is removed: answers once disks are written. */
 static void answer_drop(struct peer *p, const struct frame_header *header, uint64_t n_pages)
 {
         Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
@@ -152,7 +152,7 @@ int drops_truncate(struct request *rq, struct session_truncation *t)
         g = bytes > pending_left(p) ? NULL : malloc(sizeof(*g));
         if (!g) {
                 truncation_cancel(t);
-                if (t->result == 0) /* what was left of it is done, too */
+                if (t->result == 0) /* the rest was done, too */
                         return 0;
                 return detail_set(&rq->detail, -ENOMEM, PENDING_FULL_TEXT);
         }

@@ -36,10 +36,9 @@ struct peer_fetch {
         uint64_t user_data;    /* of the ring */
 };
 
-/* ---- what is done ------------------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
-/* The client has the page from now on, as it has what it looks up. */
+/* Pins the page for the client, as a lookup does. */
 static int pin_page(struct attach *a, uint32_t page)
 {
         int r = pin_check_page(a, page, 1, NULL);
@@ -123,8 +122,8 @@ static int check_fetch(struct attach *a, const struct fetch_request *rq)
         return 0;
 }
 
-/* Begins to fetch a page, and returns what fetch_begin() does. The fetch is one of the batch; batch
- * NULL: it came through the ring, with user_data. */
+/* Begins to fetch a page; returns as fetch_begin(). batch NULL: the fetch came through the ring,
+ * with user_data. */
 static int begin_fetch(struct attach *a, const struct fetch_request *rq, struct batch *batch,
         uint32_t index, uint64_t user_data, uint32_t *ret_page)
 {

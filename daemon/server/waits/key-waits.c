@@ -50,7 +50,7 @@ static struct key_group *find_group(const struct server *s, uint64_t hash)
         return found ? (struct key_group *)(uintptr_t)*found : NULL;
 }
 
-/* Without anybody in it. NULL: no memory. */
+/* Makes an empty group. NULL: no memory. */
 static struct key_group *make_group(struct server *s, uint64_t hash)
 {
         struct key_group *g = calloc(1, sizeof(*g));

@@ -16,7 +16,7 @@
 #include "proto/msg.h"
 
 struct parked {
-        struct pending pending; /* one that isn't peer.parked comes behind that */
+        struct pending pending; /* a request that isn't peer.parked waits behind that */
         parked_run_fn run;
         uint8_t payload[]; /* of the request, which has no descriptors */
 };
@@ -60,7 +60,7 @@ static struct parked *copy_frame(const struct frame *f, parked_run_fn run)
         return k;
 }
 
-/* True: it was answered; false: it still waits. */
+/* Returns true if it was answered; false: it still waits. */
 static bool run_again(struct peer *p, struct parked *k)
 {
         const struct frame f = {.header = k->pending.request, .payload = k->payload};
@@ -91,8 +91,8 @@ static void unpark_lease(struct peer *p)
         list_remove(&p->links.due);
 }
 
-/* The first of those that come behind peer.parked, which is none or the first of all. NULL: there
- * is none. Returns owned. */
+/* Takes the first request behind peer.parked (which is none, or the first of all). NULL: there is
+ * none. Returns owned. */
 static struct parked *take_behind(struct peer *p)
 {
         list_for_each (w, &p->waits[PENDING_LEASE].list, struct pending, link) {
@@ -153,7 +153,8 @@ static bool run_behind(struct peer *p, unsigned max)
         struct parked *k;
 
         for (unsigned i = 0; !p->parked && !p->muted && !p->doomed && !p->broken; i++) {
-                if (p->out.bytes > OUTQUEUE_HOLD_BYTES) /* peer.c goes on once it is out */
+                if (p->out.bytes >
+                        OUTQUEUE_HOLD_BYTES) /* peer.c continues after its output is sent */
                         break;
                 if (i == max)
                         return p->waits[PENDING_LEASE].n > 0;

@@ -21,7 +21,7 @@ int inbound_listen(int fd)
 {
         int r = set_option(fd, SO_PASSRIGHTS, 0);
 
-        /* Else MSG_CTRUNC would say that there was no room for these. */
+        /* Else MSG_CTRUNC would report missing room for these. */
         if (r == 0 || r == -ENOPROTOOPT)
                 r = set_option(fd, SO_PASSCRED, 0);
         return r < 0 ? r : set_option(fd, SO_PASSSEC, 0);
@@ -36,8 +36,8 @@ int inbound_init(struct inbound *in, int fd)
         if (getsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &passes, &len) == 0 && !passes)
                 return 0;
         in->careful = true;
-        /* An urgent byte (MSG_OOB) that isn't in line is thrown away by the recv() that passes it,
-         * with what was attached. */
+        /* A recv() that passes an urgent byte (MSG_OOB) out of line drops it, with its
+         * descriptors. */
         r = set_option(fd, SO_OOBINLINE, 1);
         in->tainted = r < 0;
         return r;
@@ -93,8 +93,8 @@ static ssize_t receive_message(const struct inbound *in, int fd, struct iovec io
         return n;
 }
 
-/* Receives bytes; where there may be more attached than there is room for, what comes is looked at
- * before it is taken. Returns what receive_message() does, or -EPROTO. */
+/* Receives bytes. If descriptors may be attached, it peeks first. Returns as receive_message(), or
+ * -EPROTO. */
 static ssize_t receive_bytes(
         struct inbound *in, int fd, struct iovec iov, struct sock_creds *ret_creds)
 {
@@ -110,7 +110,7 @@ static ssize_t receive_bytes(
                 in->tainted = truncated;
                 if (in->tainted)
                         return -EPROTO;
-                /* Just these: what came since wasn't looked at. */
+                /* Only these bytes: later ones weren't checked. */
                 iov.iov_len = (size_t)n;
         }
         return receive_message(in, fd, iov, 0, &truncated, ret_creds);
@@ -151,7 +151,7 @@ bool inbound_finish(struct inbound *in, int fd)
 
                 if (n == 0)
                         return true;
-                /* Said once, where nothing is left: the peer went without reading all. */
+                /* Reported once, with an empty queue: the peer closed without reading all. */
                 if (n < 0 && n != -ECONNRESET)
                         break;
         }

@@ -12,7 +12,7 @@
 
 struct chunk {
         struct list_link link;
-        int fds[FRAME_MAX_FDS]; /* owned until the first byte has gone */
+        int fds[FRAME_MAX_FDS]; /* owned until the first byte was sent */
         unsigned n_fds;
         uint64_t ticket; /* 0: waits for the socket alone */
         size_t begin, end;
@@ -96,7 +96,7 @@ static int push(struct outqueue *q, uint64_t ticket, const uint8_t *data, size_t
         c->begin = 0;
         c->end = len;
         c->n_fds = n_fds;
-        for (unsigned i = 0; i < n_fds; i++) /* fds may be NULL where there are none */
+        for (unsigned i = 0; i < n_fds; i++) /* fds may be NULL if n_fds is 0 */
                 c->fds[i] = fds[i];
         memcpy(c->data, data, len);
         list_init(&c->link);

@@ -198,8 +198,7 @@ static void execute_submission(struct ring *r, struct member *m, const struct sh
  * a twentieth of that. Not tuned. */
 #define CHEAP_PER_LOOK 8
 
-/* The clock is looked at after so many pages that TOUCHes and EXPECTs went through: 0.1 us each.
- * Not tuned. */
+/* Pages that TOUCHes and EXPECTs walk between two readings of the clock: 0.1 us each. Not tuned. */
 #define WALK_PER_LOOK 64
 
 /* The submission was the turn's last. */
@@ -227,7 +226,7 @@ static bool run_batch(struct ring *r, struct member *m, uint32_t n, uint64_t now
 
         for (uint32_t i = 0; i < n; i++)
                 batch[i] = r->submissions[(r->sub_head + i) % SHM_SUB_ENTRIES];
-        /* From here on the compiler, too, has only the copies. */
+        /* From here on the compiler, too, may use only the copies. */
         atomic_signal_fence(memory_order_seq_cst);
         if (m)
                 submit_prefetch(m, batch, n);
