@@ -37,7 +37,7 @@ static bool is_within(const struct extent *e, uint64_t offset, uint64_t len)
         return offset <= e->bytes && len <= e->bytes - offset;
 }
 
-/* How far `host` goes without passing the start or the end of a registration. */
+/* Bytes from `host` on, up to the start or the end of a registration. */
 static uint64_t run_length(
         const struct cuda_device *d, uintptr_t host, uint64_t len, bool *ret_is_registered)
 {
@@ -97,7 +97,7 @@ static int copy_pieces(
         return r;
 }
 
-/* Also after a failure: what was started before it uses the caller's memory. */
+/* Also after a failure: copies started before use the caller's memory. */
 static int finish_copy(struct cuda_device *d, cu_stream stream, int r)
 {
         cu_result result = d->cuda->StreamSynchronize(stream);
@@ -266,8 +266,8 @@ static cu_result call_batch(struct cuda_device *d, cu_deviceptr *dsts, cu_device
 }
 
 /*
- * All pieces in one call of the driver. -EOPNOTSUPP: it has none, or refused it, or some of the
- * memory isn't registered, of which batches are said to know nothing good.
+ * Copies all pieces in one call of the driver. -EOPNOTSUPP: the driver lacks the call, or refused
+ * it, or some memory isn't registered, which suits batches badly.
  */
 static int copy_batch(
         struct cuda_device *d, enum device_direction direction, struct pieces it, cu_stream stream)
@@ -400,7 +400,7 @@ static int register_chunk(struct cuda_device *d, uintptr_t at, uint64_t bytes)
         return r;
 }
 
-/* Goes on after a failure, and returns the first. In the context. */
+/* Unregisters all of it, also after a failure; returns the first one. In the context. */
 static int unregister_range(struct cuda_device *d, uintptr_t at, uint64_t bytes)
 {
         cu_result first = CU_OK;

@@ -179,7 +179,7 @@ int ipc_arena_map(
         return 0;
 }
 
-/* A release: tried on a broken device as well, where there is a context to do it in. */
+/* Releases: on a broken device, too, if there is a context for it. */
 static int close_handle(struct cuda_extent *x)
 {
         struct cuda_device *d = cuda_device_of(x);

@@ -1,8 +1,7 @@
 /*
- * Streams of clients, which may belong to another context than the primary one.
- *
- * Query and wait ask the driver even where the device is broken: only the stream's own context
- * knows whether what is on it will still run.
+ * Streams of clients, which may belong to another context than the primary one. Query and wait ask
+ * the driver even if the device is broken: only the stream's own context knows whether its work
+ * will still run.
  */
 #include "gpu/cuda.h"
 
@@ -89,8 +88,8 @@ int cuda_stream_call(struct device *device, void *stream, void (*fn)(void *data)
         return r;
 }
 
-/* To ask for a stream that is being captured would invalidate the capture; what was put on it
- * before that waits as well as it did. */
+/* A query would invalidate the capture of a stream. Work put on it before the capture waits as
+ * before. */
 int cuda_stream_query(struct device *device, void *stream)
 {
         struct cuda_device *d = cuda_device(device);
@@ -110,7 +109,7 @@ int cuda_stream_query(struct device *device, void *stream)
         return r;
 }
 
-/* In the context. Likewise. */
+/* In the context; see cuda_stream_query() for captures. */
 static cu_result wait_in_context(const struct cuda *cuda, void *stream)
 {
         cu_capture_status status;
@@ -122,8 +121,8 @@ static cu_result wait_in_context(const struct cuda *cuda, void *stream)
 }
 
 /*
- * Beside calls of other threads on the device, so nothing of it is touched. The primary context is
- * retained for the call alone: what is to be waited for keeps it from ending.
+ * Runs beside calls of other threads on the device, so it doesn't touch the device's state. The
+ * primary context is retained only for the call: the work waited for keeps it alive.
  */
 int cuda_stream_wait(struct device *device, void *stream)
 {

@@ -51,7 +51,7 @@ static int map_at(struct cuda_extent *x, cu_deviceptr at, int flags, bool *ret_i
         return r;
 }
 
-/* An owner's own mapping of what it has a handle of. */
+/* Maps an owner's extent by its handle. */
 static int map_own(struct cuda_extent *x)
 {
         struct cuda_device *d = cuda_device_of(x);
@@ -116,9 +116,8 @@ static void vmm_release(struct cuda_extent *x, bool in_context)
 const struct cuda_memory vmm_memory = {.allocate = vmm_allocate, .release = vmm_release};
 
 /*
- * An owner takes over what an owner before it made: it has a mapping of its own, as if it had made
- * it. That is also where the driver compares the size, which it has no call for: what is smaller
- * can't be mapped whole.
+ * Takes over an extent of a previous owner, with a mapping of its own as if created here. Mapping
+ * also checks the size, for which the driver has no call: a smaller one can't be mapped whole.
  */
 static int take_over(struct cuda_extent *x)
 {

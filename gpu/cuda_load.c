@@ -60,7 +60,7 @@ static struct {
         bool is_loaded, is_done;
         int result;
         char why[CUDA_WHY_BYTES];
-        pid_t pid; /* that loaded it */
+        pid_t pid; /* of the loading process */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- results ---------------------------------------------------------------------------------

@@ -41,9 +41,9 @@
 /* The kernel's setting for memory files: all of its words, the current one in brackets. */
 #define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
-/* linux/mempolicy.h, which comes with another package than the C library. */
+/* From linux/mempolicy.h, which belongs to another package than the C library. */
 #define POLICY_PREFERRED 1
-#define NODES_MAX        1024 /* as kernels are built for, at most */
+#define NODES_MAX        1024 /* the most that kernels are built for */
 
 /* "host-1" to "host-9999"; not tuned. */
 #define HOST_DIGITS_MAX 4
@@ -321,9 +321,9 @@ static int reserve_addresses(void *at, size_t bytes, int prot, void **ret_at)
 }
 
 /*
- * Aligned to the granularity: the kernel uses huge pages only where address and offset agree. It
- * hands out multiples of a page, so less than the granularity goes to waste before the first
- * aligned address, and is given back.
+ * Reserves addresses aligned to the granularity, as huge pages need matching address and offset.
+ * The kernel returns multiples of a page, so less than the granularity before the first aligned
+ * address is unused, and given back.
  */
 static int reserve_aligned(size_t bytes, uint8_t **ret_base)
 {
@@ -433,7 +433,7 @@ static int host_arena_back(struct device_arena *arena, const struct arena_backin
                 return -EINVAL;
         a->backing = *backing;
         a->backing.null_bytes = round_up_u64(backing->null_bytes, unit_bytes());
-        /* Not what lies behind it up to the granularity: no plane begins there. */
+        /* Not the range behind it up to the granularity: no plane begins there. */
         return back(a, 0, round_up_u64(arena->bytes, unit_bytes()));
 }
 
@@ -508,7 +508,7 @@ static int try_place(const struct host_device *d)
         return r;
 }
 
-/* -errno where there are none: a kernel without, or an administrator's setting. */
+/* Returns -errno if there are none: the kernel lacks them, or an administrator disabled them. */
 static int find_huge_pages(void)
 {
         _cleanup_fd_ int fd = open(HUGE_PAGES, O_RDONLY | O_CLOEXEC);
@@ -569,8 +569,8 @@ static int host_arena_map(
                 r = place_memory(host_device(arena->device), p, e->bytes);
         if (r < 0) {
                 /*
-                 * Older kernels unmap what was there before they fail. Were this to fail as well,
-                 * the arena would have a gap, but the error that counts is the first.
+                 * Older kernels unmap before they fail. If this fails, too, the arena has a gap,
+                 * but the first error is returned.
                  */
                 (void)back(a, offset, e->bytes);
                 return r;

@@ -258,7 +258,7 @@ static int register_host(struct queue *q, struct work *w)
         return r;
 }
 
-/* Where the device has no batches. */
+/* For devices without batches. */
 static int copy_one_by_one(struct queue *q, struct work *w)
 {
         bool is_out = w->kind == JOB_COPY_OUT;

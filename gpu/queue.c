@@ -16,8 +16,8 @@
 #include "base/thread.h"
 #include "gpu/queue-work.h"
 
-/* How soon it is looked whether a batch is done: short against the milliseconds that a batch worth
- * its overhead takes. Not tuned. */
+/* Interval of polling a batch: short compared to the milliseconds of a batch worth its overhead.
+ * Not tuned. */
 #define POLL_NSEC (50 * NSEC_PER_USEC)
 
 static struct task *task_of(struct job *job)
@@ -117,7 +117,7 @@ static void deliver(struct queue *q, struct task *t, int result, const char *why
         ring_owner(q);
 }
 
-/* Ends what is not to be run; the thread doesn't know it, or not any more. */
+/* Ends a work that won't run; the thread doesn't have it. */
 static void refuse_work(struct queue *q, struct work *w, int result, const char *why)
 {
         struct task *t = w->task;
@@ -255,8 +255,8 @@ static bool has_before(const struct list_link *works, uint64_t seq)
         return false;
 }
 
-/* The oldest that may run beside what is in flight: one batch a direction, and nothing that copies
- * may need is given back. NULL: none. */
+/* The oldest work that may run beside batches in flight: one batch a direction, and no release of
+ * memory that older copies may use. NULL: none. */
 static struct work *next_work(struct queue *q)
 {
         struct work *best = list_first(&q->others, struct work, link);
@@ -419,7 +419,7 @@ static void join_thread(struct queue *q)
         unref(q);
 }
 
-/* Locked. The owner goes; the thread ends by itself, if ever. */
+/* Locked. The owner leaves; the thread ends by itself, if ever. */
 static void leave_behind(struct queue *q)
 {
         q->stopping = true;

@@ -1,10 +1,8 @@
 /*
- * A device that spans others of one kind, its members: an extent lies on one of them, and a call
- * about an extent goes to the member that has it. A batch of copies runs on all members side by
- * side.
- *
- * Host memory is registered with the first member, for all. An arena is one range of addresses, in
- * which extents of all members are mapped; kernels of a GPU reach those of their own GPU alone.
+ * A device that spans others of one kind, its members. An extent lies on one member, which handles
+ * its calls. A batch of copies runs on all members at once. Host memory is registered with the
+ * first member, for all. An arena is one range of addresses with extents of all members; kernels of
+ * a GPU can only access those of their own GPU.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +17,7 @@
 
 struct span {
         struct device device;
-        struct device_ops ops; /* without those that the members haven't */
+        struct device_ops ops; /* without functions that the members lack */
         unsigned n;
         struct device *members[DEVICE_MEMBERS_MAX]; /* owned */
 };
@@ -121,7 +119,7 @@ static void note_failure(struct span_batch *b, const struct device *member, int 
         memcpy(b->why, b->batch.device->why, sizeof(b->why));
 }
 
-/* Where a member fails, the copies on members before it go on, and the batch fails when they are
+/* If a member fails, copies on members before it continue, and the batch fails when they are
  * done. */
 static int span_batch_start(struct device *d, enum device_direction direction,
         const struct device_copy *copies, size_t n, struct device_batch **ret_batch)

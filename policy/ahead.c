@@ -54,7 +54,7 @@ uint32_t ahead_pages(const struct ahead *a, uint32_t most, uint64_t now_nsec)
 {
         double pages = rate_at(a, now_nsec) * a->make_sec * BURST;
 
-        if (pages < 0.5) /* that long ago that it isn't worth a page */
+        if (pages < 0.5) /* so long ago that it is less than a page */
                 return 0;
         return pages >= most ? most : MIN((uint32_t)pages + 1, most);
 }

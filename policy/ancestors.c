@@ -32,8 +32,8 @@ static uint32_t *bucket_of(const struct ancestors *a, uint32_t node)
         return &a->buckets[(node * UINT32_C(2654435769)) >> __builtin_clz(a->n_marks) >> 1];
 }
 
-/* Where it is named: what points to it, a bucket's beginning or the one before. *where is 0: it
- * isn't there. */
+/* Returns the link to the node's mark: in a bucket, or in the mark before. If the link is 0, there
+ * is none. */
 static uint32_t *find_link(const struct ancestors *a, uint32_t node)
 {
         uint32_t *where = bucket_of(a, node);
@@ -43,7 +43,7 @@ static uint32_t *find_link(const struct ancestors *a, uint32_t node)
         return where;
 }
 
-/* Plus 1; 0: it has none. */
+/* The node's mark plus 1; 0: it has none. */
 static uint32_t find_mark(const struct ancestors *a, uint32_t node)
 {
         return a->n_marks == 0 ? 0 : *find_link(a, node);

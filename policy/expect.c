@@ -168,7 +168,8 @@ static void give_up_page(struct expect *e, uint32_t i)
         }
 }
 
-/* The oldest one where requests that were said later have come; EXPECT_MOST: it isn't overdue. */
+/* The oldest expectation if it is overdue (enough later requests were fulfilled); EXPECT_MOST: it
+ * isn't. */
 static uint32_t find_overdue(const struct expect *e)
 {
         uint32_t i = queue_oldest(&e->order);
@@ -205,7 +206,7 @@ static uint32_t trim(struct expect *e, uint32_t most)
         return n;
 }
 
-/* ---- what is expected ------------------------------------------------------------------------ */
+/* ---- expectations ---------------------------------------------------------------------------- */
 
 /* Its first request is served as soon as before. */
 static void expect_again(struct expect *e, uint32_t i, uint64_t until_nsec)
@@ -267,7 +268,7 @@ uint32_t expect_add(struct expect *e, uint32_t node, uint32_t depth, uint64_t un
 
 /* ---- what happens ---------------------------------------------------------------------------- */
 
-/* The deepest expectation on the way up; EXPECT_MOST: none. *n: pages more that it went through. */
+/* The deepest expectation on the way up; EXPECT_MOST: none. Adds the visited pages to *n. */
 static uint32_t walk_above(const struct expect *e, uint32_t node, uint32_t *n)
 {
         for (uint32_t i = 0; node != NODE_NONE && i < EVICT_WALK_PAGES; i++, ++*n) {

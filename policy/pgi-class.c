@@ -3,8 +3,8 @@
 #include "base/macros.h"
 #include "policy/pgi-table.h"
 
-/* Lengths of texts, and of what is new in them: 2k, 8k and 32k tokens tell apart a question, a
- * conversation, a document and a long context. */
+/* Bounds of the lengths of texts, and of their new parts: 2k, 8k and 32k tokens distinguish a
+ * question, a conversation, a document and a long context. */
 #define FIRST_TOKENS UINT64_C(2048)
 
 /* RETURNS: 4 s, 16 s, 64 s, ... 5 h. */

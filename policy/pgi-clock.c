@@ -11,12 +11,11 @@
 /* A cache of fewer pages counts as one of so many: a tick is 16 uses, or more. */
 #define LEAST_PAGES UINT32_C(256)
 
-/* From here on, three quarters of all ticks, those of the wall's clock alone are counted, which go
- * on for two years. Ten thousand uses a second in the smallest cache take two months to come here.
- */
+/* From three quarters of all ticks on, only ticks of the wall clock are counted, which last two
+ * years. Ten thousand uses a second in the smallest cache take two months to get here. */
 #define ONLY_WALL (UINT32_MAX / 4 * 3)
 
-/* How far the wall's clock went. */
+/* Ticks of the wall clock. */
 static uint32_t wall_ticks(struct pgi_clock *c, uint64_t now_nsec)
 {
         uint64_t clock = now_nsec >> PGI_TICK_SHIFT, since;

@@ -23,7 +23,7 @@ static struct pgi_ghost *set_in(const struct pgi_ghost_sets *sets, uint32_t tag,
         return &sets->entries[((uint64_t)tag * sets->n_sets >> 32) * ways];
 }
 
-/* Sets are in the order of tags, so what has moved are the first ones. */
+/* Sets are in the order of tags, so the first ones are those that moved. */
 static struct pgi_ghost *set_of(const struct pgi_ghosts *g, uint32_t tag)
 {
         struct pgi_ghost *set = set_in(&g->now, tag, g->ways);

@@ -83,7 +83,7 @@ void pgi_lru_first(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capacity)
         add_to_epoch(l, ret_stamp, capacity);
 }
 
-/* Squares are compared: no square root. What was gained pays for no more losses than chance. */
+/* Compares squares, without a square root. Gains offset at most a loss by chance. */
 void pgi_lru_judge(struct pgi_lru *l, uint32_t capacity)
 {
         double d = l->request, chance;

@@ -3,8 +3,8 @@
 #include "base/macros.h"
 #include "policy/pgi-shelf.h"
 
-/* Pages that a walk looks ahead: what is waited for is the way up alone, and pages are used
- * meanwhile. Not tuned: from 2 to 16 the cost of a touch differs by less than it does by chance. */
+/* Pages that a walk prefetches: only the way up is waited for, and pages are used meanwhile. From 2
+ * to 16 the cost of a touch differs by less than by chance. Not tuned. */
 #define AHEAD 4
 
 /* A page is used, by a request that found it at that time, when LRU had dropped what lru_base says.

@@ -10,7 +10,7 @@ static bool is_eligible(const struct place_device *d, enum place_policy policy, 
                (policy != PLACE_DEVICE || d->is_named);
 }
 
-/* How good a device is as far as room goes: the higher, the better. */
+/* Rank of a device by its room: higher is better. */
 static int room_rank(const struct place_device *d, uint64_t set_bytes)
 {
         if (d->free_bytes >= set_bytes)
@@ -146,8 +146,8 @@ static uint64_t most_in(const struct split *s, const uint64_t *taken, size_t m)
         return sum;
 }
 
-/* Where its namespaces are, as far as there is room: elsewhere it is of no use to them. Returns
- * what is left. */
+/* Reserves on devices with the tenant's namespaces, as far as there is room: elsewhere it is
+ * useless to these. Returns the rest. */
 static uint64_t split_to_own(const struct split *s, uint64_t bytes, uint64_t *ret_bytes)
 {
         while (bytes > 0) {
@@ -182,7 +182,7 @@ static void split_pack(const struct split *s, uint64_t bytes, uint64_t *ret_byte
 
                         if (has == 0 || ret_bytes[i] > 0)
                                 continue;
-                        /* Where it is one of the m - 1 itself, m of them are enough anyway. */
+                        /* If it is among the m - 1 itself, m of them are enough anyway. */
                         if (add_saturated(has, most_in(s, ret_bytes, m - 1)) < bytes)
                                 continue;
                         if (found == SIZE_MAX ||

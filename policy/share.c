@@ -5,7 +5,7 @@
 
 typedef unsigned __int128 u128;
 
-/* Does `a` have what it demands at a lower level of filling than `b`? */
+/* Does `a` reach its demand at a lower level of filling than `b`? */
 static bool fills_first(const struct share_tenant *tenants, uint32_t a, uint32_t b)
 {
         u128 a_scaled = (u128)tenants[a].demand_bytes * tenants[b].weight;
@@ -70,7 +70,7 @@ void share_fair(const struct share_tenant *tenants, size_t n, uint64_t capacity_
         }
 }
 
-/* Is a, further over by weight than b, to give way first? */
+/* Must a, further over by weight than b, shrink first? */
 static bool gives_way_first(const struct share_tenant *a, uint64_t a_over,
         const struct share_tenant *b, uint64_t b_over)
 {

@@ -18,7 +18,7 @@
 
 #define HYSTERESIS 8  /* of the reservation */
 #define AHEAD      16 /* of the demand */
-#define FAR_AHEAD  8  /* the same where it climbs */
+#define FAR_AHEAD  8  /* the same for a long ramp */
 
 struct bucket {
         uint32_t counts[N_BINS];

@@ -52,7 +52,7 @@ uint64_t worth_per_sec(const struct worth_ratio *seen, struct worth_ratio start)
         return to_u64(r->amount * (double)NSEC_PER_SEC / r->nsec);
 }
 
-/* `kept` of what was there before counts on. */
+/* Adds a sample; `kept` is the weight of the former ones. */
 static void note(struct worth_ratio *seen, double amount, double took, double kept)
 {
         seen->amount = seen->amount * kept + amount;

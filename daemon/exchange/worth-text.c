@@ -7,7 +7,7 @@
 
 #define TIME_MAX 32
 
-/* Rounded to a tenth below 10 ms, where that is a difference. */
+/* Formats a time, with tenths below 10 ms. */
 static char *format_time(uint64_t nsec, char buf[TIME_MAX])
 {
         if (nsec < 10 * NSEC_PER_MSEC)

@@ -117,8 +117,8 @@ static bool set_watchdog(const struct parent *p)
         return set_number("WATCHDOG_PID", (uint64_t)getpid());
 }
 
-/* False, with errno: with a part of it the child would release what is kept, or be a parent itself.
- */
+/* Returns false, with errno: with a partial environment the child would release stored descriptors,
+ * or be a parent itself. */
 static bool set_environment(struct parent *p, unsigned n_fds)
 {
         char *at = p->names + p->given_names_bytes;
@@ -151,7 +151,7 @@ _Noreturn static void become_child(struct parent *p, pid_t parent)
         if (set_environment(p, n) && place_fds(p->fds, (int)n))
                 execv(p->exe, p->options->argv);
         fprintf(stderr, "kvleased --keep: cannot start %s: %s\n", p->exe, strerror(errno));
-        _exit(127); /* as a shell would say */
+        _exit(127); /* as a shell does */
 }
 
 static void plan_start(struct parent *p);
@@ -230,7 +230,7 @@ static void child_died(struct parent *p, int status)
         plan_start(p);
 }
 
-/* ---- what it says ---------------------------------------------------------------------------- */
+/* ---- messages of the child ------------------------------------------------------------------- */
 
 static void keep_one(struct parent *p, const char *name, int fd)
 {
@@ -256,7 +256,7 @@ static void keep_fds(struct parent *p, struct notify_message *m)
                 keep_one(p, name, fd_take(&m->fds[i]));
 }
 
-/* In our own name: MAINPID= isn't among it, and STOPPING= not where it is started again. */
+/* Forwards a message in our own name: without MAINPID=, and without STOPPING= before a restart. */
 static void pass_on(const struct parent *p, const char *text)
 {
         static const char *const names[] = {
@@ -360,14 +360,14 @@ static uint64_t look_at_time(struct parent *p)
                         say(p, "the daemon hasn't said for %llu ms that it lives: it is killed",
                                 (unsigned long long)(watchdog / NSEC_PER_MSEC));
                         p->ready = false;
-                        /* Not SIGABRT: a core would hold tenants' keys and pages, and one that is
-                         * stopped would stay so. */
+                        /* Not SIGABRT: a core would hold tenants' keys and pages, and a stopped
+                         * child would stay so. */
                         kill_child(p, SIGKILL);
                 } else {
                         wait = MIN(wait, until(p->beat_nsec + watchdog, now));
                 }
         }
-        /* Where the child is to say it, too, while there is none. */
+        /* Without our own watchdog a child sends this itself, so only without a child. */
         if (half > 0 && (watchdog > 0 || p->child == 0)) {
                 if (until(p->above_beat_nsec + half, now) == 0) {
                         p->above_beat_nsec = now;

@@ -21,7 +21,7 @@ extern char **environ;
 #define PROGRAM_PATH "/proc/self/fd/4"
 static_assert(PROGRAM_FD == 4, "PROGRAM_PATH");
 
-/* In order: the two may have any numbers, and none of those that are opened first. */
+/* The order matters: the two descriptors may have any numbers except those opened first. */
 static int add_actions(posix_spawn_file_actions_t *a, int program_fd, int fd)
 {
         int r = 0;

@@ -1,4 +1,4 @@
-/* The process itself: receives jobs, starts a thread for each, says what came of it. */
+/* The process itself: receives jobs, starts a thread for each, sends results. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -25,7 +25,7 @@
 /* Until a thread can be tried for again. Not tuned. */
 #define AGAIN_NSEC (50 * 1000 * 1000)
 
-/* For what still runs when the daemon has gone. Not tuned. */
+/* Time for running jobs after the daemon has exited. Not tuned. */
 #define FINISH_NSEC UINT64_C(200000000)
 
 /* Stack of a thread, which makes a system call or two; beyond what the C library needs. Not
@@ -177,7 +177,7 @@ static void end_jobs(struct process *p)
         }
 }
 
-/* To those that are late. Returns when to look again; UINT64_MAX: at no time. */
+/* Sends signals to late jobs. Returns the time of the next look; UINT64_MAX: none. */
 static uint64_t send_signals(struct process *p, uint64_t now)
 {
         uint64_t next = UINT64_MAX;
@@ -192,7 +192,7 @@ static uint64_t send_signals(struct process *p, uint64_t now)
         return next;
 }
 
-/* 1: something came, and was begun; 0: there is nothing; -1: the daemon has gone. */
+/* Receives a message. Returns 1: a job was started; 0: none came; -1: the daemon has exited. */
 static int receive_call(struct process *p)
 {
         union {
@@ -275,8 +275,8 @@ static void on_signal(int number)
 {
 }
 
-/* SIGUSR1 interrupts what a thread waits in. What is for the daemon, by a terminal or a service
- * manager, isn't for this process: it ends with the daemon. */
+/* SIGUSR1 interrupts a thread's wait. Signals for the daemon, from a terminal or a service manager,
+ * are ignored here: this process ends with the daemon. */
 static void set_signals(void)
 {
         struct sigaction interrupt = {.sa_handler = on_signal};
@@ -331,6 +331,6 @@ int reap_process(void)
                 return EXIT_FAILURE; /* called by hand */
         serve_calls(&p);
         finish_calls(&p);
-        /* Not exit(): threads may be about. Of those the kernel waits for the ones that hang. */
+        /* Not exit(), as threads may run. The kernel waits for those that hang. */
         _exit(EXIT_SUCCESS);
 }

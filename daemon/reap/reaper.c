@@ -111,7 +111,7 @@ static struct owner *get_owner(struct reaper *r, uint64_t id)
         return NULL;
 }
 
-/* Where nothing of it is left. */
+/* Frees an owner without jobs. */
 static void put_owner(struct reaper *r, struct owner *o)
 {
         if (o->n_waiting + o->n_running > 0)
@@ -181,7 +181,7 @@ static void watch(struct reaper *r, bool wants_out)
                 r->wants_out = wants_out;
 }
 
-/* To be waited for. */
+/* Notes the process, to be waited for. */
 static void note_dead(struct reaper *r)
 {
         if (r->n_dead < DEAD_MAX)
@@ -275,7 +275,7 @@ static void let_go(struct reaper *r)
         if (r->fd < 0 || r->gone_id == r->last_id)
                 return;
         if (send(r->fd, &request, sizeof(request), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-                watch(r, errno == EAGAIN); /* else as with a job */
+                watch(r, errno == EAGAIN); /* other errors: as when a job is sent */
         else
                 r->gone_id = r->last_id;
 }
@@ -322,7 +322,7 @@ static bool run_next(struct reaper *r, struct owner *o)
                 return false;
         }
         r->last_id++;
-        job->fd = fd_close(job->fd); /* not the last one: it is on its way */
+        job->fd = fd_close(job->fd); /* not the last one: the other is in flight */
         job->running_nsec = clock_now_nsec();
         list_remove(&job->link);
         list_append(&r->running, &job->link);

@@ -74,7 +74,7 @@ static bool record_is_right(const struct disk_file *d, const struct disk_chunk *
 
 static bool used_is_right(const struct disk_chunk *c, struct sums *all, char why[DISK_WHY_BYTES])
 {
-        bool is_loaded = c->space->is_loaded; /* else chunks are just being read, one by one */
+        bool is_loaded = c->space->is_loaded; /* else chunks are being loaded, one by one */
         bool has_room = c->n_used < c->n_slots;
         struct sums s = {c->n_slots, c->n_used, c->n_pages, c->used_bytes};
 

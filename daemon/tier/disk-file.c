@@ -252,7 +252,8 @@ static int open_there(const char *path, char why[DISK_WHY_BYTES])
         return r < 0 ? r : fd_take(&fd);
 }
 
-/* 0: it can be used. DISK_NEW with a sentence: it is to be given up. -errno with one. */
+/* Judges the file. Returns 0: usable; DISK_NEW with a sentence: it must be given up; -errno with
+ * one. */
 static int judge(const struct disk_file *d, uint64_t bytes, const struct disk_options *o,
         char why[DISK_WHY_BYTES])
 {
@@ -348,7 +349,7 @@ static int reopen(struct disk_file *d)
         return d->fd < 0 ? -errno : 0;
 }
 
-/* Without the page cache, where that can be had. */
+/* Bypasses the page cache, if the file system allows it. */
 static void set_direct(struct disk_file *d)
 {
         _cleanup_free_ void *block = disk_buffer_new(DISK_ALIGN);
@@ -435,7 +436,7 @@ static int read_space(struct disk_file *d, uint32_t row)
                 return 0;
         }
         s = disk_space_find(d, r->id);
-        if (s) { /* dropped and made again when the power went: which is which isn't known */
+        if (s) { /* dropped and made again before a power cut: it's unknown which is newer */
                 uint32_t other = s->row;
 
                 disk_space_free(s);
@@ -455,7 +456,7 @@ static int read_space(struct disk_file *d, uint32_t row)
         return 0;
 }
 
-/* One whose space is gone, or of another generation, is free. */
+/* Reads a chunk's record. A chunk is free if its space was dropped, or has another generation. */
 static void read_chunk(struct disk_file *d, const struct map *instances, uint32_t number)
 {
         struct disk_chunk_record *r = &d->chunk_records[number];

@@ -254,7 +254,7 @@ static void read_done(struct disk_file *d, struct disk_op *op)
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-/* Zeroes what is behind the page, as far as it is stored. */
+/* Zeroes the buffers behind the page, up to its stored size. */
 static void zero_rest(const struct disk_io_page *p)
 {
         uint64_t at = 0, end = stored_bytes(&p->page);
@@ -269,7 +269,7 @@ static void zero_rest(const struct disk_io_page *p)
         }
 }
 
-/* In the engine's thread: what was read of each page is what was written, or isn't. */
+/* In the engine's thread: compares the sums of the pages that were read. */
 static void check_pages(struct disk_op *op)
 {
         for (uint32_t i = 0; i < op->n; i++) {

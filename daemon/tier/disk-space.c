@@ -80,7 +80,7 @@ static int new_chunk_memory(struct disk_file *d, struct disk_chunk *c)
 
 void disk_chunk_memory_free(struct disk_file *d, struct disk_chunk *c)
 {
-        /* Where the disk is off there are some that are never written. */
+        /* If the disk is off, some blocks are never written. */
         for (uint32_t i = 0; c->blocks && i < c->n_blocks; i++)
                 list_remove(&c->blocks[i].link);
         d->index_bytes -= c->memory_bytes;
@@ -227,7 +227,7 @@ void disk_chunk_unbusy(struct disk_file *d, struct disk_chunk *c)
         free_if_over(d, c);
 }
 
-/* Gives the chunk back: its pages are gone. */
+/* Gives the chunk back, and drops its pages. */
 static void release_chunk(struct disk_file *d, struct disk_chunk *c)
 {
         struct disk_space *s = c->space;

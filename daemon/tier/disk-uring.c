@@ -30,7 +30,7 @@ struct uring {
         struct io_uring ring;
         struct list_link mine; /* taken, to be started */
         unsigned depth, n_flight;
-        uint64_t woken; /* what is read from wake_fd */
+        uint64_t woken; /* buffer for reads of wake_fd */
         bool is_listening, is_ending;
 };
 
@@ -127,7 +127,8 @@ static void reap_ring(struct uring *u)
         }
 }
 
-/* False: it is the end, and nothing is under way; close_uring() has rung for that. */
+/* Takes new operations. Returns false at the end, when none runs; close_uring() has rung for
+ * that. */
 static bool take_new(struct uring *u)
 {
         struct list_link taken;

@@ -21,8 +21,9 @@
  * us of a virtual machine's processor, which is a copy of 200 KiB (kvlease-bench tiers). */
 #define RING_BYTES ((uint64_t)4 << 20)
 
-/* Below the loop's, which has no time to wait where both share a processor: p99 of leases over a
- * socket halved (kvlease-bench tiers leases). Where one is idle it is no slower. Not tuned. */
+/* Priority below the loop's, which must not wait for a shared processor: p99 of leases over a
+ * socket halved (kvlease-bench tiers leases). On an idle processor moves are no slower. Not
+ * tuned. */
 #define NICER_BY 5
 
 enum lane { LANE_URGENT, LANE_OTHER, N_LANES };
@@ -33,7 +34,7 @@ enum task_state { TASK_WAITING, TASK_RUNNING, TASK_DONE };
 struct task {
         struct list_link link; /* mover.waiting[] or .done; none while it runs */
         enum task_state state;
-        enum lane lane; /* that it counts for */
+        enum lane lane; /* lane in which it counts */
         atomic_bool is_cancelled;
         uint64_t plain_bytes; /* of all its pages */
         struct move move;
@@ -107,7 +108,7 @@ struct piece {
         struct codec_error *error; /* of move_plane, for its first piece */
 };
 
-/* The matrix was encoded: it is decoded again. Without memory for that nothing is measured. */
+/* Decodes an encoded matrix again and adds its error. Without memory nothing is measured. */
 static void measure_error(const struct piece *x)
 {
         void *decoded = x->plain_bytes <= MOVER_ERROR_BYTES ? malloc(x->plain_bytes) : NULL;

@@ -19,20 +19,20 @@
 
 /* The first n blocks of a request's text, which are to be written. */
 struct export_text {
-        uint32_t request, n, at; /* those before `at` are there */
+        uint32_t request, n, at; /* blocks before `at` are in the store */
         uint32_t n_first;        /* n before it grew */
         bool is_found;           /* some of it, and not only published */
-        bool was_asked;          /* whether that at `at` is there: it isn't */
+        bool was_asked;          /* block `at` was asked for: the store lacks it */
 };
 
 struct host {
         struct hosts *all;
         struct sim *cache;  /* owned */
         uint8_t *uses;      /* owned; of each block of the trace */
-        uint32_t copy;      /* whose requests it serves */
+        uint32_t copy;      /* copy of the trace that it serves */
         uint64_t busy_nsec; /* until when it computes */
         uint64_t computed_tokens;
-        struct bucket bucket;      /* of what it writes, in UNIT_BYTES */
+        struct bucket bucket;      /* of written bytes, in UNIT_BYTES */
         uint64_t writes_nsec;      /* until then texts have been written */
         struct export_text *texts; /* owned: HOSTS_TEXTS_MAX, in the order of their turns; NULL:
                                       nothing waits ever */
@@ -98,7 +98,7 @@ static uint32_t key_of(const struct hosts *h, uint32_t copy, uint32_t block)
         return copy * h->trace.n_unique + block;
 }
 
-/* Where page j of a block lies: any node, and the same each time. */
+/* Node of page j of a block: pseudo-random and constant. */
 static uint64_t place_of(uint32_t key, uint32_t j)
 {
         return hosts_mix((uint64_t)key * HOSTS_PROBE_KEYS + j + 1);
@@ -137,8 +137,8 @@ static void count_touches(struct hosts *h, uint64_t n_blocks)
         count_traffic(h, 0, n);
 }
 
-/* How long the slowest node of a block takes until it could begin to write. Nodes know no time but
- * now: what hosts could write since the last request comes to them together. */
+/* Longest wait for a node of a block to begin to write. Nodes only know the current time: all
+ * writes of hosts since the last request reach them together. */
 static uint64_t node_wait_nsec(const struct hosts *h, uint32_t key)
 {
         uint64_t wait = 0;
@@ -190,7 +190,7 @@ static bool is_admitted(const struct hosts *h, uint8_t uses)
         return tier_admits(f, uses & USES_MAX, uses & IS_LONG ? f->long_tokens : 0);
 }
 
-/* A host's cache lets go of a block. */
+/* A host's cache evicts a block. */
 static void block_leaves(void *data, uint32_t block)
 {
         struct host *host = data;
@@ -234,7 +234,7 @@ static void cut_text(struct hosts *h, struct export_text *t, uint32_t n)
         t->n = n;
 }
 
-/* The host has let go of its end: it ends where it began to grow, or is over. */
+/* If the host evicted the text's end: it ends where it began to grow, or is dropped. */
 static void find_end(struct hosts *h, const struct host *host, struct export_text *t)
 {
         uint32_t n_cached = sim_would_hit(host->cache, t->request);
@@ -317,8 +317,8 @@ static bool join_text(const struct hosts *h, struct host *host, uint32_t request
         return false;
 }
 
-/* The first n blocks of the request's text, which the host has, are to be in the store. What was
- * found goes first, and of each kind the newest; what has no place goes. */
+/* Adds a text to write: the first n blocks of the request, which the host has. Found texts go
+ * first, then the newest; texts without a place are dropped. */
 static void add_text(
         struct hosts *h, struct host *host, uint32_t request, uint32_t n, bool is_found)
 {
@@ -378,7 +378,7 @@ static void export_texts(
         write_texts(h, host);
 }
 
-/* ---- what it is asked for -------------------------------------------------------------------- */
+/* ---- loads ----------------------------------------------------------------------------------- */
 
 /* Blocks from `from` on that are in the store without a gap. */
 static uint32_t probe_run(struct hosts *h, uint32_t copy, uint32_t request, uint32_t from)
@@ -439,7 +439,7 @@ static bool load_run(struct hosts *h, uint32_t host, uint32_t request, uint32_t 
         return true;
 }
 
-/* Blocks that come from the store, behind those that the host has. */
+/* Loads blocks from the store, behind the host's own. */
 static uint32_t fetch_blocks(struct hosts *h, uint32_t host, uint32_t request, uint32_t n_local)
 {
         const struct sim_request *r = request_of(h, request);
@@ -464,7 +464,7 @@ static void note_use(uint8_t *uses, bool is_new, bool is_long)
         *uses = (uint8_t)(n | (is_long || (!is_new && (*uses & IS_LONG)) ? IS_LONG : 0));
 }
 
-/* Before the cache is told: what leaves it meanwhile isn't of this path. */
+/* Called before the cache is updated: blocks evicted meanwhile aren't of this path. */
 static void note_uses(
         struct hosts *h, struct host *host, uint32_t request, uint32_t n_local, uint32_t n_remote)
 {
@@ -526,7 +526,7 @@ static uint32_t least_busy(struct hosts *h, uint32_t copy, const uint32_t *hits,
         return first + best;
 }
 
-/* That which has most of the text. */
+/* The host with most of the text. */
 static uint32_t host_by_prefix(struct hosts *h, uint32_t copy, uint32_t request)
 {
         uint32_t hits[HOSTS_MAX], most = 0, n_blocks = request_of(h, request)->n_blocks;
@@ -585,7 +585,7 @@ static bool comes_first(const struct hosts *h, uint32_t a, uint32_t b)
         return time_a != time_b ? time_a < time_b : a < b;
 }
 
-/* The copy at place i of the heap goes down to where it belongs. */
+/* Moves the copy at place i of the heap down to its place. */
 static void heap_sink(struct hosts *h, uint32_t i)
 {
         uint32_t copy = h->order[i], child;

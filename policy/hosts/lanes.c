@@ -10,8 +10,8 @@
 
 struct lanes {
         struct lanes_options options;
-        uint64_t *node_read_nsec;  /* owned; when a node has sent what it is asked for */
-        uint64_t *node_write_nsec; /* owned; when it has written what it is given, too */
+        uint64_t *node_read_nsec;  /* owned; time when a node has sent all requested reads */
+        uint64_t *node_write_nsec; /* owned; time when it has also made all writes */
         uint64_t *host_free_nsec;  /* owned; when a host has received it */
         /* The load that is gathered. */
         uint64_t *node_bytes; /* owned; of each node; 0: none */

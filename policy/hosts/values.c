@@ -26,7 +26,7 @@ struct value {
         uint8_t counter; /* as of used_nsec; LRU: 0 */
 };
 
-/* The first one goes first. */
+/* A list; the first is the next victim. */
 struct order {
         uint32_t first, last; /* NONE: empty */
 };
@@ -152,7 +152,7 @@ static void drop_expired(struct values *v, uint64_t now)
         }
 }
 
-/* The counter goes down by one for each minute that it isn't used. */
+/* The counter, less one for each minute without a use. */
 static uint8_t counter_now(const struct value *value, uint64_t now)
 {
         uint64_t minutes = minus_u64(now, value->used_nsec) / LFU_DECAY_NSEC;
@@ -160,8 +160,8 @@ static uint8_t counter_now(const struct value *value, uint64_t now)
         return (uint8_t)minus_u64(value->counter, minutes);
 }
 
-/* In each order the first is the one that was used the longest ago, whose counter has gone down
- * most. Not called of none. */
+/* In each order the first was used longest ago, so its counter has decayed most. There must be a
+ * value. */
 static uint32_t find_victim(const struct values *v, uint64_t now)
 {
         uint32_t best = NONE;

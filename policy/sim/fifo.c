@@ -1,6 +1,6 @@
 /*
- * First in, first out. Where the oldest node has children, a leaf below it goes: extending an old
- * text doesn't save it.
+ * First in, first out. If the oldest node has children, a leaf below it is evicted: extending an
+ * old text doesn't save it.
  */
 #include <errno.h>
 

@@ -82,7 +82,7 @@ static uint64_t prefilled_at(const struct sim *s, uint64_t n_tokens)
                             : s->flight.now_nsec;
 }
 
-/* Time goes on, with what is held. */
+/* Advances the time, with the held pages. */
 static void go_on_to(struct sim *s, uint64_t nsec)
 {
         struct flight *f = &s->flight;
@@ -98,7 +98,7 @@ static void go_on_to(struct sim *s, uint64_t nsec)
         f->now_nsec = nsec;
 }
 
-/* ---- what is held ---------------------------------------------------------------------------- */
+/* ---- held pages ------------------------------------------------------------------------------ */
 
 static void hold_block(struct sim *s, uint32_t block)
 {
@@ -143,8 +143,7 @@ static void make_room(struct sim *s)
 
 /* ---- a request's life ------------------------------------------------------------------------ */
 
-/* Pages for what comes after the blocks of the path: its output, as far as the last block has no
- * room for it. */
+/* Pages for the output, as far as the last block of the path has no room for it. */
 static uint64_t output_pages(const struct sim *s, const struct sim_request *r)
 {
         uint64_t tokens = (uint64_t)r->input_tokens + r->output_tokens;
@@ -241,7 +240,7 @@ static void end(struct sim *s, const struct running *run)
         sim_work(s, now);
 }
 
-/* The next event of those that run. */
+/* Runs the next event of running requests. */
 static void run_event(struct sim *s)
 {
         struct running run = heap_pop(&s->flight);

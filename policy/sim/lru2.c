@@ -1,8 +1,8 @@
 /*
  * LRU-2 (O'Neil, O'Neil, Weikum: The LRU-K page replacement algorithm for database disk buffering,
- * SIGMOD 1993), with no correlated reference period: the leaf goes whose last use but one is
- * longest ago. A use before it was evicted counts, as far as ghosts are remembered; with one use
- * only, the last use decides.
+ * SIGMOD 1993), without a correlated reference period. Evicts the leaf whose last use but one is
+ * longest ago. Uses before an eviction count while the ghost is remembered; with a single use, the
+ * last use decides.
  */
 #include <errno.h>
 

@@ -134,7 +134,7 @@ static void ghost_add(struct s3fifo *s, uint64_t id)
         set->stamps[way] = s->stamp;
 }
 
-/* True where there was one; it is gone then. */
+/* Forgets a ghost. Returns true if there was one. */
 static bool ghost_take(struct s3fifo *s, uint64_t id)
 {
         struct ghost_set *set = ghost_set_of(s, id);
@@ -371,7 +371,7 @@ static void s3fifo_request_end(void *policy, uint64_t request, uint64_t now_nsec
 {
 }
 
-/* One of its two kinds, what was set aside before; NULL where neither can give one. */
+/* The queue of a kind to evict from, set-aside nodes first; NULL: both are empty. */
 static struct queue *of_kind(struct tier *t, unsigned queue, enum evict_how how)
 {
         if (how == EVICT_DEMOTE && t->aside[queue].n > 0)
@@ -405,7 +405,7 @@ static bool goes_on(struct s3fifo *s, uint32_t node)
         return true;
 }
 
-/* Whether the oldest of its queue is what is asked for; else it has another place now. */
+/* True if the oldest node of its queue may be evicted (or demoted); else it gets another place. */
 static bool may_go(struct s3fifo *s, uint32_t node, enum evict_how how)
 {
         struct node *n = &s->nodes[node];

@@ -14,7 +14,7 @@
 #include "policy/sim/policies.h"
 
 struct sieve {
-        struct ordered ordered; /* marked: used since the hand came by */
+        struct ordered ordered; /* marked: used since the hand passed */
         uint32_t hand_1;        /* plus one; 0: at the oldest */
 };
 
@@ -81,7 +81,7 @@ static bool takes(struct ordered *o, uint32_t node)
         return false;
 }
 
-/* Twice around, and the marks of all idle leaves are gone. */
+/* Two rounds at most: the first clears the marks of all idle leaves. */
 static uint32_t sieve_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {
         struct sieve *s = policy;

@@ -23,7 +23,7 @@ struct remote_asker {
         SSL *ssl;
         unsigned tls_reads; /* remote_tls_begin() */
         struct remote_tls *tls;
-        int failure; /* nothing goes on after it; 0: none yet */
+        int failure; /* set once; every later call fails with it; 0: none */
         struct resp_parser parser;
         size_t n_input;
         char input[ASK_INPUT_BYTES];
@@ -130,7 +130,7 @@ static int text_add_number(struct remote_asker *a, int64_t number)
         return text_add(a, text, (size_t)snprintf(text, sizeof(text), "%lld\n", (long long)number));
 }
 
-/* An error is the reply as a whole, and begins with what it is. */
+/* Converts an error, which is the whole reply and begins with its kind. */
 static int error_of(const struct resp_token *t, char why[REMOTE_WHY_BYTES])
 {
         static const char *const refusals[] = {"NOPERM", "NOAUTH", "WRONGPASS"};
@@ -179,7 +179,8 @@ static int take_payload(struct remote_asker *a, size_t *ret_used)
         return r == 0 && n > 0 && a->parser.payload_left == 0 ? text_add(a, "\n", 1) : r;
 }
 
-/* A step with what has arrived. 0: go on; 1: the reply is over; -EAGAIN: more is needed; -errno. */
+/* Parses a step of the received bytes. Returns 0: continue; 1: the reply has ended; -EAGAIN: more
+ * bytes are needed; -errno. */
 static int take_step(struct remote_asker *a, int *result, char why[REMOTE_WHY_BYTES])
 {
         struct resp_token t = {.kind = RESP_MORE};

@@ -17,8 +17,8 @@ void resp_init(struct resp_parser *p, uint64_t bulk_max)
  */
 
 /*
- * Finds the end of the first line. 0: *ret_len is its length, without CR LF. 1: it isn't there yet.
- * -EPROTO: it is too long, or a CR or LF stands alone.
+ * Finds the end of the first line. Returns 0: *ret_len is its length, without CR LF; 1: it is
+ * incomplete; -EPROTO: it is too long, or a CR or LF stands alone.
  */
 static int line_find(const char *data, size_t len, size_t *ret_len)
 {

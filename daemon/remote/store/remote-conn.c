@@ -1,4 +1,4 @@
-/* A connection: made, lost, and what is sent on it. */
+/* A connection: making and losing it, and sending. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
@@ -14,21 +14,21 @@
 #include "base/macros.h"
 #include "daemon/remote/store/remote-impl.h"
 
-/* Pieces of one sendmsg(): a value with all its pieces, and what is around it. IOV_MAX is 1,024. */
+/* Pieces of one sendmsg(): a value with all its pieces, and the parts around it. IOV_MAX is
+ * 1,024. */
 #define SEND_IOV_MAX (REMOTE_IOV_MAX + 8)
 
-/* A connection on which nothing is under way is looked after by the kernel: so long until it asks
- * for the first time, between two times, and how often. Not tuned. */
+/* Keepalive of an idle connection by the kernel: time until the first probe, interval, and number
+ * of probes. Not tuned. */
 #define KEEPALIVE_IDLE_SEC     5
 #define KEEPALIVE_INTERVAL_SEC 1
 #define KEEPALIVE_TIMES        3
 
-/* So much that the peer hasn't acknowledged is a value that is still on its way, where it becomes
- * less. Not tuned. */
+/* Unacknowledged bytes that show a value in transit, if they become fewer. Not tuned. */
 #define QUEUED_BYTES (64u << 10)
 
-/* How often a peer that says nothing is looked at in silence_msec. A value that it takes between
- * two looks isn't seen: it has up to a part less of silence_msec to answer then. Not tuned. */
+/* Number of looks at a silent peer within silence_msec. Bytes of a value taken between two looks
+ * aren't seen, so the peer may have up to a part less of silence_msec to answer. Not tuned. */
 #define SILENCE_LOOKS 8
 
 static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
@@ -130,7 +130,7 @@ static bool node_is_open(struct remote_conn *c)
         return is_open;
 }
 
-/* Where a connection is closed that it was sent on. */
+/* May the request be sent again after its connection was lost? */
 static bool may_be_sent_again(const struct remote_request *q)
 {
         return !q->op || !q->op->only_once;
@@ -210,7 +210,7 @@ static uint64_t silence_nsec(const struct remote_conn *c)
         return c->worker->store->silence_msec * NSEC_PER_MSEC;
 }
 
-/* From now on an answer is awaited, or goes on being so. */
+/* Starts or continues waiting for an answer. */
 static void conn_await(struct remote_conn *c, uint64_t now_nsec)
 {
         c->alive_nsec = now_nsec;
@@ -224,9 +224,8 @@ void remote_conn_progress(struct remote_conn *c, uint64_t now_nsec)
                 conn_await(c, now_nsec);
 }
 
-/* Nothing was received for a while. The peer is alive where there is something to be received, and
- * where it takes a value: that a few bytes were acknowledged says nothing, as its kernel does so
- * while the server is stopped. */
+/* Looks at a peer that was silent for a while. It is alive if it sent bytes, or takes a value. A
+ * few acknowledged bytes prove nothing: the kernel of a stopped server acknowledges them. */
 static void conn_look(struct remote_conn *c, uint64_t now_nsec)
 {
         unsigned before = c->queued;
@@ -481,7 +480,8 @@ static void conn_send(struct remote_conn *c, uint64_t now_nsec)
                         return;
                 }
                 conn_advance(c, (uint64_t)n, now_nsec);
-                /* The peer takes it. What is new says nothing, as a socket has room for that. */
+                /* The peer takes bytes. The first ones of a message prove nothing, as a socket has
+                 * room for them. */
                 if (goes_on)
                         remote_conn_progress(c, now_nsec);
                 goes_on = false;
@@ -556,7 +556,7 @@ void remote_conn_go(struct remote_conn *c, uint64_t now_nsec)
         conn_watch(c);
 }
 
-/* Takes what has arrived. 0 or -errno. */
+/* Receives bytes. Returns 0 or -errno. */
 static int conn_receive(struct remote_conn *c, uint64_t now_nsec)
 {
         int r;

@@ -112,12 +112,11 @@ static void slots_forget(struct remote_store *s)
                 s->node_of[slot] = REMOTE_NO_NODE;
 }
 
-/* The nodes of the table are listed, and those that aren't there are made. False: there isn't room.
- */
+/* Lists the nodes of the table, making missing ones. Returns false if there is no room. */
 static bool owners_list(struct remote_store *s, const struct slot_table *table, uint16_t asked,
         uint16_t nodes[SLOT_OWNERS_MAX])
 {
-        /* Nothing of what is listed gives way to what is new. */
+        /* Listed nodes don't give their places to new ones. */
         for (unsigned i = 0; i < table->n_owners; i++) {
                 const struct slot_owner *o = &table->owners[i];
 

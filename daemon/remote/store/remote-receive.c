@@ -11,7 +11,7 @@
 struct remote_answer {
         enum resp_kind kind; /* of its first token; RESP_MORE: none yet */
         int64_t number;
-        bool takes_value; /* the bulk string goes to the buffers of a read */
+        bool takes_value; /* a bulk string is received into the buffers of a read */
         bool is_too_long; /* it is passed over */
         uint64_t n_taken; /* bytes of it that are there */
         size_t text_len;  /* of a status or an error */
@@ -85,7 +85,7 @@ static int error_result(const struct remote_answer *a, enum error_effect *ret_ef
         return -EREMOTEIO;
 }
 
-/* MOVED or ASK. False: it is something else, or leads nowhere. */
+/* Handles MOVED or ASK. Returns false if it is another error, or its node is unknown. */
 static bool error_redirects(
         struct remote_conn *c, struct remote_request *q, const struct remote_answer *a)
 {
@@ -117,7 +117,7 @@ static bool error_redirects(
         return true;
 }
 
-/* The request is over, or goes elsewhere. */
+/* Ends or redirects the request. */
 static void error_answer(
         struct remote_conn *c, struct remote_request *q, const struct remote_answer *a)
 {
@@ -195,8 +195,8 @@ static int value_result(const struct remote_request *q)
         return q->op->on_value(q->op, q->op->value_data);
 }
 
-/* 0; -EPROTO: no server answers so, and the connection isn't to be trusted any more. The request is
- * over, or goes on. */
+/* Handles an answer without error: ends or continues the request. Returns 0; -EPROTO: no server
+ * answers so, and the connection isn't trusted any more. */
 static int good_answer(struct remote_conn *c, struct remote_request *q,
         const struct remote_answer *a, const struct remote_note *note)
 {
@@ -274,7 +274,8 @@ static int answer_end(struct remote_conn *c, uint64_t now_nsec)
         int r = 0;
 
         if (f->n_skip > 0) {
-                /* ASKING's. If that was refused, so will be what was asked: by MOVED. */
+                /* An answer to ASKING. If ASKING was refused, the request will be, too: by
+                 * MOVED. */
                 f->n_skip--;
         } else if (f->is_auth) {
                 r = auth_end(c, a);
@@ -325,7 +326,8 @@ static int answer_token(struct remote_conn *c, struct remote_flight *f, const st
         }
         if (f->is_slots && f->request && a->kind != RESP_ERROR)
                 return slot_reader_token(remote_refresh_reader(c->worker->store), t);
-        /* Slots that came too late are passed over. No other request is answered by an array. */
+        /* The answer to a late CLUSTER SLOTS is skipped. No other request is answered by an
+         * array. */
         if (!f->is_slots && (t->kind == RESP_ARRAY || t->depth > 0))
                 return -EPROTO;
         if (t->kind == RESP_BULK)
@@ -373,7 +375,7 @@ static int token_take(struct remote_conn *c, const struct resp_token *t, uint64_
         return r == 0 && t->kind == RESP_END ? answer_end(c, now_nsec) : r;
 }
 
-/* Takes apart what is in c->input. 0 or -errno. */
+/* Parses c->input. Returns 0 or -errno. */
 static int input_parse(struct remote_conn *c, uint64_t now_nsec)
 {
         size_t at = 0, used;
@@ -393,7 +395,7 @@ static int input_parse(struct remote_conn *c, uint64_t now_nsec)
                         continue;
                 }
                 r = resp_next(&c->parser, c->input + at, c->input_len - at, &used, &t);
-                /* Also a bulk string longer than any that there can be. */
+                /* Also a bulk string longer than any valid one. */
                 if (r < 0)
                         return -EPROTO;
                 at += used;
@@ -408,8 +410,8 @@ static int input_parse(struct remote_conn *c, uint64_t now_nsec)
         return 0;
 }
 
-/* One read: of a value into its buffers, and of what comes behind it. Returns bytes, 0 at the end
- * of the connection, or -errno. */
+/* One read: of a value into its buffers, and of the bytes behind it. Returns bytes, 0 at the end of
+ * the connection, or -errno. */
 static ssize_t receive_some(struct remote_conn *c)
 {
         const struct remote_op *op = c->input_len == 0 ? value_target(c) : NULL;
@@ -446,8 +448,8 @@ int remote_receive(struct remote_conn *c, uint64_t now_nsec)
                         return n < 0 ? (int)n : -ECONNRESET;
                 r = input_parse(c, now_nsec);
                 remote_conn_progress(c, now_nsec);
-                /* A socket has said all by now, or will say that there is more. TLS may keep some
-                 * of it, which isn't left behind but where it has read often. */
+                /* A socket is empty now, or epoll will report more. TLS may hold bytes: continue
+                 * until its bound of reads. */
                 if (r < 0 || !c->ssl || c->tls_reads == 0)
                         return r;
         }

@@ -1,4 +1,4 @@
-/* Operations: what is accepted, how they are written down, and how they end. */
+/* Operations: checks, messages, ends. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,7 @@
 /* Cost of a small message, or of the answer to it, in a window. Not tuned. */
 #define SMALL_COST 256
 
-/* ---- what is accepted -------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static bool kind_has_value(enum remote_kind kind)
 {

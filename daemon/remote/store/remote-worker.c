@@ -1,4 +1,4 @@
-/* A thread with its connections: what is submitted, deadlines, and asking for slots. */
+/* A thread with its connections: submitted operations, deadlines, and asking for slots. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 struct remote_refresh {
         struct remote_request request;
         bool is_under_way;
-        uint16_t node; /* that is asked, or was last; REMOTE_NO_NODE: none yet */
+        uint16_t node; /* the node asked now, or last; REMOTE_NO_NODE: none yet */
         uint64_t begun_nsec, learnt_nsec;
         struct slot_reader reader;
         struct slot_table table;
@@ -170,8 +170,7 @@ void remote_worker_route(struct remote_worker *w, struct remote_request *q)
         remote_worker_mark(c);
 }
 
-/* ---- what is over -----------------------------------------------------------------------------
- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 static bool request_is_canceled(const struct remote_request *q)
 {
@@ -305,7 +304,7 @@ static int worker_timeout(struct remote_worker *w, uint64_t now_nsec)
                 if (c->state != CONN_CLOSED)
                         until = MIN(until, c->until_nsec);
         }
-        /* Up, so that what is due is due then. */
+        /* Rounded up, so that due work is due then. */
         return (int)((minus_u64(until, now_nsec) + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC);
 }
 

@@ -70,8 +70,7 @@ static int task_prepare(struct remote_task *t)
         return r;
 }
 
-/* Whose the operation is: of the workers for large ones that with the fewest bytes. With the lock
- * held. */
+/* Chooses the worker: for large operations, the one with the fewest bytes. With the lock held. */
 static struct remote_worker *worker_choose(struct remote_store *s, enum remote_class of_class)
 {
         struct remote_worker *best = s->workers[1];
@@ -194,7 +193,7 @@ unsigned remote_reap(struct remote_store *s)
         unsigned n = 0;
         uint64_t times;
 
-        /* Before the list is taken: what is done after that rings again. */
+        /* Before the list is taken: later completions ring again. */
         (void)!read(s->event_fd, &times, sizeof(times));
         pthread_mutex_lock(&s->lock);
         s->is_rung = false;
@@ -361,7 +360,7 @@ void remote_stats(struct remote_store *s, struct remote_stats *ret_stats)
         ret_stats->n_waiting = s->n_waiting;
 }
 
-#define PER_WORKER 2 /* what it waits with, and what it is woken by */
+#define PER_WORKER 2 /* its epoll and its event descriptor */
 
 unsigned remote_descriptors(struct remote_store *s)
 {
