@@ -102,8 +102,8 @@ static int finish_copy(struct cuda_device *d, cu_stream stream, int r)
 {
         cu_result result = d->cuda->StreamSynchronize(stream);
 
-        /* Nothing runs in a broken context. What else the driver may have against the stream, the
-         * memory is in use. */
+        /* A broken context runs nothing. After any other error of the stream, the memory may still
+         * be in use. */
         if (result != CU_OK && !cuda_is_fatal(result))
                 cuda_ignore(d, "cuCtxSynchronize", d->cuda->CtxSynchronize());
         if (r == 0)

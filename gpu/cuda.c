@@ -7,8 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Sizes that are no multiple of it aren't safe to share by legacy IPC; also what VMM has on all
- * GPUs so far. */
+/* Legacy IPC can't safely share sizes that aren't multiples of it; also the granularity of VMM on
+ * all GPUs so far. */
 #define IPC_GRANULARITY_BYTES (2ULL << 20)
 
 /* "GPU-" and a UUID. */
@@ -237,7 +237,8 @@ static int get_props(struct cuda_device *d)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* A device without properties or operations: what asks the driver of one by its ordinal. */
+/* Makes a device without properties or operations, enough to ask the driver about it by its
+ * ordinal. */
 static int new_device(const struct cuda *cuda, int ordinal, struct cuda_device **ret_device,
         char why[DEVICE_WHY_BYTES])
 {

@@ -22,7 +22,7 @@
 #include "gpu/cuda_load.h"
 #include "gpu/device.h"
 
-/* One registration of 512 GiB failed on drivers from 580; 64 GiB is what others use. */
+/* One registration of 512 GiB failed on drivers from 580; 64 GiB is a common choice. */
 #define CUDA_REGISTER_CHUNK_BYTES (64ULL << 30)
 
 /* Blocks of a fresh extent that are read back to check that they are zero: the first, the last, and
@@ -57,7 +57,7 @@ enum cuda_stream {
 
 struct cuda_device {
         struct device device;
-        const struct cuda *cuda; /* borrowed, for ever */
+        const struct cuda *cuda; /* borrowed, forever */
         const struct cuda_memory *memory;
         cu_device ordinal;
         enum device_side side;
@@ -166,7 +166,7 @@ void cuda_host_follow(struct device *d, struct device *first);
 /* Reads probes of a zeroed extent: returns 0, or -EIO if a byte isn't zero. */
 int cuda_prove_zero(struct cuda_extent *x);
 
-/* cuda-extent.c: what both kinds of memory share. */
+/* cuda-extent.c: shared by both kinds of memory. */
 int cuda_extent_new(struct cuda_device *d, uint64_t bytes, struct cuda_extent **ret_extent);
 int cuda_extent_create(struct device *d, uint64_t bytes, struct extent **ret_extent);
 void cuda_extent_destroy(struct extent *e, bool last_owner);

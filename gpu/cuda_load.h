@@ -37,12 +37,12 @@ struct cuda {
 };
 
 /*
- * Loads and initialises the driver at the first call; the outcome stays, but for -EAGAIN, which is
- * tried again. 0: *ret_cuda is borrowed for ever. Otherwise `why` is one sentence that names cause
- * and remedy, and: -ENODEV: no driver here, or no device (not an error on a machine without a GPU);
- * -ELIBBAD: a stub, too old, lacks a required function, or doesn't match the kernel's module;
- * -EAGAIN: the fabric manager isn't ready; -EIO: anything else the driver said; -ECHILD: this is a
- * child of the process that loaded it. Blocks in the driver.
+ * Loads and initialises the driver at the first call; later calls return the same, except -EAGAIN,
+ * which is tried again. Returns 0: *ret_cuda is borrowed forever. Otherwise `why` is one sentence
+ * with cause and remedy, and: -ENODEV: no driver here, or no device (not an error on a machine
+ * without a GPU); -ELIBBAD: a stub, too old, lacks a required function, or doesn't match the
+ * kernel's module; -EAGAIN: the fabric manager isn't ready; -EIO: another error of the driver;
+ * -ECHILD: this is a child of the process that loaded it. Blocks in the driver.
  */
 int cuda_get(const struct cuda **ret_cuda, char why[CUDA_WHY_BYTES]);
 

@@ -93,7 +93,7 @@ static bool is_within(const struct extent *e, uint64_t offset, uint64_t len)
         return offset <= e->bytes && len <= e->bytes - offset;
 }
 
-/* The kernel's page: what can be mapped. */
+/* The kernel's page: the unit of mappings. */
 static uint64_t unit_bytes(void)
 {
         return (uint64_t)sysconf(_SC_PAGESIZE);

@@ -29,7 +29,7 @@ struct work {
         struct job_extent extents[];
 };
 
-/* A job and what the queue keeps beside it. */
+/* A job and the queue's data about it. */
 struct task {
         struct list_link link; /* queue.done */
         struct work *work;     /* owned until submission */

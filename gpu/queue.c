@@ -192,7 +192,7 @@ static void finish_work(struct queue *q, struct work *w, int result)
                 t->job.copies = TAKE(w->copies);
                 deliver(q, t, result, w->why);
         } else if (--q->n_late == 0) {
-                ring_owner(q); /* it works again: what waits has a deadline from now on */
+                ring_owner(q); /* it works again: waiting jobs have a deadline from now on */
         }
         work_free(w);
         pthread_cond_signal(&q->news);

@@ -10,7 +10,7 @@
 struct ahead {
         double pages_per_sec; /* leased, decaying average */
         double make_sec;      /* an extent set's making, decaying average */
-        uint64_t last_nsec;   /* of what is in pages_per_sec */
+        uint64_t last_nsec;   /* time of pages_per_sec */
 };
 
 /* `n` pages were leased. O(1). */

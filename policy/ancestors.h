@@ -72,8 +72,8 @@ uint32_t ancestors_find(const struct ancestors *a, const struct tree *t, uint32_
 uint32_t ancestors_find_deepest(const struct ancestors *a, const struct tree *t, uint32_t node,
         uint32_t *depth, bool (*is)(const void *data, uint32_t node), const void *data);
 
-/* Debug: NULL, or a static sentence naming what is inconsistent. O(nodes and marks), and
- * ANCESTORS_STEP for each mark. */
+/* Debug: NULL, or a static sentence naming an inconsistency. O(nodes and marks), and ANCESTORS_STEP
+ * for each mark. */
 const char *ancestors_check(const struct ancestors *a, const struct tree *t);
 
 #endif

@@ -149,7 +149,7 @@ static void give_up_page(struct expect *e, uint32_t i)
         uint32_t node = entry->node, parent = tree_parent(e->tree, node);
 
         leave_node(e, i);
-        if (--e->marks[node].n_paths > 0) { /* what continues it is expected, too: it stays */
+        if (--e->marks[node].n_paths > 0) { /* its continuation is expected, too: it stays */
                 e->counters->dropped += entry->n_requests;
                 free_entry(e, i);
                 return;
@@ -266,7 +266,7 @@ uint32_t expect_add(struct expect *e, uint32_t node, uint32_t depth, uint64_t un
         return n_walked + trim(e, EVICT_WALK_PAGES);
 }
 
-/* ---- what happens ---------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 /* The deepest expectation on the way up; EXPECT_MOST: none. Adds the visited pages to *n. */
 static uint32_t walk_above(const struct expect *e, uint32_t node, uint32_t *n)

@@ -141,7 +141,7 @@ bool expect_yield(struct expect *e, uint32_t tier, enum evict_how how);
 /* Pages of all tiers that belong to expected texts. 0 where `e` is NULL. */
 uint32_t expect_count_pages(const struct expect *e);
 
-/* Debug: NULL, or a static sentence naming what is inconsistent. O(nodes). */
+/* Debug: NULL, or a static sentence naming an inconsistency. O(nodes). */
 const char *expect_verify(const struct expect *e);
 
 #endif

@@ -7,8 +7,7 @@
  * to 16 the cost of a touch differs by less than by chance. Not tuned. */
 #define AHEAD 4
 
-/* A page is used, by a request that found it at that time, when LRU had dropped what lru_base says.
- */
+/* Uses a page for a request that found it at that time, with LRU's contents as of lru_base. */
 static void use_then(struct pgi *p, uint32_t node, uint32_t now, uint32_t lru_base)
 {
         struct pgi_page *page = pgi_page_of(p, node);

@@ -83,8 +83,8 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
 }
 
 /*
- * The next device in ascending order of what could be reserved, after device `after` (SIZE_MAX: the
- * first of all); among equals by index.
+ * The next device in ascending order of reservable bytes, after device `after` (SIZE_MAX: the
+ * first); among equals by index.
  */
 static size_t next_larger(const struct split *s, size_t after)
 {

@@ -70,7 +70,7 @@ uint64_t sizer_p99(const struct sizer *s);
 uint64_t sizer_demand(const struct sizer *s);
 
 struct sizer_decision {
-        uint64_t target_bytes; /* what should be reserved from now on */
+        uint64_t target_bytes; /* reservation from now on */
         uint64_t p99_bytes;
         enum sizer_why why;
 };

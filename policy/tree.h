@@ -152,7 +152,7 @@ uint32_t tree_next_below(const struct tree *t, uint32_t top, uint32_t node);
  */
 uint32_t tree_leaf_below(const struct tree *t, uint32_t node);
 
-/* Debug: NULL, or a static sentence naming what is inconsistent. O(n_nodes). */
+/* Debug: NULL, or a static sentence naming an inconsistency. O(n_nodes). */
 const char *tree_check(const struct tree *t);
 
 #endif

@@ -27,8 +27,8 @@
 
 #define WORTH_TOKENS_MIN 256
 
-/* Bytes a second that are assumed of a store at first, where nothing is configured: 1 GB/s, near to
- * what one connection of one server gives on a network of 10 Gbit/s. */
+/* Bandwidth assumed of a store at first, if none is configured: 1 GB/s, near the rate of one
+ * connection of one server on a network of 10 Gbit/s. */
 #define WORTH_BANDWIDTH_DEFAULT UINT64_C(1000000000)
 
 /* Token time assumed at first if none is configured: 100 us, 10,000 tokens a second of prefill. */

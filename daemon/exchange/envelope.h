@@ -61,7 +61,7 @@ enum envelope_fault {
         ENVELOPE_SHORT,     /* fewer bytes than a header and one of payload */
         ENVELOPE_MAGIC_BAD, /* another file, or of a machine of another byte order */
         ENVELOPE_OTHER_VERSION,
-        ENVELOPE_FORMAT_BAD, /* a field has what this version never writes */
+        ENVELOPE_FORMAT_BAD, /* a field has a value that this version never writes */
         ENVELOPE_NOT_SEALED, /* a seal key was given, and the envelope only has sums */
         ENVELOPE_SEALED,     /* no seal key was given, and the envelope is sealed */
         ENVELOPE_LENGTH,     /* the length differs from the received or the wanted one */

@@ -48,8 +48,8 @@
  * and CODEC_LAYERS_TEXT_MAX of the daemon's core fit with room to spare. */
 #define EXCHANGE_TEXTS_MAX 1536
 
-/* Bytes of a tenant's secret. The least is what makes guessing hopeless where the bytes are random:
- * 128 bits. The most isn't tuned. */
+/* Bytes of a tenant's secret. With the least, 128 random bits can't be guessed. The most isn't
+ * tuned. */
 #define EXCHANGE_SECRET_MIN 16
 #define EXCHANGE_SECRET_MAX 256
 
@@ -118,7 +118,7 @@ size_t exchange_page_name(const struct exchange_tenant *t,
 /* Changes the name of a part of a page to that of another part; returns as above. */
 size_t exchange_page_rename(char name[EXCHANGE_NAME_MAX], uint32_t part);
 
-/* The name of an epoch; buf is terminated, in what follows too. */
+/* The name of an epoch; buf is terminated, below, too. */
 int exchange_epoch_name(const struct exchange_tenant *t, const uint8_t id[EXCHANGE_ID_BYTES],
         char buf[EXCHANGE_NAME_MAX]);
 

@@ -16,7 +16,7 @@ struct fdstore {
         uint32_t n, max;
         int *fds;                            /* owned */
         char (*names)[FDSTORE_NAME_BYTES];   /* padded with zeros */
-        size_t names_bytes, max_names_bytes; /* of all, each with what separates it */
+        size_t names_bytes, max_names_bytes; /* of all, each with its separator */
 };
 
 /* 0 or -ENOMEM. */

@@ -37,8 +37,8 @@ static int add_actions(posix_spawn_file_actions_t *a, int program_fd, int fd)
         return -r;
 }
 
-/* A session of its own: what a terminal sends to the daemon's processes isn't for it. No signal of
- * the daemon's is blocked or ignored in it. */
+/* A session of its own: signals of a terminal to the daemon's processes don't reach it. It blocks
+ * and ignores none of the daemon's signals. */
 static int set_attributes(posix_spawnattr_t *attr)
 {
         sigset_t none, all;

@@ -28,8 +28,7 @@
 /* Time for running jobs after the daemon has exited. Not tuned. */
 #define FINISH_NSEC UINT64_C(200000000)
 
-/* Stack of a thread, which makes a system call or two; beyond what the C library needs. Not
- * tuned. */
+/* Stack of a thread, which makes a system call or two; beyond the C library's needs. Not tuned. */
 #define STACK_BYTES ((size_t)PTHREAD_STACK_MIN + 32768)
 
 struct process {

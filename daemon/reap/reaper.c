@@ -56,12 +56,12 @@ struct reaper {
         unsigned n_dead;
         uint64_t tried_nsec; /* when the process was started last, or couldn't be */
         bool is_failing;     /* it couldn't, or died young; said */
-        bool wants_out;      /* the socket is full: told when it isn't */
+        bool wants_out;      /* the socket is full: wants an event when it isn't */
         bool is_stopping;
         uint64_t last_id, gone_id; /* of the job that was sent last; that may be begun */
-        uint32_t n_strangers;      /* of what runs */
+        uint32_t n_strangers;      /* running jobs of strangers */
         struct map owners;         /* uint64_t -> struct owner *, owned; with jobs */
-        struct map jobs;           /* id -> struct job *: what runs */
+        struct map jobs;           /* id -> struct job *, of running jobs */
         struct list_link running;  /* struct job.link, the oldest first; owned */
         struct list_link ready;    /* struct owner.ready_link: by turns */
 };
@@ -528,7 +528,7 @@ void reaper_stop(struct reaper *r)
         free(r);
 }
 
-/* ---- what can be seen ------------------------------------------------------------------------ */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 int reaper_fd(const struct reaper *r)
 {
@@ -540,7 +540,7 @@ int reaper_pid(const struct reaper *r)
         return r->pid;
 }
 
-/* The oldest of what runs is the first of its owner in that list. */
+/* The oldest running job is the first of its owner in that list. */
 static void describe_owner(const struct reaper *r, const struct owner *o, struct reaper_owner *ret)
 {
         *ret = (struct reaper_owner){.owner = o->id,

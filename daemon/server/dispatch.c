@@ -158,7 +158,8 @@ static void close_after_reply(struct peer *p)
         peer_schedule(p);
 }
 
-/* 0, or -EINVAL with the sentence. What a peer calls itself in HELLO is made printable there. */
+/* Checks texts of the message. Returns 0, or -EINVAL with the sentence. Exception: HELLO's name is
+ * made printable later. */
 static int check_texts(struct request *rq, const struct msg_info *info, const struct frame *f)
 {
         bool is_hello = info->type == MSG_HELLO;

@@ -66,7 +66,7 @@ void wiring_turn(struct loop *l)
                 loop_kick(&s->loop);
 }
 
-/* ---- what rooms tell ------------------------------------------------------------------------- */
+/* ---- callbacks ------------------------------------------------------------------------------- */
 
 static void on_executed(struct server *s)
 {

@@ -54,7 +54,7 @@ bool disk_op_moved(struct disk_op *op, int64_t r)
                 advance(op, (uint64_t)r);
         if (r > 0 && op->bytes > 0)
                 return false;
-        /* Nothing was written, and no reason given: not seen on files; not to be tried for ever. */
+        /* Nothing was written, without an error: not seen on files; don't retry forever. */
         op->result = r > 0 ? 0 : r < 0 ? (int)r : op->kind == DISK_OP_READ ? -ENODATA : -EIO;
         if (op->result == 0 && op->kind == DISK_OP_READ && op->check)
                 op->check(op);

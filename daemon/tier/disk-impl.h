@@ -26,8 +26,8 @@
 /* Blocks that are written at once. Not tuned. */
 #define DISK_BLOCK_OPS 16
 
-/* Neighbours become one operation of so much at most: what a drive takes is in the hundreds of KiB.
- * Not tuned. */
+/* Neighbours become one operation of at most so many bytes: drives take some hundred KiB. Not
+ * tuned. */
 #define DISK_MERGE_BYTES (4ull << 20)
 #define DISK_MERGE_IOV   1024 /* IOV_MAX of the kernel */
 
@@ -42,7 +42,7 @@ struct disk_block_op {
         struct disk_op op;
         struct list_link idle; /* disk_file.idle_blocks */
         struct iovec iov;
-        void *buffer; /* owned: what the block was when the operation began */
+        void *buffer; /* owned: copy of the block from the operation's start */
 };
 
 /* A caller that waits until its changes are durable. */

@@ -421,7 +421,7 @@ static void start_ops(struct disk_file *d, struct disk_io *io, struct list_link 
         }
 }
 
-/* 0, or what the call returns. */
+/* Returns 0, or the result of the call. */
 static int may_begin(const struct disk_space *s, const struct disk_io *io)
 {
         const struct disk_file *d = s->disk;

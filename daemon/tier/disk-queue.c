@@ -1,4 +1,4 @@
-/* Operations on their way to the engine and back, and what becomes of a disk that fails. */
+/* Operations on their way to the engine and back, and handling of a failing disk. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -107,7 +107,7 @@ static void set_why(struct disk_file *d, const char *what, int r)
 {
         int n = snprintf(d->why, sizeof(d->why), "%s: %s: %s", d->path, what, name_error(r));
 
-        if (n >= (int)sizeof(d->why)) /* a long path: what matters is at the end */
+        if (n >= (int)sizeof(d->why)) /* cut a long path: its end matters */
                 snprintf(d->why, sizeof(d->why), "the disk's file: %s: %s", what, name_error(r));
 }
 

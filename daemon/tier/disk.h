@@ -64,15 +64,13 @@ enum disk_engine_kind {
         DISK_ENGINE_URING,   /* io_uring, driven by one thread */
         DISK_ENGINE_THREADS, /* DISK_THREADS threads with preadv and pwritev */
 };
-/* Threads that read and write: as many operations as fio has under way in the comparison that
- * `kvlease-bench disk` makes. With pages of 256 KiB two threads wrote 0.55 of what fio did, four
- * 0.71. */
+/* Threads that read and write: as many as fio's operations in the comparison of `kvlease-bench
+ * disk`. With pages of 256 KiB two threads wrote 0.55 of fio's rate, four 0.71. */
 #define DISK_THREADS 8
 
 /* Zeros: the defaults. */
 struct disk_options {
-        const char
-                *device; /* name (UUID) of what the pages are of, at most DISK_NAME_MAX; not NULL */
+        const char *device; /* name (UUID) of the pages' device, at most DISK_NAME_MAX; not NULL */
         enum disk_engine_kind engine;
         unsigned depth; /* operations running at once, <= DISK_DEPTH_MAX; 0: 32. A quarter more may
                            wait in the engine */

@@ -30,7 +30,7 @@ enum lane { LANE_URGENT, LANE_OTHER, N_LANES };
 
 enum task_state { TASK_WAITING, TASK_RUNNING, TASK_DONE };
 
-/* A move and what the mover keeps beside it. */
+/* A move and the mover's data about it. */
 struct task {
         struct list_link link; /* mover.waiting[] or .done; none while it runs */
         enum task_state state;

@@ -24,7 +24,7 @@
 #define EVEN_TOKENS (2 * 8.03e9 / (4.0 * 32 * 4096))
 
 struct gdsf {
-        struct ranked ranked; /* major: the value, whose bits are in the order of what they mean */
+        struct ranked ranked; /* major: the value's bits, which sort like the value */
         double age;
         uint32_t page_tokens;
 };

@@ -53,7 +53,7 @@ void ordered_idle(void *policy, uint32_t node, uint64_t now_nsec);
 void ordered_remove(void *policy, uint32_t node, enum evict_reason why);
 void ordered_move(void *policy, uint32_t node, uint32_t to);
 void ordered_request_end(void *policy, uint64_t request, uint64_t now_nsec);
-uint64_t ordered_memory_bytes(const void *policy); /* of the ordered, not what embeds it */
+uint64_t ordered_memory_bytes(const void *policy); /* of the ordered, without the policy's own */
 const char *ordered_check(const void *policy);
 
 #endif

@@ -53,7 +53,7 @@ void ranked_remove(void *policy, uint32_t node, enum evict_reason why);
 void ranked_move(void *policy, uint32_t node, uint32_t to);
 void ranked_request_end(void *policy, uint64_t request, uint64_t now_nsec);
 uint32_t ranked_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec);
-uint64_t ranked_memory_bytes(const void *policy); /* of the ranked, not what embeds it */
+uint64_t ranked_memory_bytes(const void *policy); /* of the ranked, without the policy's own */
 const char *ranked_check(const void *policy);
 
 #endif

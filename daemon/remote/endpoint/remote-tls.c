@@ -99,8 +99,8 @@ static bool name_expect(SSL *ssl, const char *name)
         return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
 }
 
-/* Called around what OpenSSL does with a socket. A read that mayn't be is one of a socket that has
- * nothing. */
+/* Called around OpenSSL's calls on a socket. A read beyond the bound returns as from an empty
+ * socket. */
 static long reads_count(BIO *bio, int what, const char *data, size_t len, int number, long more,
         int result, size_t *done)
 {

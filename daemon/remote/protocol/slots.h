@@ -72,7 +72,7 @@ int slot_reader_token(struct slot_reader *r, const struct resp_token *t);
 int slot_reader_text(struct slot_reader *r, const char *text, size_t n);
 
 struct slot_redirect {
-        bool is_ask; /* redirects only this request; else the slot has moved for good */
+        bool is_ask; /* redirects only this request; else the slot has moved */
         unsigned slot;
         struct slot_owner to;
 };

@@ -460,7 +460,7 @@ static void conn_advance(struct remote_conn *c, uint64_t n, uint64_t now_nsec)
 static void conn_send(struct remote_conn *c, uint64_t now_nsec)
 {
         struct iovec iov[SEND_IOV_MAX];
-        bool goes_on = c->sent > 0; /* what didn't fit into the socket before */
+        bool goes_on = c->sent > 0; /* bytes that didn't fit into the socket before */
 
         while (c->n_sent < c->n_flight) {
                 uint64_t at = c->sent;
@@ -517,8 +517,7 @@ ssize_t remote_conn_read(struct remote_conn *c, struct iovec *iov, unsigned n_io
         return n < 0 ? -errno : n;
 }
 
-/* ---- what drives it ---------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static void conn_watch(struct remote_conn *c)
 {

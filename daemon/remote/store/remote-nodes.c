@@ -173,8 +173,7 @@ uint16_t remote_node_to_ask(
         return REMOTE_NO_NODE;
 }
 
-/* ---- what becomes of them ---------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 void remote_node_answered(struct remote_store *s, unsigned node, const struct remote_note *note)
 {

@@ -73,7 +73,7 @@ static bool text_begins(const struct remote_answer *a, const char *word)
                (a->text_len == len || a->text[len] == ' ');
 }
 
-/* Its result, and what else follows from it. */
+/* The error's result, and its side effect. */
 static int error_result(const struct remote_answer *a, enum error_effect *ret_effect)
 {
         for (unsigned i = 0; i < ARRAY_SIZE(errors); i++)

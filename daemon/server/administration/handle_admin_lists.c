@@ -405,7 +405,7 @@ static char *group_label(struct request *rq, const struct group *g)
         return text ? format_hex(&hash, 4, text) : NULL;
 }
 
-/* Without what lies unclaimed in its members' magazines. */
+/* Granted pages of the group, without unclaimed ones in its members' magazines. */
 static uint64_t granted_pages(const struct group *g)
 {
         uint64_t n = 0;

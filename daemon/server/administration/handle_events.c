@@ -1,4 +1,4 @@
-/* ADMIN_EVENTS: what happened lately, and what happens next. */
+/* ADMIN_EVENTS: recent events, and the next ones. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

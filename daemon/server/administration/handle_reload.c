@@ -1,4 +1,4 @@
-/* ADMIN_RELOAD: a changed configuration in force, and what became of each change. */
+/* ADMIN_RELOAD: applies a changed configuration, and reports the outcome of each change. */
 #include <errno.h>
 
 #include "daemon/server/administration/admin-handlers.h"

@@ -1,4 +1,4 @@
-/* ADMIN_WARM: named pages are brought up from below their device. */
+/* ADMIN_WARM: fetches named pages from lower tiers. */
 #include <errno.h>
 
 #include "daemon/core/objects/ns.h"

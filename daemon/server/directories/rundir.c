@@ -17,7 +17,7 @@
 
 #define PATH_SIZE (CONFIG_PATH_MAX + 16)
 
-#define LOCK_MAX 16384 /* bytes of the lock file: what lives.c writes at most, and more */
+#define LOCK_MAX 16384 /* bytes of the lock file: more than lives.c writes */
 
 /* A dangling symbolic link exists for mkdir(), but not for stat(). */
 static int check_dir(const char *path, struct stat *ret_stat)

@@ -1,6 +1,6 @@
 /*
  * Requests of clients, one handler for each row of the message table (proto/msg.h), and
- * ADMIN_EXPLAIN, which asks what EXPLAIN does. Loop thread only.
+ * ADMIN_EXPLAIN, the administrator's EXPLAIN. Loop thread only.
  */
 #ifndef KVL_SERVER_CLIENT_HANDLERS_H
 #define KVL_SERVER_CLIENT_HANDLERS_H

@@ -27,7 +27,7 @@ static int check_keys(struct request *rq, size_t len)
         return 0;
 }
 
-/* Tenants aren't told each other's names. */
+/* A tenant doesn't learn the names of others. */
 static const char *name_of(const struct explanation *e, const struct tenant *asker)
 {
         if (!e->by)

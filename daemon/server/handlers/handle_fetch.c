@@ -1,4 +1,4 @@
-/* FETCH over the socket: pages come up from below the device, go down, or are copied. */
+/* FETCH over the socket: fetches pages from lower tiers, demotes them, or copies them. */
 #include <errno.h>
 
 #include "daemon/core/clients/grants.h"

@@ -24,8 +24,8 @@
 /* LISTEN_FDNAMES= and its value: execve(2) takes strings of 32 pages, of 4 KiB at least. */
 #define NAMES_MAX_BYTES (32 * 4096 - sizeof("LISTEN_FDNAMES="))
 
-/* Until what couldn't be sent is tried again: descriptors under way are the reason, mostly, which
- * takes the other end microseconds. Not tuned. */
+/* Delay before a failed send is tried again. The usual reason is descriptors in flight, which the
+ * other end takes within microseconds. Not tuned. */
 #define RETRY_MSEC 5
 
 /* How long keeper_free() waits for its thread. Not tuned. */
@@ -37,7 +37,7 @@ struct order {
         char name[KEEP_NAME_BYTES];
 };
 
-/* Left by the process before this one. */
+/* Left by the previous process. */
 struct left {
         enum keep_kind kind;
         uint32_t number;

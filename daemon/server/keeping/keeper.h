@@ -26,10 +26,10 @@ struct keeper;
 struct detail;
 
 struct keeper_options {
-        uint32_t max;             /* descriptors that are kept at most */
-        uint64_t max_open;        /* open files that they may be, in the process after this one */
-        size_t other_names_bytes; /* of the names of sockets beside them, each with its ':' */
-        unsigned patience_msec;   /* until it is late */
+        uint32_t max;                  /* descriptors that are kept at most */
+        uint64_t max_open;             /* open files that the next process may have */
+        size_t other_names_bytes;      /* of the names of sockets beside them, each with its ':' */
+        unsigned patience_msec;        /* until it is late */
         void (*on_passed)(void *data); /* in the keeper's thread: a barrier has passed */
         void *data;                    /* borrowed */
 };

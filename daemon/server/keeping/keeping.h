@@ -30,8 +30,8 @@ int keeping_open(struct server *s);
 /* Logs why nothing is stored although it could be. */
 void keeping_say(const struct server *s);
 
-/* Keeps up to `max` descriptors from now on, of which none are left by a process before this one:
- * the second half of keeping_open(), and for tests. 0 or -errno. */
+/* Stores up to `max` descriptors from now on, without inherited ones: the second half of
+ * keeping_open(), and for tests. Returns 0 or -errno. */
 int keeping_start(struct server *s, uint32_t max);
 
 /* Functions for a device's queue to store its extents. */

@@ -10,7 +10,7 @@
 
 struct loop;
 
-/* Does a bounded part of what there is to do; it kicks the loop where more is left. */
+/* Does a bounded part of the work, and kicks the loop if more is left. */
 typedef void (*loop_turn_fn)(struct loop *l);
 
 struct loop {
@@ -22,7 +22,7 @@ struct loop {
 /* 0 or -errno. */
 int loop_init(struct loop *l, loop_turn_fn turn);
 
-/* There may be work: `turn` is called in the next turn of the loop. Cheap to repeat. */
+/* Calls `turn` in the next iteration: there may be work. Idempotent and cheap. */
 void loop_kick(struct loop *l);
 
 #endif

@@ -20,7 +20,7 @@ struct pending;
 enum pending_kind {
         PENDING_LEASE,  /* parked.c: waits for room, or behind a lease that does */
         PENDING_KEY,    /* key-waits.c: for a key that another client computes */
-        PENDING_FETCH,  /* fetches.c: for a page from below the device */
+        PENDING_FETCH,  /* fetches.c: for a page of a lower tier */
         PENDING_IMPORT, /* imports.c: for pages of other hosts */
         PENDING_DISK,   /* durable.c: until a removal is durable on disk */
         /* Later requests of the peer wait until these are finished: */

@@ -32,7 +32,7 @@ struct sockets {
         int admin_fds[SOCKETS_ADMIN_FDS]; /* of admin-fds.c; -1 */
 };
 
-/* Listening sockets that the process before this one left (kept-sockets.h). */
+/* Listening sockets of the previous process (kept-sockets.h). */
 struct kept_sockets {
         struct kept_socket *sockets; /* owned; those that no listener has taken yet */
         size_t n;

@@ -1,6 +1,6 @@
 /*
- * The server's side of a tenant as an object: its rules, its socket, what its connections take. It
- * is made and changed by daemon/server/tenants/tenants.h.
+ * The server's side of a tenant: its rules, its socket, the resources of its connections.
+ * daemon/server/tenants/tenants.h makes and changes it.
  */
 #ifndef KVL_SERVER_TENANCY_H
 #define KVL_SERVER_TENANCY_H

@@ -9,7 +9,7 @@ struct pool;
 /* "device", "host" or "disk". Static. */
 const char *tier_name(enum tier_kind kind);
 
-/* The name of the device that a pool is, or lies below. Borrowed from it. */
+/* Name of the pool's device, or of the device above a lower tier. Borrowed from it. */
 const char *pool_device_name(const struct pool *pool);
 
 #endif

@@ -55,7 +55,7 @@ static void tell_left(struct peer *p, uint64_t id)
                 "another member of the group left");
 }
 
-/* Without memory it isn't told. */
+/* Without memory the notice is lost. */
 static void note_left(struct peer *p, uint64_t id)
 {
         if (!p->comeback.missed)

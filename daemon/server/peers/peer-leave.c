@@ -97,7 +97,7 @@ static uint64_t grace_of(const struct peer *p)
 
 static void on_grace_over(uv_timer_t *timer);
 
-/* Waits for whose grace is over first. */
+/* Sets the timer to the first end of a grace. */
 static void await_grace(struct server *s)
 {
         uint64_t first = UINT64_MAX, now = clock_now_nsec();

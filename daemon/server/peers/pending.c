@@ -74,7 +74,7 @@ void pending_check(struct peer *p)
         }
 }
 
-/* ---- what a peer waits for ------------------------------------------------------------------- */
+/* ---- waiting operations ---------------------------------------------------------------------- */
 
 void pending_init(struct peer *p)
 {

@@ -41,7 +41,7 @@ size_t pending_hold_bytes(const struct peer *p);
 /* How many bytes may be kept for the peer in addition. */
 size_t pending_left(const struct peer *p);
 
-/* ---- what a peer waits for ------------------------------------------------------------------- */
+/* ---- waiting operations ---------------------------------------------------------------------- */
 
 /* Starts with empty lists. */
 void pending_init(struct peer *p);

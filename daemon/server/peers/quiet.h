@@ -13,8 +13,8 @@ struct server;
 void quiet_init(struct server *s);
 
 /*
- * Something was executed, so more may follow, by clients that don't ring for a touch: rings are
- * looked at once more after a while. Cheap to repeat.
+ * Something was executed, so clients may touch more pages without a doorbell: rings are looked at
+ * once more after an interval. Idempotent and cheap.
  */
 void quiet_expect(struct server *s);
 

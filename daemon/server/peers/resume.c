@@ -69,7 +69,8 @@ static int get_process(struct server *s, const struct member *m, pid_t pid)
         return shown == 0 ? creds_open_pidfd(pid) : -ESRCH;
 }
 
-/* Without it what the client submits would never be executed. 0 or -errno. */
+/* Adopts the ring: without it the client's submissions would never be executed. Returns 0 or
+ * -errno. */
 static int adopt_ring(struct peer *p)
 {
         bool had_one = client_slot_of(p->member)->marks & CLIENT_RING;

@@ -67,7 +67,7 @@ static void await_requests(struct server *s)
                 wait = MIN(wait, bucket_wait_nsec(&t->turns.requests, request_limit(t), now));
         if (wait == UINT64_MAX || uv_is_closing((uv_handle_t *)&s->turns.timer))
                 return;
-        uv_update_time(&s->loop.uv); /* or it would be early by what this turn took */
+        uv_update_time(&s->loop.uv); /* else the timer would be early by the time of this turn */
         uv_timer_start(&s->turns.timer, on_requests, wait / NSEC_PER_MSEC + 1, 0);
 }
 
@@ -143,7 +143,7 @@ static void take_turn(struct server *s, struct tenancy *t, size_t n)
                 list_append(&s->turns.due, &u->link);
 }
 
-/* After all that the loop has been told of in this turn. */
+/* After all events of this turn. */
 static void on_check(uv_check_t *check)
 {
         struct server *s = container_of(check, struct server, turns.check);

@@ -59,7 +59,7 @@ uint64_t devices_budget(
         return share - MIN(share, canary_bytes(&s->store.keep, props));
 }
 
-/* ---- what there is --------------------------------------------------------------------------- */
+/* ---- search of devices ----------------------------------------------------------------------- */
 
 /* Looking for devices calls the driver, which may hang: in a thread, that is left behind then. */
 struct search {
@@ -143,8 +143,8 @@ static uint64_t search_timeout(const struct server *s)
         return timeout > 0 ? timeout : defaults.driver_timeout_nsec;
 }
 
-/* Finds the devices of the backend in a thread of its own, and waits for it. Returns what
- * enumerate() does, or -ETIMEDOUT where the driver hangs. */
+/* Finds the devices of the backend in a thread of its own, and waits for it. Returns as
+ * enumerate(), or -ETIMEDOUT if the driver hangs. */
 static int find_devices(struct server *s, const struct device_backend *backend,
         struct device_props props[CONFIG_DEVICES_MAX], char why[DEVICE_WHY_BYTES])
 {
@@ -449,7 +449,7 @@ uint64_t devices_host_bytes(const struct server *s)
         return sum;
 }
 
-/* Devices of the host, and what lies below others, share its memory. */
+/* Warns: host devices and lower tiers share the host's memory. */
 static void warn_shared_memory(const struct server *s)
 {
         uint64_t sum = devices_host_bytes(s), total = 0;

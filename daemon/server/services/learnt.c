@@ -22,7 +22,7 @@
 
 /* Interval of saves: a crash may lose that much of learning over hours and days. Not tuned. */
 #define SAVE_NSEC (600 * NSEC_PER_SEC)
-/* Namespaces saved in one second: bounds what waits for the disk. Not tuned. */
+/* Namespaces saved in one second: bounds the jobs for the disk. Not tuned. */
 #define SAVES_PER_TICK 16
 
 #define PATH_BYTES (CONFIG_PATH_MAX + TENANT_NAME_MAX + NS_NAME_MAX + 16)

@@ -33,7 +33,7 @@ void leasables_expect(struct server *s)
 {
         uv_handle_t *timer = (uv_handle_t *)&s->services.leasables_timer;
 
-        /* The round that is under way may have passed what changed. */
+        /* The current round may have passed changed namespaces. */
         s->services.n_leasables_due = s->store.leasables.n + 1;
         s->services.n_leasables_ticks = 0;
         if (!uv_is_active(timer) && !uv_is_closing(timer))

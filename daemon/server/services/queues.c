@@ -146,7 +146,8 @@ static void arm_watch(struct queue_watch *w)
                 return;
         }
         now = clock_now_nsec();
-        uv_update_time(&w->server->loop.uv); /* or it would be early by what this turn took */
+        uv_update_time(
+                &w->server->loop.uv); /* else the timer would be early by the time of this turn */
         uv_timer_start(&w->timer, on_deadline, minus_u64(deadline, now) / NSEC_PER_MSEC + 1, 0);
 }
 

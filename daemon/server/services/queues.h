@@ -18,7 +18,7 @@ int queues_watch(struct server *s, struct pool *pool);
  * left. */
 bool queues_work(struct server *s);
 
-/* Stops listening, and closes what the loop holds for it. */
+/* Stops listening, and closes the loop's handles. */
 void queues_stop(struct server *s);
 
 /* "ok", "stuck", "broken": for people. Static. */

@@ -33,8 +33,8 @@
 #define RECORDER_REQUESTS_MAX 65536
 /* Bytes that wait for the disk; requests beyond them are lost. Not tuned. */
 #define RECORDER_WAITING_MAX (UINT64_C(4) << 20)
-/* Pages of one request, so that a line is at most half of what the reader takes and takes the loop
- * about a millisecond; a longer one is lost. */
+/* Pages of one request; a longer one is lost. A line is then at most half of the reader's limit,
+ * and takes the loop about a millisecond. */
 #define RECORDER_PAGES_MAX 32768
 
 struct ns;

@@ -21,7 +21,7 @@ struct remote_service {
         struct server *server;              /* borrowed */
         const struct remote_config *config; /* borrowed of server.config */
         struct remote_store *store;         /* owned */
-        struct exchange_news news;          /* what events tell of it */
+        struct exchange_news news;          /* state for its events */
         uv_poll_t poll;
 };
 

@@ -1,5 +1,5 @@
-/* Pages that tenants' option warm_tags names are brought up from below their devices when the
- * daemon starts (daemon/core/tiers/warm.h). */
+/* Warming at the start: fetches pages of the tags in tenants' option warm_tags from lower tiers
+ * (daemon/core/tiers/warm.h). */
 #ifndef KVL_SERVER_WARMING_H
 #define KVL_SERVER_WARMING_H
 

@@ -387,7 +387,7 @@ static int apply_option(
         return 0;
 }
 
-/* ---- what another version wrote -------------------------------------------------------------- */
+/* ---- options of other versions --------------------------------------------------------------- */
 
 void unknown_options_remove(struct unknown_options *u, size_t i)
 {

@@ -204,7 +204,7 @@ struct config_source {
         size_t n_overrides;
 };
 
-/* Told one sentence without newline per error (is_error) or notice. */
+/* Gets one sentence without newline for each error (is_error) or notice. */
 typedef void (*config_report_fn)(void *data, bool is_error, const char *sentence);
 
 /*

@@ -104,9 +104,8 @@ void options_set_defaults(enum option_section s, void *base);
 /* Copies the options in `mask` from one struct of the section to another. */
 void options_copy(enum option_section s, uint64_t mask, void *dst, const void *src);
 
-/* Calls fn with each option of the section whose value differs, and with both values as people
- * read them: bytes in their largest unit, cut to hundredths, times in the largest unit that has no
- * rest. */
+/* Calls fn with each option of the section whose value differs, and with both values for people:
+ * bytes in their largest unit, cut to hundredths; times in the largest exact unit. */
 typedef void (*option_diff_fn)(
         void *data, const struct option *o, const char *before, const char *after);
 void options_diff(enum option_section s, const void *before, const void *after, option_diff_fn fn,

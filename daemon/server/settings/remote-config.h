@@ -1,7 +1,7 @@
 /*
- * From the options of [remote NAME], and of a tenant that exchanges pages, to what daemon/remote
- * and daemon/exchange take: checks that no single option can make, and the secrets from their
- * files. Reads files, and nothing else of the machine. Any thread.
+ * Converts the options of [remote NAME], and of a tenant that exchanges pages, to arguments of
+ * daemon/remote and daemon/exchange. Checks that span several options, and reads secrets from their
+ * files, but nothing else of the machine. Any thread.
  */
 #ifndef KVL_SERVER_REMOTE_CONFIG_H
 #define KVL_SERVER_REMOTE_CONFIG_H

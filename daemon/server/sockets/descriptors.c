@@ -31,8 +31,8 @@
 #define PER_ATTACHMENT      1
 #define KEPT_PER_ATTACHMENT 2
 
-/* Part 1/n of what a tenant may have stays free of extents, as far as connections are missing to
- * its max_clients. Not tuned. */
+/* Part 1/n of a tenant's part stays free of extents, for connections up to its max_clients. Not
+ * tuned. */
 #define CLIENTS_PART 8
 
 /* Idle namespaces that go for another one. Not tuned. */
@@ -79,7 +79,7 @@ void descriptors_raise_limit(void)
         }
 }
 
-/* Connections to what other hosts share: as many as its servers say that there are of them. */
+/* Connections to stores that hosts share: as many as these have nodes. */
 static uint64_t count_remotes(const struct server *s)
 {
         return s->services.remotes.n_descriptors;
@@ -317,7 +317,7 @@ static int admit_lasting(const struct tenancy *t, struct count more, struct deta
         return admit_within(t, &p, more, limits, d);
 }
 
-/* Says so in the log, once for each tenant and for what. */
+/* Logs a refusal, once for each tenant and kind. */
 static int refuse_more(struct tenancy *t, unsigned what, int r, const struct detail *why)
 {
         static const char *const names[] = {

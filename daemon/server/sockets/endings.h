@@ -26,8 +26,8 @@ struct listener;
 /* Connections of a listening socket that the reaper has and isn't done with. Not tuned. */
 #define ENDINGS_MAX 32
 
-/* Ends a connection. Takes fd, which no handle watches any more. `t`: on whose account that is;
- * NULL: of the user at the other end. `listener_id`: struct listener.id; 0: none. */
+/* Ends a connection. Takes fd, which no handle watches any more. `t`: the charged tenant; NULL: the
+ * user at the other end. `listener_id`: struct listener.id; 0: none. */
 void endings_close(struct server *s, struct inbound *in, int fd, const struct tenancy *t,
         uint64_t listener_id);
 

@@ -9,7 +9,7 @@
 
 struct server;
 
-/* Takes the sockets that the process before this one left. 0 or -ENOMEM. */
+/* Takes the previous process's sockets. Returns 0 or -ENOMEM. */
 int kept_sockets_load(struct server *s);
 
 /* Returns the owned fd of the socket at `path`, with its number in the store; or -ENOENT. */

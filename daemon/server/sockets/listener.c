@@ -155,8 +155,8 @@ static int bind_socket(struct listener *l, struct detail *d)
         return 0;
 }
 
-/* Takes over the socket that the process before this one listened at. Groups may have been
- * configured anew since. */
+/* Takes over the previous process's socket of this path. Configured groups may have changed
+ * since. */
 static int take_kept(struct listener *l)
 {
         int fd = kept_sockets_take(l->server, l->path, &l->kept);

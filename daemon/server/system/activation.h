@@ -20,7 +20,8 @@ struct activation {
         size_t n;
 };
 
-/* Takes the sockets passed to this process, and what else was (keeping.h). 0 or -errno. */
+/* Takes the sockets and stored descriptors (keeping.h) passed to this process. Returns 0 or
+ * -errno. */
 int activation_init(struct activation *a);
 
 /* One of those above. */

@@ -57,7 +57,7 @@ static int open_and_lock(const char *path, struct stat *ret_stat, bool *ret_lock
         return S_ISREG(ret_stat->st_mode) ? fd_take(&fd) : -EINVAL;
 }
 
-/* The effective uid of a process; -ESRCH: there is none; another -errno: that can't be told. */
+/* The effective uid of a process; -ESRCH: it doesn't exist; another -errno: unknown. */
 static int uid_of(uint64_t pid, uid_t *ret_uid)
 {
         _cleanup_free_ char *text = NULL;

@@ -24,7 +24,7 @@
 #define TEXT_LINE_MAX 2048
 #define FIELDS_MAX    8
 #define FIELD_MAX     256
-#define END_SEC       1 /* for what waits when the daemon ends; not tuned */
+#define END_SEC       1 /* to write waiting messages at the end; not tuned */
 
 #define JOURNAL_SOCKET "/run/systemd/journal/socket" /* systemd */
 
@@ -185,7 +185,7 @@ static struct {
         enum { NO_THREAD, RUNS, ENDS, LEFT_BEHIND } state;
         struct list_link waiting; /* messages */
         unsigned n_waiting;
-        uint64_t n_dropped; /* since they were told of last */
+        uint64_t n_dropped; /* since the last report of drops */
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
 
 /* NULL: no memory; the next message may have some. */

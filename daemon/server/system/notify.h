@@ -3,9 +3,9 @@
 #define KVL_SERVER_NOTIFY_H
 
 /*
- * Sends lines as sd_notify(3) does, but never waits: that blocks while the manager doesn't read,
- * and clients would wait with it. What finds no room is lost: not for what must arrive (READY at
- * start, descriptors). Nothing where $NOTIFY_SOCKET isn't set. Loop thread.
+ * Sends lines as sd_notify(3) does, without waiting: a manager that doesn't read would block all
+ * clients. Lines without room are lost, so don't use it for required messages (READY at the start,
+ * descriptors). Nothing if $NOTIFY_SOCKET isn't set. Loop thread.
  */
 void notify_now(const char *lines);
 

@@ -9,8 +9,8 @@
 
 #include "base/fd.h"
 
-/* Others may do nothing, the group nothing but read: what Kubernetes makes of a secret with an
- * fsGroup has 0440. */
+/* Others have no access, the group only reads: Kubernetes gives a secret with an fsGroup mode
+ * 0440. */
 #define FORBIDDEN_MODE (S_IRWXO | S_IWGRP | S_IXGRP)
 
 static int check_file(const char *key, const char *path, int fd, struct detail *d)

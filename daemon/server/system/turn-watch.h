@@ -57,8 +57,8 @@ struct turn_watch {
         uint64_t sampled_nsec;
 };
 
-/* In the loop's thread, before the loop runs first: tells libuv to measure its waits, and opens
- * what says how long the thread waits. Counts nothing yet. */
+/* Called in the loop's thread, before the loop runs first: lets libuv measure its waits, and opens
+ * the thread's schedstat. Counts nothing yet. */
 void turn_watch_init(struct turn_watch *w, uv_loop_t *loop);
 
 /* From the next turn on. */

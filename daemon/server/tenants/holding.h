@@ -14,7 +14,7 @@ struct holding {
         uint64_t n_sessions;
 };
 
-/* Counts what one tenant has on one device; NULL: what all tenants have, or on all devices. */
+/* Counts the contents of one tenant on one device; NULL: of all tenants, or on all devices. */
 struct holding holding_count(
         const struct server *s, const struct pool *pool, const struct tenant *tenant);
 

@@ -105,7 +105,7 @@ void next_config_pending(
         remotes_pending(&s->config, next, &a);
 }
 
-/* ---- what that would cost -------------------------------------------------------------------- */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 /* `auto` takes all GPUs, or the host without any. */
 static bool is_used(const struct server *s, const struct config *next, const struct pool *pool)

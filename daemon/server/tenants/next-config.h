@@ -19,10 +19,11 @@ const struct device_config *next_config_device(
 const struct remote_config *next_config_remote(
         const struct config *c, const char *name, struct remote_config *buf);
 
-/* Told one sentence without newline. */
+/* Gets one sentence without newline. */
 typedef void (*next_config_say)(void *data, const char *sentence);
 
-/* Each option whose value differs in `next` and takes a restart; each [remote NAME] that is new. */
+/* Reports each option whose value differs in `next` and needs a restart, and each new [remote
+ * NAME]. */
 void next_config_pending(
         const struct server *s, const struct config *next, next_config_say say, void *data);
 

@@ -85,7 +85,7 @@ static void apply_options(struct reloader *r, enum option_section section, const
                         options_copy(section, option_bit(&options[i]), now, next);
 }
 
-/* In what a reload can change. */
+/* Compares options that a reload can change. */
 static bool is_alike(const struct remote_config *a, const struct remote_config *b)
 {
         return a->bandwidth_bytes == b->bandwidth_bytes && a->expiry_nsec == b->expiry_nsec &&

@@ -12,7 +12,7 @@ enum reload_kind {
         RELOAD_ERROR,   /* a mistake in a file: nothing is changed */
 };
 
-/* Told one sentence without newline. */
+/* Gets one sentence without newline. */
 typedef void (*reload_say)(void *data, enum reload_kind kind, const char *sentence);
 
 /*

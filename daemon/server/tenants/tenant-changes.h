@@ -24,8 +24,8 @@ struct server;
 
 void tenant_changes_init(struct server *s);
 
-/* The request is one of the two. Returns what the handler returns: 0, deferred; or why it is
- * refused at once, with the sentence. */
+/* Takes one of the two requests. Returns the handler's result: 0, deferred; or the error of an
+ * immediate refusal, with the sentence. */
 int tenant_changes_ask(struct request *rq);
 
 /* Is any under way? */

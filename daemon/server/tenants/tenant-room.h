@@ -15,7 +15,7 @@ int tenant_room_check(const struct tenancy *t, struct detail *d);
 /* How many tenants may not; *d: the sentence of one. */
 uint32_t tenant_room_count_small(const struct server *s, struct detail *d);
 
-/* Told the sentence of each that may not. */
+/* Calls `say` with the sentence of each that may not. */
 void tenant_room_each_small(
         const struct server *s, void (*say)(void *data, const char *sentence), void *data);
 

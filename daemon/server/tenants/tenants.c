@@ -120,8 +120,8 @@ static int make_tenancy(struct server *s, const struct tenant_config *config, bo
         return 0;
 }
 
-/* Is what its exchange needs there? Looked at where an administrator changes that: a tenant that
- * lacks it since is served, without an exchange. */
+/* Checks that the tenant's exchange can work, when an administrator changes it. A tenant whose
+ * exchange fails later is served without it. */
 static int check_exchange(struct server *s, const struct tenant_config *config, struct detail *d)
 {
         const struct tenancy *t = tenancy_find(s, config->name);

@@ -50,11 +50,11 @@ int tenants_load(struct server *s);
 bool tenants_configured(const struct server *s, const struct config *config, const char *name,
         struct tenant_config *ret_config, bool *ret_from_config);
 
-/* Told one sentence without newline: of a change, or of one that can't be (is_refused). */
+/* Gets one sentence without newline, about a change or a refused one (is_refused). */
 typedef void (*tenants_say)(void *data, bool is_refused, const char *sentence);
 
-/* Makes the running tenants those of `next` (and the database); what can't be is warned of and
- * stays. Everything is logged and told. */
+/* Makes the running tenants those of `next` and the database. Changes that can't be made cause a
+ * warning. Everything is logged and reported to `say`. */
 void tenants_reload(struct server *s, const struct config *next, tenants_say say, void *data);
 
 void tenants_free(struct server *s);

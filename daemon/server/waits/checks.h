@@ -12,7 +12,7 @@ struct request;
 
 void checks_init(struct server *s);
 
-/* Returns what the handler returns: the request is answered later; -ENOMEM. */
+/* Returns the handler's result: 0, deferred; or -ENOMEM. */
 int checks_ask(struct request *rq);
 
 /* A slice, of one of them. True: there is more to do. */

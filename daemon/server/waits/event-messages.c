@@ -8,13 +8,13 @@
 #include "daemon/server/objects/tier-name.h"
 #include "daemon/server/waits/followers.h"
 
-/* The most that the events of one answer take: with what stands around them a frame holds them. */
+/* Bytes of the events of one answer, which must fit a frame. */
 #define EVENTS_BYTES   (FRAME_MAX_PAYLOAD - 1024)
 #define EVENTS_MOST    256 /* not tuned */
 #define ROW_HEAD_BYTES 4   /* tag and length of one; protobuf */
 
-/* One moment by both clocks, taken once for all events of an answer: each event's own pair would be
- * apart by what the process waited for a processor between them, and so would their order. */
+/* One moment by both clocks, taken once for all events of an answer. Separate readings would differ
+ * by the process's waits for a processor, and could change the order. */
 struct moment {
         uint64_t daemon_nsec, real_nsec; /* by the daemon's clock; since 1970 */
 };
@@ -37,7 +37,7 @@ static uint64_t time_msec(const struct moment *now, uint64_t nsec)
         return (now->real_nsec - MIN(now->real_nsec, age)) / NSEC_PER_MSEC;
 }
 
-/* Texts stay the chronicle's. */
+/* Texts stay the event log's. */
 static Kvlease__V1__AdminEvent *event_message(
         struct server *s, const struct moment *now, const struct chronicle_event *e)
 {

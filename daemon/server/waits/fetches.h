@@ -29,8 +29,8 @@ struct submit_result;
 bool fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
         struct submit_result *ret);
 
-/* A FETCH over the socket, whose message is well formed. 0, with the request deferred; -ENOMEM with
- * the sentence. */
+/* Takes a valid FETCH over the socket. Returns 0, with the request deferred; -ENOMEM with the
+ * sentence. */
 int fetches_ask(struct request *rq, struct attach *a);
 
 /* The peer closes the namespace `ns_id`, or (0) all: its FETCHes are called off, and messages are

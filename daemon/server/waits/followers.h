@@ -38,7 +38,7 @@ void followers_init(struct server *s);
  * connection waits already) or -ENOMEM with the sentence. */
 int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_nsec);
 
-/* The daemon stops: all are answered with what there is. */
+/* Answers all requests with the events so far: the daemon stops. */
 void followers_end(struct server *s);
 
 #endif

@@ -38,7 +38,7 @@ void key_waits_deinit(struct server *s);
 int key_waits_add(struct peer *p, const struct frame_header *request, struct attach *a,
         const uint8_t *key, uint64_t timeout_msec);
 
-/* The peer closes the namespace `ns_id`, or (0) all: what waits there is answered with -ENOENT. */
+/* The peer closes the namespace `ns_id`, or (0) all: waits there are answered with -ENOENT. */
 void key_waits_cancel(struct peer *p, uint32_t ns_id);
 
 /* A turn of the loop: answers those whose announcement has ended. True: there are more. */

@@ -146,8 +146,8 @@ int parked_add(struct peer *p, const struct frame *f, parked_run_fn run)
         return 0;
 }
 
-/* A turn of the peer: runs what waited behind a request that was answered, at most `max`, while the
- * peer takes its output. True: there is more. */
+/* A turn of the peer: runs at most `max` requests that waited behind an answered one, while the
+ * peer takes its output. Returns true if more are left. */
 static bool run_behind(struct peer *p, unsigned max)
 {
         struct parked *k;
@@ -354,7 +354,7 @@ static void arm_timer(struct server *s)
                 uv_timer_stop(&s->leases.timer);
                 return;
         }
-        uv_update_time(&s->loop.uv); /* or it would be early by what this turn took */
+        uv_update_time(&s->loop.uv); /* else the timer would be early by the time of this turn */
         uv_timer_start(&s->leases.timer, on_timer, minus_u64(next, now) / NSEC_PER_MSEC + 1, 0);
 }
 

@@ -52,8 +52,8 @@ typedef bool (*parked_run_fn)(struct peer *p, const struct frame *f);
  * no peer is there to be answered. */
 int parked_add(struct peer *p, const struct frame *f, parked_run_fn run);
 
-/* The peer closes the namespace `ns_id`, or (0) all and says goodbye: what waits for that is
- * answered with -ENOENT first. */
+/* The peer closes the namespace `ns_id`, or (0) all with BYE: leases there are answered with
+ * -ENOENT first. */
 void parked_cancel(struct peer *p, uint32_t ns_id);
 
 /*

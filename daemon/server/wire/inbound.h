@@ -26,8 +26,8 @@
 
 #include "proto/frame.h"
 
-/* In the environment of a daemon: sockets aren't told, as if the kernel didn't know how. For tests
- * alone. */
+/* Variable of the daemon's environment: doesn't set sockets, as if the kernel were older. Only for
+ * tests. */
 #define INBOUND_TEST_VARIABLE "KVLEASE_TEST_OLD_SOCKETS"
 
 /* How one connection is received from. */

@@ -19,7 +19,7 @@
 
 struct outqueue {
         struct list_link chunks;
-        size_t bytes; /* unsent, with what keeping a frame costs */
+        size_t bytes; /* unsent, with the overhead of a frame */
         bool starved; /* the kernel takes no descriptors now, though it has room: no event will
                          come, the caller flushes later */
         unsigned n_fds_unread; /* sent or queued since the peer was seen to have read everything */
@@ -34,7 +34,7 @@ void outqueue_init(struct outqueue *q);
  */
 #define OUTQUEUE_MAX_UNREAD_FDS (2 * FRAME_MAX_FDS)
 
-/* Drops everything, closes the descriptors in it. Safe to repeat. */
+/* Drops everything, closes its descriptors. Idempotent. */
 void outqueue_clear(struct outqueue *q);
 
 static inline bool outqueue_is_empty(const struct outqueue *q)
@@ -46,9 +46,9 @@ static inline bool outqueue_is_empty(const struct outqueue *q)
 unsigned outqueue_unread_fds(struct outqueue *q, int fd);
 
 /*
- * Sends a frame over `fd`, or queues what doesn't go now. Takes the descriptors in any case. 0;
+ * Sends a frame over `fd`, or queues the rest. Takes the descriptors in any case. Returns 0;
  * -ENOBUFS: OUTQUEUE_MAX_BYTES are queued; -ENOMEM; another -errno from the socket. After a failure
- * the stream may end in half a frame: the peer can't be spoken to any more.
+ * the stream may end in half a frame: nothing more can be sent to the peer.
  */
 int outqueue_send(
         struct outqueue *q, int fd, const void *frame, size_t len, int *fds, unsigned n_fds);
@@ -61,7 +61,8 @@ int outqueue_hold(struct outqueue *q, uint64_t ticket, const void *frame, size_t
 /* True if nothing can be sent now: the queue is empty, or its first frame waits for its ticket. */
 bool outqueue_is_held(const struct outqueue *q, uint64_t passed);
 
-/* Sends what the socket takes, of tickets up to `passed`. 0 or -errno as above. */
+/* Sends queued frames with tickets up to `passed`, as far as the socket takes them. Returns 0 or
+ * -errno as above. */
 int outqueue_flush(struct outqueue *q, int fd, uint64_t passed);
 
 #endif

@@ -143,7 +143,7 @@ static void store_completion(struct ring *r, uint64_t user_data, uint32_t status
         };
 }
 
-/* For the daemon after this one. */
+/* Stores progress for the next daemon. */
 static void commit_cursor(struct ring *r)
 {
         if (r->kept)

@@ -39,7 +39,7 @@ struct ring {
         struct client_cursors *kept; /* borrowed; NULL likewise */
         ring_fetch_fn fetch;         /* set by the opener, before it is drained */
         uint32_t n_fetches;          /* under way: each has room for its completion kept */
-        bool repeats; /* the next entry may have been executed by the daemon before this one */
+        bool repeats;                /* the previous daemon may have executed the next entry */
         bool ended; /* the client takes no completions any more: none are stored, none waited for */
 };
 
