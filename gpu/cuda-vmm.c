@@ -106,7 +106,7 @@ static void vmm_release(struct cuda_extent *x, bool in_context)
                 result = d->cuda->MemUnmap(x->own_range, x->extent.bytes);
                 cuda_ignore(d, "cuMemUnmap", result);
         }
-        /* Addresses with something mapped can't be given back. */
+        /* A range with mappings can't be freed. */
         if (x->own_range && result == CU_OK)
                 cuda_ignore(d, "cuMemAddressFree",
                         d->cuda->MemAddressFree(x->own_range, x->extent.bytes));
@@ -242,7 +242,7 @@ void vmm_arena_release(struct device_arena *arena)
         struct cuda_arena *a = cuda_arena(arena);
         struct cuda_device *d = cuda_device(arena->device);
 
-        /* Addresses with something mapped can't be given back. */
+        /* A range with mappings can't be freed. */
         if (a->n_maps == 0)
                 cuda_ignore(
                         d, "cuMemAddressFree", d->cuda->MemAddressFree(a->base, a->reserved_bytes));

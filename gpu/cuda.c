@@ -209,7 +209,7 @@ static int choose_transport(struct cuda_device *d, enum device_transport wanted)
                 "is handed over by cudaipc: a restart of kvleased loses what is cached there");
 }
 
-/* Everything but the transport. */
+/* Gets all properties except the transport. */
 static int get_props(struct cuda_device *d)
 {
         char name[UUID_NAME_BYTES];

@@ -200,7 +200,7 @@ struct device_ops {
          */
         int (*arena_back)(struct device_arena *a, const struct arena_backing *backing);
 
-        /* Everything in it must be unmapped. */
+        /* Requires that no extent is mapped. */
         void (*arena_release)(struct device_arena *a);
 
         /* The arena's first address; constant. NULL where props.is_contiguous is false. */

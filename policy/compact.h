@@ -1,7 +1,4 @@
-/*
- * Which extent sets are worth compacting: few pages of them are live, and these have room
- * elsewhere. PURE.
- */
+/* Selects extent sets to compact: few of their pages are live, and these fit elsewhere. PURE. */
 #ifndef KVL_POLICY_COMPACT_H
 #define KVL_POLICY_COMPACT_H
 

@@ -177,7 +177,7 @@ static uint32_t find_overdue(const struct expect *e)
         return i != NODE_NONE && e->n_fulfilled >= e->entries[i].overdue_at ? i : EXPECT_MOST;
 }
 
-/* The next one to give up something. There are some. */
+/* The next expectation to give up a page. There must be one. */
 static uint32_t find_next(const struct expect *e)
 {
         uint32_t overdue = find_overdue(e);

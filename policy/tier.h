@@ -56,7 +56,7 @@ bool tier_takes(double worth, uint64_t bytes, double other_worth, uint64_t other
 /* Filter for the disk, which wears and is slow: excludes pages used once, unless their text is
  * long. */
 struct tier_filter {
-        uint32_t min_uses;    /* its publication is one; 0 and 1: everything */
+        uint32_t min_uses;    /* the publication counts as one; 0 and 1: all pages */
         uint64_t long_tokens; /* of the text or session it belongs to; 0: none is long */
 };
 

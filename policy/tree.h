@@ -24,9 +24,8 @@
 #define TREE_TIERS UINT32_C(4)
 
 /*
- * Every link holds an index plus one, modulo 2^32: NODE_NONE is stored as 0, so memory fresh from
- * calloc is an empty tree and forgetting everything costs no walk. Read them through the functions
- * below.
+ * Every link holds an index plus one, modulo 2^32: NODE_NONE is stored as 0. So memory fresh from
+ * calloc is an empty tree, and clearing costs no walk. Read links through the functions below.
  */
 struct tree_node {
         uint32_t parent_1;      /* NODE_NONE: a root, or not in the tree */

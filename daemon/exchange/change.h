@@ -26,7 +26,7 @@
 
 enum change_kind {
         CHANGE_ALL = 1, /* of the namespace */
-        CHANGE_KEY,     /* the page with `key`, and everything that continues it */
+        CHANGE_KEY,     /* the page with `key`, and its continuations */
         CHANGE_TAG,     /* the pages with `tag`, likewise */
 };
 

@@ -339,7 +339,7 @@ static void hear_signals(struct parent *p)
                 on_signal(p, &info);
 }
 
-/* Nanoseconds until something is due; UINT64_MAX: nothing will be. */
+/* Nanoseconds until `due`; UINT64_MAX: never. */
 static uint64_t until(uint64_t due, uint64_t now)
 {
         return minus_u64(due, now);

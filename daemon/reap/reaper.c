@@ -38,7 +38,7 @@ struct job {
 };
 
 struct owner {
-        struct list_link ready_link; /* reaper.ready while something waits that may run */
+        struct list_link ready_link; /* in reaper.ready while a waiting job may run */
         struct list_link waiting;    /* struct job.link, the oldest first */
         uint64_t id, bytes;
         uint32_t n_waiting, n_running;
@@ -470,7 +470,7 @@ static int msec_until(uint64_t until)
         return until <= now ? 0 : (int)((until - now) / NSEC_PER_MSEC + 1);
 }
 
-/* While anything gets on. */
+/* Runs jobs until none is left, for at most REAPER_STOP_NSEC. */
 static void finish_running(struct reaper *r)
 {
         uint64_t until = clock_now_nsec() + REAPER_STOP_NSEC;

@@ -1,5 +1,4 @@
-/* kvleased: owns KV cache memory and leases it to inference workers. Everything is in the library.
- */
+/* kvleased: owns KV cache memory and leases it to inference workers. The code is in the library. */
 #ifdef KVL_COVERAGE
 #include <gcov.h>
 #endif

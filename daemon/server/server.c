@@ -82,7 +82,7 @@ static void on_ns(struct ns *ns, bool goes, void *data)
         recorder_forget(s, ns);
 }
 
-/* Everything that can't fail and needs nothing from the machine but memory. */
+/* Initialises all parts that can't fail and need nothing but memory. */
 static int init_base(struct server *s, struct config *config)
 {
         int r;
@@ -158,7 +158,7 @@ static void open_room(struct server *s)
                         strerror(-room->why), (unsigned)geteuid());
 }
 
-/* Before anything that is the process' own alone. 0 or -errno, logged. */
+/* Called before the process makes other resources of its own. Returns 0 or -errno, logged. */
 static int prepare_process(void)
 {
         int r = disk_start();

@@ -68,8 +68,8 @@ struct disk_engine {
         const struct disk_engine_ops *ops;
 };
 
-/* fd: the file; event_fd: written to when there is something to reap; both borrowed. 0 or -errno.
- */
+/* Starts an engine. fd: the file; event_fd: written to when operations can be reaped; both
+ * borrowed. Returns 0 or -errno. */
 typedef int (*disk_engine_start_fn)(
         int fd, int event_fd, unsigned depth, void *data, struct disk_engine **ret_engine);
 

@@ -669,7 +669,7 @@ int disk_open(const char *path, uint64_t bytes, const struct disk_options *optio
 
 /* ---- closing --------------------------------------------------------------------------------- */
 
-/* True: there was something to reap. */
+/* Waits for operations. Returns true if some can be reaped. */
 static bool wait_some(struct disk_file *d, uint64_t until_nsec)
 {
         uint64_t now = clock_now_nsec();

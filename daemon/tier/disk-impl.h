@@ -20,7 +20,7 @@
 #include "daemon/tier/disk-format.h"
 #include "daemon/tier/disk.h"
 
-/* Entries that may be unwritten while there is something else to do: one block's. */
+/* Entries that may stay unwritten while other work waits: one block's. */
 #define DISK_LAZY_ENTRIES DISK_BLOCK_ENTRIES
 
 /* Blocks that are written at once. Not tuned. */
@@ -66,7 +66,7 @@ struct disk_slot {
 enum disk_chunk_state { CHUNK_FREE, CHUNK_USED, CHUNK_FREEING };
 
 /* Former contents of a chunk's slots, by the serial of a space. */
-#define CONTENTS_ANY  0 /* perhaps something */
+#define CONTENTS_ANY  0 /* perhaps former bytes */
 #define CONTENTS_NONE UINT64_MAX
 
 struct disk_chunk {
@@ -169,7 +169,7 @@ struct disk_file {
 
         /* The end. */
         bool is_off;
-        unsigned n_row; /* errors since something worked */
+        unsigned n_row; /* errors since the last success */
         char why[DISK_WHY_BYTES];
         enum disk_discard discard;
         int discard_result;

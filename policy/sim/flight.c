@@ -154,7 +154,7 @@ static uint64_t output_pages(const struct sim *s, const struct sim_request *r)
         return (tokens - in_path + s->trace.block_tokens - 1) / s->trace.block_tokens;
 }
 
-/* The request begins, and has this room: `n_hit` blocks are found. */
+/* Begins the request, with this room; `n_hit` blocks are found. */
 static void begin(struct sim *s, const struct sim_request *r, uint32_t n_hit, uint32_t room)
 {
         struct flight *f = &s->flight;

@@ -1,4 +1,4 @@
-/* One server is asked by itself: everything waits, nothing is shared. */
+/* Asks one server, synchronously: each call waits, no state is shared. */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>

@@ -112,10 +112,10 @@ struct remote_conn {
         unsigned tls_reads;  /* remote_tls_begin() */
         uint64_t until_nsec; /* before it is ready: its time-out; while answers are awaited: time of
                                 the next look */
-        uint64_t alive_nsec; /* when the peer was last seen to send, or to take, anything */
-        unsigned queued;     /* bytes that it hadn't acknowledged when it was looked at last; 0: it
-                                wasn't, since it sent or took something */
-        uint32_t events;     /* events registered with epoll */
+        uint64_t alive_nsec; /* last time the peer sent or took bytes */
+        unsigned queued; /* unacknowledged bytes at the last look; 0: no look since it sent or took
+                            bytes */
+        uint32_t events; /* events registered with epoll */
         bool tls_wants_write;     /* TLS receives, or shakes hands, when it can be written to */
         bool tls_wants_read;      /* TLS sends when it can be read from */
         struct list_link dirty;   /* remote_worker.dirty */
@@ -178,7 +178,7 @@ struct remote_store {
         uint64_t map_version;
         bool is_refresh_wanted;
         struct list_link done;
-        pthread_cond_t is_done; /* something was added to it */
+        pthread_cond_t is_done; /* a task was added to it */
         bool is_rung;
         struct remote_stats stats;
 
@@ -286,7 +286,7 @@ void remote_worker_wake(struct remote_worker *w);
 /* Routes a request, which is only in the list `live`, to its connection. It may end in it. */
 void remote_worker_route(struct remote_worker *w, struct remote_request *q);
 
-/* The connection has something to do before the worker waits again. */
+/* Marks the connection for work before the worker waits again. */
 void remote_worker_mark(struct remote_conn *c);
 
 int remote_refresh_new(struct remote_refresh **ret_refresh); /* to be freed. 0 or -ENOMEM */

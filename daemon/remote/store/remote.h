@@ -248,7 +248,7 @@ struct remote_stats {
         uint32_t n_waiting; /* operations submitted and not reaped */
         int refresh_error;  /* why slots couldn't be learnt last: -errno; 0: they could */
         uint64_t n_refreshes, n_redirects;
-        uint64_t n_hits, n_misses;     /* reads that ended with 0; with anything else */
+        uint64_t n_hits, n_misses;     /* reads that ended with 0; with another result */
         uint64_t n_written, n_refused; /* writes that ended with 0; with -ENOSPC or -EACCES */
 };
 

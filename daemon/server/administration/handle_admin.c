@@ -174,7 +174,7 @@ static void tell_recovery(const struct server *s, Kvlease__V1__AdminStatusReply 
         reply->clients_lost = r->n_culprits;
 }
 
-/* NULL: no room. */
+/* NULL: no memory. */
 static Kvlease__V1__AdminRemote *make_remote(struct request *rq, const char *name)
 {
         struct arena *arena = &rq->server->scratch.arena;

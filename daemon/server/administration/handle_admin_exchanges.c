@@ -28,7 +28,7 @@ static void fill_remote(Kvlease__V1__AdminExchange *row, struct remote_store *re
         row->rtt_usec = summary.rtt_nsec / NSEC_PER_USEC;
 }
 
-/* NULL: no room. */
+/* NULL: no memory. */
 static Kvlease__V1__AdminExchangeDrop *make_drop(
         struct arena *arena, const struct exchange_counters *c, enum exchange_drop drop)
 {

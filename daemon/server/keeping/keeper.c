@@ -58,7 +58,7 @@ struct keeper {
         uint32_t n_kept, n_extents;
         bool stopping, ended;
 
-        _Atomic uint64_t passed; /* up to this ticket everything is kept */
+        _Atomic uint64_t passed; /* all additions up to this ticket are stored */
         atomic_bool late;
 
         struct left *left; /* owned, the loop's; sorted where `is_sorted` */

@@ -37,7 +37,7 @@ struct recorder {
 /* The threads that copy pages between tiers (movement.h). */
 struct movement {
         uv_poll_t poll;   /* of the mover */
-        uv_timer_t timer; /* runs while transfers wait for something without an event */
+        uv_timer_t timer; /* runs while transfers wait for an event that isn't reported */
         uv_timer_t rings; /* runs while a client streams (prefetch.h) */
         bool is_watched;  /* `poll` is open */
         bool is_due;      /* a look in the next turn */
@@ -61,7 +61,7 @@ struct services {
         uv_timer_t leasables_timer;  /* runs until all namespaces were looked at */
         uint32_t n_leasables_due;    /* not yet looked at since the last execution */
         uint32_t n_leasables_ticks;  /* since then */
-        uv_timer_t upkeep_timer;     /* runs while there is something to wait for */
+        uv_timer_t upkeep_timer;     /* runs while upkeep has waiting work */
         uv_timer_t compact_timer;    /* runs after work, and while compaction has work */
         bool stock_wanted;           /* compact-timer.c */
         uint64_t stock_nsec;         /* when leases made it look last */

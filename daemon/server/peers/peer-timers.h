@@ -18,8 +18,7 @@ void peer_await_hello(struct peer *p);
  * changed. */
 void peers_watch_hellos(struct server *s);
 
-/* The peer waits for something without an event: peer_look() will be called. Idempotent and
- * cheap. */
+/* Polls the peer by peer_look(): it waits for a state without an event. Idempotent and cheap. */
 void peer_look_later(struct peer *p);
 
 /* Sends the held output of all peers that may go out (keeping.h). */

@@ -454,7 +454,7 @@ static bool may_close(struct peer *p)
         return outqueue_is_empty(&p->out) && outqueue_unread_fds(&p->out, p->conn.fd) == 0;
 }
 
-/* True if the peer waits for something without an event. */
+/* True if the peer waits for a state without an event. */
 static bool needs_a_look(const struct peer *p)
 {
         return p->out.starved || (p->out.n_fds_unread > 0 && (p->held || p->state == PEER_CLOSING));

@@ -91,8 +91,8 @@ static int adopt_ring(struct peer *p)
         return r;
 }
 
-/* Reports a client that isn't taken over: it keeps reading its mapped pages, and can't ask for
- * anything. */
+/* Reports a client that isn't taken over: it keeps reading its mapped pages, and can make no
+ * requests. */
 static void say_culprit(struct peer *p)
 {
         log_warning(

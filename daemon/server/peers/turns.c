@@ -120,8 +120,8 @@ static void serve_tenancy(struct server *s, struct tenancy *t)
                 owe_time(t, now - s->turns.ends_nsec);
 }
 
-/* One of n that have work is passed over, and pays by its share of the turn. Of a turn that took
- * longer, as an administrator asked for something, its share is longer, too. */
+/* Skips one of n tenants with work, which pays by its share of the turn. Requests of an
+ * administrator lengthen the turn, and the share. */
 static void pay_by_turn(struct server *s, struct turns *u, size_t n)
 {
         uint64_t now = clock_now_nsec(), took = u->passed_nsec ? now - u->passed_nsec : 0;

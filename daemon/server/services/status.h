@@ -4,7 +4,7 @@
 
 struct server;
 
-#define STATUS_BYTES 64 /* of the line, with room */
+#define STATUS_BYTES 64 /* of the line, with some reserve */
 
 /* Writes "STATUS=..." into line, which it returns. */
 const char *status_format(const struct server *s, char line[STATUS_BYTES]);

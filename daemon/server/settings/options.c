@@ -472,7 +472,7 @@ uint64_t option_bit(const struct option *o)
         return UINT64_C(1) << option_index(o);
 }
 
-/* Levenshtein distance of two keys; keys longer than the table's are far from everything. */
+/* Levenshtein distance of two keys. A key longer than the table's is far from all. */
 static unsigned distance(const char *a, const char *b)
 {
         unsigned row[32];

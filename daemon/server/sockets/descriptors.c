@@ -188,7 +188,7 @@ static uint64_t reserved_bytes(const struct tenant *t)
         return bytes;
 }
 
-/* Both rooms, and the tenant's part of them. */
+/* Both budgets, and the tenant's part of them. */
 struct parts {
         struct fd_room rooms[N_DESCRIPTORS];
         struct fd_part part[N_DESCRIPTORS];
@@ -303,8 +303,8 @@ static int admit_more(const struct tenancy *t, struct count more, struct detail 
         return admit_within(t, &p, more, limits_of(&p), d);
 }
 
-/* May so many extents be made? They stay as long as there is something in them, so room is left for
- * clients that come later. */
+/* May so many extents be made? They last as long as their contents, so a part is left for later
+ * clients. */
 static int admit_lasting(const struct tenancy *t, struct count more, struct detail *d)
 {
         uint32_t most = MIN(t->config.max_clients, t->server->config.daemon.max_clients);

@@ -79,7 +79,7 @@ extern const char *const calls_rules[CALLS_RULES];
 
 extern const uint64_t calls_bounds_nsec[CALLS_BUCKETS - 1];
 
-/* Something took so long. */
+/* Counts a duration. */
 void call_times_note(struct call_times *t, uint64_t nsec);
 
 /* A request of a type that is in the table was answered. */

@@ -21,7 +21,7 @@ static int get_groups(int fd, struct creds *c)
         socklen_t len = 0;
         gid_t *groups;
 
-        /* Asked without room the kernel says how much it needs. */
+        /* Without a buffer the kernel tells the needed size. */
         if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &len) == 0 || errno == ENODATA)
                 return 0;
         if (errno != ERANGE)

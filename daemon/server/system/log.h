@@ -26,7 +26,8 @@ void log_init(enum log_level level, enum log_target target);
 
 #define LOG_QUEUE_MAX 512 /* some 1 MiB at most; not tuned */
 
-/* 0; -errno: there is no thread, and everything is written in place. */
+/* Starts the thread. Returns 0; -errno: there is no thread, and all messages are written in
+ * place. */
 int log_start(void);
 
 /* Writes waiting messages, for at most a second. Later messages are written in place; if the thread

@@ -17,7 +17,7 @@ struct sentences {
         struct arena *arena;
         size_t bytes_left; /* of an answer's frame */
         char **texts;      /* of the arena; n of SENTENCES_MAX */
-        size_t n, n_more;  /* n_more found no room */
+        size_t n, n_more;  /* n_more didn't fit */
 };
 
 /* For at most max_bytes of an answer. 0 or -ENOMEM. */

@@ -1,4 +1,4 @@
-/* Whether a tenant can hold anything at all, as limits and reservations are. Loop thread only. */
+/* Checks that a tenant can hold an extent set, given limits and reservations. Loop thread only. */
 #ifndef KVL_SERVER_TENANT_ROOM_H
 #define KVL_SERVER_TENANT_ROOM_H
 

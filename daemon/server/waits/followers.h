@@ -34,8 +34,8 @@ struct follower {
 /* Opens the event log: without memory no event is noted, which is logged. */
 void followers_init(struct server *s);
 
-/* Defers the request until something is there for it, at most for wait_nsec. 0, -EBUSY (one of this
- * connection waits already) or -ENOMEM with the sentence. */
+/* Defers the request until there is an event for it, at most for wait_nsec. Returns 0, -EBUSY
+ * (another of this connection waits) or -ENOMEM with the sentence. */
 int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_nsec);
 
 /* Answers all requests with the events so far: the daemon stops. */

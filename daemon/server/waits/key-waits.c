@@ -159,7 +159,7 @@ void key_waits_cancel(struct peer *p, uint32_t ns_id)
         }
 }
 
-/* In the middle of something: they are looked at in the next turn. */
+/* Called in the middle of other work: the group is handled in the next turn. */
 static void on_announce_end(struct ns *ns, const uint8_t key[KEY_BYTES], void *data)
 {
         struct server *s = data;

@@ -66,7 +66,7 @@ static void read_creds(struct msghdr *msg, struct sock_creds *ret)
         }
 }
 
-/* Bytes, 0 or -errno; *ret_truncated: something was attached that there is no room for. */
+/* Returns bytes, 0 or -errno; *ret_truncated: attached data didn't fit. */
 static ssize_t receive_message(const struct inbound *in, int fd, struct iovec iov, int flags,
         bool *ret_truncated, struct sock_creds *ret_creds)
 {
@@ -77,7 +77,7 @@ static ssize_t receive_message(const struct inbound *in, int fd, struct iovec io
         struct msghdr msg = {
                 .msg_iov = &iov,
                 .msg_iovlen = 1,
-                /* Room that credentials don't take the kernel would fill with descriptors. */
+                /* The kernel would fill unused space of the buffer with descriptors. */
                 .msg_control = in->has_creds ? &control : NULL,
                 .msg_controllen = in->has_creds ? sizeof(control) : 0,
         };

@@ -52,8 +52,8 @@ struct sock_creds {
  */
 int inbound_listen(int fd);
 
-/* A connection that was accepted, or any stream socket: before anything else is done with it.
- * 0, or -errno: then it is tainted. */
+/* Initialises an accepted connection, or any stream socket, before other use. Returns 0, or -errno:
+ * then it is tainted. */
 int inbound_init(struct inbound *in, int fd);
 
 /* The kernel attaches the sender's credentials from now on, or not. 0 or -errno. */

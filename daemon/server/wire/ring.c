@@ -216,7 +216,7 @@ static bool is_over(
         return ends_nsec != UINT64_MAX && clock_now_nsec() >= ends_nsec;
 }
 
-/* Executes n submissions that are there and have room. False: the turn is over. */
+/* Executes n available submissions whose completions fit. Returns false if the turn has ended. */
 static bool run_batch(struct ring *r, struct member *m, uint32_t n, uint64_t now_nsec,
         uint64_t ends_nsec, struct ring_turn *turn)
 {

@@ -98,22 +98,23 @@ static inline uint64_t ring_tail(const struct ring *r)
         return r->shm ? atomic_load_explicit(&r->shm->sub_tail, memory_order_acquire) : 0;
 }
 
-/* All before this position is executed, or can't be now: its completions have no room. */
+/* True if all submissions before this position are executed, or can't be now: their completions
+ * don't fit. */
 bool ring_is_at(struct ring *r, uint64_t position);
 
-/* Something could be executed, as far as can be seen without a look at all of it. */
+/* True if there may be submissions to execute, by a quick look. */
 static inline bool ring_has_any(const struct ring *r)
 {
         return r->shm && ring_tail(r) != r->sub_head;
 }
 
-/* A FETCH that was under way is done, for which ring_drain() has kept room. Nothing where the
- * client takes no completions any more, but for the room. */
+/* Completes a FETCH, for which ring_drain() has reserved a place. If the client takes no
+ * completions any more, only frees the place. */
 void ring_complete(struct ring *r, uint64_t user_data, uint32_t status, uint32_t page);
 
 /*
- * The daemon is about to sleep: the client rings from now on. False: there is something to be
- * executed after all, and the daemon counts as awake.
+ * Called before the daemon sleeps: the client rings from now on. Returns false if submissions
+ * arrived meanwhile: then the daemon counts as awake.
  */
 bool ring_sleep(struct ring *r);
 
