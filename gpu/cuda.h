@@ -42,7 +42,7 @@ struct cuda_memory {
         void (*release)(struct cuda_extent *x, bool in_context);
 };
 
-/* Host memory that the driver knows, as one call registered it. */
+/* Host memory of one registration with the driver. */
 struct cuda_registration {
         uintptr_t at;
         uint64_t bytes;
@@ -64,7 +64,7 @@ struct cuda_device {
         cu_mem_allocation_prop allocation; /* VMM */
         cu_context context;                /* retained; NULL: none needed so far */
         cu_stream streams[CUDA_N_STREAMS]; /* NULL: none needed so far */
-        bool no_batches;                   /* the driver has the call, and refused it */
+        bool no_batches;                   /* the driver has the call, but refused it */
         bool is_broken;
         char broken_why[DEVICE_WHY_BYTES];
         struct cuda_device *registrar; /* device whose registrations are used here; NULL: its own */
@@ -147,7 +147,7 @@ int cuda_enter(struct cuda_device *d);
 bool cuda_enter_release(struct cuda_device *d);
 void cuda_leave(struct cuda_device *d);
 
-/* The device's own stream, borrowed; made the first time. In the context. */
+/* The device's own stream, borrowed; made at the first call. In the context. */
 int cuda_stream_get(struct cuda_device *d, enum cuda_stream which, cu_stream *ret_stream);
 
 /* cuda-copy.c; as in device.h. */

@@ -18,7 +18,7 @@
 #define CUDA_MIN_VERSION 11030 /* the first with cuGetProcAddress() */
 #define CUDA_WHY_BYTES   256
 
-/* Groups of functions (cuda_calls.h) that are whole. BASE always is. */
+/* Complete groups of functions (cuda_calls.h). BASE always is. */
 enum cuda_capability {
         CUDA_HAS_VMM = 1 << 0,
         CUDA_HAS_IPC = 1 << 1,
@@ -54,7 +54,7 @@ int cuda_get(const struct cuda **ret_cuda, char why[CUDA_WHY_BYTES]);
  */
 int cuda_errno(cu_result result);
 
-/* True for results after which nothing works any more in this context (cuda_errno() is -ENXIO). */
+/* True for results that break this context for good (cuda_errno() is -ENXIO). */
 bool cuda_is_fatal(cu_result result);
 
 /* "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (2)". Returns buf. */

@@ -30,9 +30,9 @@
 #define DEVICE_NAME_MAX  64
 #define DEVICE_WHY_BYTES 256
 
-/* A device may span so many others, its members. As many GPUs as a host has. */
+/* Bound of a device's members: as many as GPUs of a host. */
 #define DEVICE_MEMBERS_MAX 16
-/* Names of members, separated by commas: as many UUIDs of GPUs. */
+/* Names of members, separated by commas: UUIDs of that many GPUs. */
 #define DEVICE_MEMBERS_TEXT 671
 
 /* How an extent is handed to another process; on the wire as NsOpenReply.transport. */
@@ -51,7 +51,7 @@ struct extent_handle {
 };
 
 struct device_props {
-        /* UUID of a GPU, or "host", "host-1" ...; of a device with members as its owner chose. */
+        /* UUID of a GPU, or "host", "host-1" ...; of a device with members: its owner's choice. */
         char name[DEVICE_NAME_MAX + 1];
         char members[DEVICE_MEMBERS_TEXT + 1]; /* their names, in order; "": it has none */
         unsigned n_members;                    /* 0, or 2..DEVICE_MEMBERS_MAX */

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-/* Wait for one step of priority: from the lowest (0) to the highest (100) in 10 s. Not tuned. */
+/* Wait for a step of priority: from the lowest (0) to the highest (100) in 10 s. Not tuned. */
 #define ADMISSION_AGE_NSEC UINT64_C(100000000)
 
 struct admission_request {
@@ -23,8 +23,8 @@ struct admission_request {
         uint64_t number;        /* of arrival, unique */
 };
 
-/* < 0: a is served before b; > 0: after. Never 0 for different numbers. A strict order at any one
- * time. */
+/* Returns < 0: a is served before b; > 0: after. Never 0 for different numbers. A strict order at
+ * any one time. */
 int admission_compare(
         const struct admission_request *a, const struct admission_request *b, uint64_t now_nsec);
 

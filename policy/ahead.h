@@ -16,7 +16,7 @@ struct ahead {
 /* `n` pages were leased. O(1). */
 void ahead_leased(struct ahead *a, uint32_t n, uint64_t now_nsec);
 
-/* A set was made in that time. */
+/* Notes the time of making a set. */
 void ahead_made(struct ahead *a, uint64_t took_nsec);
 
 /* Free pages that should exist now: twice the average leases during the making of a set, at most

@@ -40,7 +40,7 @@ struct ancestors {
 /* Frees its memory: no marks. */
 void ancestors_deinit(struct ancestors *a);
 
-/* The node was inserted into the tree (tree_insert()) and has this depth. */
+/* Adds a node of this depth that was inserted into the tree (tree_insert()). */
 void ancestors_insert(struct ancestors *a, const struct tree *t, uint32_t node, uint32_t depth);
 
 /* Does a node of this depth have a mark? */
@@ -53,10 +53,10 @@ static inline bool ancestors_has_mark(uint32_t depth)
  * none has), so that nothing is looked up in the tree. */
 void ancestors_insert_below(struct ancestors *a, uint32_t node, uint32_t depth, uint32_t above);
 
-/* The node, which has this depth, was removed from the tree, or is about to be. */
+/* Removes a node of this depth that was removed from the tree, or is about to be. */
 void ancestors_remove(struct ancestors *a, uint32_t node, uint32_t depth);
 
-/* `to` took the place of the node, which had this depth, or is about to (tree_move()). */
+/* Moves a node of this depth, whose place `to` took or is about to take (tree_move()). */
 void ancestors_move(struct ancestors *a, uint32_t node, uint32_t to, uint32_t depth);
 
 /* The ancestor, at depth `wanted` (1..depth), of a node of this depth; the node itself for its own

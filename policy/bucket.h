@@ -12,7 +12,7 @@
 #define BUCKET_MAX_RATE 1000000u
 
 struct bucket {
-        uint64_t full_nsec; /* when all tokens are there again; past: they are */
+        uint64_t full_nsec; /* time when it is full again; past: it is full */
 };
 
 struct bucket_limit {
@@ -20,10 +20,10 @@ struct bucket_limit {
         uint32_t burst; /* tokens of a full bucket, from 1 */
 };
 
-/* How long until one token is there; 0: one is. */
+/* Wait until a token is there; 0: one is. */
 uint64_t bucket_wait_nsec(const struct bucket *b, struct bucket_limit limit, uint64_t now_nsec);
 
-/* Takes n tokens, whether they are there or not. */
+/* Takes n tokens, even if they aren't there yet. */
 void bucket_take(struct bucket *b, struct bucket_limit limit, uint32_t n, uint64_t now_nsec);
 
 #endif

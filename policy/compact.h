@@ -9,8 +9,7 @@ struct compact_set {
         uint32_t n_usable;  /* pages */
         uint32_t n_free;    /* of these */
         uint32_t n_movable; /* cached, unpinned */
-        uint32_t n_held;    /* granted or pinned: would have to be waited for; n_usable less the two
-                               above */
+        uint32_t n_held;    /* granted or pinned: can't be moved; n_usable less the two above */
 };
 
 /*

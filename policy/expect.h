@@ -58,7 +58,7 @@ struct expect_mark {
 /* One expectation, or a free entry. */
 struct expect_entry {
         uint64_t until_nsec;
-        uint64_t overdue_at; /* requests fulfilled by when those said before it would have been */
+        uint64_t overdue_at; /* n_fulfilled at which it is overdue */
         uint32_t node;       /* deepest page of its text that is cached */
         uint32_t depth;      /* pages of that text, this one included */
         uint32_t n_requests; /* that are expected to continue it; 0: the entry is free */
@@ -82,7 +82,7 @@ struct expect {
         uint32_t n_marks;
         struct expect_entry entries[EXPECT_MOST];
         struct queue_link links[EXPECT_MOST];
-        struct queue order, unused;   /* of entries, by when they were said */
+        struct queue order, unused;   /* of entries, oldest first */
         uint64_t n_fulfilled;         /* requests, since the start */
         uint64_t n_waiting;           /* requests of all entries */
         uint64_t next_expiry_nsec;    /* no entry expires before */
@@ -138,7 +138,7 @@ void expect_settle(struct expect *e, uint64_t now_nsec);
  */
 bool expect_yield(struct expect *e, uint32_t tier, enum evict_how how);
 
-/* Pages of all tiers that belong to expected texts. 0 where `e` is NULL. */
+/* Pages of all tiers in expected texts. 0 if `e` is NULL. */
 uint32_t expect_count_pages(const struct expect *e);
 
 /* Debug: NULL, or a static sentence naming an inconsistency. O(nodes). */

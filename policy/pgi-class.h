@@ -1,6 +1,4 @@
-/*
- * The classes of PGI (pgi-table.h): which one a page's last use puts it in. PURE.
- */
+/* The classes of PGI (pgi-table.h), by a page's last use. PURE. */
 #ifndef KVL_POLICY_PGI_CLASS_H
 #define KVL_POLICY_PGI_CLASS_H
 
@@ -8,7 +6,7 @@
 
 #include "policy/evict.h"
 
-/* Hints as they are kept with a page, in 4 bits: RETURNS is one for each factor of four of time. */
+/* Hints as stored with a page, in 4 bits: RETURNS has one for each factor of four of time. */
 enum {
         PGI_HINT_NONE,
         PGI_HINT_CONTINUES,
@@ -19,7 +17,7 @@ enum {
 uint32_t pgi_hint_code(enum evict_hint hint, uint64_t after_nsec);
 
 /* The bin of a number of tokens; each is four times as wide as the one before. Bin 0 holds up to
- * 2048 tokens, bin n - 1 all that are more. */
+ * 2048 tokens; bin n - 1 is open. */
 uint32_t pgi_size_bin(uint64_t tokens, uint32_t n);
 
 /* turn: 1.. */

@@ -16,7 +16,7 @@
 
 #define PGI_GHOST_WAYS UINT32_C(8)
 
-/* How often a page was used: more tells no more (pgi_shared_class()). */
+/* Bound of a page's uses: more have no effect (pgi_shared_class()). */
 #define PGI_ACCESS_BITS  14
 #define PGI_MAX_ACCESSES ((UINT32_C(1) << PGI_ACCESS_BITS) - 1)
 

@@ -20,16 +20,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PGI_EPOCHS UINT32_C(1024) /* between the line and now, at most; older ones are one */
+#define PGI_EPOCHS UINT32_C(1024) /* between the line and now; older ones count as one */
 
 struct pgi_lru {
         uint32_t counts[PGI_EPOCHS]; /* [epoch % PGI_EPOCHS], line..current */
         uint32_t line, current;      /* epochs */
         uint32_t base;               /* stamps from here to the line count as the line's */
-        uint64_t n;                  /* sum of counts: what LRU has cached */
+        uint64_t n;                  /* sum of counts: LRU's cached pages */
         uint64_t hits;               /* LRU's, lately */
-        double request;        /* cost of our hits less that of LRU's, since the last judgement */
-        double lead, variance; /* of the requests before */
+        double request;              /* cost of our hits less LRU's, since the last judgement */
+        double lead, variance;       /* of the requests before */
         bool behind;
 };
 
@@ -52,8 +52,8 @@ static inline bool pgi_lru_has(const struct pgi_lru *l, uint32_t stamp)
         return (int32_t)(stamp - l->base) >= 0;
 }
 
-/* The lower bits of a stamp, as cached pages have them: enough for stamps that are renewed
- * (pgi_lru_renewed()) once in 2^21 epochs, in which 8,192 times as much is used as is cached. */
+/* Bits of a stamp stored with cached pages. They suffice if stamps are renewed (pgi_lru_renewed())
+ * once in 2^21 epochs, in which 8,192 times the cached pages are used. */
 #define PGI_STAMP_BITS 22
 #define PGI_STAMP_MASK ((UINT32_C(1) << PGI_STAMP_BITS) - 1)
 

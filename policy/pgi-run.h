@@ -31,12 +31,12 @@ struct pgi_run {
 /* NULL: no such request. */
 struct pgi_run *pgi_run_find(struct pgi_run runs[PGI_RUNS], uint64_t request);
 
-/* Begins one that isn't there, with turn 1. request isn't 0. Never NULL. *ret_dropped: the one that
- * had to go for it; its request is 0 where none had to. */
+/* Begins a request that isn't there, with turn 1. request isn't 0. Never NULL. *ret_dropped: the
+ * one it replaced; its request is 0 if there was none. */
 struct pgi_run *pgi_run_begin(struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now,
         uint32_t lru_base, struct pgi_run *ret_dropped);
 
-/* The page with this tag has another number. O(PGI_RUNS): a page that moves costs more. */
+/* Updates the page with this tag after it moved. O(PGI_RUNS): moving a page costs more. */
 void pgi_run_moved(struct pgi_run runs[PGI_RUNS], uint32_t tag, uint32_t page, uint32_t to);
 
 #endif

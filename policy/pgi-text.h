@@ -23,15 +23,15 @@ void pgi_set_class(struct pgi *p, uint32_t node, uint32_t class, uint32_t touche
 /* The last whole page of the text that ends at the node. */
 uint32_t pgi_text_end_page(const struct pgi *p, uint32_t node);
 
-/* Uses each page of the text, once in a request, however often that touches it. `run`: the request
- * that runs; NULL: none. Returns the turn that the request is, 1..PGI_TURNS. */
+/* Uses each page of the text, once in a request. `run`: the running request; NULL: none. Returns
+ * the turn of the request, 1..PGI_TURNS. */
 uint32_t pgi_text_use(struct pgi *p, uint32_t node, const struct pgi_run *run, uint32_t now);
 
 /* Uses the pages above the one that the request found, if they weren't used yet. */
 void pgi_text_use_found(struct pgi *p, struct pgi_run *run);
 
-/* The request ends with the text that ends at run->page, which is cached: its pages are used as far
- * as they are above the one that was found, and get the class that the request gives them. */
+/* Ends the request with the text that ends at run->page, which is cached. Uses the pages above the
+ * found one, and sets the class of all its pages. */
 void pgi_text_end(struct pgi *p, struct pgi_run *run, uint32_t now);
 
 #endif

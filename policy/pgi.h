@@ -1,4 +1,4 @@
-/* PGI's policy is evict_pgi (evict.h). This is the rest of it that tests look at. */
+/* Inspection of PGI's policy, evict_pgi (evict.h), for tests. */
 #ifndef KVL_POLICY_PGI_H
 #define KVL_POLICY_PGI_H
 

@@ -1,6 +1,4 @@
-/*
- * On which device a namespace is made, and a reservation lies. PURE.
- */
+/* Chooses devices for namespaces and reservations. PURE. */
 #ifndef KVL_POLICY_PLACE_H
 #define KVL_POLICY_PLACE_H
 

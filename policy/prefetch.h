@@ -50,13 +50,13 @@ struct prefetch {
         uint32_t n_stake; /* at stake; may exceed a window that has shrunk */
         uint64_t pause_nsec, on_again_nsec;
         struct bucket rate;
-        /* Since it began, for reports. begun = useful + wasted + given up + at stake. */
+        /* Counts since the beginning. begun = useful + wasted + given up + at stake. */
         uint64_t n_begun, n_useful, n_wasted, n_given_up;
 };
 
 void prefetch_init(struct prefetch *p, enum prefetch_kind kind);
 
-/* How many of `n` pages may be begun now: all of them of PREFETCH_WARM. */
+/* Number of `n` pages that may be begun now; all for PREFETCH_WARM. */
 uint32_t prefetch_may(struct prefetch *p, uint32_t n, uint64_t now_nsec);
 
 /* Begins n pages, at most prefetch_may(). */

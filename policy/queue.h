@@ -1,7 +1,7 @@
 /*
- * Queues of nodes in arrays: 8 bytes a node, no allocation, every call O(1). Any number of queues
- * share one array of links, as a node is in one of them at most; which, the user knows. All-zero
- * memory is an empty queue. Links mean nothing while their node is in none.
+ * Queues of nodes in arrays: 8 bytes a node, no allocation, every call O(1). Several queues may
+ * share one array of links, as a node is in at most one of them; the caller knows which. All-zero
+ * memory is an empty queue. Links of a node in no queue are undefined.
  */
 #ifndef KVL_POLICY_QUEUE_H
 #define KVL_POLICY_QUEUE_H
@@ -83,7 +83,7 @@ static inline void queue_move(struct queue *q, struct queue_link *links, uint32_
         queue_bend(q, links, links[to], to + 1, to + 1);
 }
 
-/* Debug: whether neighbours agree and there are n. Links of `n_links` nodes. */
+/* Debug: true if links are consistent and there are n nodes. n_links: size of `links`. */
 static inline bool queue_is_sound(
         const struct queue *q, const struct queue_link *links, uint32_t n_links)
 {

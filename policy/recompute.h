@@ -27,23 +27,23 @@
  * Other models have 20,000 to 60,000. */
 #define RECOMPUTE_CROSSOVER UINT32_C(30632)
 
-/* In tokens. Far beyond any model: there attention costs nothing in any text. */
+/* Bound, in tokens, far beyond any model: attention is then negligible in any text. */
 #define RECOMPUTE_CROSSOVER_MOST (UINT32_C(1) << 24)
 
-/* The first n tokens of a text. crossover: in tokens; 0: each costs the same. */
+/* Cost of the first n tokens of a text. crossover: in tokens; 0: each token costs the same. */
 double recompute_prefix(uint64_t n_tokens, uint32_t crossover);
 
 /* Bins of the mean cost of a token, of half an octave: bin b begins at 2^(b/2), the last one is
  * open. Not tuned. */
 #define RECOMPUTE_BINS UINT32_C(8)
 
-/* The bin of texts of so many tokens. crossover > 0, in tokens. */
+/* The bin of texts of n tokens. crossover > 0, in tokens. */
 uint32_t recompute_bin(uint64_t n_tokens, uint32_t crossover);
 
 /* The cost of a token of such a text: the bin's geometric middle. */
 double recompute_bin_cost(uint32_t bin);
 
-/* Lengths of texts, as far as costs tell them apart: up to a quarter of the crossover, up to the
+/* Classes of text lengths with different costs: up to a quarter of the crossover, up to the
  * crossover, up to twice that, more. */
 #define RECOMPUTE_LENGTHS 4
 uint32_t recompute_length(uint64_t n_tokens, uint32_t crossover);

@@ -27,13 +27,13 @@ enum sizer_why {
         SIZER_NONE,       /* nothing was decided yet */
         SIZER_GROW,       /* demand beyond the reservation */
         SIZER_SHRINK,     /* the p99 lies below it */
-        SIZER_HOLD,       /* it fits: within the hysteresis, or demand is beyond it too seldom */
-        SIZER_COOLDOWN,   /* would shrink; the last change is too near */
+        SIZER_HOLD,       /* it fits: within the hysteresis, or rarely exceeded */
+        SIZER_COOLDOWN,   /* would shrink, but the last change is too recent */
         SIZER_AT_MAX,     /* would grow */
         SIZER_AT_MIN,     /* would shrink */
-        SIZER_NEW_LIMITS, /* min or max was changed: the reservation is moved into them */
-        SIZER_REFUSED,    /* the device had no room for the growth: set by the caller */
-        SIZER_LEARNING,   /* would shrink; a whole window wasn't seen yet */
+        SIZER_NEW_LIMITS, /* min or max changed: the reservation is moved into them */
+        SIZER_REFUSED,    /* the device had no room to grow: set by the caller */
+        SIZER_LEARNING,   /* would shrink, but a whole window wasn't sampled yet */
 };
 
 struct sizer_params {

@@ -74,17 +74,17 @@ struct tier_queue {
 };
 
 struct tier_claim {
-        uint64_t next; /* its next turn, unless that is past */
+        uint64_t next; /* its next turn, unless that has passed */
 };
 
-/* The smaller the sooner. Turns are bytes for a weight of 1000: 18 PB do not overflow. */
+/* The tenant's turn: the smallest is next. Turns are bytes for a weight of 1000: 18 PB do not
+ * overflow. */
 uint64_t tier_turn(const struct tier_queue *q, const struct tier_claim *c);
 
 /* Counts bytes that a tenant moves. weight: 1..1000, the tenant's. */
 void tier_take_turn(struct tier_queue *q, struct tier_claim *c, uint64_t bytes, uint32_t weight);
 
-/* ---- how many at a time ------------------------------------------------------------------------
- */
+/* ---- size of transfers ----------------------------------------------------------------------- */
 
 /*
  * Bytes of one transfer, if there are as many. Host: small copies are slow. On an H100, pieces of 4
@@ -95,8 +95,7 @@ void tier_take_turn(struct tier_queue *q, struct tier_claim *c, uint64_t bytes, 
 #define TIER_DISK_BYTES (UINT64_C(4) << 20)
 #define TIER_UNIT_PAGES 256u /* at most: a transfer is one step of the daemon. Not tuned */
 
-/* Pages of page_bytes (> 0) that make one transfer to or from a tier below the device:
- * 1..TIER_UNIT_PAGES. */
+/* Pages of page_bytes (> 0) in one transfer to or from a lower tier: 1..TIER_UNIT_PAGES. */
 uint32_t tier_unit_pages(enum tier_kind kind, uint64_t page_bytes);
 
 #endif

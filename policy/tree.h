@@ -20,7 +20,7 @@
 
 #define NODE_NONE UINT32_MAX
 
-/* Device, host memory, disk, and one to come. */
+/* Device, host memory, disk, and a spare one. */
 #define TREE_TIERS UINT32_C(4)
 
 /*
@@ -41,24 +41,25 @@ struct tree {
         uint32_t *near;             /* owned; of each node the children in its tier or above */
         uint32_t near_len;          /* size of that; 0: there is one tier, where all are */
         uint32_t n_tiers;           /* 1..TREE_TIERS */
-        uint32_t first[TREE_TIERS]; /* node of each tier; first[0] = 0 */
+        uint32_t first[TREE_TIERS]; /* first node of each tier; first[0] = 0 */
 };
 
 /* Empty, with one tier. */
 void tree_init(struct tree *t);
 void tree_deinit(struct tree *t);
 
-/* Divides the nodes of a tree in which nothing is reserved yet: tier i has the nodes first[i] ..
- * first[i + 1] - 1, the last tier all from its first on. `first` ascends, first[0] is 0. */
+/* Divides the nodes of a tree without reserved nodes. Tier i gets nodes first[i] .. first[i + 1] -
+ * 1, the last tier all from its first on. `first` ascends, first[0] is 0. */
 void tree_set_tiers(struct tree *t, const uint32_t *first, uint32_t n_tiers);
 
-/* Makes nodes 0..n-1 usable (n < NODE_NONE). 0 or -ENOMEM (unchanged). Never shrinks. */
+/* Makes nodes 0..n-1 usable (n < NODE_NONE). Never shrinks. Returns 0, or -ENOMEM (nothing
+ * changed). */
 int tree_reserve(struct tree *t, uint32_t n);
 
-/* `node` isn't in the tree; parent is, or is NODE_NONE. */
+/* Inserts `node`, which isn't in the tree, below `parent`, which is, or NODE_NONE. */
 void tree_insert(struct tree *t, uint32_t node, uint32_t parent);
 
-/* `node` is a leaf of the tree. */
+/* Removes `node`, a leaf of the tree. */
 void tree_remove(struct tree *t, uint32_t node);
 
 /* Puts `to`, which isn't in the tree, in the place of `node`, which is: it gets the parent,
@@ -114,7 +115,7 @@ static inline bool tree_is_tip(const struct tree *t, uint32_t node)
         return t->n_tiers == 1 ? tree_is_leaf(t, node) : t->near[node] == 0;
 }
 
-/* Whether the node has a parent, and is the only child of it. A root has none. */
+/* True if the node is the only child of a parent. False for a root. */
 static inline bool tree_is_only_child(const struct tree *t, uint32_t node)
 {
         uint32_t parent = tree_parent(t, node);
@@ -123,7 +124,7 @@ static inline bool tree_is_only_child(const struct tree *t, uint32_t node)
                tree_next_sibling(t, node) == NODE_NONE;
 }
 
-/* Whether its parent, if there is one, would be a tip without it, and isn't with it. */
+/* True if the node's parent (if any) is no tip, and would be one without the node. */
 static inline bool tree_hides_tip(const struct tree *t, uint32_t node)
 {
         uint32_t parent = tree_parent(t, node);

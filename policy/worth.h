@@ -74,9 +74,8 @@ void worth_note(struct worth_ratio *seen, uint64_t amount, uint64_t nsec);
  * before. Transfers without bytes and time, or below WORTH_SAMPLE_BYTES, aren't noted. */
 void worth_note_load(struct worth_ratio *seen, uint64_t bytes, uint64_t nsec);
 
-/* Values that come one after the other, of one load. Where some of them are looked at together they
- * are one sample: the first alone would seem slow, and the others as if they had taken no time, and
- * both count as WORTH_SAMPLE_SPREAD has it. */
+/* Values of one load that arrive in sequence. Values noticed together are one sample. Otherwise the
+ * first would seem slow, the others instantaneous, and both would be cut to WORTH_SAMPLE_SPREAD. */
 struct worth_stream {
         uint64_t since_nsec; /* arrival of the last noted value, or the load's start */
         uint64_t bytes;      /* arrived since, and not noted */
@@ -119,13 +118,13 @@ struct worth_answer {
         uint64_t expected_nsec; /* of loading: the left side without a margin */
 };
 
-/* parts: of all places that have some of the pages, at least one. seen, start: of the namespace's
+/* Decides. parts: all places with some of the pages, at least one. seen, start: of the namespace's
  * tokens (worth_token_time()). */
 struct worth_answer worth_loading(const struct worth_part *parts, unsigned n, uint64_t tokens,
         const struct worth_ratio *seen, struct worth_ratio start);
 
-/* Whether computing so many tokens takes less than a load took that brought them. As long isn't
- * less. seen, start: as worth_loading() has them. */
+/* True if computing the tokens takes less time than the load that brought them. seen, start: as in
+ * worth_loading(). */
 bool worth_lost(uint64_t took_nsec, uint64_t tokens, const struct worth_ratio *seen,
         struct worth_ratio start);
 

@@ -38,7 +38,7 @@ struct change_item {
 
 struct change {
         uint64_t next;    /* the epoch behind it: > 0 */
-        uint32_t n_items; /* 0 .. CHANGE_ITEMS_MAX; the order is of no matter */
+        uint32_t n_items; /* 0 .. CHANGE_ITEMS_MAX; in any order */
         struct change_item items[CHANGE_ITEMS_MAX];
 };
 

@@ -45,10 +45,10 @@
 struct envelope {
         uint8_t id[EXCHANGE_ID_BYTES]; /* exchange_identify() */
         uint8_t key[EXCHANGE_KEY_BYTES];
-        uint8_t parent[EXCHANGE_KEY_BYTES]; /* the page's before it; zeros: it begins a text */
+        uint8_t parent[EXCHANGE_KEY_BYTES]; /* of the page before it; zeros: it begins a text */
         uint64_t epoch;
-        uint32_t rank;  /* or EXCHANGE_RANK_SESSION, EXCHANGE_RANK_CHANGE */
-        uint32_t codec; /* enum codec, or CODEC_BY_LAYER; which ones by layer is in the identity */
+        uint32_t rank;          /* or EXCHANGE_RANK_SESSION, EXCHANGE_RANK_CHANGE */
+        uint32_t codec;         /* enum codec, or CODEC_BY_LAYER: the identity has those by layer */
         uint64_t payload_bytes; /* 1 .. ENVELOPE_PAYLOAD_MAX */
         uint32_t tokens;        /* tokens of the page: 1 .. ENVELOPE_TOKENS_MAX */
         uint64_t tag;           /* as published; 0: none */
@@ -79,8 +79,8 @@ enum envelope_fault {
         N_ENVELOPE_FAULTS
 };
 
-/* A word for counters, "seal-broken", and a sentence without its end, "it was sealed by another
- * key, ...". Static; of any number. */
+/* A word for counters ("seal-broken"), and the beginning of a sentence ("it was sealed by another
+ * key, ..."). Static; for any number. */
 const char *envelope_fault_name(enum envelope_fault fault);
 const char *envelope_fault_text(enum envelope_fault fault);
 

@@ -44,8 +44,8 @@
 #define EXCHANGE_PLACE_BYTES 32 /* of a place: HMAC-SHA256 */
 #define EXCHANGE_KEY_BYTES   32 /* of a page's key: KEY_BYTES of the daemon's core */
 
-/* The texts of a model together with its salt and format; NS_TEXT_MAX, NS_SALT_MAX, NS_FORMAT_MAX
- * and CODEC_LAYERS_TEXT_MAX of the daemon's core fit with room to spare. */
+/* Bytes of a model's texts together with its salt and format: more than NS_TEXT_MAX, NS_SALT_MAX,
+ * NS_FORMAT_MAX and CODEC_LAYERS_TEXT_MAX of the daemon's core allow. */
 #define EXCHANGE_TEXTS_MAX 1536
 
 /* Bytes of a tenant's secret. With the least, 128 random bits can't be guessed. The most isn't
@@ -57,8 +57,7 @@
 #define EXCHANGE_NAME_MAX \
         (sizeof("kvl:1:") - 1 + TENANT_NAME_MAX + 2 + 2 * EXCHANGE_PLACE_BYTES + 2 + 10 + 1)
 
-/* The rank in the envelope of a session's record, which is no page's: so neither is ever taken for
- * the other. */
+/* The rank in the envelope of a session's record, different from any page's. */
 #define EXCHANGE_RANK_SESSION (UINT32_MAX - 1)
 
 /* The rank in the envelope of a change. */

@@ -31,7 +31,8 @@ struct notify_message {
 int notify_open(struct notify *n);
 void notify_close(struct notify *n);
 
-/* Doesn't block. 1 with a message, whose descriptors the caller closes; 0: there is none. */
+/* Receives without blocking. Returns 1 with a message, whose descriptors the caller closes; 0:
+ * there is none. */
 int notify_receive(const struct notify *n, struct notify_message *ret);
 
 /* Whether the text has this line. */

@@ -46,7 +46,7 @@
  * tuned. */
 #define REAPER_OWNER_STOPPING 32
 
-/* How many jobs of all strangers together run at once. Not tuned. */
+/* Jobs of all strangers together that run at once. Not tuned. */
 #define REAPER_STRANGERS_RUNNING 64
 
 /* Not for descriptors of file systems that act on each close() (FUSE, NFS): the daemon's own
@@ -55,11 +55,11 @@
 /* Interval of signals to a CLOSE: longer than an undelayed one takes. Not tuned. */
 #define REAPER_SIGNAL_NSEC UINT64_C(1000000000)
 
-/* A process that died younger than this, or couldn't be started, isn't started again before it
- * would have been as old. Not tuned. */
+/* Least interval of starts: a process that died younger, or couldn't be started, is started again
+ * after that. Not tuned. */
 #define REAPER_YOUNG_NSEC UINT64_C(1000000000)
 
-/* How long reaper_stop() waits for jobs, and then for the process. Not tuned. */
+/* Time for which reaper_stop() waits for jobs, and then for the process. Not tuned. */
 #define REAPER_STOP_NSEC UINT64_C(1000000000)
 
 /* Set in the number of an owner that is a user, not a tenant; the other bits are the uid. */
@@ -67,7 +67,7 @@
 
 enum reap_op {
         REAP_CLOSE = 1, /* closes it */
-        REAP_PUNCH,     /* gives the memory of all its bytes back, then closes it */
+        REAP_PUNCH,     /* frees the memory of all its bytes, then closes it */
 };
 
 /* `result`: 0; -errno of a PUNCH; -ECANCELED: lost, the descriptor is closed. May submit. */
@@ -90,7 +90,7 @@ struct reaper_owner {
         uint64_t owner;
         uint32_t n_waiting, n_running;
         uint64_t bytes;        /* of its PUNCHes, both kinds */
-        uint64_t running_nsec; /* CLOCK_MONOTONIC: its oldest job runs since then; 0: none runs */
+        uint64_t running_nsec; /* CLOCK_MONOTONIC: start of its oldest running job; 0: none runs */
 };
 
 /* Returns 0, -ENOMEM, or -errno of epoll. If the process can't be started: 0, and say(). */

@@ -1,13 +1,13 @@
 /*
- * Between the daemon and its reaper: packets of a SOCK_SEQPACKET socketpair, one struct each. The
- * two are one program: there is no version.
+ * Messages between the daemon and its reaper: packets of a SOCK_SEQPACKET socketpair, one struct
+ * each. Both are one program, so there is no version.
  */
 #ifndef KVL_REAP_WIRE_H
 #define KVL_REAP_WIRE_H
 
 #include <stdint.h>
 
-/* The only argument of the process. Not for users: it isn't in --help. */
+/* The only argument of the process. Internal: it isn't in --help. */
 #define REAP_ARGUMENT "--internal-reaper"
 
 /* Descriptors of the process: 0 to 2 are /dev/null. Each thread has a table of its own, with those
@@ -21,7 +21,7 @@
  * them. Else the daemon's close() could be the last one. */
 #define REAP_GO 0
 
-/* To the process: jobs with one descriptor each, in the order of their ids, and REAP_GO. */
+/* Message to the process: jobs with one descriptor each, in the order of their ids, and REAP_GO. */
 struct reap_request {
         uint64_t id;
         uint64_t bytes; /* PUNCH */

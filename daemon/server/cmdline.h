@@ -18,8 +18,8 @@ struct cmdline {
 };
 
 /*
- * 0: go on with *ret. 1: all is done, exit with *ret_exit_code (--help, --version, --help-config,
- * or a command line that was refused).
+ * Returns 0: continue with *ret. 1: exit with *ret_exit_code (--help, --version, --help-config, or
+ * a refused command line).
  */
 int cmdline_parse(int argc, char **argv, struct cmdline *ret, int *ret_exit_code);
 void cmdline_deinit(struct cmdline *c);

@@ -11,7 +11,7 @@ struct server;
 /* Gives each module its table. */
 void wiring_init(struct server *s);
 
-/* The work of a turn of the loop, in its order. */
+/* Does the work of a turn of the loop, in order. */
 void wiring_turn(struct loop *l);
 
 #endif

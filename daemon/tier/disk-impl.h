@@ -130,8 +130,8 @@ struct disk_file {
         struct disk_super super;
         struct disk_layout layout;
         unsigned depth, waiting_max, deadline_msec;
-        unsigned n_given_max; /* operations that the engine may have: some are ready to begin when
-                                 one ends, without a turn of the loop */
+        unsigned n_given_max; /* operations that the engine may have: some can begin without a turn
+                                 of the loop when one ends */
         char note[DISK_WHY_BYTES];
 
         /* Tables: as in the file, and their blocks. */
@@ -229,7 +229,7 @@ static inline uint64_t disk_chunk_at(const struct disk_chunk *c, const struct di
         return d->layout.data_at + c->number * d->super.chunk_bytes;
 }
 
-/* Where the slot's bytes are in the file. */
+/* Place of the slot's bytes in the file. */
 static inline uint64_t disk_slot_at(
         const struct disk_file *d, const struct disk_chunk *c, uint32_t slot, uint32_t slot_bytes)
 {

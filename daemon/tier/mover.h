@@ -72,9 +72,8 @@ struct move_plane {
 };
 
 struct move_page {
-        /* The sum (base/sum.h) of the stored bytes, as if those of all planes lay one behind the
-         * other. DOWN: the mover sets it where the result is 0. UP: the caller says which one it
-         * expects. */
+        /* The sum (base/sum.h) of the stored bytes of all planes in order. DOWN: set by the mover,
+         * with result 0. UP: the expected one, set by the caller. */
         uint64_t sum;
         /*
          * Set at the callback: 0; -ECANCELED: `to` is undefined; -EDOM (down): a number isn't
@@ -91,8 +90,9 @@ struct move;
  * after mover_cancel(). */
 typedef void (*move_fn)(struct move *move, int result, void *data);
 
-/* Heap memory, from move_new(); the mover's from submission until its callback returns, then freed.
- * One page, or a batch of one namespace's: they go in order, and share one callback. */
+/* Heap memory, from move_new(). The mover owns it from submission until its callback returns, and
+ * then frees it. One page, or a batch of one namespace's: they are moved in order, and share one
+ * callback. */
 struct move {
         enum move_direction direction;
         enum move_sums sums;
@@ -116,8 +116,8 @@ struct mover_options {
         unsigned max_moves; /* submitted and not reaped, of each lane; 0: 64, not tuned */
 };
 
-/* NULL: all defaults. 0; -ENOMEM; -EMFILE, -ENFILE: no descriptor; -EAGAIN: no thread. Signals are
- * blocked in the threads. ret_mover: owned. */
+/* Starts the threads, with signals blocked. options NULL: defaults. Returns 0 with an owned
+ * *ret_mover; -ENOMEM; -EMFILE, -ENFILE: no descriptor; -EAGAIN: no thread. */
 int mover_open(const struct mover_options *options, struct mover **ret_mover);
 
 /* Waits for running moves, and runs all callbacks; waiting moves end with -ECANCELED. Ends the
@@ -153,8 +153,7 @@ void mover_hurry(struct mover *m, struct move *move);
 /* Bound of a matrix whose error is measured: some ms of a mover's thread. Not tuned. */
 #define MOVER_ERROR_BYTES ((size_t)1 << 20)
 
-/* Runs callbacks of moves that are done by now; they may submit and cancel. Returns their number.
- */
+/* Runs callbacks of done moves; they may submit and cancel. Returns their number. */
 unsigned mover_reap(struct mover *m);
 
 #endif

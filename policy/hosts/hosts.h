@@ -55,7 +55,7 @@
 #define HOSTS_WRITE_NSEC   UINT64_C(5000000000)
 #define HOSTS_DEMOTED_NSEC UINT64_C(1000000000)
 
-/* Hosts, and copies of blocks, that can be told apart. */
+/* Bounds of hosts, and of copies of blocks. */
 #define HOSTS_MAX      10000
 #define HOSTS_KEYS_MAX (UINT32_MAX - 1)
 
@@ -91,8 +91,8 @@ struct hosts_options {
         uint32_t n_hosts; /* 1 .. HOSTS_MAX */
         uint32_t group;   /* 1 ..; n_hosts is less, or a multiple */
         enum hosts_affinity affinity;
-        /* Borrowed. Of each request the one before it that it continues; UINT32_MAX: none. With
-         * HOSTS_SESSION. */
+        /* Borrowed, with HOSTS_SESSION. For each request, the earlier one that it continues;
+         * UINT32_MAX: none. */
         const uint32_t *continued;
         uint64_t prefill_tokens_per_sec; /* of each host, > 0 */
         struct hosts_store store;
@@ -117,8 +117,9 @@ struct hosts_result {
 
 struct hosts;
 
-/* 0: *ret_hosts, owned. -EINVAL: options are not as described above, or sim_new() says so; -EFBIG:
- * more copies of blocks than HOSTS_KEYS_MAX; -ENOMEM. Borrows the trace; options are copied. */
+/* Makes a simulation. Returns 0 with an owned *ret_hosts; -EINVAL: options are not as described
+ * above, or sim_new() refuses them; -EFBIG: more copies of blocks than HOSTS_KEYS_MAX; -ENOMEM.
+ * Borrows the trace; options are copied. */
 int hosts_new(const struct sim_trace *trace, const struct hosts_options *options,
         struct hosts **ret_hosts);
 void hosts_free(struct hosts *h);

@@ -27,19 +27,19 @@ int lanes_new(const struct lanes_options *options, struct lanes **ret_lanes);
 void lanes_free(struct lanes *l);
 
 /*
- * A load is gathered: lanes_begin(), lanes_add() of each of its values, by a number that says on
- * which node it lies. Then lanes_estimate() says how long it would take from now on, in
- * nanoseconds, and lanes_load() has it go.
+ * Loads: lanes_begin(), then lanes_add() of each value, with a number that determines its node.
+ * Then lanes_estimate() returns the duration from now on, in nanoseconds, and lanes_load() makes
+ * the load.
  */
 void lanes_begin(struct lanes *l, uint32_t host);
 void lanes_add(struct lanes *l, uint64_t place, uint64_t bytes);
 uint64_t lanes_estimate(const struct lanes *l, uint64_t now_nsec);
 void lanes_load(struct lanes *l, uint64_t now_nsec);
 
-/* How long until the node could begin to write another value, as it is asked now. */
+/* Wait until the node could begin to write another value, behind its current requests. */
 uint64_t lanes_write_wait_nsec(const struct lanes *l, uint64_t place, uint64_t now_nsec);
 
-/* A value is written to its node, after all that this is asked for already. */
+/* Writes a value to its node, behind its current requests. */
 void lanes_write(struct lanes *l, uint64_t place, uint64_t bytes, uint64_t now_nsec);
 
 #endif

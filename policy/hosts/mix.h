@@ -1,4 +1,4 @@
-/* Numbers that look random and are the same in each run. */
+/* Pseudo-random numbers, the same in each run. */
 #ifndef KVL_POLICY_HOSTS_MIX_H
 #define KVL_POLICY_HOSTS_MIX_H
 

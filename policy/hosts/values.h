@@ -38,7 +38,8 @@ struct values_stats {
 
 struct values;
 
-/* 0: *ret_values, owned. -ENOMEM. 4 bytes a key, and up to 56 a value that is there. */
+/* Returns 0 with an owned *ret_values, or -ENOMEM. 4 bytes a key, and up to 56 an existing
+ * value. */
 int values_new(const struct values_options *options, struct values **ret_values);
 void values_free(struct values *v);
 

@@ -23,12 +23,12 @@ struct sim_request;
 
 /* A request that runs. */
 struct running {
-        uint64_t at_nsec;  /* of its next event: prefilled, or over */
+        uint64_t at_nsec;  /* of its next event: end of prefill, or its end */
         uint64_t order;    /* of those of the same time */
         uint32_t request;  /* of the trace */
         uint32_t n_held;   /* blocks of its path, from the start */
         uint32_t n_path;   /* of these after prefill: it has leases for the rest */
-        uint32_t n_output; /* leased pages that never can be found */
+        uint32_t n_output; /* leased pages that can never be found */
         bool is_prefilled;
 };
 
@@ -41,8 +41,8 @@ struct flight {
         uint64_t now_nsec, n_begun;
 };
 
-/* The simulator's options are set, and its slots are made. 0 or -ENOMEM. Then flight_deinit(),
- * which is safe on a zeroed struct. */
+/* Called when the simulator's options are set, and its slots are made. Returns 0 or -ENOMEM.
+ * flight_deinit() is safe on a zeroed struct. */
 int flight_init(struct sim *s);
 void flight_deinit(struct flight *f);
 

@@ -33,7 +33,7 @@ struct ordered {
         struct queue queues[ORDERED_QUEUES];
 };
 
-/* A policy of `size` bytes, zeroed but for its ordered. NULL: no memory. */
+/* Makes a policy of `size` bytes, zeroed except its ordered. NULL: no memory. */
 void *ordered_new(const struct evict_params *params, size_t size);
 void ordered_free(void *policy);
 int ordered_reserve(void *policy, uint32_t n);
@@ -45,7 +45,7 @@ void ordered_insert(void *policy, uint32_t node, uint64_t id, unsigned queue);
 /* Makes it the newest of a queue; if it is in none yet, it will enter that one. */
 void ordered_requeue(void *policy, uint32_t node, unsigned queue);
 
-/* An idle leaf: the only nodes that may go. */
+/* True for an idle leaf: only these may be evicted. */
 bool ordered_may_go(const struct ordered *o, uint32_t node);
 
 void ordered_hold(void *policy, uint32_t node);

@@ -19,7 +19,7 @@ extern const struct evict_ops
         evict_gdsf; /* cost: recomputing a block, which grows with its depth */
 extern const struct evict_ops evict_optimum; /* offline: furthest next use; needs next_use */
 
-/* All there are, the daemon's first; NULL-terminated. */
+/* All policies, the daemon's first; NULL-terminated. */
 extern const struct evict_ops *const sim_policies[];
 const struct evict_ops *sim_policy_find(const char *name);
 

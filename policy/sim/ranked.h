@@ -35,16 +35,16 @@ struct ranked {
         uint64_t clock;
 };
 
-/* A policy of `size` bytes, zeroed but for its ranked. NULL: no memory. */
+/* Makes a policy of `size` bytes, zeroed except its ranked. NULL: no memory. */
 void *ranked_new(const struct evict_params *params, size_t size);
 void ranked_free(void *policy);
 int ranked_reserve(void *policy, uint32_t n);
 int ranked_reset(void *policy);
 
-/* In the table's insert(): held, `uses` 1, recency as of this moment. */
+/* Called by insert() of the table: held, `uses` 1, recency now. */
 void ranked_insert(void *policy, uint32_t node, uint64_t id, uint64_t major);
 
-/* Changes the rank of a cached node, and its recency to this moment. */
+/* Changes the rank of a cached node, and sets its recency to now. */
 void ranked_set(void *policy, uint32_t node, uint64_t major);
 
 void ranked_hold(void *policy, uint32_t node);

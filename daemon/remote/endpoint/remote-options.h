@@ -32,14 +32,14 @@ struct remote_options {
         unsigned large_threads; /* 1 .. REMOTE_LARGE_THREADS_MAX: connections to each node for large
                                    ones; 0: 2 */
         unsigned max_ops;       /* submitted and not reaped; 0: 8,192, not tuned */
-        unsigned connect_msec;  /* until a connection stands, TLS and AUTH included; 0:
+        unsigned connect_msec;  /* until a connection is established, TLS and AUTH included; 0:
                                    REMOTE_CONNECT_MSEC */
         unsigned silence_msec;  /* a node has failed that owes answers on a connection, and for so
                                    long sends no byte and takes nothing of a value; 0: 500 */
         bool is_tls;            /* TLS 1.2 or later, and the node's certificate is verified */
         const char *tls_ca;     /* PEM file of trusted CAs; NULL: the system's */
-        const char *tls_host;   /* the name that certificates must have; NULL: the address that is
-                                   connected to */
+        const char
+                *tls_host; /* the name that certificates must have; NULL: the connected address */
         const char *tls_cert, *tls_key; /* PEM files, for servers that verify their clients (Redis
                                            does by default); NULL: none */
 };

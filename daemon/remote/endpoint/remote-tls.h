@@ -30,7 +30,7 @@ int remote_tls_new(const struct remote_options *options, struct remote_tls **ret
         char why[REMOTE_WHY_BYTES]);
 void remote_tls_free(struct remote_tls *t); /* NULL: nothing */
 
-/* How often the socket is read in a turn: twice for a record, of up to 16 KiB. Not tuned. */
+/* Reads of the socket in a turn: two for a record, of up to 16 KiB. Not tuned. */
 #define REMOTE_TLS_READS 64
 
 /* Begins TLS on a new connection. Its certificate must be for remote_options.tls_host, or for

@@ -27,12 +27,12 @@
 /* Bytes of a line, without its CR LF. Redis 7.0 cuts the errors it writes itself well below it. */
 #define RESP_LINE_MAX 1024
 
-/* Arrays within each other. CLUSTER SLOTS has four, of which one is of no use to us. */
+/* Nesting of arrays. CLUSTER SLOTS has four levels, of which we don't use one. */
 #define RESP_DEPTH_MAX 8
 
-/* Elements of one array, and tokens of one reply. CLUSTER SLOTS has at most 16,384 ranges of slots,
- * each with a master and replicas, of which each is up to ten tokens: 65,536 and 2^20 leave room
- * for five replicas in the worst case. Not tuned. */
+/* Bounds of the elements of an array, and of the tokens of a reply. CLUSTER SLOTS has at most
+ * 16,384 ranges of slots, each with a master and replicas of up to ten tokens each. In the worst
+ * case 65,536 and 2^20 leave room for five replicas. Not tuned. */
 #define RESP_ARRAY_MAX  65536
 #define RESP_TOKENS_MAX (1u << 20)
 
@@ -40,7 +40,7 @@
 #define RESP_BULK_MAX (512u << 20)
 
 enum resp_kind {
-        RESP_MORE,    /* the next token hasn't arrived as a whole */
+        RESP_MORE,    /* the next token is incomplete */
         RESP_END,     /* the reply is over */
         RESP_STATUS,  /* text */
         RESP_ERROR,   /* text */
@@ -61,13 +61,13 @@ struct resp_token {
 };
 
 struct resp_level {
-        uint32_t n, at; /* elements of the array, and which is next */
+        uint32_t n, at; /* elements of the array, and the next one */
 };
 
 /* Internal, except payload_left, which may be read. */
 struct resp_parser {
-        uint64_t bulk_max;     /* bytes of the longest bulk string that is accepted */
-        uint64_t payload_left; /* bytes of a bulk string that are still to be taken */
+        uint64_t bulk_max;     /* bytes of the longest accepted bulk string */
+        uint64_t payload_left; /* bytes of a bulk string not taken yet */
         struct resp_level levels[RESP_DEPTH_MAX];
         unsigned depth;
         uint32_t n_tokens;
@@ -75,7 +75,7 @@ struct resp_parser {
         bool is_over;    /* RESP_END is next */
 };
 
-/* Before a first reply. bulk_max: up to RESP_BULK_MAX. */
+/* Initialises the parser. bulk_max: up to RESP_BULK_MAX. */
 void resp_init(struct resp_parser *p, uint64_t bulk_max);
 
 /*
@@ -116,7 +116,7 @@ void resp_put_number(struct resp_writer *w, uint64_t number); /* likewise, in de
 void resp_put_bulk_begin(struct resp_writer *w, uint64_t len);
 void resp_put_bulk_end(struct resp_writer *w);
 
-/* A request of words, which end with NULL: *ret_len bytes, owned. NULL: no memory. */
+/* Makes a request of words, which end with NULL: *ret_len bytes, owned. NULL: no memory. */
 char *resp_command_new(const char *const *words, uint32_t *ret_len);
 
 #endif

@@ -33,7 +33,7 @@
 unsigned slot_of_key(const void *key, size_t len);
 
 struct slot_owner {
-        char host[SLOT_HOST_BYTES]; /* "": that of the node that was asked */
+        char host[SLOT_HOST_BYTES]; /* "": the host of the asked node */
         uint16_t port;              /* not 0 */
 };
 
@@ -53,22 +53,23 @@ struct slot_table {
  */
 struct slot_reader {
         struct slot_table *table; /* borrowed */
-        int64_t first, last;      /* of the range that is read; -1: not yet */
+        int64_t first, last;      /* of the current range; -1: not yet */
         int64_t port;             /* of its master; 0: not yet */
         char host[SLOT_HOST_BYTES], ip[SLOT_HOST_BYTES];
         enum { SLOT_TEXT_OTHER, SLOT_TEXT_HOST, SLOT_TEXT_NAME, SLOT_TEXT_IP } text_is;
         bool has_host, is_range, is_master, next_is_ip;
-        char text[SLOT_HOST_BYTES]; /* of a bulk string that is being read; cut off there */
+        char text[SLOT_HOST_BYTES]; /* of the current bulk string, cut to this size */
         uint64_t text_len, text_left;
 };
 
-/* The table is emptied, and borrowed until the reader isn't used any more. */
+/* Empties the table, and borrows it as long as the reader is used. */
 void slot_reader_init(struct slot_reader *r, struct slot_table *table);
 
-/* One token of the reply, RESP_END included; not RESP_MORE. 0; -EPROTO: this is no such reply. */
+/* Takes one token of the reply, also RESP_END, not RESP_MORE. Returns 0; -EPROTO: this is no such
+ * reply. */
 int slot_reader_token(struct slot_reader *r, const struct resp_token *t);
 
-/* n bytes of a bulk string that a token announced. 0; -EPROTO. */
+/* Takes n bytes of a bulk string that a token announced. Returns 0 or -EPROTO. */
 int slot_reader_text(struct slot_reader *r, const char *text, size_t n);
 
 struct slot_redirect {

@@ -52,7 +52,7 @@ enum remote_step {
         STEP_ASK,  /* EXISTS, before a write */
 };
 
-/* An operation under way. CLUSTER SLOTS is one without a task. */
+/* A request under way: an operation, or CLUSTER SLOTS (without a task). */
 struct remote_request {
         struct list_link live;        /* remote_worker.live */
         struct list_link link;        /* remote_worker.inbox; remote_conn.waiting */
@@ -61,7 +61,7 @@ struct remote_request {
         struct remote_worker *worker; /* its worker */
         struct remote_conn *conn;     /* its connection; NULL: none */
         uint64_t deadline_nsec;
-        uint16_t slot, node; /* node: where a redirection leads; REMOTE_NO_NODE: none */
+        uint16_t slot, node; /* node: target of a redirection; REMOTE_NO_NODE: none */
         enum remote_step step;
         bool is_sent;   /* it is in remote_conn.flight */
         bool is_asking; /* ASKING is sent before it */
@@ -90,12 +90,12 @@ static inline struct remote_task *remote_task_of(struct remote_io *io)
 
 enum remote_conn_state { CONN_CLOSED, CONN_CONNECTING, CONN_HANDSHAKE, CONN_AUTH, CONN_READY };
 
-/* A message that is being sent, or whose answer is awaited. */
+/* A message that is sent, or whose answer is awaited. */
 struct remote_flight {
         struct remote_request *request; /* NULL: AUTH, or the answer isn't needed any more */
         const char *prefix;             /* AUTH, ASKING; borrowed */
         uint32_t prefix_len;
-        uint8_t n_skip; /* answers that are awaited before the request's: ASKING's */
+        uint8_t n_skip; /* answers to skip before the request's: ASKING's */
         bool is_auth;
         bool is_slots;   /* CLUSTER SLOTS */
         uint64_t length; /* bytes of the message */
@@ -123,7 +123,7 @@ struct remote_conn {
         struct list_link waiting; /* struct remote_request */
         struct remote_flight flight[REMOTE_WINDOW_OPS]; /* a ring */
         unsigned first, n_flight;                       /* of it */
-        unsigned n_sent; /* of these, the first so many were sent as a whole */
+        unsigned n_sent; /* of these, the first n_sent were sent completely */
         uint64_t sent;   /* bytes of the one after them */
         uint64_t window; /* costs of all */
         struct resp_parser parser;
@@ -146,7 +146,7 @@ struct remote_worker {
         bool is_stopping;       /* under store.lock */
         struct list_link live, dirty;
         struct list_link eager; /* struct remote_conn: to be received from without waiting */
-        uint64_t deadline_nsec; /* no live request has an earlier one; UINT64_MAX: there is none */
+        uint64_t deadline_nsec; /* no live request has an earlier one; UINT64_MAX: none */
         uint64_t map_version;   /* of the slots that its connections are there for */
         unsigned n_conns;       /* that are allocated */
         struct remote_conn *conns[REMOTE_NODES_MAX]; /* owned; NULL: none */
@@ -201,7 +201,7 @@ struct remote_store {
 
 /* ---- remote.c -------------------------------------------------------------------------------- */
 
-/* A batch has all its results. From a worker. */
+/* Called by a worker: a batch has all its results. */
 void remote_task_done(struct remote_store *s, struct remote_task *t);
 
 /* ---- remote-request.c ------------------------------------------------------------------------ */
@@ -275,10 +275,10 @@ void remote_refresh_want(struct remote_store *s);
 /* Without its thread. 0 or -errno. */
 int remote_worker_new(struct remote_store *s, struct remote_worker **ret_worker);
 
-/* Starts the thread, once all workers are made. 0 or -errno. */
+/* Starts the thread, once all workers are made. Returns 0 or -errno. */
 int remote_worker_start(struct remote_worker *w);
 
-/* Ends all it has with -ECANCELED, the thread, and the worker. NULL: nothing. */
+/* Ends all its requests with -ECANCELED, the thread, and the worker. Nothing for NULL. */
 void remote_worker_stop(struct remote_worker *w);
 
 void remote_worker_wake(struct remote_worker *w);
@@ -300,7 +300,7 @@ struct slot_reader *remote_refresh_reader(struct remote_store *s);
 
 /* ---- remote-conn.c --------------------------------------------------------------------------- */
 
-/* With the lock held. 0; -ENOMEM: there is none, and none could be made. */
+/* Gets or makes the connection, with the lock held. Returns 0; -ENOMEM: none could be made. */
 int remote_conn_get(struct remote_worker *w, unsigned node, struct remote_conn **ret_conn);
 void remote_conn_free(struct remote_conn *c);
 
@@ -332,16 +332,16 @@ enum remote_loss {
 };
 void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss);
 
-/* Bytes received (> 0); -EAGAIN; 0: the end; -errno. */
+/* Reads. Returns bytes (> 0); -EAGAIN; 0: the end; -errno. */
 ssize_t remote_conn_read(struct remote_conn *c, struct iovec *iov, unsigned n_iov);
 
 /* The message whose answer comes next; NULL: none. Borrowed until it has landed. */
 struct remote_flight *remote_conn_flight(struct remote_conn *c);
 
-/* The answer of the first flight is over. */
+/* Ends the first flight: its answer is complete. */
 void remote_conn_landed(struct remote_conn *c);
 
-/* AUTH was answered with OK, and has landed. */
+/* AUTH was answered with OK: the connection is ready. */
 void remote_conn_admitted(struct remote_conn *c);
 
 /* ---- remote-receive.c ------------------------------------------------------------------------ */

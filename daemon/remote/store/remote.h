@@ -105,18 +105,17 @@ void remote_close(struct remote_store *s);
 /* Readable if remote_reap() has something to do. Borrowed. */
 int remote_fd(const struct remote_store *s);
 
-/* Runs callbacks of batches that are done by now; they may submit and cancel. Returns their number.
- */
+/* Runs callbacks of done batches; they may submit and cancel. Returns their number. */
 unsigned remote_reap(struct remote_store *s);
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
 enum remote_kind {
-        REMOTE_PROBE,  /* EXISTS: how many of the keys are there. Doesn't count as a use of them */
+        REMOTE_PROBE,  /* EXISTS: number of existing keys. Doesn't count as a use of them */
         REMOTE_READ,   /* GET */
         REMOTE_WRITE,  /* SET with PX */
-        REMOTE_REMOVE, /* UNLINK: how many of the keys were there */
-        REMOTE_TOUCH,  /* TOUCH: how many of the keys are there, which count as used */
+        REMOTE_REMOVE, /* UNLINK: number of keys that existed */
+        REMOTE_TOUCH,  /* TOUCH: number of existing keys, which count as used */
 };
 
 /* Large operations never share a connection, nor a thread, with small ones: an EXISTS would be
@@ -145,8 +144,8 @@ struct remote_op {
         void *value_data;         /* of on_value; borrowed until the callback */
         /* WRITE. */
         uint64_t expiry_msec; /* > 0, at most a year: the value expires after it */
-        bool asks_first;      /* EXISTS first: a value that is there isn't sent again */
-        bool only_new;        /* SET with NX: a value that is there stays */
+        bool asks_first;      /* EXISTS first: an existing value isn't sent again */
+        bool only_new;        /* SET with NX: an existing value stays */
         bool only_once;       /* if the result is unknown, it isn't sent again */
 
         /*
@@ -229,15 +228,15 @@ struct remote_node_stats {
         enum breaker_state breaker;
         uint64_t open_nsec;       /* while it isn't closed: duration of the opening */
         uint64_t open_until_nsec; /* open: time of the next trial (CLOCK_MONOTONIC) */
-        uint64_t rtt_nsec; /* of small operations, from sent to answered: a moving average over
-                              some eight of them; 0: none yet */
+        uint64_t rtt_nsec; /* of small operations, from sending to answer: a moving average over
+                              some eight; 0: none yet */
         uint64_t bytes_in, bytes_out; /* of values */
         uint64_t n_ops;               /* answered */
         uint64_t n_errors;            /* answered by an error of the server's */
         uint64_t n_timeouts;          /* ended by their deadline after they were sent */
         uint64_t n_losses;            /* connections that failed, or couldn't be made */
         uint64_t n_trips;             /* times its breaker opened */
-        int last_error;               /* why a connection failed last: -errno; 0: never */
+        int last_error;               /* of the last failed connection: -errno; 0: none failed */
 };
 
 struct remote_stats {
@@ -246,7 +245,7 @@ struct remote_stats {
         uint32_t n_served; /* slots served by a node */
         uint32_t n_nodes;
         uint32_t n_waiting; /* operations submitted and not reaped */
-        int refresh_error;  /* why slots couldn't be learnt last: -errno; 0: they could */
+        int refresh_error;  /* of the last reading of slots: -errno; 0: success */
         uint64_t n_refreshes, n_redirects;
         uint64_t n_hits, n_misses;     /* reads that ended with 0; with another result */
         uint64_t n_written, n_refused; /* writes that ended with 0; with -ENOSPC or -EACCES */
@@ -277,8 +276,8 @@ struct remote_summary {
         int last_error;                     /* of it: -errno; 0: none */
 };
 
-/* Why a node failed (remote_summary.last_error), for people: with the options that matter where
- * strerror() would name none. */
+/* Text of a node's error (remote_summary.last_error) for people; names the options that matter
+ * where strerror() wouldn't. */
 const char *remote_error_text(int error);
 
 /* These take a moment: a lock that other threads hold briefly, never while they wait. */

@@ -33,12 +33,12 @@ struct list_page {
 /* In any order. 0 or -ENOMEM. */
 int rows_add(struct rows *r, uint64_t id, void *object);
 
-/* Makes the message of one object in the arena. NULL: no room. */
+/* Makes the message of one object in the arena. NULL: no memory. */
 typedef ProtobufCMessage *(*make_fn)(struct request *rq, void *object);
 
 /*
- * Fills *ret_page with the rows that fit; frees the rows, also where `r` < 0 says that collecting
- * them failed, which it returns. 0 or -ENOMEM.
+ * Fills *ret_page with the rows that fit, and frees the rows. Returns 0 or -ENOMEM; or `r`, if it
+ * is < 0 because collecting the rows failed.
  */
 int rows_fill_page(
         struct request *rq, int r, struct rows *rows, make_fn make, struct list_page *ret_page);
@@ -46,7 +46,7 @@ int rows_fill_page(
 /* True if the request wants objects of this tenant. */
 bool list_wants(const Kvlease__V1__AdminListRequest *m, const char *tenant);
 
-/* 0, or -ENOENT with the sentence: there is no such tenant. */
+/* Returns 0, or -ENOENT with the sentence: there is no such tenant. */
 int list_check_tenant(struct request *rq, const Kvlease__V1__AdminListRequest *m);
 
 #endif

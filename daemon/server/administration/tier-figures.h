@@ -24,8 +24,8 @@ int tier_figures_of_tenant(struct arena *arena, const struct tenant *t, enum tie
 int tier_figures_of_ns(struct arena *arena, const struct ns *ns, enum tier_kind kind,
         Kvlease__V1__AdminTier **ret);
 
-/* The state, bytes and failures of one disk. 0, *ret NULL where the pool isn't on a disk; -ENOMEM.
- */
+/* The state, bytes and failures of one disk. Returns 0 (*ret NULL: the pool isn't on a disk) or
+ * -ENOMEM. */
 int tier_figures_of_disk(
         struct arena *arena, const struct pool *pool, Kvlease__V1__AdminTier **ret);
 

@@ -16,7 +16,7 @@ struct cgroup_oom_kills;
 struct lives {
         struct {
                 uint64_t sec;       /* of the boot clock */
-                bool is_for_memory; /* the kernel's OOM killer acted in the cgroup */
+                bool is_for_memory; /* the kernel's OOM killer acted meanwhile */
         } deaths[LIVES_MAX];        /* of the hour before the start, the newest last */
         uint32_t n;
         uint64_t pause_nsec; /* pause before serving, so that such deaths don't follow at once */

@@ -55,7 +55,7 @@ struct tenantdb {
         struct tenant_table table;
         struct unknown_options unknown;
         struct tenantdb_change change;
-        bool is_torn; /* the file has a change that the table hasn't */
+        bool is_torn; /* the file has a change that the table lacks */
 };
 
 /*

@@ -34,7 +34,7 @@ struct keeper_options {
         void *data;                    /* borrowed */
 };
 
-/* Starts the thread. 0 with an owned keeper, -errno. */
+/* Starts the thread. Returns 0 with an owned keeper, or -errno. */
 int keeper_new(const struct keeper_options *o, struct keeper **ret_keeper);
 
 /*

@@ -44,7 +44,7 @@ void keeping_release_rest(struct server *s);
  * late, and clients are served all the same. */
 void keeping_settle(struct server *s);
 
-/* May `n` more extents be made? 0, or -EMFILE with the sentence. */
+/* May `n` more extents be made? Returns 0, or -EMFILE with the sentence. */
 int keeping_admit(const struct server *s, uint32_t n, struct detail *d);
 
 /* The ticket of output that is sent now; 0: it can be sent at once. */

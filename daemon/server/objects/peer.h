@@ -102,7 +102,7 @@ struct peer_comeback {
         bool adopted;           /* WAITING, with a member of the previous daemon */
         bool resuming;          /* resumes a member of another peer, until RESUMED */
         struct resume *resume;  /* owned; requested, and not proven yet; NULL */
-        uint64_t repeats_until; /* requests up to this number were sent before it resumed */
+        uint64_t repeats_until; /* highest number of requests sent before it resumed */
         uint64_t *missed;       /* owned; ids of members that left while it was away; NULL: none */
         uint32_t n_missed;
 };

@@ -1,4 +1,4 @@
-/* Memory for the one request that is handled at a time. */
+/* Memory for the current request; there is one at a time. */
 #ifndef KVL_SERVER_SCRATCH_H
 #define KVL_SERVER_SCRATCH_H
 

@@ -39,7 +39,7 @@ struct life {
         bool stopping;
         bool leaving;     /* the process is about to end: server_deinit() */
         bool restarting;  /* ends with EXIT_RESTART */
-        bool left_behind; /* a thread is in a driver, or may be: _exit() */
+        bool left_behind; /* a thread may be in a driver: end by _exit() */
         uv_timer_t stop_timer, watchdog;
         uv_signal_t signals[3];
 };

@@ -58,7 +58,7 @@ struct services {
         struct list_link disk_tiers; /* struct disk_tier.link */
         struct list_link queues;     /* struct queue_watch.link */
         uv_prepare_t queue_prepare;  /* active if there are queues */
-        uv_timer_t leasables_timer;  /* runs until all namespaces were looked at */
+        uv_timer_t leasables_timer;  /* runs until all namespaces were counted */
         uint32_t n_leasables_due;    /* not yet looked at since the last execution */
         uint32_t n_leasables_ticks;  /* since then */
         uv_timer_t upkeep_timer;     /* runs while upkeep has waiting work */

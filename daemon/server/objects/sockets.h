@@ -12,8 +12,8 @@ struct kept_socket;
 struct listener;
 struct reaper;
 
-/* Kept from clients: the descriptors of four administrators, and of the files they have written.
- * Not tuned. */
+/* Descriptors reserved for administrators: for four of them, and files that they write. Not
+ * tuned. */
 #define SOCKETS_ADMIN_FDS 12
 
 /* Callbacks of sockets, filled in by daemon/server/wiring.c. */

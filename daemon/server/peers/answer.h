@@ -35,28 +35,28 @@ struct request {
 };
 
 /*
- * A handler fills rq->reply but for status and detail, and returns the status: 0, or a code of
- * proto/status.h with the sentence in rq->detail (empty: the table's). -EINPROGRESS (LEASE):
- * nothing was done yet, it waits and is called again (parked.h).
+ * A handler fills rq->reply, except status and detail, and returns the status: 0, or a code of
+ * proto/status.h with the sentence in rq->detail (empty: the table's). -EINPROGRESS (LEASE): the
+ * request has done nothing yet; it waits and is handled again (parked.h).
  */
 typedef int (*handler_fn)(struct request *rq);
 
-/* Fills in fields 1 and 2, which every reply has. */
+/* Sets fields 1 and 2, which every reply has. */
 void answer_set_outcome(
         const ProtobufCMessageDescriptor *d, void *reply, int code, const char *detail);
 
 /* Sends rq->reply, which is complete, to the request of this type and number. */
 void answer_send(struct request *rq, uint16_t type, uint64_t seq);
 
-/* Answers a request that was deferred with OK; `reply` is of its row's reply type. */
+/* Answers a deferred request with OK; `reply` is of its row's reply type. */
 void answer_reply(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply);
 
-/* Answers a request that was deferred with this outcome; `reply` is of its row's reply type. */
+/* Answers a deferred request with this outcome; `reply` is of its row's reply type. */
 void answer_end(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply,
         int code, const char *detail);
 
-/* Answers a request that isn't handled, or waits and isn't run again: with an empty reply of its
- * row's type. */
+/* Answers a request that isn't handled, or isn't run again, with an empty reply of its row's
+ * type. */
 void answer_refuse(
         struct peer *p, const struct frame_header *request, int code, const char *detail);
 

@@ -11,7 +11,7 @@ struct peer;
 /* Least interval of notices of pressure to a namespace's clients. Not tuned. */
 #define EVENTS_PRESSURE_NSEC NSEC_PER_SEC
 
-/* Sends an event to a peer that has been introduced; others get none. */
+/* Sends an event to a peer that has introduced itself; others get none. */
 #define EVENTS_MISSED_MAX 256 /* not tuned */
 
 void events_send(struct peer *p, uint16_t type, const ProtobufCMessage *event);

@@ -19,7 +19,7 @@ void peer_close_socket(struct peer *p);
  * more. */
 void peer_stop_waiting(struct peer *p);
 
-/* Handles at most `max` of the frames received; with a finite one as long as it is its turn. */
+/* Handles at most `max` received frames; if that is finite, also at most until the turn ends. */
 void peer_process_frames(struct peer *p, unsigned max);
 
 /* Receives once. Returns false if nothing more can be received now. */

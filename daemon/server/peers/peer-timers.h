@@ -11,7 +11,7 @@ struct server;
 /* Needs the loop. */
 void peer_timers_init(struct server *s);
 
-/* The peer has the option hello_timeout's time from now on to introduce itself. */
+/* Starts the time (hello_timeout) in which the peer must introduce itself. */
 void peer_await_hello(struct peer *p);
 
 /* Watches the time of peers that must introduce themselves: there is one, or the option has
@@ -24,7 +24,7 @@ void peer_look_later(struct peer *p);
 /* Sends the held output of all peers that may go out (keeping.h). */
 void peers_flush(struct server *s);
 
-/* A peer has no more output: while the daemon stops, that may have been the last. */
+/* The peer's output is sent: if the daemon stops, it may have been the last. */
 void peers_note_drained(struct server *s);
 
 #endif

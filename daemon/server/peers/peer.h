@@ -33,8 +33,8 @@ struct peer_origin {
         const char *refuse_detail;
 };
 
-/* Takes both fds in any case; pidfd may be -1. 0 with a borrowed peer, -ENOMEM, -errno of the loop.
- */
+/* Makes a peer. Takes both fds in any case; pidfd may be -1. Returns 0 with a borrowed peer,
+ * -ENOMEM, -errno of the loop. */
 int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pidfd,
         struct peer **ret_peer);
 
@@ -107,7 +107,7 @@ void peer_flush(struct peer *p);
  * take more output? */
 void peer_look(struct peer *p);
 
-/* The peer has introduced itself, or is being closed: the deadline for that is over. */
+/* The peer has introduced itself, or is being closed: ends its deadline for that. */
 void peer_introduced(struct peer *p);
 
 /* Handles `n` bytes as if received from the socket: for the fuzzer. The peer may be freed. */
@@ -120,7 +120,7 @@ void peer_set_who(struct peer *p);
 void peer_note_end(struct peer *p, const char *why);
 void peer_note_violation(struct peer *p, const char *rule);
 
-/* A peer that is a member may publish, or only look up, as its tenancy's rules have it now. */
+/* Updates a member's right to publish from its tenancy's rules. */
 void peer_update_rights(struct peer *p);
 
 /* Name of the peer's state, for people. Static. */

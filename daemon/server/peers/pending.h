@@ -38,7 +38,7 @@ void pending_check(struct peer *p);
 /* Limit of unsent output, in bytes: a peer with more isn't read from. */
 size_t pending_hold_bytes(const struct peer *p);
 
-/* How many bytes may be kept for the peer in addition. */
+/* Bytes that may be stored for the peer in addition. */
 size_t pending_left(const struct peer *p);
 
 /* ---- waiting operations ---------------------------------------------------------------------- */
@@ -57,7 +57,7 @@ void pending_remove(struct pending *w);
 void pending_drop(struct peer *p, enum pending_kind kind);
 void pending_drop_all(struct peer *p);
 
-/* A turn of the peer, as `go_on` of struct pending_ops. */
+/* A turn of the peer: see `go_on` of struct pending_ops. */
 bool pending_go_on(struct peer *p, enum pending_kind kind, unsigned max);
 
 #endif

@@ -27,7 +27,7 @@ struct peer;
 struct request;
 struct server;
 
-/* Numbers of requests without a reply; not tuned. */
+/* Bound of request numbers without a reply; not tuned. */
 #define RESUME_MAX_PENDING 4096
 
 /*
@@ -41,11 +41,13 @@ int resume_adopt(struct server *s, struct detail *d);
 /* Called after store_recover_end(): ends clients whose process has exited meanwhile. */
 void resume_end_exited(struct server *s);
 
-/* 0: p->comeback.resume is set; -ESTALE: no such client, or not its token; -EACCES: not its
- * process, or ignored, or it has another connection; -EMSGSIZE, -EINVAL; -ENOMEM. */
+/* Checks a HELLO that resumes. Returns 0: p->comeback.resume is set; -ESTALE: no such client, or
+ * not its token; -EACCES: not its process, or muted, or it has another connection; -EMSGSIZE,
+ * -EINVAL; -ENOMEM. */
 int resume_ask(struct request *rq, const Kvlease__V1__HelloRequest *m);
 
-/* 0: the member is p's, p->comeback.resume is NULL; as resume_ask(). */
+/* Takes the client over. Returns 0: the member is p's, p->comeback.resume is NULL; else as
+ * resume_ask(). */
 int resume_take(struct peer *p, struct detail *d);
 
 /* The client that the peer resumes; NULL if that has ended meanwhile. Borrowed. */

@@ -26,8 +26,8 @@ struct server;
 struct tenancy;
 struct peer;
 
-/* A tenant's time in a turn of the loop: tens of requests, so that the loop's own work is little
- * beside it, and a hundred tenants that all flood leave 20 turns a second. Not tuned. */
+/* A tenant's time in a turn of the loop: tens of requests. The loop's own work is small compared to
+ * it, and with a hundred flooding tenants 20 turns a second are left. Not tuned. */
 #define TURNS_SHARE_NSEC (500 * NSEC_PER_USEC)
 
 void turns_init(struct server *s);
@@ -77,7 +77,7 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec);
  * give or take a slice. It is charged to the chores' tenants. Not tuned. */
 #define TURNS_CHORES_NSEC NSEC_PER_MSEC
 
-/* A turn of the loop. True: there is more to do. */
+/* Does chores in a turn of the loop. Returns true if there is more to do. */
 bool turns_do_chores(struct server *s);
 
 /* Charges `n` executed requests or submissions to the peer. */

@@ -36,7 +36,7 @@ uint64_t learnt_save_due(struct server *s, uint64_t now_nsec);
  * the directory. */
 void learnt_forget_ns(struct server *s, struct ns *ns);
 
-/* The tenant is removed: so are its files. */
+/* Removes the files of a removed tenant. */
 void learnt_forget(struct server *s, const char *tenant);
 
 #endif

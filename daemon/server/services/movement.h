@@ -17,7 +17,7 @@ int movement_start(struct server *s);
 /* Called in each turn of the loop: continues moves between tiers. */
 void movement_turn(struct server *s);
 
-/* The loop is about to be closed. */
+/* Called before the loop is closed. */
 void movement_stop(struct server *s);
 
 #endif

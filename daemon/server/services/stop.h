@@ -1,10 +1,10 @@
-/* How the daemon stops. Loop thread only. */
+/* Stopping the daemon. Loop thread only. */
 #ifndef KVL_SERVER_STOP_H
 #define KVL_SERVER_STOP_H
 
 struct server;
 
-/* Tells clients and ends the loop as soon as they have taken it, or at the stop timeout. */
+/* Tells clients, and ends the loop as soon as they have received it, or at the stop timeout. */
 void server_stop(struct server *s);
 
 /* Stops like server_stop(), with the exit status that asks the service manager to start the daemon

@@ -109,7 +109,7 @@ struct remote_config {
         char tls_cert[CONFIG_PATH_MAX + 1], tls_key[CONFIG_PATH_MAX + 1];
         uint32_t connections; /* for large values, to each node */
         uint64_t connect_timeout_nsec, silence_timeout_nsec, probe_timeout_nsec;
-        uint64_t bandwidth_bytes; /* a second, of one node, until it was measured */
+        uint64_t bandwidth_bytes; /* a second, of one node, until measured */
         uint64_t expiry_nsec;     /* of written values */
 };
 
@@ -252,10 +252,10 @@ const struct remote_config *config_find_remote(const struct config *c, const cha
 
 void tenant_config_init(struct tenant_config *t, const char *name);
 
-/* Borrowed, valid until the table changes; NULL. */
+/* Finds a tenant. Borrowed, valid until the table changes; NULL: there is none. */
 struct tenant_config *tenant_table_find(const struct tenant_table *t, const char *name);
 
-/* Appends a tenant with defaults. 0; -ENOMEM; -ENOSPC: CONFIG_TENANTS_MAX are there. */
+/* Appends a tenant with defaults. Returns 0; -ENOMEM; -ENOSPC: the table has CONFIG_TENANTS_MAX. */
 int tenant_table_add(struct tenant_table *t, const char *name, struct tenant_config **ret_row);
 void tenant_table_remove(struct tenant_table *t, const char *name);
 int tenant_table_copy(const struct tenant_table *t, struct tenant_table *ret_copy);
@@ -290,10 +290,11 @@ int config_parse(const char *file, const char *text, size_t len, struct config *
         config_report_fn report, void *data);
 
 /* Applies one "key=value" to a tenant and notes it in `set`; "key+=value" and "key-=value" add to a
- * list, and take from it. 0, -EINVAL with the sentence. */
+ * list, and remove from it. Returns 0, or -EINVAL with the sentence. */
 int tenant_config_apply(struct tenant_config *t, const char *assignment, char *err, size_t err_len);
 
-/* 0, or -EINVAL with the sentence: is runtime_dir short enough for this tenant's socket? */
+/* Checks that runtime_dir is short enough for this tenant's socket. Returns 0, or -EINVAL with the
+ * sentence. */
 int config_check_socket_path(
         const char *runtime_dir, const char *tenant, char *err, size_t err_len);
 

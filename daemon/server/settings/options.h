@@ -71,14 +71,14 @@ unsigned option_index(const struct option *o);
 uint64_t option_bit(const struct option *o);
 
 /*
- * Parses `value` into the member of `base`. 0, or -EINVAL with `err` (size err_len) saying
- * "KEY: 'value' is ..., allowed are ..."; then nothing was changed.
+ * Parses `value` into the member of `base`. Returns 0, or -EINVAL (nothing changed) with `err`
+ * (size err_len): "KEY: 'value' is ..., allowed are ...".
  */
 int option_set(const struct option *o, void *base, const char *value, char *err, size_t err_len);
 
 /*
- * The text of a list (OPTION_UIDS, OPTION_GIDS) of `base` with these users or groups added ('+'),
- * or without them ('-'). 0, or -EINVAL as above.
+ * Formats a list (OPTION_UIDS, OPTION_GIDS) of `base` with these users or groups added ('+'), or
+ * removed ('-'). Returns 0, or -EINVAL as above.
  */
 int option_amend(const struct option *o, const void *base, char sign, const char *value,
         char ret_text[ID_LIST_TEXT_MAX + 1], char *err, size_t err_len);
@@ -90,12 +90,12 @@ bool id_list_append(char text[ID_LIST_TEXT_MAX + 1], const char *word);
 char *id_list_beyond(
         const struct id_list *l, const struct id_list *other, char ret_text[ID_LIST_TEXT_MAX + 1]);
 
-/* Writes the value as the configuration file would have it, sizes and times in the largest unit
- * that leaves no rest. Returns buf. */
+/* Writes the value as in a configuration file, sizes and times in the largest exact unit. Returns
+ * buf. */
 #define OPTION_VALUE_MAX 704
 char *option_format(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX]);
 
-/* "1 to 65535", "yes or no", ... Returns buf. */
+/* Writes "1 to 65535", "yes or no", ... Returns buf. */
 char *option_allowed(const struct option *o, char buf[OPTION_VALUE_MAX]);
 
 /* Sets every option of the section to its default. */

@@ -22,9 +22,9 @@ struct remote_settings {
 };
 
 /*
- * Fills *ret; *c is borrowed as long as it is used. 0; -EINVAL, or -errno where the secret can't be
- * read (secret-file.h), with the sentence, and in *ret_key the option that it is about (static;
- * NULL: the section as a whole). To be wiped in any case.
+ * Fills *ret; *c is borrowed while that is used. Returns 0; -EINVAL, or -errno if the secret can't
+ * be read (secret-file.h). Errors come with the sentence, and with the option in *ret_key (static;
+ * NULL: the whole section). The caller wipes *ret in any case.
  */
 int remote_settings_read(const struct remote_config *c, struct remote_settings *ret,
         const char **ret_key, struct detail *d);

@@ -11,8 +11,8 @@
 
 struct warm_request;
 
-/* Do the options go together, with each other and with the daemon's? 0, or -EINVAL with the
- * sentence. */
+/* Checks that the options are consistent, with each other and with the daemon's. Returns 0, or
+ * -EINVAL with the sentence. */
 int tenant_config_check(
         const struct tenant_config *c, const struct daemon_config *daemon, struct detail *d);
 
@@ -21,7 +21,7 @@ typedef void (*tenant_check_fn)(void *data, const char *key, const char *sentenc
 void tenant_config_check_all(const struct tenant_config *c, const struct daemon_config *daemon,
         tenant_check_fn fn, void *data);
 
-/* Why a tenant can't hold one extent set of any device. */
+/* Reasons why a tenant can't hold an extent set of any device. */
 enum small_cause {
         SMALL_LIMIT,   /* its limit is less */
         SMALL_RESERVE, /* burst = none, and its reservation is less */
@@ -36,15 +36,16 @@ bool tenant_reserve_is_moved(const struct tenant_config *c);
 int tenant_refuse_small(const struct tenant_config *c, enum small_cause cause, uint64_t most_bytes,
         const char *device, uint64_t extent_bytes, struct detail *d);
 
-/* "pack", "spread", "device=NAME". *ret_device: NAME within text, "" with the others. 0 or -EINVAL.
- */
+/* Parses "pack", "spread", "device=NAME". *ret_device: NAME within text, else "". Returns 0 or
+ * -EINVAL. */
 int placement_parse(const char *text, enum place_policy *ret_policy, const char **ret_device);
 
 /* Values of reserve_min and reserve_max, with `auto` resolved. */
 uint64_t tenant_reserve_min(const struct tenant_config *c);
 uint64_t tenant_reserve_max(const struct tenant_config *c);
 
-/* Reads the option warm_tags: numbers from 1, separated by spaces or commas. 0, or -EINVAL. */
+/* Reads the option warm_tags: numbers from 1, separated by spaces or commas. Returns 0 or
+ * -EINVAL. */
 int tenant_parse_warm_tags(const char *text, struct warm_request *ret);
 
 #endif

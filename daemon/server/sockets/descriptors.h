@@ -67,11 +67,11 @@ void descriptors_raise_limit(void);
  */
 void descriptors_attach(struct server *s);
 
-/* Open files that all memory as extents and all clients together need: for the warning, its test,
+/* Open files needed for all memory as extents and all clients together: for the warning, its test,
  * and administrators. */
 uint64_t descriptors_needed(const struct server *s);
 
-/* Descriptors that they need kept for the next start. */
+/* Entries of the descriptor store needed for the next start. */
 uint64_t descriptors_kept_needed(const struct server *s);
 
 /* Open files that the process may have; UINT64_MAX: unknown. */

@@ -23,7 +23,7 @@ struct server;
 struct tenancy;
 struct listener;
 
-/* Connections of a listening socket that the reaper has and isn't done with. Not tuned. */
+/* Bound of unfinished connections of a listening socket at the reaper. Not tuned. */
 #define ENDINGS_MAX 32
 
 /* Ends a connection. Takes fd, which no handle watches any more. `t`: the charged tenant; NULL: the
@@ -31,7 +31,7 @@ struct listener;
 void endings_close(struct server *s, struct inbound *in, int fd, const struct tenancy *t,
         uint64_t listener_id);
 
-/* Ends a connection that was just accepted, or wasn't looked at. */
+/* Ends a connection that was just accepted, or isn't examined. */
 void endings_refuse(struct server *s, int fd, uint64_t listener_id);
 
 /*

@@ -13,7 +13,8 @@
 #include "daemon/core/ground/detail.h"
 #include "daemon/server/objects/listener.h"
 
-/* Starts accepting. 0 with an owned listener; -errno with the sentence, nothing left behind. */
+/* Starts accepting. Returns 0 with an owned listener; -errno with the sentence, nothing left
+ * behind. */
 int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
         struct listener **ret_listener, struct detail *d);
 
@@ -29,7 +30,7 @@ void listener_leave(struct listener *l);
  * socket that was closed. */
 void listener_note_ending(struct server *s, uint64_t id, bool begins);
 
-/* Says in the log, once, that connections are closed as no file descriptor is left for them. */
+/* Logs, once, that connections are closed because no file descriptor is free. */
 void listener_say_no_descriptors(void);
 
 /* Gives the tenant's directory to its configured group, or warns. */

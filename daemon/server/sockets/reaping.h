@@ -15,7 +15,7 @@ struct server;
 /* Delay after which a tenant is named; undelayed work takes milliseconds. Not tuned. */
 #define REAPING_SAY_NSEC UINT64_C(1000000000)
 
-/* Needs the loop. Opens the timer alone, which closes with the server's other handles. */
+/* Opens only the timer, which closes with the server's other handles. Needs the loop. */
 void reaping_init(struct server *s);
 
 /* Starts the reaper, once devices are open. Does nothing in a program that can't be a reaper

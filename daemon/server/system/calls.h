@@ -31,8 +31,8 @@ enum {
                 CALLS_KINDS
 };
 
-/* X(rule): the rules of the protocol, as peer_violation() is given them; tests/tools/check-rules.py
- * compares them with the source. The last one stands for any that isn't here. */
+/* X(rule): the rules of the protocol for peer_violation(); tests/tools/check-rules.py compares them
+ * with the source. The last one stands for unlisted rules. */
 #define CALLS_RULE_TABLE(X)       \
         X("bad-flags")            \
         X("bad-frame")            \
@@ -82,7 +82,7 @@ extern const uint64_t calls_bounds_nsec[CALLS_BUCKETS - 1];
 /* Counts a duration. */
 void call_times_note(struct call_times *t, uint64_t nsec);
 
-/* A request of a type that is in the table was answered. */
+/* Counts an answered request of a type in the table. */
 void calls_note(struct calls *c, const struct msg_info *info, uint64_t nsec);
 
 /* A peer broke the rule. */

@@ -23,16 +23,16 @@ struct creds {
         gid_t gid;
         gid_t *groups; /* owned; supplementary groups */
         size_t n_groups;
-        bool has_too_many; /* it has supplementary groups, and they aren't known */
+        bool has_too_many; /* its supplementary groups are too many, and unknown */
 };
 
-/* Finds the credentials of the process that connected `fd`. 0 or -errno. */
+/* Gets the credentials of the process that connected `fd`. Returns 0 or -errno. */
 int creds_get(int fd, struct creds *ret_creds);
 void creds_deinit(struct creds *c);
 
 /*
- * A descriptor of that process, taken by the kernel at connect() (Linux 6.5), which can't be
- * another process' that got the number later. Owned; -ENOPROTOOPT where the kernel is older.
+ * A descriptor of that process, made by the kernel at connect() (Linux 6.5): never of a later
+ * process with the same number. Owned; -ENOPROTOOPT: an older kernel.
  */
 int creds_peer_pidfd(int fd);
 
@@ -43,8 +43,8 @@ int creds_open_pidfd(pid_t pid);
 bool creds_pidfd_exited(int pidfd);
 
 /*
- * Number of a group by its name, or by that number itself, which containers may have no name for.
- * 0; -ENOENT: this machine has none of that name.
+ * Number of a group by its name, or by that number, for which containers may have no name. Returns
+ * 0; -ENOENT: this machine has no such group.
  */
 int group_number(const char *name, gid_t *ret_gid);
 

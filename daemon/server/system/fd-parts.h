@@ -14,7 +14,8 @@
 
 #include <stdint.h>
 
-/* Connections of administrators, files being replaced, the descriptors of a reply. Not tuned. */
+/* Reserve for connections of administrators, files being replaced, the descriptors of a reply. Not
+ * tuned. */
 #define DESCRIPTORS_RESERVE 48
 
 /*

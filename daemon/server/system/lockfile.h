@@ -1,6 +1,6 @@
 /*
- * A file that keeps a second daemon away while this one lives: flock(), with the pid as text for
- * people. A daemon that is killed leaves the file, never the lock.
+ * A lock file that excludes a second daemon: flock(), with the pid as text for people. A killed
+ * daemon leaves the file, never the lock.
  */
 #ifndef KVL_SERVER_LOCKFILE_H
 #define KVL_SERVER_LOCKFILE_H

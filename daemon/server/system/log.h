@@ -21,7 +21,7 @@
 enum log_level { LEVEL_ERROR, LEVEL_WARNING, LEVEL_NOTICE, LEVEL_INFO, LEVEL_DEBUG };
 enum log_target { TARGET_AUTO, TARGET_JOURNAL, TARGET_TEXT };
 
-/* Until it is called: notices and worse, target chosen automatically. */
+/* Sets level and target. Before that: notices and worse, target chosen automatically. */
 void log_init(enum log_level level, enum log_target target);
 
 #define LOG_QUEUE_MAX 512 /* some 1 MiB at most; not tuned */
@@ -44,8 +44,8 @@ KVL_PRINTF(3, 4)
 void log_event(enum log_level level, const struct log_field *fields, const char *format, ...);
 
 /*
- * The events that monitoring waits for: each has its level and a MESSAGE_ID in the journal
- * (`journalctl MESSAGE_ID=...`), random once and never changed. X(name, level, id)
+ * Events for monitoring: each has its level and a MESSAGE_ID in the journal (`journalctl
+ * MESSAGE_ID=...`), random once and never changed. X(name, level, id)
  */
 /* clang-format off */
 #define LOG_MESSAGE_TABLE(X) \
@@ -80,7 +80,7 @@ void log_message(
 #define log_notice(...)  log_event(LEVEL_NOTICE, NULL, __VA_ARGS__)
 #define log_info(...)    log_event(LEVEL_INFO, NULL, __VA_ARGS__)
 
-/* Fields of log_event() in place: log_event(LEVEL_INFO, LOG_FIELDS({"TENANT", name}), "..."). */
+/* Fields for log_event(): log_event(LEVEL_INFO, LOG_FIELDS({"TENANT", name}), "..."). */
 #define LOG_FIELDS(...) ((const struct log_field[]){__VA_ARGS__, {NULL, NULL}})
 
 /*
@@ -90,7 +90,7 @@ void log_message(
 #define LOG_RULES_MAX 64
 bool log_first_of(const char *rule);
 
-/* Whether stderr is connected to the journal ($JOURNAL_STREAM names its device and inode). */
+/* True if stderr is connected to the journal ($JOURNAL_STREAM names its device and inode). */
 bool log_stderr_is_journal(void);
 
 /*

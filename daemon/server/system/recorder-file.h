@@ -24,7 +24,7 @@ struct chunk {
         void (*done)(struct chunk *c);
         uint32_t page_tokens; /* of all its lines */
         uint32_t n_lines;
-        int result;                   /* -errno: none of it was written for sure */
+        int result;                   /* -errno: perhaps none of it was written */
         char path[RECORDER_PATH_MAX]; /* of its file; "": none */
         size_t len, size;
         char data[]; /* size */
@@ -48,7 +48,7 @@ void chunk_explain(const struct chunk *c, char *ret, size_t size);
  * owned. */
 struct writer *writer_new(const char *dir, uint64_t max_bytes, uint32_t max_files);
 
-/* After the chunks that were handed on: closes the files. Takes the writer. */
+/* Closes the files, after all chunks handed on. Takes the writer. */
 void writer_close(struct disk *disk, struct writer *w);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * A secret that lies in a file of its own, so that the configuration can be shown: a password, or
- * random bytes. It is read when it is needed, and wiped after. Any thread.
+ * A secret in a file of its own, so that the configuration can be shown: a password, or random
+ * bytes. It is read when needed, and wiped afterwards. Any thread.
  */
 #ifndef KVL_SERVER_SECRET_FILE_H
 #define KVL_SERVER_SECRET_FILE_H
@@ -28,7 +28,7 @@ struct secret {
 int secret_read(const char *key, const char *path, size_t min, size_t max, struct secret *ret,
         struct detail *d);
 
-/* Overwrites it, so that nothing of it stays in memory. */
+/* Overwrites the secret in memory. */
 void secret_wipe(struct secret *s);
 
 #endif

@@ -18,12 +18,12 @@ struct test_clock {
         const _Atomic uint64_t *nsec; /* in the file, which is mapped; NULL: there is none */
 };
 
-/* Maps the file that the variable names. 0, also where the variable isn't set; -errno with the
- * sentence: the file can't be mapped, or is too short. */
+/* Maps the file that the variable names. Returns 0, also if it isn't set; -errno with the sentence:
+ * the file can't be mapped, or is too short. */
 int test_clock_open(struct test_clock *c, struct detail *d);
 void test_clock_close(struct test_clock *c);
 
-/* The time now, for every call into daemon/core that takes one. */
+/* The current time, for every call into daemon/core that takes one. */
 uint64_t test_clock_now(const struct test_clock *c);
 
 #endif

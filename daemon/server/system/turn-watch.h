@@ -25,7 +25,7 @@
 #include "base/parse.h"
 #include "daemon/server/system/calls.h"
 
-/* Turns and parts that are shorter are forgotten. Not tuned. */
+/* Shorter turns and parts aren't recorded. Not tuned. */
 #define TURN_RECORD_NSEC NSEC_PER_MSEC
 
 /* Number of longest turns since the start; and of ten-minute intervals of the last hour, each with
@@ -64,11 +64,11 @@ void turn_watch_init(struct turn_watch *w, uv_loop_t *loop);
 /* From the next turn on. */
 void turn_watch_start(struct turn_watch *w);
 
-/* The handle `prepare` is the caller's to close. */
+/* Stops; the caller closes the handle `prepare`. */
 void turn_watch_stop(struct turn_watch *w);
 
-/* A turn that ends now took that long, and waited so long of it for a processor; `waited_nsec` may
- * be more. */
+/* Notes a turn that ends now, with its duration and its wait for a processor; `waited_nsec` may
+ * exceed the turn. */
 void turn_watch_note(struct turn_watch *w, uint64_t now_nsec, uint64_t nsec, uint64_t waited_nsec);
 
 /* A part of this turn: `what` is static; tenant: "" or NULL: none. */

@@ -18,7 +18,7 @@ struct holding {
 struct holding holding_count(
         const struct server *s, const struct pool *pool, const struct tenant *tenant);
 
-/* Adds that all of it is lost, for a reason; nothing where nothing is held. */
+/* Adds the sentence that all of it is lost, with the reason; nothing if it is empty. */
 void holding_lose(struct sentences *losses, const struct holding *h, const char *why);
 
 #endif

@@ -1,4 +1,4 @@
-/* Putting a changed configuration in force: SIGHUP, and ADMIN_RELOAD. Loop thread only. */
+/* Applies a changed configuration: SIGHUP, and ADMIN_RELOAD. Loop thread only. */
 #ifndef KVL_SERVER_RELOAD_H
 #define KVL_SERVER_RELOAD_H
 
@@ -6,10 +6,10 @@ struct server;
 
 enum reload_kind {
         RELOAD_CHANGED, /* in force now */
-        RELOAD_PENDING, /* a restart would put it in force */
-        RELOAD_REFUSED, /* can't be in force now, and stays as it was */
-        RELOAD_WARNING, /* in force, and of no use as it is */
-        RELOAD_ERROR,   /* a mistake in a file: nothing is changed */
+        RELOAD_PENDING, /* takes effect at a restart */
+        RELOAD_REFUSED, /* refused now, and unchanged */
+        RELOAD_WARNING, /* in force, and useless as it is */
+        RELOAD_ERROR,   /* a mistake in a file: no change */
 };
 
 /* Gets one sentence without newline. */

@@ -20,7 +20,7 @@ struct sentences {
         size_t n, n_more;  /* n_more didn't fit */
 };
 
-/* For at most max_bytes of an answer. 0 or -ENOMEM. */
+/* Starts with room for max_bytes of an answer. Returns 0 or -ENOMEM. */
 int sentences_init(struct sentences *s, struct arena *arena, size_t max_bytes);
 
 /* One, without newline. */

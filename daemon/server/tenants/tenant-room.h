@@ -12,7 +12,7 @@ struct tenancy;
  * tell. */
 int tenant_room_check(const struct tenancy *t, struct detail *d);
 
-/* How many tenants may not; *d: the sentence of one. */
+/* Number of tenants that may not; *d: the sentence of one. */
 uint32_t tenant_room_count_small(const struct server *s, struct detail *d);
 
 /* Calls `say` with the sentence of each that may not. */

@@ -1,7 +1,7 @@
 /*
- * The server's side of a tenant: its rules, its socket, its connections. Made from the
- * configuration, or by an administrator (tenant-changes.h) and then kept in the database. A change
- * happens in the state, on the socket and on disk, or nowhere.
+ * The server's side of a tenant: its rules, its socket, its connections. It is made from the
+ * configuration, or by an administrator (tenant-changes.h) and then stored in the database. A
+ * change is made in the state, on the socket and on disk, or not at all.
  */
 #ifndef KVL_SERVER_TENANTS_H
 #define KVL_SERVER_TENANTS_H
@@ -19,7 +19,8 @@ struct peer;
 /* Finds a tenancy; NULL: there is none. */
 struct tenancy *tenancy_find(struct server *s, const char *name);
 
-/* 0; -errno with the sentence, nothing made; -ENOSPC: the reservation doesn't fit. */
+/* Adds a tenant. Returns 0, or -errno with the sentence (nothing made); -ENOSPC: the reservation
+ * doesn't fit. */
 int tenancy_add(struct server *s, const struct tenant_config *config, bool from_config,
         struct tenancy **ret_tenancy, struct detail *d);
 
@@ -27,9 +28,9 @@ int tenancy_add(struct server *s, const struct tenant_config *config, bool from_
  * with the sentence. Free memory isn't checked. */
 int tenancy_check(struct server *s, const struct tenant_config *config, struct detail *d);
 
-/* Puts a configuration in force. `asked`: also a reservation that is configured already, as it was
- * asked for. 0; -EINVAL, -ENOSPC (the reservation doesn't fit), -EBUSY (it
- * can't have a device for itself), -ENOMEM with the sentence, nothing changed. */
+/* Puts a configuration in force. `asked`: tries a reservation again, even if it is configured
+ * already. Returns 0; -EINVAL, -ENOSPC (the reservation doesn't fit), -EBUSY (it can't have a
+ * device for itself), -ENOMEM with the sentence (nothing changed). */
 int tenancy_change(
         struct tenancy *t, const struct tenant_config *config, bool asked, struct detail *d);
 
@@ -37,12 +38,12 @@ int tenancy_change(
  * `force`. */
 int tenancy_remove(struct tenancy *t, bool force, struct detail *d);
 
-/* Opens the socket. 0 or -errno with the sentence. */
+/* Opens the socket. Returns 0, or -errno with the sentence. */
 int tenancy_listen(struct tenancy *t, struct detail *d);
 
-/* The tenants of a configuration with the database laid over. Reservations that don't fit are made
- * as large as they do, and where the two don't go together the tenant has none: which is logged as
- * an error. 0 or -errno, logged. */
+/* Makes the tenants of the configuration and the database. Reservations that don't fit are made as
+ * large as possible; a tenant with inconsistent options has none. Both are logged as errors.
+ * Returns 0, or -errno, logged. */
 int tenants_load(struct server *s);
 
 /* The tenant's settings of files and database: defaults, then its section of `config`, then its row

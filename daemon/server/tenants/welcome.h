@@ -7,7 +7,7 @@
 
 struct listener;
 
-/* A connection was accepted at the socket. Takes fd. */
+/* Takes an accepted connection of the socket; takes fd. */
 void welcome_connection(struct listener *l, int fd);
 
 #endif

@@ -15,7 +15,7 @@ void checks_init(struct server *s);
 /* Returns the handler's result: 0, deferred; or -ENOMEM. */
 int checks_ask(struct request *rq);
 
-/* A slice, of one of them. True: there is more to do. */
+/* Checks a slice for one request. Returns true if there is more to do. */
 bool checks_turn(struct server *s);
 
 #endif

@@ -7,8 +7,8 @@
 struct event_query;
 struct server;
 
-/* Fills in the events that q asks for, as many as fit a frame; messages are the arena's. 0 or
- * -ENOMEM. */
+/* Fills in the events that q asks for, as many as fit a frame; messages belong to the arena.
+ * Returns 0 or -ENOMEM. */
 int events_fill(
         struct server *s, const struct event_query *q, Kvlease__V1__AdminEventsReply *reply);
 

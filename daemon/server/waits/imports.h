@@ -15,7 +15,7 @@ struct import_request;
 struct peer;
 struct request;
 
-/* Unanswered ones of one peer, of all together. Not tuned. */
+/* Bound of unanswered requests of one peer, of all kinds together. Not tuned. */
 #define IMPORTS_PER_PEER_MAX 16
 
 /* Takes a valid IMPORT or PROBE_HOSTS, for timeout_msec from now on. Returns 0, with the request

@@ -19,7 +19,7 @@ struct server;
 struct peer;
 struct attach;
 
-/* Unanswered ones of one peer: some 100 KiB. Not tuned. */
+/* Bound of unanswered WAITs of one peer: some 100 KiB. Not tuned. */
 #define KEY_WAITS_MAX 256
 
 /* Answered in one loop turn: each is a frame. Not tuned. */
@@ -31,9 +31,8 @@ void key_waits_init(struct server *s);
 void key_waits_deinit(struct server *s);
 
 /*
- * The request waits for the key, which is announced, of the peer's attachment. 0: it will be
- * answered; -EBUSY: KEY_WAITS_MAX of the peer aren't; -ENOMEM, or max_pending
- * is near.
+ * Lets the request wait for a key that is announced in the peer's attachment. Returns 0: it will be
+ * answered; -EBUSY: the peer has KEY_WAITS_MAX unanswered; -ENOMEM, or max_pending is near.
  */
 int key_waits_add(struct peer *p, const struct frame_header *request, struct attach *a,
         const uint8_t *key, uint64_t timeout_msec);
@@ -41,7 +40,8 @@ int key_waits_add(struct peer *p, const struct frame_header *request, struct att
 /* The peer closes the namespace `ns_id`, or (0) all: waits there are answered with -ENOENT. */
 void key_waits_cancel(struct peer *p, uint32_t ns_id);
 
-/* A turn of the loop: answers those whose announcement has ended. True: there are more. */
+/* A turn of the loop: answers WAITs whose announcement has ended. Returns true if there are
+ * more. */
 bool key_waits_work(struct server *s);
 
 #endif

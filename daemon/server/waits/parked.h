@@ -38,7 +38,7 @@ struct pool;
 #define PARKED_LOAD      10
 #define PARKED_TURN_NSEC 200000
 
-/* Sets up the server's part of it. */
+/* Initialises the server's part. */
 void parked_init(struct server *s);
 
 /* True if the request must wait behind others of its peer, before its first run. */
@@ -56,10 +56,7 @@ int parked_add(struct peer *p, const struct frame *f, parked_run_fn run);
  * -ENOENT first. */
 void parked_cancel(struct peer *p, uint32_t ns_id);
 
-/*
- * Requests run again in one loop turn. One that is refused may have weighed all pages of its tenant
- * before. Not tuned.
- */
+/* Requests run again in one loop turn: each may examine all pages of its tenant. Not tuned. */
 #define PARKED_RETRIES_PER_TURN 16
 
 /* Makes all leases due that wait for the pool's device (NULL: all leases): call parked_retry()

@@ -56,7 +56,7 @@ int inbound_listen(int fd);
  * then it is tainted. */
 int inbound_init(struct inbound *in, int fd);
 
-/* The kernel attaches the sender's credentials from now on, or not. 0 or -errno. */
+/* Lets the kernel attach the sender's credentials from now on, or not. Returns 0 or -errno. */
 int inbound_pass_creds(struct inbound *in, int fd, bool on);
 
 /*

@@ -12,16 +12,16 @@
 #include "base/list.h"
 #include "proto/frame.h"
 
-/* Beyond, the peer is not reading: a violation. Not tuned. */
+/* Beyond this, the peer isn't reading: a violation. Not tuned. */
 #define OUTQUEUE_MAX_BYTES (1024 * 1024)
-/* Beyond, nothing more is read from the peer. Not tuned. */
+/* Beyond this, the peer isn't read from. Not tuned. */
 #define OUTQUEUE_HOLD_BYTES (256 * 1024)
 
 struct outqueue {
         struct list_link chunks;
         size_t bytes; /* unsent, with the overhead of a frame */
-        bool starved; /* the kernel takes no descriptors now, though it has room: no event will
-                         come, the caller flushes later */
+        bool starved; /* the kernel takes no descriptors now, though the socket has room: there will
+                         be no event, the caller flushes later */
         unsigned n_fds_unread; /* sent or queued since the peer was seen to have read everything */
 };
 
@@ -42,7 +42,7 @@ static inline bool outqueue_is_empty(const struct outqueue *q)
         return list_is_empty(&q->chunks);
 }
 
-/* How many descriptors the peer at the other end of `fd` may not have taken yet. */
+/* Descriptors that the peer at the other end of `fd` may not have taken yet. */
 unsigned outqueue_unread_fds(struct outqueue *q, int fd);
 
 /*
@@ -53,8 +53,8 @@ unsigned outqueue_unread_fds(struct outqueue *q, int fd);
 int outqueue_send(
         struct outqueue *q, int fd, const void *frame, size_t len, int *fds, unsigned n_fds);
 
-/* Queues a frame that doesn't go before its ticket (> 0, keeping.h) is passed. Takes the
- * descriptors in any case. 0; -ENOBUFS: OUTQUEUE_MAX_BYTES are queued; -ENOMEM. */
+/* Queues a frame until its ticket (> 0, keeping.h) is passed. Takes the descriptors in any case.
+ * Returns 0; -ENOBUFS: OUTQUEUE_MAX_BYTES are queued; -ENOMEM. */
 int outqueue_hold(struct outqueue *q, uint64_t ticket, const void *frame, size_t len, int *fds,
         unsigned n_fds);
 

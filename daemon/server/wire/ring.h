@@ -31,16 +31,16 @@ struct ring {
         struct shm_submission *submissions; /* in it */
         struct shm_completion *completions; /* in it */
         uint64_t sub_head;                  /* executed: the next one's sequence number */
-        uint64_t sub_tail;                  /* as last seen; sub_head <= it <= sub_head + N */
+        uint64_t sub_tail;                  /* as last seen; sub_head <= sub_tail <= sub_head + N */
         uint64_t comp_head;                 /* as last seen; <= comp_tail */
         uint64_t comp_tail;                 /* stored */
         struct submit_chain chain;
         int fd;                      /* owned; -1: isn't kept */
         struct client_cursors *kept; /* borrowed; NULL likewise */
         ring_fetch_fn fetch;         /* set by the opener, before it is drained */
-        uint32_t n_fetches;          /* under way: each has room for its completion kept */
+        uint32_t n_fetches;          /* under way: each has a reserved completion */
         bool repeats;                /* the previous daemon may have executed the next entry */
-        bool ended; /* the client takes no completions any more: none are stored, none waited for */
+        bool ended; /* the client takes no completions any more: none is stored or waited for */
 };
 
 struct ring_turn {
@@ -48,13 +48,13 @@ struct ring_turn {
         uint64_t n_walked;     /* pages walked for these */
         bool more;             /* further ones could be executed now */
         bool is_news;          /* a sleeping client may wait for the results */
-        const char *violation; /* rule that the client broke, static text; then not to be drained
-                                  again. NULL: none */
+        const char *violation; /* the rule that the client broke, static; then don't drain again.
+                                  NULL: none */
 };
 
 /*
- * Makes the segment, with the daemon asleep. *ret_fd: owned, for the client; nothing here needs it.
- * 0; -ENOMEM, -EMFILE, -ENFILE, another -errno: *r is as before.
+ * Makes the segment, with the daemon asleep. *ret_fd: owned, for the client; this side doesn't need
+ * it. Returns 0; -ENOMEM, -EMFILE, -ENFILE, another -errno: *r is unchanged.
  */
 int ring_open(struct ring *r, uint64_t client_id, uint64_t boot_epoch, int *ret_fd);
 
@@ -118,7 +118,7 @@ void ring_complete(struct ring *r, uint64_t user_data, uint32_t status, uint32_t
  */
 bool ring_sleep(struct ring *r);
 
-/* After a turn that left news: must the client be rung? True at most once per sleep. */
+/* After a turn with news: must the client be rung? True at most once per sleep. */
 bool ring_wakes_client(struct ring *r);
 
 /* Number of touches that the client says it dropped. */
