@@ -80,7 +80,7 @@ void cuda_leave(struct cuda_device *d)
         cuda_ignore(d, "cuCtxPopCurrent", d->cuda->CtxPopCurrent(&context));
 }
 
-/* They don't wait for the legacy default stream, on which an engine in this process may work. */
+/* Own streams don't wait for the legacy default stream, which an engine in this process may use. */
 int cuda_stream_get(struct cuda_device *d, enum cuda_stream which, cu_stream *ret_stream)
 {
         int r = 0;

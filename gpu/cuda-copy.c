@@ -1,8 +1,7 @@
 /*
- * Zeroing, its proof, copies one by one and in batches, and the host memory that they run fast on.
- *
- * A copy of the driver must not reach over two registrations of host memory, nor from registered
- * memory into other: copies are cut there into pieces.
+ * Zeroing and its proof, copies one by one and in batches, and registered host memory. A copy of
+ * the driver must not span two registrations, nor registered and other memory: copies are cut into
+ * pieces there.
  */
 #include "gpu/cuda.h"
 
@@ -16,7 +15,7 @@ struct cuda_batch {
         cu_stream stream; /* borrowed of the device */
 };
 
-/* A part of a copy that the driver can do at once. */
+/* A part of a copy for one call of the driver. */
 struct piece {
         cu_deviceptr at;
         uint8_t *host;

@@ -1,4 +1,4 @@
-/* Extents of both kinds of memory: created zeroed and proven so, destroyed. */
+/* Extents of both kinds of memory: created zeroed, checked, destroyed. */
 #include "gpu/cuda.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ int cuda_extent_new(struct cuda_device *d, uint64_t bytes, struct cuda_extent **
         return 0;
 }
 
-/* Adds to the sentence how much memory there is. In the context. */
+/* Adds the memory's size to the sentence. In the context. */
 static void add_memory_info(struct cuda_device *d)
 {
         size_t len = strlen(d->device.why), free_bytes, total_bytes;

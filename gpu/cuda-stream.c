@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD name no stream but the default one of the current
+/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean the default stream of the current
  * context. */
 static bool is_default_stream(const void *stream)
 {
@@ -15,9 +15,9 @@ static bool is_default_stream(const void *stream)
 }
 
 /*
- * The stream's context; NULL: the device's primary one. A default stream is that of the device: of
- * the current context, if that is one of this device's (an engine may be at work on another). One
- * that can't be asked, as it is broken, isn't taken for one.
+ * The stream's context; NULL: the device's primary one. A default stream is that of the current
+ * context, if it is one of this device's (an engine may be working on another). A broken context
+ * that can't be asked doesn't count.
  */
 static cu_result find_context(
         const struct cuda *cuda, cu_device ordinal, void *stream, cu_context *ret_context)
@@ -59,7 +59,7 @@ static int refuse_other_device(struct cuda_device *d)
         return cuda_fail(d, -EINVAL, "the stream is of another device");
 }
 
-/* Into a graph, the function would run again at every replay. In the context. */
+/* Refused: in a graph, the function would run again at every replay. In the context. */
 static int refuse_capturing(struct cuda_device *d, void *stream)
 {
         cu_capture_status status;

@@ -1,9 +1,7 @@
 /*
- * CUDA VMM: an extent is a cuMemCreate() handle, handed over as a descriptor that keeps the memory.
- *
- * An owner maps each of its extents at addresses of their own, for as long as it has them: zeroing,
- * proofs and copies need a mapping, and unmapping may wait for the device. Nothing here needs a
- * context but memset and copies.
+ * CUDA VMM: an extent is a cuMemCreate() handle, exported as a descriptor that keeps the memory. An
+ * owner keeps each of its extents mapped at its own addresses: zeroing, proofs and copies need a
+ * mapping, and unmapping may wait for the device. Only memset and copies need a context.
  */
 #include "gpu/cuda.h"
 
@@ -32,7 +30,7 @@ static int set_access(struct cuda_device *d, cu_deviceptr at, uint64_t bytes, in
         return cuda_check(d, "cuMemSetAccess", result);
 }
 
-/* *ret_is_mapped also tells of a mapping that a failure left behind. */
+/* *ret_is_mapped also reports a mapping that a failure left behind. */
 static int map_at(struct cuda_extent *x, cu_deviceptr at, int flags, bool *ret_is_mapped)
 {
         struct cuda_device *d = cuda_device_of(x);

@@ -76,7 +76,7 @@ static void format_uuid(const char *prefix, const cu_uuid *uuid, char name[UUID_
                         (uint8_t)uuid->bytes[i]);
 }
 
-/* A MIG instance has a UUID of its own, and that of its GPU by the older call. */
+/* A MIG instance has its own UUID; the older call returns its GPU's. */
 static int get_name(struct cuda_device *d, char name[UUID_NAME_BYTES])
 {
         cu_uuid uuid, own;
@@ -178,7 +178,7 @@ static void set_up_ipc(struct cuda_device *d)
         d->device.props.unit_bytes = d->device.props.granularity_bytes = IPC_GRANULARITY_BYTES;
 }
 
-/* 0 with a sentence: had to take another transport than the best. */
+/* Returns 0; with a sentence: a fallback transport was chosen. */
 static int choose_transport(struct cuda_device *d, enum device_transport wanted)
 {
         bool vmm = false;
@@ -301,7 +301,7 @@ static int find_device(const struct cuda *cuda, const char *name, struct cuda_de
                 size_t len = strlen(there);
                 int r = new_device(cuda, i, &d, why);
 
-                /* One that doesn't answer may be the one that is asked for, but needn't. */
+                /* A device that doesn't answer may be the wanted one. */
                 if (r < 0) {
                         failure = r;
                         continue;

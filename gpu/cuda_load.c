@@ -187,7 +187,7 @@ static int find_loader(struct loader *l)
         return 0;
 }
 
-/* A group counts where each of its functions is there. */
+/* A group counts if all its functions exist. */
 static int find_calls(const struct loader *l, struct cuda *cuda)
 {
         unsigned missing = 0;

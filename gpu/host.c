@@ -119,7 +119,8 @@ static int host_extent_new(struct device *d, int fd, uint64_t bytes, struct exte
         return 0;
 }
 
-/* Has the kernel take the memory now, zeroed, and charge it to this process' control group. */
+/* Lets the kernel allocate the memory now, zeroed, and charge it to this process's control
+ * group. */
 static int populate_file(const struct host_device *d, int fd, uint64_t bytes)
 {
         void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -464,8 +465,7 @@ static bool has_place(const struct host_arena *a, uint64_t offset, const struct 
                e->bytes <= a->arena.bytes - offset;
 }
 
-/* ---- where memory is taken from, and in which pages --------------------------------------------
- */
+/* ---- placement and page sizes ---------------------------------------------------------------- */
 
 static int prefer_node(void *at, size_t bytes, unsigned node)
 {
@@ -491,7 +491,7 @@ static int place_memory(const struct host_device *d, void *at, size_t bytes)
         return r;
 }
 
-/* Would memory of this device be? 0 or -errno. */
+/* Tries the placement. Returns 0 or -errno. */
 static int try_place(const struct host_device *d)
 {
         _cleanup_fd_ int fd = memfd_create_sized("kvlease-try", HOST_GRANULARITY_BYTES);

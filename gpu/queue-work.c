@@ -53,7 +53,7 @@ void destroy_extents(struct queue *q, struct job_extent *extents, size_t n, bool
         }
 }
 
-/* A descriptor is the submitter's; the device takes another. */
+/* The descriptor is the submitter's; the device gets another. */
 static int import_from(struct queue *q, struct work *w, unsigned member,
         struct extent_handle handle, struct extent **ret_extent)
 {
@@ -66,7 +66,7 @@ static int import_from(struct queue *q, struct work *w, unsigned member,
         return !call_end(q, w, r) && r == 0 ? -ECANCELED : r;
 }
 
-/* Its handle's descriptor stays the submitter's; the work has another. */
+/* The handle's descriptor stays the submitter's; the work has another. */
 static int import_extent(struct queue *q, struct work *w, struct job_extent *e)
 {
         struct extent_handle handle = e->handle;
@@ -161,7 +161,7 @@ static int park_canary(
         return 0;
 }
 
-/* Nothing that is kept on the member is without it. */
+/* No extent is parked on the member without a canary. */
 static int make_canary(struct queue *q, struct work *w, unsigned member)
 {
         struct queue_canary canary;

@@ -286,7 +286,7 @@ static void wait_until(struct queue *q, pthread_cond_t *cond, uint64_t nsec)
                 pthread_cond_timedwait(cond, &q->lock, &until);
 }
 
-/* Until the end is asked for and nothing is left to do. */
+/* Runs until the end is requested and no work is left. */
 static void work_on(struct queue *q)
 {
         for (;;) {

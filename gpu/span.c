@@ -228,8 +228,8 @@ static void span_arena_populate(const struct device_arena *a, uint64_t offset, u
         a->device->ops->arena_populate(a, offset, bytes);
 }
 
-/* Asks each member, as a default stream is one of each device. For another stream the calls after
- * the first take no time. */
+/* Waits on each member, as each device has a default stream. For another stream the later calls
+ * take no time. */
 static int span_stream_wait(struct device *d, void *stream)
 {
         struct span *s = span_of(d);
@@ -243,7 +243,7 @@ static int span_stream_wait(struct device *d, void *stream)
         return first;
 }
 
-/* Nothing is put on streams: one is of a GPU, and gives no order to memory of the others. */
+/* No stream functions: a stream is of one GPU, and doesn't order memory of the others. */
 static const struct device_ops span_ops = {
         .close = span_close,
         .member = span_member,
@@ -292,7 +292,7 @@ static struct device_ops ops_of(const struct device_ops *member)
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-/* Why can't the two be members of one device? NULL: they can. */
+/* The reason why the two can't be members of one device; NULL: they can. */
 static const char *difference(const struct device_props *a, const struct device_props *b)
 {
         if (strcmp(a->backend, b->backend) != 0)
@@ -339,7 +339,7 @@ static int open_member(struct span *s, const char *name, const struct device_opt
         return r < 0 ? r : add_member(s, m, why);
 }
 
-/* All GPUs that the process may use, as text. */
+/* Lists all GPUs that the process may use, as text. */
 static int list_gpus(char ret_text[DEVICE_MEMBERS_TEXT + 1], char why[DEVICE_WHY_BYTES])
 {
         _cleanup_free_ struct device_props *props = calloc(DEVICE_MEMBERS_MAX, sizeof(*props));
@@ -384,7 +384,7 @@ static int open_members(
         return r;
 }
 
-/* Memory is taken of all alike: as much as the smallest has, of each. */
+/* Members contribute equally: each as much as the smallest has. */
 static void set_props(struct span *s, const char *name)
 {
         struct device_props *p = &s->device.props;

@@ -12,7 +12,7 @@
 #include "base/macros.h"
 #include "base/sum.h"
 
-#define NONCE_BYTES 12 /* the one that GCM is made for: SP 800-38D, 5.2.1.1 */
+#define NONCE_BYTES 12 /* the size that GCM is designed for: SP 800-38D, 5.2.1.1 */
 #define TAG_BYTES   16
 
 enum cipher { CIPHER_NONE = 0, CIPHER_AES_256_GCM = 1 };
@@ -53,7 +53,7 @@ static_assert(offsetof(struct header, hidden.header_sum) == 248, "the format");
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* The next piece of a payload, of which `left` bytes are still to come; none of it is empty. */
+/* Iterates over pieces of a payload with `left` bytes to come; none is empty. */
 struct piece_walk {
         const struct iovec *iov;
         unsigned n;
@@ -101,7 +101,7 @@ static uint64_t sum_header(const struct header *h)
 
 /* ---- AES-256-GCM ----------------------------------------------------------------------------- */
 
-/* Begins with the page's own key, and the cleartext part. NULL: OpenSSL has no memory. */
+/* Begins with the page's own key and the cleartext part. NULL: OpenSSL has no memory. */
 static EVP_CIPHER_CTX *gcm_begin(const struct seal_key *key, const struct envelope *of,
         const struct cleartext *clear, bool encrypts)
 {

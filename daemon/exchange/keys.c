@@ -17,8 +17,8 @@
 
 #define MESSAGE_FIELDS_MAX 12
 
-/* Fields one behind the other, each with its length before it: no two rows of fields have the same
- * bytes. Numbers are little-endian, as the envelope has them. */
+/* Fields in sequence, each with its length before it, so that different fields have different
+ * bytes. Numbers are little-endian, as in the envelope. */
 struct message {
         size_t n;
         bool is_full;

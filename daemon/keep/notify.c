@@ -10,7 +10,7 @@
 
 #include "base/fd.h"
 
-/* The first that is there and can be written to; static strings and variables alike. */
+/* Makes a directory in the first writable of these: static paths, and variables. */
 static int make_dir(char *ret, size_t size)
 {
         const char *const tops[] = {

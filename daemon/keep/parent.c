@@ -345,7 +345,8 @@ static uint64_t until(uint64_t due, uint64_t now)
         return minus_u64(due, now);
 }
 
-/* Kills the child that is late, says above that we aren't, starts the child. When to look again. */
+/* Kills a late child, sends our own watchdog message, starts the child. Returns the time of the
+ * next look. */
 static uint64_t look_at_time(struct parent *p)
 {
         uint64_t watchdog = p->options->watchdog_nsec, half = p->above_watchdog_usec * 500;
@@ -400,7 +401,7 @@ static void serve_until_over(struct parent *p)
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-/* The sockets that were given to us, as sd_listen_fds() would have them. */
+/* Takes the sockets given to us, like sd_listen_fds(). */
 static int take_given(struct parent *p)
 {
         const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
@@ -419,7 +420,7 @@ static int take_given(struct parent *p)
         if (p->n_given == 0)
                 return 0;
         if (len == 0 || len + 2 > MAX_STRING_BYTES)
-                return -EINVAL; /* a socket without a name is of no use to the daemon */
+                return -EINVAL; /* the daemon can't use a socket without a name */
         memcpy(p->names, names, len);
         p->names[len] = ':';
         p->given_names_bytes = len + 1;
@@ -434,7 +435,8 @@ static void take_watchdog(struct parent *p)
                 p->above_watchdog_usec = strtoull(usec, NULL, 10);
 }
 
-/* The child has each under two numbers for a moment. Returns how many can be kept. */
+/* Raises the limit, as the child briefly has each under two numbers. Returns how many can be
+ * stored. */
 static uint32_t raise_limit(uint32_t max)
 {
         struct rlimit limit;

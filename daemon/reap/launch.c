@@ -1,4 +1,4 @@
-/* Starting the process: with its end of the pair, and nothing else of ours. */
+/* Starts the process with its end of the pair, and no other descriptor of ours. */
 #include "daemon/reap/launch.h"
 
 #include <assert.h>
@@ -84,7 +84,7 @@ static void limit_sockets(const int pair[2], int bytes)
                 (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
-/* Beyond the numbers that the actions open first. Takes the descriptor, which may be < 0. */
+/* Moves a descriptor beyond the numbers that the actions open first. Takes it; it may be < 0. */
 static int move_up(int fd)
 {
         int high = fd < 0 ? -errno : fcntl(fd, F_DUPFD_CLOEXEC, REAP_SOCKET_FD + 1);

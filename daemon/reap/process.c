@@ -22,7 +22,7 @@
 #include "daemon/reap/reaper.h"
 #include "daemon/reap/wire.h"
 
-/* Until a thread can be tried for again. Not tuned. */
+/* Pause before a thread is tried again. Not tuned. */
 #define AGAIN_NSEC (50 * 1000 * 1000)
 
 /* Time for running jobs after the daemon has exited. Not tuned. */
@@ -61,7 +61,7 @@ static int do_job(const struct reap_request *request)
         return r;
 }
 
-/* First of all a table of its own, of the descriptors up to the job's. */
+/* First takes a descriptor table of its own, with those up to the job's. */
 static void *thread_main(void *data)
 {
         static const uint64_t one = 1;
@@ -84,7 +84,7 @@ static void *thread_main(void *data)
 
 /* ---- the main thread ------------------------------------------------------------------------- */
 
-/* Waits for a daemon that doesn't read: it gets nothing done meanwhile, and never waits for us. */
+/* Sends a reply. Waits for a daemon that doesn't read, which never waits for us. */
 static void reply(uint64_t id, int result)
 {
         struct reap_reply m = {.id = id, .result = result};
@@ -218,7 +218,7 @@ static int receive_call(struct process *p)
                 let_go(p, request.id);
                 return 1;
         }
-        /* The kernel leaves the descriptor out where the table is full. */
+        /* The kernel leaves out the descriptor if the table is full. */
         if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(int))) {
                 reply(request.id, -EMFILE);
                 return 1;

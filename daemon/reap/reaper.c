@@ -23,8 +23,8 @@
 #include "daemon/reap/launch.h"
 #include "daemon/reap/wire.h"
 
-/* Processes that died and aren't waited for yet, as threads of theirs hang. Of more the zombies
- * stay until the daemon ends. Not tuned. */
+/* Dead processes not waited for yet, as their threads hang. Beyond this, zombies stay until the
+ * daemon ends. Not tuned. */
 #define DEAD_MAX 16
 
 struct job {
@@ -54,11 +54,11 @@ struct reaper {
         pid_t pid; /* its */
         pid_t dead[DEAD_MAX];
         unsigned n_dead;
-        uint64_t tried_nsec; /* when the process was started last, or couldn't be */
+        uint64_t tried_nsec; /* last start, or failed start */
         bool is_failing;     /* it couldn't, or died young; said */
         bool wants_out;      /* the socket is full: wants an event when it isn't */
         bool is_stopping;
-        uint64_t last_id, gone_id; /* of the job that was sent last; that may be begun */
+        uint64_t last_id, gone_id; /* of the job sent last; of the last that may start */
         uint32_t n_strangers;      /* running jobs of strangers */
         struct map owners;         /* uint64_t -> struct owner *, owned; with jobs */
         struct map jobs;           /* id -> struct job *, of running jobs */
@@ -162,7 +162,7 @@ static void end_waiting(struct reaper *r, struct job *job, int result)
         end_job(r, job, result);
 }
 
-/* In the caller, as if there were no reaper. */
+/* Does the job in the caller, without a reaper. */
 static int do_here(enum reap_op op, int fd, uint64_t bytes)
 {
         int result = op == REAP_PUNCH ? fd_punch_hole(fd, 0, bytes) : 0;
@@ -245,7 +245,7 @@ static void bury(struct reaper *r)
                 end_running(r, list_first(&lost, struct job, link), -ECANCELED);
 }
 
-/* There should be one: at once after a long life. */
+/* Starts a process if there is none: at once after a long life. */
 static void look_at_process(struct reaper *r)
 {
         uint64_t now = clock_now_nsec();
@@ -316,8 +316,8 @@ static bool run_next(struct reaper *r, struct owner *o)
         result = send_job(r, job);
         if (result < 0) {
                 map_remove(&r->jobs, job->id);
-                /* A process that has died is seen when receiving. Too many descriptors on their
-                 * way (ETOOMANYREFS), or no memory: again with the next reply, or in a second. */
+                /* A dead process is noticed when receiving. With too many descriptors in flight
+                 * (ETOOMANYREFS), or no memory: try again with the next reply, or in a second. */
                 watch(r, result == -EAGAIN);
                 return false;
         }
@@ -354,7 +354,7 @@ static void run_jobs(struct reaper *r)
         let_go(r);
 }
 
-/* There is no process, and won't be for a while: nothing waits for one. */
+/* Does all jobs here: there is no process, and won't be for a while. */
 static void do_all_here(struct reaper *r)
 {
         struct owner *o;
@@ -375,7 +375,7 @@ static void go_on(struct reaper *r)
                 do_all_here(r);
 }
 
-/* False: there is nothing more, or the process is no more. */
+/* Returns false if there is no more reply, or the process has ended. */
 static bool take_reply(struct reaper *r)
 {
         struct reap_reply m;
@@ -489,7 +489,7 @@ static void finish_running(struct reaper *r)
         }
 }
 
-/* Nothing of it hangs, as far as we know. */
+/* Waits for the process; no job of it hangs, as far as we know. */
 static void wait_for_process(struct reaper *r)
 {
         static const struct timespec pause = {.tv_nsec = NSEC_PER_MSEC};

@@ -1,6 +1,6 @@
 #include "daemon/server/cmdline.h"
 
-/* Its struct is called `option`, as ours is: only this file sees both. */
+/* getopt.h has a struct `option`, as we do: only this file includes both. */
 #define option getopt_option
 #include <getopt.h>
 #undef option
@@ -113,8 +113,8 @@ static int take_keep(struct cmdline *c, int opt, const char *word, const char *v
         }
 }
 
-/* One option of the command line, `word` of it. 0: go on; 1: all is done with *code; -1: refused.
- */
+/* Takes one option of the command line, `word` of it. Returns 0: continue; 1: done, with *code; -1:
+ * refused. */
 static int take_option(struct cmdline *c, int opt, const char *word, const char *value, int *code)
 {
         switch (opt) {

@@ -66,11 +66,10 @@ static const char *broken_rule(
         return NULL;
 }
 
-/* Watched pages looked at between two looks at the clock: a millisecond with 64 clients. Not tuned.
- */
+/* Watched pages between two readings of the clock: a millisecond with 64 clients. Not tuned. */
 #define LOOK_PAGES 1024
 
-/* Looks at the namespace's watched pages, at as many as its tenant has time for. */
+/* Looks at the namespace's watched pages, within its tenant's time. */
 static void look_at_watched(struct tenancy *t, struct ns *ns)
 {
         SETTLE_AT_END(ns_store(ns));
@@ -112,7 +111,7 @@ static void catch_up(struct peer *p, uint16_t type)
                 peer_take_submissions(p, SHM_SUB_ENTRIES);
 }
 
-/* 0, or -EACCES with the sentence: the peer may only look up. */
+/* Returns 0, or -EACCES with the sentence: the peer may only look up. */
 static int check_may_publish(struct request *rq, const struct msg_info *info)
 {
         struct member *m = rq->peer->member;
@@ -138,7 +137,7 @@ static bool only_reads(const struct request *rq, const struct msg_info *info)
                ((const Kvlease__V1__AdminRestartRequest *)rq->message)->check;
 }
 
-/* 0, or -EACCES with the sentence: the peer only monitors. */
+/* Returns 0, or -EACCES with the sentence: the peer is a monitor. */
 static int check_may_change(struct request *rq, const struct msg_info *info)
 {
         const struct daemon_config *c = &rq->server->config.daemon;
@@ -217,8 +216,7 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
         return true;
 }
 
-/* Calls handle(), and counts a request that is answered as having taken from `start_nsec` until
- * now. */
+/* Calls handle(), and counts an answered request with its time since `start_nsec`. */
 static bool handle_timed(
         struct peer *p, const struct frame *f, const struct msg_info *info, uint64_t start_nsec)
 {

@@ -91,7 +91,7 @@ int main(int argc, char **argv)
 
         if (reap_is_asked(argc, argv))
                 return reap_process();
-        /* Writing to a socket, to a log or to the parent that has ended must fail, not kill. */
+        /* Writes to a socket, a log, or a parent that has ended must fail, not kill. */
         signal(SIGPIPE, SIG_IGN);
         r = fd_open_standard();
         if (r < 0) {

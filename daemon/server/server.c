@@ -466,7 +466,7 @@ static void close_loop(struct server *s)
         leave_signals(s);
         for (size_t i = 0; i < ARRAY_SIZE(handles); i++)
                 uv_close(handles[i], NULL);
-        /* The last peer's end may have stopped the loop once more: a run ends at that first. */
+        /* The last peer's end may have stopped the loop: uv_run() returns once for that. */
         while (uv_run(&s->loop.uv, UV_RUN_DEFAULT) != 0)
                 ;
         r = uv_loop_close(&s->loop.uv);
@@ -474,7 +474,7 @@ static void close_loop(struct server *s)
         (void)r;
 }
 
-/* Clients may go on reading for a while, but not memory that ends with this process. */
+/* Ends indexes: clients may read on for a while, but not memory that ends with this process. */
 static void end_indexes(struct server *s)
 {
         list_for_each (t, &s->store.tenants, struct tenant, link)
@@ -483,7 +483,7 @@ static void end_indexes(struct server *s)
                                 shared_end(&ns->shared);
 }
 
-/* State and devices stay as they are, with the threads of the latter. */
+/* Leaves state and devices as they are, with the devices' threads. */
 static void leave_store(struct server *s)
 {
         end_indexes(s);

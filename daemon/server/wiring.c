@@ -25,7 +25,7 @@
  * tuned. */
 #define SWEEP_PAGES_PER_TURN 256
 
-/* One turn for each peer of no tenant that had work when the turn began. */
+/* Gives a turn to each peer without a tenant that had work when the turn began. */
 static void run_backlog(struct server *s)
 {
         struct list_link turn;

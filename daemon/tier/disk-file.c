@@ -1,4 +1,4 @@
-/* The file: made, opened, locked; its tables read; closed. */
+/* The file: making, opening, locking, reading its tables, closing. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -186,7 +186,8 @@ static int lock(int fd)
         return errno == EWOULDBLOCK ? -EBUSY : -errno;
 }
 
-/* Beside it, then renamed: a file of that name has always been finished. Returns the fd. */
+/* Makes the file under another name and renames it: a file of its name is always complete. Returns
+ * the fd. */
 static int make_beside(const char *path, const char *beside, const struct disk_super *super,
         char why[DISK_WHY_BYTES])
 {

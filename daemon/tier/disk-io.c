@@ -61,7 +61,7 @@ void disk_page_add(struct disk_chunk *c, uint32_t slot)
         c->space->used_bytes += bytes;
 }
 
-/* The page of a slot isn't there any more. */
+/* Removes the page of a slot. */
 static void remove_page(struct disk_chunk *c, uint32_t slot)
 {
         struct disk_file *d = c->space->disk;
@@ -281,7 +281,7 @@ static void check_pages(struct disk_op *op)
         }
 }
 
-/* The pieces that a page is stored from, appended. Returns their number; to NULL: counts alone. */
+/* Appends the pieces that a page is stored from; NULL: only counts. Returns their number. */
 static unsigned add_pieces(const struct disk_io_page *p, struct iovec *to)
 {
         uint64_t left = stored_bytes(&p->page);
@@ -316,7 +316,7 @@ static bool buffers_are_right(const struct disk_io_page *p)
 
 /* ---- operations of a call -------------------------------------------------------------------- */
 
-/* How many pages from `first` on lie behind each other, and fill their slots but for the last. */
+/* Number of pages from `first` on that are adjacent, and fill their slots except the last. */
 static uint32_t run_of(const struct disk_space *s, const struct disk_io *io, uint32_t first,
         uint64_t *ret_bytes, unsigned *ret_n_iov)
 {
@@ -375,7 +375,7 @@ static void free_ops(struct list_link *ops)
         }
 }
 
-/* For all pages that have no result yet. 0 or -ENOMEM. */
+/* Makes operations for all pages without a result. Returns 0 or -ENOMEM. */
 static int make_ops(struct disk_space *s, struct disk_io *io, struct list_link *ret_ops)
 {
         list_init(ret_ops);
@@ -545,7 +545,7 @@ void disk_unwrite(struct disk_file *d, struct disk_io *io, uint32_t i)
 
         assert(disk_task_of(io)->is_write);
         p->is_unwritten = true;
-        /* Its operation may be over, and the others' not. */
+        /* Its operation may have ended before the others. */
         c = c->space ? find_page(c->space, p->at, p->page.key) : NULL;
         if (!c || p->result != 0)
                 return;

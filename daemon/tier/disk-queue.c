@@ -120,7 +120,7 @@ void disk_go_off(struct disk_file *d, const char *what, int r)
         disk_wake(d);
 }
 
-/* After these there is nothing to be hoped for. */
+/* True for errors after which the disk won't recover. */
 static bool is_final(int r)
 {
         return r == -ENOENT || r == -ENODATA || r == -ENODEV || r == -ENXIO;
@@ -174,7 +174,7 @@ static void discard_done(struct disk_file *d, struct disk_op *op)
         disk_meta_off(d);
 }
 
-/* Once nothing is under way that could write to the file. */
+/* Discards the file, once no operation can write to it any more. */
 static void discard_file(struct disk_file *d)
 {
         if (d->discard != DISCARD_NONE || d->n_flight > 0)

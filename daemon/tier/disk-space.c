@@ -1,4 +1,4 @@
-/* Spaces, and the chunks that are handed to them. */
+/* Spaces, and their chunks. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -132,7 +132,7 @@ static void zeroed(struct disk_file *d, struct disk_op *op)
                 disk_chunk_shrink(d, c);
 }
 
-/* The slots; the index is written as a whole. */
+/* Zeroes the slots; the index is written as a whole. */
 static void zero_chunk(struct disk_space *s, struct disk_chunk *c)
 {
         struct disk_file *d = s->disk;
@@ -200,8 +200,8 @@ static void free_chunk(struct disk_file *d, struct disk_chunk *c)
         c->state = CHUNK_FREE;
         c->space = NULL;
         list_remove(&c->link);
-        /* The next to be taken: perhaps by the same space, which needs no zeroes; and blocks that
-         * were written once are written faster. */
+        /* First in the list: the same space may use it next, without zeroing; and rewritten blocks
+         * are faster. */
         list_insert_before(d->free.next, &c->link);
         d->n_freeing--;
         d->n_free++;

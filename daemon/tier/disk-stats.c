@@ -19,7 +19,7 @@ static uint64_t bucket_end(unsigned bucket)
         return ((uint64_t)(8 + bucket % 8) + 1) << (bucket / 8 - 3);
 }
 
-/* The value below which `part` of them lie; 0: there are none. */
+/* The value below which `part` of the samples lie; 0: no samples. */
 static uint64_t latency_quantile(const uint64_t histogram[DISK_HISTOGRAM], double part)
 {
         uint64_t all = 0, seen = 0;

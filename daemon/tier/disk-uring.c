@@ -146,7 +146,7 @@ static bool take_new(struct uring *u)
 
 static void *uring_run(void *data)
 {
-        /* For the kernel to have memory again, or completions to be taken. Not tuned. */
+        /* Pause until the kernel has memory again, or completions were taken. Not tuned. */
         const struct timespec pause = {0, (long)NSEC_PER_MSEC};
         struct uring *u = data;
 

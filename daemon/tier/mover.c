@@ -153,7 +153,7 @@ static int piece_read_back(const struct piece *x, struct sum *sum)
         return 0;
 }
 
-/* The first of a plane: all others but the last are as long. */
+/* The first piece of a plane; all but the last have its length. */
 static struct piece first_piece(enum move_direction direction, const struct move_plane *plane)
 {
         uint8_t *from = (uint8_t *)(uintptr_t)plane->from, *to = plane->to;
@@ -173,7 +173,7 @@ static struct piece first_piece(enum move_direction direction, const struct move
         return x;
 }
 
-/* own: the plane's own sum, which is taken besides; or NULL. */
+/* own: the plane's own sum, computed as well; or NULL. */
 static int each_piece_of(struct task *t, const struct move_plane *plane, struct sum *sum,
         struct sum *own, piece_fn fn)
 {

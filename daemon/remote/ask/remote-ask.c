@@ -144,7 +144,7 @@ static int error_of(const struct resp_token *t, char why[REMOTE_WHY_BYTES])
         return -EREMOTEIO;
 }
 
-/* Takes a token. *result: of a reply that is an error. 0; -EMSGSIZE. */
+/* Takes a token. *result: of an error reply. Returns 0 or -EMSGSIZE. */
 static int take_token(
         struct remote_asker *a, const struct resp_token *t, int *result, char why[REMOTE_WHY_BYTES])
 {
@@ -204,7 +204,7 @@ static int take_step(struct remote_asker *a, int *result, char why[REMOTE_WHY_BY
         return r;
 }
 
-/* The result of the command, or -errno of the connection, which is its end. */
+/* Returns the result of the command, or -errno of the connection, which ends it. */
 static int ask_answer(struct remote_asker *a, uint64_t deadline_nsec, char why[REMOTE_WHY_BYTES])
 {
         int result = 0;

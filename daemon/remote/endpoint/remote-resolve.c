@@ -12,7 +12,7 @@
 #include "base/thread.h"
 #include "daemon/remote/endpoint/remote-address.h"
 
-/* Between two rounds: while no node is known, and else, as names may come to mean other hosts. */
+/* Intervals of rounds: while no node is known, and else, as names may change their hosts. */
 #define SOON_NSEC  NSEC_PER_SEC
 #define LATER_NSEC (60 * NSEC_PER_SEC)
 

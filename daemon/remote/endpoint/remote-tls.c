@@ -10,7 +10,7 @@
 #include "base/macros.h"
 #include "daemon/remote/endpoint/remote-address.h"
 
-/* Small pieces are sent together: a record is the unit of encryption, and of a write. */
+/* Small pieces are joined: a record is the unit of encryption, and of a write. */
 #define RECORD_BYTES (16u << 10)
 
 struct remote_tls {
@@ -18,7 +18,7 @@ struct remote_tls {
         char *host; /* owned; NULL: the address */
 };
 
-/* The first of OpenSSL's reasons, as a sentence's end. The queue is empty after it. */
+/* Writes the first of OpenSSL's reasons as a sentence's end, and clears its queue. */
 static void tls_explain(char why[REMOTE_WHY_BYTES], const char *what, const char *file)
 {
         unsigned long code = ERR_peek_error();
@@ -87,7 +87,7 @@ void remote_tls_free(struct remote_tls *t)
         free(t);
 }
 
-/* The certificate must have this name, or this address. */
+/* Requires this name, or this address, in the certificate. */
 static bool name_expect(SSL *ssl, const char *name)
 {
         struct sockaddr_storage address;
@@ -136,7 +136,7 @@ int remote_tls_begin(
         return 0;
 }
 
-/* Bytes; -EAGAIN; 0: the other end has said that it is over; -errno. */
+/* Returns bytes; -EAGAIN; 0: the other end has closed; -errno. */
 static ssize_t tls_result(SSL *ssl, int r)
 {
         int saved = errno, error;
@@ -164,7 +164,7 @@ int remote_tls_handshake(SSL *ssl, bool *ret_wants_write)
         *ret_wants_write = SSL_want_write(ssl);
         if (r > 0)
                 return 0;
-        /* Before it says that it was over nothing was agreed. */
+        /* The other end closed before the handshake was complete. */
         if (r == 0)
                 return -ECONNRESET;
         if (r == -EPROTO && SSL_get_verify_result(ssl) != X509_V_OK)

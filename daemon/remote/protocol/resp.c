@@ -35,7 +35,7 @@ static int line_find(const char *data, size_t len, size_t *ret_len)
         return end[1] == '\n' ? 0 : -EPROTO;
 }
 
-/* Decimal digits without needless zeros, a minus before all but 0, and nothing else. */
+/* Parses decimal digits without leading zeros, with a minus before all but 0. */
 static bool number_parse(const char *text, size_t len, int64_t *ret)
 {
         bool is_negative = len > 0 && text[0] == '-';
@@ -58,7 +58,7 @@ static bool number_parse(const char *text, size_t len, int64_t *ret)
         return true;
 }
 
-/* A value is complete, and with it the arrays of which it was the last element. */
+/* Ends a value, and the arrays of which it was the last element. */
 static void value_end(struct resp_parser *p)
 {
         while (p->depth > 0) {
@@ -135,7 +135,7 @@ static int line_parse(struct resp_parser *p, const char *line, size_t len, struc
         return 0;
 }
 
-/* The CR LF behind a bulk string. Returns how many bytes were used; 0: more is needed; -EPROTO. */
+/* Takes the CR LF behind a bulk string. Returns the used bytes; 0: more are needed; -EPROTO. */
 static int crlf_take(struct resp_parser *p, const char *data, size_t len)
 {
         if ((len > 0 && data[0] != '\r') || (len > 1 && data[1] != '\n'))

@@ -177,7 +177,7 @@ static void text_end(struct slot_reader *r)
         r->text[fits ? r->text_len : 0] = '\0';
         if (r->text_is == SLOT_TEXT_HOST) {
                 r->has_host = fits;
-                /* "?": the node doesn't know its own address, and means the one we have asked. */
+                /* "?": the node doesn't know its own address; it is the asked one. */
                 snprintf(r->host, sizeof(r->host), "%s", strcmp(r->text, "?") == 0 ? "" : r->text);
         } else if (r->text_is == SLOT_TEXT_NAME) {
                 r->next_is_ip = strcmp(r->text, "ip") == 0;
@@ -190,8 +190,7 @@ static void text_end(struct slot_reader *r)
 static int node_element(struct slot_reader *r, const struct resp_token *t)
 {
         if (t->index == 0) {
-                /* No host at all (cluster-preferred-endpoint-type unknown-endpoint): the one that
-                 * was asked. */
+                /* No host (cluster-preferred-endpoint-type unknown-endpoint): the asked node. */
                 r->has_host = t->kind == RESP_NULL;
                 text_begin(r, SLOT_TEXT_HOST);
                 return t->kind == RESP_BULK || t->kind == RESP_NULL ? 0 : -EPROTO;

@@ -146,8 +146,8 @@ void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
         for (unsigned i = 0; i < c->n_flight; i++)
                 if (flight_at(c, i)->request)
                         lost[n++] = flight_at(c, i)->request;
-        /* One that a server closes while nothing is asked of it says nothing about the node; one
-         * that we close for nonsense does. */
+        /* An idle connection closed by the server says nothing about the node. One that we close
+         * for invalid replies does. */
         if (loss == LOSS_PEER && was_ready && c->n_flight == 0 && why != -EPROTO)
                 counts = false;
         conn_close(c);
@@ -194,7 +194,7 @@ void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_l
         }
         f = flight_at(c, i);
         f->request = NULL;
-        /* Nothing has come since slots were asked for: they don't wait behind a value. */
+        /* Nothing was received since slots were asked for, and they don't wait behind a value. */
         if (is_late && f->is_slots && i < c->n_sent && c->alive_nsec <= f->since_nsec)
                 remote_conn_lose(c, result, LOSS_PEER);
         else if (i >= c->n_sent)
@@ -263,7 +263,7 @@ static void socket_adjust(const struct remote_store *s, int fd)
                 {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SEC},
                 {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_TIMES}};
 
-        /* They make it better; without one it works, so that a failure isn't one. */
+        /* These options are improvements: failures are ignored. */
         for (unsigned i = 0; i < ARRAY_SIZE(options); i++)
                 (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
                         sizeof(options[i].value));
@@ -307,7 +307,7 @@ void remote_conn_admitted(struct remote_conn *c)
         conn_ready(c);
 }
 
-/* TLS may have read as often as it may, and not all that there is. */
+/* TLS may have reached its bound of reads with bytes left. */
 static void conn_go_on(struct remote_conn *c)
 {
         list_remove(&c->eager);
@@ -382,7 +382,7 @@ static void conn_connect(struct remote_conn *c, uint64_t now_nsec)
 /* ---- sending ----------------------------------------------------------------------------------
  */
 
-/* Requests that wait are under way from now on, as many as the window has room for. */
+/* Puts waiting requests under way, as many as fit the window. */
 static void conn_fill(struct remote_conn *c)
 {
         struct remote_request *q;

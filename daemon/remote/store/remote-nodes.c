@@ -62,7 +62,7 @@ uint16_t remote_node_get(struct remote_store *s, const char *host, uint16_t port
 
         if (!host[0] && beside == REMOTE_NO_NODE)
                 return REMOTE_NO_NODE;
-        /* A copy: the node beside it may be the place that is taken. */
+        /* A copy: its entry may be reused for the new node. */
         snprintf(copy, sizeof(copy), "%s", host[0] ? host : s->nodes[beside].host);
         for (unsigned i = 0; i < s->n_nodes; i++)
                 if (s->nodes[i].is_used && s->nodes[i].port == port &&

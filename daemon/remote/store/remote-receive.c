@@ -251,7 +251,7 @@ static int request_answered(struct remote_conn *c, struct remote_request *q,
         return 0;
 }
 
-/* AUTH's. 0 or -errno: the connection is of no use. */
+/* Ends AUTH. Returns 0, or -errno: the connection is useless. */
 static int auth_end(struct remote_conn *c, const struct remote_answer *a)
 {
         remote_conn_landed(c);
@@ -264,7 +264,7 @@ static int auth_end(struct remote_conn *c, const struct remote_answer *a)
         return a->kind == RESP_ERROR ? -EACCES : -EPROTO;
 }
 
-/* An answer is there as a whole. 0 or -errno: the connection has to be closed. */
+/* Ends a complete answer. Returns 0, or -errno: the connection has to be closed. */
 static int answer_end(struct remote_conn *c, uint64_t now_nsec)
 {
         struct remote_flight *f = remote_conn_flight(c);
@@ -288,8 +288,8 @@ static int answer_end(struct remote_conn *c, uint64_t now_nsec)
         return r;
 }
 
-/* A bulk string begins that isn't within an array. 0; -EPROTO; -EMSGSIZE: the value is so long that
- * the connection is closed, which is no fault of the node's. */
+/* Begins a bulk string outside of arrays. Returns 0; -EPROTO; -EMSGSIZE: the value is so long that
+ * the connection is closed, without a fault of the node. */
 static int bulk_place(struct remote_conn *c, struct remote_flight *f, uint64_t bytes)
 {
         struct remote_request *q = f->request;
@@ -346,7 +346,7 @@ static const struct remote_op *value_target(struct remote_conn *c)
         return f && f->request && c->answer->takes_value ? f->request->op : NULL;
 }
 
-/* Bytes of a bulk string that arrived behind a header. 0 or -errno. */
+/* Takes bytes of a bulk string that arrived behind a header. Returns 0 or -errno. */
 static int payload_take(struct remote_conn *c, const char *data, size_t n)
 {
         const struct remote_flight *f = remote_conn_flight(c);

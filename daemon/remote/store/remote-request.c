@@ -18,7 +18,7 @@ static bool kind_has_value(enum remote_kind kind)
         return kind == REMOTE_READ || kind == REMOTE_WRITE;
 }
 
-/* Bytes of the value's buffers; 0: they aren't as they should be. */
+/* Bytes of the value's buffers; 0: they are invalid. */
 static uint64_t value_bytes(const struct remote_op *op)
 {
         uint64_t sum = 0;

@@ -220,7 +220,7 @@ static void worker_expire_conns(struct remote_worker *w, uint64_t now_nsec)
         }
 }
 
-/* Connections to nodes that serve nothing any more are closed once nothing is under way. */
+/* Closes idle connections to nodes without slots. */
 static void worker_sweep(struct remote_worker *w)
 {
         struct remote_store *s = w->store;

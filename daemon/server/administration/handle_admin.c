@@ -110,8 +110,8 @@ static void count_sets(const struct server *s, Kvlease__V1__AdminStatusReply *re
                 }
 }
 
-/* Counts the leases that wait now, and those of the tenants there are that waited, or that got less
- * than they asked for. */
+/* Counts waiting leases, and past leases of existing tenants that waited, or got less than they
+ * asked for. */
 static void count_leases(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
 {
         list_for_each (a, &s->store.waits.leases, struct attach, wait.link)

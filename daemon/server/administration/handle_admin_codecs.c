@@ -48,7 +48,7 @@ static ProtobufCMessage *make_codec(struct request *rq, void *object)
         return &row->base;
 }
 
-/* Ids go up with the namespaces', so that they are never reused either. */
+/* Ids ascend with the namespaces', so they are never reused either. */
 static uint64_t row_id(const struct coded_range *c)
 {
         return (c->ns->id * TIER_COUNT + c->kind) * CODEC_RANGES_MAX + c->range;

@@ -394,8 +394,7 @@ int handle_ADMIN_NAMESPACES(struct request *rq)
         return r;
 }
 
-/* Enough of a hash to tell groups apart; the token itself is a capability. Seeded anew at each
- * start. */
+/* A hash that distinguishes groups; the token itself is a capability. Seeded anew at each start. */
 static char *group_label(struct request *rq, const struct group *g)
 {
         struct hash_seed seed = {rq->server->store.boot_epoch, 0};
@@ -419,7 +418,7 @@ static uint64_t granted_pages(const struct group *g)
         return n;
 }
 
-/* Sets that it has mapped and that are taken back. */
+/* Counts mapped sets that are being recalled. */
 static uint32_t count_recalled(const struct member *m)
 {
         uint32_t n = 0;

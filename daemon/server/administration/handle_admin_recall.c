@@ -16,7 +16,7 @@
 #include "daemon/server/waits/recalls.h"
 #include "proto/kvlease.pb-c.h"
 
-/* The longest time that a recall may be given, as for the option revoke_timeout. */
+/* The longest time of a recall, as for the option revoke_timeout. */
 #define TIMEOUT_MAX_MSEC (3600u * 1000u)
 
 static void log_recall(const struct request *rq, const struct tenant *t, uint32_t n)

@@ -86,7 +86,7 @@ static ProtobufCMessage *make_row(struct request *rq, void *object)
         return &m->base;
 }
 
-/* Whether it is the remote of the tenant that is asked for. */
+/* True if this is the remote of the wanted tenant. */
 static bool wants_remote(const struct server *s, const char *tenant, const char *remote)
 {
         if (!*tenant)

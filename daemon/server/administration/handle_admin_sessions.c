@@ -56,7 +56,7 @@ static ProtobufCMessage *make_session(struct request *rq, void *object)
 #define NUMBER_BITS 17
 static_assert(SESSIONS_MAX < 1 << NUMBER_BITS, "session numbers are at most SESSIONS_MAX");
 
-/* More than a reply has room for: with its hint, a row takes 24 bytes at least. */
+/* More rows than fit a reply: a row with its hint takes at least 24 bytes. */
 #define ROWS_MAX 2048
 
 static int add_rows(struct rows *rows, const struct ns *ns, uint64_t after)

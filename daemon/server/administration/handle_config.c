@@ -25,7 +25,7 @@ static_assert(SECTION_OPTIONS_MAX <= SECTION_ROWS, "an id for each option");
 #define FIRST_REMOTE (FIRST_DEVICE + CONFIG_DEVICES_MAX)
 #define FIRST_TENANT (FIRST_REMOTE + CONFIG_REMOTES_MAX)
 
-/* More than one page of a list holds: the rest is asked for by the next request. */
+/* More rows than fit a page of a list; the next request gets the rest. */
 #define ROWS_MAX 2048
 
 struct option_row {
@@ -42,7 +42,7 @@ struct finder {
         int result;
 };
 
-/* Adds a section's options that the request hasn't got yet. `of`: the section, without option. */
+/* Adds a section's options behind the cursor. `of`: the section, without an option. */
 static void find_options(struct finder *f, uint64_t section_number, enum option_section section,
         struct option_row of)
 {

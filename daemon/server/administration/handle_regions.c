@@ -65,7 +65,7 @@ static void fill_dynamic(Kvlease__V1__AdminRegion *row, const struct pool *pool)
         row->missing_bytes = region_missing(pool) - row->lent_bytes;
 }
 
-/* Fills in how the tenant's reservation is sized, which is the same in each row of the tenant. */
+/* Fills in the sizing of the tenant's reservation, the same in each of its rows. */
 static void fill_sizing(Kvlease__V1__AdminRegion *row, const struct tenant *t)
 {
         const struct sizing *z = &t->sizing;

@@ -33,7 +33,7 @@ static void add_ns(Kvlease__V1__AdminTier *m, const struct ns *ns, enum tier_kin
         m->damaged += tier->n_damaged;
 }
 
-/* One that couldn't be opened is off, and the log says why. */
+/* A disk that couldn't be opened is off; the log has the reason. */
 static int add_disk(struct arena *arena, Kvlease__V1__AdminTier *m, const struct disk_file *disk)
 {
         static const char *const names[] = {

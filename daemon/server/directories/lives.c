@@ -36,7 +36,7 @@ static void add_death(struct lives *l, uint64_t sec, bool is_for_memory)
         l->deaths[l->n++].is_for_memory = is_for_memory;
 }
 
-/* Has either count risen since? That of a group which was made anew began at 0. */
+/* True if either count has risen. A new group's count began at 0. */
 static bool has_risen(const struct cgroup_oom_kills *then, const struct cgroup_oom_kills *now)
 {
         return now->of_group > then->of_group || now->of_host > then->of_host;
@@ -110,7 +110,7 @@ int lives_begin(struct lives *l, const char *text, const struct cgroup_oom_kills
 
 void lives_end(int lock_fd)
 {
-        /* Without it the next one counts a death too many. */
+        /* Without this line the next daemon counts a death too many. */
         if (dprintf(lock_fd, "ended\n") < 0)
                 log_warning("cannot write into the runtime directory's lock: %s", strerror(errno));
 }

@@ -196,7 +196,7 @@ static bool is_of_tenant(const struct unknown_option *o)
         return strncmp(o->section, "[tenant ", strlen("[tenant ")) == 0;
 }
 
-/* Sections that aren't known, as they stood in the file. */
+/* Writes unknown sections as they stood in the file. */
 static void write_others(FILE *f, const struct unknown_options *u)
 {
         const char *before = "";
@@ -358,7 +358,7 @@ static void end_write(struct disk_job *job)
                 c->done(c->data, 0);
                 return;
         }
-        /* The new file may be in place already, without being sure to last. */
+        /* The new file may be in place already, without being durable. */
         c->failure = c->result;
         undo_change(db);
 }

@@ -82,7 +82,7 @@ static int check_room(struct request *rq)
                 s->config.daemon.max_clients, s->peers.n_adopted);
 }
 
-/* New clients could go on where those left off that are lost by it. */
+/* Refuses new clients of a tenant whose requests made kvleased crash repeatedly. */
 static int check_culprit(struct request *rq)
 {
         const struct tenant *t = rq->peer->tenancy->tenant;
@@ -131,15 +131,15 @@ static void send_challenge(struct peer *p)
 }
 
 /*
- * A pidfd opened by number could be of another process that got the number since: then, or where
- * the configuration wants it, the peer must prove that it is the process that is watched.
+ * A pidfd opened by number could be another process's that got the number since. In that case, or
+ * if so configured, the peer must prove that it is the watched process.
  */
 static bool needs_challenge(const struct peer *p)
 {
         return p->challenge.by_number || p->server->config.daemon.liveness == LIVENESS_CHALLENGE;
 }
 
-/* The process at the other end is the one it says: its client is a client from now on. */
+/* Activates the peer after its identity was proven: it becomes a client. */
 static int activate(struct request *rq)
 {
         struct peer *p = rq->peer;
@@ -160,7 +160,7 @@ static int activate(struct request *rq)
         return 0;
 }
 
-/* Sets the peer's state after a hello that was accepted. */
+/* Sets the peer's state after an accepted HELLO. */
 static int start_session(struct request *rq)
 {
         struct peer *p = rq->peer;

@@ -70,7 +70,7 @@ int handle_SESSION_OPEN(struct request *rq)
         return 0;
 }
 
-/* 0 with the session of a handle; else the status, with the sentence. */
+/* Finds the session of a handle. Returns 0, or the status with the sentence. */
 static int take_session(struct request *rq, uint32_t ns_id, uint32_t handle, struct attach **ret_a,
         struct session **ret_s)
 {
@@ -148,8 +148,8 @@ int handle_SESSION_TRUNCATE(struct request *rq)
         return r == 0 ? drops_truncate(rq, &t) : r;
 }
 
-/* The ranges of the request; 0 with *ret_ranges, borrowed from the request's memory; -EINVAL with
- * the sentence; -ENOMEM. */
+/* Takes the ranges of the request. Returns 0 with *ret_ranges, borrowed from the request's memory;
+ * -EINVAL with the sentence; -ENOMEM. */
 static int take_ranges(struct request *rq, const Kvlease__V1__SessionKeepRequest *m,
         const struct token_range **ret_ranges)
 {

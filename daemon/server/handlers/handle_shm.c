@@ -29,7 +29,7 @@ static int keep_ring(struct request *rq, int fd)
         return client_record_ring(p->member, fd, &p->ring.kept, &rq->detail);
 }
 
-/* Made for this connection, or for the one that the client had before. */
+/* Opens a ring made for this connection, or for the client's former one. */
 static int open_ring(struct request *rq, int *ret_fd)
 {
         struct peer *p = rq->peer;
@@ -79,8 +79,8 @@ int handle_SHM_OPEN(struct request *rq)
 }
 
 /*
- * Two descriptors for the reply, so that nothing can fail once the pin segment is there: both of
- * the index at first.
+ * Reserves two descriptors for the reply (first both of the index), so that nothing fails after the
+ * pin segment was made.
  */
 static int reserve_fds(struct request *rq, int fd)
 {
@@ -94,7 +94,7 @@ static int reserve_fds(struct request *rq, int fd)
         return 0;
 }
 
-/* A reply that says why not brings no descriptors. */
+/* A refusal carries no descriptors. */
 static int refuse_share(struct request *rq, int code)
 {
         while (rq->n_fds > 0)

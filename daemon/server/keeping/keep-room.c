@@ -16,7 +16,7 @@
 #define UNITS   "/org/freedesktop/systemd1/unit"
 #define SERVICE MANAGER ".Service"
 
-/* systemd's own socket, which is there for root without a bus; org.freedesktop.systemd1(5) */
+/* systemd's own socket, for root without a bus; org.freedesktop.systemd1(5) */
 #define PRIVATE_SOCKET "unix:path=/run/systemd/private"
 
 static int open_private(sd_bus **ret_bus)
@@ -42,7 +42,7 @@ static int get_number(sd_bus *bus, const char *path, const char *name, uint32_t 
         return sd_bus_get_property_trivial(bus, MANAGER, path, SERVICE, name, NULL, 'u', ret);
 }
 
-/* Is this process the one the service consists of? Others' properties say nothing. */
+/* Asks the unit, if this process is its main process: other units' properties don't count. */
 static int ask_unit(sd_bus *bus, const char *path, uint32_t *ret_max)
 {
         uint32_t pid;

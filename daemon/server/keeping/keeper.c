@@ -28,7 +28,7 @@
  * other end takes within microseconds. Not tuned. */
 #define RETRY_MSEC 5
 
-/* How long keeper_free() waits for its thread. Not tuned. */
+/* Time for which keeper_free() waits for its thread. Not tuned. */
 #define END_NSEC NSEC_PER_SEC
 
 struct order {
@@ -322,7 +322,7 @@ static void submit_order(struct keeper *k, struct order *o)
         pthread_cond_signal(&k->work);
 }
 
-/* With the lock: the name counts, and can be dropped without memory. 0 or -ENOMEM. */
+/* With the lock: notes a name, so that it can be dropped without memory. Returns 0 or -ENOMEM. */
 static int note_name(struct keeper *k, enum keep_kind kind, uint32_t number)
 {
         uint64_t key = key_of(kind, number);
@@ -498,8 +498,8 @@ static int grow_left(struct keeper *k)
         return 0;
 }
 
-/* The service manager has several descriptors under this name, and would drop all of them or none:
- * it drops all, and is given the first one again. */
+/* The service manager has several descriptors with this name, and drops all or none: it drops all,
+ * and gets the first one again. */
 static int keep_first(struct keeper *k, enum keep_kind kind, uint32_t number)
 {
         struct detail d;
@@ -531,7 +531,7 @@ int keeper_inherit(struct keeper *k, enum keep_kind kind, uint32_t number, int f
         return r;
 }
 
-/* Sorted, the first of a kind; n_left: none is of it, or of a later one. */
+/* First index of a kind among sorted ones; n_left: none is of it, or of a later one. */
 static size_t first_of(struct keeper *k, enum keep_kind kind, uint32_t number)
 {
         size_t low = 0, high = k->n_left;

@@ -200,7 +200,7 @@ uint32_t keeping_count(const struct server *s)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-/* The service manager closes its descriptors of that name, if it has any. */
+/* Lets the service manager close its descriptors of that name, if any. */
 static void release_name(const char *name)
 {
         sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=%s", name);

@@ -12,7 +12,7 @@ static void on_work(uv_idle_t *idle)
 
 void loop_kick(struct loop *l)
 {
-        /* While the loop is being closed there are no turns any more. */
+        /* No more turns while the loop is being closed. */
         if (!uv_is_closing((uv_handle_t *)&l->work))
                 uv_idle_start(&l->work, on_work);
 }

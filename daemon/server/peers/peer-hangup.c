@@ -28,14 +28,14 @@ struct drain_limit {
         bool is_slice; /* in any tenant's turn; else until its tenant's turn ends */
 };
 
-/* All that were received, as long as its turn lasts. */
+/* All received input, within its tenant's turn. */
 static const struct drain_limit whole_turn = {UINT32_MAX - 1, UINT32_MAX, false};
 
 /* One slice of a process that has exited: some 100 microseconds of refused frames, and as much of
  * its ring. Not tuned. */
 static const struct drain_limit one_slice = {64, 64, true};
 
-/* Do its pages have to stay until its process exits? */
+/* True if the peer's pages must stay until its process exits. */
 static bool peer_keeps_pages(const struct peer *p)
 {
         if (!p->member)

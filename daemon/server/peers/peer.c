@@ -225,7 +225,7 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         return p;
 }
 
-/* Nothing that it sent after such a request is handled before that is answered. */
+/* True if the peer's later input waits for the answer to a request. */
 static bool waits_for_answer(const struct peer *p)
 {
         return peer_awaits_drop(p) || p->waits[PENDING_TENANT].n > 0;
@@ -355,7 +355,7 @@ void peer_violation(struct peer *p, const char *rule)
         peer_schedule(p);
 }
 
-/* The kernel has too many descriptors under way, of all peers together. */
+/* Counts replies delayed because the kernel has too many descriptors in flight, of all peers. */
 static void note_starved(struct peer *p)
 {
         p->server->peers.n_starved++;
@@ -392,7 +392,7 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
         pending_check(p);
 }
 
-/* Whether frames that were received may be handled now. */
+/* True if received frames may be handled now. */
 static bool may_handle(struct peer *p)
 {
         if (p->muted || p->doomed || waits_for_answer(p) || p->state == PEER_CLOSING ||
@@ -448,7 +448,8 @@ bool peer_receive(struct peer *p)
         return n > 0;
 }
 
-/* A goodbye that leaves descriptors in the socket would let the next connection leave more. */
+/* False while output is unsent or descriptors aren't taken: after a BYE the next connection would
+ * leave more. */
 static bool may_close(struct peer *p)
 {
         return outqueue_is_empty(&p->out) && outqueue_unread_fds(&p->out, p->conn.fd) == 0;
@@ -491,7 +492,7 @@ static void flush_output(struct peer *p)
         pending_recount(p);
         if (outqueue_is_empty(&p->out))
                 peers_note_drained(p->server);
-        /* Frames that waited behind its unread output, and leases that wait behind others. */
+        /* Frames waited behind unread output, and leases wait behind others. */
         if (p->held && p->out.bytes <= OUTQUEUE_HOLD_BYTES)
                 peer_schedule(p);
 }
@@ -561,7 +562,7 @@ void peer_turn(struct peer *p)
         peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
         if (pending_go_on(p, PENDING_LEASE, PEER_FRAMES_PER_TURN))
                 peer_schedule(p);
-        /* While frames wait for the next turn nothing is received over them. */
+        /* While frames wait for the next turn, no more are received. */
         if (readable && !p->input.hung_up && !p->input.backed_up && !waits_for_answer(p) &&
                 p->conn.fd >= 0)
                 peer_receive(p);

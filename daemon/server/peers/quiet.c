@@ -8,8 +8,8 @@
 #include "daemon/server/peers/turns.h"
 
 /*
- * Touches don't wake the daemon before there are many. How old they may be when it evicts: short
- * against the seconds between two uses of a page that is worth keeping. Not tuned.
+ * Oldest age of unseen touches at an eviction: they don't wake the daemon until there are many.
+ * Short compared to the seconds between two uses of a page worth keeping. Not tuned.
  */
 #define QUIET_MSEC 100
 

@@ -181,7 +181,7 @@ static struct member *find_member(const struct tenant *t, uint64_t id)
         return NULL;
 }
 
-/* Is it the process of the client, which lives? */
+/* True if the peer's process is the client's, and lives. */
 static bool is_same_process(const struct peer *p, const struct peer *old)
 {
         return p->identity.pid > 0 && p->identity.pid == old->identity.pid &&

@@ -21,8 +21,7 @@ static struct bucket_limit request_limit(const struct tenancy *t)
         return (struct bucket_limit){.rate = rate, .burst = MAX(rate, 1u)};
 }
 
-/* All its clients may come at once: as they do when it starts, and when the daemon was restarted.
- */
+/* All its clients may connect at once, as at its start, and after the daemon's restart. */
 static struct bucket_limit connect_limit(const struct tenancy *t)
 {
         uint32_t rate = t->config.max_connects;
@@ -58,7 +57,7 @@ static void on_requests(uv_timer_t *timer)
         await_requests(s);
 }
 
-/* Until the first of the paused may go on. */
+/* Sets the timer to the first paused tenant that may continue. */
 static void await_requests(struct server *s)
 {
         uint64_t now = clock_now_nsec(), wait = UINT64_MAX;

@@ -5,8 +5,8 @@
 #include "daemon/core/reclaim/stock.h"
 #include "daemon/server/objects/server.h"
 
-/* Short against the seconds in which a cache changes; a set is given back that long after the last
- * one. Not tuned. */
+/* Short compared to the seconds in which a cache changes; also the interval between two freed sets.
+ * Not tuned. */
 #define TICK_MSEC 100
 
 /* Interval of looks at the stock because of leases, even without memory to bind. Not tuned. */

@@ -39,7 +39,7 @@ static const struct device_config *config_of(const struct server *s, const char 
         return c ? c : &defaults;
 }
 
-/* How much of the device's memory kvleased takes where nothing says how much. */
+/* Share of the device's memory if none is configured. */
 static uint64_t share_of(const struct device_props *props, const struct device_config *c)
 {
         if (c->memory_ratio != DEVICE_RATIO_AUTO)
@@ -61,7 +61,8 @@ uint64_t devices_budget(
 
 /* ---- search of devices ----------------------------------------------------------------------- */
 
-/* Looking for devices calls the driver, which may hang: in a thread, that is left behind then. */
+/* A search of devices in a thread: it calls the driver, which may hang. Then the thread is left
+ * behind. */
 struct search {
         pthread_mutex_t lock;
         pthread_cond_t over;
@@ -131,7 +132,7 @@ static int search_start(struct search *search)
         return r;
 }
 
-/* No device's own: which there are isn't known yet. */
+/* The default, not a device's own: the devices aren't known yet. */
 static uint64_t search_timeout(const struct server *s)
 {
         struct device_config defaults = {0};
@@ -206,7 +207,7 @@ static unsigned timeout_msec(const struct device_config *c)
         return (unsigned)(c->driver_timeout_nsec / NSEC_PER_MSEC);
 }
 
-/* Takes the queue in any case: the pool has it, or it is closed. */
+/* Adds a device behind its queue, which it takes in any case: the pool has it, or it is closed. */
 static int add_queue(struct server *s, struct queue *queue, uint64_t budget_bytes,
         uint64_t extent_bytes, struct detail *d)
 {
@@ -397,7 +398,7 @@ static void explain_none(const struct device_backend *backend, int n, const char
                         why[0] ? why : strerror(-n));
 }
 
-/* All devices of the first backend that has any. */
+/* Opens all devices of the first backend that has any. */
 static int open_auto(struct server *s)
 {
         struct device_props props[CONFIG_DEVICES_MAX];

@@ -174,7 +174,7 @@ static void end_save(struct disk_job *base)
         free(job);
 }
 
-/* NULL: there is nothing to be written, or no memory. */
+/* Makes a job; NULL: nothing has to be written, or no memory. */
 static struct job *make_job(struct server *s, const struct ns *ns)
 {
         size_t len = ns->evict->save(ns->policy, NULL, 0);

@@ -4,12 +4,12 @@
 #include "daemon/core/upkeep/leasable.h"
 #include "daemon/server/objects/server.h"
 
-/* Looking takes the lines of pins away from clients that count there, for a moment: a part in a
- * thousand of their time at this rate. Not tuned. */
+/* Interval of counting, which briefly takes cache lines of pins away from clients: a part in a
+ * thousand of their time. Not tuned. */
 #define TICK_MSEC 10
 
-/* In one tick: pages, some microseconds with a few clients and 200 with 64 that hold all of them;
- * and namespaces, which cost O(tenants) each. Not tuned. */
+/* Bounds of a tick: pages, some microseconds with a few clients and 200 with 64 that hold all of
+ * them; and namespaces, which cost O(tenants) each. Not tuned. */
 #define PAGES_PER_TICK      4096
 #define NAMESPACES_PER_TICK 8
 

@@ -16,7 +16,7 @@
 /* Delay before moves that could not begin are tried again. Not tuned. */
 #define AGAIN_MSEC 20
 
-/* A stream gets its next pages so much later at most. Not tuned. */
+/* Longest delay of a stream's next pages. Not tuned. */
 #define RINGS_MSEC 5
 
 /* Processors for each copying thread: one thread saturates the memory of a small machine, where

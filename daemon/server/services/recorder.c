@@ -28,8 +28,7 @@ struct running {
         uint64_t key;          /* in recorder.requests */
         struct ns *ns;         /* borrowed: recorder_forget() */
         uint64_t first_nsec, last_nsec;
-        /* Key and depth of the deepest page that is known. The page itself may be moved meanwhile.
-         */
+        /* Key and depth of the deepest known page, which may move meanwhile. */
         uint8_t page_key[KEY_BYTES];
         uint32_t depth;
         bool met_any; /* there is one */
@@ -91,7 +90,8 @@ static uint32_t page_of(const struct running *q)
         return p && p->state == PAGE_SEALED && !ns_page_is_stale(q->ns, p) ? page : PAGE_NONE;
 }
 
-/* Pages from the root to `page`, deepest first. Their number; 0: more than RECORDER_PAGES_MAX. */
+/* Collects pages from `page` up to the root. Returns their number; 0: more than
+ * RECORDER_PAGES_MAX. */
 static uint32_t walk_up(const struct ns *ns, uint32_t page, uint32_t ret[RECORDER_PAGES_MAX])
 {
         uint32_t n = 0;
@@ -111,7 +111,7 @@ static uint64_t hash_of(const struct recorder *r, const struct ns *ns, uint32_t 
         return hash_bytes(seed, ns_page(ns, page)->key, KEY_BYTES) & HASH_MASK;
 }
 
-/* Most that a line takes: names and numbers, and 16 digits, comma and space an id. */
+/* Largest size of a line: names and numbers, and 16 digits, comma and space an id. */
 static size_t line_max(uint32_t n)
 {
         return 256 + TENANT_NAME_MAX + (size_t)n * 18;
@@ -168,8 +168,8 @@ static void on_written(struct chunk *c)
                 hand_on(s);
 }
 
-/* Room for a line of a namespace with such pages. NULL: too much waits for the disk, or no memory.
- */
+/* Chunk with room for a line of a namespace with such pages. NULL: too many bytes wait for the
+ * disk, or no memory. */
 static struct chunk *chunk_for(struct server *s, uint32_t page_tokens, size_t size)
 {
         struct recorder *r = &s->recorder;
@@ -267,7 +267,7 @@ static uint64_t key_of_page(const struct recorder *r, const struct ns *ns, uint3
         return key_of(ns, hash_bytes(r->secret, ns_page(ns, page)->key, KEY_BYTES));
 }
 
-/* The one that has got to the page. NULL: none. */
+/* The request that has reached the page. NULL: none. */
 static struct running *find_at(const struct recorder *r, const struct ns *ns, uint32_t page)
 {
         const uint64_t *at =

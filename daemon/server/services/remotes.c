@@ -68,7 +68,7 @@ void remotes_turn(struct server *s)
                 uv_timer_start(&r->timer, on_timer, (next - now) / NSEC_PER_MSEC + 1, 0);
 }
 
-/* Nothing in here waits, so it may be asked so often. */
+/* Interval of looks at the state, which don't wait. */
 #define WATCH_MSEC 1000
 
 static void count_descriptors(struct server *s)
@@ -128,7 +128,7 @@ static int open_store(const struct remote_config *c, struct remote_store **ret, 
         return r;
 }
 
-/* 0; -errno, which is logged, and the remote isn't there. */
+/* Opens a remote. Returns 0; -errno, logged: it isn't available. */
 static int add_service(struct server *s, const struct remote_config *c)
 {
         struct remote_service *r = calloc(1, sizeof(*r));

@@ -29,7 +29,7 @@ KVL_PRINTF(3, 4) static void report_at(struct checker *r, struct origin o, const
         r->fn(r->data, o, sentence);
 }
 
-/* The device before this one that has the same file; NULL. */
+/* An earlier device with the same file; NULL: none. */
 static const struct device_config *find_same_disk(
         const struct config *c, const struct device_config *d)
 {
@@ -210,7 +210,7 @@ static void check_tenant_remote(struct checker *r, const struct tenant_config *t
         tenant_secret_wipe(&secret);
 }
 
-/* One word of 'devices', and the words behind it. */
+/* Checks one word of 'devices', and the words behind it. */
 static void check_device_name(struct checker *r, const char *name, const char *behind)
 {
         struct origin o =

@@ -42,7 +42,7 @@ bool config_exceeds_cgroup(uint64_t bytes, struct detail *d)
 
 /* ---- tenants --------------------------------------------------------------------------------- */
 
-/* The device on which a tenant finds it easiest to hold an extent set. */
+/* The device on which a tenant can hold an extent set most easily. */
 struct nearest {
         const char *name; /* NULL: not known */
         uint64_t extent_bytes;

@@ -26,7 +26,7 @@ struct reader {
         void *data;
         size_t n_errors;
         int fatal;       /* -ENOMEM: reading on makes no sense */
-        bool is_cut_off; /* a file, by a line that is no syntax, or it can't be read */
+        bool is_cut_off; /* a file was cut at a line with invalid syntax, or is unreadable */
         /* The section being read; base is NULL if it was refused and is skipped. */
         enum option_section section;
         char name[TENANT_NAME_MAX + 1];
@@ -301,8 +301,8 @@ static bool open_daemon(struct reader *r, const char *name, char *err, size_t er
         return true;
 }
 
-/* Makes `word name` the section being read. False: refused, err says why, the section is skipped.
- */
+/* Makes `word name` the section being read. If it is refused, returns false with the sentence in
+ * err, and the section is skipped. */
 static bool open_section(
         struct reader *r, const char *word, const char *name, char *err, size_t err_len)
 {
@@ -337,7 +337,7 @@ static bool open_section(
         return is_open;
 }
 
-/* The section being read as it would stand in the file. */
+/* The section being read, as written in the file. */
 static const char *section_text(const struct reader *r, char *buf, size_t size)
 {
         snprintf(
@@ -345,7 +345,7 @@ static const char *section_text(const struct reader *r, char *buf, size_t size)
         return buf;
 }
 
-/* Says that a section has no such option, and which was meant. */
+/* Explains that a section has no such option, and names the nearest. */
 static void explain_unknown(enum option_section s, const char *key, char *err, size_t err_len)
 {
         const struct option *near = option_nearest(s, key);
@@ -475,7 +475,7 @@ static int read_text(struct reader *r, const char *text, size_t len)
         return r->n_errors > 0 ? -EINVAL : 0;
 }
 
-/* "daemon.KEY=value", "tenant.NAME.KEY=value": a name may have dots, a key has none. */
+/* Applies "daemon.KEY=value" or "tenant.NAME.KEY=value": a name may have dots, a key has none. */
 static int apply_override(struct reader *r, const char *text)
 {
         char copy[1024], why[SENTENCE_MAX - 200] = "", *equals, *first, *last;
@@ -501,7 +501,7 @@ static int apply_override(struct reader *r, const char *text)
         return ok ? 0 : -EINVAL;
 }
 
-/* Without the NUL at its end, which Linux could do without and others couldn't. */
+/* Less the NUL at its end, which Linux doesn't require, but other systems do. */
 #define SOCKET_PATH_MAX (sizeof(((struct sockaddr_un *)0)->sun_path) - 1)
 static_assert(CONFIG_RUNTIME_DIR_MAX + sizeof("/monitor.sock") == SOCKET_PATH_MAX + 1, "sun_path");
 
@@ -560,7 +560,7 @@ static int read_config_file(const char *path, char **ret_text, size_t *ret_len)
         return *ret_text ? 0 : -ENOMEM;
 }
 
-/* The configuration's own file; another one than the default must be there. */
+/* Reads the main file; only the default one may be missing. */
 static int read_main_file(struct reader *r, bool may_be_missing)
 {
         const bool has_drop_ins = r->config->files.n > 1;

@@ -1,4 +1,4 @@
-/* `kvleased --help-config`: the option table as text and as JSON, from which conf(5) is made. */
+/* `kvleased --help-config`: the option table as text and as JSON, the source of conf(5). */
 #include <string.h>
 
 #include "daemon/server/settings/options.h"

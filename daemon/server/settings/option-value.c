@@ -83,7 +83,7 @@ char *option_allowed(const struct option *o, char buf[OPTION_VALUE_MAX])
         return buf;
 }
 
-/* The sentence of a value that can't be; returns -EINVAL. */
+/* Writes the sentence of an invalid value; returns -EINVAL. */
 static int refuse_value(
         const struct option *o, const char *value, const char *what, char *err, size_t err_len)
 {
@@ -159,7 +159,7 @@ static int set_text(
         return 0;
 }
 
-/* One user or group: a number, or a name of this machine. */
+/* Parses one user or group: a number, or a name of this machine. */
 static int parse_id(enum option_type type, const char *word, uint32_t *ret_id)
 {
         uint64_t number;

@@ -11,7 +11,7 @@
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-/* One more than there may be, so that too many are seen. */
+/* Splits one address more than allowed, so that too many are noticed. */
 static unsigned split_addresses(struct remote_settings *s)
 {
         unsigned n = 0;
@@ -62,7 +62,7 @@ static int check_tls(const struct remote_config *c, const char **ret_key, struct
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* A password is a word of RESP, terminated here. */
+/* Reads a password, a word of RESP, and terminates it. */
 static int read_password(const struct remote_config *c, struct remote_settings *s, struct detail *d)
 {
         int r = secret_read("secret_file", c->secret_file, 1, SECRET_BYTES_MAX, &s->secret, d);

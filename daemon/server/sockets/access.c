@@ -37,7 +37,7 @@ bool access_may_publish(const struct tenant_config *t, const struct creds *c)
                is_listed(&t->access.publish_uids, &t->access.publish_gids, c);
 }
 
-/* Why its groups are of no use to a process that has too many. */
+/* Notes that the groups of a process with too many aren't used. */
 static const char *note_groups(const struct creds *c)
 {
         static_assert(CREDS_GROUPS_MAX == 4096, "the sentence");
@@ -92,7 +92,8 @@ void access_tell_change(const char *tenant, const struct access_config *before,
                 (const struct id_list *[]){&after->publish_uids, &after->publish_gids}, d);
 }
 
-/* root, the daemon's own user, or a member of this group; that one is there. */
+/* True for root, the daemon's own user, or a member of this group (*ret_is_there: the group
+ * exists). */
 static bool is_trusted(const char *group, const struct creds *c, bool *ret_is_there)
 {
         gid_t gid;

@@ -21,7 +21,7 @@
 #include "daemon/server/system/fd-parts.h"
 #include "daemon/server/system/log.h"
 
-#define PER_STRANGER    2 /* of a connection that is no tenant's: its socket, its process */
+#define PER_STRANGER    2 /* of a connection without a tenant: its socket, its process */
 #define KEPT_PER_CLIENT 2 /* its process, its ring */
 #define KEPT_PER_NS     4 /* records, index, its reader's, the log of sessions */
 #define KEPT_OF_DAEMON  2 /* the root, the tables of clients */
@@ -35,21 +35,21 @@
  * tuned. */
 #define CLIENTS_PART 8
 
-/* Idle namespaces that go for another one. Not tuned. */
+/* Idle namespaces removed for a new one. Not tuned. */
 #define IDLE_AT_ONCE 8
 
 /* In struct tenancy.descriptors_refused. */
 enum { REFUSED_CONNECTIONS, REFUSED_NAMESPACES, REFUSED_EXTENTS };
 
-/* Descriptors of a client: its socket and its process. Where descriptors are kept for the next
- * daemon, there is that of its ring, too. */
+/* Descriptors of a client: its socket and its process; its ring, too, if it is stored for the next
+ * daemon. */
 static uint64_t per_client(const struct server *s)
 {
         return keeping_is_on(&s->keeping) ? 3 : 2;
 }
 
-/* Descriptors of a namespace: the daemon's and the readers' of its index segment. Where descriptors
- * are kept for the next daemon, there are those of its records and of its sessions' log, too. */
+/* Descriptors of a namespace: two of its index segment (the daemon's, the readers'). If they are
+ * stored for the next daemon, also those of its records and of its sessions' log. */
 static uint64_t per_ns(const struct server *s)
 {
         return keeping_is_on(&s->keeping) ? 4 : 2;
@@ -85,7 +85,7 @@ static uint64_t count_remotes(const struct server *s)
         return s->services.remotes.n_descriptors;
 }
 
-/* Listeners; the loop's own and the locks are of the reserve. */
+/* Counts listeners; the loop's own descriptors and the locks are part of the reserve. */
 static uint64_t count_listeners(const struct server *s)
 {
         uint64_t n = 2;

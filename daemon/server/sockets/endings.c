@@ -41,7 +41,7 @@ static void hand_over(struct server *s, int fd, const struct tenancy *t, uint64_
 {
         struct ending *e;
 
-        /* At the end of a process the kernel waits for none of it: it stays open until then. */
+        /* At the end of a process the kernel waits for none: it stays open until then. */
         if (s->life.leaving)
                 return;
         e = malloc(sizeof(*e));

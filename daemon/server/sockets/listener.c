@@ -89,12 +89,12 @@ void listener_update_group(struct listener *l)
 static int make_tenant_dir(struct listener *l, struct detail *d)
 {
         char why[DIR_WHY_BYTES];
-        /* One left by an earlier daemon may have other bits or another group. */
+        /* A directory left by an earlier daemon may have another mode or group. */
         int r = dir_make(l->dir, DIR_NO_LINK, 0750, why);
 
         if (r < 0)
                 return detail_set(d, r, "cannot use the tenant's directory %s: %s", l->dir, why);
-        /* One that a daemon left that crashed is ours, too. */
+        /* A directory left by a crashed daemon is ours, too. */
         l->made_dir = r > 0 || l->server->rundir.after_crash;
         listener_update_group(l);
         return 0;
@@ -171,7 +171,7 @@ static int take_kept(struct listener *l)
         return 0;
 }
 
-/* The socket systemd made for it, else the one there was, else one of our own. */
+/* Finds the socket made by systemd, else the stored one, else makes one. */
 static int find_socket(struct listener *l, struct detail *d)
 {
         static const char *const names[] = {[LISTEN_DEFAULT] = "default",
@@ -216,7 +216,7 @@ static void pause_listener(struct listener *l)
         uv_poll_stop(&l->poll);
 }
 
-/* No descriptor is left: without taking the connection the loop would spin on it. */
+/* Refuses a connection without a free descriptor: the loop would spin if it weren't accepted. */
 static void refuse_without_fd(struct listener *l)
 {
         struct server *s = l->server;

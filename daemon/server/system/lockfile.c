@@ -16,10 +16,10 @@
 #include "base/parse.h"
 #include "daemon/server/system/log.h"
 
-/* How much of /proc/PID/status is read, which has some 1.5 KiB. Not tuned. */
+/* Bytes read of /proc/PID/status, which has some 1.5 KiB. Not tuned. */
 #define STATUS_MAX (64 << 10)
 
-/* Fresh files of that name that turn out not to be ours, before it is given up. Not tuned. */
+/* Fresh files that turn out not to be ours, before giving up. Not tuned. */
 #define TRIES 16
 
 static bool is_same(const struct stat *a, const struct stat *b)
@@ -41,7 +41,7 @@ static bool is_ours(const struct stat *st)
         return st->st_uid == geteuid() && (st->st_mode & 077) == 0 && st->st_nlink == 1;
 }
 
-/* Owned descriptor, and whether it has the lock now; -errno. */
+/* Returns the owned descriptor, and whether it has the lock now; or -errno. */
 static int open_and_lock(const char *path, struct stat *ret_stat, bool *ret_locked)
 {
         _cleanup_fd_ int fd =
@@ -134,9 +134,8 @@ static int take_fresh(const char *path)
 }
 
 /*
- * Puts a locked file of ours in the place of `judged`. Of several daemons that do so, the one that
- * has the lock on the new file does: the others find it locked, before or after it was renamed.
- * -EAGAIN: another file is there by now.
+ * Puts a locked file of ours in place of `judged`. If several daemons try, the one with the lock on
+ * the new file succeeds; the others find it locked. -EAGAIN: another file is there now.
  */
 static int replace_file(const char *path, const struct stat *judged)
 {

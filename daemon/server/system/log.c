@@ -37,7 +37,7 @@ static const struct {
 #undef X
 };
 
-/* The loop's thread alone changes them, under the queue's lock. */
+/* Changed only by the loop's thread, under the queue's lock. */
 static enum log_level max_level = LEVEL_NOTICE;
 static enum log_target log_target = TARGET_AUTO;
 static bool is_to_file; /* text goes to a regular file, which needs no reader */
@@ -263,7 +263,7 @@ void log_init(enum log_level level, enum log_target target)
 
         if (target == TARGET_AUTO)
                 target = log_stderr_is_journal() ? TARGET_JOURNAL : TARGET_TEXT;
-        /* Without one sd_journal_sendv() throws the message away and says that all is well. */
+        /* Without a socket sd_journal_sendv() drops the message and reports success. */
         if (target == TARGET_JOURNAL && access(JOURNAL_SOCKET, F_OK) < 0)
                 target = TARGET_TEXT;
         pthread_mutex_lock(&queue.lock);

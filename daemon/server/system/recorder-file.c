@@ -13,17 +13,17 @@
 #include "base/parse.h"
 #include "daemon/server/system/log.h"
 
-/* Page sizes with a file open at a time: more are lost. Not tuned: models of one host are few. */
+/* Page sizes with an open file at a time; more are lost. Models of one host are few. Not tuned. */
 #define STREAMS_MAX 8
 
-/* The result of a chunk of one more: no file operation here fails like that. */
+/* The result of a chunk of another page size: no file operation here fails like that. */
 #define TOO_MANY_SIZES (-E2BIG)
 
-/* Free space left in the file system, as a part and at most. Not tuned. */
+/* Free space left in the file system for kvleased's other files, as a part and at most. */
 #define LEAVE_PART      20
 #define LEAVE_MAX_BYTES (UINT64_C(1) << 30)
 
-/* Recordings before this one left that many files at most: no free name is found beyond. */
+/* Bound of files of earlier recordings: no free number is searched beyond. */
 #define NUMBER_MAX 1000000
 
 /* The files of one page size. */
@@ -62,7 +62,7 @@ static struct stream *stream_for(struct writer *w, uint32_t page_tokens)
         return NULL;
 }
 
-/* Under the first number from the last one on that no file has. */
+/* Opens a file under the first free number from the last one on. */
 static int open_next(struct writer *w, struct stream *st)
 {
         uint32_t number = st->n_files > 0 ? st->numbers[st->n_files - 1] + 1 : 1;
@@ -129,7 +129,7 @@ static int rotate(struct writer *w, struct stream *st)
         return open_next(w, st);
 }
 
-/* For `len` bytes, at the cost of older files of this recording. 0 or -ENOSPC. */
+/* Makes room for `len` bytes by removing older files of this recording. Returns 0 or -ENOSPC. */
 static int make_room(struct writer *w, size_t len)
 {
         uint64_t leaves;

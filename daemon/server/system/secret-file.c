@@ -84,7 +84,7 @@ int secret_read(const char *key, const char *path, size_t min, size_t max, struc
 
         assert(max <= SECRET_BYTES_MAX);
         memset(ret, 0, sizeof(*ret));
-        /* Nothing here is waited for, be it a FIFO or a terminal. */
+        /* Doesn't wait, not even for a FIFO or a terminal. */
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
         if (fd < 0)
                 return detail_set(

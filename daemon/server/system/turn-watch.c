@@ -99,7 +99,7 @@ void turn_watch_note(struct turn_watch *w, uint64_t now_nsec, uint64_t nsec, uin
         w->now = (struct turn_record){0};
 }
 
-/* Right before the loop waits: the turn is over. */
+/* Called just before the loop waits: the turn has ended. */
 static void on_prepare(uv_prepare_t *prepare)
 {
         struct turn_watch *w = container_of(prepare, struct turn_watch, prepare);

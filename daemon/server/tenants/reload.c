@@ -73,7 +73,7 @@ static void tell_option(void *data, const struct option *o, const char *before, 
         tell_asker(t->reloader, RELOAD_CHANGED, sentence);
 }
 
-/* Tells of the section's options that a reload can change, and changes them. */
+/* Reports the section's options that a reload can change, and changes them. */
 static void apply_options(struct reloader *r, enum option_section section, const char *where,
         void *now, const void *next)
 {

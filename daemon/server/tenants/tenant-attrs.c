@@ -8,7 +8,7 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/server/settings/tenant-check.h"
 
-/* A reservation is of whole extents: one at least, on any device. */
+/* A reservation is whole extents: at least one, on any device. */
 static int check_extent(const struct store *s, const struct tenant_config *c, struct detail *d)
 {
         char a[FORMAT_BYTES_MAX], b[FORMAT_BYTES_MAX];

@@ -39,7 +39,7 @@ struct tenant_change {
         uid_t uid;  /* of the asking user */
         char who[PEER_WHO_MAX];
         char name[TENANT_NAME_MAX + 2]; /* one that is too long stays so */
-        int refusal;                    /* once it is written: why it isn't put in force; 0 */
+        int refusal;                    /* after the write: the reason not to put it in force; 0 */
         struct detail detail;
         size_t n_options;
         char *options[]; /* their texts behind them */
@@ -47,7 +47,7 @@ struct tenant_change {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* A tenant as it is to be, and its row in the database. */
+/* A tenant's planned configuration, and its row in the database. */
 struct plan {
         struct tenancy *tenancy; /* NULL: a new tenant */
         struct tenant_config config, row;
@@ -214,7 +214,7 @@ static void warn_small(const struct tenant_change *c)
 
 static void begin_next(struct server *s);
 
-/* Answers and frees it. A removal is durable once disks have forgotten the tenant's pages. */
+/* Answers and frees the change. A removal is durable once disks have dropped the tenant's pages. */
 static void end_change(struct tenant_change *c, int code)
 {
         struct peer *p = c->pending.peer;
@@ -245,7 +245,7 @@ static void end_and_go_on(struct tenant_change *c, int code)
         peers_note_drained(s); /* a stop may have waited for it */
 }
 
-/* Appends why the tenant, as it is now, can lease nothing. */
+/* Appends the reason why the tenant can currently lease nothing. */
 static void tell_no_room(const struct tenancy *t, struct detail *d)
 {
         size_t len = strlen(d->text);

@@ -68,7 +68,8 @@ static int check_exclusive(
         return 0;
 }
 
-/* 0; -ENODEV: the device it is placed on isn't there, all else is set. */
+/* Checks the configuration and makes its attributes. Returns 0; -ENODEV: its device doesn't exist,
+ * all else is set. */
 static int check_config(struct server *s, const struct tenant_config *config,
         struct tenant_attrs *ret_attrs, struct sizing_attrs *ret_sizing, struct detail *d)
 {
@@ -82,7 +83,7 @@ static int check_config(struct server *s, const struct tenant_config *config,
                                &s->store, s->budget_bytes, config, ret_attrs, ret_sizing, d);
 }
 
-/* Makes it with these attributes, which follow from the configuration. */
+/* Makes the tenancy with these attributes of its configuration. */
 static int make_tenancy(struct server *s, const struct tenant_config *config, bool from_config,
         const struct tenant_attrs *attrs, const struct sizing_attrs *sizing,
         struct tenancy **ret_tenancy, struct detail *d)
@@ -173,7 +174,7 @@ static uint64_t smallest_extent(const struct server *s)
         return least;
 }
 
-/* Reserves as much as there is room for, at most `most`, by halves; other attributes stay. */
+/* Reserves as much as fits, at most `most`, by bisection; other attributes stay. */
 static void reserve_what_fits(struct tenancy *t, uint64_t most)
 {
         uint64_t step = smallest_extent(t->server), fits = reserved(t->tenant) / step;
@@ -387,7 +388,7 @@ bool tenants_configured(const struct server *s, const struct config *config, con
         return true;
 }
 
-/* Makes the tenant, or puts its configuration in force. 0 or -errno with the sentence. */
+/* Makes the tenant, or puts its configuration in force. Returns 0, or -errno with the sentence. */
 static int ensure(struct server *s, const struct config *config, const char *name, struct detail *d)
 {
         struct tenancy *t = tenancy_find(s, name);
@@ -521,7 +522,7 @@ static void make_way(struct tenancy *t, const struct config *next)
         (void)tenant_set_attrs(t->tenant, &now, NULL);
 }
 
-/* Its change was refused after it had made way for others. */
+/* Restores a reservation that was shrunk for others, after the tenant's change was refused. */
 static void take_back_way(struct tenancy *t)
 {
         char before[FORMAT_BYTES_MAX], now[FORMAT_BYTES_MAX];

@@ -20,8 +20,8 @@
 /* Connections of administrators beyond max_clients. Not tuned. */
 #define ADMIN_EXTRA_CONNECTIONS 4
 
-/* The one tenant whose uids rule names the user, share groups aside. 0, or -EACCES with the
- * sentence. */
+/* Finds the one tenant whose uids name the user, except share groups. Returns 0, or -EACCES with
+ * the sentence. */
 static int find_tenancy_of_uid(
         struct server *s, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d)
 {
@@ -66,7 +66,7 @@ static uint32_t max_connections(const struct listener *l)
                (l->kind == LISTEN_ADMIN ? ADMIN_EXTRA_CONNECTIONS : 0);
 }
 
-/* Which tenant the peer is of, or why it is refused. */
+/* Determines the peer's tenant, or the reason of its refusal. */
 static int admit_connection(
         struct listener *l, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d)
 {

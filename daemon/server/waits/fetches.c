@@ -58,7 +58,7 @@ static void note_result(struct batch *b, uint32_t i, int status, uint32_t page)
         b->pages[i] = status == 0 ? page : PAGE_NONE;
 }
 
-/* One of its pages is done, or all of them were begun. */
+/* Counts a finished page, or the end of beginning them. */
 static void count_down(struct batch *b)
 {
         Kvlease__V1__FetchReply reply = KVLEASE__V1__FETCH_REPLY__INIT;

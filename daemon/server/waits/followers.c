@@ -18,7 +18,7 @@ static uint64_t time_until(uint64_t then, uint64_t now)
 
 static void on_timer(uv_timer_t *timer);
 
-/* Looks again when the next of them has to be answered. */
+/* Sets the timer to the next deadline. */
 static void expect_next(struct server *s)
 {
         const struct chronicle *c = &s->store.chronicle;
@@ -32,7 +32,7 @@ static void expect_next(struct server *s)
                 left = MIN(left, time_until(chronicle_due(c), server_now(s)));
         if (c->last > s->followers.seen)
                 left = 0;
-        /* Rounded up: a window that isn't over yet would be looked at over and over. */
+        /* Rounded up: else an unfinished interval would be looked at repeatedly. */
         uv_timer_start(
                 &s->followers.timer, on_timer, (left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, 0);
 }

@@ -90,7 +90,7 @@ static void on_loaded(uint32_t n_pages, int code, void *data)
                 code == KVL_STATUS_MISS ? "no other host has continued it, or not in time" : "");
 }
 
-/* One that takes so many bytes. NULL with *ret why not, and the sentence. */
+/* Makes an import of so many bytes. NULL: *ret has the error, with the sentence. */
 static struct peer_import *import_new(struct request *rq, struct attach *a, size_t bytes, int *ret)
 {
         struct peer_import *i;

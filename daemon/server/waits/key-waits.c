@@ -143,7 +143,7 @@ int key_waits_add(struct peer *p, const struct frame_header *request, struct att
         pending_add(&w->pending, p, &pending_ops, sizeof(*w), request, false);
         uv_timer_init(&s->loop.uv, &w->timer);
         uv_update_time(&s->loop.uv); /* else the timer would be early by the time of this turn */
-        /* The loop counts whole milliseconds: one more, or it would be early by a part of one. */
+        /* The loop counts whole milliseconds: add one, so that it isn't early. */
         uv_timer_start(&w->timer, on_deadline, (uint64_t)timeout_msec + 1, 0);
         return 0;
 }

@@ -188,7 +188,7 @@ void parked_cancel(struct peer *p, uint32_t ns_id)
                 unpark_lease(p);
                 peer_schedule(p);
         }
-        /* With a namespace alone they are run, and see that it is closed. */
+        /* If only a namespace is closed, they run and find it closed. */
         while (ns_id == 0 && (k = take_behind(p))) {
                 answer_refuse(p, &k->pending.request, -ENOENT,
                         "the client said goodbye while the lease waited");
@@ -306,7 +306,7 @@ void parked_refuse(struct server *s)
 
 /* ---- when ------------------------------------------------------------------------------------ */
 
-/* When the next round may begin that is wanted `msec` after the last. */
+/* Earliest time of the next round, wanted `msec` after the last. */
 static uint64_t next_round_nsec(const struct server *s, unsigned msec)
 {
         return s->leases.round_ended_nsec +
@@ -374,7 +374,7 @@ bool parked_work(struct server *s)
         }
         more = parked_retry(s, NULL);
         s->leases.in_round = more;
-        /* Each lease has one deadline: those rounds are no reason to put off the next of all. */
+        /* Rounds for deadlines don't delay the next round of all. */
         if (s->leases.round_is_all) {
                 s->leases.round_ended_nsec = server_now(s);
                 s->leases.round_busy_nsec += s->leases.round_ended_nsec - now;

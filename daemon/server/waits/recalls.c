@@ -52,7 +52,7 @@ static bool tell_recall(struct attach *a, const struct extent_set *set, bool idl
         return true;
 }
 
-/* Through the daemon's own descriptor of the process: never by number. */
+/* Kills through the daemon's own descriptor of the process, never by number. */
 static bool kill_process(const struct peer *p)
 {
         if (p->conn.pidfd < 0 || p->identity.pid == getpid())

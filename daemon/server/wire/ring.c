@@ -101,7 +101,7 @@ void ring_close(struct ring *r)
         *r = (struct ring){0};
 }
 
-/* Looks how far the client has submitted. False: that can't be. */
+/* Reads the client's tail. Returns false if it is invalid. */
 static bool see_tail(struct ring *r)
 {
         uint64_t tail = atomic_load_explicit(&r->shm->sub_tail, memory_order_acquire);
@@ -113,7 +113,7 @@ static bool see_tail(struct ring *r)
         return true;
 }
 
-/* Looks how far it has taken completions. False: that can't be. */
+/* Reads the client's head of completions. Returns false if it is invalid. */
 static bool see_head(struct ring *r)
 {
         uint64_t head = atomic_load_explicit(&r->shm->comp_head, memory_order_acquire);
@@ -244,7 +244,7 @@ static bool run_batch(struct ring *r, struct member *m, uint32_t n, uint64_t now
         return goes_on;
 }
 
-/* How many can be executed now; *ret_rule is set where the client broke one. */
+/* Submissions that can be executed now; *ret_rule is set if the client broke a rule. */
 static uint64_t count_ready(struct ring *r, const char **ret_rule)
 {
         if (!see_tail(r))
