@@ -9,7 +9,7 @@
  * This counts pages by epoch from the line on. It moves the line when they are more than the cached
  * pages, never back: pages that LRU dropped are lost to it.
  *
- * Each use of a known page is a hit of LRU's, of ours, of both or of neither, and counts with the
+ * Each use of a known page is a hit of LRU's, of ours, of both or of neither. It counts with the
  * cost of a miss of the page. PGI is *behind* while recent requests show a loss that is larger than
  * chance and than LOSS_SHARE. Chance: requests' differences add up like a random walk, whose
  * variance is the sum of their squares.

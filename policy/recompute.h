@@ -14,7 +14,7 @@
  *   crossover = P / (2 L H Q)   tokens
  *
  * that is 2 P (1 + n / crossover): at the position `crossover` attention costs as much as all the
- * rest. So with costs in units of a token at the beginning of its text, the crossover is the only
+ * rest. Costs are in units of a token at the beginning of its text. So the crossover is the only
  * property of a model that is needed. The first n tokens cost n + n^2 / (2 crossover), and each of
  * them 1 + n / (2 crossover) on average.
  */

@@ -42,9 +42,9 @@
 /* Smaller loads reflect round trips more than bandwidth, and aren't noted. Not tuned. */
 #define WORTH_SAMPLE_BYTES (UINT64_C(64) << 10)
 
-/* Bound of a sample: its ratio to the known value counts as at most so many times more or less. One
- * sample of tokens (all of one size) then changes the ratio by at most 3/8, as after an engine was
- * stopped in the middle of a step. Not tuned. */
+/* Bound of a sample: its ratio to the known value counts as at most so many times more or less. If
+ * an engine was stopped in the middle of a step, its sample of tokens (all of one size) changes the
+ * ratio by at most 3/8. Not tuned. */
 #define WORTH_SAMPLE_SPREAD 4
 
 /*

@@ -11,8 +11,8 @@
  * secret. For a page it is over the epoch's scope (the model's identity, or the name of a namespace
  * set), the epoch and the page's key. For a change (change.h) it is over its epoch. Braces make it
  * the tag by which a cluster chooses the slot. So the parts of one page in the namespaces of a set
- * (the ranks of a model) lie in one slot, and one EXISTS with a key for each tells whether the page
- * is complete. Pages of one text are spread over all nodes.
+ * (the ranks of a model) lie in one slot. One EXISTS with their keys tells whether the page is
+ * complete. Pages of one text are spread over all nodes.
  *
  * Without the secret, a name reveals neither model nor page, and no name can be made for a guessed
  * text. For a tenant without a secret, anyone can make names: HMAC with the empty secret. In any

@@ -250,8 +250,8 @@ void disk_io_free(struct disk_io *io);
 /*
  * Writes pages of the space's generation. Neighbours of the call become one operation if they fill
  * their slots. A page can be read once its callback was called. It survives a restart of the daemon
- * a moment later (when the queue is empty or some dozens wait), and a power cut once disk_sync()
- * reports that. The caller must not write a key that is there.
+ * a moment later, when the queue is empty or some dozens wait. It survives a power cut once
+ * disk_sync() reports that. The caller must not write a key that is there.
  *
  * Returns 0: taken. Otherwise nothing was done and the io is the caller's: DISK_FULL, for all of
  * its pages; DISK_BUSY; -EAGAIN: not loaded; -ENOMEM; -ENODEV: off.

@@ -1,7 +1,8 @@
 /*
  * ARC (Megiddo, Modha: ARC, a self-tuning, low overhead replacement cache, FAST 2003), leaf-first.
- * It has a recency list of nodes used once and one of nodes used again, ghosts of both, and a
- * target for the first, which follows ghosts that return. The cache's size is its current contents.
+ * It has a recency list of nodes used once and one of nodes used again, and ghosts of both. A
+ * target for the size of the first list follows ghosts that return. The cache's size is its current
+ * contents.
  *
  * The vtable asks for a victim before it names the new node. So the target follows a ghost after
  * the eviction that made room for it. The paper's rule in REPLACE for a tie with a ghost of the

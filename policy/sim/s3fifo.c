@@ -9,9 +9,9 @@
  * eviction meets a node at a queue's end that is held or has children, it is *passed*: removed from
  * the queue, and put back at its old end when it is released or its last child leaves. A tip that
  * is no leaf, when a leaf is asked for, is set *aside*: in a queue of its own, older than all of
- * the queue it came from. So no node is looked at twice for one event, and an eviction is O(1),
- * amortised over insert, touch (of each node it walks), idle and remove. The alternative, a
- * descendant leaf in place of the met node, has no such bound if clients hold only leaves, and
+ * the queue it came from. So no node is looked at twice for one event. An eviction is O(1),
+ * amortised over insert, touch (of each node it walks), idle and remove. The alternative is to
+ * evict a descendant leaf of the met node. It has no such bound if clients hold only leaves, and
  * evicts young nodes for their parent's age.
  *
  * Each tier has its two queues. A page that changes its tier is the newest of the same queue there,

@@ -9,7 +9,7 @@ struct store;
 
 /*
  * From now on SIGABRT, SIGBUS, SIGFPE, SIGILL and SIGSEGV of the calling thread are noted in the
- * root of the store's state, and then have their former effect. The handler has its own stack, as
+ * root of the store's state. Then they have their former effect. The handler has its own stack, as
  * the thread's may be used up. The store must stay in place until crash_unwatch().
  */
 void crash_watch(struct store *s);

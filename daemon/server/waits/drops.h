@@ -4,8 +4,8 @@
  * requests of its peer wait: requests of a connection take effect in order. Waiting leases are
  * answered meanwhile, as these come in any order.
  *
- * The same holds for an NS_CLOSE of an attachment that held much, a SESSION_TRUNCATE or
- * SESSION_KEEP of a long text, and an ADMIN_SESSION_PURGE of many sessions.
+ * The same holds for an NS_CLOSE of an attachment that held much, and for a SESSION_TRUNCATE or
+ * SESSION_KEEP of a long text. It also holds for an ADMIN_SESSION_PURGE of many sessions.
  *
  * A peer that hangs up isn't answered; the removal is finished all the same, and the peer's earlier
  * input is handled at once. A daemon that is killed has not answered: the client asks the next one

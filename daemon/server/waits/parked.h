@@ -4,9 +4,9 @@
  * frame; only further LEASEs of the peer wait behind it, in order. Its other requests are handled:
  * they may free or unmap what a lease waits for. Replies carry the number of the request.
  *
- * A request is run again after an event of the device's queue, after memory was freed, now and then
- * while any waits for room (pins in segments end without an event), and at its deadline. The order
- * is that of wait_order().
+ * A request is run again after an event of the device's queue, after memory was freed, and at its
+ * deadline. While any waits for room it is also polled: pins in segments end without an event. The
+ * order is that of wait_order().
  */
 #ifndef KVL_SERVER_PARKED_H
 #define KVL_SERVER_PARKED_H

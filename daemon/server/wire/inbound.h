@@ -2,11 +2,11 @@
  * Input of a peer: bytes, and never a descriptor.
  *
  * An unasked descriptor is a danger: the process that drops the last reference of a file waits in
- * the kernel for the file's release. With a TCP socket with SO_LINGER that takes as long as its
- * sender likes, with a memory file seconds, with a FUSE file as long as its server likes. It
- * doesn't matter whether the descriptor was ever installed. One without room (MSG_CTRUNC), or one
- * in the queue of a closed socket, is dropped all the same, by the process that receives or closes.
- * So there are two ways to receive:
+ * the kernel for the file's release. That takes seconds with a memory file. With a TCP socket
+ * (SO_LINGER) or a FUSE file it takes as long as its sender or server likes. It doesn't matter
+ * whether the descriptor was ever installed. One without room (MSG_CTRUNC), or one in the queue of
+ * a closed socket, is dropped all the same, by the process that receives or closes. So there are
+ * two ways to receive:
  *
  * - Linux 6.16 and later: listening sockets are set (SO_PASSRIGHTS) so that accepted ones take no
  *   descriptors. The sender gets EPERM; nothing arrives.
@@ -60,9 +60,9 @@ int inbound_init(struct inbound *in, int fd);
 int inbound_pass_creds(struct inbound *in, int fd, bool on);
 
 /*
- * Receives once into `p`; frame_parser_next() then needs no descriptors. Returns bytes (> 0), 0 at
- * the end of the stream, -EAGAIN, -EPROTO if it is tainted (now or before), -ENOBUFS if unread
- * whole frames fill the parser, or another -errno. ret_creds may be NULL.
+ * Receives once into `p`; frame_parser_next() then needs no descriptors. Returns bytes (> 0); 0:
+ * the end of the stream; -EAGAIN; -EPROTO: it is tainted, now or before; -ENOBUFS: unread whole
+ * frames fill the parser; another -errno. ret_creds may be NULL.
  */
 ssize_t inbound_receive(
         struct inbound *in, int fd, struct frame_parser *p, struct sock_creds *ret_creds);
