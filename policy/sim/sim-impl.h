@@ -1,4 +1,4 @@
-/* Internals of the simulator, for its own files only. */
+/* What the simulator's files share of an instance. Nobody else includes this. */
 #ifndef KVL_POLICY_SIM_IMPL_H
 #define KVL_POLICY_SIM_IMPL_H
 
@@ -59,7 +59,7 @@ void sim_count_request(struct sim *s, const struct sim_request *r, uint32_t n_hi
 /* The policy does all the housekeeping it has, as the daemon lets it do in time. */
 void sim_work(struct sim *s, uint64_t now_nsec);
 
-/* Evicts or demotes a page of a full device. Returns false if none can be. */
+/* One of a full device goes, or goes down. False where none can. */
 bool sim_evict_one(struct sim *s, uint64_t now_nsec);
 
 /* Block i of a request's path is cached from now on, and held. The one before is cached, and there
