@@ -13,8 +13,8 @@
 /* So much later than asked for a lookup may end on a busy machine. */
 #define LATE_OK_NSEC NSEC_PER_SEC
 
-/* The user that docs/REMOTE.md has for a tenant, and both hosts' options of it; the passwords are
- * in files. */
+/* The user that docs/operate/other-hosts.md has for a tenant, and both hosts' options of it; the
+ * passwords are in files. */
 #define PASSWORD "s3cret"
 #define ACL_USER                                                                                 \
         "--user", "kvlease", "on", ">" PASSWORD, "~kvl:1:a:*", "resetchannels", "-@all", "+get", \
