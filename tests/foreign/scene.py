@@ -294,13 +294,13 @@ def nothing_is_left_out() -> list[str]:
     """The page's messages, submissions and statuses, against what was sent."""
     page = (source / "docs/PROTOCOL.md").read_text()
     problems = []
-    for name, number, reply in re.findall(r"^### ([A-Z_]+) \((\d+)\) \[(\w+)", page, re.MULTILINE):
+    for name, number, reply in re.findall(r"^\| ([A-Z_]+) \((\d+)\) \[(\w+)", page, re.MULTILINE):
         row = kv.MESSAGES.get(name)
         if not row or (row.number, row.reply.DESCRIPTOR.name) != (int(number), reply):
             problems.append(f"the client doesn't know {name} ({number}) [{reply}] of PROTOCOL.md")
         elif name not in record.answered and name not in REFUSED_HERE:
             problems.append(f"{name} was never answered with OK")
-    for name, number in re.findall(r"^### ([A-Z_]+) \((\d+)\)$", page, re.MULTILINE):
+    for name, number in re.findall(r"^\| ([A-Z_]+) \((\d+)\) \|", page, re.MULTILINE):
         if kv.EVENTS.get(name, (0,))[0] != int(number):
             problems.append(f"the client doesn't know the event {name} ({number}) of PROTOCOL.md")
         elif name not in record.events:

@@ -2,7 +2,7 @@
 """Fails where documents say something else than the source does.
 
 The examples of docs/start must be client/examples/hello.c and client/python/examples/hello.py to the letter, and README.md's
-installation that of docs/start/host.md; PROTOCOL.md must have every message of proto/msg.h under its number and reply, every
+installation that of docs/start/host.md; PROTOCOL.md must have a row for every message of proto/msg.h with its number and reply, every
 status of proto/status.h, and the limits of proto/frame.h; links between documents must lead to a file, and to a title in it; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs; scripts print their whole usage.
 """
 import pathlib
@@ -40,22 +40,22 @@ def check_messages():
     rows = re.findall(r"\bX\((\w+),\s*(\d+),\s*(\w+),\s*(\w+),\s*([\w\s|]+?),\s*(true|false),\s*(\w+)\)", source)
     if len(rows) < 20:
         problems.append("proto/msg.h: MSG_TABLE can't be read")
-    documented = dict(re.findall(r"^### (\w+) \((\d+)\)", page, re.M))
+    documented = dict(re.findall(r"^\| ([A-Z_]+) \((\d+)\)", page, re.M))
     for name, number, _, reply, _, no_reply, fds in rows:
-        heading = re.search(rf"^### {name} \({number}\) \[(\w+)(.*)\]$", page, re.M)
-        if not heading:
-            problems.append(f"docs/PROTOCOL.md: no section '### {name} ({number}) [...]'")
+        row = re.search(rf"^\| {name} \({number}\) \[(\w+)(.*?)\] \|", page, re.M)
+        if not row:
+            problems.append(f"docs/PROTOCOL.md: no row '| {name} ({number}) [...] |'")
             continue
-        if heading.group(1) != camel(reply):
+        if row.group(1) != camel(reply):
             problems.append(f"docs/PROTOCOL.md: {name} is answered by {camel(reply)}")
-        if ("NO_REPLY" in heading.group(2)) != (no_reply == "true"):
+        if ("NO_REPLY" in row.group(2)) != (no_reply == "true"):
             problems.append(f"docs/PROTOCOL.md: {name}: NO_REPLY differs from proto/msg.h")
-        if bool(re.search(r"\bfds?\b", heading.group(2))) != (fds != "0"):
+        if bool(re.search(r"\bfds?\b", row.group(2))) != (fds != "0"):
             problems.append(f"docs/PROTOCOL.md: {name}: fds differ from proto/msg.h")
     events = re.findall(r"\bX\((\w+),\s*(\d+),\s*\w+_event\)", source)
     for name, number in events:
         if documented.get(name) != number:
-            problems.append(f"docs/PROTOCOL.md: no section '### {name} ({number})'")
+            problems.append(f"docs/PROTOCOL.md: no row '| {name} ({number}) |'")
     known = {row[0] for row in rows} | {event[0] for event in events}
     for name in documented.keys() - known:
         problems.append(f"docs/PROTOCOL.md: there is no message {name}")
