@@ -1,5 +1,6 @@
 /*
- * Who hears of what in the core: the table that store_init() puts into every store.
+ * The table of the core's listeners: which module is notified of which event. store_init() puts it
+ * into every store.
  */
 #ifndef KVL_CORE_WIRING_H
 #define KVL_CORE_WIRING_H

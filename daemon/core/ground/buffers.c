@@ -4,7 +4,7 @@
 
 #include "base/macros.h"
 
-/* In the first bytes of one that is kept. */
+/* Lies in the first bytes of a kept buffer. */
 struct buffer {
         struct buffer *next;
 };

@@ -1,12 +1,12 @@
 /*
- * Work that takes long and is done a *slice* at a time, so that the loop is never kept for as long
- * as all of it takes: pages that are dropped (drop.h), what an attachment leaves (leave.h) or has
- * announced (announce.h), sessions that are purged or truncated (session.h). Tenants take turns,
- * and of one tenant its chores do.
+ * A chore is long work that is done in *slices*, so that the event loop isn't blocked for all of
+ * it. Chores drop pages (drop.h), release a closed attachment (leave.h), withdraw announcements
+ * (announce.h), and purge or truncate sessions (session.h). Tenants take turns, and so do the
+ * chores of one tenant.
  *
- * A chore lies in what it works on. Whoever queues one sees to it that each state between two
- * slices is one that everything else can live with, and that a daemon that is killed there leaves
- * one that the next can take over. Loop thread only.
+ * A chore is embedded in the object that it works on. All other code must be able to handle the
+ * state between two slices. A daemon that starts after a kill there must be able to recover it.
+ * Loop thread only.
  */
 #ifndef KVL_CORE_CHORE_H
 #define KVL_CORE_CHORE_H
@@ -21,8 +21,8 @@ struct tenant;
 
 struct chore {
         struct list_link link; /* tenant.chores, while it is queued */
-        /* Takes a slice of at most so many looks at pages, more or less. True: there is more.
-         * False: it is over, and isn't touched any more: the function may have freed it. */
+        /* Does a slice of about `budget` looks at pages. Returns true if there is more. False: the
+         * chore is finished and isn't touched again, as the function may have freed it. */
         bool (*work)(struct chore *c, uint64_t budget);
 };
 

@@ -17,15 +17,15 @@ static const struct {
 };
 _Static_assert(EVENT_KINDS <= 32, "a filter has a bit for each");
 
-/* Whose events they are. */
+/* A tenant, or the daemon, that events belong to. */
 struct owner {
         char name[TENANT_NAME_MAX + 1]; /* "": the daemon's own */
         uint32_t n;                     /* kept; 0: this one is free */
 };
 
 struct chronicle_kept {
-        uint32_t n, n_owners;                /* owners: the highest in use, and 1 */
-        uint16_t order[CHRONICLE_EVENTS];    /* of events, by their numbers */
+        uint32_t n, n_owners;                /* owners: 1 + the highest index in use */
+        uint16_t order[CHRONICLE_EVENTS];    /* places of events, by their numbers */
         uint16_t owner_of[CHRONICLE_EVENTS]; /* by event */
         struct chronicle_event events[CHRONICLE_EVENTS];
         struct owner owners[CHRONICLE_EVENTS]; /* each has an event */
@@ -49,9 +49,9 @@ void chronicle_close(struct chronicle *c)
         *c = (struct chronicle){0};
 }
 
-/* ---- what is kept --------------------------------------------------------------------------- */
+/* ---- closed events --------------------------------------------------------------------------- */
 
-/* Who makes many has many: nobody else can fill this with what is told of them. */
+/* A tenant with many events loses its own: it can't push out those of others. */
 static const char *owner_name(const struct chronicle_event *e)
 {
         return e->by_tenant[0] ? e->by_tenant : e->tenant;
@@ -67,13 +67,13 @@ static uint16_t find_owner(struct chronicle_kept *k, const char *name)
                 if (k->owners[i].n == 0)
                         free_at = i;
         }
-        assert(free_at < CHRONICLE_EVENTS); /* there is room for an event: one has none */
+        assert(free_at < CHRONICLE_EVENTS); /* there is space for an event, so an owner has none */
         k->n_owners = MAX(k->n_owners, free_at + 1);
         strcpy(k->owners[free_at].name, name);
         return (uint16_t)free_at;
 }
 
-/* The oldest event of whoever has most. Returns its place. */
+/* Drops the oldest event of the owner with the most. Returns its place. */
 static uint16_t drop_one(struct chronicle_kept *k)
 {
         uint32_t most = 0, i = 0;
@@ -91,7 +91,7 @@ static uint16_t drop_one(struct chronicle_kept *k)
         return at;
 }
 
-/* It has its number, which is higher than all before it. */
+/* Keeps an event, whose number is higher than all before it. */
 static struct chronicle_event *keep(struct chronicle *c, const struct chronicle_event *e)
 {
         struct chronicle_kept *k = c->kept;
@@ -132,15 +132,15 @@ uint64_t chronicle_lost(const struct chronicle *c, uint64_t after)
         return after < c->last ? c->last - after - (c->kept->n - count_to(c, after)) : 0;
 }
 
-/* ---- what is noted -------------------------------------------------------------------------- */
+/* ---- notes ----------------------------------------------------------------------------------- */
 
 static const char *text_of(const char *s)
 {
         return s ? s : "";
 }
 
-/* As much of it as fits, zeros after it. A character that is cut in half goes: protobuf's strings
- * are UTF-8. */
+/* Copies as much as fits and fills up with zeros. A character that is cut in half is left out:
+ * strings of protobuf are UTF-8. */
 static void copy_text(char *to, size_t size, const char *from)
 {
         size_t len = strnlen(text_of(from), size);
@@ -152,7 +152,7 @@ static void copy_text(char *to, size_t size, const char *from)
         memset(to + len, 0, size - len);
 }
 
-/* One that was cut lacks a character at most. */
+/* The most bytes that a cut text lacks: one character's. */
 #define CUT_MAX 4
 
 static bool is_same_text(const char *kept, size_t size, const char *text)
@@ -216,8 +216,8 @@ static uint32_t close_stalest(struct chronicle *c)
         return at;
 }
 
-/* Closes the open event that was opened first. Those that ended before it did are closed before it,
- * early: events are numbered in the order of their times, which are those of their ends. */
+/* Closes the open event that was opened first. Events that ended earlier are closed before it,
+ * early: numbers are in the order of the events' ends. */
 static void close_first(struct chronicle *c)
 {
         while (close_stalest(c) > 0)
@@ -238,7 +238,7 @@ void chronicle_settle(struct chronicle *c, uint64_t now_nsec, bool all)
 /* An open event like this note, NULL where there is none. */
 static struct chronicle_event *find_open(struct chronicle *c, const struct chronicle_note *n)
 {
-        /* One batch of evictions is one note after the other of the same. */
+        /* A batch of evictions repeats the same note. */
         if (c->recent < c->n_open && is_alike(&c->open[c->recent], n))
                 return &c->open[c->recent];
         for (uint32_t i = 0; i < c->n_open; i++)
@@ -276,7 +276,7 @@ void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronic
                 if (!e)
                         e = open_one(c, now_nsec, n);
         } else {
-                /* What led to it comes first. */
+                /* Closes the open events, which led to this one, so that they come first. */
                 chronicle_settle(c, now_nsec, true);
                 begin_event(&alone, ++c->last, now_nsec, n);
                 e = keep(c, &alone);

@@ -1,15 +1,15 @@
 /*
- * What happened lately, and why: for who asks afterwards (ADMIN_EVENTS). CHRONICLE_EVENTS of them,
- * numbered from 1. Evictions are many: what is alike (kind, tenant, namespace, by whom, reason,
- * tier) is added up in an *open* event, which is kept, and gets its number, when its window is
- * over, or when another is kept that was added to later: numbers are in the order of last_nsec.
+ * The event log for ADMIN_EVENTS: CHRONICLE_EVENTS recent events and their reasons, numbered from
+ * 1. Evictions are many, so notes that agree in kind, tenant, namespace, actor, reason and tier are
+ * added up in one *open* event. An open event gets its number when its window ends, or when an
+ * event with later notes gets one. So numbers are in the order of last_nsec.
  *
- * Noting costs no allocation and no clock, and never fails: where there is no room, the oldest goes
- * of whoever has most. An event is its tenant's, one that was for a lease that lease's tenant's,
- * others are the daemon's own: of n that have any, each keeps its last CHRONICLE_EVENTS / n,
- * however many others have. Readers see by the numbers how many they missed. Nothing here outlives
- * the process. Names and sentences for people only, as in the log: never keys, page contents or
- * tokens. Loop thread only.
+ * Noting allocates nothing, reads no clock and never fails. When the log is full, the oldest event
+ * of the owner with the most events is overwritten. An event belongs to the tenant whose lease
+ * caused it, else to its own tenant, else to the daemon. With n owners, each keeps its last
+ * CHRONICLE_EVENTS / n events, however many the others have. Readers see from gaps in the numbers
+ * how many they missed. The log ends with the process. It holds names and sentences for people:
+ * never keys, page contents or tokens. Loop thread only.
  */
 #ifndef KVL_CORE_CHRONICLE_H
 #define KVL_CORE_CHRONICLE_H
@@ -22,30 +22,30 @@
 #include "proto/event-kind.h"
 
 #define CHRONICLE_EVENTS      2048         /* 1.5 MiB where all are used; not tuned */
-#define CHRONICLE_OPEN_EVENTS 64           /* then one is closed early; not tuned */
+#define CHRONICLE_OPEN_EVENTS 64           /* beyond that, one is closed early; not tuned */
 #define CHRONICLE_WINDOW_NSEC NSEC_PER_SEC /* not tuned */
 
 #define CHRONICLE_BY_MAX     95
 #define CHRONICLE_REASON_MAX 63
 #define CHRONICLE_DETAIL_MAX 255 /* bytes; longer sentences are cut */
 
-/* Text that is NULL is "", a number that is 0 isn't known. Copied. */
+/* NULL text means "", a number 0 means unknown. All text is copied. */
 struct chronicle_note {
         enum event_kind kind;
         const char *tenant, *ns;
-        const char *by_tenant; /* whose lease it was for */
-        const char *by;        /* who did it: "process 12 (decoder)"; NULL: chronicle.by */
+        const char *by_tenant; /* the tenant whose lease caused it */
+        const char *by;        /* the actor, "process 12 (decoder)"; NULL: chronicle.by */
         const char *reason;    /* one or two words */
-        uint8_t tier;          /* 1 + enum tier_kind; 0: of none */
-        const char *detail;    /* of what is told together: of the last one */
+        uint8_t tier;          /* 1 + enum tier_kind; 0: no tier */
+        const char *detail;    /* an open event has its last note's */
         uint64_t pages, bytes, before_bytes;
-        uint64_t count; /* of things that are told as one; 0: it is one */
+        uint64_t count; /* things in this one note; 0: one */
 };
 
 struct chronicle_event {
         uint64_t number; /* 0: open */
         uint64_t first_nsec, last_nsec;
-        uint64_t count; /* of notes, each with its own */
+        uint64_t count; /* sum of the notes' counts */
         uint64_t pages, bytes, before_bytes;
         enum event_kind kind;
         uint8_t tier; /* as noted */
@@ -60,55 +60,55 @@ struct chronicle_kept;
 
 struct chronicle {
         struct chronicle_kept *kept;  /* owned; NULL: nothing is noted */
-        struct chronicle_event *open; /* in the same memory; in order of their beginning */
+        struct chronicle_event *open; /* part of `kept`'s memory; in order of first_nsec */
         uint32_t n_open;
-        uint32_t recent;      /* of open, that a note was added to last */
+        uint32_t recent;      /* index in `open` of the event noted last */
         uint64_t last;        /* number of the event closed last */
-        uint64_t latest_nsec; /* of all that was noted */
-        const char *by; /* whose request is being handled: of notes that say nobody. Borrowed */
-        /* Something was noted. Must not note anything itself. May be NULL. */
+        uint64_t latest_nsec; /* time of the latest note */
+        const char *by; /* the client whose request is handled, for notes without `by`; borrowed */
+        /* An event was noted. It must not note anything itself. May be NULL. */
         void (*on_note)(void *data);
         void *data;
 };
 
-/* What somebody wants to see. Zeroed: everything. */
+/* Selects events. Zeroed: all events. */
 struct chronicle_filter {
-        const char *tenant;  /* whose pages, or whose lease, it was; NULL or "": any */
-        const char *ns;      /* the same */
+        const char *tenant;  /* owner of the pages or of the lease; NULL or "": any */
+        const char *ns;      /* NULL or "": any */
         uint32_t kinds;      /* 1 << EVENT_*; 0: all */
-        uint64_t since_nsec; /* events that ended before that aren't wanted */
+        uint64_t since_nsec; /* leaves out events that ended before */
 };
 
-/* From now on it notes. 0 or -ENOMEM. */
+/* Begins to note. Returns 0 or -ENOMEM. */
 int chronicle_open(struct chronicle *c);
 
-/* Safe to repeat, and on a zeroed one. */
+/* Idempotent; accepts a zeroed log. */
 void chronicle_close(struct chronicle *c);
 
 void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronicle_note *n);
 
-/* Closes the open events whose window is over; all: every one. */
+/* Closes the open events whose window has ended; all: every open event. */
 void chronicle_settle(struct chronicle *c, uint64_t now_nsec, bool all);
 
-/* When the next window is over; UINT64_MAX: nothing is open. */
+/* Returns when the next window ends; UINT64_MAX: no event is open. */
 uint64_t chronicle_due(const struct chronicle *c);
 
-/* Of the events numbered above `after`, how many aren't kept any more. */
+/* Returns how many events numbered above `after` were overwritten. */
 uint64_t chronicle_lost(const struct chronicle *c, uint64_t after);
 
-/* The first event numbered above `after` that is wanted. Borrowed until the next call that changes
- * something; NULL: none. */
+/* Returns the first event numbered above `after` that the filter selects; NULL: none. Borrowed
+ * until the next call that changes the log. */
 const struct chronicle_event *chronicle_next(
         const struct chronicle *c, const struct chronicle_filter *f, uint64_t after);
 
-/* The number above which the last `n` wanted events are: for chronicle_next(). */
+/* Returns the number after which the last `n` selected events follow, for chronicle_next(). */
 uint64_t chronicle_before_last(
         const struct chronicle *c, const struct chronicle_filter *f, uint64_t n);
 
-/* "evicted"; static. */
+/* Returns "evicted", for example; static. */
 const char *chronicle_kind_name(enum event_kind kind);
 
-/* The kind with this name, EVENT_KINDS where there is none. */
+/* Returns the kind with this name, or EVENT_KINDS if there is none. */
 enum event_kind chronicle_find_kind(const char *name);
 
 #endif

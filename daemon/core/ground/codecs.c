@@ -41,10 +41,10 @@ uint32_t codec_layers_number(const struct codec_layers *l)
 
 #define RANGE_TEXT_MAX 64
 
-/* A range as it is written, and what was read of it. */
+/* A range as text, and its parsed values. */
 struct range_text {
         char text[RANGE_TEXT_MAX];
-        uint32_t n_layers; /* of the layout */
+        uint32_t n_layers; /* the layout's */
         uint32_t first, last;
         enum codec codec;
 };

@@ -22,7 +22,7 @@ static void see_unreached(
         n->lost.n++;
 }
 
-/* They are away, or more of them are than before. */
+/* Counts skipped nodes: the first ones, or more than before. */
 static void count_nodes(struct exchange_nodes_news *n, const struct remote_summary *summary)
 {
         n->n_away = summary->n_left_alone;
@@ -32,7 +32,7 @@ static void count_nodes(struct exchange_nodes_news *n, const struct remote_summa
         n->lost.n++;
 }
 
-/* Of a store that is reached. */
+/* Updates the state of the nodes of a reachable store. */
 static void see_nodes(
         struct exchange_nodes_news *n, const struct remote_summary *summary, uint64_t now_nsec)
 {
@@ -68,7 +68,7 @@ void exchange_news_see(
                 return;
         }
         if (summary->state == REMOTE_UNKNOWN && n->is_unreached)
-                return; /* somebody answers, and doesn't say yet what it serves */
+                return; /* a node answers, but hasn't said yet what it serves */
         if (summary->state == REMOTE_REACHED)
                 see_nodes(&n->nodes, summary, now_nsec);
         if (n->is_unreached) {
@@ -103,7 +103,7 @@ void exchange_news_refused(struct exchange_news *n, const char *tenant, const ch
         r->n_pages += n_pages;
 }
 
-/* ---- what is told of it ---------------------------------------------------------------------- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 static bool is_due(const struct exchange_item *item, uint64_t now_nsec)
 {

@@ -104,7 +104,7 @@ char *ns_layout_format(const struct ns_layout *l, char *buf, size_t size)
 {
         char format[FORMAT_OPAQUE_BYTES(NS_FORMAT_MAX)];
 
-        /* Of the salt only its length: it is what keeps a cache from being guessed. */
+        /* Prints the length of the salt only: the salt keeps a cache from being guessed. */
         snprintf(buf, size,
                 "model %s version %s dtype %s %u layers %u KV heads of %u, %u tokens a page in %u "
                 "planes of %llu bytes, rank %u of %u, layer group %u, salt of %u bytes, format %s",
@@ -139,7 +139,7 @@ static bool least_extent(uint64_t stride, uint64_t multiple_of, uint64_t *ret_by
                 multiple_of / greatest_common_divisor(multiple_of, stride), stride, ret_bytes);
 }
 
-/* Of the memory of a plane. */
+/* Does the stride waste little of a plane's memory? */
 static bool loses_little(uint64_t page_bytes, uint64_t stride)
 {
         return stride - page_bytes <= stride / NS_MAX_LOSS_DIVISOR;
@@ -197,25 +197,26 @@ static bool stride_of(const struct ns_layout *l, const struct set_source *source
         return least_extent(asked, source->unit_bytes, &ret->extent_bytes);
 }
 
-/* An extent is the wanted share of one plane, rounded down to what it must be a multiple of; at
- * least that. */
+/* Gives each plane an extent of its share of the wanted bytes, rounded down to `multiple_of`, but
+ * at least that. */
 static bool set_bytes_of(const struct ns_layout *l, uint64_t wanted_bytes, uint64_t multiple_of,
         uint64_t *ret_extent_bytes, uint64_t *ret_set_bytes)
 {
         uint64_t n = MAX(wanted_bytes / l->n_planes / multiple_of, UINT64_C(1));
 
-        *ret_extent_bytes = n * multiple_of; /* no overflow: one, or at most what is wanted */
+        *ret_extent_bytes =
+                n * multiple_of; /* no overflow: `multiple_of`, or at most wanted_bytes */
         return !__builtin_mul_overflow(*ret_extent_bytes, (uint64_t)l->n_planes, ret_set_bytes);
 }
 
-/* More than the index could ever name are of no use. */
+/* More sets than the index can name are of no use. */
 static uint32_t n_sets_of(const struct ns_geometry *g, uint64_t budget_bytes, uint64_t set_bytes)
 {
         return (uint32_t)MIN(
                 budget_bytes / set_bytes, SHARED_MAX_PAGES / g->set_pages - g->n_set_slots);
 }
 
-/* Its sets come after those that are there. */
+/* Appends the tier's sets to the existing ones. */
 static void enter_tier(struct ns_geometry *g, enum tier_kind kind)
 {
         g->tiers[kind].first_set = g->n_set_slots;

@@ -40,7 +40,7 @@ int pin_counts_adopt(struct pin_counts *c, int fd, uint32_t capacity_pages,
         int r = pin_counts_map(c, fd, capacity_pages);
         uint64_t at, end = 0;
 
-        /* What was never written isn't read: that would take memory. */
+        /* Doesn't read holes: that would allocate memory. */
         while (r == 0 && (at = segment_next_part(&file, end, &end)) < file.bytes)
                 for (uint32_t page = (uint32_t)(at / sizeof(*c->counts));
                         page < end / sizeof(*c->counts); page++) {

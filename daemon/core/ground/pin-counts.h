@@ -1,12 +1,12 @@
 /*
- * The pin segment that the daemon holds for one client in a namespace, and alone writes: how often
- * the client has pinned each page over the socket. A counter for each page, as in the segments of
- * clients that share memory (proto/shm.h), so that finding and releasing many costs no hash for
- * each of them. Its memory is the process' own, or a file's that the daemon after this one gets. A
- * number beyond the namespace has no pins. Loop thread only.
+ * The pins that one client has taken over the socket in one namespace: a counter for each page, as
+ * in the segments of clients that share memory (proto/shm.h). So finding and releasing many pages
+ * costs no hash lookup for each. Only the daemon writes the counters. Their memory belongs to the
+ * process, or is a file that the next daemon gets. Page numbers beyond the namespace have no pins.
+ * Loop thread only.
  *
- * The lower half of a counter says how many pins there are, the upper half how many of these are
- * about to be released: a daemon that is killed meanwhile leaves them as they were.
+ * The lower half of a counter is the number of pins. The upper half says how many of these are
+ * about to be released: a daemon that is killed meanwhile leaves all pins in place.
  */
 #ifndef KVL_CORE_PIN_COUNTS_H
 #define KVL_CORE_PIN_COUNTS_H
@@ -15,46 +15,40 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/*
- * Pins of one client on one page: what half a counter holds. A page's record has the sum over its
- * clients in 32 bits: as many as a tenant can have, those of an earlier daemon included, don't
- * reach the end of that, whatever max_pins is. No reader needs as many.
- */
+/* The most pins of one client on one page: half a counter. A page's record has the sum over its
+ * clients in 32 bits. The most clients that a tenant can have, those of an earlier daemon included,
+ * can't overflow it for any max_pins. */
 #define PAGE_MAX_CLIENT_PINS 65535
 
-/* All zero: nothing is pinned, and there is no room. */
+/* All zero: no pins, and no memory for any. */
 struct pin_counts {
-        uint32_t *counts;  /* owned; by page; memory that is sparse where it is large */
-        uint32_t len;      /* of these: 0, or the namespace's capacity */
+        uint32_t *counts;  /* owned; by page; large memory is sparse */
+        uint32_t len;      /* of `counts`: 0, or the namespace's capacity */
         uint32_t n_pinned; /* pages that have pins */
-        bool is_kept;      /* the memory is a file's */
+        bool is_kept;      /* the memory is a file */
 };
 
-/* Makes room, once, in memory that ends with the process. 0; -ENOMEM: nothing changed. */
+/* Allocates the counters, once, in memory that ends with the process. Returns 0 or -ENOMEM (nothing
+ * changed). */
 int pin_counts_reserve(struct pin_counts *c, uint32_t capacity_pages);
 
-/* How large a file for so many pages is. */
+/* Returns the size of a file for so many pages. */
 uint64_t pin_counts_bytes(uint32_t capacity_pages);
 
-/* Makes room in a memory file (borrowed) of the right size that is all zero. There was none. 0;
- * -ENOMEM: nothing changed. */
+/* Maps the counters from a memory file (borrowed) of the right size that is all zero. There were
+ * none. Returns 0 or -ENOMEM (nothing changed). */
 int pin_counts_map(struct pin_counts *c, int fd, uint32_t capacity_pages);
 
-/*
- * Takes over the file (borrowed) of a daemon before this one, of the right size, whatever is in it.
- * There was no room. take() gets each page that has pins there, and how many (1 to
- * PAGE_MAX_CLIENT_PINS), and returns how many it has from now on (at most as many). 0; -ENOMEM:
- * nothing changed.
- */
+/* Maps the previous daemon's file (borrowed), of the right size and with any contents. There were
+ * no counters. For each page with pins there, take() gets their number (1 to PAGE_MAX_CLIENT_PINS)
+ * and returns how many to keep (at most as many). Returns 0 or -ENOMEM (nothing changed). */
 int pin_counts_adopt(struct pin_counts *c, int fd, uint32_t capacity_pages,
         uint32_t (*take)(uint32_t page, uint32_t n, void *data), void *data);
 
 void pin_counts_deinit(struct pin_counts *c);
 
-/*
- * The first page from *iter on, 0 at first, that is pinned: looks at no more than `max` counters
- * (> 0), and *iter is what comes after them. PAGE_NONE: none of these; go on while *iter < len.
- */
+/* Returns the first pinned page from *iter on (0 at first), or PAGE_NONE. Looks at no more than
+ * `max` counters (> 0) and advances *iter behind them. Go on while *iter < len. */
 uint32_t pin_counts_next(const struct pin_counts *c, uint32_t *iter, uint32_t max);
 
 static inline uint32_t pin_counts_get(const struct pin_counts *c, uint32_t page)
@@ -62,14 +56,14 @@ static inline uint32_t pin_counts_get(const struct pin_counts *c, uint32_t page)
         return page < c->len ? c->counts[page] & PAGE_MAX_CLIENT_PINS : 0;
 }
 
-/* It is asked for, or changed, soon. Any number. */
+/* Prefetches the counter of a page (any number) that is used soon. */
 static inline void pin_counts_prefetch(const struct pin_counts *c, uint32_t page)
 {
         if (page < c->len)
                 __builtin_prefetch(&c->counts[page], 1);
 }
 
-/* n (> 0) more, for which there is room: it has no more than PAGE_MAX_CLIENT_PINS then. */
+/* Adds n (> 0) pins. The sum must not exceed PAGE_MAX_CLIENT_PINS. */
 static inline void pin_counts_add(struct pin_counts *c, uint32_t page, uint32_t n)
 {
         assert(page < c->len && c->counts[page] + n <= PAGE_MAX_CLIENT_PINS);
@@ -78,7 +72,7 @@ static inline void pin_counts_add(struct pin_counts *c, uint32_t page, uint32_t 
         c->counts[page] += n;
 }
 
-/* n (> 0) less, of as many or more. */
+/* Removes n (> 0) of the page's pins, which are n or more. */
 static inline void pin_counts_drop(struct pin_counts *c, uint32_t page, uint32_t n)
 {
         assert(page < c->len && c->counts[page] >= n);
@@ -90,7 +84,8 @@ static inline void pin_counts_drop(struct pin_counts *c, uint32_t page, uint32_t
 /* ---- many at once, all or none ----------------------------------------------------------------
  */
 
-/* One pin of the page (any number) is about to be released. False: all that it has are. */
+/* Marks one pin of the page (any number) as about to be released. Returns false if none is left to
+ * mark. */
 static inline bool pin_counts_begin_release(struct pin_counts *c, uint32_t page)
 {
         if (pin_counts_get(c, page) == 0 || c->counts[page] >> 16 == pin_counts_get(c, page))
@@ -99,7 +94,7 @@ static inline bool pin_counts_begin_release(struct pin_counts *c, uint32_t page)
         return true;
 }
 
-/* One of these stays. */
+/* Unmarks one pin; it stays. */
 static inline void pin_counts_cancel_release(struct pin_counts *c, uint32_t page)
 {
         assert(page < c->len && c->counts[page] >> 16 > 0);
@@ -107,7 +102,7 @@ static inline void pin_counts_cancel_release(struct pin_counts *c, uint32_t page
         c->counts[page] -= UINT32_C(1) << 16;
 }
 
-/* One of these goes. */
+/* Releases one marked pin. */
 static inline void pin_counts_release(struct pin_counts *c, uint32_t page)
 {
         pin_counts_cancel_release(c, page);

@@ -1,12 +1,13 @@
 /*
- * The root of what outlives kvleased: a page of memory that is kept as KEEP_STATE (keep.h), and
- * with nothing kept a page of the process itself, so that everybody counts in the same place.
+ * The root of the state that outlives kvleased: a page of memory that is stored as KEEP_STATE
+ * (keep.h). Without a descriptor store it is a page of the process, so that counters have one
+ * place.
  *
  *   made (zeros, then the rest, the magic last) -> adopted by the daemon that comes after
  *                                             \-> unknown or damaged: dropped with everything kept
  *
- * The layout of all kept memory has one version, and it stands here: what a daemon doesn't know it
- * doesn't read. Loop thread only.
+ * The layout of all kept memory has one version, STATE_LAYOUT_VERSION. A daemon doesn't read a
+ * version that it doesn't know. Loop thread only.
  */
 #ifndef KVL_CORE_STATE_ROOT_H
 #define KVL_CORE_STATE_ROOT_H
@@ -23,57 +24,53 @@
 struct detail;
 struct store;
 
-/* Of the root, of records (records.h) and of whatever else is kept but extents and the segments
- * that clients see, which have their own. */
+/* Covers the root, records (records.h) and all other kept memory, except extents and segments that
+ * clients see, which have their own version. */
 #define STATE_LAYOUT_VERSION 3
 #define STATE_MAGIC          UINT64_C(0x31307473736c766b) /* "kvlsst01", little-endian */
 #define STATE_BYTES          4096
 
-/*
- * A device that has a canary (canary.h), whose number of keep.h is the row's, from 1. The value is
- * stored last.
- */
-#define STATE_CANARIES 32 /* devices without members, and members; more are refused */
+/* A device that has a canary (canary.h). The row's number from 1 is the canary's in keep.h. The
+ * value is stored last. */
+#define STATE_CANARIES 32 /* devices and members of devices; more are refused */
 struct state_canary {
-        _Atomic uint64_t value; /* of the canary that is kept, or that is to be made; 0: free */
+        _Atomic uint64_t
+                value; /* of a canary that is stored or about to be made; 0: the row is free */
         char device[DEVICE_NAME_MAX + 1];
         uint8_t reserved[7];
 };
 
-/* Whom the daemon serves, and at how many deaths of a daemon it served whom: culprit.h. Zeros:
- * nobody. */
+/* The tenant and client that the daemon serves now: culprit.h. Zeros: none. */
 struct state_serving {
-        uint64_t tenant, client; /* culprit_mark(); id, 0: of a tenant, without one */
-        uint64_t takes_over;     /* what it left is being taken over (0, 1) */
+        uint64_t tenant, client; /* culprit_mark(); client id, 0: work of the tenant alone */
+        uint64_t takes_over;     /* recovering the client's state (0, 1) */
 };
 
-#define STATE_SUSPECTS 16 /* not tuned */
+#define STATE_SUSPECTS 16 /* not tuned; a suspect was served when daemons died */
 struct state_suspect {
-        uint64_t tenant, client; /* client 0: all of the tenant */
-        uint64_t last_nsec;      /* CLOCK_MONOTONIC: kept memory is gone when the machine stops */
+        uint64_t tenant, client; /* client 0: all clients of the tenant */
+        uint64_t last_nsec;      /* CLOCK_MONOTONIC; kept memory doesn't survive a reboot */
         uint32_t n_deaths;       /* 0: the row is free */
-        uint32_t n_taking_over;  /* of these */
+        uint32_t n_taking_over;  /* of these, during a recovery */
 };
 
-/*
- * Counters hold the last number given, stored before the number is used: a kill leaves one out at
- * most. Recovery raises those that are below what it finds.
- */
+/* Counters hold the last number given. They are stored before the number is used: a kill skips at
+ * most one number. Recovery raises counters that are below the numbers it finds. */
 struct state_root {
         uint64_t magic;
         uint32_t version; /* STATE_LAYOUT_VERSION */
         uint32_t bytes;   /* STATE_BYTES */
-        uint32_t sum;     /* of the fields up to here, and of their meaning: state_sum() */
+        uint32_t sum;     /* state_sum() of the fields so far and of their meaning */
         uint32_t reserved;
         _Atomic uint64_t boot_epoch;
         _Atomic uint64_t n_restarts; /* adoptions since it was made */
         _Atomic uint64_t last_ns_id, last_nsset_id;
         _Atomic uint64_t last_member_id, last_group_id;
-        _Atomic uint64_t last_extent, last_records; /* numbers of keep.h; start over at the end */
-        _Atomic uint64_t is_unsure; /* clients may have been told of what wasn't kept (0, 1) */
+        _Atomic uint64_t last_extent, last_records; /* numbers of keep.h; wrap around at the end */
+        _Atomic uint64_t is_unsure; /* clients may know of objects that weren't stored (0, 1) */
         struct state_canary canaries[STATE_CANARIES];
         struct state_serving serving;
-        _Atomic uint64_t crashed; /* it died by a fault of its own (0, 1) */
+        _Atomic uint64_t crashed; /* the daemon died by its own fault (0, 1) */
         struct state_suspect suspects[STATE_SUSPECTS];
         uint8_t reserved2[STATE_BYTES - 128 - STATE_CANARIES * sizeof(struct state_canary) -
                           STATE_SUSPECTS * sizeof(struct state_suspect)];
@@ -85,7 +82,7 @@ static_assert(offsetof(struct state_root, suspects) == 2688, "layout");
 static_assert(sizeof(struct state_suspect) == 32, "layout");
 static_assert(sizeof(struct state_root) == STATE_BYTES, "layout");
 
-/* The next number, > 0. */
+/* Takes and returns the next number, > 0. */
 static inline uint64_t state_next(_Atomic uint64_t *counter)
 {
         uint64_t n = atomic_load_explicit(counter, memory_order_relaxed) + 1;
@@ -94,7 +91,7 @@ static inline uint64_t state_next(_Atomic uint64_t *counter)
         return n;
 }
 
-/* At least n. */
+/* Raises the counter to at least n. */
 static inline void state_raise(_Atomic uint64_t *counter, uint64_t n)
 {
         if (atomic_load_explicit(counter, memory_order_relaxed) < n)
