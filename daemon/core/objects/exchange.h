@@ -1,6 +1,6 @@
 /*
- * What a tenant exchanges with other hosts (exchange/exchange.h), as it lies in memory: the
- * tenant's exchange, its namespaces that take part, and their epochs. Loop thread only.
+ * The state of a tenant's exchange with other hosts (exchange/exchange.h): the exchange, its
+ * namespaces and their epochs. Loop thread only.
  */
 #ifndef KVL_CORE_OBJECTS_EXCHANGE_H
 #define KVL_CORE_OBJECTS_EXCHANGE_H
@@ -28,86 +28,86 @@ struct tenant;
 
 struct exchange_options {
         struct remote_store *remote; /* borrowed until exchange_close() */
-        struct exchange_news *news;  /* told of what is refused (exchange-news.h); borrowed as it;
-                                        NULL: nothing is told */
+        struct exchange_news *news;  /* reports refused values (exchange-news.h); borrowed like
+                                        `remote`; NULL: no reports */
         bool may_write;              /* else nothing is exported */
         const uint8_t *secret;       /* copied; keys.h says how long it may be */
         size_t secret_len;           /* 0: none, pages are summed and not sealed */
-        uint64_t expiry_msec;        /* of what is written: 1 .. a year */
+        uint64_t expiry_msec;        /* of written values: 1 .. a year */
         uint64_t write_bytes_per_sec;
-        uint64_t probe_nsec;    /* that asking what is there may take, of an import's time */
+        uint64_t probe_nsec;    /* the most time that an import spends on probing */
         uint64_t bytes_per_sec; /* the store's bandwidth, until it has been measured */
-        uint64_t token_nsec;    /* that computing a token takes; 0: as engines measure it */
+        uint64_t token_nsec;    /* time to compute a token; 0: as engines measure it */
 };
 
 /* Since the exchange was opened. */
 struct exchange_counters {
         uint64_t probes;         /* requests that asked the store */
         uint64_t probed_pages;   /* keys that it was asked for */
-        uint64_t found_pages;    /* of these, there and next to each other from the first on */
+        uint64_t found_pages;    /* of these, the leading keys that the store had */
         uint64_t imported_pages; /* published here */
         uint64_t imported_bytes;
         uint64_t exported_pages; /* written */
         uint64_t exported_bytes;
-        uint64_t there_pages;     /* to be exported, or used here again, and there already */
-        uint64_t session_records; /* of sessions, written */
-        uint64_t sessions;        /* of other hosts that were continued here */
-        /* Imports that began to load because that seemed sooner than computing, and are over for
-         * whatever reason but EXCHANGE_CALLED_OFF and EXCHANGE_EPOCH; no trials. Lost are those
-         * that took, from their probe on, more time than computing the tokens of the pages that
-         * they published, by the time a token takes when they are over (worth_lost()). */
+        uint64_t there_pages;     /* not exported, as the store had them */
+        uint64_t session_records; /* records of sessions written */
+        uint64_t sessions;        /* sessions of other hosts that continued here */
+        /* Imports that began to load because that seemed faster than computing, and have ended.
+         * Trials and those ended by EXCHANGE_CALLED_OFF or EXCHANGE_EPOCH don't count. A load is
+         * lost if, from its probe on, it took longer than computing the tokens of the pages that it
+         * published. The time of a token at its end counts (worth_lost()). */
         uint64_t loads, loads_lost;
-        uint64_t epochs;   /* times a namespace's epoch was changed by this daemon */
-        uint64_t followed; /* changes of other hosts that were followed here */
-        uint64_t not_imported[N_EXCHANGE_DROPS]; /* pages; of a probe that failed: its keys */
+        uint64_t epochs;                         /* epoch changes that this daemon made */
+        uint64_t followed;                       /* changes of other hosts, applied here */
+        uint64_t not_imported[N_EXCHANGE_DROPS]; /* pages; a failed probe counts its keys */
         uint64_t not_exported[N_EXCHANGE_DROPS]; /* pages */
 };
 
 enum export_all_phase {
         ALL_OFF,
-        ALL_COUNTS,   /* what is to be exported, and when it was used */
-        ALL_WALKS,    /* over the pages of one age after another, and adds them as texts */
-        ALL_ENDS,     /* it has walked, and what it added is still being written */
-        ALL_SESSIONS, /* the pages are over, and sessions are told of */
-        ALL_IDLE,     /* nothing is left that can be exported */
+        ALL_COUNTS,   /* counts pages to export, and their ages */
+        ALL_WALKS,    /* adds the pages of one age after the other as texts */
+        ALL_ENDS,     /* the walk is over; added texts are still being written */
+        ALL_SESSIONS, /* pages are written; session records follow */
+        ALL_IDLE,     /* nothing is left to export */
 };
 
-/* All that is cached is exported (export-all.h). A *pass* counts, and walks. */
+/* Exports all that is cached (export-all.h). A *pass* counts pages, then walks over them. */
 struct export_all {
         enum export_all_phase phase;
-        struct chore chore;     /* of ALL_COUNTS and ALL_WALKS */
+        struct chore chore;     /* in ALL_COUNTS and ALL_WALKS */
         uint32_t counted_sec;   /* when the pass began */
-        struct exchange_ns *at; /* where it counts or walks, and its page; NULL: at the end */
+        struct exchange_ns *at; /* place of the count or walk; NULL: its end */
         uint32_t page;
-        uint64_t session;   /* of ALL_SESSIONS: as session_next() counts them */
-        uint64_t ages;      /* that counting has met and walking hasn't walked: a bit for each */
+        uint64_t session;   /* ALL_SESSIONS: number for session_next() */
+        uint64_t ages;      /* counted and not walked yet: a bit for each age */
         bool again;         /* something was published since counting began */
-        uint32_t n_texts;   /* of exchange.texts */
-        uint64_t n_failed;  /* pages that this pass couldn't write, and another may */
-        uint64_t hold_nsec; /* until then nothing is begun: the store didn't take the last batch */
-        bool is_failing;    /* as long as nothing was written since a page failed, */
-        enum exchange_drop why;          /* which did so for this reason */
-        uint64_t left_pages, left_bytes; /* when they were counted; while they are, so far */
-        uint64_t old_pages;              /* likewise: of before the epoch */
+        uint32_t n_texts;   /* its texts in exchange.texts */
+        uint64_t n_failed;  /* failed in this pass; the next may write them */
+        uint64_t hold_nsec; /* no batch begins before; the store refused the last one */
+        bool is_failing;    /* a page failed and none was written since; `why` says why */
+        enum exchange_drop why;
+        uint64_t left_pages, left_bytes; /* when last counted, or so far */
+        uint64_t old_pages;              /* also counted; from before the epoch */
         uint64_t written_pages, written_bytes, there_pages, there_bytes; /* since the beginning */
-        uint64_t done_pages, done_bytes; /* of these, when `left` was counted */
+        uint64_t done_pages, done_bytes; /* of these, at the time of the count */
 };
 
 struct exchange {
         struct tenant *tenant;           /* borrowed */
-        struct exchange_options options; /* but for the secret */
+        struct exchange_options options; /* without the secret */
         struct exchange_tenant whose;
         struct list_link namespaces; /* struct exchange_ns.link */
         struct list_link epochs;     /* struct exchange_epoch.link */
         struct map by_id;            /* id of a namespace -> struct exchange_ns */
         struct list_link imports;    /* struct import.link */
         uint32_t n_imports;
-        bool is_importing; /* a page, right now: what is published was there, and isn't exported */
+        bool is_importing; /* a page is being imported now; its publish isn't exported */
         uint64_t import_bytes, export_bytes; /* of values under way */
-        uint32_t n_ops;                      /* operations that the store has */
-        struct list_link ios;                /* struct exchange_io.link: those that it has */
-        struct buffers buffers;              /* those that are kept */
-        struct list_link texts;              /* struct export_text.link: what is to be exported */
+        uint32_t n_ops;                      /* operations that the store executes */
+        struct list_link ios;                /* struct exchange_io.link: these operations */
+        struct buffers buffers;              /* buffers for values */
+        struct list_link texts;              /* struct export_text.link: waiting for export */
         uint32_t n_texts;
         struct list_link session_exports; /* struct session_export.link */
         uint32_t n_session_exports;
@@ -115,84 +115,82 @@ struct exchange {
         uint32_t n_session_loads;
         struct export_batch *batch; /* under way; owned; NULL: none */
         struct export_all all;
-        struct bucket bucket;         /* of exported KiB */
+        struct bucket bucket;         /* limits exported KiB */
         struct worth_ratio bandwidth; /* of imports */
-        struct worth_error error;     /* likewise */
+        struct worth_error error;     /* of imports */
         unsigned n_refused;           /* imports that weren't worth it since one was */
         struct exchange_counters counters;
 };
 
 enum epoch_asks {
-        EPOCH_READS,   /* the epoch that the store has */
-        EPOCH_MAKES,   /* writes one where the store has none */
-        EPOCH_TELLS,   /* writes what was invalidated, before it changes the epoch */
-        EPOCH_CHANGES, /* writes another epoch over the one that is there */
-        EPOCH_FOLLOWS, /* reads what another host has invalidated */
+        EPOCH_READS,   /* reads the store's epoch */
+        EPOCH_MAKES,   /* writes an epoch if the store has none */
+        EPOCH_TELLS,   /* writes the record of invalidations, before the epoch changes */
+        EPOCH_CHANGES, /* replaces the store's epoch */
+        EPOCH_FOLLOWS, /* reads another host's record of invalidations */
 };
 
-/*
- * What hosts tell each other of what they invalidate (daemon/exchange/change.h). Each change lies
- * under a name made of the epoch that it ended, is written only where there is none, and names the
- * epoch behind it: so changes are a chain, of which no host can take another one's link away.
- */
+/* The log in which hosts tell each other what they invalidated (daemon/exchange/change.h). A change
+ * is stored under the epoch that it ended and names the next epoch. It is written only if there is
+ * none under that name. So changes form a chain, of which no host can replace another's link. */
 struct exchange_changes {
-        uint64_t seen;        /* the epoch that the store had, as was known last; 0: none */
-        uint64_t at;          /* all changes before this epoch were followed here; 0: not known */
-        bool is_behind;       /* there may be one at `at` that wasn't */
-        bool has_met;         /* while behind: `seen` was among those that were followed */
-        bool is_read;         /* since it must change, the epoch was read */
-        bool is_due;          /* the records are to be told, once nothing is behind or dropped */
-        unsigned n_missed;    /* while behind: how often none was there */
-        unsigned n_followed;  /* since the epoch was read last */
-        struct change made;   /* here, and not sent yet: no items, nothing was since */
-        struct change sent;   /* by EPOCH_TELLS, or with it by EPOCH_CHANGES */
-        struct change coming; /* of another host, to be followed from item `n_done` on */
+        uint64_t seen;        /* the store's epoch when last read; 0: none */
+        uint64_t at;          /* all changes before this epoch were applied; 0: unknown */
+        bool is_behind;       /* a change at `at` may be waiting */
+        bool has_met;         /* while behind: `seen` was among the applied changes */
+        bool is_read;         /* the epoch was read since must_change was set */
+        bool is_due;          /* send the records once no change waits and no drop runs */
+        unsigned n_missed;    /* while behind: how often no change was found */
+        unsigned n_followed;  /* changes applied since the epoch was last read */
+        struct change made;   /* collected here, not sent; no items: none */
+        struct change sent;   /* being sent by EPOCH_TELLS, EPOCH_CHANGES */
+        struct change coming; /* another host's; items from `n_done` on aren't applied yet */
         uint32_t n_done;
 };
 
-/* An epoch is a namespace's, or has all namespaces of a set: what is invalidated in one of them is
- * so in all. */
+/* The epoch of one namespace, or shared by all namespaces of a set: an invalidation in one of them
+ * counts for all. */
 struct exchange_epoch {
         struct list_link link;         /* exchange.epochs */
         struct exchange *x;            /* borrowed */
-        uint8_t id[EXCHANGE_ID_BYTES]; /* of its name: the namespace's, or of the set's name */
-        uint32_t n_namespaces;         /* that have it; 0: it goes once it has changed */
+        uint8_t id[EXCHANGE_ID_BYTES]; /* from the name of the namespace or of the set */
+        uint32_t n_namespaces;         /* that share it; 0: freed once it has changed */
         uint64_t number;               /* 0: not known */
-        uint64_t turn;                 /* how often the number has become another one, or unknown */
-        struct seal_key seal;          /* of the epoch, where the tenant has a secret */
-        bool must_change;              /* something was invalidated, and the store doesn't know */
+        uint64_t turn;                 /* how often `number` changed or became unknown */
+        struct seal_key seal;          /* for the epoch, if the tenant has a secret */
+        bool must_change;              /* an invalidation isn't in the store yet */
         struct exchange_io *asking;    /* NULL: nothing is under way */
-        enum epoch_asks asks;          /* what it does */
-        uint64_t new_epoch;            /* that it writes, or tells of */
-        uint64_t asked_nsec;           /* when something was begun last */
+        enum epoch_asks asks;          /* the request under way */
+        uint64_t new_epoch;            /* to be written, or to be announced */
+        uint64_t asked_nsec;           /* start of the last request */
         struct exchange_changes changes;
-        bool was_known;     /* some epoch was, here or by the daemon before this one */
-        uint32_t known_sec; /* when it was learnt; pages of before aren't exported */
-        /* As the daemon before this one knew it, until one is known; kept_number 0: it didn't. */
+        bool was_known;     /* by this daemon or the previous one */
+        uint32_t known_sec; /* when it was learnt; older pages aren't exported */
+        /* The previous daemon's values, until the epoch is known; kept_number 0: it had none. */
         uint64_t kept_number;
         uint32_t kept_sec;
 };
 
-/* A page that was exported, or was to be. */
+/* A page that was exported, or was to be exported. */
 struct exported_page {
-        uint32_t generation; /* that it had then, the low 32 bits; 0: it wasn't */
-        uint32_t seen_sec;   /* when the store had it, or was asked for it */
+        uint32_t generation; /* the page's at that time, low 32 bits; 0: none */
+        uint32_t seen_sec;   /* when the store had the page, or was asked for it */
 };
 
-/* A namespace that takes part. */
+/* A namespace that takes part in the exchange. */
 struct exchange_ns {
         struct list_link link;         /* exchange.namespaces */
         struct exchange *x;            /* borrowed */
         struct ns *ns;                 /* borrowed */
-        struct exchange_epoch *epoch;  /* shared with the others of its set */
+        struct exchange_epoch *epoch;  /* shared by the namespaces of a set */
         uint8_t id[EXCHANGE_ID_BYTES]; /* exchange_identify() */
         uint32_t rank;
-        uint32_t part;                  /* behind the place in its pages' names: keys.h */
-        struct exported_page *exported; /* of each page; owned; NULL: none was */
+        uint32_t part;                  /* follows the place in pages' names: keys.h */
+        struct exported_page *exported; /* by page; owned; NULL: none */
         uint32_t n_disturbed;           /* listeners.h: import_disturbed(); wraps */
-        struct worth_ratio prefill;     /* as engines measure it; nothing: they don't */
-        struct worth_answer decided;    /* of the last import that found something there, */
-        uint32_t n_decided;             /* so many pages; 0: there was none */
+        struct worth_ratio prefill;     /* as engines measure it; empty: they don't */
+        struct worth_answer decided;    /* for the last import that found pages */
+        uint32_t n_decided;             /* pages it found; 0: no such import yet */
 };
 
 #endif

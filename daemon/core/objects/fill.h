@@ -1,6 +1,4 @@
-/*
- * A page that is being filled where it lies: moves/fill.h.
- */
+/* A page whose bytes are being written into place: moves/fill.h. */
 #ifndef KVL_CORE_OBJECTS_FILL_H
 #define KVL_CORE_OBJECTS_FILL_H
 
@@ -10,10 +8,10 @@
 #include "base/list.h"
 #include "daemon/core/objects/ns.h"
 
-/* Who writes the bytes. */
+/* The writer of a page's bytes. */
 struct fill_writer {
-        /* The page's memory goes: when this returns nobody writes there any more, and the fill is
-         * gone. */
+        /* The page's memory is about to be freed. When this returns, the writer has stopped and the
+         * fill is freed. */
         void (*stop)(void *data);
         void *data; /* borrowed */
 };
@@ -34,8 +32,8 @@ static inline uint64_t fill_bit(const struct extent_set *set, uint32_t page, uin
         return UINT64_C(1) << at % 64;
 }
 
-/* Is the page of the set being filled? One that is MOVING then was given back, and is the fill's.
- */
+/* Is the page of the set being filled? A MOVING page that is being filled was given back; only the
+ * fill uses it. */
 static inline bool fill_has(const struct extent_set *set, uint32_t page)
 {
         uint64_t *word, bit;

@@ -1,7 +1,7 @@
 /*
- * What a room tells those above it that it can't know: that something has happened, after which
- * nothing is to be decided. The table is filled in daemon/core/wiring.c, which says who listens and
- * in which order, and store_init() puts it into the store. Nothing here fails.
+ * Events that a module reports to modules above it. They need no answer: nothing is decided by a
+ * listener, and none fails. daemon/core/wiring.c fills the table, which says who listens in which
+ * order. store_init() puts it into the store.
  */
 #ifndef KVL_CORE_LISTENERS_H
 #define KVL_CORE_LISTENERS_H
@@ -16,34 +16,32 @@ struct attach;
 struct ns;
 
 struct core_listeners {
-        /* A page of the disk, which can be found until now, is about to be FREE, or is invalidated:
-         * nobody is to find its bytes there. */
+        /* A findable page of the disk is about to be FREE or invalidated. No lookup may find its
+         * bytes on the disk after this. */
         void (*page_leaves_disk)(struct ns *ns, uint32_t page);
-        /* A page that can be found goes, for this reason. It has its place in the tree still. */
+        /* A findable page is being dropped for this reason. It still has its place in the tree. */
         void (*page_goes)(struct ns *ns, uint32_t page, struct drop_reason reason);
-        /* The sweep has come to a page that was made unfindable with all others of its namespace.
-         */
+        /* The sweep has reached a page that an invalidation of its whole namespace made stale. */
         void (*page_swept)(struct ns *ns, uint32_t page);
-        /* A page is about to get another number, `to`: there aren't two of it yet. */
+        /* A page is about to get another number, `to`. It still has only the old one. */
         void (*page_moves)(struct ns *ns, uint32_t from, uint32_t to);
-        /* It has it: index and tree say so. */
+        /* The page has its new number; index and tree already use it. */
         void (*page_moved)(struct ns *ns, uint32_t from, uint32_t to);
-        /* A lookup of this client has found the page as its deepest. */
+        /* A lookup of this client found the page as its deepest. */
         void (*page_found)(struct attach *a, uint32_t page);
-        /* A page was published, and can be found. */
+        /* A page was published and can be found. */
         void (*page_published)(struct ns *ns, uint32_t page);
-        /* A turn of the session with this id is over: nobody has it open any more, or a client says
-         * when it will be used next; or it was truncated, or dropped. */
+        /* A turn of the session with this id has ended. Its last handle was closed, a client has
+         * said when it will be used next, or the session was truncated or dropped. */
         void (*session_rests)(struct ns *ns, const uint8_t *id, uint32_t id_len);
-        /* A client invalidates a key, or a tag, which may be of pages that aren't here. */
+        /* A client invalidates a key or a tag. Their pages may be on other hosts only. */
         void (*invalidated)(struct ns *ns, const struct change_item *what);
-        /* A page of the namespace that is being imported (PAGE_SEQ_IMPORT) isn't announced any
-         * more, or a set of the namespace is being taken back: whoever imports looks at what he
-         * has. */
+        /* A page that is being imported (PAGE_SEQ_IMPORT) isn't announced any more, or a set of the
+         * namespace is being taken back. The importer checks its pages. */
         void (*import_disturbed)(struct ns *ns);
-        /* The page that a transfer copies to was given back: the copy is for nobody. */
+        /* The target page of a transfer was given back: the copy isn't needed any more. */
         void (*copy_unwanted)(struct transfer *t);
-        /* A transfer that isn't one of TRANSFER_DOWN is over: 0, or why it failed. */
+        /* A transfer other than TRANSFER_DOWN has ended with 0 or -errno. */
         void (*transfer_ended)(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to,
                 struct plane_range planes, int result);
 };

@@ -1,6 +1,4 @@
-/*
- * A namespace set: namespaces of one tenant that belong together. What that means: catalog/nsset.h.
- */
+/* A namespace set: namespaces of one tenant that belong together. catalog/nsset.h says how. */
 #ifndef KVL_CORE_OBJECTS_NSSET_H
 #define KVL_CORE_OBJECTS_NSSET_H
 
@@ -20,9 +18,9 @@ struct nsset {
         char name[NS_NAME_MAX + 1];
         uint32_t size, n_members;
         struct ns *members[NSSET_MAX_SIZE]; /* by struct ns.set_place; NULL: free */
-        uint64_t n_complete, n_incomplete;  /* keys; without doomed ones */
-        uint64_t n_dropped;                 /* keys that stayed incomplete, since it was made */
-        struct nsset_keys *keys;            /* owned: which are where, and since when */
+        uint64_t n_complete, n_incomplete;  /* keys; without those being dropped */
+        uint64_t n_dropped;                 /* keys dropped as incomplete, since it was made */
+        struct nsset_keys *keys;            /* owned: each key's members and times */
 };
 
 #endif

@@ -1,6 +1,4 @@
-/*
- * What of a tenant's reservation is sized by the daemon itself: lifetimes/sizing.h.
- */
+/* The state of automatic sizing of a tenant's reservation: lifetimes/sizing.h. */
 #ifndef KVL_CORE_OBJECTS_SIZING_H
 #define KVL_CORE_OBJECTS_SIZING_H
 
@@ -19,19 +17,19 @@ struct sizing_attrs {
         struct schedule schedule;
 };
 
-/* Of a tenant; owned by it. */
+/* Owned by its tenant. */
 struct sizing {
         struct sizing_attrs attrs;
         struct sizer *sizer; /* owned; NULL: none needed */
-        /* Of now; but "hold" and "at-min" after what moved the reservation leave its reason. */
+        /* The latest decision. "hold" and "at-min" after a moved reservation leave its reason. */
         struct sizer_decision last;
         bool last_moved;               /* `last` moved the reservation */
-        struct detail refusal;         /* SIZER_REFUSED: who has the memory */
-        uint64_t decided_nsec;         /* since when `last` is that; 0: none */
+        struct detail refusal;         /* SIZER_REFUSED: which tenant has the memory */
+        uint64_t decided_nsec;         /* time of the first decision equal to `last`; 0: none */
         uint64_t n_changes;            /* reservations moved, since start */
         uint64_t min_bytes, max_bytes; /* in force now: the schedule's, or attrs'; whole steps, at
                                           most the tenant's limit */
-        uint64_t reserved_bytes;       /* when it was looked at last */
+        uint64_t reserved_bytes;       /* at the last look */
         uint32_t n_samples;
 };
 

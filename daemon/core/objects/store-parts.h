@@ -1,7 +1,4 @@
-/*
- * What the store has embedded. What each part is, and the functions that change it, are in the room
- * that is named with it.
- */
+/* The structs embedded in the store. The module named with each one has its functions. */
 #ifndef KVL_CORE_STORE_PARTS_H
 #define KVL_CORE_STORE_PARTS_H
 
@@ -33,37 +30,35 @@ struct store_counters {
         uint64_t compacted_sets;  /* given back after that */
         uint64_t sessions_expired;
         uint64_t announced;                     /* keys */
-        uint64_t announces_pending;             /* keys that somebody else was computing */
+        uint64_t announces_pending;             /* keys that another client was computing */
         uint64_t pages_expired;                 /* expire.h */
         uint64_t demoted_pages, promoted_pages; /* transfer.h */
-        uint64_t pages_damaged;                 /* below the device, of another sum than they had */
-        struct expect_counters expected;        /* requests */
+        uint64_t pages_damaged; /* pages whose bytes failed their checksum in a lower tier */
+        struct expect_counters expected; /* requests */
 };
 
-/* What a request (requests/lease.h) does in a namespace. */
+/* The event of a request (requests/lease.h) in a namespace. */
 enum request_event { REQUEST_FOUND, REQUEST_PUBLISHED, REQUEST_ENDED };
 
-/*
- * Who has the store: the server, or a test. It says here what it wants to be told, and to be asked.
- * Each of the functions may be NULL; all are called with `data`.
- */
+/* The user of the store: the server, or a test. Sets the callbacks. Each function may be NULL; all
+ * are called with `data`. */
 struct store_owner {
         void *data;
-        /* Leases that wait may be tried again: something came free. */
+        /* Memory was freed: leases that wait may be tried again. */
         void (*on_room)(void *data);
         /* A lease was refused, or had to evict: the server sends PRESSURE. */
         void (*on_pressure)(struct ns *ns, void *data);
         /* A namespace was invalidated as a whole: the server sends NS_STALE. */
         void (*on_stale)(struct ns *ns, void *data);
-        /* A key isn't announced any more: it is cached, or nobody computes it. Changes no
-         * state of the store. */
+        /* A key isn't announced any more: it is cached, or no client computes it. Must not change
+         * the store's state. */
         void (*on_announce_end)(struct ns *ns, const uint8_t key[KEY_BYTES], void *data);
-        /* Tells a client of a set that is recalled (RecallEvent). False: the client can't take it
-         * now, and is told again later. */
+        /* Tells a client that a set is recalled (RecallEvent). Returns false if the client can't
+         * receive it now; it is told again later. */
         bool (*on_recall)(struct attach *a, const struct extent_set *set, bool idle,
                 uint64_t timeout_nsec, void *data);
-        /* This client holds pages of a recalled set past the deadline, or has the set mapped though
-         * it is idle. Changes no state of the store. */
+        /* This client holds pages of a recalled set past the deadline, or still maps an idle one.
+         * Must not change the store's state. */
         void (*on_late)(struct attach *a, const struct extent_set *set, void *data);
         /* store_work() is to be called soon. */
         void (*on_work)(void *data);
@@ -75,27 +70,28 @@ struct store_owner {
         void (*on_exchange_work)(void *data);
         /* stock_work() is to be called soon. */
         void (*on_stock)(void *data);
-        /* A namespace was made, empty; or (`goes`) is about to go, with what it has learnt. */
+        /* A namespace was made, empty; or (`goes`) is about to be freed with its learnt state. */
         void (*on_ns)(struct ns *ns, bool goes, void *data);
-        /* What a request does: a page of it was found (the deepest one of a lookup), or published;
-         * or it ended (page PAGE_NONE). `request`: its number, as policies know it; 0: none. */
+        /* A page was found (the deepest one of a lookup) or published by a request, or the request
+         * ended (page PAGE_NONE). `request`: the number that policies know; 0: none. */
         void (*on_request)(struct ns *ns, uint64_t request, enum request_event what, uint32_t page,
                 void *data);
-        /* Asked before a set of the namespace is made. 0, or a negative errno with the sentence. */
+        /* Asks permission to make a set for the namespace. Returns 0, or -errno with the sentence.
+         */
         int (*admit_extents)(
                 const struct ns *ns, enum tier_kind kind, struct detail *d, void *data);
 };
 
-/* Extent sets that are taken back from clients: reclaim/recall.h, upkeep/recall-work.h. */
+/* Extent sets that are being taken back from clients: reclaim/recall.h, upkeep/recall-work.h. */
 struct store_recalls {
         struct list_link sets; /* struct extent_set.recall.link */
         uint32_t n;            /* sets that are recalled */
         uint32_t n_quarantined;
-        uint32_t visits_left; /* sets to be looked at in the round of recall_work() under way */
-        uint64_t round;       /* the number of that */
+        uint32_t visits_left; /* sets left in the present round of recall_work() */
+        uint64_t round;       /* the number of that round */
 };
 
-/* Pages on their way to another tier: the room moves. */
+/* Pages on their way to another tier: module moves. */
 struct store_moving {
         struct list_link transfers; /* struct transfer.link */
         uint32_t n_transfers;
@@ -104,31 +100,31 @@ struct store_moving {
         struct list_link carries;  /* struct carry.link */
         struct list_link promises; /* struct promise.link: space-gone.c */
         uint32_t n_removing;       /* namespaces with ns_space.removes_unknown */
-        struct mover *mover;       /* owned; NULL: nothing goes between tiers or hosts */
+        struct mover *mover;       /* owned; NULL: no page moves between tiers or hosts */
 };
 
-/* Pages that are brought up to a device: the room tiers. */
+/* Pages that are promoted to a device: module tiers. */
 struct store_fetching {
-        struct list_link fetches; /* struct fetch.link: somebody asked for these */
-        uint32_t n_prefetching;   /* pages that may be asked for soon: prefetch.h */
+        struct list_link fetches; /* struct fetch.link: requested */
+        uint32_t n_prefetching;   /* pages promoted in advance: prefetch.h */
 };
 
-/* Leases that wait for room: quota/wait.h. */
+/* The leases that wait for memory: quota/wait.h. */
 struct store_waits {
         struct list_link leases; /* struct attach.wait.link */
-        uint64_t last_number;    /* of a lease that waits */
+        uint64_t last_number;    /* the last waiting lease's */
 };
 
 /* Namespaces whose leasable pages are counted: upkeep/leasable.h. */
 struct store_leasables {
-        struct list_link namespaces; /* struct leasable.link; whose turn it is first */
+        struct list_link namespaces; /* struct leasable.link; the next turn first */
         uint32_t n;
 };
 
-/* The room memory. */
+/* The store's part of module memory. */
 struct store_memory {
-        uint64_t next_address;     /* where the next namespace's range is looked for: address.h */
-        uint64_t n_extents;        /* of all sets */
+        uint64_t next_address;     /* where to look for the next namespace's range: address.h */
+        uint64_t n_extents;        /* in all sets */
         struct list_link settling; /* struct extent_set.settle_link: settle.h */
         struct discards discards;
 };
