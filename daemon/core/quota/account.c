@@ -12,7 +12,7 @@ bool account_fits(const struct account *a, uint64_t bytes)
         return a->charged_bytes <= a->limit_bytes && bytes <= a->limit_bytes - a->charged_bytes;
 }
 
-/* What is idle of the reservation changes with what is charged. */
+/* The idle part of the reservation changes with the charge. */
 static void charge_stake(struct stake *s, uint64_t charged_bytes)
 {
         s->pool->idle_reserve_bytes -= stake_idle(s);

@@ -1,6 +1,6 @@
 /*
- * Who evicted whom: cached pages of one tenant that gave way to leases of another. Counters since
- * the start; they go with the tenant that lost. Loop thread only.
+ * Counts cached pages of one tenant that were evicted for leases of another. Counters run from the
+ * start and are freed with the tenant that lost pages. Loop thread only.
  */
 #ifndef KVL_CORE_BLAME_H
 #define KVL_CORE_BLAME_H
@@ -12,18 +12,18 @@
 
 struct tenant;
 
-/* Of one victim at most so many names; what comes after is counted under "(others)". */
+/* The most names per victim; further ones are counted under "(others)". */
 #define BLAME_MAX    64
 #define BLAME_OTHERS "(others)"
 
 struct blame {
         struct list_link link;        /* tenant.blames of the victim, appended: lists count them */
-        char by[TENANT_NAME_MAX + 1]; /* "": nobody's lease */
+        char by[TENANT_NAME_MAX + 1]; /* "": no lease */
         uint64_t pages, sets;
 };
 
-/* Without memory it isn't counted. by NULL: nobody's lease (a limit was lowered, compaction, ...).
- */
+/* Counts an eviction; without memory it isn't counted. by NULL: no lease caused it (a limit was
+ * lowered, compaction, ...). */
 void blame_note(struct tenant *victim, const struct tenant *by, uint64_t pages, uint64_t sets);
 
 void blame_free(struct tenant *victim);

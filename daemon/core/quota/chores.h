@@ -1,6 +1,6 @@
 /*
- * Chores (ground/chore.h) have their turns: tenants take turns, and of one tenant its chores do.
- * Loop thread only.
+ * Runs chores (ground/chore.h): tenants take turns, and so do the chores of one tenant. Loop thread
+ * only.
  */
 #ifndef KVL_CORE_CHORES_H
 #define KVL_CORE_CHORES_H
@@ -12,20 +12,18 @@
 struct store;
 struct tenant;
 
-/* The chore, which isn't queued, has its turn after the tenant's other chores. Says
- * store.owner.on_work(). */
+/* Queues a chore behind the tenant's other chores and calls store.owner.on_work(). It must not be
+ * queued already. */
 void chore_queue(struct chore *c, struct tenant *t);
 
-/* The chore won't be worked at any more. Not to be called from within its work(). Safe to repeat.
- */
+/* Takes a chore out of the queue. Must not be called from its work(). Idempotent. */
 void chore_remove(struct chore *c, struct tenant *t);
 
-/* Works at the chore whose turn it is, of the tenant whose turn it is, for a slice
- * (store.drop_slice_pages). Returns that tenant; NULL: there is no chore. Call again when there is
- * time. */
+/* Runs one slice (store.drop_slice_pages) of the next chore of the next tenant. Returns that
+ * tenant; NULL: there is no chore. Call it again when there is time. */
 struct tenant *chores_work(struct store *s);
 
-/* Is anything left to do? */
+/* Is any chore queued? */
 bool chores_are_left(const struct store *s);
 
 #endif

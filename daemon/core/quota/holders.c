@@ -1,4 +1,4 @@
-/* Who holds reservations, in words (region.h). */
+/* Describes the owners of reservations (region.h). */
 #include <stdio.h>
 
 #include "base/parse.h"

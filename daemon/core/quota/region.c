@@ -124,7 +124,7 @@ static bool wants(const struct stake *s)
         return s->wants_until_nsec > now_of(s);
 }
 
-/* Nothing is reserved below devices. */
+/* Lower tiers have no reservations. */
 bool stake_keeps_to_reserve(const struct stake *s)
 {
         const struct tenant_attrs *attrs = &s->tenant->attrs;
@@ -141,7 +141,7 @@ static uint64_t excess_with(const struct stake *s, uint64_t bytes)
         return charged > s->reserve_bytes ? charged - s->reserve_bytes : 0;
 }
 
-/* What the tenant's limit still admits, in whole sets: what that cuts off is for others. */
+/* Returns what the tenant's limit still allows, in whole sets; other tenants get the rest. */
 static uint64_t left_of_limit(const struct stake *s)
 {
         const struct account *a = s->account;
@@ -176,7 +176,8 @@ uint64_t region_missing(const struct pool *pool)
         return sum > pool->account.limit_bytes ? sum - pool->account.limit_bytes : 0;
 }
 
-/* Of its idle reserve, what others may use: not what it lacks itself. */
+/* Returns the part of the stake's idle reserve that others may use: all but what it wants itself.
+ */
 static uint64_t lendable(const struct stake *s)
 {
         uint64_t idle = stake_idle(s);
@@ -205,10 +206,8 @@ uint64_t region_due(const struct pool *pool)
         return missing > lent ? missing - lent : 0;
 }
 
-/*
- * By how much the rule may be broken by lending where the stake has `bytes` more: what is lent must
- * be in the hands of clients that keep safe points.
- */
+/* Returns by how much lending may break the rule if the stake has `bytes` more. Only clients that
+ * use safe points may hold lent memory. */
 static uint64_t borrowable(const struct stake *s, uint64_t bytes)
 {
         uint64_t lent = all_lendable(s->pool) - lendable(s), safe = 0;
@@ -224,7 +223,7 @@ static uint64_t borrowable(const struct stake *s, uint64_t bytes)
         return MIN(lent, safe);
 }
 
-/* Of its idle reserve, what is there for it whatever others do. */
+/* Returns the part of the stake's idle reserve that is free for it in any case. */
 static uint64_t backed(const struct stake *s)
 {
         return s->lends ? 0 : stake_idle(s) - MIN(stake_idle(s), s->unbacked_bytes);
@@ -239,8 +238,8 @@ static uint64_t all_backed(const struct pool *pool)
         return bytes;
 }
 
-/* What came free backs the reservations that aren't backed; what was lent isn't when it is no more
- * to be. */
+/* Backs reservations with free memory. A stake that stops lending has no backed reserve at first.
+ */
 void region_back(struct pool *pool)
 {
         uint64_t taken, there;
@@ -261,7 +260,7 @@ void region_back(struct pool *pool)
         }
 }
 
-/* Within the reservation: is it there, and not idle of somebody else's? */
+/* Is memory for the stake's reservation free, without other stakes' idle reserves? */
 static bool is_there(const struct stake *s, uint64_t bytes)
 {
         if (region_missing(s->pool) == 0)
@@ -286,7 +285,7 @@ bool region_has_room(const struct stake *s, uint64_t bytes)
         return sum <= limit || sum - limit <= borrowable(s, bytes);
 }
 
-/* Most of the pool, whatever the tenant's limit. */
+/* Returns the most bytes of the pool that the stake may have, ignoring the tenant's limit. */
 static uint64_t most_of_pool(const struct stake *s)
 {
         const struct pool *pool = s->pool;
@@ -322,7 +321,7 @@ void region_changed(struct pool *pool)
         pool->fairness.is_fresh = false;
 }
 
-/* What can be shared: sets without a tenant aren't there. */
+/* Returns the bytes to share: without sets that have no tenant. */
 static uint64_t capacity(const struct pool *pool)
 {
         uint64_t bytes = region_dynamic_bytes(pool) + all_lendable(pool);
@@ -418,10 +417,8 @@ bool region_any_deserves(const struct pool *pool)
         return false;
 }
 
-/*
- * Where nobody deserves a whole set, but one has a set too much: who has less than its fair share
- * may have it. The one isn't below its share after, the other less than a set over.
- */
+/* A stake below its fair share may take a set from one that exceeds its own by a set or more. This
+ * holds even if none is entitled to a whole set. */
 bool region_may_have(const struct stake *s, uint64_t bytes)
 {
         if (region_any_deserves(s->pool) || excess_with(s, bytes) >= region_fair(s) + set_of(s))
@@ -445,10 +442,8 @@ void region_note_want(struct stake *s, uint64_t set_bytes, uint64_t bytes, uint6
 
 /* ---- admission ------------------------------------------------------------------------------ */
 
-/*
- * While another one that wants memory lacks a set of its fair share, nobody goes beyond his own;
- * and never by a set or more while another one could have it.
- */
+/* No stake exceeds its fair share while another that wants memory lacks a set of its own share. A
+ * stake never exceeds it by a set or more while another could have that set. */
 static bool is_fair(const struct stake *s, uint64_t bytes)
 {
         uint64_t excess = excess_with(s, bytes);
@@ -466,8 +461,8 @@ static bool is_fair(const struct stake *s, uint64_t bytes)
         return true;
 }
 
-/* Nothing is for a lease that waits and comes before (wait.h): leases wait for devices. What isn't
- * for a lease comes after all that deserve it, or after all. */
+/* Does no waiting lease come before this claim (wait.h)? Leases wait for devices only. A claim
+ * without a lease comes after all leases that are entitled to memory, or after all leases. */
 static bool is_in_order(const struct stake *s, uint64_t bytes, const struct claim *claim)
 {
         const struct store *store = s->tenant->store;
@@ -528,10 +523,10 @@ void region_note_charge(struct stake *s, uint64_t bytes, struct claim *claim)
         }
 }
 
-/* ---- who gives way --------------------------------------------------------------------------- */
+/* ---- reclaiming from stakes ------------------------------------------------------------------ */
 
-/* Who is furthest over its fair share; `coming`: what is being taken back from it is gone; `far`:
- * and by a set or more. NULL: nobody that isn't skipped. */
+/* coming: memory that is being taken back doesn't count. far: it exceeds its share by a set or
+ * more. NULL: none, apart from skipped ones. */
 struct stake *region_furthest_over(struct pool *pool, bool coming, bool far)
 {
         struct fairness *r = &pool->fairness;
@@ -558,8 +553,6 @@ struct stake *region_furthest_over(struct pool *pool, bool coming, bool far)
         return NULL;
 }
 
-/* What those lack that want memory and deserve it, and that isn't there. far: a set each, of those
- * that have less than their share. */
 uint64_t region_wanted(const struct pool *pool, bool far)
 {
         uint64_t taken = pool->account.charged_bytes + pool->idle_reserve_bytes, wanted = 0;

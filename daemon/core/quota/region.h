@@ -1,18 +1,18 @@
 /*
- * Regions of a pool: what is reserved for tenants (the pinned region), and the rest (the dynamic
- * pool), which is shared. Applies policy/share.h. Loop thread only.
+ * Regions of a pool: the memory that is reserved for tenants (pinned region), and the rest (dynamic
+ * pool), which tenants share. Applies policy/share.h. Loop thread only.
  *
  *   budget = sum of reservations + dynamic pool
  *
- * A *stake* is what one tenant has in one pool: a reservation and what is charged to it there. What
- * is charged beyond the reservation is *excess* and of the dynamic pool. Bytes of reservations that
- * nobody holds are kept free (*idle*), unless they are lent. Below devices nothing is reserved, and
- * no lease waits: all is the dynamic pool.
+ * A *stake* is one tenant's share of one pool: a reservation and the charged bytes. Bytes charged
+ * beyond the reservation are *excess* and belong to the dynamic pool. Unused bytes of reservations
+ * are kept free (*idle*), unless they are lent. Lower tiers have only a dynamic pool, and no lease
+ * waits for them.
  *
  * Rule: after every charge   charged of the pool + idle reserve <= budget.
- * A reservation that was raised while others held the memory breaks it until enough was taken back
- * from them: region_missing() bytes; meanwhile nobody grows beyond a reservation there, and what is
- * idle of older reservations isn't bound for the new one.
+ * A reservation that is raised while other tenants hold the memory breaks the rule until enough is
+ * taken back from them: region_missing() bytes. Meanwhile no tenant grows beyond its reservation
+ * there, and idle memory of older reservations isn't given to the new one.
  */
 #ifndef KVL_CORE_REGION_H
 #define KVL_CORE_REGION_H
@@ -30,116 +30,112 @@ struct tenant;
 struct ns;
 struct detail;
 
-/* For whom memory is asked: a lease that is being tried. A claim of NULL is nobody's lease: such
- * memory comes after all leases that deserve it, or after all that wait. */
+/* The lease that memory is requested for. A claim of NULL is no lease: its memory comes after all
+ * leases that are entitled to memory, or after all waiting leases. */
 struct claim {
-        const struct attach *lease; /* whose lease it is; borrowed */
-        uint64_t given_bytes;       /* sets of its own stake that were given back for it: as much
-                                       may be bound anew, whoever else deserves it */
+        const struct attach *lease; /* the lease's attachment; borrowed */
+        uint64_t given_bytes;       /* own sets freed for it: it may bind as much, without regard to
+                                       others */
 };
 
-/* One for each tenant and pool. 0 or -ENOMEM. */
+/* Makes the stake of a tenant in a pool. Returns 0 or -ENOMEM. */
 int stake_new(struct tenant *t, struct pool *pool);
 
-/* Nothing is charged to it. */
+/* Frees a stake without charges. */
 void stake_free(struct stake *s);
 
-/* "quota", "reservation full", ...; static. */
+/* Returns "quota", "reservation full", ...; static. */
 const char *lease_reason_name(enum lease_reason r);
 
-/* What a lease is refused with for want of memory: KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, else
- * KVL_STATUS_FULL. */
+/* Returns the status of a refusal: KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, or KVL_STATUS_FULL for
+ * all other reasons. */
 int lease_reason_status(enum lease_reason r);
 
-/* Size of the dynamic pool: what isn't reserved. */
+/* Returns the bytes of the pool that aren't reserved. */
 uint64_t region_dynamic_bytes(const struct pool *pool);
 
-/* By how much the rule above is broken: reservations that were raised over what others hold, and
- * what is lent. */
+/* Returns the bytes by which the rule above is broken: raised reservations whose memory others
+ * hold, and lent memory. */
 uint64_t region_missing(const struct pool *pool);
 
-/* Most that may be charged to the stake as limits and reservations are, whoever gives way. */
+/* Returns the most bytes that limits and reservations let the stake have, assuming that others give
+ * memory back. */
 uint64_t region_reach(const struct stake *s);
 
-/* Which of limit, reservation (burst = none) and pool would end it first, whoever gives way. A
- * limit that isn't below the device's budget is named only for what is charged elsewhere. */
+/* Returns which of limit, reservation (burst = none) and pool ends the stake's growth first. A
+ * limit at or above the device's budget is returned only for bytes charged on other devices. */
 enum lease_reason region_nearest(const struct stake *s);
 
-/* Would it still be within its reservation? Then it is to have them, whoever has the memory now. */
+/* Would the stake stay within its reservation? Then it must get the memory, even if others hold it
+ * now. */
 bool region_is_reserved(const struct stake *s, uint64_t bytes);
 
-/* Do all clients that may map memory of the stake keep safe points? */
+/* Do all clients that may map memory of the stake use safe points? */
 bool stake_is_safe(const struct stake *s);
 
-/*
- * May the stake be charged `bytes` more now, for this claim? Looks at limit, budget, regions, fair
- * share where others want memory, too, and at leases that wait and come before the claim's; evicts
- * and recalls nothing. LEASE_REASON_NONE: yes. O(stakes of the pool).
- */
+/* May the stake be charged `bytes` more now for this claim? LEASE_REASON_NONE: yes. Checks limit,
+ * budget, regions and waiting leases before the claim's; fair shares if other stakes want memory.
+ * Evicts and recalls nothing. O(stakes of the pool). */
 enum lease_reason region_admits(const struct stake *s, uint64_t bytes, const struct claim *claim);
 
-/* Bytes that may be charged to the stake, as far as limit, budget and reservations go, without
- * anybody giving way: neither what others have reserved nor what they lend. */
+/* Returns the bytes that the stake may be charged under limit, budget and reservations, if no other
+ * stake gives memory back. Excludes memory that others reserve or lend. */
 uint64_t region_free(const struct stake *s);
 
-/* Would the pool's rule still hold with `bytes` more charged to it? Whatever the limit says. */
+/* Would the pool's rule hold with `bytes` more charged to the stake? Ignores the limit. */
 bool region_has_room(const struct stake *s, uint64_t bytes);
 
-/* The stake was charged `bytes` more, for this claim: what is lent is noted, and what the claim may
- * still have bound anew. */
+/* The stake was charged `bytes` more for this claim. Notes lent memory, and lowers
+ * claim.given_bytes. */
 void region_note_charge(struct stake *s, uint64_t bytes, struct claim *claim);
 
-/*
- * Fair share of the stake in the dynamic pool now, in bytes (policy/share.h; who wants counts as
- * wanting all it may have).
- */
+/* Returns the stake's present fair share of the dynamic pool, in bytes (policy/share.h). A stake
+ * that wants memory counts as wanting all that it may have. */
 uint64_t region_fair(const struct stake *s);
 
-/* What the pool lacks by its rule and doesn't lend: it is to be taken back. */
+/* Returns the bytes that the pool lacks by its rule and that aren't lent: they must be taken back.
+ */
 uint64_t region_due(const struct pool *pool);
 
-/* What came free backs the reservations that aren't backed. What was lent isn't backed when it is
- * no more to be lent. */
+/* Backs reservations with memory that was freed. Memory that was lent isn't backed once its tenant
+ * stops lending. */
 void region_back(struct pool *pool);
 
-/* Is the stake's tenant one that may not go beyond its reservation? Nothing is reserved below
- * devices. */
+/* Is the stake's tenant limited to its reservation? Lower tiers have no reservations. */
 bool stake_keeps_to_reserve(const struct stake *s);
 
-/* Is the stake within its fair share with `bytes` more? */
+/* Would the stake be within its fair share with `bytes` more? */
 bool region_deserves(const struct stake *s, uint64_t bytes);
 
-/* Does any stake of the pool want a set that it deserves? */
+/* Does any stake of the pool want a set that it is entitled to? */
 bool region_any_deserves(const struct pool *pool);
 
-/*
- * Where nobody deserves a whole set, but one has a set too much: who has less than its fair share
- * may have it. The one isn't below its share after, the other less than a set over.
- */
+/* A stake below its fair share may take a set from one that exceeds its own by a set or more. This
+ * holds even if none is entitled to a whole set. The giver stays at or above its share; the taker
+ * gets less than a set beyond. */
 bool region_may_have(const struct stake *s, uint64_t bytes);
 
-/* What those stakes lack that want memory and deserve it, and that isn't there. far: a set for each
- * of those that have less than their share. */
+/* Returns the bytes that stakes want, are entitled to and lack, less the pool's free memory. far:
+ * adds a set for each stake below its fair share. */
 uint64_t region_wanted(const struct pool *pool, bool far);
 
-/* The stake that is furthest over its fair share, of those without is_skipped. coming: what is
- * being taken back from it counts as gone; far: it is over by a set or more. NULL: there is none.
- */
+/* Returns the stake that exceeds its fair share most, of those without is_skipped; NULL: none.
+ * coming: doesn't count memory that is being taken back. far: it exceeds its share by a set or
+ * more. */
 struct stake *region_furthest_over(struct pool *pool, bool coming, bool far);
 
-/* Something that fair shares depend on has changed. */
+/* An input of the fair shares has changed. */
 void region_changed(struct pool *pool);
 
-/* The stake didn't get what it wanted, `bytes` in sets of `set_bytes`: until a second from now it
- * counts as wanting. */
+/* The stake didn't get `bytes` in sets of `set_bytes`: it counts as wanting them for a second. */
 void region_note_want(struct stake *s, uint64_t set_bytes, uint64_t bytes, uint64_t now_nsec);
 
-/* "b (4 GiB), c (1 GiB) and 2 more": for whom most is reserved on the pool (NULL: on all) beside
- * `but`; "nobody". Returns buf. */
+/* Writes "b (4 GiB), c (1 GiB) and 2 more": the largest reservations on the pool (NULL: on all
+ * pools), except that of `but`; "nobody" if there is none. Returns buf. */
 #define REGION_HOLDERS_MAX 320
 char *region_holders(const struct tenant *but, const struct pool *pool, char *buf, size_t size);
 
-/* For the checker: what is wrong, or NULL. */
+/* For the checker: returns an error's description, or NULL. */
 const char *region_check(const struct pool *pool);
 
 #endif

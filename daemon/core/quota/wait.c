@@ -42,7 +42,7 @@ uint64_t wait_lacks_bytes(const struct attach *a)
         return sets_bytes(a->ns, n - MIN(n, ns_n_room(a->ns)));
 }
 
-/* What it lacks, but at least a set, is its own by reservation, or by fair share. */
+/* Is the lease entitled to what it lacks, at least a set, by reservation or fair share? */
 static bool deserves(const struct attach *a)
 {
         const struct stake *s = a->ns->device.stake;
@@ -174,7 +174,7 @@ uint32_t wait_order(struct store *s, const struct pool *pool, struct attach **re
         return n;
 }
 
-/* What b waits for is what a would take. */
+/* Does b wait for memory that a would take? */
 static bool is_rival(const struct attach *b, const struct attach *a)
 {
         switch (b->wait.reason) {
@@ -215,7 +215,7 @@ bool wait_is_next(const struct attach *a)
 
 const struct attach *wait_before(const struct attach *a)
 {
-        /* What is made for one that waits for a device is its own, too, where leases queue. */
+        /* Where leases queue, sets made for a lease that waits for a device are its own, too. */
         bool queues = a->ns->tenant->attrs.when_full == WHEN_FULL_QUEUE;
         struct admission_request request;
 

@@ -1,13 +1,13 @@
 /*
- * Leases that wait: for room, or for a device that makes it. Which one is next is decided by
- * policy/admission.h. Knows no peer: the server keeps the request (parked.h), runs it again in the
- * order that wait_order() gives, and calls lease_call_off() where nobody waits any more.
+ * Leases that wait for memory, or for a device that is making it. policy/admission.h decides the
+ * order. The server keeps the requests (parked.h), retries them in the order of wait_order(), and
+ * calls lease_call_off() for clients that don't wait any more.
  *
  *   lease_ask() -> -EINPROGRESS -> (something changed, or its deadline) -> lease_ask() again -> ...
  *
- * A lease that waits for room holds nothing: it is atomic. (One that waits for a device has the
- * sets that are being made for it.) While one waits for the dynamic pool of a device, those after
- * it in the order get nothing from that pool; within a reservation nobody waits for anybody. Loop
+ * A lease that waits for memory holds none: it gets all pages at once. One that waits for a device
+ * has the sets that are being made for it. While a lease waits for the dynamic pool of a device,
+ * later ones get nothing from that pool. Leases within a reservation don't wait for others. Loop
  * thread only.
  */
 #ifndef KVL_CORE_WAIT_H
@@ -25,48 +25,43 @@ struct ns;
 struct pool;
 struct store;
 
-/* A lease of n pages comes that may have to wait: now, after all others. It doesn't wait. */
+/* A lease of n pages arrives, after all others. It isn't waiting yet, but may have to. */
 void wait_arrive(struct attach *a, uint32_t n, uint64_t deadline_nsec);
 
-/* What would have to be bound for it, beside the FREE pages there are. wait_arrive() was called for
- * it. */
+/* Returns the bytes to bind for the attachment's lease beside the FREE pages. Requires
+ * wait_arrive(). */
 uint64_t wait_lacks_bytes(const struct attach *a);
 
-/* The attachment's lease waits for n pages, for `reason`. It didn't wait; wait_arrive() was called
- * for it. */
+/* The attachment's lease begins to wait for n pages, for `reason`. Requires wait_arrive(); it must
+ * not wait already. */
 void wait_begin(struct attach *a, uint32_t n, enum lease_reason reason);
 
-/* The attachment's lease doesn't wait any more, or is tried again. True where it did wait. */
+/* The attachment's lease is retried or stops waiting. Returns true if it did wait. */
 bool wait_end(struct attach *a);
 
-/* The earliest deadline of all that wait; UINT64_MAX. O(waiting). */
+/* Returns the earliest deadline of all waiting leases; UINT64_MAX: none. O(waiting). */
 uint64_t wait_deadline(const struct store *s);
 
-/* Does anybody wait for room? What makes room can go without a word (pins in segments). */
+/* Does any lease wait for memory? Memory can become free without notice (pins in segments). */
 bool wait_any_for_room(const struct store *s);
 
-/*
- * Those that wait, in the order in which they are to be tried: the first `max` into ret. Their
- * number. `pool` NULL: of all. O(n log n), n waiting. Without memory for that: in any order.
+/* Stores the first `max` waiting leases, in the order of retries, and returns how many it stored.
+ * `pool` NULL: those of all pools. O(n log n), n waiting. Unordered if there is no memory to sort.
  */
 uint32_t wait_order(struct store *s, const struct pool *pool, struct attach **ret, uint32_t max);
 
-/*
- * May `a` take from the dynamic pool, or bind more under its tenant's limit, or does somebody come
- * before it who waits for that? Who waits for a QUOTA or a RESERVATION comes before its own
- * tenant's only; who waits for the pool beyond its fair share comes before others beyond theirs
- * only. `a` was passed to wait_arrive(), or waits. O(waiting); O(1) where nobody waits.
- */
+/* Does no lease that waits come before `a`? Then `a` may take from the dynamic pool, or bind more
+ * under its tenant's limit. A lease that waits for QUOTA or RESERVATION comes before leases of its
+ * own tenant only. A lease that waits for the pool beyond its fair share comes only before others
+ * beyond theirs. `a` was passed to wait_arrive(), or waits. O(waiting); O(1) if none waits. */
 bool wait_is_next(const struct attach *a);
 
-/*
- * Who waits for room in a's namespace and comes before a: FREE pages there are theirs. Where the
- * tenant queues (when_full), so does who waits for a device: what was made for it is its own. NULL:
- * nobody. O(1) where nobody waits there.
- */
+/* Returns a lease that waits for memory in a's namespace and comes before a: FREE pages there
+ * belong to it. If the tenant queues (when_full), leases that wait for a device count, too: the
+ * sets made for a lease are its own. NULL: none. O(1) if no lease waits there. */
 const struct attach *wait_before(const struct attach *a);
 
-/* Something came free that somebody may wait for: store.owner.on_room is told, if anybody waits. */
+/* Memory became free: calls store.owner.on_room if any lease waits. */
 void wait_wake(struct store *s);
 
 #endif

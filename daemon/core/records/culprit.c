@@ -8,7 +8,7 @@
 
 uint64_t culprit_mark(const char *tenant_name)
 {
-        /* Not secret: who can write the root needs no collision. */
+        /* Not secret: a process that can write the root needs no collision. */
         struct hash_seed seed = {STATE_MAGIC, 1};
 
         return hash_bytes(seed, tenant_name, strlen(tenant_name)) | 1;

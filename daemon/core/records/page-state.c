@@ -6,7 +6,7 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/records/shared.h"
 
-/* The record first: what clients see is made again from it. */
+/* Changes the record first: clients' view is rebuilt from it. */
 static void change_state(struct ns *ns, uint32_t page, uint64_t generation, enum page_state s)
 {
         struct ns_tier *tier = ns_set_of(ns, page)->tier;
@@ -15,7 +15,7 @@ static void change_state(struct ns *ns, uint32_t page, uint64_t generation, enum
 
         assert(tier->n_pages[p->state] > 0);
         if (tier == &ns->tiers[TIER_DISK] && page_is_shown(p->state) && !page_is_shown(s) &&
-                p->epoch == (uint32_t)ns->epoch) /* what is older went as a whole */
+                p->epoch == (uint32_t)ns->epoch) /* older pages were dropped as a whole */
                 ns_store(ns)->listeners->page_leaves_disk(ns, page);
         tier->n_pages[p->state]--;
         if (!page_is_shown(p->state) && page_is_shown(s)) /* it is in no list any more */

@@ -15,8 +15,7 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/objects/tenant.h"
 
-/* A page of the kernel's, as far as giving memory back goes; where they are larger nothing wrong
- * comes of it. */
+/* The kernel's page size for giving memory back; larger pages do no harm. */
 #define STEP UINT64_C(4096)
 
 /* ---- the mapping ------------------------------------------------------------------------------
@@ -408,14 +407,14 @@ void records_note_recall(struct extent_set *set)
         FAULT_POINT("set-after-recall");
 }
 
-/* Nothing in this one is of use to anybody. */
+/* Is the set neither bound nor being made? */
 static bool is_vacant(const struct ns *ns, uint64_t set)
 {
         return set >= ns->geometry.n_set_slots || (!ns->sets.at[set] && !ns->sets.preparing[set]);
 }
 
-/* Do all sets with something in the kernel's page at `at` of an array say so? set_bytes: what each
- * of them has there. */
+/* Do all sets with bytes in the kernel's page at `at` of an array say that they are vacant?
+ * set_bytes: the array's bytes per set. */
 static bool is_page_vacant(const struct ns *ns, uint64_t at, uint64_t set_bytes)
 {
         for (uint64_t set = at / set_bytes; set * set_bytes < at + STEP; set++)
@@ -435,8 +434,8 @@ static void give_back(const struct records *r, uint64_t offset, uint64_t len)
                 memset(at, 0, len);
 }
 
-/* The part of an array that belongs to vacant sets reads as zeros; begin, end: bytes in the array,
- * which is at `offset` of the mapping. */
+/* Zeroes the part of an array that belongs to vacant sets; begin, end: bytes in the array, which is
+ * at `offset` of the mapping. */
 static void wipe_vacant(
         const struct ns *ns, uint64_t offset, uint64_t set_bytes, uint64_t begin, uint64_t end)
 {
@@ -589,7 +588,7 @@ const char *records_check_page(const struct ns *ns, uint32_t page)
                 return "is free, and more is known of it";
         if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)
                 return NULL;
-        /* What was damaged stays for who pins it, and is nothing else any more: recover-pages.c. */
+        /* Damaged pages stay only for clients that pin them: recover-pages.c. */
         if (!records_page_holds(ns, page) &&
                 (p->state == PAGE_SEALED || p->unindexed || ns_extra(ns, page)->n_windows > 0))
                 return "its record's sum is wrong";

@@ -197,12 +197,12 @@ static _Atomic uint64_t *find_movable(const struct ns *ns, uint32_t bucket)
 }
 
 /*
- * Both buckets of the hash are full. An entry of the second that is at home there goes to the one
- * after it; where that is full, too, one of its own goes on first, and so forth. Returns the slot
- * of the second bucket, which still names the moved page: it is there twice until it is
- * overwritten. Entries only ever go from home to the bucket after it, and are written there first:
- * a reader, who looks in that order, meets every key at one of the two. NULL: there is no way, as
- * where a client has chosen its keys so.
+ * Both buckets of the hash are full. Moves an entry of the second, its home, to the bucket after
+ * it. If that is full, moves one of its entries on first, and so forth. Returns the slot of the
+ * second bucket. It still names the moved page, which has two slots until this one is overwritten.
+ * Entries move only from the home to the next bucket, and are written there first. So a reader,
+ * which looks in that order, finds every key in one of the two. NULL: impossible, for example if a
+ * client has chosen its keys so.
  */
 static _Atomic uint64_t *make_room(struct ns *ns, uint64_t hash)
 {
@@ -230,7 +230,8 @@ static _Atomic uint64_t *make_room(struct ns *ns, uint64_t hash)
         return room;
 }
 
-/* Slots in use in the n-th bucket of the hash, by whatever, and where the first empty one is. */
+/* Counts the used slots, stale ones included, in the n-th bucket of the hash, and returns the first
+ * empty one. */
 static uint32_t count_used(
         const struct ns *ns, uint64_t hash, uint32_t n, _Atomic uint64_t **ret_room)
 {
@@ -248,8 +249,8 @@ static uint32_t count_used(
         return n_used;
 }
 
-/* An empty slot, of the bucket that has more of them where the home is nearly full; without one, a
- * stale one: what a slot names is looked at only then, as each page's record is a miss. */
+/* Returns an empty slot, of the emptier bucket if the home is nearly full; without one, a stale
+ * slot. Stale slots come last, because checking one costs a cache miss for the page's record. */
 static _Atomic uint64_t *find_slot(const struct ns *ns, uint64_t hash)
 {
         _Atomic uint64_t *at, *next;
@@ -362,7 +363,7 @@ void shared_show_epochs(struct ns *ns)
         atomic_store_explicit(&h->version_epoch, ns->version_epoch, memory_order_release);
 }
 
-/* Of no namespace, so that nobody can have opened it with it. */
+/* No namespace has this epoch, so no client has opened one with it. */
 #define NO_EPOCH UINT64_MAX
 
 static void end_index(struct shm_index *h)
@@ -392,7 +393,8 @@ void shared_end_kept(int fd)
 
 /* ---- recovery ------------------------------------------------------------------------------- */
 
-/* As far as 32 bits tell: a stale page's line needs to differ from the header's, no more. */
+/* Returns the page's epoch, as far as 32 bits tell. It suffices that a stale page's epoch differs
+ * from the header's. */
 static uint64_t epoch_of(const struct ns *ns, const struct page *p)
 {
         return p->epoch == (uint32_t)ns->epoch ? ns->epoch
@@ -425,7 +427,7 @@ bool shared_correct_line(struct ns *ns, uint32_t page)
         }
         if (is == page_word(p->generation, p->state) && is_described(ns, page))
                 return false;
-        /* Of a detached one, too, which a client may have pinned for long. */
+        /* Also describes detached pages: a client may hold one for long. */
         if (!is_described(ns, page)) {
                 show_state(ns, page, PAGE_RETIRING);
                 memcpy(line->key, p->key, KEY_BYTES);

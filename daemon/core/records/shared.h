@@ -1,8 +1,7 @@
 /*
- * What a namespace shows to its clients (the index segment), and what they show to it (pin
- * segments). The daemon's private records (page.h) stay the truth: nothing here is believed without
- * them. Loop thread only; clients read and count at the same time, so every access to a field they
- * share is atomic.
+ * The index segment, which clients of a namespace read, and pin segments, which they write. Both
+ * are checked against the daemon's private records (page.h), which are authoritative. Loop thread
+ * only; clients read and write at the same time, so every access to a shared field is atomic.
  *
  * The evictor's half of the protocol with readers (docs/ARCHITECTURE.md, "Readers and the
  * evictor"):
@@ -11,9 +10,9 @@
  *   state = RETIRING; full fence; sum the pins of every attachment
  *   any: state as before.  none: slot cleared, FREE (the next lease increases the generation)
  *
- * A daemon that takes the segment over from one that was killed (recover.h) corrects it under the
- * readers' eyes: RETIRING is SEALED again, as the pins weren't counted to the end. PENDING is
- * nobody's promise any more: slot cleared, next generation, FREE, and whoever waits is woken.
+ * A daemon that takes over the segment of a killed one (recover.h) corrects it while clients read.
+ * RETIRING becomes SEALED again, as the pins weren't all counted. PENDING ends, as no client
+ * computes the page any more: slot cleared, next generation, FREE, and waiting threads are woken.
  */
 #ifndef KVL_CORE_SHARED_H
 #define KVL_CORE_SHARED_H
@@ -31,158 +30,146 @@ struct ns;
 struct attach;
 struct page;
 
-/*
- * Entries that one insertion moves at most. In a full namespace of random keys one in some million
- * finds its two buckets full, and the next bucket after them has room nearly always: a third of all
- * slots is taken. Not tuned; it bounds what keys cost that a client chose.
- */
+/* The most entries that an insertion moves. In a full namespace of random keys, both buckets of one
+ * key in some million are full, and the next bucket nearly always has space: a third of all slots
+ * is used. Not tuned; bounds the cost of keys that a client chose. */
 #define SHARED_MAX_MOVES 16
 
-/* 0; -ENOMEM, -EMFILE, another -errno. */
+/* Makes an index segment. Returns 0; -ENOMEM, -EMFILE, another -errno. */
 int shared_init(struct shared *s, struct segment_room *room, uint32_t capacity_pages,
         struct hash_seed seed, uint64_t ns_id, uint64_t boot_epoch);
 
-/* The same as shared_init() with the descriptors of a segment made by a process before this one:
- * takes them, on success only. The header is right after; slots and lines may be anything
- * (recover.h). -EINVAL: they aren't of such a segment. */
+/* Adopts the segment of the previous process; takes the descriptors on success only. Makes the
+ * header right; slots and lines may be anything (recover.h). Returns 0; -EINVAL: not such a
+ * segment; another -errno. */
 int shared_adopt(struct shared *s, int fd, int reader_fd, uint32_t capacity_pages,
         struct hash_seed seed, uint64_t ns_id, uint64_t boot_epoch);
 
 void shared_deinit(struct shared *s);
 
-/* The hash of a key, for the two functions below. */
+/* Hashes a key for the functions below. */
 static inline uint64_t shared_hash(const struct shared *s, const uint8_t key[KEY_BYTES])
 {
         return hash_digest(s->seed, key);
 }
 
-/* The page with the key of this hash, or PAGE_NONE. Only those that the private records say are
- * SEALED and of the current epoch count. */
+/* Returns the page with the key of this hash, or PAGE_NONE. Only pages count that are SEALED and of
+ * the current epoch by the private records. */
 uint32_t shared_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES]);
 
-/* The announced page (announce.h) with the key of this hash, or PAGE_NONE. */
+/* Returns the announced page (announce.h) with the key of this hash, or PAGE_NONE. */
 uint32_t shared_find_pending(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES]);
 
-/* Writes key, tokens and epoch of the record into the page's line: before it is SEALED or PENDING.
- * Of an announced page the tokens: the rest stands there, and is read. */
+/* Writes key, tokens and epoch of the record into the page's line, before it is SEALED or PENDING.
+ * For an announced page it writes only the tokens: clients read the rest already. */
 void shared_describe(struct ns *ns, uint32_t page);
 
-/* The page, GRANTED and described, is shown as PENDING; isn't any more: it has another generation
- * then. */
+/* The first shows a GRANTED and described page as PENDING. The second ends that and advances its
+ * generation. */
 void shared_show_pending(struct ns *ns, uint32_t page);
 void shared_hide_pending(struct ns *ns, uint32_t page);
 
-/*
- * Lets a page that is SEALED or PENDING be found: its key isn't findable yet. May move entries of
- * other pages to the other bucket where they could be. False: all slots where the key could be have
- * findable or announced pages, and none of them can make room: only where keys were chosen so.
- */
+/* Makes a SEALED or PENDING page findable; its key isn't yet. May move entries of other pages to
+ * their other bucket. Returns false if all possible slots have findable or announced pages that
+ * can't move, which happens only for chosen keys. */
 bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page);
 
-/* Takes the page's slot away. False: it has none. */
+/* Clears the page's slot. Returns false if it has none. */
 bool shared_remove(struct ns *ns, uint32_t page);
 
-/* The page's slot names `to` from now on, which has the same key and is SEALED. False: it has none.
- */
+/* Makes the page's slot name `to`, which has the same key and is SEALED. Returns false if there is
+ * no slot. */
 bool shared_replace(struct ns *ns, uint32_t page, uint32_t to);
 
-/* Has the page a slot? For the checker. */
+/* Does the page have a slot? For the checker. */
 bool shared_has(const struct ns *ns, uint32_t page);
 
-/*
- * For recovery, of pages that are bound. The line says what the record does: true where it didn't.
- * Readers may be looking: of a SEALED page what is right is never taken away.
- */
+/* For recovery of bound pages. Makes the line match the record; returns true if it didn't. Readers
+ * may look at it: right fields of a SEALED page stay in place. */
 bool shared_correct_line(struct ns *ns, uint32_t page);
 
-/* A key with this hash is looked for soon: fetches both buckets, or its home, where most are. */
+/* Prefetch the buckets of this hash for a later lookup. The first fetches both, the second only the
+ * home bucket, where most keys are. */
 void shared_prefetch(const struct shared *s, uint64_t hash);
 void shared_prefetch_home(const struct shared *s, uint64_t hash);
 
-/* shared_find() in two steps, so that what the second looks at can be fetched between them: a page
- * that may have the key of this hash, by the slots of its home bucket alone (PAGE_NONE: none there
- * may), and whether it is that one, or which is. Nothing may change in between. */
+/* shared_find() in two steps, so that the guessed page can be prefetched between them. The first
+ * returns a page of the home bucket that may have the key, or PAGE_NONE. The second returns the
+ * result of shared_find(). The index must not change in between. */
 uint32_t shared_guess(const struct shared *s, uint64_t hash);
 uint32_t shared_find_guessed(
         const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES], uint32_t guess);
 
 enum shared_slot {
-        SHARED_SLOT_HAD,   /* the page has one */
-        SHARED_SLOT_MADE,  /* it has one from now on */
+        SHARED_SLOT_HAD,   /* the page has a slot */
+        SHARED_SLOT_MADE,  /* the page got a slot */
         SHARED_SLOT_OTHER, /* *ret_other, findable, has the key */
-        SHARED_SLOT_NONE,  /* there is no room */
+        SHARED_SLOT_NONE,  /* no slot is free */
 };
 
-/* The slot of a findable page with a key of this hash, or another page's that has the key. */
+/* Finds or makes the slot of a findable page, unless another page has the key. */
 enum shared_slot shared_correct_slot(
         struct ns *ns, uint64_t hash, uint32_t page, uint32_t *ret_other);
 
-/* Goes through slots; all 0 at first. */
+/* A walk over slots; starts all 0. */
 struct shared_walk {
-        uint64_t at, end; /* bytes of the segment: of the part that is gone through */
+        uint64_t at, end; /* byte range in the segment that is being walked */
 };
 
-/* The next slot that isn't empty; NULL at the end. What was never touched stays so: an index is as
- * large as its namespace may get, and there may be very many that are empty. */
+/* Returns the next slot that isn't empty; NULL at the end. Skips memory that was never written: an
+ * index is as large as its namespace may get. */
 _Atomic uint64_t *shared_next_used(const struct shared *s, struct shared_walk *w);
 
-/* Counts the slots that aren't empty: keeps the number and returns it. */
+/* Counts the slots that aren't empty, stores the number and returns it. */
 uint64_t shared_count_slots(struct ns *ns);
 
-/* Clears all slots but those of the n_marked pages that have page.mark, which have one each at
- * least. The slots were counted. Returns how many it cleared. */
+/* Clears all slots, except one each of the n_marked pages with page.mark. The slots were counted
+ * before. Returns how many it cleared. */
 uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked);
 
-/* The state word of a page as its record has it: FREE where that is of no matter to clients. */
+/* Shows the state of the page's record; FREE if clients don't see the state. */
 void shared_show_state(struct ns *ns, uint32_t page);
 
-/* Epochs into the header. */
+/* Writes the epochs into the header. */
 void shared_show_epochs(struct ns *ns);
 
-/*
- * The namespace isn't there any more, or its memory isn't, and clients have the index mapped: they
- * find nothing in it from now on, and are told that it is stale. Of a kept segment: its read-write
- * descriptor, borrowed; nothing where it is none. Until shared_show_epochs().
- */
+/* Ends an index that clients still map, because the namespace or its memory is gone. Lookups find
+ * nothing and report it as stale, until shared_show_epochs(). The second takes the read-write
+ * descriptor of a stored segment, borrowed; ignores others. */
 void shared_end(struct shared *s);
 void shared_end_kept(int fd);
 
 /* Does any attachment's segment pin the page now? A hint: it may change at once. */
 bool shared_is_pinned(const struct ns *ns, uint32_t page);
 
-/* The same for a run of at most SHARED_RUN_PAGES pages, at a fraction of the price of each: most
- * aren't pinned. */
+/* shared_is_pinned() for a run of at most SHARED_RUN_PAGES pages, at a fraction of the cost of
+ * each: most aren't pinned. */
 #define SHARED_RUN_PAGES 256u
 bool shared_run_is_pinned(const struct ns *ns, uint32_t page, uint32_t n_pages);
 
-/*
- * Retires a SEALED page that the private records don't pin: RETIRING, fence, sum. True: nobody
- * reads it or ever will; the caller takes its slot away and changes its state. False: it is SEALED
- * again.
- */
+/* Retires a SEALED page without pins in the records: RETIRING, fence, sum. Returns true if no
+ * client reads the page or ever will; the caller clears its slot and changes its state. False: it
+ * is SEALED again. */
 bool shared_retire(struct ns *ns, uint32_t page);
 
-/* The same as shared_retire() for a page that leaves the index whoever reads it: true where nobody
- * does. The state stays RETIRING until the caller changes it. */
+/* Retires a page that leaves the index even if it is read. Returns true if no client reads it. The
+ * state stays RETIRING until the caller changes it. */
 bool shared_withdraw(struct ns *ns, uint32_t page);
 
-/* A pin segment for the pages of `shared`. 0; -ENOMEM, -EMFILE, another -errno. */
+/* Makes a pin segment for the pages of `shared`. Returns 0; -ENOMEM, -EMFILE, another -errno. */
 int pins_open(struct pins *p, const struct shared *shared, uint64_t client_id);
 
-/*
- * One that an earlier daemon made, as the client has it: `fd` has the size for the pages of
- * `shared`. The client may have written anything into it meanwhile. Takes the fd, on success only.
- * 0; -ENOMEM.
- */
+/* Adopts the pin segment of an earlier daemon; the client maps it and may have written anything.
+ * `fd` has the right size; it is taken on success only. Returns 0 or -ENOMEM. */
 int pins_adopt(struct pins *p, const struct shared *shared, int fd);
 
-/* How large a pin segment for so many pages is. */
+/* Returns the size of a pin segment for so many pages. */
 uint64_t pins_bytes(uint32_t capacity_pages);
 
-/* Safe to repeat, and on what was never opened (segment.fd -1). */
+/* Idempotent; accepts a segment that was never opened (segment.fd -1). */
 void pins_close(struct pins *p);
 
-/* One more pin of this client for the page: before a DUPLICATE is completed. */
+/* Adds a pin of this client for the page, before a DUPLICATE is completed. */
 void pins_add(struct pins *p, uint32_t page);
 
 #endif

@@ -13,7 +13,7 @@
 #include "daemon/core/objects/store.h"
 #include "proto/status.h"
 
-/* Other machines' numbers, and what a later version made of a field, don't fit it. Not secret. */
+/* Covers byte order and layout of the fields. Not secret. */
 static uint32_t state_sum(const struct state_root *state)
 {
         struct hash_seed seed = {STATE_MAGIC, sizeof(struct state_root)};
@@ -43,7 +43,7 @@ static const enum keep_kind all_kinds[] = {KEEP_STATE, KEEP_RECORDS, KEEP_INDEX,
         KEEP_SESSIONS, KEEP_EXTENT, KEEP_CANARY, KEEP_CLIENTS, KEEP_RING, KEEP_PROCESS, KEEP_PINS,
         KEEP_SOCKET_PINS};
 
-/* Everything that was left and not taken is closed, and kept no more, but for listening sockets. */
+/* Drops all descriptors that were left and not taken, except listening sockets. */
 static void state_drop_kept(const struct keep *k)
 {
         for (size_t i = 0; i < ARRAY_SIZE(all_kinds); i++)
@@ -76,7 +76,7 @@ static void fill_root(struct state_root *state)
         FAULT_POINT("state-after-magic");
 }
 
-/* The version first: what another one means by the rest isn't known. */
+/* Checks the version first: another version gives the other fields another meaning. */
 static int check_root(const struct state_root *state, struct detail *d)
 {
         if (state->magic == STATE_MAGIC && state->version != STATE_LAYOUT_VERSION)
@@ -91,7 +91,8 @@ static int check_root(const struct state_root *state, struct detail *d)
         return 0;
 }
 
-/* 0, or with the sentence: -EINVAL, it is of no use; -ENOMEM. Takes the fd. */
+/* Maps the root; takes the fd. Returns 0, or with the sentence: -EINVAL, it is unusable; -ENOMEM.
+ */
 static int adopt_root(int taken_fd, struct state_root **ret_state, struct detail *d)
 {
         _cleanup_fd_ int fd = taken_fd;
@@ -132,7 +133,7 @@ static int make_root(struct store *s, struct state_root **ret_state, struct deta
         return r;
 }
 
-/* Something was kept, but not the root. */
+/* Is there a stored descriptor, but no root? */
 static bool is_headless(const struct keep *k)
 {
         for (size_t i = 0; i < ARRAY_SIZE(all_kinds); i++)
@@ -141,7 +142,7 @@ static bool is_headless(const struct keep *k)
         return false;
 }
 
-/* The root may have been taken: it isn't among what was left then. */
+/* The old root may have been taken: then state_drop_kept() misses it. */
 static int replace_root(struct store *s, struct state_root **ret_state, struct detail *d)
 {
         state_drop_kept(&s->keep);

@@ -1,29 +1,27 @@
 /*
- * The root of what outlives kvleased (ground/state-root.h) is opened, started over and closed.
- * Everything that is left and that nobody takes is dropped. Loop thread only.
+ * Opens, resets and closes the root of the state that outlives kvleased (ground/state-root.h).
+ * Drops descriptors that recovery doesn't take. Loop thread only.
  */
 #ifndef KVL_CORE_STATE_H
 #define KVL_CORE_STATE_H
 
 #include "daemon/core/ground/state-root.h"
 
-/*
- * Before anything else of the store is used, with store.keep set. 0: nothing was kept, the root is
- * fresh; 1: it was adopted, n_restarts and boot_epoch are one more; *ret_lost (always set): what
- * was kept is of no use and was dropped, the sentence says why, the return is that of a fresh
- * start. -ENOMEM, -EMFILE with the sentence: what was kept stays for another try.
- */
+/* Call this before all other functions of the store, with store.keep set. Returns 0: the root is
+ * new. 1: the previous root was adopted; n_restarts and boot_epoch advanced by one. -ENOMEM,
+ * -EMFILE with the sentence: the stored descriptors stay for another try. *ret_lost is always set:
+ * the stored state was unusable and dropped, the sentence says why, and the return is 0. */
 int state_open(struct store *s, bool *ret_lost, struct detail *d);
 
-/* The root was adopted, and is of no use without something else that is gone: all that was kept is
- * dropped, and the root is fresh. 0; -ENOMEM, -EMFILE with the sentence. */
+/* Drops all stored descriptors and makes a new root, because a descriptor that the adopted root
+ * needs is missing. Returns 0; -ENOMEM, -EMFILE with the sentence. */
 int state_start_over(struct store *s, struct detail *d);
 
-/* Closes the process' own mapping; what is kept stays. Safe to repeat. */
+/* Closes this process's mapping; stored descriptors stay. Idempotent. */
 void state_close(struct store *s);
 
-/* All of one kind that were left and not taken. Returns how many there were. Without memory they
- * stay kept until the next start. */
+/* Drops all descriptors of one kind that were left and not taken. Returns their number. Without
+ * memory they stay stored until the next start. */
 uint32_t state_drop_kind(const struct keep *k, enum keep_kind kind);
 
 #endif
