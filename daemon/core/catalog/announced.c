@@ -9,8 +9,8 @@
 #include "daemon/core/quota/chores.h"
 #include "daemon/core/records/shared.h"
 
-/* Whose pages aren't listed by who announced them: as many take as long as a withdrawal, more or
- * less. Not tuned. */
+/* Pages aren't listed by announcer. Looking at so many takes about as long as a withdrawal. Not
+ * tuned. */
 #define PAGES_PER_LOOK 16
 
 static void link_page(struct ns *ns, uint32_t page)
@@ -59,7 +59,7 @@ uint32_t announce_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY
         return ns->catalog.announced.n == 0 ? PAGE_NONE : shared_find_pending(ns, hash, key);
 }
 
-/* What clients see of the page has changed: they look again. */
+/* The state that clients see has changed: lets them look again. */
 static void end_announcement(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
@@ -68,7 +68,7 @@ static void end_announcement(struct ns *ns, uint32_t page)
         unlink_page(ns, page);
         FAULT_POINT("announce-before-wake");
         wake_waiters(ns, page);
-        p->announced = 0; /* after: recovery wakes those of pages that have it */
+        p->announced = 0; /* last, because recovery wakes threads at announced pages */
         FAULT_POINT("announce-after-wake");
         if (s->owner.on_announce_end)
                 s->owner.on_announce_end(ns, p->key, s->owner.data);
@@ -88,7 +88,7 @@ void announce_withdraw(struct ns *ns, uint32_t page)
 {
         if (!ns_page(ns, page)->announced)
                 return;
-        /* Whoever can write the segment can have taken its slot away. */
+        /* A client that can write the segment may have removed the slot. */
         (void)shared_remove(ns, page);
         end_of_granted_page(ns, page);
 }
@@ -126,8 +126,8 @@ static bool is_stale(const struct ns *ns, uint32_t page)
         return p->announced && p->epoch != (uint32_t)ns->epoch;
 }
 
-/* Those of the set, of one attachment's member or (NULL) of all. The walk goes on from the next,
- * which stays. */
+/* Withdraws the set's announcements of one attachment's member, or (NULL) all. The page after the
+ * withdrawn one stays listed, so the walk continues there. */
 static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
 {
         uint32_t next = set->first_announced;
@@ -143,8 +143,8 @@ static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
         return n;
 }
 
-/* From *at on, or its whole set where nothing is announced in that: those of one attachment's
- * member, or (NULL) of an older epoch. Returns how many looks. */
+/* From *at on, withdraws announcements of one attachment's member, or (NULL) of an older epoch.
+ * Skips a set without announcements. Returns the number of looks. */
 static uint64_t withdraw_at(struct ns *ns, const struct attach *of, uint32_t *at)
 {
         uint32_t n = ns->geometry.set_pages, end = (*at / n + 1) * n;
@@ -243,7 +243,7 @@ uint64_t announce_withdraw_set(struct extent_set *set)
         return withdraw_those(set, NULL);
 }
 
-/* Where those are that are withdrawn up to `at`, and then the rest. */
+/* Will the page, from `at` on, be withdrawn later? */
 static bool is_withdrawn_soon(uint32_t at, uint32_t page)
 {
         return at != PAGE_NONE && page >= at;

@@ -22,7 +22,7 @@
 
 /* ---- leaves --------------------------------------------------------------------------------- */
 
-/* Only the deepest page of what is found is noted: what is known of a leaf holds for its parent. */
+/* Copies a leaf's use to its parent: lookups note only the deepest page that they find. */
 static void hand_up(struct ns *ns, uint32_t page)
 {
         const struct page_note *note = ns_note(ns, page);
@@ -42,12 +42,12 @@ static void drop_leaf(struct ns *ns, uint32_t page, struct drop_reason reason, b
 
         assert(p->state == PAGE_SEALED && !ns_page_is_stale(ns, p));
 
-        /* Whoever can write the segment (a memfd, and the same uid) can have taken its slot away.
-         */
+        /* A process that can write the segment (a memfd, with the same uid) may have removed the
+         * slot. */
         (void)shared_remove(ns, page);
         if (reason.why == EVICT_INVALIDATE && reason.cause != CAUSE_SESSION &&
                 tier_of_page(&ns->geometry, page) == TIER_DISK)
-                /* Whoever reads it: it is not to be found by anybody. */
+                /* Even if clients read it: no lookup may find it. */
                 ns_store(ns)->listeners->page_leaves_disk(ns, page);
         history_note_drop(ns, page, reason);
         happened_gone(ns, page, reason);
@@ -146,7 +146,7 @@ void drops_page_moved(struct ns *ns, uint32_t page, uint32_t to)
         }
 }
 
-/* Is anything of it left? Then `at` is where it goes on. */
+/* Is there a page left to drop? Then `at` is that page or above it. */
 static bool is_left(struct drop *d)
 {
         switch (d->kind) {
@@ -163,7 +163,7 @@ static bool is_left(struct drop *d)
         return d->at != PAGE_NONE;
 }
 
-/* A look at one page: down to a child, or the leaf goes. */
+/* Looks at one page: goes down to a child, or drops the leaf. */
 static void look_at_page(struct drop *d)
 {
         uint32_t child = tree_first_child(&d->ns->tree, d->at);
@@ -172,7 +172,7 @@ static void look_at_page(struct drop *d)
                 d->at = child;
                 return;
         }
-        drop_leaf(d->ns, d->at, d->reason, false); /* which takes `at` to its parent */
+        drop_leaf(d->ns, d->at, d->reason, false); /* moves `at` to its parent */
         d->n_pages++;
         if (d->reason.why == EVICT_PRESSURE)
                 count_evictions(d->ns, 1);
@@ -184,7 +184,7 @@ static void end_drop(struct drop *d)
         list_remove(&d->link);
 }
 
-/* At most so many looks; returns how many. It may be over then. */
+/* Does at most `budget` looks and returns their number. The drop may be over then. */
 static uint64_t take_slice(struct drop *d, uint64_t budget)
 {
         uint64_t n = 0;
@@ -261,7 +261,7 @@ void drop_queue(struct drop *d, void (*done)(struct drop *d))
         chore_queue(&d->chore, d->ns->tenant);
 }
 
-/* Who waits for one hears of it in its turn. */
+/* Owners of drops are notified in their turns. */
 void drops_reset(struct ns *ns)
 {
         list_for_each_safe (d, &ns->catalog.drops, struct drop, link)
@@ -283,14 +283,14 @@ void drops_end(struct ns *ns)
         }
 }
 
-/* ---- drops that nobody waits for ------------------------------------------------------------ */
+/* ---- drops without a waiting caller ---------------------------------------------------------- */
 
 static void free_drop(struct drop *d)
 {
         free(d);
 }
 
-/* What is left of it goes on later. False: there is no memory; it isn't over. */
+/* Queues the rest of the drop. Returns false without memory: the drop isn't over. */
 static bool leave_rest(struct drop *d)
 {
         struct drop *rest;

@@ -9,7 +9,7 @@
 
 /* Page notes are in seconds. */
 #define ROUND_MIN_NSEC NSEC_PER_SEC
-/* Of the time that a page may stay: how late it goes. Not tuned. */
+/* A page expires late by at most 1/10 of its time. Not tuned. */
 #define ROUNDS 10
 
 uint64_t expire_nsec(const struct ns *ns)
@@ -43,7 +43,7 @@ static bool is_due(const struct ns *ns, uint32_t page)
                        is_older(now_sec, published_sec, ns->tenant->attrs.expire_unused_nsec));
 }
 
-/* Nobody is known to read it: held pages are met again when they are let go. */
+/* Is the page an idle leaf? Held pages are checked again when they are released. */
 static bool is_idle_leaf(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
@@ -79,11 +79,11 @@ static void look_at_run(struct ns *ns, uint32_t first, uint32_t n)
         }
 }
 
-/* Goes on with the round. Page records looked at; 0: it is over. */
+/* Continues the round. Returns the number of page records looked at; 0: it has ended. */
 static uint32_t go_on_with_round(struct ns *ns)
 {
         uint32_t set_pages = ns->geometry.set_pages, page = ns->catalog.expiry.page;
-        uint32_t left = set_pages - page % set_pages; /* of its set */
+        uint32_t left = set_pages - page % set_pages; /* in its set */
 
         if (page >= ns->geometry.capacity_pages)
                 return 0;

@@ -1,11 +1,11 @@
 /*
- * Expiry: cached pages that nobody has used for as long as their tenant (or the last opener of the
- * namespace who said so) lets them stay, and those that nobody has found for as long since they
- * were published. Leaves first, so that what goes is never the beginning of what stays; what is
- * pinned counts as used. Loop thread only.
+ * Expires cached pages that weren't used for a time, and pages that weren't found for a time since
+ * they were published. The tenant sets both times; the last opener of the namespace may set the
+ * first. Leaves are expired first, so that the remaining pages are always the beginning of texts.
+ * Pinned pages count as used. Loop thread only.
  *
- * A namespace with such a time is gone through in rounds, each a tenth of that time after the one
- * before, at least a second: so late a page goes at most, and the time that a round takes.
+ * Rounds go over such a namespace at intervals of a tenth of that time, at least a second. So a
+ * page expires late by at most that interval and the time of a round.
  */
 #ifndef KVL_CORE_EXPIRE_H
 #define KVL_CORE_EXPIRE_H
@@ -16,16 +16,16 @@
 struct ns;
 struct store;
 
-/* What is in force: 0, never. */
+/* Returns the expiry time in force; 0: never. */
 uint64_t expire_nsec(const struct ns *ns);
 
-/* Begins the rounds whose time has come. True: expire_work() has something to do. */
+/* Begins the rounds that are due. Returns true if expire_work() has work. */
 bool expire_begin(struct store *s, uint64_t now_nsec);
 
-/* Goes on with them: looks at up to `budget` page records. True while there is more. */
+/* Continues the rounds: looks at up to `budget` page records. Returns true while there is more. */
 bool expire_work(struct store *s, uint32_t budget);
 
-/* When expire_begin() is to be called next; UINT64_MAX: nothing that is cached expires. */
+/* Returns when expire_begin() is due next; UINT64_MAX: no cached page expires. */
 uint64_t expire_deadline(const struct store *s);
 
 #endif

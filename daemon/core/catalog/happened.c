@@ -14,7 +14,7 @@ static void note_event(struct ns *ns, struct chronicle_note n)
         chronicle_note(&s->chronicle, s->now_nsec, &n);
 }
 
-/* What pages are dropped for, but for room. */
+/* Returns why pages are dropped, except for evictions. */
 static const char *cause_name(enum drop_cause cause)
 {
         switch (cause) {

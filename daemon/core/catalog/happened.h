@@ -1,6 +1,6 @@
 /*
- * What the store notes in its chronicle: one function for each kind, so that whoever does something
- * says no more than what it was. Without effect where the chronicle is off.
+ * Notes in the store's event log: one function for each kind of event. They do nothing if the log
+ * is off.
  */
 #ifndef KVL_CORE_HAPPENED_H
 #define KVL_CORE_HAPPENED_H
@@ -15,23 +15,23 @@ struct ns;
 struct extent_set;
 struct tenant;
 
-/* A page that could be found goes. */
+/* A page that could be found is dropped. */
 void happened_gone(struct ns *ns, uint32_t page, struct drop_reason reason);
 
-/* All `n` pages of it, at once. */
+/* All `n` pages of the namespace are dropped at once. */
 void happened_emptied(struct ns *ns, uint64_t n, enum drop_cause cause);
 
-/* A lease of n pages; detail: the sentence that is told, may be NULL. */
+/* A lease of n pages is refused; detail: the sentence that is reported, or NULL. */
 void happened_refused(
         struct ns *ns, uint32_t n, enum lease_reason reason, const struct detail *detail);
 
-/* A page went to where `to` is. */
+/* A page was demoted to `to`. */
 void happened_demoted(struct ns *ns, uint32_t to);
 
-/* A set is asked back, for a lease of `by` (NULL: nobody's). */
+/* A set is recalled for a lease of `by` (NULL: no lease). */
 void happened_revoked(struct extent_set *set, const struct tenant *by, enum recall_kind kind);
 
-/* A session that nobody used. */
+/* An unused session expired. */
 void happened_session_expired(struct ns *ns);
 
 #endif

@@ -14,10 +14,10 @@
 #define BUCKET_ENTRIES 4
 
 struct entry {
-        uint64_t hash;     /* of the key */
-        uint64_t client;   /* that published it */
-        uint32_t gone_sec; /* of the store's clock */
-        uint32_t number;   /* of the tenant whose lease it gave way to; 0: nobody's */
+        uint64_t hash;     /* the key's */
+        uint64_t client;   /* its publisher */
+        uint32_t gone_sec; /* seconds of the store's clock */
+        uint32_t number;   /* of the tenant whose lease caused it; 0: none */
         uint32_t used;     /* 1; 0: the entry is free */
         uint8_t state, cause;
         uint16_t reserved;

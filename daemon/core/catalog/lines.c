@@ -47,7 +47,7 @@ static void prefetch_pins(const struct ns *ns, uint32_t page)
                         __builtin_prefetch((const uint32_t *)a->share.counters + page);
 }
 
-/* One more page up. False: the text ends. */
+/* Moves one page up. Returns false at the beginning of the text. */
 static bool go_up(const struct ns *ns, uint32_t *page)
 {
         uint32_t up = tree_has(&ns->tree, *page) ? tree_parent(&ns->tree, *page) : NODE_NONE;

@@ -90,7 +90,7 @@ static bool is_complete(const struct nsset *set, uint64_t here)
         return (uint32_t)__builtin_popcountll(here) == set->size;
 }
 
-/* The one way where a key is changes. Gone where it is nowhere. */
+/* Changes where a key is; all code uses this function. Frees the entry of a key that is nowhere. */
 static void update(
         struct nsset *set, struct nsset_key *e, uint64_t here, uint64_t doomed, uint64_t now_nsec)
 {
@@ -117,14 +117,14 @@ static void update(
                 drop_key_entry(set, e);
 }
 
-/* It is incomplete, and is to stay so. */
+/* Lets an incomplete key stay. */
 static void give_up(struct nsset_key *e)
 {
         e->is_given_up = true;
         list_remove(&e->link);
 }
 
-/* It goes wherever it is still cached. */
+/* Dooms the key wherever it is still cached. */
 static void doom(struct nsset *set, struct nsset_key *e, uint64_t where, enum evict_reason why,
         enum drop_cause cause, uint64_t now_nsec)
 {
@@ -255,7 +255,7 @@ void nsset_sealed(struct ns *ns, uint32_t page)
         e = find_key(ns->catalog.set, key);
         if (!e)
                 e = add_key(ns->catalog.set, key);
-        /* Nothing else of this namespace had the key any more. */
+        /* No other page of this namespace had the key. */
         update(ns->catalog.set, e, e->here | bit_of(ns), e->doomed & ~bit_of(ns),
                 ns_store(ns)->now_nsec);
 }
@@ -313,7 +313,7 @@ uint64_t nsset_where(const struct nsset *set, const uint8_t key[KEY_BYTES])
         return e ? e->here : 0;
 }
 
-/* In one of these places. */
+/* Is the key pinned in one of these namespaces? */
 static bool is_pinned(const struct nsset *set, const struct nsset_key *e, uint64_t where)
 {
         for (; where != 0; where &= where - 1) {
@@ -371,7 +371,7 @@ static uint64_t next_deadline(const struct nsset *set)
         return e ? e->since_nsec + NSSET_GRACE_NSEC : UINT64_MAX;
 }
 
-/* What somebody holds is left until it is incomplete for as long once more. */
+/* Dooms old incomplete keys. A pinned key stays for another grace time. */
 static void expire_incomplete(struct nsset *set, uint64_t now_nsec, uint32_t budget)
 {
         for (; budget > 0 && next_deadline(set) <= now_nsec; budget--) {
@@ -388,15 +388,15 @@ static void expire_incomplete(struct nsset *set, uint64_t now_nsec, uint32_t bud
         }
 }
 
-/* In one namespace, with what is below it there: at most `budget` looks, and the rest in
- * chores_work(), while other keys come first. Returns how many looks it took, > 0. */
+/* Drops the key's page and all below it in one namespace: at most `budget` looks, and the rest in
+ * chores_work() while other keys come first. Returns the number of looks, > 0. */
 static uint64_t drop_one(struct nsset *set, struct nsset_key *e, uint32_t budget)
 {
         struct ns *ns = set->members[__builtin_ctzll(e->doomed)];
         uint32_t page = ns_find_page(ns, e->key);
         uint64_t n;
 
-        if (page == PAGE_NONE) { /* who can write the segment took its slot away, or it is stale */
+        if (page == PAGE_NONE) { /* a client removed its slot, or the page is stale */
                 update(set, e, e->here, e->doomed & ~bit_of(ns), ns_store(ns)->now_nsec);
                 return 1;
         }

@@ -23,8 +23,7 @@ bool ns_is_pinned(const struct ns *ns, uint32_t page)
         return page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page);
 }
 
-/* The page was granted to a client, and somebody writes to it where it lies: it is his until that
- * is over. */
+/* Is a granted page being filled by other code? Then it stays MOVING until that has ended. */
 static bool is_being_filled(struct ns *ns, uint32_t page)
 {
         if (!fill_has(ns_set_of(ns, page), page))
@@ -33,7 +32,7 @@ static bool is_being_filled(struct ns *ns, uint32_t page)
         return true;
 }
 
-/* Likewise a transfer copies to it: it is the transfer's. */
+/* Does a transfer copy to the page? Then it stays MOVING for the transfer. */
 static bool is_copied_to(struct ns *ns, uint32_t page)
 {
         struct transfer *found = NULL;
@@ -123,7 +122,7 @@ void ns_pin_published(struct ns *ns, uint32_t page)
         ns_page(ns, page)->n_pins = 1;
 }
 
-/* What windows hold stays DETACHED for them. */
+/* Pages that windows hold stay DETACHED. */
 void ns_let_go(struct ns *ns, uint32_t page, bool is_retired)
 {
         struct page *p = ns_page(ns, page);
@@ -206,7 +205,7 @@ void ns_look_again(struct ns *ns, uint32_t budget)
                 const struct page *p = ns_page(ns, page);
                 bool is_sealed = p->state == PAGE_SEALED;
 
-                /* To the end of the list; what is stale is the sweep's. */
+                /* Moves it to the end of the list; the sweep handles stale pages. */
                 if (ns_page_is_stale(ns, p) || shared_is_pinned(ns, page)) {
                         unwatch(ns, page);
                         ns_watch(ns, page);
@@ -220,7 +219,7 @@ void ns_look_again(struct ns *ns, uint32_t budget)
         }
 }
 
-/* Of a run of pages of a set, from the `at`-th on. */
+/* Finds pinned pages in a run of a set's pages, from the `at`-th on. */
 static uint64_t find_pinned_of_run(const struct ns *ns, const struct extent_set *set, uint32_t at,
         void (*fn)(uint32_t page, void *data), void *data)
 {

@@ -82,7 +82,7 @@ void tag_moved(struct ns *ns, uint32_t page, uint32_t to)
 
         if (tag == 0)
                 return;
-        tag_remove(ns, page); /* which leaves room in the map, where it was the last one */
+        tag_remove(ns, page); /* leaves space in the map if it was the last one */
         tag_add(ns, to, tag);
 }
 

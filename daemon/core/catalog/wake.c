@@ -12,15 +12,13 @@
 
 #define WORD_BITS 64u
 
-/* To go through so many words of the bitmap costs as much as to wake somebody. Not tuned. */
+/* Words of the bitmap that take as long to check as a wake-up. Not tuned. */
 #define WORDS_PER_WAKE 4096u
 
-/*
- * At most so many; returns how many. Not the private kind: who waits is in another process. A
- * waiter compares the word with what it has seen before it sleeps, in the kernel: as the change
- * comes first, it sleeps only where it is woken here. (On a big-endian machine the lower half would
- * be 4 bytes on; none runs this.)
- */
+/* Wakes at most `most` threads and returns their number. Not a private futex: the threads are in
+ * other processes. The kernel compares the word with the value that a thread has seen before the
+ * thread sleeps. The change comes first, so a thread sleeps only if it is woken here. (On a
+ * big-endian machine the lower half would be 4 bytes on; none runs this.) */
 static uint32_t wake_at(struct ns *ns, uint32_t page, uint32_t most)
 {
         long n = syscall(

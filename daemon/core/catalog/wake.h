@@ -1,9 +1,9 @@
 /*
- * Clients that wait for a page's state word to change sleep on it in shared memory (FUTEX_WAIT).
- * Here they are woken. The kernel takes some 8 us for each that sleeps, and a tenant can have tens
- * of thousands of threads asleep: so a call wakes WAKE_SLICE at most, and the namespace's chore
- * wakes the others, a slice at a time, on its tenant's account. None is forgotten but where the
- * namespace goes: libkvlease looks again by itself within 100 ms. Loop thread only.
+ * Wakes client threads that sleep on a page's state word in shared memory (FUTEX_WAIT). The kernel
+ * takes some 8 us for each, and a tenant can have tens of thousands of threads asleep. So a call
+ * wakes WAKE_SLICE at most, and the namespace's chore wakes the others, a slice at a time, in its
+ * tenant's turns. None is left out unless the namespace is freed: then libkvlease looks again by
+ * itself within 100 ms. Loop thread only.
  */
 #ifndef KVL_CORE_WAKE_H
 #define KVL_CORE_WAKE_H
@@ -12,16 +12,17 @@
 
 struct ns;
 
-/* Waiters that are woken between two slices of chores, and in each: a look for those of a page
- * counts as one, too. Some 0.5 ms. Not tuned. */
+/* Threads that are woken between two slices of chores, and in each slice; looking for threads at a
+ * page counts as one. Some 0.5 ms. Not tuned. */
 #define WAKE_SLICE 64u
 
 void wake_init(struct ns *ns);
 
-/* Nobody is woken any more. Safe to repeat. */
+/* Stops waking threads. Idempotent. */
 void wake_deinit(struct ns *ns);
 
-/* Wakes who waits for a change of the page's state word, after it: now, or in chores_work(). */
+/* Wakes the threads that wait for the page's state word, which has changed: now, or in
+ * chores_work(). */
 void wake_waiters(struct ns *ns, uint32_t page);
 
 #endif

@@ -15,7 +15,7 @@ uint64_t address_bytes(const struct ns *ns)
         return bytes <= ADDRESS_END ? round_up_u64(bytes, ADDRESS_STEP) : UINT64_MAX;
 }
 
-/* Where the namespace ends that has some of it; 0: none has. */
+/* Returns the end of a namespace's range that overlaps this one; 0: none does. */
 static uint64_t end_of_other(const struct store *s, uint64_t address, uint64_t bytes)
 {
         list_for_each (t, &s->tenants, struct tenant, link)

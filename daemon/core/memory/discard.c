@@ -24,7 +24,7 @@ struct discard *discard_new(uint32_t n)
         return what;
 }
 
-/* In either thread, without the lock. */
+/* Runs in either thread, without the lock. */
 static void give_back(struct discard *what)
 {
         const struct device_ops *ops;
@@ -133,7 +133,7 @@ static void end_hold(struct discard *what)
         what->is_held = false;
 }
 
-/* Nothing of it is in memory any more, or never will be known to be. */
+/* No memory of the set is left, or its state can't be determined any more. */
 static void end_going(struct discard *what)
 {
         struct discards *d = what->discards;
@@ -151,7 +151,7 @@ static void end_going(struct discard *what)
                 queue_submit(what->queue, TAKE(what->parting));
                 free(what);
         } else {
-                /* The process ends; whoever keeps them for the next one has them still. */
+                /* The process ends; the descriptor store still has them. */
                 job_free(TAKE(what->parting));
                 free(what);
         }
@@ -165,7 +165,7 @@ static bool has_clients(const struct discard *what)
         return what->stake && what->stake->tenant->n_members > 0;
 }
 
-/* What the kernel refused is tried again (discards_look()), while somebody may have the memory. */
+/* discards_look() retries refused files while a client may have the memory. */
 static void on_punched(void *data, int result)
 {
         struct discard *what = data;
@@ -279,7 +279,7 @@ void discards_stop(struct discards *d)
                 d->is_over = true;
                 d->ops->finish(d->ops_data);
                 list_for_each_safe (what, &d->going, struct discard, link)
-                        end_going(what); /* what was refused */
+                        end_going(what); /* refused ones */
                 d->ops = NULL;
                 assert(list_is_empty(&d->going));
         }

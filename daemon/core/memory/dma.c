@@ -14,19 +14,19 @@ enum dma_state {
         DMA_ASKED,
         DMA_IN,
         DMA_REFUSED,
-        DMA_LATE, /* it may be there all the same */
+        DMA_LATE, /* may be registered nevertheless */
 };
 
 struct dma {
-        struct list_link link; /* pool.leaving, once the set has gone */
-        struct pool *pool;     /* of the set; borrowed */
+        struct list_link link; /* pool.leaving, once the set was freed */
+        struct pool *pool;     /* the set's; borrowed */
         enum dma_state state;
         uint64_t bytes;
         struct job *leave;    /* owned, until it is submitted */
-        struct discard *gone; /* owned; what the set left; NULL: it is there */
+        struct discard *gone; /* owned; the set's memory; NULL: the set exists */
 };
 
-/* The queue of the device that the memory is registered with; NULL: of none. */
+/* Returns the queue of the device to register the memory with; NULL: none. */
 static struct queue *queue_above(const struct pool *pool)
 {
         const struct pool *above = pool->above;
@@ -104,7 +104,7 @@ void dma_begin(struct extent_set *set)
         queue_submit(queue, job);
 }
 
-/* Nobody has it mapped, or copies from it, any more. */
+/* The memory isn't mapped or copied any more. */
 static void give_back(struct dma *dma)
 {
         list_remove(&dma->link);
@@ -112,7 +112,7 @@ static void give_back(struct dma *dma)
         dma_free(dma);
 }
 
-/* Of a driver that hangs in it nobody knows when it lets go: it stays. */
+/* If the driver hangs in the call, the end of its use is unknown: the memory stays. */
 static void on_unregistered(struct job *job, int result, void *data)
 {
         if (result != -ETIMEDOUT)

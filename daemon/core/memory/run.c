@@ -5,7 +5,7 @@
 /* Runs by length: 2^i pages and more, up to twice that. */
 #define CLASSES 32
 
-/* What a walk does with each run. False: it ends. */
+/* Called with each run of a walk. Returns false to end the walk. */
 typedef bool (*run_fn)(struct run run, void *data);
 
 struct walk {
@@ -98,7 +98,7 @@ static void walk_runs(struct ns *ns, run_fn fn, void *data)
 struct search {
         uint32_t n;
         struct run best, longest;
-        uint64_t n_pages[CLASSES]; /* in runs of each class */
+        uint64_t n_pages[CLASSES]; /* pages in runs of each class */
 };
 
 static unsigned class_of(uint32_t n)

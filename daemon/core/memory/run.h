@@ -1,11 +1,10 @@
 /*
- * Runs: FREE pages of a namespace, on its device, that have consecutive numbers, also over the
- * borders of sets that are bound one after the other. Found in the sets' bitmaps, for leases that
- * ask for them.
+ * Runs: FREE pages of a namespace's device with consecutive numbers, which may span sets that are
+ * bound one after the other. They are searched in the sets' bitmaps, for leases that ask for them.
  *
- * A search goes through what there is in one turn of the loop, but looks at no more than
- * RUN_LOOK_MAX words, runs and sets: in a namespace that has more of them it doesn't find all
- * there is, and the next search goes on where it stopped. Loop thread only.
+ * A search takes one iteration of the event loop and looks at no more than RUN_LOOK_MAX words, runs
+ * and sets. In a larger namespace it doesn't find all runs; the next search continues where it
+ * stopped. Loop thread only.
  */
 #ifndef KVL_CORE_RUN_H
 #define KVL_CORE_RUN_H
@@ -16,25 +15,21 @@
 
 #include "daemon/core/objects/ns.h"
 
-/* Below half a millisecond. Not tuned. */
+/* Takes less than half a millisecond. Not tuned. */
 #define RUN_LOOK_MAX 32768
 
 struct run {
         uint32_t first, n; /* pages */
 };
 
-/*
- * The shortest run of at least n pages (n >= 1). False: none was found, *ret is the longest there
- * is (n 0: not even a page).
- */
+/* Finds the shortest run of at least n pages (n >= 1). Returns false if there is none; *ret is the
+ * longest run then (n 0: no FREE page). */
 bool run_find(struct ns *ns, uint32_t n, struct run *ret);
 
-/*
- * Picks n pages in as few runs as a factor of two allows: the run that run_find() finds, else all
- * of those that are longest, up to a power of two, and of the next shorter ones what is lacking.
- * ret_pages: their numbers, room for n; they stay FREE. Returns how many were found: fewer than n
- * where there aren't so many, or the search was cut off.
- */
+/* Picks n pages in the fewest runs, within a factor of two: the run that run_find() finds, else the
+ * longest runs, up to a power of two, and then shorter ones. ret_pages has space for n numbers; the
+ * pages stay FREE. Returns how many it found: fewer than n if there are fewer, or if the search was
+ * cut off. */
 uint32_t run_pick(struct ns *ns, uint32_t n, uint32_t *ret_pages);
 
 /* ---- the bitmaps ------------------------------------------------------------------------------
@@ -53,7 +48,7 @@ static inline uint64_t run_bit(const struct extent_set *set, uint32_t page, uint
         return UINT64_C(1) << at % 64;
 }
 
-/* The page became FREE, or is no more. */
+/* Notes that the page became FREE, or isn't FREE any more. */
 static inline void run_mark(struct extent_set *set, uint32_t page, bool is_free)
 {
         uint64_t *word, bit = run_bit(set, page, &word);
@@ -68,7 +63,7 @@ static inline bool run_is_marked(const struct extent_set *set, uint32_t page)
         return *word & bit;
 }
 
-/* How many of the set are. */
+/* Counts the marked pages of the set. */
 uint32_t run_count_marks(const struct extent_set *set);
 
 #endif

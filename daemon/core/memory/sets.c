@@ -29,7 +29,7 @@
 #include "gpu/queue.h"
 #include "proto/status.h"
 
-/* UINT32_MAX where there is none. */
+/* Returns a free slot, or UINT32_MAX. */
 static uint32_t free_slot(const struct ns *ns, enum tier_kind kind)
 {
         const struct tier_geometry *t = &ns->geometry.tiers[kind];
@@ -47,7 +47,7 @@ static const struct tier_geometry *geometry_of(const struct extent_set *set)
         return &set->ns->geometry.tiers[set_kind(set)];
 }
 
-/* Tree, policy and namespace set have room for the pages of a set before it is there. */
+/* Reserves space for the set's pages in tree, policy and namespace set, before they exist. */
 static int reserve_nodes(struct ns *ns, uint32_t set_index)
 {
         uint32_t n = (set_index + 1) * ns->geometry.set_pages;
@@ -59,7 +59,7 @@ static int reserve_nodes(struct ns *ns, uint32_t set_index)
         return r < 0 ? r : nsset_reserve(ns, ns->geometry.set_pages);
 }
 
-/* Fails like any other call: the daemon is told by its figures. */
+/* Notes why destroying failed; no caller waits for it. */
 static void on_destroyed(struct job *job, int result, void *data)
 {
         struct pool *pool = data;
@@ -73,14 +73,14 @@ static const struct keep *keep_of(const struct extent_set *set)
         return &ns_store(set->ns)->keep;
 }
 
-/* Of what clients had: nothing of the process may wait for it (discard.h). */
+/* Clients had the files, so the process must not block on them (discard.h). */
 static bool goes_by_discard(const struct extent_set *set)
 {
         return set->n_extents > 0 && set->pool->props->is_cpu_memory;
 }
 
-/* By the queue, whose thread drops what is kept of them, too. Where the set was emptied before, it
- * is kept until then: a daemon that comes next empties it again. */
+/* Destroys on the queue, whose thread drops the stored descriptors, too. If the set's files were
+ * emptied first, they stay stored until then: the next daemon would empty them again. */
 static void destroy_on_queue(struct extent_set *set)
 {
         struct discard *what = TAKE(set->discard);
@@ -95,7 +95,7 @@ static void destroy_on_queue(struct extent_set *set)
         discard_submit(set->pool->discards, what);
 }
 
-/* To be destroyed, in order where there is a queue. */
+/* Destroys the set's extents, in order if there is a queue. */
 static void destroy_extents(struct extent_set *set)
 {
         struct discard *what = set->discard;
@@ -120,7 +120,7 @@ static void destroy_extents(struct extent_set *set)
                 discard_submit(set->pool->discards, what);
 }
 
-/* What it exports is kept from now on. */
+/* Stores the exported descriptor of an extent. */
 static int keep_extent(const struct extent_set *set, uint32_t n)
 {
         const struct device_ops *ops = set->extents[n]->device->ops;
@@ -196,7 +196,7 @@ static void set_free(struct extent_set *set)
         free(set->free_bits);
         free(set->part_sums);
         free(set->moving.filled);
-        if (set->ns) /* an orphan's records went with its namespace */
+        if (set->ns) /* an orphan's records were freed with its namespace */
                 records_wipe(set->ns, set->index, 1);
         free(set);
 }
@@ -220,10 +220,8 @@ static bool is_number_used(const struct store *s, uint32_t first, uint32_t n)
         return false;
 }
 
-/*
- * Numbers for n extents: n after each other that nobody has. What is being destroyed has one that
- * was given long before, with the end of the range between them.
- */
+/* Returns the first of n consecutive free extent numbers. Extents that are being destroyed got
+ * theirs long before: the whole range of numbers lies between. */
 static uint32_t next_extents(struct store *s, uint32_t n)
 {
         _Atomic uint64_t *last = &s->state->last_extent;
@@ -281,7 +279,7 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         return 0;
 }
 
-/* With its extents, or the job that will end them. */
+/* Makes a set with its extents, or with the job that will end them. */
 static int set_make(struct ns *ns, uint32_t index, struct extent_set **ret_set)
 {
         struct extent_set *set;
@@ -301,7 +299,7 @@ static int set_make(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         return 0;
 }
 
-/* Of the namespace's tenant, from when they are charged. */
+/* Counts the extents for the namespace's tenant, from the time of the charge on. */
 static void count_extents(const struct extent_set *set, bool more)
 {
         struct store *s = ns_store(set->ns);
@@ -311,7 +309,7 @@ static void count_extents(const struct extent_set *set, bool more)
         set->tier->stake->n_extents += n;
 }
 
-/* From here on the set counts. */
+/* Counts the set in its tier. */
 static void enter_tier(struct extent_set *set)
 {
         struct ns *ns = set->ns;
@@ -324,7 +322,7 @@ static void enter_tier(struct extent_set *set)
         set->pool->n_sets++;
 }
 
-/* All of its pages are FREE. */
+/* Links a bound set, all of whose pages are FREE. */
 static void set_link(struct extent_set *set)
 {
         struct ns *ns = set->ns;
@@ -420,7 +418,7 @@ static int explain_device(const struct ns *ns, int result, const char *why, stru
         }
 }
 
-/* Nothing is asked of a device that can't answer. */
+/* Sends no request to a device that can't answer. */
 static int check_queue(const struct ns *ns, struct detail *d)
 {
         const struct pool *pool = ns->device.pool;
@@ -463,8 +461,8 @@ static int explain_lowered(const struct ns *ns, struct detail *d)
                 t->name, format_bytes(t->account.limit_bytes, limit), t->name);
 }
 
-/* Whoever waits is told; magazines don't ask again by themselves. result 0: it is over the limit.
- */
+/* Reports the failure to waiting leases; magazines don't retry by themselves. result 0: over the
+ * limit. */
 static void note_failure(struct ns *ns, int result, const char *why)
 {
         list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
@@ -520,7 +518,7 @@ static void on_made(struct job *job, int result, void *data)
         note_failure(ns, result, job->why);
 }
 
-/* The set is charged. */
+/* Submits the creation of a charged set. */
 static int prepare_on_queue(struct extent_set *set)
 {
         struct job *job = job_new(JOB_CREATE, set->n_extents);
@@ -565,7 +563,7 @@ void set_orphan(struct extent_set *set)
         end_preparing(set);
         count_extents(set, false);
         charge_leave_tenant(&set->charge);
-        /* Of its reservation: there when the orphan is gone. */
+        /* Reserved memory becomes free when the orphan is destroyed. */
         s->unbacked_bytes = MIN(s->unbacked_bytes, idle) + stake_idle(s) - idle;
         set->ns = NULL;
         list_append(&set->pool->orphans, &set->link);
@@ -596,7 +594,7 @@ int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *r
 
 /* ---- in this process ------------------------------------------------------------------------- */
 
-/* Goes on where it failed. */
+/* Continues where it failed before. */
 static int map_extents(struct extent_set *set)
 {
         struct device *device = set->pool->device;
@@ -645,12 +643,12 @@ static int take_charge(struct ns_tier *tier, uint64_t bytes, struct claim *claim
                         tier->stake->tenant->name, tier->pool->props->name,
                         lease_reason_name(reason));
         r = charge_take(c, tier->stake, bytes);
-        assert(r == 0); /* what is admitted fits */
+        assert(r == 0); /* admitted memory fits */
         region_note_charge(tier->stake, bytes, claim);
         return r;
 }
 
-/* Charged, with its extents or the job that makes them. */
+/* Binds a charged set, with its extents or the job that makes them. */
 static int bind_charged(
         struct ns *ns, uint32_t slot, const struct charge *charge, struct extent_set **ret_set)
 {
@@ -707,7 +705,7 @@ int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
         if (kind == TIER_DEVICE)
                 ahead_made(&ns->reclaim.stock.ahead, clock_now_nsec() - set->asked_nsec);
         set_link(set);
-        settle_set(set); /* should nobody use it */
+        settle_set(set); /* in case it isn't used */
         *ret_set = set;
         return 0;
 }
@@ -717,7 +715,7 @@ int set_bind(struct ns *ns, struct claim *claim, struct extent_set **ret_set, st
         return set_bind_in(ns, TIER_DEVICE, claim, ret_set, d);
 }
 
-/* Its memory is as good as free, unless the tenant holds up what it let go of before. */
+/* Drops the charge of a set that is freed, unless the tenant holds up earlier memory. */
 static void part_with_charge(struct extent_set *set)
 {
         struct tenant *t = set->ns->tenant;

@@ -1,6 +1,6 @@
 /*
- * Extent sets are bound, take and hand out pages, and are unbound. What a set and a pool are:
- * objects/pool.h. Loop thread only.
+ * Binds and unbinds extent sets, and takes pages from them. objects/pool.h says what sets and pools
+ * are. Loop thread only.
  */
 #ifndef KVL_CORE_SETS_H
 #define KVL_CORE_SETS_H
@@ -10,62 +10,58 @@
 struct claim;
 
 /*
- * Binds the lowest free set slot of a tier of the namespace, where the region admits that for the
- * claim (quota/region.h; NULL: for nobody's lease): charge, extents, page records. 0 with
- * *ret_set; KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, KVL_STATUS_FULL (also: the namespace has no
- * slot left); -ENOMEM, -EIO from the device. Nothing stays behind on failure. On a queue:
- * -EINPROGRESS, the set is PREPARING; pool_reap() binds it, or leaves why not in
- * ns.waits.failure for a lease that waits.
+ * Binds the lowest free set slot of the namespace's tier, with charge, extents and page records, if
+ * the region admits it for the claim (quota/region.h; NULL: for no lease). Returns 0 with *ret_set;
+ * KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION; KVL_STATUS_FULL (also if no slot is left); -ENOMEM, or
+ * -EIO from the device. Nothing changes on failure. With a queue it returns -EINPROGRESS: the set
+ * is PREPARING. pool_reap() binds it later, or stores the failure in ns.waits.failure for a waiting
+ * lease.
  */
 int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
         struct extent_set **ret_set, struct detail *d);
 
-/* The same as set_bind_in(), in the tier of the device. */
+/* Does what set_bind_in() does, for the device's tier. */
 int set_bind(struct ns *ns, struct claim *claim, struct extent_set **ret_set, struct detail *d);
 
-/*
- * Binds a set that the daemon before this one had bound, with its extents (taken on success only;
- * `extents` has their handles where the pool has a queue). Its page records are as they were, and
- * counted by the caller, who makes its list of FREE pages. 0 or -ENOMEM.
- */
+/* Binds a set that the previous daemon had bound, with its extents; they are taken on success only
+ * (`extents` has their handles if the pool has a queue). The caller counts its page records, which
+ * are unchanged, and lists its FREE pages. Returns 0 or -ENOMEM. */
 int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
         const struct job_extent *extents, struct extent_set **ret_set);
 
-/* For whoever adopts a set: the page, which is FREE, comes first in the list of FREE pages. */
+/* Recovery of a set: puts a FREE page at the head of the list of FREE pages. */
 void set_list_page(struct extent_set *set, uint32_t page);
 
-/* For whoever adopts a set: its list of FREE pages is complete. */
+/* Recovery of a set: its list of FREE pages is complete. */
 void set_adopted(struct extent_set *set);
 
-/*
- * The queue has something to say: sets that are made are bound, those that failed are gone. Then
- * the leases that waited are to be tried again, in order, and then store_settle(). Number of jobs.
+/* Handles finished jobs of the pool's queue: binds sets that were made, and frees those that
+ * failed. Then retry waiting leases in order, and call store_settle(). Returns the number of jobs.
  */
 unsigned pool_reap(struct pool *pool);
 
-/* The namespace of a set that is PREPARING goes: the set is destroyed when it is made. */
+/* The namespace of a PREPARING set is freed: the set is destroyed once it is made. */
 void set_orphan(struct extent_set *set);
 
-/* The queue has ended, which never says that what it was making is made: orphans are freed. */
+/* Frees orphans after the queue has ended without reporting them. */
 void pool_forget_orphans(struct pool *pool);
 
-/* A handle of the n-th extent for another process, to be closed by the caller. 0 or -errno. */
+/* Exports the n-th extent for another process; the caller closes the handle. Returns 0 or -errno.
+ */
 int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *ret_handle);
 
-/*
- * Where the bytes of a page, in one plane, lie in this process; of an encoded page those of all its
- * planes. Maps the whole set, until it goes. Of memory of the host, inline. NULL: no memory, no
- * addresses.
- */
+/* Returns the address of a page's bytes in one plane; for an encoded page, of all planes' bytes.
+ * Maps the whole set until it is freed. Only for host memory without a queue. NULL: no memory, or
+ * no address space. */
 uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane);
 
-/* Frees a set of which no page is in use, and which nobody has mapped. */
+/* Frees a set without pages in use that no client has mapped. */
 void set_unbind(struct extent_set *set);
 
-/* Frees a set with whatever is cached in it, because its namespace goes. Nobody has it mapped. */
+/* Frees a set with its cached pages, because its namespace is freed. No client has it mapped. */
 void set_discard(struct extent_set *set);
 
-/* What a page is taken for: GRANTED, with whom it is granted to (page.h), or MOVING. */
+/* The use of a page that is taken: GRANTED with its holder (page.h), or MOVING. */
 struct page_use {
         enum page_state state;
         uint32_t owner;
@@ -73,16 +69,14 @@ struct page_use {
         uint64_t client;
 };
 
-/*
- * Takes a FREE page off the set's list, in its next generation; set_take_page(): the first, of a
- * list that isn't empty. Putting it back makes it FREE; go through ns_free_page(), which also gives
- * an idle set back.
- */
+/* Takes a FREE page off the set's list and advances its generation. set_take_page() takes the first
+ * of a list that isn't empty. set_put_page() makes the page FREE again; call ns_free_page()
+ * instead, which also frees an idle set. */
 void set_take(struct extent_set *set, uint32_t page, const struct page_use *use);
 uint32_t set_take_page(struct extent_set *set, const struct page_use *use);
 void set_put_page(struct extent_set *set, uint32_t page);
 
-/* What sets on a device are made of, for ns_geometry_of(). */
+/* Returns the device's requirements for ns_geometry_of(). */
 struct set_source pool_set_source(const struct pool *pool);
 
 #endif

@@ -50,7 +50,7 @@ void recall_become_idle(struct extent_set *set)
         set->recall.deadline_nsec = 0;
 }
 
-/* What is left of a recalled set, of which less is held: it may be all of it. */
+/* A recalled set has fewer holds, maybe none. */
 static void settle_recalled(struct extent_set *set)
 {
         struct store *s = ns_store(set->ns);
@@ -62,7 +62,7 @@ static void settle_recalled(struct extent_set *set)
                 }
                 return;
         }
-        if (set->n_mapped == 0) { /* also where idle sets are kept: nobody may use its pages */
+        if (set->n_mapped == 0) { /* even if idle sets are kept: its pages can't be used */
                 set_unbind(set);
                 return;
         }
@@ -76,7 +76,7 @@ static void settle_recalled(struct extent_set *set)
         recall_wake(s);
 }
 
-/* Is the set, which is idle, one of those that are kept ready for leases to come? */
+/* Is the idle set part of the stock for future leases? */
 static bool stock_keeps(const struct extent_set *set)
 {
         const struct ns *ns = set->ns;

@@ -1,12 +1,12 @@
 /*
- * The settle list (store.memory.settling): sets of which less is held than before. No set goes in
- * the middle of a call, whatever the call lets go of: a function that frees a page, or ends a
- * mapping, lists the set, and whoever called it finds all sets still there. The list is drained
- * where an entry point of the core returns (SETTLE_AT_END()): what is idle and nobody wants kept is
- * given back then, and recalls of what is held no longer go on.
+ * The settle list (store.memory.settling): sets with fewer holds than before. No set is freed in
+ * the middle of a call. A function that frees a page or ends a mapping lists the set, so its
+ * callers find all sets still there. The list is drained where an entry point of the core returns
+ * (SETTLE_AT_END()). Then idle sets that aren't needed are freed, and recalls of sets without holds
+ * continue.
  *
- * Who needs memory before that, because something is to be bound in the same call, drains the list
- * by name (settle_now()) where it has no set in its hands. Loop thread only.
+ * A function that needs memory earlier, to bind a set in the same call, drains the list with
+ * settle_now() while it uses no set. Loop thread only.
  */
 #ifndef KVL_CORE_SETTLE_H
 #define KVL_CORE_SETTLE_H
@@ -14,19 +14,18 @@
 #include "daemon/core/objects/ns.h"
 #include "daemon/core/objects/store.h"
 
-/* Less of the set is held than before, or it was bound and nothing of it is used yet. It is listed
- * where that may matter, and stays until the list is drained. Safe to repeat. */
+/* Lists a set that has fewer holds than before, or that was bound and isn't used yet, if that may
+ * matter. It stays listed until the list is drained. Idempotent. */
 void settle_set(struct extent_set *set);
 
-/* What the namespace's idle sets are kept for may have ended: all of them are listed. O(sets). */
+/* Lists all idle sets of the namespace, because the reason to keep them may have ended. O(sets). */
 void settle_sets_of(struct ns *ns);
 
-/* Drains the list. Pointers to sets are good no longer than to here. */
+/* Drains the list. Pointers to sets become invalid here. */
 void settle_all(struct store *s);
 
-/* Memory is needed now: the same as settle_all(), but for idle sets of the namespace `but` (NULL:
- * none) that aren't recalled. The FREE pages in these are what its call collects; they stay listed.
- */
+/* Does what settle_all() does because memory is needed now. Exception: idle sets of the namespace
+ * `but` (NULL: none) that aren't recalled stay listed, as the caller uses their FREE pages. */
 void settle_now(struct store *s, const struct ns *but);
 
 static inline void settle_at_end_p(struct store **s)
@@ -35,25 +34,25 @@ static inline void settle_at_end_p(struct store **s)
                 settle_all(*s);
 }
 
-/* A declaration, with which each entry point of the core begins that may let go of something: the
- * list is drained when the function returns. */
+/* Declares a variable that drains the list when the function returns. Each entry point of the core
+ * that may release something begins with it. */
 #define SETTLE_AT_END(s) \
         __attribute__((cleanup(settle_at_end_p), unused)) struct store *settles = (s)
 
 /* Begins another round over all recalled sets, unless one is under way. */
 void recall_poll(struct store *s);
 
-/* A set is about to be freed, or its recall is called off: nothing counts it as recalled any more.
- * Nothing is done where it is not recalled. */
+/* Stops counting the set as recalled, because it is about to be freed or its recall is called off.
+ * Does nothing if it isn't recalled. */
 void recall_forget(struct extent_set *set);
 
-/* Nothing is held of the set any more: its recall goes on with that. Nobody is told yet. */
+/* The set has no holds any more, so its recall continues. Notifies no client yet. */
 void recall_become_idle(struct extent_set *set);
 
-/* All recalled sets are to be visited once more, whatever round is under way. */
+/* Begins a round over all recalled sets, even if one is under way. */
 void recall_begin_round(struct store *s);
 
-/* Says that recall_work() is to be called soon (store.owner.on_recall_work). */
+/* Requests a call of recall_work() (store.owner.on_recall_work). */
 void recall_wake(struct store *s);
 
 #endif
