@@ -30,7 +30,7 @@ static int check_page(const struct attach *a, uint32_t page, struct detail *d)
         return 0;
 }
 
-/* Who has the key, or is about to: 0 where nobody. */
+/* Is the key cached, or announced? 0: neither. */
 static int check_key(const struct ns *ns, uint64_t hash, const uint8_t *key, uint32_t *ret_page,
         struct detail *d)
 {

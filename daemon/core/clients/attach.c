@@ -57,7 +57,7 @@ int attach_adopt_share(struct attach *a, int fd)
 /* More keys than a client looks up between two looks at its figures: a year at 30 k a second. */
 #define SETTLE_MAX_KEYS (UINT64_C(1) << 40)
 
-/* What `counter` has grown by since the last time. */
+/* Returns the growth of `counter` since the last call. */
 static uint64_t count_more(const _Atomic uint64_t *counter, uint64_t *seen)
 {
         uint64_t now = atomic_load_explicit(counter, memory_order_relaxed), more = now - *seen;
@@ -82,7 +82,7 @@ bool attach_settle(struct attach *a)
         return magazine_settle(a);
 }
 
-/* One client less has the set mapped. */
+/* Notes that one client less maps the set. */
 static void let_go(struct attach *a, struct extent_set *set, uint64_t bits)
 {
         set->n_mapped--;
@@ -143,7 +143,7 @@ int attach_note_mapped(struct attach *a, struct extent_set *set)
         return 0;
 }
 
-/* What lies below the device is nobody's to write but the daemon's. */
+/* Clients may only read memory of lower tiers. */
 static int export_extent(struct extent_set *set, uint32_t n, struct extent_handle *ret_handle)
 {
         struct extent_handle handle;

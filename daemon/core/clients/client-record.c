@@ -37,7 +37,7 @@ static int map_tables(struct client_table *t, int fd)
         return 0;
 }
 
-/* Those that were kept. -ENOENT: none, or damaged ones, which are dropped. */
+/* Maps the stored tables. -ENOENT: none, or damaged ones, which are dropped. */
 static int take_tables(struct store *s, struct client_table *t)
 {
         _cleanup_fd_ int fd = s->keep.ops->take(s->keep.data, KEEP_CLIENTS, 0);
@@ -71,7 +71,7 @@ static int make_tables(struct store *s, struct client_table *t, struct detail *d
         return r;
 }
 
-/* There are none. Namespaces without them were somebody's, who may still read and write. */
+/* Makes new tables. Namespaces without tables had clients that may still read and write. */
 static int replace_tables(struct store *s, struct client_table *t, bool *ret_lost, struct detail *d)
 {
         struct detail other = {""};
@@ -120,7 +120,7 @@ void client_records_close(struct store *s)
         s->clients = NULL;
 }
 
-/* A row that nobody has; its number + 1. 0: there is none. */
+/* Returns the number of a free row + 1. 0: there is none. */
 static uint32_t take_client_row(struct client_table *t)
 {
         uint32_t row = t->free_client;
@@ -190,7 +190,7 @@ void attach_row_free(struct store *s, uint32_t row)
         t->free_attach = row;
 }
 
-/* Which file it is, among all memory files of this machine's run. */
+/* Identifies a file among all memory files since the machine's start. */
 static uint64_t inode_of(int fd)
 {
         struct stat st;
@@ -415,7 +415,7 @@ static bool is_same(const uint8_t a[CLIENT_TOKEN_BYTES], const uint8_t b[CLIENT_
         return difference == 0;
 }
 
-/* Which of the two; -1: neither, or not any more. */
+/* Returns the valid token's index; -1: neither. */
 static int find_token(const struct client_slot *c, const uint8_t token[CLIENT_TOKEN_BYTES])
 {
         uint32_t valid = c->valid_tokens;
@@ -440,7 +440,7 @@ void client_token_renew(struct member *m, const uint8_t presented[CLIENT_TOKEN_B
 
         assert(which >= 0);
 
-        /* Whatever the client was given beside it never reached it. */
+        /* The client never received the token given beside this one. */
         FAULT_POINT("token-before");
         atomic_store_explicit(&c->valid_tokens, UINT32_C(1) << which, memory_order_release);
         FAULT_POINT("token-one");

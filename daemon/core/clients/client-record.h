@@ -1,21 +1,22 @@
 /*
- * What of clients outlives kvleased: who they are, which namespaces they have open, and how far
- * their rings were executed. One private memory file, kept as KEEP_CLIENTS (keep.h), with a table
- * of clients and one of attachments; the descriptors that go with a row are kept under its number.
+ * The state of clients that outlives kvleased: their identity, their open namespaces, and the
+ * positions in their rings. One private memory file, stored as KEEP_CLIENTS (keep.h), has a table
+ * of clients and one of attachments. The descriptors of a row are stored under its number.
  *
  *   row free -> filled -> live (its first word, stored last: the member's id)
  *            -> free (the word is 0; then its descriptors are dropped)
  *
- * An attachment counts only while the client whose id it has is live. A client's row ends before
- * its attachments do, so that a process that is killed in between leaves none that is half there.
+ * An attachment is valid only while the client with its id is live. A client's row ends before its
+ * attachments do, so that a kill in between leaves no partial client.
  *
- * A descriptor is on its way to who keeps it when the row says that it is there, and nothing that
- * depends on it was told to anybody: where another one is found in its place (the row was somebody
- * else's before), or none, the client doesn't know of it either. Which it is, the inode tells. Only
- * where nobody waited any more for what keeps it (state_root.is_unsure) the client may know: then
- * it is *lost*. It can't go on, and what it may be reading stays until it has exited.
+ * When a row says that it has a descriptor, the descriptor is on its way to the store. No peer was
+ * told anything that depends on it before. So if recovery finds another descriptor in its place
+ * (from a former user of the row) or none, the client doesn't know of it either. The inode number
+ * tells which file it is. Exception: if the daemon had stopped waiting for the descriptor store
+ * (state_root.is_unsure), the client may know of it. Then it is *lost*: it can't continue, and
+ * pages that it may be reading stay until it has exited.
  *
- * Nothing is kept (store.keep): there is no table, and every function here does nothing. Loop
+ * Without a descriptor store (store.keep) there is no table, and all functions do nothing. Loop
  * thread only.
  */
 #ifndef KVL_CORE_CLIENT_RECORD_H
@@ -37,12 +38,12 @@ struct detail;
 struct recovery;
 struct store;
 
-#define CLIENT_SLOTS        (UINT32_C(1) << 16) /* as many as connections there may be */
+#define CLIENT_SLOTS        (UINT32_C(1) << 16) /* the limit of connections */
 #define ATTACH_SLOTS        (UINT32_C(1) << 20) /* not tuned */
 #define CLIENT_NAME_MAX     64
 #define CLIENT_HEADER_BYTES 4096
 
-/* How far a ring was executed, and what the next entry is chained to. */
+/* The position in a ring, and the state that the next entry is chained to. */
 struct client_cursor {
         uint64_t sub_head, comp_tail;
         struct submit_chain chain;
@@ -51,7 +52,7 @@ struct client_cursor {
 static_assert(sizeof(struct client_cursor) == 64, "layout; a cache line");
 static_assert(offsetof(struct client_cursor, chain) == 16, "layout");
 
-/* Two copies: the one that isn't named is written, then the name is changed. */
+/* Two copies: the unused one is written, then `which` is changed. */
 struct client_cursors {
         _Atomic uint32_t which; /* 0, 1 */
         uint8_t reserved[60];
@@ -60,7 +61,7 @@ struct client_cursors {
 static_assert(sizeof(struct client_cursors) == 192, "layout");
 
 enum client_marks {
-        CLIENT_MUTED = 1 << 0, /* stays so */
+        CLIENT_MUTED = 1 << 0, /* permanent */
         CLIENT_RING = 1 << 1,  /* has a client segment, of ring_inode */
         CLIENT_LOST = 1 << 2,  /* client_lose() */
 };
@@ -79,7 +80,7 @@ struct client_slot {
         int32_t pid;
         uint32_t uid;
         uint64_t ring_inode;
-        _Atomic uint32_t valid_tokens; /* of the two below, a bit each */
+        _Atomic uint32_t valid_tokens; /* which of the two tokens are valid, a bit each */
         uint32_t reserved;
         uint8_t tokens[2][CLIENT_TOKEN_BYTES];
         uint8_t group_token[GROUP_TOKEN_BYTES];
@@ -115,7 +116,7 @@ struct attach_slot {
 static_assert(sizeof(struct attach_slot) == 64, "layout");
 static_assert(offsetof(struct attach_slot, version_epoch) == 32, "layout");
 
-/* Who a member is, beside what struct member says. */
+/* The identity of a member, beside struct member. */
 struct client_who {
         pid_t pid;
         uid_t uid;
@@ -123,27 +124,25 @@ struct client_who {
 };
 
 /*
- * Once, with store.keep set and the state's root open (state.h), before anything else that was kept
- * is used: makes the tables, or takes those that were kept. 0, also where nothing is kept; -ENOMEM,
- * -EMFILE, another -errno with the sentence. *ret_lost (always set): namespaces were kept, and no
- * tables, or damaged ones. Who reads their pages, or writes them, isn't known then: everything was
- * dropped (state_start_over()), and the sentence says so.
+ * Makes the tables or takes the stored ones. Call it once, with store.keep set and the state's root
+ * open (state.h), before other stored state is used. Returns 0, also without a descriptor store;
+ * -ENOMEM, -EMFILE, another -errno with the sentence. *ret_lost is always set: namespaces were
+ * stored without tables, or with damaged ones. The readers and writers of their pages are unknown
+ * then, so everything was dropped (state_start_over()), and the sentence says so.
  */
 int client_records_open(struct store *s, bool *ret_lost, struct detail *d);
 
-/* The process' own mapping; what is kept stays. Safe to repeat. */
+/* Closes this process's mapping; stored descriptors stay. Idempotent. */
 void client_records_close(struct store *s);
 
 /* ---- of a member ------------------------------------------------------------------------------
  */
 
-/*
- * The member outlives the process from now on; its first token is m->resume_token. `pidfd` is its
- * process (borrowed). 0; -EMFILE, or as add() of keep.h, with the sentence: nothing changed.
- */
+/* Records the member, with m->resume_token as its first token and `pidfd`, its process (borrowed).
+ * Returns 0; -EMFILE, or as add() of keep.h, with the sentence (nothing changed). */
 int client_record(struct member *m, const struct client_who *who, int pidfd, struct detail *d);
 
-/* Not any more; its attachments neither. Safe to repeat. */
+/* Removes the member's record and those of its attachments. Idempotent. */
 void client_unrecord(struct member *m);
 
 static inline bool client_is_recorded(const struct member *m)
@@ -151,81 +150,75 @@ static inline bool client_is_recorded(const struct member *m)
         return m->record != 0;
 }
 
-/* NULL where it isn't recorded. */
+/* Returns NULL if the member isn't recorded. */
 struct client_slot *client_slot_of(const struct member *m);
 
-/* Who the member is, as its row says. It was recovered. */
+/* Returns the identity of a recovered member from its row. */
 void client_get_who(const struct member *m, struct client_who *ret_who);
 
-/* Its client segment has this descriptor (borrowed); *ret_cursors: where to note how far it is
- * executed, NULL where nothing is kept. Once. 0; as add() of keep.h, with the sentence. */
+/* Records the descriptor (borrowed) of the member's client segment, once. *ret_cursors: where to
+ * store the position in the ring; NULL without a descriptor store. Returns 0; as add() of keep.h,
+ * with the sentence. */
 int client_record_ring(
         struct member *m, int fd, struct client_cursors **ret_cursors, struct detail *d);
 
-/* The client segment of a member that was recovered: an owned descriptor, sized and sealed as it
- * should be; -ENOENT: it has none. */
+/* Returns the client segment of a recovered member: an owned descriptor with the right size and
+ * seals; -ENOENT: it has none. */
 int client_take_ring(struct member *m, struct client_cursors **ret_cursors);
 
-/* The member was told of what isn't there any more. It stays so, also after a restart. */
+/* Marks the member as lost: it knows of objects that don't exist any more. Survives a restart. */
 void client_lose(struct member *m);
 bool client_is_lost(const struct member *m);
 
-/* The same, where it isn't known which pages it reads: until the attachment is closed all of its
- * namespace counts as pinned, also after a restart. */
+/* Marks the attachment's pins as unknown: until it is closed, all pages of its namespace count as
+ * pinned. Survives a restart. */
 void attach_lose_pins(struct attach *a);
 
-/* The member broke the protocol: its requests are ignored from now on, after a restart, too. */
+/* The member broke the protocol: its requests are ignored from now on. Survives a restart. */
 void client_mute(struct member *m);
 bool client_is_muted(const struct member *m);
 
-/*
- * Frame `number` is about to be executed, and mustn't be once more: what it does can't be told from
- * what happened since. client_frame_is_done(): it was, or would have been but for a kill in
- * between. Numbers grow.
- */
+/* Notes that frame `number` is about to be executed and must not be executed again, because a
+ * repetition couldn't be told from a new change. client_frame_is_done(): it was executed, or a kill
+ * prevented that. Numbers grow. */
 void client_note_frame(struct member *m, uint64_t number);
 bool client_frame_is_done(const struct member *m, uint64_t number);
 
-/*
- * Tokens prove that a client is the one it says. One is given at a time, but the one before it
- * stays right until the client has shown that it got the other: a reply may have been lost.
- */
+/* Tokens prove the identity of a client. When a new one is given, the former one stays valid until
+ * the client has shown that it got the new one: a reply may have been lost. */
 void client_token_random(uint8_t ret_token[CLIENT_TOKEN_BYTES]);
 
-/* In constant time. */
+/* Compares in constant time. */
 bool client_token_is(const struct member *m, const uint8_t token[CLIENT_TOKEN_BYTES]);
 
-/* `fresh` is right from now on, beside `presented`, which client_token_is(). */
+/* Makes `fresh` valid beside `presented`, for which client_token_is() is true. */
 void client_token_renew(struct member *m, const uint8_t presented[CLIENT_TOKEN_BYTES],
         const uint8_t fresh[CLIENT_TOKEN_BYTES]);
 
-/* Only the one given last is. */
+/* Makes only the latest token valid. */
 void client_token_settle(struct member *m);
 
 /* ---- of an attachment -------------------------------------------------------------------------
  */
 
-/* The attachment outlives the process from now on, if its member is recorded; else nothing is done.
- * 0; -EMFILE with the sentence. */
+/* Records the attachment, if its member is recorded. Returns 0; -EMFILE with the sentence. */
 int attach_record(struct attach *a, struct detail *d);
 
-/* Before anything of it ends. Safe to repeat. */
+/* Removes the record before the attachment's parts end. Idempotent. */
 void attach_unrecord(struct attach *a);
 
-/* The attachment has a pin segment, a->share, which is kept from now on. To be called once. 0; as
- * add() of keep.h, with the sentence. */
+/* Stores the attachment's pin segment, a->share. Call it once. Returns 0; as add() of keep.h, with
+ * the sentence. */
 int attach_record_share(struct attach *a, struct detail *d);
 
-/*
- * The pins that the attachment takes over the socket are counted in this memory file (borrowed),
- * which is kept from now on. To be called once. 0; as add() of keep.h, with the sentence.
- */
+/* Stores the memory file (borrowed) in which the attachment's pins over the socket are counted.
+ * Call it once. Returns 0; as add() of keep.h, with the sentence. */
 int attach_record_pins(struct attach *a, int fd, struct detail *d);
 
 /* ---- of a ring --------------------------------------------------------------------------------
  */
 
-/* What is stored before is executed, once. */
+/* Stores the position before the entry is executed, once. */
 static inline void client_cursors_commit(
         struct client_cursors *c, const struct client_cursor *cursor)
 {

@@ -1,6 +1,6 @@
 /*
- * The tables of client-record.h, shared by client-record.c, which fills them, and
- * recover-clients.c, which reads what a daemon left. Rows are numbered from 1; 0 is none.
+ * The tables of client-record.h. client-record.c fills them, recover-clients.c reads those of the
+ * previous daemon. Rows are numbered from 1; 0 is none.
  */
 #ifndef KVL_CORE_CLIENT_TABLE_H
 #define KVL_CORE_CLIENT_TABLE_H
@@ -13,7 +13,7 @@ struct client_table_header {
         _Atomic uint32_t n_clients, n_attaches;
 };
 
-/* In the store: the mapping, and rows that are free again. */
+/* Part of the store: the mapping, and lists of free rows. */
 struct client_table {
         struct client_table_header *header;
         struct client_slot *clients;
@@ -25,12 +25,12 @@ struct client_table {
         (CLIENT_HEADER_BYTES + CLIENT_SLOTS * (uint64_t)sizeof(struct client_slot) + \
                 ATTACH_SLOTS * (uint64_t)sizeof(struct attach_slot))
 
-/* The row is nobody's from now on, and then what was kept under its number is dropped. */
+/* Free a row, and then drop the descriptors stored under its number. */
 void client_row_free(struct store *s, uint32_t row);
 void attach_row_free(struct store *s, uint32_t row);
 
-/* A kept memory file of this inode and size that nobody can resize; owned. -ENOENT: another one, or
- * none; it is dropped. */
+/* Takes a stored memory file of this inode and size that is sealed against resizing; owned.
+ * -ENOENT: another file, which is dropped, or none. */
 int client_take_kept(
         struct store *s, enum keep_kind kind, uint32_t row, uint64_t bytes, uint64_t inode);
 

@@ -161,7 +161,7 @@ static void forget_report(struct grants *g)
         g->is_reporting = false;
 }
 
-/* Of a group without another member in the namespace: nobody lingers. */
+/* The group has no other member in the namespace, so none lingers. */
 static uint64_t free_unreported(struct grants *g)
 {
         uint32_t next = g->head;

@@ -11,15 +11,13 @@
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/tenant.h"
 
-/*
- * Not tuned: some 10 ms between two refills is a client in the middle of a prefill, a second is one
- * that has stopped; the level goes from 8 to 1024 in seven refills.
- */
+/* Not tuned: some 10 ms between two refills mean a client in a prefill, a second one that has
+ * stopped. The level rises from 8 to 1024 in seven refills. */
 #define FAST_NSEC (10 * NSEC_PER_MSEC)
 #define SLOW_NSEC (1000 * NSEC_PER_MSEC)
 
-/* Of what the tenant may have, all magazines of a namespace take at most this part, and one of them
- * half of that. Not tuned. */
+/* All magazines of a namespace take at most 1/4 of the pages that the tenant can have, and one of
+ * them half of that. Not tuned. */
 #define SHARE_OF_REACH 4
 
 static uint32_t load_slot(const struct attach *a, uint32_t slot)
@@ -51,7 +49,7 @@ bool magazine_settle(struct attach *a)
 
                 if (now == m->pages[slot])
                         continue;
-                /* Only ever from what was put there to 0, if the client keeps the rules. */
+                /* A client that obeys the rules only changes a page to 0. */
                 m->tampered |= now != 0;
                 if (m->pages[slot] != 0)
                         forget_page(a, slot);
@@ -152,7 +150,7 @@ static uint64_t pause_of(struct magazine *m, uint64_t now_nsec)
         return now_nsec - m->refill_nsec;
 }
 
-/* What the level is after a pause. */
+/* Returns the level after a pause. */
 static uint32_t level_after(const struct magazine *m, uint64_t pause_nsec)
 {
         uint64_t n = MIN(pause_nsec / SLOW_NSEC, UINT64_C(31));

@@ -71,7 +71,7 @@ void group_settle(struct group *g)
         free(g);
 }
 
-/* Not one that is on its way out. */
+/* Ignores groups whose last member is leaving. */
 static struct group *group_find(struct tenant *t, const uint8_t *token)
 {
         list_for_each (g, &t->groups, struct group, link)
@@ -80,7 +80,7 @@ static struct group *group_find(struct tenant *t, const uint8_t *token)
         return NULL;
 }
 
-/* In the group, which is freed again where that fails and nobody else is in it. NULL: no memory. */
+/* Makes a member of the group; on failure frees a group without members. NULL: no memory. */
 static struct member *member_make(struct group *g, uint64_t id)
 {
         struct member *m = calloc(1, sizeof(*m));

@@ -42,7 +42,7 @@ int pin_check(const struct attach *a, uint32_t n, struct detail *d)
                 (unsigned long long)a->member->n_pins, n, max, t->name, t->name);
 }
 
-/* As many members as a tenant can have: of an earlier daemon, then up to max_clients. */
+/* A tenant can have so many members: an earlier daemon's, then up to max_clients. */
 static_assert(PAGE_MAX_CLIENT_PINS * (uint64_t)CLIENT_SLOTS < UINT32_MAX &&
                       TENANT_MAX_CLIENTS <= CLIENT_SLOTS,
         "page.n_pins");
@@ -156,7 +156,7 @@ int pin_again(struct attach *a, const uint32_t *pages, uint32_t n, struct detail
         return r;
 }
 
-/* One pin of each is about to be released; of none where one isn't there. */
+/* Marks one pin of each page as about to be released, or none if one isn't there. */
 static int begin_release(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
 {
         struct pin_counts *c = &a->pins;
@@ -212,8 +212,7 @@ uint64_t pin_release_some(struct attach *a, uint64_t budget)
         return n;
 }
 
-/* ---- who has what -----------------------------------------------------------------------------
- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 bool pin_has_over_socket(const struct attach *a, uint32_t page)
 {

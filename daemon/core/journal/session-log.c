@@ -67,13 +67,13 @@ static void set_tail(struct session_log *log, unsigned half, uint64_t tail)
         FAULT_POINT("session-log-after-tail");
 }
 
-/* Where in the file the half begins. */
+/* Returns the file offset of the half. */
 static uint64_t start_of(const struct session_log *log, unsigned half)
 {
         return SESSION_LOG_HEAD + half * log->head->half_bytes;
 }
 
-/* Where the next record of the half goes. */
+/* Returns the address of the half's next record. */
 static void *at_tail(const struct session_log *log, unsigned half)
 {
         return (char *)log->head + start_of(log, half) + tail_of(log, half);
@@ -81,7 +81,7 @@ static void *at_tail(const struct session_log *log, unsigned half)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* The record's checksum. It finds damage; nobody but the daemon can write there. */
+/* Returns the record's checksum. It only finds damage: no other process can write there. */
 static uint32_t sum_of(const struct session_record *r)
 {
         static const struct hash_seed seed = {1, 2};
@@ -114,8 +114,8 @@ static uint32_t page_at(const struct session *s, uint32_t i)
         return i < s->window.n ? s->window.pages[i] : s->window.coming[i - s->window.n];
 }
 
-/* How many pages the next record of the session has, of those that the half hasn't yet: no more
- * than `most`, and none of what will be the window beside some of the window. `id`: the half hasn't
+/* Returns how many pages, at most `most`, the session's next record has, of those that the half
+ * lacks. A record with pages of the window has none of the next window. `id`: the half doesn't have
  * the session at all. */
 static uint32_t count_new(const struct session *s, unsigned half, uint32_t most, bool id)
 {
@@ -242,7 +242,7 @@ static void copy_piece(struct session_log *log, struct session *s, unsigned half
         FAULT_POINT("session-log-copied");
 }
 
-/* Goes on with the copy, past so many slots at most, and until so many bytes are written. */
+/* Continues the copy, past so many slots at most, and until so many bytes are written. */
 static void copy_some(struct sessions *all, uint64_t slots, uint64_t bytes)
 {
         struct session_log *log = &all->log;
@@ -258,7 +258,7 @@ static void copy_some(struct sessions *all, uint64_t slots, uint64_t bytes)
                         continue;
                 }
                 if (!has_room_for(log, half, piece_bytes(log, s, half))) {
-                        begin_copy(log); /* records that went to both halves took its room */
+                        begin_copy(log); /* records that went to both halves took its space */
                         slots = bytes = UINT64_MAX;
                         before = 0;
                         continue;
@@ -271,7 +271,7 @@ static void copy_some(struct sessions *all, uint64_t slots, uint64_t bytes)
                 end_copy(log);
 }
 
-/* Copies all that is live at once. A half has room for three times as much. */
+/* Copies all that is live at once. A half has space for three times as much. */
 static void copy_all(struct sessions *all)
 {
         begin_copy(&all->log);
@@ -279,7 +279,7 @@ static void copy_all(struct sessions *all)
 }
 
 /* Does some of the work that is spread over records: copying, or giving memory back. It comes
- * before a record, so that the copy has what was before the record, or what the record says. */
+ * before a record, so that the copy has the state before or in the record. */
 static void do_some_work(struct sessions *all)
 {
         struct session_log *log = &all->log;
@@ -313,7 +313,7 @@ static void repeat_record(struct session_log *log, const struct session_record *
         commit_record(log, half, copy);
 }
 
-/* ---- what is written ------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
 static bool is_off(const struct ns *ns)
 {
@@ -348,7 +348,7 @@ void session_log_put(struct session *s)
         do_some_work(s->ns->sessions);
         make_room_for(s->ns->sessions, room_for(log, s, most));
         put_session(log, current_half(log), s, most, !s->logged.is_there);
-        /* A session that is being copied is what it is now by its last piece. */
+        /* The last piece of a session that is being copied has its present state. */
         if (was_copied(log, s->slot))
                 put_session(log, !current_half(log), s, most, !s->logged.is_there);
         s->logged.is_there = true;

@@ -1,5 +1,7 @@
-/* What the mover does of a carry: pages' bytes between memory that is mapped here and where they
- * are stored, part by part. */
+/*
+ * The mover's part of a carry: moves pages' bytes between mapped memory and their stored form, part
+ * by part.
+ */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -30,7 +32,7 @@ uint32_t carry_count_sent(const struct carry *c)
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-/* In the caller's buffer, which has one page. */
+/* Returns an address in the caller's buffer, which has one page. */
 static uint8_t *buffer_at(const struct carry *c, uint64_t offset)
 {
         return c->buffer + c->buffer_begin + offset;
@@ -55,7 +57,7 @@ uint8_t *carry_plain_at(const struct carry *c, uint32_t i, uint32_t plane)
         return set_address(p->sets[end], end == 0 ? p->from : p->to, plane);
 }
 
-/* Of a part of a page: of one of zeros, where all that is stored of the page begins. */
+/* Returns where a part of page i is stored; for a zeroed part, where the stored page begins. */
 static uint8_t *stored_at(
         const struct carry *c, uint32_t i, unsigned end, const struct page_part *part)
 {
@@ -66,7 +68,7 @@ static uint8_t *stored_at(
 
         if (c->way.buffer == (end == 0 ? CARRY_FROM_BUFFER : CARRY_TO_BUFFER))
                 return buffer_at(c, part->stored_at);
-        if (kind == TIER_DEVICE) /* of a copy */
+        if (kind == TIER_DEVICE) /* only for a copy */
                 return set_address(p->sets[end], page, part->plane);
         at = kind == TIER_DISK ? c->stored + i * c->slot_bytes : set_address(p->sets[end], page, 0);
         return at ? at + part->stored_at : NULL;
@@ -74,8 +76,8 @@ static uint8_t *stored_at(
 
 /* ---- moves ----------------------------------------------------------------------------------- */
 
-/* The sampled page was encoded. Sums that aren't finite are left out: somebody wrote to the page
- * meanwhile, which nobody may. */
+/* Counts the errors of the sampled page after it was encoded. Sums that aren't finite are left out:
+ * a client broke the rules and wrote to the page meanwhile. */
 static void count_errors(struct carry *c)
 {
         struct ns_coding *coding = &c->ns->codecs.done[c->way.to];
@@ -124,7 +126,7 @@ static void on_moved(struct move *move, int result, void *data)
         carry_end_step(c);
 }
 
-/* What a part of page i is for the mover: of a plane that isn't moved nothing but its sum. */
+/* Describes a part of page i for the mover. A plane that isn't moved has only its sum checked. */
 static struct move_plane plane_of(const struct carry *c, uint32_t i, const struct page_part *part)
 {
         bool opens = c->steps[c->at] == STEP_OPEN;

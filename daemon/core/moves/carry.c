@@ -75,7 +75,7 @@ static int make_buffers(struct carry *c)
         return 0;
 }
 
-/* As many as are worth a step, by what of each is read. */
+/* Returns the pages of a batch, by the bytes that are read of each. */
 static uint32_t unit_pages(const struct ns *ns, const struct carry_way *way)
 {
         enum tier_kind lower = way->from > way->to ? way->from : way->to;
@@ -133,7 +133,7 @@ struct carry *carry_find(struct ns *ns, const struct carry_way *way)
         return carry_new(ns, way);
 }
 
-/* What a disk is told of a page. */
+/* Describes a page for the disk. */
 static struct disk_page describe_page(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
@@ -251,7 +251,7 @@ static int run_job(struct carry *c, unsigned end)
         return UNDER_WAY;
 }
 
-/* Nobody asks for it any more: what was invalidated meanwhile mustn't be durable. */
+/* Was the page dropped, or invalidated, meanwhile? An invalidated page mustn't become durable. */
 static bool is_gone(const struct carry *c, const struct carry_page *p)
 {
         const struct page *page = c->ns ? ns_page(c->ns, p->from) : NULL;
@@ -271,7 +271,8 @@ static void note_written(const struct carry *c, struct carry_page *p, uint64_t a
         p->is_written = true;
 }
 
-/* Its ends are those of the step's pages; a page that was read is what it was written as. */
+/* The step's pages have their results. A page that was read must have the form that it was written
+ * in. */
 static void on_io(struct disk_io *io, void *data)
 {
         struct carry *c = data;
@@ -388,7 +389,7 @@ static bool is_busy(const struct carry *c)
         return c->move || c->io || c->queue;
 }
 
-/* Of a batch one page at most. */
+/* Samples at most one page of a batch. */
 static void choose_sample(struct carry *c)
 {
         struct ns_coding *coding = &c->ns->codecs.done[c->way.to];
@@ -444,7 +445,7 @@ void carry_leave(struct carry *c, uint32_t i)
                 disk_cancel(c->disk, c->io);
 }
 
-/* It was written, and the transfer hasn't heard of it yet. */
+/* Discards a page that was written before the transfer has its result. */
 static void discard_written(struct carry *c, struct carry_page *p)
 {
         space_discard(c->ns, p->content, p->disk.key);
@@ -477,7 +478,7 @@ void carry_unwrite_gone(struct store *s)
 
 /* ---- its end --------------------------------------------------------------------------------- */
 
-/* The queue has answered after all, or never will: nobody writes to the buffer any more. */
+/* The queue has answered late, or never will: it doesn't write to the buffer any more. */
 static bool is_over(struct carry *c)
 {
         if (c->is_late && !queue_is_stuck(c->queue)) {
@@ -506,7 +507,7 @@ void carry_free(struct carry *c)
         free(c);
 }
 
-/* Callbacks of others run meanwhile: they note what is over, no more. */
+/* Callbacks of other moves run meanwhile; they only note results. */
 static void stop_move(struct carry *c)
 {
         struct mover *m = c->store->moving.mover;

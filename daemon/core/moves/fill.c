@@ -87,7 +87,7 @@ static void leave(struct fill *f)
 
 int fill_end(struct fill *f)
 {
-        /* Nobody else is granted it meanwhile, but its client could publish it. */
+        /* No other client gets the page meanwhile, but its client could publish it. */
         enum page_state state = ns_page(f->ns, f->page)->state;
 
         leave(f);

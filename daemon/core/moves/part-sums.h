@@ -1,9 +1,9 @@
 /*
- * Sums of the parts of pages that lie in memory below the device (ground/codecs.h), so that a copy
- * of some planes can be compared without reading the others. They are set by the first copy of some
- * planes of a page, which compares all of it with the page's own sum, and do for the copies after
- * it. They are the set's, of a generation of its page, and aren't kept over a restart: 8 bytes for
- * each part and page, beside parts that store PART_SUMS_MIN_BYTES or so each. Loop thread only.
+ * Checksums of the parts of pages in lower tiers' memory (ground/codecs.h), so that a copy of some
+ * planes can be checked without reading the others. The first copy of some planes of a page checks
+ * the whole page by its own sum. It sets the sums of the page's parts, which later copies use. They
+ * belong to the set, for a generation of its page, and don't survive a restart. They take 8 bytes
+ * for each part and page, beside parts of about PART_SUMS_MIN_BYTES or more. Loop thread only.
  */
 #ifndef KVL_CORE_PART_SUMS_H
 #define KVL_CORE_PART_SUMS_H
@@ -14,20 +14,19 @@
 struct extent_set;
 struct move_plane;
 
-/* Planes of fewer bytes aren't copied without the others of their page: sums would be more than a
- * five-hundredth of what they are of. */
+/* Smaller planes aren't copied alone: sums would take more than a five-hundredth of the summed
+ * bytes. */
 #define PART_SUMS_MIN_BYTES 4096
 
-/* Those of the page as it is now are known. */
+/* Are the sums of the page's present parts known? */
 bool part_sums_are_known(const struct extent_set *set, uint32_t page);
 
-/* Those of the page's parts, in their order: borrowed, as long as the set is there. They were known
- * when the caller last asked; of a page that has gone since, they are those of the page that was.
- */
+/* Returns the sums of the page's parts, in order; borrowed while the set exists. They were known
+ * when the caller last asked. If the page was dropped since, they are the dropped page's. */
 const uint64_t *part_sums_of(const struct extent_set *set, uint32_t page);
 
-/* Notes those of all parts of the page as it is now, which a move has set. Without memory nothing
- * is noted. */
+/* Notes the sums of all parts of the present page, which a move has set. Does nothing without
+ * memory. */
 void part_sums_note(struct extent_set *set, uint32_t page, const struct move_plane *parts);
 
 #endif

@@ -22,10 +22,10 @@ bool places_is_idle(const struct ns *ns, uint32_t page)
                !ns_page_is_stale(ns, p) && !page_is_held(p);
 }
 
-/* But for what is linked with other pages, and for times. */
+/* Copies client, was_found and depth; the caller sets links and times. */
 static void move_note(const struct page_note *from, struct page_note *to)
 {
-        to->seq = PAGE_SEQ_NONE; /* before: whose it is by now didn't lease it */
+        to->seq = PAGE_SEQ_NONE; /* first: the new owner didn't lease it */
         atomic_signal_fence(memory_order_seq_cst);
         to->client = from->client;
         to->was_found = from->was_found;
@@ -68,8 +68,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         p->published_sec = old->published_sec;
         ns_note(ns, to)->used_sec = ns_note(ns, from)->used_sec;
         FAULT_POINT("move-two-pages");
-        /* Whoever can write the segment can have taken its slot away: then it ends as any such
-         * page. */
+        /* A process that can write the segment may have removed the slot; insert it again. */
         if (!shared_replace(ns, from, to))
                 (void)shared_insert(ns, shared_hash(&ns->shared, p->key), to);
         tree_move(&ns->tree, from, to);

@@ -1,6 +1,4 @@
-/* What a disk hasn't any more, or isn't to have any more, and the promise that it doesn't come
- * back.
- */
+/* Removes pages that a disk has lost or must lose, and promises that they don't come back. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +44,8 @@ void space_forget(struct ns *ns, uint32_t page)
         const uint8_t *key = ns_page(ns, page)->key;
         uint32_t other = ns_find_page(ns, key);
 
-        /* It was invalidated before it was FREE, and the place is another's with that key by now.
-         */
+        /* The page was invalidated before it was FREE, and its place has another page with that key
+         * now. */
         if (ns->space.disk && (other == page || !space_is_at(ns, other, at)))
                 space_remove_entry(ns, at, key);
 }
@@ -84,7 +82,7 @@ static uint32_t remove_some_unknown(struct ns *ns, uint32_t budget)
                 }
                 if (space_is_at(ns, ns_find_page(ns, p->key), at))
                         continue;
-                memcpy(key, p->key, KEY_BYTES); /* the disk's own goes with its entry */
+                memcpy(key, p->key, KEY_BYTES); /* the disk's own is freed with its entry */
                 space_remove_entry(ns, at, key);
         }
         return n;
@@ -156,7 +154,7 @@ void space_remove_unknown(struct ns *ns)
 struct promise {
         struct list_link link; /* store.promises, until nothing is being removed */
         struct store *store;
-        unsigned n_left; /* disks that haven't answered, and who begins */
+        unsigned n_left; /* disks without an answer, and the caller itself */
         int result;
         space_fn done;
         void *data;

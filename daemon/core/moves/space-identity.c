@@ -18,7 +18,7 @@ static int add_text(EVP_MD_CTX *md, const char *text)
         return add_bytes(md, text, strlen(text));
 }
 
-/* Of everything that tells what the bytes of its pages are: each field with its length. */
+/* Adds everything that defines the meaning of pages' bytes: each field with its length. */
 static int add_identity(EVP_MD_CTX *md, const struct ns *ns)
 {
         const struct ns_layout *l = &ns->layout;
@@ -40,10 +40,10 @@ static int add_identity(EVP_MD_CTX *md, const struct ns *ns)
                 r = add_bytes(md, l->salt, l->salt_len);
         if (r == 0)
                 r = add_bytes(md, numbers, sizeof(numbers));
-        /* Without one it is what it was before layouts had any. */
+        /* Layouts without a format keep the identity that they had before formats existed. */
         if (r == 0 && l->format_len > 0)
                 r = add_bytes(md, l->format, l->format_len);
-        /* With one codec for all layers it is what it was before there were several. */
+        /* One codec for all layers keeps the identity from before codecs by layer. */
         if (r == 0 && ns->geometry.tiers[TIER_DISK].codec == CODEC_BY_LAYER)
                 r = add_bytes(
                         md, &ns->codecs.of_pages.tiers[TIER_DISK], sizeof(struct codec_layers));

@@ -23,14 +23,14 @@
 /* An entry that was found at the start. */
 struct space_entry {
         uint64_t at;
-        uint64_t parent; /* hash of its parent's key; of the beginning of a text: 0 */
-        uint32_t next;   /* 1 + another one of its chain: with this parent, or alone; 0: none */
-        uint32_t chain;  /* of the first of a chain that is claimed: 1 + the first of another */
+        uint64_t parent; /* hash of its parent's key; 0: begins a text */
+        uint32_t next;   /* 1 + the next entry of its chain: same parent, or single; 0: none */
+        uint32_t chain;  /* first entry of a claimed chain: 1 + the next chain's first */
 };
 
-/* The disk's callback has it, and the namespace may go before. */
+/* Belongs to the disk's callback; the namespace may be freed before. */
 struct space_load {
-        struct ns *ns; /* NULL: it has gone, or has another space by now */
+        struct ns *ns; /* NULL: it was freed, or has another space now */
 };
 
 static struct disk_file *disk_of(const struct ns *ns)
@@ -55,14 +55,14 @@ static void forget_entries(struct ns_space *s)
         map_deinit(&s->heads);
 }
 
-/* There are entries only while some aren't pages yet, or aren't known. */
+/* Frees the entries once all are pages or removed. */
 static void forget_where_over(struct ns_space *s)
 {
         if (s->is_ready && s->n_left == 0)
                 forget_entries(s);
 }
 
-/* Nothing of what was found at the start will be a page. */
+/* Entries found at the start won't become pages any more. */
 static void stop_sorting(struct ns *ns)
 {
         ns->space.is_ready |= space_is_sorting(&ns->space);
@@ -88,7 +88,7 @@ static uint32_t take_claimed(struct ns_space *s)
         return entry;
 }
 
-/* All entries that continue what has this key. */
+/* Claims all entries that continue the page with this key. */
 static void claim_after(struct ns *ns, const uint8_t key[KEY_BYTES])
 {
         struct ns_space *s = &ns->space;
@@ -110,11 +110,11 @@ static void leave_unclaimed(struct ns_space *s, uint32_t entry)
 
         e->next = head ? (uint32_t)*head : 0;
         r = map_put(&s->heads, e->parent, 1 + entry);
-        assert(r == 0); /* there is room for all */
+        assert(r == 0); /* memory was reserved for all */
         (void)r;
 }
 
-/* A place for it, MOVING. PAGE_NONE: the tenant may have no more. */
+/* Takes a MOVING page of the disk's tier. PAGE_NONE: the tenant can't have more. */
 static uint32_t take_place(struct ns *ns)
 {
         struct extent_set *set =
@@ -187,7 +187,7 @@ static void look_at(struct ns *ns, const struct space_entry *e)
 
         if (!d)
                 return;
-        is = *d; /* the disk's own goes with its entry */
+        is = *d; /* the disk's own is freed with its entry */
         page = ns_find_page(ns, is.key);
         stays = space_is_at(ns, page, e->at);
         if (page == PAGE_NONE) {
@@ -230,8 +230,8 @@ void space_drop_unclaimed(struct ns *ns)
 {
         struct ns_space *s = &ns->space;
 
-        /* What will be found isn't known yet: none of it, for good. Without memory for that: none
-         * of it, while there is power. */
+        /* The entries aren't known before the space is loaded, so all are removed for good. Without
+         * memory for that, they are only ignored until the machine stops. */
         if (s->load && space_raise(ns) < 0)
                 s->is_kept = true;
         if (!s->entries)
@@ -240,8 +240,9 @@ void space_drop_unclaimed(struct ns *ns)
         space_remove_unknown(ns);
 }
 
-/* Beginnings of texts, and what continues a page that is there already, can be pages at once. So
- * many entries at most are looked at; how many. After the last one new pages may be sent there. */
+/* Looks at up to `budget` entries and returns their number. Entries that begin a text, or continue
+ * an existing page, can become pages at once. After the last entry, new pages may be written to the
+ * disk. */
 static uint32_t sort_some(struct ns *ns, uint32_t budget)
 {
         static const uint8_t none[KEY_BYTES];
@@ -282,7 +283,7 @@ static void begin_sorting(struct ns *ns)
         map_init(&s->heads);
         s->entries = calloc(info.n_pages + 1, sizeof(s->entries[0]));
         if (!s->entries || map_reserve(&s->heads, info.n_pages) < 0) {
-                forget_entries(s); /* nobody misses what nobody knows of */
+                forget_entries(s); /* the entries are unknown, so they are removed */
                 s->is_ready = true;
                 space_remove_unknown(ns);
                 return;
@@ -335,7 +336,7 @@ static int begin_load(struct ns *ns)
         free(load);
         if (r != -EALREADY)
                 return r;
-        become_ready(ns); /* of a namespace that went, and was made again */
+        become_ready(ns); /* the namespace was freed and made again */
         return 0;
 }
 
@@ -391,7 +392,7 @@ int space_open(struct ns *ns, bool is_kept)
 
 void space_close(struct ns *ns, bool is_kept)
 {
-        /* Nobody will know any more what was to go. */
+        /* No later code would remember the removals. */
         while (ns->space.removes_unknown && !is_kept)
                 (void)space_clean(ns, UINT32_MAX);
         leave_disk(ns);
@@ -408,7 +409,7 @@ int space_erase(struct ns *ns)
 
 void space_renew(struct ns *ns)
 {
-        leave_disk(ns); /* of the other version: raised, so that nothing is in it */
+        leave_disk(ns); /* the old version's space was raised, so it is empty */
         (void)space_open(ns, false);
 }
 
@@ -514,7 +515,7 @@ static void note_gone(const struct disk_page *page, uint64_t at, void *data)
         memcpy(g->refs[g->n++].key, page->key, KEY_BYTES);
 }
 
-/* The chunk that it used longest ago goes back. */
+/* Gives back the space's least recently used chunk. */
 static bool give_chunk(struct ns *ns, struct disk_space *space)
 {
         struct gone g = {.n_max = disk_space_chunk_slots(space)};
@@ -550,8 +551,8 @@ static bool drop_victims(struct ns *ns, uint32_t n)
         return n_gone == n;
 }
 
-/* Of spaces that have more chunks than their pages need the one with most of that; of those that
- * nobody has opened, any. */
+/* Takes a chunk from a space that isn't opened, if there is one; else from the space with the most
+ * chunks beyond its pages' needs. */
 bool space_make_room(struct ns *ns, uint32_t n)
 {
         struct store *store = ns_store(ns);

@@ -1,19 +1,19 @@
 /*
  * A namespace's pages on its device's disk. The disk's store (daemon/tier/disk.h) has a *space* for
- * them, known by tenant, name, layout and version; so what was there before this daemon, or before
- * the machine's last start, is found again.
+ * them, identified by tenant, name, layout and version. So pages from before this daemon, or before
+ * the machine's last start, are found again.
  *
  *   none -> loading -> ready          (none again: the disk is off)
  *
- * When the space is loaded a namespace of the daemon before this one (recover.h) loses the pages
- * whose entries aren't there, and entries that are no page's are removed. In a namespace that is
- * new, entries become pages, the beginnings of texts first. What was above the disk is gone then:
- * entries that continue it are *unclaimed* until it is published again. They are on nobody's
- * account, and the first to go where the disk lacks room.
+ * After loading, a namespace that was recovered (recover.h) drops the pages without entries, and
+ * entries without pages are removed. In a new namespace, entries become pages, the beginnings of
+ * texts first. Their parents in higher tiers are lost then. Entries that continue a lost page are
+ * *unclaimed* until it is published again. They are on no account, and are the first to be removed
+ * if the disk lacks space.
  *
- * A page on disk is as any other (places.h): SEALED, in index, tree and policy, page_extra.content
- * its place in the space. Its entry is removed when it is FREE, or at once where it is invalidated:
- * who reads it then can't any more. Loop thread only.
+ * A page on disk is like any other (places.h): SEALED, in index, tree and policy.
+ * page_extra.content is its place in the space. Its entry is removed when it is FREE, or at once if
+ * it is invalidated: then it can't be read any more. Loop thread only.
  */
 #ifndef KVL_CORE_SPACE_H
 #define KVL_CORE_SPACE_H
@@ -34,78 +34,74 @@ struct tenant;
 struct space_entry;
 struct space_load;
 
-/*
- * The namespace is there, and may have a disk below it. is_kept: with pages of the daemon before.
- * Nothing where it has none, or where the disk doesn't take it (slots larger than a chunk, as many
- * spaces as there may be, no memory): then none of its pages goes there. -ENOSPC, -EINVAL, -ENOMEM,
- * -ENODEV say which; 0.
- */
+/* Opens the space of a new or recovered (is_kept) namespace. Does nothing if no disk is below it.
+ * If the disk doesn't accept the space, none of the namespace's pages goes to disk: -ENOSPC,
+ * -EINVAL, -ENOMEM or -ENODEV says why (slots larger than a chunk, too many spaces, no memory).
+ * Otherwise returns 0. */
 int space_open(struct ns *ns, bool is_kept);
 
-/*
- * The namespace goes; what it has on disk stays, for one of the same identity: but for what is
- * being removed, of which the rest goes at once, however long that takes. is_kept: it doesn't go,
- * the next daemon takes it over and looks for itself. Safe to repeat.
- */
+/* Closes the space of a namespace that is being freed. Its pages stay on disk for a namespace of
+ * the same identity. Exception: removals that are under way are finished at once, however long that
+ * takes. is_kept: the namespace isn't freed, the next daemon recovers it and repeats the removals.
+ * Idempotent. */
 void space_close(struct ns *ns, bool is_kept);
 
-/* The same as space_close(), and what the namespace has is gone for good (space_promise()). 0;
- * -ENOMEM: nothing was done. */
+/* Closes the space and erases the namespace's pages for good (space_promise()). Returns 0 or
+ * -ENOMEM (nothing changed). */
 int space_erase(struct ns *ns);
 
-/* What the tenant has on disks of namespaces that nobody opened since the start, for good. */
+/* Erases for good the tenant's spaces of namespaces that weren't opened since the start. */
 void space_erase_unopened(const struct tenant *t);
 
-/* What tenants have on disks that there are no more goes for good, after all tenants were made. */
+/* Erases for good the spaces of tenants that don't exist any more. Call it after all tenants were
+ * made. */
 void space_erase_strangers(const struct store *s);
 
-/* The pages of the namespace have another version from now on, and so another space. It was raised.
- */
+/* The namespace's pages have a new version, and so another space. The old one was raised. */
 void space_renew(struct ns *ns);
 
-/* A page of the disk that is about to be FREE, or is invalidated: its entry goes. */
+/* Removes the entry of a page of the disk that is about to be FREE, or is invalidated. */
 void space_forget(struct ns *ns, uint32_t page);
 
-/* Written, and no page's after all. */
+/* Removes an entry that was written and became no page. */
 void space_discard(struct ns *ns, uint64_t at, const uint8_t key[DISK_KEY_BYTES]);
 
-/* Everything of the namespace is stale: it is gone from the disk at once. 0; -ENOMEM: nothing was
- * done. */
+/* All pages of the namespace are stale: removes them from the disk at once. Returns 0 or -ENOMEM
+ * (nothing changed). */
 int space_raise(struct ns *ns);
 
-/* Pages that the disk doesn't have go: a first slice at once, the rest by space_work(). Who asks
- * for one meanwhile is told that it isn't there. */
+/* Drops pages that aren't on the disk: a first slice at once, the rest by space_work(). Requests
+ * for such a page are answered as not found meanwhile. */
 void space_drop_missing(struct ns *ns);
 
-/*
- * What was invalidated, erased or dropped until now doesn't come back after a power cut, once done
- * was called: 0; -EIO: a disk is off, and its file couldn't be emptied either. 0: it will be;
- * SPACE_KEPT: it is so already (there is no disk), done isn't called; -ENOMEM: nor then.
- */
+/* Promises that pages invalidated, erased or dropped so far don't come back after a power cut.
+ * Calls done with 0, or with -EIO: a disk is off, and its file couldn't be emptied either. Returns
+ * 0: done is called later; SPACE_KEPT: nothing to wait for (there is no disk), done isn't called;
+ * -ENOMEM: done isn't called. */
 typedef void (*space_fn)(int result, void *data);
 #define SPACE_KEPT 1
 int space_promise(struct store *s, space_fn done, void *data);
 
-/* Promises that wait for space_work() yet end with -ECANCELED: no disk was asked. */
+/* Ends promises that wait for space_work() with -ECANCELED: no disk was asked. */
 void space_cancel_promises(struct store *s);
 
-/* A page was published: what continues it may be unclaimed. */
+/* A page was published: unclaimed entries may continue it. */
 void space_note_sealed(struct ns *ns, uint32_t page);
 
-/* Something was invalidated by key or tag: nobody can tell what is unclaimed of that, or will be
- * when the space is loaded, so all of it goes. */
+/* Removes all unclaimed entries, present and future ones, because a key or tag was invalidated:
+ * their keys and tags aren't known in full. */
 void space_drop_unclaimed(struct ns *ns);
 
-/* There was no slot for n pages of the namespace: a chunk is taken back from whom it serves least.
- * False: there is nothing to be had. */
+/* No slot was free for n pages of the namespace: takes a chunk from the space that needs it least.
+ * Returns false if there is none. */
 bool space_make_room(struct ns *ns, uint32_t n);
 
-/* Entries become pages, at most about `budget`; what a disk had that is off, and what isn't to be
- * there, goes. True: there is more to do, at once. */
+/* Makes entries into pages, about `budget` at most; drops pages of a disk that is off, and removes
+ * unknown entries. Returns true if there is more to do at once. */
 bool space_work(struct store *s, uint32_t budget);
 
-/* For the checker: the disk has what this page of it is, as far as can be told: a read that is
- * under way may just have found it to be bad. */
+/* For the checker: does the disk have this page? A read that is under way may just have found it to
+ * be bad. */
 bool space_has(const struct ns *ns, uint32_t page);
 
 #endif

@@ -24,7 +24,7 @@
 
 /* ---- which ---------------------------------------------------------------------------------- */
 
-/* What it reads stays where it is, and can go elsewhere meanwhile. */
+/* Does the page that is read keep its place? It may be moved by another transfer meanwhile. */
 static bool leaves_page(const struct transfer *t)
 {
         return t->kind == TRANSFER_COPY || t->kind == TRANSFER_OUT || t->kind == TRANSFER_IN;
@@ -111,13 +111,13 @@ static bool is_in_policy(const struct transfer *t)
                !ns_page_is_stale(t->ns, p);
 }
 
-/* It is there as it was: no window has taken hold of it meanwhile. */
+/* Is the page unchanged, and in no window? */
 static bool is_there(const struct transfer *t)
 {
         return is_in_policy(t) && ns_extra(t->ns, t->from)->n_windows == 0;
 }
 
-/* Nobody's, but for a page of a copy whose client still has it. */
+/* Frees the target, unless it is a page of a copy that its client still has. */
 static void free_target(struct transfer *t)
 {
         if (holds_moving(t))
@@ -129,8 +129,8 @@ static bool is_from_disk(const struct transfer *t)
         return t->from != PAGE_NONE && tier_of_page(&t->ns->geometry, t->from) == TIER_DISK;
 }
 
-/* It is a victim again as any other; one that its codec doesn't take, or that the disk hasn't any
- * more, goes at once. */
+/* Makes the page a victim again. Drops it at once if its codec refuses it, or if the disk has lost
+ * it. */
 static void give_up(struct transfer *t, int result)
 {
         struct carry_page *p = carried(t);
@@ -145,7 +145,7 @@ static void give_up(struct transfer *t, int result)
         free_target(t);
 }
 
-/* What is stored isn't what was: nobody is to have it, nor what comes after it. */
+/* Drops a page whose stored bytes are damaged, and all pages below it. */
 static void drop_damaged(struct transfer *t)
 {
         struct ns *ns = t->ns;
@@ -158,7 +158,7 @@ static void drop_damaged(struct transfer *t)
                 ns, t->from, (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_DAMAGED});
 }
 
-/* Who reads it keeps it where it is. */
+/* Retires the page; a page that is read stays in its place. */
 static bool retire(struct transfer *t)
 {
         struct ns *ns = t->ns;
@@ -195,7 +195,7 @@ static int end_down(struct transfer *t)
         return 0;
 }
 
-/* Whoever asked for it reads the old page meanwhile. */
+/* Readers of the old page keep it meanwhile. */
 static int end_put(struct transfer *t)
 {
         struct ns *ns = t->ns;
@@ -227,8 +227,8 @@ static int end_up(struct transfer *t)
         return 0;
 }
 
-/* What lay below was compared with its own sum. What was on the device, or was compared with the
- * sums of parts that its place has, may be another's by now. */
+/* Bytes of a lower tier were checked with the page's own sum. Bytes of the device, or checked with
+ * sums of parts, may be another page's now. */
 static int end_reading(const struct transfer *t)
 {
         const struct page *from = ns_page(t->ns, t->from);
@@ -281,7 +281,7 @@ static void finish_transfer(struct transfer *t)
         struct plane_range planes = t->planes;
         struct ns *ns = t->ns;
 
-        unlink_one(t); /* nobody finds it any more */
+        unlink_one(t); /* it can't be found any more */
         FAULT_POINT("transfer-before-end");
         if (result == 0)
                 result = end_by_kind(t);
@@ -299,7 +299,7 @@ static void finish_transfer(struct transfer *t)
                 ns_store(ns)->listeners->transfer_ended(ns, kind, from, to, planes, result);
 }
 
-/* Of one that is over all transfers end, and more may begin meanwhile. */
+/* Ends all transfers of a finished carry; more may begin meanwhile. */
 static void finish_all(struct carry *c)
 {
         struct store *s = c->store;
@@ -379,7 +379,7 @@ static void account_transfer(struct transfer *t)
         list_append(&s->moving.transfers, &t->link);
 }
 
-/* *what is its kind, its pages and its planes, and its buffer if it has one. */
+/* *what has the kind, pages, planes, and the buffer, if any. */
 static int begin_transfer(
         struct ns *ns, const struct transfer *what, bool is_urgent, struct transfer **ret_transfer)
 {

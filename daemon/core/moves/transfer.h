@@ -1,23 +1,22 @@
 /*
- * A page's bytes on their way between tiers of its namespace.
+ * Moves or copies a page's bytes between tiers of its namespace.
  *
  *   down   SEALED -> copying -> the key is at the new page, the old one is FREE
- *   up     SEALED -> copying -> the key is on the device; the old page is DETACHED while somebody
- *                               reads it, else FREE
- *   put    as down, of a page that is read: the old page is DETACHED while somebody reads it
+ *   up     SEALED -> copying -> the key is on the device; the old page is DETACHED while clients
+ *                               read it, else FREE
+ *   put    as down, of a page that is read: the old page is DETACHED while clients read it
  *   copy   SEALED or DETACHED -> copying -> a page that is GRANTED to a client has the bytes, of
  *                                           all planes or of some
  *   out    as copy, into a buffer of the caller's
  *   in     a buffer's bytes -> copying -> a page that is GRANTED to a client has them
  *              \-> given up: pinned (down), gone or stale by then, damaged, or the copy failed
  *
- * While it is copied a page can be found and read as ever; the new one is MOVING and nobody's (or,
- * of a copy, GRANTED as before). Bytes that lie below the device are those whose sum is in the
- * page's note (page_extra.content), or it is dropped and counted: what a transfer brings up was
- * compared with it.
+ * During the copy, the old page can be found and read as before. The new page is MOVING and unused
+ * (for a copy, GRANTED as before). Bytes from a lower tier are compared with the sum in
+ * page_extra.content; a page with other bytes is dropped and counted as damaged.
  *
- * How the bytes get there is carry.h's, which takes several pages at once. transfer_work() draws
- * the consequences. Loop thread only.
+ * carry.h copies the bytes, of several pages at once. transfer_work() handles the results. Loop
+ * thread only.
  */
 #ifndef KVL_CORE_TRANSFER_H
 #define KVL_CORE_TRANSFER_H
@@ -33,69 +32,71 @@ struct extent_set;
 struct carry;
 
 /*
- * `from` is SEALED, not stale and in no window (of a COPY: SEALED or DETACHED). `to` is MOVING, on
- * the device for UP and below `from` for DOWN and PUT; of a COPY it is GRANTED. The policy is told
- * that `from` is locked (not of a COPY). Urgent: somebody waits. 0: it goes with the next
- * transfer_start() or transfer_work(); how it ends is told to fetch.h (but of DOWN). -EBUSY: there
- * is no mover; -ENOMEM: nothing was done, `to` is as it was.
+ * Begins a transfer. `from` is SEALED, not stale and in no window (COPY: SEALED or DETACHED). `to`
+ * is MOVING, on the device for UP and below `from` for DOWN and PUT; GRANTED for COPY. Locks `from`
+ * in the policy (not for COPY). is_urgent: a client waits. Returns 0: it starts with the next
+ * transfer_start() or transfer_work(), and fetch.h is notified of the end (not for DOWN). -EBUSY:
+ * there is no mover; -ENOMEM (nothing changed).
  */
 int transfer_begin(
         struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, bool is_urgent);
 
-/* The same for an urgent COPY of some planes, at least one of the layout's: the others of `to` stay
- * as they are. */
+/* Begins an urgent COPY of some planes, at least one of the layout's: the others of `to` don't
+ * change. */
 int transfer_begin_copy(struct ns *ns, uint32_t from, uint32_t to, struct plane_range planes);
 
 /*
- * The bytes of a page, in whatever tier it lies, are copied into a buffer (`from` is SEALED or
- * DETACHED), or those of a buffer into a page of the device (`to` is GRANTED). In the buffer they
- * have the form in which pages leave the host (page_travel_form()). 0: *ret_transfer,
- * which owns the buffer's bytes, is under way, and ends with buffer.done(): a result of 0 says that
- * these are the page's bytes, as nobody else was granted it meanwhile, and of IN that it is GRANTED
- * still. -EDOM of OUT: a number isn't finite, and its codec doesn't take it; -EBADMSG of IN: no
- * encoder makes such bytes, and the page is zeros. -EBUSY; -ENOMEM: as transfer_begin(), and the
- * buffer is the caller's still.
+ * Copy a page's bytes, in any tier, to a buffer, or a buffer's bytes to a page of the device.
+ * `from` is SEALED or DETACHED; `to` is GRANTED. Bytes in the buffer have the form of
+ * page_travel_form(). Return 0: *ret_transfer owns the buffer's bytes and ends with buffer.done().
+ *
+ * Results of buffer.done(): 0: the bytes are the page's, which was granted to no other client
+ * meanwhile; IN: it is still GRANTED. -EDOM of OUT: a number isn't finite, which the codec refuses.
+ * -EBADMSG of IN: no encoder makes such bytes, and the page is zeros.
+ *
+ * -EBUSY, -ENOMEM: as transfer_begin(), and the caller still owns the buffer.
  */
 int transfer_begin_out(struct ns *ns, uint32_t from, const struct transfer_buffer *buffer,
         bool is_urgent, struct transfer **ret_transfer);
 int transfer_begin_in(struct ns *ns, uint32_t to, const struct transfer_buffer *buffer,
         bool is_urgent, struct transfer **ret_transfer);
 
-/* Of OUT or IN: nobody wants to know how it ends, and buffer.done() isn't called. It frees the
- * buffer's bytes when it is over. */
+/* The result of an OUT or IN isn't needed any more: buffer.done() isn't called, and the transfer
+ * frees the buffer's bytes at its end. */
 void transfer_let_go(struct transfer *t);
 
-/* What was begun goes on its way, pages that go the same way together. True: some of it can't yet.
- */
+/* Starts the transfers that were begun, in batches. Returns true if some can't start yet. */
 bool transfer_start(struct store *s);
 
-/* Of this page, down or up; NULL: none is under way. */
+/* Returns the transfer of this page, down or up; NULL: none is under way. */
 struct transfer *transfer_find(const struct ns *ns, uint32_t from);
 
-/* Somebody waits for it by now. */
+/* A client waits for the transfer now. */
 void transfer_hurry(struct transfer *t);
 
-/* What is on its way down is a victim again at once: a lease lacks pages. False: there was none. */
+/* Calls a demotion off, so that its page is a victim again at once: a lease lacks pages. Returns
+ * false if there is none. */
 bool transfer_call_off(struct ns *ns);
 
-/* Nobody wants the transfer any more: it ends as soon as it can, and its bytes are of no use. */
+/* The transfer isn't needed any more: it ends as soon as possible, and its bytes aren't used. */
 void transfer_stop_wanting(struct transfer *t);
 
-/* The namespace goes, and its sets: nothing of the mover's touches them when it returns. That takes
- * at most a piece of a copy (mover.h). */
+/* The namespace is being freed: when this returns, the mover doesn't use its sets. That takes at
+ * most a piece of a copy (mover.h). */
 void transfer_forget_ns(struct ns *ns);
 
-/* All of them, after the devices' end. */
+/* Frees all transfers, after the devices' end. */
 void transfer_deinit(struct store *s);
 
-/* Of one kind, under way. */
+/* Returns the number of transfers of one kind under way. */
 uint32_t transfer_count(const struct ns *ns, enum transfer_kind kind);
 
-/* For the checker: MOVING pages of the namespace that are known here; is the page one? */
+/* For the checker: returns the number of the namespace's MOVING pages of transfers; is the page
+ * one? */
 uint64_t transfer_count_moving(const struct ns *ns);
 bool transfer_moves_to(const struct ns *ns, uint32_t page);
 
-/* All transfers end whose bytes are there, or won't be. */
+/* Finishes all transfers whose copy has succeeded or failed. */
 void transfers_end(struct store *s);
 
 #endif
