@@ -69,7 +69,7 @@ struct pool {
 enum recall_state {
         RECALL_NONE,
         RECALL_ASKED, /* its FREE pages aren't granted; some pages are held */
-        RECALL_IDLE,  /* no page is held; clients still map the set */
+        RECALL_IDLE,  /* its FREE pages aren't granted; pages may be held */
 };
 
 /* The reason, and how strict the recall is. */

@@ -35,8 +35,8 @@
  * is begun. Long against pins of a step of an engine. Not tuned. */
 #define PATIENCE_NSEC (1000 * NSEC_PER_MSEC)
 
-/* What is leased in that time has to find room in the sets that stay: a set that is given back and
- * bound again is work for nothing. Not tuned. */
+/* The remaining sets must have space for the leases of this time: to free a set and bind it again
+ * would be wasted work. Not tuned. */
 #define AHEAD_SEC 2.0
 
 /* Sets that are looked at page by page for one choice. Not tuned. */
@@ -44,11 +44,11 @@
 
 struct move {
         struct list_link link; /* store.moves */
-        struct ns *ns;         /* NULL: it has gone */
+        struct ns *ns;         /* NULL: it was freed */
         struct pool *pool;
         uint32_t from, to;
         uint64_t generation; /* of `from` */
-        uint32_t plane;      /* inline: how far it is */
+        uint32_t plane;      /* without a queue: planes copied */
         uint64_t offset;
         bool is_late; /* the driver may still write to `to` */
 };
@@ -99,7 +99,7 @@ uint64_t compact_count_moves(const struct ns *ns)
         return n;
 }
 
-/* Nobody uses it, nor is it on its way to another tier: that has locked it where it is. */
+/* Is the page unused, and not being moved to another tier? Such a transfer has locked it. */
 static bool is_movable(const struct ns *ns, uint32_t page)
 {
         return places_is_idle(ns, page) && !transfer_find(ns, page);
@@ -235,7 +235,7 @@ static int submit_move(struct move *m)
         return 0;
 }
 
-/* The driver has answered after all: nobody writes to them any more. */
+/* The driver has answered late: it doesn't write to the targets any more. */
 static void end_late(struct store *s)
 {
         list_for_each_safe (m, &s->moves, struct move, link)
@@ -249,7 +249,8 @@ static bool is_emptied(const struct extent_set *set)
                set->n_free < set->n_usable;
 }
 
-/* Inline, and nobody goes on with them: of one namespace; NULL: of all. */
+/* Ends moves without a queue that recall_work() doesn't continue: of one namespace; NULL: of all.
+ */
 static void end_left(struct store *s, const struct ns *ns)
 {
         list_for_each_safe (m, &s->moves, struct move, link)
@@ -260,7 +261,7 @@ static void end_left(struct store *s, const struct ns *ns)
 
 /* ---- a set ---------------------------------------------------------------------------------- */
 
-/* What lies in magazines can be taken back any time. */
+/* Returns the set's pages in use; pages in magazines can be taken back at any time. */
 static uint32_t n_live(const struct extent_set *set)
 {
         return set->n_usable - set->n_free - set->n_ready;
@@ -324,7 +325,7 @@ void compact_call_off(struct ns *ns)
         end_left(s, ns);
 }
 
-/* Goes through the pages; the next visit goes on from there. Returns what begin_move() does. */
+/* Walks over the pages; the next visit continues there. Returns as begin_move(). */
 static int begin_moves(struct extent_set *set, uint32_t budget, uint32_t *n_looked)
 {
         struct ns *ns = set->ns;
@@ -414,7 +415,7 @@ static uint64_t count_leased_soon(const struct ns *ns, uint64_t now_nsec)
         return (uint64_t)(a.pages_per_sec * AHEAD_SEC);
 }
 
-/* Is there room for n pages in sets that hold something, and for what is leased meanwhile? */
+/* Do other sets in use have space for n pages, and for the leases meanwhile? */
 static bool has_room_beside(const struct extent_set *set, uint32_t n)
 {
         const struct ns *ns = set->ns;
@@ -476,7 +477,7 @@ static struct extent_set *choose_set(const struct ns *ns, bool *ret_later)
         return choose_of(sets, c, n, ret_later);
 }
 
-/* Nothing of it is granted by then, or it is called off. */
+/* Begins to empty the set. Calls it off if a page of it is granted. */
 static void begin_emptying(struct extent_set *set)
 {
         struct ns *ns = set->ns;
@@ -500,8 +501,7 @@ static bool is_compacting(const struct ns *ns)
         return false;
 }
 
-/* What it gave back would be kept free for its own tenant, who has room for another set as it is.
- */
+/* Would the freed memory be kept for the tenant itself, which has space for another set already? */
 static bool is_pointless(const struct ns *ns)
 {
         const struct stake *s = ns->device.stake;

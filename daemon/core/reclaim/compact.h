@@ -1,21 +1,21 @@
 /*
- * Compaction: an extent set in which little is cached is emptied, so that it can go back whole.
- * What is cached in it is copied to FREE pages of other sets of the namespace (policy/compact.h
- * says which set), under a recall of kind RECALL_COMPACT.
+ * Compaction: empties an extent set with few cached pages, so that it can be freed whole. Its
+ * cached pages are copied to FREE pages of other sets of the namespace, under a recall of kind
+ * RECALL_COMPACT. policy/compact.h chooses the set.
  *
  *   a page:   SEALED -> copying -> the key is at the new page, the old one is FREE
  *                          \-> given up: pinned, evicted, stale or on its way to another tier by
  *                              then, or the copy failed
  *   a set:    chosen -> recalled (ASKED) -> empty (IDLE) -> unmapped by its clients -> unbound
- *                          \-> called off
+ *                          \-> called off.
  *
- * While it is copied a page can be found and read as ever; the new one is MOVING and nobody's. The
- * last step is the evictor's (shared.h): RETIRING, fence, sum of the pins, and only where nobody
- * pins it the slot names the new page. So nobody who holds a page sees it move. A set is called off
- * where its pages have no room any more, where a lease lacks pages (compact_call_off()), or where
- * nothing moved for a while. Nothing is dropped for it.
+ * During the copy, the old page can be found and read as before; the new one is MOVING and unused.
+ * The last step is the evictor's (shared.h): RETIRING, fence, sum of the pins. Only if there is no
+ * pin, the slot names the new page, so a page never moves while a client holds it. A set is called
+ * off if no space is left for its pages or no page moved for a while, and if a lease lacks pages:
+ * compact_call_off(). Compaction drops no page.
  *
- * On a queue the copies are jobs; inline they are made in pieces, by recall_work(). Loop thread
+ * Copies are jobs on a queue; without a queue, recall_work() makes them in pieces. Loop thread
  * only.
  */
 #ifndef KVL_CORE_COMPACT_H
@@ -28,41 +28,38 @@ struct extent_set;
 struct ns;
 struct store;
 
-/*
- * Begins to empty a set of each namespace where one is worth it and none is being emptied: of sets
- * that nobody has mapped, or only clients that keep safe points. Looks at namespaces in which pages
- * were freed since it found nothing to do. True while sets are being emptied: to be called again.
+/* Begins to empty a set of each namespace where that is worth it and none is being emptied. Takes
+ * sets that aren't mapped, or only by clients with safe points. Skips namespaces in which no page
+ * was freed since it found no work there. Returns true while sets are being emptied: call it again.
  */
 bool compact_turn(struct store *s, uint64_t now_nsec);
 
-/* Pages that were to be copied and aren't any more are FREE again. Part of compact_turn(). True
- * while pages are being copied: to be called again. */
+/* Frees the targets of copies that aren't needed any more. Part of compact_turn(). Returns true
+ * while pages are being copied: call it again. */
 bool compact_tidy(struct store *s);
 
-/*
- * Of recall_work(), for a set of kind RECALL_COMPACT in state ASKED with something in it: goes on
- * with it, or calls it off. At most `budget` page records are looked at. Returns how many were.
- */
+/* Part of recall_work(): continues to empty a set of kind RECALL_COMPACT in state ASKED, or calls
+ * it off. Looks at `budget` page records at most; returns their number. */
 uint32_t compact_visit(struct extent_set *set, uint64_t now_nsec, uint32_t budget);
 
-/* A lease lacks pages: what is withheld for compaction in the namespace is FREE again, but for what
- * a queue is copying to. */
+/* A lease lacks pages: frees pages withheld for compaction in the namespace, except the targets of
+ * a queue's copies. */
 void compact_call_off(struct ns *ns);
 
-/* The namespace goes: nothing of it is moved any more. */
+/* The namespace is being freed: ends its moves. */
 void compact_forget_ns(struct ns *ns);
 
-/* After the devices' end, which never says that copies are done. */
+/* Frees all moves, after the devices' end, which doesn't report copies. */
 void compact_deinit(struct store *s);
 
-/* Thousandths of the devices' memory that are FREE in sets that hold other pages, so that no other
- * namespace can have them (policy/compact.h). O(sets); without memory 0. */
+/* Returns the FREE memory in sets with other pages, which no other namespace can use, in
+ * thousandths of the devices' memory (policy/compact.h). O(sets); 0 without memory. */
 uint32_t compact_figure(const struct store *s);
 
-/* Pages of the namespace that are MOVING, by what is known of moves. For the checker. */
+/* For the checker: returns the number of the namespace's MOVING pages of moves. */
 uint64_t compact_count_moves(const struct ns *ns);
 
-/* Is the page where a move leads? For the checker. */
+/* For the checker: is the page the target of a move? */
 bool compact_moves_to(const struct ns *ns, uint32_t page);
 
 #endif

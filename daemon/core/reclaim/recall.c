@@ -17,7 +17,7 @@
 #include "daemon/core/quota/blame.h"
 #include "daemon/core/records/records.h"
 
-/* ---- what is recalled ----------------------------------------------------------------------- */
+/* ---- choosing sets --------------------------------------------------------------------------- */
 
 static bool may_recall(const struct extent_set *set, const struct recall_request *rq)
 {
@@ -77,7 +77,7 @@ void recall_forget_tenant(struct store *s, const struct tenant *t)
                         set->recall.by = NULL;
 }
 
-/* Recalled softly already, nobody maps it. 0: they are equal. */
+/* Sorts softly recalled sets first, then unmapped ones. Returns 0 if they are equal. */
 static int compare_use(const struct extent_set *x, const struct extent_set *y)
 {
         if (x->recall.state != y->recall.state)
@@ -87,7 +87,8 @@ static int compare_use(const struct extent_set *x, const struct extent_set *y)
         return 0;
 }
 
-/* The same, then least in use, bound last: it continues what the earlier ones began. */
+/* Then sorts by pages in use, fewest first; then the set bound last, to continue earlier choices.
+ */
 static int compare_sets(const void *a, const void *b)
 {
         const struct extent_set *x = *(struct extent_set *const *)a;
@@ -102,7 +103,7 @@ static int compare_sets(const void *a, const void *b)
         return (x->index < y->index) - (x->index > y->index);
 }
 
-/* With what goes with them, as reclaim.c has weighed it, before what is in use. */
+/* Sorts by the cost that reclaim.c has computed before pages in use. */
 static int compare_costs(const void *a, const void *b)
 {
         const struct extent_set *x = *(struct extent_set *const *)a;
@@ -128,8 +129,8 @@ static uint32_t count_held(const struct extent_set *set)
         return n;
 }
 
-/* Of the first few the one of which least is held comes first: page records looked at for it, more
- * or less. Not tuned. */
+/* Page records that are looked at to find the set with the fewest held pages among the first ones.
+ * Not tuned. */
 #define PREFER_BUDGET 8192
 static void prefer_unheld(struct extent_set **sets, uint32_t n)
 {
@@ -273,7 +274,7 @@ uint32_t recall_sets(struct tenant *t, const struct ns *only, uint64_t bytes, ui
         return recall_ask(&rq);
 }
 
-/* What is being made is dropped when it is made, where it is too much by then. */
+/* Doesn't count sets being made: they are dropped when made if they are too much then. */
 static uint64_t bound_bytes(const struct tenant *t, enum tier_kind tier)
 {
         uint64_t bytes = 0;
@@ -284,7 +285,7 @@ static uint64_t bound_bytes(const struct tenant *t, enum tier_kind tier)
         return bytes;
 }
 
-/* Of recalled sets; not what goes only when somebody likes. */
+/* Returns the bytes of recalled sets, without soft recalls that have no deadline. */
 static uint64_t going_bytes(const struct tenant *t, enum tier_kind tier)
 {
         uint64_t bytes = 0;

@@ -30,16 +30,15 @@
 /* Looks at pages of a set that take as long as one page that is dropped. Not tuned. */
 #define LOOKS_PER_PAGE 64
 
-/* Of a tenant with more slices of pages than this not all sets are weighed at once: that would take
+/* If a tenant's pages take more slices than this, not all sets are weighed at once: that would take
  * more than some 1.5 ms. Not tuned. */
 #define WEIGH_SLICES 128
 
-/* Then as many are, of all its namespaces, as take so many slices of looks, and a set more. A look
- * takes longer there, as it goes by the tree. Not tuned. */
+/* Then, over all its namespaces, sets are weighed for so many slices of looks, and one set more. A
+ * look takes longer there, as it follows the tree. Not tuned. */
 #define WEIGH_FEW_SLICES 32
 
-/* Pages that are built upon a set in others, of those sets: with more of them the set stays. Not
- * tuned. */
+/* Pages of other sets that build on a set: a set with more stays. Not tuned. */
 #define WEIGH_BELOW_MAX 1024
 
 static void count_own(struct tenant *t, uint64_t n)
@@ -48,8 +47,8 @@ static void count_own(struct tenant *t, uint64_t n)
                 blame_note(t, t, n, 0);
 }
 
-/* A leaf that was used since is what somebody continues now: texts whose ends lie below have tips
- * and no leaf, and the only leaf may be the page that was published last. Not tuned. */
+/* A leaf used since then is being continued now. If all other texts continue in lower tiers, they
+ * have no leaf on the device, and the only leaf may be the page published last. Not tuned. */
 #define FRESH_SEC 1
 
 static bool is_fresh(const struct ns *ns, uint32_t page)
@@ -58,8 +57,7 @@ static bool is_fresh(const struct ns *ns, uint32_t page)
                ns_note(ns, page)->used_sec + FRESH_SEC > store_now_sec(ns_store(ns));
 }
 
-/* Until nothing of the device but leaves of the tree is a victim; spares: but those that are fresh.
- */
+/* Evicts leaves until the policy has none left; spares: not fresh ones. */
 static bool evict_leaves(
         struct ns *ns, uint32_t n, uint64_t now_nsec, bool spares, uint64_t *n_evicted)
 {
@@ -76,7 +74,8 @@ static bool evict_leaves(
         return true;
 }
 
-/* What continues a tip lies in lower tiers, and goes before it. False: somebody reads that. */
+/* Evicts a page with the pages that continue it in lower tiers, those first. Returns false if a
+ * client reads one. */
 static bool evict_tip(struct ns *ns, uint32_t page, uint64_t *n_evicted)
 {
         uint32_t leaf;
@@ -126,15 +125,15 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
         return ns_n_room(ns) >= n;
 }
 
-#define HELD UINT32_MAX /* in counts of pages: a pinned one is among them */
+#define HELD UINT32_MAX /* in counts of pages: includes a pinned page */
 
 static uint32_t add_counts(uint32_t a, uint32_t b)
 {
         return (uint32_t)MIN((uint64_t)a + b, (uint64_t)HELD);
 }
 
-/* below[i], zero before or HELD: the pages at or below node i, HELD where one is pinned. Children
- * first. */
+/* Sets below[i], which is zero or HELD before, to the pages at or below node i, or HELD if one is
+ * pinned. Children first. */
 static void count_tree(const struct ns *ns, uint32_t root, uint32_t *below)
 {
         uint32_t node = tree_leaf_below(&ns->tree, root), up, next;
@@ -154,7 +153,7 @@ static void mark_held(uint32_t page, void *below)
         ((uint32_t *)below)[page] = HELD;
 }
 
-/* Of the whole namespace in one pass. NULL: no memory. */
+/* Counts all subtrees of the namespace in one pass. NULL: no memory. */
 static uint32_t *count_subtrees(const struct ns *ns)
 {
         const struct tree *t = &ns->tree;
@@ -170,12 +169,11 @@ static uint32_t *count_subtrees(const struct ns *ns)
         return below;
 }
 
-/* What is known of subtrees: all of the namespace's were counted, or each is when it is asked for.
- */
+/* Counts of subtrees: of the whole namespace, or computed on request. */
 struct scales {
         const uint32_t *below; /* count_subtrees(); NULL: not counted */
-        uint64_t look;         /* what one page takes then: so many looks at a record */
-        uint64_t looks;        /* that are left, of one set */
+        uint64_t look;         /* looks at a record that one page costs then */
+        uint64_t looks;        /* left for one set */
 };
 
 static bool is_held(const struct ns *ns, uint32_t page)
@@ -183,7 +181,7 @@ static bool is_held(const struct ns *ns, uint32_t page)
         return ns_is_pinned(ns, page) || !nsset_may_evict(ns, page);
 }
 
-/* The pages at or below this one; HELD where one is pinned, or looks don't suffice. */
+/* Returns the pages at or below this one; HELD if one is pinned, or if looks run out. */
 static uint32_t count_below(const struct ns *ns, uint32_t top, struct scales *s)
 {
         uint32_t n = 0;
@@ -199,20 +197,18 @@ static uint32_t count_below(const struct ns *ns, uint32_t top, struct scales *s)
         return n;
 }
 
-/*
- * Bytes that leave the cache with the set: what lies below its pages goes too, in whichever set.
- * COST_HELD where something there is granted or pinned, or can't all be looked at. A branch that
- * leaves the set and comes back is counted twice: the cost is never too low.
- */
+/* Cost of a set: bytes that leave the cache with it, pages below in other sets included. COST_HELD:
+ * a page there is granted or pinned, or not all can be looked at. A branch that leaves the set and
+ * returns counts twice: the cost is never too low. */
 #define COST_HELD UINT64_MAX
 
-/* Is it cached, or in a window alone? */
+/* Is the page cached, or held by a window alone? */
 static bool may_go(const struct ns *ns, uint32_t page)
 {
         return ns_page(ns, page)->state == PAGE_SEALED || ns_page_is_kept(ns, page);
 }
 
-/* What its page takes with it, where that isn't counted with another page of the set; HELD. */
+/* Returns the pages lost with this page, unless another page of the set counts them; HELD. */
 static uint32_t page_cost(const struct extent_set *set, uint32_t page, struct scales *s)
 {
         const struct ns *ns = set->ns;
@@ -284,7 +280,8 @@ static uint64_t weigh_all(struct ns *ns, struct ns_tier *tier)
         return below ? ns->tree.n_nodes : 0;
 }
 
-/* Of one page: its record and node, a counter of each client, the set's other namespaces. */
+/* Returns the looks that a page costs: its record and node, a counter for each client, and the
+ * other namespaces of a set. */
 static uint64_t look_of(const struct ns *ns)
 {
         uint64_t n = ns->catalog.set ? 4 : 1;
@@ -294,8 +291,8 @@ static uint64_t look_of(const struct ns *ns)
         return n;
 }
 
-/* From the set that was bound last on. Those that were looked at come to the front of the list:
- * next time it is the turn of others. Returns how many looks it took. */
+/* Weighs sets from the one bound last on, and moves them to the front of the list, so that others
+ * follow next time. Returns the number of looks. */
 static uint64_t weigh_few(struct ns *ns, struct ns_tier *tier, uint64_t most)
 {
         uint64_t look = look_of(ns), n_looks = 0;
@@ -323,8 +320,8 @@ static bool has_weighed_set(const struct ns_tier *tier)
         return false;
 }
 
-/* Not again and again for nothing. But nobody is refused by what was weighed before others went, or
- * were let go by who had them mapped. */
+/* Limits how often sets are weighed. But a lease is not refused by old weights if sets were freed
+ * or unmapped since. */
 static bool is_time_to_weigh(const struct ns *ns, const struct ns_tier *tier)
 {
         return ns_store(ns)->now_nsec >= tier->weigh_after_nsec ||
@@ -344,7 +341,7 @@ static uint64_t weigh_tier(
                 ns_look_again(ns, NS_LOOK_PAGES);
                 if (tier == &ns->device)
                         magazine_drain_ns(ns);
-                settle_now(ns_store(ns), spare); /* what is idle isn't weighed */
+                settle_now(ns_store(ns), spare); /* idle sets aren't weighed */
         }
         list_for_each (set, &tier->sets_bound, struct extent_set, link)
                 set->cost_bytes = COST_HELD;
@@ -354,7 +351,7 @@ static uint64_t weigh_tier(
         return n_looks;
 }
 
-/* To weigh all sets goes through all pages of the tenant's namespaces. */
+/* Weighing all sets walks over all pages of the tenant's namespaces. */
 static bool may_weigh_all(const struct tenant *t)
 {
         uint64_t most = (uint64_t)WEIGH_SLICES * t->store->drop_slice_pages, n = 0;
@@ -364,9 +361,9 @@ static bool may_weigh_all(const struct tenant *t)
         return n <= most;
 }
 
-/* Where sets are looked for. */
+/* The sets to choose from. */
 struct place {
-        const struct ns *spare;  /* not there; NULL */
+        const struct ns *spare;  /* except this one; NULL: none */
         const struct pool *pool; /* NULL: any of `tier` */
         enum tier_kind tier;
 };
@@ -376,8 +373,8 @@ static bool may_take_from(struct ns *ns, const struct place *p)
         return ns != p->spare && (!p->pool || ns_tier_on(ns, p->pool));
 }
 
-/* What cheapest_set() goes by; gives idle sets back by the way. Evicting sets makes others cheaper,
- * never dearer: it need not be done again after each. */
+/* Computes the costs for cheapest_set(), and frees idle sets. Evicting sets only makes others
+ * cheaper: once is enough. */
 static void weigh_sets(struct tenant *t, const struct place *p)
 {
         uint64_t few = (uint64_t)WEIGH_FEW_SLICES * t->store->drop_slice_pages, n;
@@ -408,8 +405,8 @@ static bool has_become_held(const struct extent_set *set)
         return false;
 }
 
-/* It goes at once, for a lease of `by`, unless a client has pinned something in it meanwhile.
- * Nobody else has it in hands here. */
+/* Evicts the set at once, for a lease of `by`, unless a client has pinned a page in it meanwhile.
+ * No caller uses the set. */
 static void evict_set(struct extent_set *set, const struct ns *spare, const struct tenant *by)
 {
         const struct drop_reason reason = {.why = EVICT_PRESSURE, .by = by};
@@ -437,7 +434,7 @@ static void evict_set(struct extent_set *set, const struct ns *spare, const stru
                 set_unbind(set);
         else
                 set->cost_bytes = COST_HELD;
-        settle_now(t->store, spare); /* others that its pages have left idle */
+        settle_now(t->store, spare); /* others that became idle */
 }
 
 /*
@@ -459,7 +456,7 @@ static struct extent_set *cheapest_set(struct tenant *t, const struct place *p)
         return best;
 }
 
-/* Over its limit, and something of it is going: no more goes in its stead. */
+/* Is the tenant over its limit, and memory being taken back already? Then no more is taken. */
 static bool is_shrinking(const struct tenant *t, enum tier_kind tier)
 {
         return !account_fits(&t->accounts[tier], 0) && recall_is_under_way(t, tier);
@@ -493,7 +490,7 @@ static uint64_t pages_to_evict(const struct extent_set *set)
                set->ns->geometry.set_pages / LOOKS_PER_PAGE + 1;
 }
 
-/* They go by what is in use of each alone. */
+/* Makes recalls sort sets by their pages in use. */
 static void forget_costs(struct tenant *t, enum tier_kind tier)
 {
         list_for_each (ns, &t->namespaces, struct ns, link)
@@ -501,7 +498,8 @@ static void forget_costs(struct tenant *t, enum tier_kind tier)
                         set->cost_bytes = 0;
 }
 
-/* As many sets as a slice of pages has room for. */
+/* Evicts the tenant's cheapest sets in this tier until its account fits, at most drop_slice_pages
+ * pages now. */
 static void evict_slice(struct tenant *t, enum tier_kind tier)
 {
         const struct place place = {.tier = tier};
@@ -523,7 +521,7 @@ void reclaim_over_limits(struct tenant *t)
 {
         bool all = true;
 
-        settle_now(t->store, NULL); /* what is idle is charged no longer */
+        settle_now(t->store, NULL); /* idle sets aren't charged any longer */
         for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++) {
                 if (account_fits(&t->accounts[tier], 0))
                         continue;

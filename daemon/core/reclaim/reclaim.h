@@ -1,7 +1,7 @@
 /*
- * Making room: which cached pages and which sets give way when a lease needs pages. Applies what
- * policy/ decides. Only idle cached pages are touched, and only sets that no client has mapped
- * leave their namespace: memory under a live mapping is never taken.
+ * Evicts cached pages, and frees sets, for a lease that needs pages, as policy/ decides. Only idle
+ * cached pages are evicted. Only sets that no client has mapped leave their namespace: memory under
+ * a live mapping is never taken.
  */
 #ifndef KVL_CORE_RECLAIM_H
 #define KVL_CORE_RECLAIM_H
@@ -15,45 +15,42 @@ struct ns;
 struct stake;
 struct tenant;
 
-/*
- * Evicts idle leaves of ns, oldest first, until it has `n` FREE pages. True where it does.
- */
+/* Evicts idle leaves of ns, oldest first, until it has `n` FREE pages. Returns true on success. */
 bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec);
 
 /*
- * What follows frees whole unmapped sets, first the ones that take the least out of the cache with
- * them; without memory to find these out, none. Nothing in a set that is freed is granted or
- * pinned, nor, as far as that was so when it was looked for, is anything below it in the tree: in a
- * namespace of more than some thousand pages that is looked for once in 10 ms for each 4,096.
+ * The next functions free whole unmapped sets, those first whose loss takes the least out of the
+ * cache; none without memory to weigh them. No page in a freed set is granted or pinned. No page
+ * below it in the tree is either, as of the last weighing. A namespace of more than some thousand
+ * pages is weighed once in 10 ms for each 4,096.
  *
- * Of a tenant with more pages than can be looked at in a turn (128 slices) these functions look at
- * some sets, from the one that was bound last on, and at others the next time: the set that is
- * freed is the cheapest of these, and there may be none although there is one. A set upon whose
- * pages more than 1,024 in other sets are built is left alone then.
+ * A large tenant has more pages than can be looked at in an iteration of the event loop (128
+ * slices). Then they look at some sets, from the one bound last on, and at others the next time.
+ * They free the cheapest of these sets. They may find none although there is one, and leave a set
+ * alone on which more than 1,024 pages in other sets build.
  */
 
-/* The tenant's limit of a tier is in the way of `bytes` more: of this tenant, in any pool of that
- * tier, until they fit. Sets of `spare`, whose lease it is, are left alone; NULL: nobody's lease.
- * True where they fit. False also while what is over the limit already is being taken back. */
+/* Frees sets of the tenant, in any pool of the tier, until `bytes` more fit the tenant's limit.
+ * Spares sets of `spare`, whose lease it is; NULL: no lease. Returns true if they fit. Also returns
+ * false while memory over the limit is being taken back already. */
 bool reclaim_sets_of_tenant(
         struct tenant *t, enum tier_kind tier, const struct ns *spare, uint64_t bytes);
 
 /*
- * The tenant may be over its limits: in each tier. As many sets as hold a slice of pages
- * (store.drop_slice_pages) in sum go at once, of any namespace; of the rest as many are recalled as
- * are too many, first those that would have gone (recall_excess()), and go in recall_work(). Where
- * the tenant has more pages than can be looked at in a turn (128 slices), all of it is recalled,
- * those sets first that have the fewest pages in use. While
- * that is under way the functions beside this one take no other sets of the tenant in that tier.
+ * Brings the tenant within its limits, in each tier. Frees sets at once, of any namespace, until
+ * they hold a slice of pages (store.drop_slice_pages) in sum. Recalls as many of the rest as
+ * necessary, the cheapest first (recall_excess()), for recall_work(). For a large tenant (over 128
+ * slices, see above) it only recalls, the sets with the fewest pages in use first. Meanwhile the
+ * other functions take no sets of the tenant in that tier.
  */
 void reclaim_over_limits(struct tenant *t);
 
-/* One set of the tenant, on any device, not of `spare`, for a lease of its own. True where less is
- * charged to it after. */
+/* Frees a set of the tenant, on any device, except of `spare`, for its own lease. Returns true if
+ * less is charged to it then. */
 bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare);
 
-/* One set of what the stake has, not of `spare`, for a lease of `by` (NULL: nobody's). True where
- * less is charged to it after. */
+/* Frees a set of the stake, except of `spare`, for a lease of `by` (NULL: no lease). Returns true
+ * if less is charged to it then. */
 bool reclaim_set_of_stake(struct stake *victim, const struct ns *spare, const struct tenant *by);
 
 #endif

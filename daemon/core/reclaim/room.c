@@ -23,10 +23,8 @@
 #define SWEEP_BATCH \
         1024 /* page records looked at between two checks whether there is enough; not tuned */
 
-/*
- * Binds sets for the claim until there are `n` FREE pages, or are to come, beside those that other
- * leases wait for. 0 where there are n; else what set_bind() said.
- */
+/* Binds sets for the claim until `n` pages are FREE or being made, beside those that other leases
+ * wait for. Returns 0 if there are n; else as set_bind(). */
 static int bind_sets(struct ns *ns, uint32_t n, struct claim *claim, struct detail *d)
 {
         struct extent_set *set;
@@ -106,7 +104,7 @@ static uint64_t n_lacking(const struct ns *ns, uint32_t n)
         return wanted > coming ? (wanted - coming + set_pages - 1) / set_pages : 0;
 }
 
-/* Of `most` sets, as many as are admitted together. */
+/* Returns how many of `most` sets are admitted together. */
 static uint64_t n_admitted(const struct ns *ns, uint64_t most, const struct claim *claim)
 {
         uint64_t low = 0, high = most;
@@ -132,8 +130,8 @@ static enum lease_reason reason_of(const struct ns *ns, uint32_t n, const struct
         return reason == LEASE_REASON_NONE ? LEASE_REASON_POOL_FULL : reason;
 }
 
-/* Binds what is lacking, or a part of it where idle pages may do for the rest; else none. Returns
- * as bind_sets(). */
+/* Binds the missing sets, or some of them if idle pages can make up for the rest; else none.
+ * Returns as bind_sets(). */
 static int bind_lacking(struct ns *ns, uint32_t n, struct claim *claim, struct detail *d)
 {
         uint64_t lacking = n_lacking(ns, n), admitted;
@@ -147,8 +145,8 @@ static int bind_lacking(struct ns *ns, uint32_t n, struct claim *claim, struct d
         return bind_sets(ns, n, claim, d);
 }
 
-/* The pool is in the way: who has more than is fair gives what the stake deserves. True where more
- * is admitted now. */
+/* The pool is exhausted: takes from others the memory that the stake is entitled to. Returns true
+ * if more is admitted now. */
 static bool ask_others(struct ns *ns, uint32_t n, const struct claim *claim)
 {
         const struct account *limit = ns->device.stake->account;
@@ -166,7 +164,7 @@ static bool ask_others(struct ns *ns, uint32_t n, const struct claim *claim)
         return false;
 }
 
-/* The tenant's own sets that nobody has mapped, elsewhere: they are given for the claim. */
+/* Frees the tenant's own unmapped sets in other namespaces for the claim. */
 static bool reclaim_own(struct ns *ns, uint32_t n, struct claim *claim)
 {
         struct stake *s = ns->device.stake;
@@ -174,7 +172,7 @@ static bool reclaim_own(struct ns *ns, uint32_t n, struct claim *claim)
         bool is_less;
 
         if (!has_slot(ns))
-                return false; /* another set has no place, whoever gives way */
+                return false; /* no slot for another set, so that wouldn't help */
         is_less = reason_of(ns, n, claim) == LEASE_REASON_QUOTA
                           ? reclaim_set_of_tenant(ns->tenant, ns)
                           : reclaim_set_of_stake(s, ns, s->tenant);
@@ -182,8 +180,7 @@ static bool reclaim_own(struct ns *ns, uint32_t n, struct claim *claim)
         return is_less;
 }
 
-/* What is stale is FREE, until there are `n` such pages. Of what is recalled the memory is needed
- * now. */
+/* Sweeps stale pages until `n` pages are FREE. Frees recalled sets, as memory is needed now. */
 static void sweep_for(struct ns *ns, uint64_t n)
 {
         while (ns_n_room(ns) < n && ns_sweep(ns, SWEEP_BATCH))
@@ -204,25 +201,25 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
                 return 0;
         if (n > pages_within_reach(ns)) {
                 ns_look_again(ns, NS_LOOK_PAGES);
-                settle_now(ns_store(ns), ns); /* a recalled set may have been held by that alone */
+                settle_now(ns_store(ns), ns); /* its pins may have ended */
         }
         if (n > pages_within_reach(ns))
                 return r < 0 ? r : lease_reason_status(region_nearest(ns->device.stake));
         if (r > 0 && ask_others(ns, n, claim))
                 r = bind_lacking(ns, n, claim, d);
-        /* A device out of memory below its budget is no reason to refuse what is cached here. */
+        /* If the device has no memory below its budget, cached pages here can still be evicted. */
         while (r != 0) {
                 if (ns_n_coming(ns) + idle_pages(ns) >= n && evict_pages(ns, n, NS_LOOK_PAGES))
                         return 0;
-                /* Before others give anything: what was granted ahead and isn't used. */
+                /* Takes unused pages of magazines before memory of others. */
                 magazine_drain_ns(ns);
                 if (ns_n_coming(ns) >= n)
                         return 0;
-                /* Of descriptors a set of its own gives some back, as of memory. */
+                /* Freeing own sets gives descriptors back, as well as memory. */
                 if ((r < 0 && r != -EMFILE) || !is_less)
                         return take_windows(ns, n, true) ? 0 : r;
                 is_less = reclaim_own(ns, n, claim);
-                settle_now(ns_store(ns), ns); /* of recalled sets the memory is needed now */
+                settle_now(ns_store(ns), ns); /* frees recalled sets, as memory is needed now */
                 r = bind_lacking(ns, n, claim, d);
         }
         return r;
@@ -232,7 +229,7 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
 
 #define EXACT_BYTES_MAX 32
 
-/* As parse_bytes() reads it: without a rest. */
+/* Writes the bytes exactly, as parse_bytes() reads them. */
 static char *exact_bytes(uint64_t bytes, char buf[EXACT_BYTES_MAX])
 {
         static const char *const units[] = {"", "KiB", "MiB", "GiB"};
@@ -308,7 +305,7 @@ static int exceeds_device(const struct ns *ns, const char *what, struct detail *
                 pool->props->name, format_bytes(pool->account.limit_bytes, budget));
 }
 
-/* It would fit if processes gave back what they were told to. */
+/* If processes gave back the memory that they were told to, it would fit. */
 static int exceeds_what_is_given_back(
         const struct ns *ns, uint64_t bytes, uint64_t kept, const char *what, struct detail *d)
 {
@@ -326,7 +323,7 @@ static int exceeds_what_is_given_back(
                 what, t->name, format_bytes(kept, late), raised);
 }
 
-/* Of the tenant on the namespace's device, in sets that weren't given back in time. */
+/* Returns the tenant's bytes on the namespace's device in sets that weren't given back in time. */
 static uint64_t kept_bytes(const struct ns *ns)
 {
         uint64_t bytes = 0;
@@ -341,7 +338,7 @@ static uint64_t kept_bytes(const struct ns *ns)
         return bytes;
 }
 
-/* Sets whose pages can be leased, whatever the limit is now. */
+/* Returns the sets whose pages can be leased, ignoring the present limit. */
 static uint64_t n_sets_in_use(const struct ns *ns)
 {
         uint64_t n = 0;
@@ -378,11 +375,11 @@ int room_check(const struct ns *ns, uint32_t n, struct detail *d)
 
 /* ---- what can't be had now ------------------------------------------------------------------- */
 
-/* What keeps memory from being evicted, in words. */
+/* Totals of memory that can't be evicted, for a message. */
 struct holders {
         uint64_t n_pinned, n_granted, mapped_bytes;
-        uint64_t held_bytes; /* let go of by the tenant, and not given back yet */
-        uint32_t budget;     /* pages to look at, so that refusals cost little; 0: not all were */
+        uint64_t held_bytes; /* freed by the tenant, and not given back yet */
+        uint32_t budget;     /* pages to look at, to make refusals cheap; 0: not all were */
 };
 
 static void count_holders(const struct ns *ns, struct holders *h)
@@ -391,7 +388,7 @@ static void count_holders(const struct ns *ns, struct holders *h)
         h->n_granted += ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready;
 }
 
-/* Of a namespace beside the one that asks: sets that no lease of another namespace takes. */
+/* Returns the bytes of another namespace's sets that no lease of this one can take. */
 static uint64_t mapped_bytes(const struct ns *ns)
 {
         uint64_t bytes = 0;
@@ -507,7 +504,7 @@ static int explain_refusal(struct ns *ns, uint32_t n, enum lease_reason why, str
         }
 }
 
-/* What was being made for it failed, and it is not tried again: what is idle here may do. */
+/* Making sets failed, and isn't tried again: idle pages here may suffice. */
 static int do_without(struct ns *ns, uint32_t n, struct detail *d)
 {
         int r = ns->waits.failure.code;
@@ -520,7 +517,7 @@ static int do_without(struct ns *ns, uint32_t n, struct detail *d)
         return ns_n_coming(ns) >= n ? 0 : r;
 }
 
-/* Where it was for nothing that could be tried, the nearer of the limits. */
+/* If no step was possible, returns the nearer of the limits. */
 static enum lease_reason reason_for(
         const struct ns *ns, uint32_t n, int r, const struct claim *claim)
 {

@@ -15,44 +15,38 @@ struct attach;
 struct detail;
 
 /*
- * The slow part of a lease: fewer than `n` FREE pages in what is bound. `waited`: it was told
- * -EINPROGRESS before. 0: there are n now. -EINPROGRESS (DEVICE): sets are being made for it. Else
- * why not: KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, KVL_STATUS_FULL with *ret_reason and the
- * sentence (room may come: what others give back is under way, or will be let go), -ENOMEM, -EIO
- * (*ret_reason: DEVICE). Nothing is counted. Idle sets that the lease doesn't take go when it is
- * over (memory/settle.h).
+ * The slow path of a lease: the bound sets have fewer than `n` FREE pages. `waited`: an earlier
+ * call returned -EINPROGRESS. Idle sets that the lease doesn't take are freed afterwards
+ * (memory/settle.h). Counts nothing in statistics. Returns 0: there are n now. -EINPROGRESS
+ * (DEVICE): sets are being made for it. With *ret_reason and the sentence: KVL_STATUS_QUOTA,
+ * KVL_STATUS_RESERVATION, KVL_STATUS_FULL: memory may become free, because other tenants are giving
+ * it back or will release it; -ENOMEM, -EIO (*ret_reason: DEVICE).
  */
 int room_find(
         struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d);
 
-/*
- * Could `n` pages be had together, if everybody else gave way, but for what is reserved for others?
- * 0; else KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION, KVL_STATUS_FULL with the sentence: what they
- * take, what it is more than, and the remedy. Waiting doesn't help.
- */
+/* Could `n` pages be had at once if all others gave their memory back, except reservations? Returns
+ * 0; otherwise KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION or KVL_STATUS_FULL with the sentence: the
+ * bytes needed, the limit, and the remedy. Waiting doesn't help. */
 int room_check(const struct ns *ns, uint32_t n, struct detail *d);
 
-/* Pages that a lease would get at once, and without anybody else giving way, where `idle` of those
- * that are cached in the namespace can be evicted. O(stakes of the pool). */
+/* Returns the pages that a lease would get at once without taking memory of others, if `idle` of
+ * the namespace's cached pages can be evicted. O(stakes of the pool). */
 uint64_t room_leasable(const struct ns *ns, uint64_t idle);
 
-/*
- * Binds as many sets as n pages with consecutive numbers need, where all of them are admitted with
- * nobody giving way. 0: they are bound, or none is; -EINPROGRESS: they are being made.
- */
+/* Binds the sets for n pages with consecutive numbers, if all of them are admitted without taking
+ * memory of others. Returns 0: all are bound, or none; -EINPROGRESS: they are being made. */
 int room_bind_run(struct ns *ns, uint32_t n);
 
-/*
- * Without need the last set of a limit, a reservation or a pool isn't bound: it is for who needs
- * it now, and nobody can take it back while it is being made. False: it would be the last.
+/* After one more set is bound, would limit, reservation and pool admit another? The last one isn't
+ * bound without need: a lease may need it now, and it can't be taken back while it is being made.
  */
 bool room_leaves_another(const struct ns *ns);
 
-/*
- * Ahead of demand: what is stale is swept, sets are bound as far as they may (on a queue, with
- * n_dear 0, but for the last one), and where that isn't `n` pages, others give what is deserved
- * (region.h) of `n_dear`, and as many idle ones are evicted as make `n_dear` FREE.
- */
+/* Prepares pages ahead of demand. Sweeps stale pages, and binds sets as far as admitted (with a
+ * queue and n_dear 0, except the last one). If that gives fewer than `n` pages, it does more to
+ * make `n_dear` FREE: it takes the part that the stake is entitled to from others (region.h), and
+ * evicts idle pages. */
 void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear);
 
 #endif

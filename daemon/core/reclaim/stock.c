@@ -13,22 +13,22 @@
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/room.h"
 
-/* Of what a namespace could have, at most this part is kept ready. Not tuned. */
+/* The stock takes at most 1/4 of the pages that a namespace could have. Not tuned. */
 #define SHARE_OF_CAPACITY 4
 
-/* Fewer are no stream of leases: a handful now and then, on a device that makes a set at once. Not
+/* Fewer pages are no stream of leases: some now and then, on a device that makes a set at once. Not
  * tuned. */
 #define PAGES_MIN 2
 
-/* Evicted for free_ahead at once, below a millisecond, ten times a second and as leases make it.
- * Not tuned. */
+/* Pages evicted at once for free_ahead, in less than a millisecond, ten times a second and as
+ * leases require. Not tuned. */
 #define FREE_BATCH 512
 
-/* Nobody leases any more: what is kept goes back then, and no timer runs. Not tuned. */
+/* Time without leases after which the stock is given back and no timer runs. Not tuned. */
 #define QUIET_NSEC (2000 * NSEC_PER_MSEC)
 
-/* The largest of the leases lately. What it had more than the others is forgotten, an eighth of it
- * with each. Not tuned. */
+/* Tracks the largest of recent leases. With each lease, it loses an eighth of its excess over that
+ * lease. Not tuned. */
 static void note_burst(struct ns *ns, uint32_t n)
 {
         uint32_t over = ns->reclaim.stock.burst_pages > n ? ns->reclaim.stock.burst_pages - n : 0;
@@ -73,7 +73,7 @@ static uint32_t wanted(const struct ns *ns, uint64_t now_nsec)
         return n < PAGES_MIN ? 0 : n;
 }
 
-/* Somebody waits for room on the device: it is theirs. */
+/* A lease waits for memory on the device: free memory is for that lease. */
 static bool is_waited_for(const struct store *s, const struct pool *pool)
 {
         list_for_each (a, &s->waits.leases, struct attach, wait.link)
@@ -103,7 +103,7 @@ static uint32_t wanted_free(const struct ns *ns, uint64_t now_nsec)
         return is_busy(ns, now_nsec) ? (uint32_t)(held * ns->tenant->attrs.free_ahead / 100) : 0;
 }
 
-/* Where FREE pages have become half of what they should be, and no set can be bound. */
+/* Evicts if FREE pages are down to half of the target, and no set can be bound. */
 static void free_ahead(struct ns *ns, uint64_t now_nsec)
 {
         uint64_t n = MIN((uint64_t)ns->reclaim.stock.n_to_free, ns_n_room(ns) + FREE_BATCH);

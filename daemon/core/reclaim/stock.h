@@ -1,11 +1,12 @@
 /*
- * Pages kept ready: FREE pages in extent sets that are bound ahead of demand, as many as will be
- * leased in the time that making a set takes (policy/ahead.h). Only from what is free: nothing is
- * evicted, recalled or taken from anybody for it, and what nobody leases for a while goes back.
+ * The stock: FREE pages in extent sets that are bound ahead of demand, as many as will be leased
+ * while a set is being made (policy/ahead.h). Only free memory is used: no page is evicted and no
+ * set recalled for it. Stock that isn't leased for a while is given back.
  *
- * Where no set can be bound any more, a tenant's free_ahead (percent of the pages that it holds in
- * the namespace) is kept FREE by evicting idle pages of the namespace itself: begun where half of
- * that is left, until all of it is there, while somebody leases. Loop thread only.
+ * If no set can be bound any more, a tenant's free_ahead is kept FREE by evicting the namespace's
+ * own idle pages. It is a percentage of the pages that the tenant holds in the namespace. Evicting
+ * begins when half of it is left and continues until all of it is FREE, while pages are leased.
+ * Loop thread only.
  */
 #ifndef KVL_CORE_STOCK_H
 #define KVL_CORE_STOCK_H
@@ -17,24 +18,21 @@ struct extent_set;
 struct ns;
 struct store;
 
-/* `n` pages were leased at once, or put into a magazine. O(1). */
+/* Notes that `n` pages were leased at once, or put into a magazine. O(1). */
 void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec);
 
-/*
- * Binds what is missing, as far as limits and regions admit; gives back what is too much; evicts
- * ahead. True
- * while somebody leases: to be called again, in a tenth of a second and when store.owner.on_stock
- * says so.
- */
+/* Binds missing sets, as far as limits and regions admit; frees surplus ones; evicts ahead. Returns
+ * true while pages are leased: call it again in a tenth of a second, and after
+ * store.owner.on_stock. */
 bool stock_work(struct store *s, uint64_t now_nsec);
 
 /* Was a page leased in the last two seconds? */
 bool stock_is_leased(const struct ns *ns, uint64_t now_nsec);
 
-/* Nobody has the namespace open any more. */
+/* No client has the namespace open any more. */
 void stock_forget(struct ns *ns);
 
-/* FREE pages kept ready, of all namespaces. */
+/* Returns the FREE pages in stock, of all namespaces. */
 uint64_t stock_figure(const struct store *s);
 
 #endif

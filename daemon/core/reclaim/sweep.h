@@ -1,14 +1,14 @@
 /*
- * Pages that were made unfindable all at once (ns_invalidate()) are freed later, some at a time.
- * Loop thread only.
+ * Frees pages that became unfindable all at once (ns_invalidate()), some at a time. Loop thread
+ * only.
  */
 #ifndef KVL_CORE_SWEEP_H
 #define KVL_CORE_SWEEP_H
 
 #include "daemon/core/objects/ns.h"
 
-/* Looks at up to `budget` page records of the namespace, and frees or detaches the stale ones. True
- * while there are more. */
+/* Looks at up to `budget` page records of the namespace, and frees or detaches the stale ones.
+ * Returns true while there are more. */
 bool ns_sweep(struct ns *ns, uint32_t budget);
 
 #endif

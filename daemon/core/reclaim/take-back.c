@@ -12,7 +12,7 @@
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/reclaim.h"
 
-/* Of a soft recall: until then others' memory isn't looked for in its stead. Not tuned. */
+/* A soft recall may take so long before memory of others is taken instead. Not tuned. */
 #define PATIENCE_NSEC NSEC_PER_SEC
 
 static void skip_none(const struct pool *pool)
@@ -37,7 +37,7 @@ static uint64_t coming_bytes(const struct pool *pool, const struct store *store)
         return bytes;
 }
 
-/* One set. False: it has none to give. */
+/* Recalls one set. Returns false if the victim has none. */
 static bool recall_from(struct stake *victim, enum recall_kind kind, struct tenant *by)
 {
         const struct recall_request rq = {
@@ -96,7 +96,8 @@ static void press_soft_recalls(struct pool *pool, struct store *store)
                         recall_press(set);
 }
 
-/* For reservations. by: for whose lease, in the namespace `spare`; NULL: nobody's. */
+/* Takes memory back for reservations. by: the tenant whose lease caused it, in the namespace
+ * `spare`; NULL: no lease. */
 static void take_back(struct pool *pool, const struct ns *spare, struct tenant *by)
 {
         struct stake *victim = list_first(&pool->stakes, struct stake, pool_link);

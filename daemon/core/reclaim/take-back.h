@@ -1,6 +1,6 @@
 /*
- * Memory is taken back from who has more than its part, for reservations and for who deserves it.
- * What each may have is asked of quota/region.h, which changes nothing. Loop thread only.
+ * Takes memory back from stakes that exceed their share, for reservations and for stakes that are
+ * entitled to it. quota/region.h computes shares and changes nothing. Loop thread only.
  */
 #ifndef KVL_CORE_TAKE_BACK_H
 #define KVL_CORE_TAKE_BACK_H
@@ -15,28 +15,25 @@ struct pool;
 struct stake;
 
 /*
- * Finds memory for a stake that is within its reservation, or deserves `bytes` more by fair share;
- * nothing is done where it is neither. Unmapped sets of who is furthest over go at once; of mapped
- * ones whose clients all keep safe points as many are recalled as are missing of stake.wanted_bytes
- * (soft: recall.h). region_note_want() was called. Nothing of `spare` goes (NULL: none). True where
- * bytes are admitted for the claim now.
+ * Finds memory for a stake that is within its reservation, or entitled to `bytes` more by fair
+ * share; otherwise it does nothing. Frees unmapped sets of the stake that exceeds its share most at
+ * once. Recalls mapped sets, whose clients all use safe points, for the missing part of
+ * stake.wanted_bytes (soft: recall.h). Takes nothing of `spare` (NULL: none). Requires
+ * region_note_want(). Returns true if `bytes` are admitted for the claim now.
  */
 bool region_make_room(
         struct stake *s, const struct ns *spare, uint64_t bytes, const struct claim *claim);
 
-/*
- * Reserves `bytes`, rounded up to extent_bytes, for the stake. 0; -ENOSPC: it doesn't fit the
- * budget beside the other reservations, with a sentence that says how much is left and who holds
- * it. Takes effect at once; memory that others hold of it is taken back by region_work().
+/* Reserves `bytes`, rounded up to extent_bytes, for the stake. Takes effect at once; region_work()
+ * takes the memory back from other stakes. Returns 0; -ENOSPC: it doesn't fit the budget beside the
+ * other reservations, with a sentence that says how much is left and which tenants hold the rest.
  */
 int region_reserve(struct stake *s, uint64_t bytes, struct detail *d);
 
-/*
- * Takes back what is missing of reservations, and of lent ones what is wanted: unmapped sets of who
- * is furthest over at once; mapped ones are recalled, softly where all clients keep safe points,
- * else with a deadline, which a soft recall gets, too, where it takes more than a second. Cheap
- * where nothing is missing.
- */
+/* Takes back the memory that reservations lack, and lent memory that its owner wants. Frees
+ * unmapped sets of the stake that exceeds its share most at once. Recalls mapped sets, softly if
+ * all clients use safe points, else with a deadline. A soft recall gets a deadline after a second.
+ * Cheap if nothing is missing. */
 void region_work(struct pool *pool);
 
 #endif

@@ -1,4 +1,4 @@
-/* What must hold of sessions, whenever no call is under way: sessions_check(). */
+/* sessions_check(): the invariants of sessions between calls. */
 #include "daemon/core/sessions/session-impl.h"
 
 static bool is_findable(const struct ns *ns, uint32_t page)
@@ -57,12 +57,12 @@ static const char *check_ending(const struct ns *ns, const struct ending *e)
         return NULL;
 }
 
-/* What is counted twice: by sessions, and by what knows of them. */
+/* Totals that both sessions and their lists have. */
 struct tally {
         uint64_t n_live, n_dead, n_windows, n_room, n_endings;
 };
 
-/* How many pages the session holds, in its window and before that. */
+/* Returns the pages that the session holds, in its window and before that. */
 static uint64_t count_held(const struct session *s)
 {
         uint64_t n = s->window.n;

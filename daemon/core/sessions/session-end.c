@@ -1,14 +1,14 @@
 /*
- * Where sessions end in the prefix tree. All sessions that end at a page share one struct ending,
- * which the page's page_extra.tails names. So a page that goes or moves takes one step, however
- * many sessions end there.
+ * Ends of sessions in the prefix tree. All sessions that end at a page share one struct ending,
+ * which the page's page_extra.tails names. So dropping or moving a page takes one step for any
+ * number of sessions.
  */
 #include <assert.h>
 
 #include "daemon/core/catalog/pages.h"
 #include "daemon/core/sessions/session-impl.h"
 
-/* NULL: no session ends at the page. */
+/* Returns NULL if no session ends at the page. */
 static struct ending *ending_at(const struct ns *ns, uint32_t page)
 {
         uint32_t id = ns_extra(ns, page)->tails;

@@ -1,4 +1,4 @@
-/* When a session was used, and the end of those that have been idle for too long. */
+/* Notes uses of sessions, and drops sessions that were idle for too long. */
 #include "daemon/core/catalog/happened.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/objects/store.h"

@@ -1,4 +1,4 @@
-/* Who has a session open: the handles of attachments. */
+/* The handles by which attachments have sessions open. */
 #include "daemon/core/sessions/session.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /*
- * What the files of this room tell each other. session.c has which sessions there are,
- * session-handles.c who has one open, session-expire.c when one goes by itself, session-end.c where
- * one ends in the prefix tree, session-window.c the windows of truncated ones, session-publish.c
- * what becomes of what is published, session-pages.c what is shown of one. Loop thread only.
+ * Internals that this module's files share. session.c has the table of sessions, session-handles.c
+ * the handles of clients, session-expire.c idle times. session-end.c has ends in the prefix tree,
+ * session-window.c windows of truncated sessions, session-publish.c publishing, session-pages.c
+ * queries. Loop thread only.
  */
 #ifndef KVL_CORE_SESSION_IMPL_H
 #define KVL_CORE_SESSION_IMPL_H
@@ -14,7 +14,7 @@
 #include "daemon/core/sessions/session-truncate.h"
 #include "daemon/core/sessions/session.h"
 
-/* Where in its text a page ends and begins, in tokens. */
+/* Return where in its text a page ends and begins, in tokens. */
 static inline uint64_t page_end_token(const struct ns *ns, uint32_t page)
 {
         return ns_page(ns, page)->end_token;
@@ -27,77 +27,77 @@ static inline uint64_t page_first_token(const struct ns *ns, uint32_t page)
 
 /* ---- session.c ------------------------------------------------------------------------------- */
 
-/* Makes a session with an id that there is none of, within the limits of how many there may be. 0
- * with *ret_s (borrowed); with the sentence: -EMFILE, or what session_log_open() says; -ENOMEM. */
+/* Makes a session with a new id, within the limits of their number. Returns 0 with *ret_s
+ * (borrowed); with the sentence: -EMFILE, -ENOMEM, or as session_log_open(). */
 int session_new(struct ns *ns, const uint8_t *id, uint32_t id_len, struct session **ret_s,
         struct detail *d);
 
-/* The live session is gone: handles find nothing. Its pages in the tree stay cached; where its
- * window is a long one, that is left to the sweep. */
+/* Ends a live session: its handles find nothing. Its pages in the tree stay cached. The sweep frees
+ * a long window. */
 void session_end(struct session *s);
 
-/* Ends the session, and frees those of its pages that nobody else has use for. Returns what took as
- * long as looking at so many pages. */
+/* Ends the session, and frees its pages that aren't used otherwise. Returns the work done, in pages
+ * looked at. */
 uint64_t session_drop(struct session *s);
 
-/* Tells those who listen that the session with this id rests, or was dropped. */
+/* Notifies listeners that the session with this id rests, or was dropped. */
 void session_tell(struct ns *ns, const uint8_t *id, uint32_t id_len);
 
 /* ---- session-expire.c ------------------------------------------------------------------------ */
 
-/* The session is used: it was opened, closed, published to, or asked for its pages. */
+/* Notes a use of the session: it was opened, closed, published to, or asked for its pages. */
 void session_use(struct session *s, uint64_t now_nsec);
 
-/* How long the session may be idle; 0: for ever. */
+/* Returns how long the session may be idle; 0: for ever. */
 uint64_t session_expire_time(const struct session *s);
 
 /* ---- session-pages.c ------------------------------------------------------------------------- */
 
-/* The client uses the page where the session ends in the tree, if it does. */
+/* Notes that the client uses the page where the session ends in the tree, if there is one. */
 void session_touch_tail(struct attach *a, const struct session *s, uint64_t now_nsec);
 
 /* ---- session-window.c ------------------------------------------------------------------------ */
 
-/* May windows hold this page? Not where its set is being taken back: what windows hold can't be
- * moved, and so calls a compaction off that has moved pages already. */
+/* May windows hold this page? Not if its set is being taken back: a page that windows hold can't be
+ * moved, which would make a compaction fail after it has moved pages. */
 bool sessions_may_hold(const struct ns *ns, uint32_t page);
 
-/* Windows of the namespace may have room for n more pages. Windows of sessions that nobody has open
- * may be lost for that. 0; -ENOMEM with the sentence. */
+/* Makes space for n more pages in windows of the namespace, if necessary by abandoning windows of
+ * sessions that no client has open. Returns 0; -ENOMEM with the sentence. */
 int sessions_make_room(struct ns *ns, uint64_t n, struct detail *d);
 
-/* The window of the session, which somebody has open, has room for n more pages. Other windows may
- * be lost for that. 0; -ENOMEM with the sentence. */
+/* Makes space for n more pages in the window of an open session, if necessary by abandoning other
+ * windows. Returns 0; -ENOMEM with the sentence. */
 int session_reserve_window(struct session *s, uint64_t n, struct detail *d);
 
-/* Only the first n pages stay in the window. The others are let go of, and the log isn't told. */
+/* Keeps only the first n pages in the window and releases the others. Doesn't write the log. */
 void session_cut_window(struct session *s, uint32_t n);
 
-/* The first n pages leave the window. A slice of them is let go of now, the others by
+/* Takes the first n pages out of the window. A slice of them is released now, the others by
  * sessions_sweep(). */
 void session_leave_front(struct session *s, uint32_t n);
 
-/* All pages leave the window, and it has no room for others; they are let go of as by
- * session_leave_front(). */
+/* Takes all pages out of the window, and its space. They are released as by session_leave_front().
+ */
 void session_abandon_window(struct session *s);
 
-/* All that the window holds, and what has left it, is let go of now, and its memory freed. The log
- * isn't told. */
+/* Releases all pages of the window and before it now, and frees its memory. Doesn't write the log.
+ */
 void session_drop_window(struct session *s);
 
-/* At most so many pages that have left the window are let go of. Returns how many. */
+/* Releases at most `most` pages that have left the window. Returns how many. */
 uint32_t session_shed(struct session *s, uint32_t most);
 
-/* At most so many pages leave the window of a session that isn't live, the last ones first, and are
- * let go of. Returns how many. */
+/* Takes at most `most` pages out of the window of a session that isn't live, the last ones first,
+ * and releases them. Returns how many. */
 uint32_t session_shed_window(struct session *s, uint32_t most);
 
-/* Of n pages that are held, those in the set are let go of, and are PAGE_NONE from then on. The set
- * stays bound until the call that is under way settles (memory/settle.h). */
+/* Releases the pages of the set among n held pages, and makes them PAGE_NONE. The set stays bound
+ * until the present call settles (memory/settle.h). */
 void session_pages_leave_set(uint32_t *pages, uint32_t n, struct extent_set *set);
 
-/* The log may have more of a window than there is of it now: the first n pages left the window, or
- * all but the first n did. */
+/* The log may have more of a window than it still has: the first n pages left the window, or all
+ * but the first n did. */
 static inline void session_unlog_first(struct session *s, uint32_t n)
 {
         s->logged.n_pages[0] -= MIN(n, s->logged.n_pages[0]);
@@ -112,34 +112,33 @@ static inline void session_unlog_beyond(struct session *s, uint32_t n)
 
 /* ---- session-truncate.c ---------------------------------------------------------------------- */
 
-/* The session's truncation, if there is one under way, ends, and leaves the session as it was.
- * `why`: it was published to (-EAGAIN), or is gone (-ENOENT). */
+/* Ends the session's truncation, if one is under way, without changing the session. `why`: it was
+ * published to (-EAGAIN), or has ended (-ENOENT). */
 void truncation_call_off(struct session *s, int why);
 
-/* The session loses its window. A truncation that hasn't looked at all of that ends, and leaves the
- * session as it was. */
+/* The session loses its window. Ends a truncation that hasn't looked at all of the window, without
+ * changing the session. */
 void truncation_window_goes(struct session *s);
 
-/* The page leaves the tree (called before it does), or has moved to `to`, which is in its place in
- * the tree now. */
+/* The page is about to leave the tree, or has moved to `to`, which has its place in the tree. */
 void truncations_page_goes(struct ns *ns, uint32_t page);
 void truncations_page_moved(struct ns *ns, uint32_t page, uint32_t to);
 
-/* All sessions are gone: truncations are called off. */
+/* All sessions have ended: ends truncations. */
 void truncations_reset(struct sessions *all);
 
-/* The namespace goes: truncations are over, and their owners are told. */
+/* The namespace is being freed: ends truncations and calls `done` for each. */
 void truncations_end(struct ns *ns);
 
-/* What sessions_give_way() is for windows, this is for pages that are to be one. */
+/* Does for pages of truncations what sessions_give_way() does for windows. */
 bool truncations_give_way(struct ns *ns, bool open);
 
-/* What sessions_leave_set() is for windows, this is for pages that are to be one. Returns how many
- * pages of the set truncations held; how many they held at all is added to *n_seen. */
+/* Does for pages of truncations what sessions_leave_set() does for windows. Returns how many pages
+ * of the set truncations held; adds the number of all pages that they held to *n_seen. */
 uint64_t truncations_leave_set(struct extent_set *set, uint64_t *n_seen);
 
-/* A part of sessions_check(): adds how many pages truncations hold, and how many they have room
- * for. NULL: all is as it must be; else a static sentence. */
+/* Part of sessions_check(): adds the pages that truncations hold, and their space. Returns NULL, or
+ * a static sentence about an error. */
 const char *truncations_check(const struct ns *ns, uint64_t *n_held, uint64_t *n_room);
 
 #endif

@@ -1,4 +1,4 @@
-/* What is shown of a session, and its pages, which are pinned for who asks for them. */
+/* Queries of a session, and its pages, which are pinned for the client that asks for them. */
 #include "daemon/core/sessions/session.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What becomes of a session when something is published to it, and hints of its next use. */
+/* Changes of a session when pages are published to it, and hints of its next use. */
 #include "daemon/core/sessions/session.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ const char *session_hint_name(enum evict_hint hint)
         return (unsigned)hint < ARRAY_SIZE(names) ? names[hint] : "unknown";
 }
 
-/* The session of a handle. NULL: the handle is 0, or the session is gone. */
+/* Returns the session of a handle. NULL: the handle is 0, or the session has ended. */
 static struct session *session_or_none(struct attach *a, uint32_t handle)
 {
         return handle == 0 ? NULL : session_of(a, handle, NULL);

@@ -37,8 +37,8 @@ void session_purge_id(struct session_purge *p, struct ns *ns, const uint8_t *id,
         (void)purge_session(p, session_find(ns, id, id_len));
 }
 
-/* The namespace with the smallest id from p->ns_id on; NULL: there is none. *ret_n_seen goes up by
- * how many were looked at. */
+/* Returns the namespace with the smallest id from p->ns_id on; NULL: none. Adds the number looked
+ * at to *ret_n_seen. */
 static struct ns *next_to_purge(const struct session_purge *p, uint64_t *ret_n_seen)
 {
         struct ns *next = NULL;
@@ -53,7 +53,7 @@ static struct ns *next_to_purge(const struct session_purge *p, uint64_t *ret_n_s
         return next;
 }
 
-/* Does a slice of what is left. False: it is over. */
+/* Does a slice. Returns false if the purge is over. */
 static bool purge_some(struct session_purge *p, uint64_t budget)
 {
         uint64_t n = 0;

@@ -13,15 +13,14 @@
 #include "daemon/core/quota/chores.h"
 #include "daemon/core/sessions/session-impl.h"
 
-/* ---- what is held ---------------------------------------------------------------------------- */
+/* ---- held pages ------------------------------------------------------------------------------ */
 
 static uint32_t count_held(const struct session_truncation *t)
 {
         return t->past - t->first;
 }
 
-/* The session won't have the window that it was to have. What is held for that is let go of by the
- * next slices. */
+/* The session won't get the new window. The next slices release the held pages. */
 static void lose_window(struct session_truncation *t)
 {
         struct session *s = t->session;
@@ -123,7 +122,7 @@ static bool hold_page(struct session_truncation *t, uint32_t page)
         return true;
 }
 
-/* Goes past the page of the tree, to its parent. There is room to hold it. */
+/* Steps over the page of the tree, to its parent. There is space to hold it. */
 static void take_step(struct session_truncation *t)
 {
         uint32_t page = t->at;
@@ -140,7 +139,7 @@ static void take_step(struct session_truncation *t)
         look_for_head(t);
 }
 
-/* Goes past the next page of the window. There is room to hold it. */
+/* Steps over the next page of the window. There is space to hold it. */
 static void take_window_step(struct session_truncation *t)
 {
         uint32_t page = t->session->window.pages[t->n_seen];
@@ -164,13 +163,13 @@ static void take_window_step(struct session_truncation *t)
                 t->pages[t->past++] = page;
 }
 
-/* Goes past a page where there is room to hold it; else the truncation is off. */
+/* Steps over a page if there is space to hold it; else ends the truncation. */
 static void walk(struct session_truncation *t)
 {
         int r = t->is_lost ? 0 : sessions_make_room(t->ns, 1, &t->why);
 
         if (!t->session)
-                return; /* it was the session's own window that made room */
+                return; /* the session's own window was dropped for space */
         if (r < 0)
                 leave_session(t, r);
         else if (t->n_seen < t->n_window)
@@ -181,7 +180,7 @@ static void walk(struct session_truncation *t)
 
 /* ---- done ------------------------------------------------------------------------------------ */
 
-/* The session ends at `head` in the tree from now on, and what was beyond that leaves it. */
+/* Makes the session end at `head` in the tree, and drops the pages beyond that. */
 static void end_earlier(struct session *s, uint32_t head)
 {
         uint32_t tail = session_tail(s);
@@ -193,8 +192,8 @@ static void end_earlier(struct session *s, uint32_t head)
                         session_page_is_shared);
 }
 
-/* What is held becomes the window of the session, and the window that it had, of which nothing is
- * before the window any more, is what is held, to be let go of. */
+/* The held pages become the session's window. The old window becomes the held pages, to be
+ * released; no page is before it any more. */
 static void exchange_windows(struct session_truncation *t, struct session *s)
 {
         struct session_window *w = &s->window;
@@ -290,7 +289,7 @@ static void cut_session(struct session_truncation *t)
 {
         struct session *s = t->session;
 
-        s->told = SESSION_UNTOLD; /* also by the first record of what is changed here */
+        s->told = SESSION_UNTOLD; /* before the first record of a change */
         if (!t->builds)
                 cut_more(t, s);
         else if (!nothing_leaves(t))
@@ -301,8 +300,8 @@ static void cut_session(struct session_truncation *t)
         leave_session(t, 0);
 }
 
-/* Gives back the room for pages that aren't held, where that is most of it, so that moving the
- * others costs no more than the walk did. */
+/* Gives back the space for pages that aren't held, if that is most of it: moving the others then
+ * costs no more than the walk did. */
 static void give_back_room(struct session_truncation *t)
 {
         uint32_t n = count_held(t), *smaller;
@@ -386,8 +385,8 @@ static int check_order(const struct token_range *ranges, uint32_t n, struct deta
         return 0;
 }
 
-/* Are they of a text as the session's is, as far as its first gap? What is known of the others only
- * pages say. 0; -EINVAL with the sentence. */
+/* Are the ranges within the session's text, and outside of its first gap? Only pages show the other
+ * gaps. Returns 0; -EINVAL with the sentence. */
 static int check_ranges(
         const struct session *s, const struct token_range *ranges, uint32_t n, struct detail *d)
 {
@@ -452,7 +451,7 @@ static int check_begin(const struct session *s, struct detail *d)
         return 0;
 }
 
-/* Where that ends which the session has, in tokens. */
+/* Returns the end of the session's present pages, in tokens. */
 static uint64_t present_end(const struct session *s)
 {
         uint32_t tail = session_tail(s);
@@ -462,13 +461,14 @@ static uint64_t present_end(const struct session *s)
         return tail == PAGE_NONE ? 0 : page_end_token(s->ns, tail);
 }
 
-/* Takes memory for all pages that may be held, most of which may never be touched. 0 or -ENOMEM. */
+/* Allocates memory for all pages that may be held; most may never be touched. Returns 0 or -ENOMEM.
+ */
 static int make_room(struct session_truncation *t)
 {
         uint32_t n = t->has_head ? 0 : ns_note(t->ns, t->at)->depth;
 
         if (!t->builds || (t->n_ranges == 1 && t->ranges[0].first == 0 && t->n_window == 0))
-                return 0; /* nothing will be held */
+                return 0; /* no page will be held */
         t->pages = malloc(MAX(n + t->n_window, 1u) * sizeof(*t->pages));
         if (!t->pages)
                 return -ENOMEM;
@@ -477,7 +477,7 @@ static int make_room(struct session_truncation *t)
         return 0;
 }
 
-/* As truncation_begin(), with ranges that are known to be right. */
+/* Does what truncation_begin() does, with checked ranges. */
 static int begin_ranges(struct session_truncation *t, struct session *s, bool builds,
         uint64_t text_end, const struct token_range *ranges, uint32_t n, struct detail *d)
 {
@@ -523,9 +523,8 @@ int truncation_begin(struct session_truncation *t, struct session *s,
         return r < 0 ? r : begin_ranges(t, s, true, s->n_tokens, ranges, n, d);
 }
 
-/* With last_tokens 0 the text ends after the first ones. Of a text that has a gap already, the
- * first tokens are of the head and the last ones of the window, from which first pages leave alone.
- */
+/* With last_tokens 0 the text ends after the first ones. If the text has a gap already, the first
+ * tokens are the head's and the last ones the window's, from which only first pages leave. */
 int truncation_begin_ends(struct session_truncation *t, struct session *s, uint64_t first_tokens,
         uint64_t last_tokens, struct detail *d)
 {
@@ -629,8 +628,8 @@ void truncations_page_goes(struct ns *ns, uint32_t page)
                         t->at = tree_parent(&ns->tree, page);
                         continue;
                 }
-                /* Where there is no room, no other window is lost for it: that would free pages
-                 * while this one is about to go. */
+                /* Without space, drops this truncation's window and no other: that would free pages
+                 * while this page is about to be dropped. */
                 if (!sessions_may_have_room(ns, ns->sessions->n_room + 1))
                         lose_window(t);
                 take_step(t);

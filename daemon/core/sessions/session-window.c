@@ -1,7 +1,7 @@
 /*
- * The windows of truncated sessions. struct session_window (objects/session.h) says how one lies in
- * memory. Pages that leave one at its front stay held until their turn comes, so that no call lets
- * go of more than a slice of them.
+ * The windows of truncated sessions. struct session_window (objects/session.h) describes their
+ * memory. Pages that leave a window at its front stay held for later slices, so that no call
+ * releases more than a slice of them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,9 +27,8 @@ bool sessions_may_hold(const struct ns *ns, uint32_t page)
 /* ---- pages that have left a window -------------------------------------------------------------
  */
 
-/* No page before the window is held any more: their place is given back, once there are more of
- * them than there are in the window, so that moving the window costs no more than holding them did.
- */
+/* No page before the window is held any more: frees their space once there are more of them than in
+ * the window, so that moving the window costs no more than holding them did. */
 static void close_gap(struct session *s)
 {
         uint32_t *memory = session_memory(s), *smaller = NULL;
@@ -131,8 +130,8 @@ uint32_t session_shed_window(struct session *s, uint32_t most)
         return n;
 }
 
-/* Abandons the window whose turn it is, of a session that nobody has open, or (`open`) that
- * somebody has. False: there is none. */
+/* Abandons the next window to drop, of a session that isn't open, or (`open`) of an open one.
+ * Returns false if there is none. */
 static bool sessions_lose_window(struct sessions *all, bool open)
 {
         struct session *s = list_first(&all->windows[false], struct session, window.link);

@@ -1,4 +1,4 @@
-/* Which sessions a namespace has: they are found by their ids, made, dropped and freed. */
+/* The table of a namespace's sessions: finds them by id, makes, drops and frees them. */
 #include "daemon/core/sessions/session.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ struct session *session_find(const struct ns *ns, const uint8_t *id, uint32_t id
         return NULL;
 }
 
-/* Makes twice as many slots. 0 or -ENOMEM (unchanged). */
+/* Doubles the slots. Returns 0 or -ENOMEM (nothing changed). */
 static int grow_slots(struct sessions *all)
 {
         uint32_t n = all->n_slots ? 2 * all->n_slots : FIRST_SLOTS;
@@ -113,7 +113,7 @@ static int begin_sessions(struct ns *ns, struct detail *d)
         return r;
 }
 
-/* There is a free slot, with an ending for its session. 0 or -ENOMEM. */
+/* Makes sure that there is a free slot, with an ending for its session. Returns 0 or -ENOMEM. */
 static int prepare_slot(struct sessions *all)
 {
         struct session_slot *slot;

@@ -1,32 +1,29 @@
 /*
- * Sessions are named chains of pages: conversations. A session belongs to a namespace, outlives the
- * client that opened it, and can be open at several clients of the tenant at the same time. Loop
- * thread only.
+ * Sessions are named chains of pages: conversations. A session belongs to a namespace and outlives
+ * the client that opened it. Several clients of the tenant can have it open. Loop thread only.
  *
- *   opened (by some) <-> kept (by none, until it is idle for too long) -> gone
+ *   opened (by some) <-> kept (by none, until it is idle for too long) -> gone.
  *
  * A session ends at its *tail*, a page of the prefix tree. Its pages are the tail and all of the
- * tail's ancestors. A publish that names the session moves the tail to the page that was published.
- * A session doesn't keep its pages from being evicted: where the tail goes, the tail's parent is
- * the tail from then on, and what lay beyond it counts as lost.
+ * tail's ancestors. A publish that names the session moves the tail to the published page. A
+ * session doesn't keep its pages from being evicted. If the tail is evicted, its parent becomes the
+ * tail, and the tokens beyond it count as lost.
  *
- * A session that was *truncated* (session-truncate.h) has a gap. What lies before the gap is its
- * head, which is like a session that wasn't truncated: the tail is the head's last page. What lies
- * after the gap is its window: pages that the session holds by itself, in the order of the text, in
- * which there may be more gaps. They are DETACHED, out of
- * index and tree, because what is computed after a gap isn't what the pages' keys would say. Where
- * others have use for such a page, too (there are other texts below it, other sessions end there,
- * somebody has it pinned), it stays in the tree for these, and becomes DETACHED when it leaves
- * that. What is published to the session from then on is in the window, too.
+ * A session that was *truncated* (session-truncate.h) has a gap. Pages before the gap are its head,
+ * which is like a session that wasn't truncated: the tail is the head's last page. Pages after the
+ * gap are its window: the session holds these pages by itself, in the order of the text, which may
+ * have more gaps there. They are DETACHED, out of index and tree, because results computed after a
+ * gap don't match the pages' keys. A page with other uses (other texts continue it, other sessions
+ * end there, a client pins it) stays in the tree. It becomes DETACHED when it leaves the tree.
+ * Pages published to the session from then on are in the window, too.
  *
- * Windows go where memory is needed, each as a whole: first those of sessions that nobody has open,
- * the least recently used one first; those of open sessions where nothing else is left. No window
- * holds pages of an extent set that is recalled: the window goes. What all windows of a namespace
- * have room for is bounded by SESSION_WINDOWS_SHARE; windows of sessions that nobody has open go
- * for others.
+ * Windows are dropped, each as a whole, if memory is needed: first those of sessions that no client
+ * has open, the least recently used one first, and last those of open sessions. No window holds
+ * pages of a recalled extent set: the window is dropped. SESSION_WINDOWS_SHARE bounds the space of
+ * all windows of a namespace; windows of sessions that aren't open are dropped for others.
  *
- * An invalidation of the whole namespace ends all its sessions at once, because their epoch is an
- * old one then. What is left of them is swept with the pages.
+ * An invalidation of the whole namespace ends all its sessions at once, as their epoch is an old
+ * one then. The sweep frees them with the pages.
  */
 #ifndef KVL_CORE_SESSION_H
 #define KVL_CORE_SESSION_H
@@ -39,9 +36,9 @@
 #include "daemon/core/objects/session.h"
 #include "policy/evict.h"
 
-/* The most sessions of all namespaces of a tenant, which take 100 MB. Not tuned. */
+/* The most sessions in all namespaces of a tenant, which take 100 MB. Not tuned. */
 #define SESSIONS_TENANT_MAX (4 * SESSIONS_MAX)
-/* The most handles that one client has at a time. Not tuned. */
+/* The most handles of one client at a time. Not tuned. */
 #define SESSION_HANDLES_MAX 4096
 /* How many pages back from the end of its window a session can be continued. Not tuned. */
 #define SESSION_REWIND_PAGES 256
@@ -49,31 +46,28 @@
 /* ---- clients: session-handles.c, session-pages.c --------------------------------------------- */
 
 /*
- * Opens the session with this id for the attachment; makes it where there is none, unless
- * must_exist. expire_nsec is for how long the session may be idle; 0: as it was said before, else
- * the tenant's session_expire. 0 with *ret_handle, a number above 0 that is the attachment's, and
- * *ret_created. -EINVAL: the id is empty or longer than SESSION_ID_MAX; -ENOENT: must_exist, and
- * there is none; -EMFILE: the client, the namespace or the tenant has too many; KVL_STATUS_STALE:
- * the attachment's namespace has another version now; -ENOMEM. All with the sentence, and then
- * nothing has changed.
+ * Opens the session with this id for the attachment; makes it if there is none, unless must_exist.
+ * expire_nsec: how long the session may be idle; 0: as set before, else the tenant's
+ * session_expire. Returns 0 with *ret_handle, a number > 0 of the attachment, and *ret_created.
+ * With the sentence (nothing changed): -EINVAL: the id is empty or longer than SESSION_ID_MAX;
+ * -ENOENT: must_exist, and there is none; -EMFILE: the client, the namespace or the tenant has too
+ * many; KVL_STATUS_STALE: the namespace has another version now; -ENOMEM.
  */
 int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must_exist,
         uint64_t expire_nsec, uint64_t now_nsec, uint32_t *ret_handle, bool *ret_created,
         struct detail *d);
 
-/* 0: the attachment can have sessions, and an id may be so long; else -EINVAL or KVL_STATUS_STALE,
- * as session_open(). */
+/* Can the attachment have sessions, and an id have this length? Returns 0; -EINVAL or
+ * KVL_STATUS_STALE, as session_open(). */
 int session_check_id(const struct attach *a, uint32_t id_len, struct detail *d);
 
-/* The session of a handle. NULL with the sentence: the attachment has no such handle, or the
- * session is gone. Borrowed. */
+/* Returns the session of a handle, borrowed. NULL with the sentence: the attachment has no such
+ * handle, or the session has ended. */
 struct session *session_of(struct attach *a, uint32_t handle, struct detail *d);
 
-/*
- * Closes the handle. With `drop` the session goes as well, for all who have it open (their handles
- * find nothing from then on), and so do pages that nobody else has use for. 0; -ENOENT with the
- * sentence: the attachment has no such handle, or (with `drop`) the session was gone already.
- */
+/* Closes the handle. With `drop` the session ends for all clients (their handles find nothing from
+ * then on), and its pages that aren't used otherwise are freed. Returns 0; -ENOENT with the
+ * sentence: the attachment has no such handle, or (with `drop`) the session had ended already. */
 int session_close(
         struct attach *a, uint32_t handle, bool drop, uint64_t now_nsec, struct detail *d);
 
@@ -87,159 +81,146 @@ struct session_page {
 };
 
 /*
- * The session's pages from index `from` on, at most `max`, in the order of the text. Each is pinned
- * once for the attachment: in the attachment's pin segment where it has one, else as pages are that
- * are pinned over the socket. Counts as a use of the session, and of its tail. 0 with *ret_n > 0;
- * KVL_STATUS_MISS: there are none from `from` on; -ENOMEM, or what attach_check_page_pins() says,
- * with the sentence: nothing is pinned.
+ * Returns the session's pages from index `from` on, at most `max`, in the order of the text. Pins
+ * each once for the attachment: in its pin segment if it has one, else over the socket. Counts as a
+ * use of the session, and of its tail. Returns 0 with *ret_n > 0; KVL_STATUS_MISS: there are none
+ * from `from` on; -ENOMEM, or as pin_reserve() and pin_check_page(), with the sentence: no page is
+ * pinned.
  */
 int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t max,
         uint64_t now_nsec, struct session_page *ret, uint32_t *ret_n, struct detail *d);
 
 /* ---- publishing: session-publish.c ----------------------------------------------------------- */
 
-/*
- * What publishes pages calls these with a handle that may be 0: no session. session_reserve() comes
- * before the n pages are sealed, and makes sure that session_append() can't fail for them. 0;
- * -ENOENT: there is no such session; -ENOMEM: there is no room in its window. Both with the
- * sentence.
- */
+/* Publishing calls these functions with a handle that may be 0: no session. session_reserve() is
+ * called before the n pages are sealed, so that session_append() can't fail. Returns 0; with the
+ * sentence: -ENOENT: there is no such session; -ENOMEM: no space in its window. */
 int session_reserve(struct attach *a, uint32_t handle, uint32_t n, struct detail *d);
 
-/* Is the session truncated, so that what is published to it must stay out of the index? */
+/* Is the session truncated, so that pages published to it must stay out of the index? */
 bool session_is_private(struct attach *a, uint32_t handle);
 
-/* The page with this key after which the session may be continued: one that can be found, or one of
- * the last SESSION_REWIND_PAGES of its window. PAGE_NONE: there is none. */
+/* Returns the page with this key after which the session may be continued: a findable page, or one
+ * of the last SESSION_REWIND_PAGES of its window. PAGE_NONE: none. */
 uint32_t session_find_parent(struct attach *a, uint32_t handle, const uint8_t key[KEY_BYTES]);
 
-/* Where in the text a page begins that is published to the session after the page `parent`
- * (PAGE_NONE: none). In tokens, at most TEXT_TOKENS_MAX. */
+/* Returns the token, at most TEXT_TOKENS_MAX, where a page published to the session after the page
+ * `parent` (PAGE_NONE: none) begins. */
 uint64_t session_next_token(struct attach *a, uint32_t handle, uint32_t parent);
 
 /* Is the page one of the last SESSION_REWIND_PAGES of the session's window? */
 bool session_may_continue(struct attach *a, uint32_t handle, uint32_t page);
 
-/*
- * `page` was published, or had its key already, after `parent`, which may be PAGE_NONE. It is the
- * end of the session from now on. What the window had after `parent` leaves it. A page that can't
- * be found and is in no window counts as lost at once.
- */
+/* Makes `page` the end of the session: it was published, or had its key already, after `parent`
+ * (may be PAGE_NONE). Pages of the window after `parent` leave it. A page that can't be found and
+ * is in no window counts as lost at once. */
 void session_append(
         struct attach *a, uint32_t handle, uint32_t page, uint32_t parent, uint64_t now_nsec);
 
-/* Gives a hint of when the session's end will be used, wherever that goes, until the next hint.
- * after_nsec: how long from now, of EVICT_HINT_RETURNS. */
+/* Hints when the session's end will be used, valid for later ends until the next hint. after_nsec:
+ * the time from now, for EVICT_HINT_RETURNS. */
 void session_hint(struct session *s, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec);
 
-/* The last hint that was given. *ret_returns_nsec: when the session returns, of EVICT_HINT_RETURNS.
- */
+/* Returns the last hint. *ret_returns_nsec: when the session returns, for EVICT_HINT_RETURNS. */
 enum evict_hint session_hint_of(const struct session *s, uint64_t *ret_returns_nsec);
 
-/* "unknown", "continues", "done" or "returns". Static. */
+/* Returns "unknown", "continues", "done" or "returns"; static. */
 const char *session_hint_name(enum evict_hint hint);
 
 /* ---- other hosts: session-publish.c ---------------------------------------------------------- */
 
-/*
- * Another host has continued the session, or it was never here: it ends at the page `tail` of the
- * tree (PAGE_NONE: nothing of it is here), and its text has n_tokens, 1 .. TEXT_TOKENS_MAX. It is
- * made where there is none; nobody has it open. 0; -EBUSY: session_may_be_replaced() says no;
- * -EMFILE, -ENOMEM: as session_open(). Then nothing has changed.
- */
+/* Another host has continued the session, or it is new here: makes it end at the page `tail` of the
+ * tree (PAGE_NONE: none of it is here), with a text of n_tokens, 1 .. TEXT_TOKENS_MAX. Makes the
+ * session if there is none. Returns 0; -EBUSY: session_may_be_replaced() is false; -EMFILE,
+ * -ENOMEM: as session_open() (nothing changed). */
 int session_replace(struct ns *ns, const uint8_t *id, uint32_t id_len, uint32_t tail,
         uint64_t n_tokens, uint64_t now_nsec, struct detail *d);
 
-/* Other hosts are being told what the session is. */
+/* The session's state is being written for other hosts. */
 void session_begin_telling(struct session *s);
 
-/* They were told, or (is_done false) maybe not: the next time that it rests they are told again.
- * Where the session has changed meanwhile nothing is known of what it is now. */
+/* The state was written, or (is_done false) maybe not: then it is written again the next time that
+ * the session rests. If the session changed meanwhile, its present state counts as unwritten. */
 void session_end_telling(struct session *s, bool is_done);
 
-/* Not where somebody has it open, or it is truncated; nor where it was changed here since other
- * hosts were told of it, or they are being told. What has no page may be replaced. */
+/* May another host's state replace the session? Not if it is open or truncated; nor if a change
+ * made here isn't written for other hosts yet. A session without pages may be replaced. */
 bool session_may_be_replaced(const struct session *s);
 
 /* ---- looking at sessions: session.c, session-pages.c ----------------------------------------- */
 
-/* The session with this id. NULL: there is none. Borrowed. */
+/* Returns the session with this id, borrowed. NULL: there is none. */
 struct session *session_find(const struct ns *ns, const uint8_t *id, uint32_t id_len);
 
-/* All sessions one after the other, in no particular order. `after` is the number of the session
- * that was seen last, 0 for the first one; *ret_number is the next one's. Numbers are used again.
- * NULL at the end. Borrowed. */
+/* Iterates over all sessions, in no particular order. `after`: the number of the last one seen, 0
+ * at first; *ret_number: the returned one's. Numbers are reused. NULL at the end. Borrowed. */
 const struct session *session_next(const struct ns *ns, uint64_t after, uint64_t *ret_number);
 
-/* How many sessions there are. */
+/* Returns the number of sessions. */
 uint32_t sessions_count(const struct ns *ns);
 
 struct session_info {
         const uint8_t *id; /* borrowed */
         uint32_t id_len;
-        uint32_t n_pages;     /* that it has now, in head and window */
-        uint64_t n_tokens;    /* up to its end, those of the gap and those that are lost included */
-        uint64_t lost_tokens; /* at its end; of a truncated session also those at its head's end */
+        uint32_t n_pages;     /* present ones, in head and window */
+        uint64_t n_tokens;    /* up to its end, gaps and lost tokens included */
+        uint64_t lost_tokens; /* at its end; if truncated, also at its head's end */
         uint32_t n_open;      /* handles of all clients */
         uint64_t used_nsec;   /* when it was last opened, closed, published to or asked for pages */
         uint64_t expire_nsec; /* how long it may be idle; 0: for ever */
         enum evict_hint hint;
         bool is_truncated;
-        uint8_t last_key[KEY_BYTES]; /* where n_pages > 0 */
+        uint8_t last_key[KEY_BYTES]; /* set if n_pages > 0 */
 };
 
 void session_info(const struct session *s, struct session_info *ret);
 
 /* ---- for the rest of the core ---------------------------------------------------------------- */
 
-/* Is a page of the tree of use to anybody but a window: to pages that continue it, to sessions that
- * end there, to who has it pinned? */
+/* Is a page of the tree used apart from windows: by pages that continue it, by sessions that end
+ * there, or by pins? */
 bool session_page_is_shared(const struct ns *ns, uint32_t page);
 
-/* The page leaves the tree, or is stale and goes: sessions that end there end at its parent. Called
- * before tree_remove(). */
+/* The page is about to leave the tree (call it before tree_remove()), or is stale and dropped:
+ * sessions that end there end at its parent. */
 void sessions_page_goes(struct ns *ns, uint32_t page);
 
-/* The page moves to `to`, another number that isn't SEALED yet. No window holds it. */
+/* The page moves to `to`, a number that isn't SEALED yet. No window holds it. */
 void sessions_page_moved(struct ns *ns, uint32_t page, uint32_t to);
 
-/* All sessions of the namespace are gone, as nothing in it can be found any more. Called before the
+/* All sessions of the namespace end, because its pages can't be found any more. Call it before the
  * namespace's epoch changes; O(1). */
 void sessions_reset(struct ns *ns);
 
-/* Is there anything for sessions_sweep() to do? */
+/* Has sessions_sweep() work? */
 bool sessions_are_left(const struct ns *ns);
 
-/* Frees what is left of sessions that are gone, and lets go of pages that have left windows.
- * *budget is how many sessions and pages it may look at, and goes down. True: there is more to do.
- */
+/* Frees ended sessions, and releases pages that have left windows. Looks at up to *budget sessions
+ * and pages, and lowers it. Returns true if there is more. */
 bool sessions_sweep(struct ns *ns, uint32_t *budget);
 
-/*
- * Gives pages back, because memory is needed: some that left a window before, else those of the
- * window whose turn it is. Takes at most store.drop_slice_pages of them; the rest of the window is
- * lost to its session, too, and left to the next call or the sweep. `open`: also from sessions that
- * somebody has open. False: there is nothing to give.
- */
+/* Gives pages back because memory is needed: some that left a window before, else those of the next
+ * window to drop. Frees at most store.drop_slice_pages now. Its session loses the whole window;
+ * later calls or the sweep free the rest. `open`: also takes windows of open sessions. Returns
+ * false if there is none. */
 bool sessions_give_way(struct ns *ns, bool open);
 
-/*
- * The extent set is taken back: windows that have pages in it are lost. These pages are let go of
- * at once, the others by the sweep. Looks at windows until all pages of the set that windows hold
- * have been found. Returns how many pages of windows it looked at.
- */
+/* The extent set is taken back: drops windows with pages in it. Releases these pages at once; the
+ * sweep releases the others. Looks at windows until all pages of the set that windows hold have
+ * been found. Returns the number of pages looked at. */
 uint64_t sessions_leave_set(struct extent_set *set);
 
 /*
- * Drops the sessions that have been idle for too long; their pages in the tree stay cached. It goes
- * on where it stopped, and looks at no more than `budget` sessions, or frees so many pages. Returns
- * when it is to be called next: now_nsec where the round isn't over; UINT64_MAX: no session will
- * expire. Where nobody opens or closes a session meanwhile, and the tenant's time stays as it is,
- * the time returned isn't later than the next expiry.
+ * Drops sessions that were idle for too long; their pages in the tree stay cached. Continues where
+ * it stopped; looks at no more than `budget` sessions, or frees so many pages. Returns when to call
+ * it next: now_nsec if the round isn't over; UINT64_MAX: no session will expire. The time returned
+ * isn't later than the next expiry, unless a client opens or closes a session or the tenant's time
+ * changes.
  */
 uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget);
 
-/* Checks the invariants of the namespace's sessions. NULL: they hold; else a static sentence. */
+/* Checks the invariants of the namespace's sessions. Returns NULL, or a static sentence about an
+ * error. */
 const char *sessions_check(const struct ns *ns);
 
 #endif

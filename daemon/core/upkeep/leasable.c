@@ -7,7 +7,7 @@
 #include "daemon/core/reclaim/room.h"
 #include "daemon/core/records/shared.h"
 
-/* With so many a page that nobody holds costs as much as one that somebody does. Not tuned. */
+/* With so many clients, a page that isn't held costs as much as a held one. Not tuned. */
 #define FULL_CLIENTS 64
 
 void leasable_begin(struct ns *ns)
@@ -24,8 +24,8 @@ void leasable_end(struct ns *ns)
         ns_store(ns)->leasables.n--;
 }
 
-/* SEALED pages of a run within a set that somebody holds; *ret_looked: at each of them, as somebody
- * may. */
+/* Returns the held SEALED pages of a run in a set; *ret_looked: it looked at each of them, because
+ * one may be held. */
 static uint32_t count_held(const struct ns *ns, uint32_t first, uint32_t n, bool *ret_looked)
 {
         bool any = shared_run_is_pinned(ns, first, n);

@@ -1,10 +1,10 @@
 /*
- * How many pages a lease would get now without waiting, and without anybody else giving way: what
- * is FREE in the namespace, what it has cached and nobody holds, and what the tenant may still bind
- * (room_leasable()). A hint for engines, shown in the index segment.
+ * Counts the pages that a lease would get now without waiting or taking memory of others: FREE
+ * pages of the namespace, its cached pages that aren't held, and the sets that the tenant may still
+ * bind (room_leasable()). A hint for engines, shown in the index segment.
  *
- * What clients hold in pin segments nobody tells the daemon: it is counted in rounds, some pages at
- * a time, so that the number is as old as the last round. Loop thread only.
+ * No event reports pins in segments, so held pages are counted in rounds, some pages at a time: the
+ * number is as old as the last round. Loop thread only.
  */
 #ifndef KVL_CORE_LEASABLE_H
 #define KVL_CORE_LEASABLE_H
@@ -18,24 +18,20 @@
 struct ns;
 struct store;
 
-/* The namespace is there. Goes with it: leasable_end(). */
+/* Call these when the namespace was made, and before it is freed. */
 void leasable_begin(struct ns *ns);
 void leasable_end(struct ns *ns);
 
-/*
- * Goes on with the round, for at most *budget pages and unbound sets, which it takes off, and shows
- * the number. True: the round is over. O(budget * clients).
- *
- * Where nobody is disturbed by it (is_quiet), pages that nobody holds count by what they cost: 1 /
- * 64 for each client.
- */
+/* Continues the round for at most *budget pages and unbound sets, which it subtracts, and shows the
+ * number. Returns true at the round's end. O(budget * clients). is_quiet: no other work is
+ * disturbed, so a page that isn't held costs only 1/64 for each client. */
 bool leasable_look(struct ns *ns, uint32_t *budget, bool is_quiet);
 
-/* Goes on with the round of the namespace whose turn it is, and of those after it: at most
- * n_namespaces of them, and *budget in all. Returns how many rounds were ended. */
+/* Continues the rounds of the next namespaces in turn: at most n_namespaces, and *budget in all.
+ * Returns how many rounds ended. */
 uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget, bool is_quiet);
 
-/* The number, as of now but for who holds what. */
+/* Returns the present number, except that held pages are as of the last round. */
 uint32_t leasable_pages(const struct ns *ns);
 
 #endif

@@ -67,8 +67,8 @@ static bool may_sink(const struct work *w, const struct extent_set *set)
                region_missing(set->pool) == 0 && !wait_any_for_room(w->store);
 }
 
-/* The beginnings of texts first: should the rest have to go, what they are is left. True while some
- * of it is on its way, or is still to go. */
+/* Demotes cached pages, the beginnings of texts first: they stay if the rest must be dropped.
+ * Returns true while pages are being demoted, or are left. */
 static bool sink_what_is_cached(struct work *w, struct extent_set *set)
 {
         struct ns *ns = set->ns;
@@ -89,7 +89,7 @@ static bool sink_what_is_cached(struct work *w, struct extent_set *set)
         return !set->recall.is_sunk;
 }
 
-/* What is cached in it goes, or is detached. False: there is more to do. */
+/* Drops or detaches the set's cached pages. Returns false if there is more. */
 static bool purge_what_is_cached(struct work *w, struct extent_set *set)
 {
         const struct drop_reason reason = {
@@ -144,7 +144,8 @@ static bool tell_one_client(struct work *w, struct attach *a, const struct exten
         return true;
 }
 
-/* Who has it mapped is told until it could be; who only holds pages, where that works at once. */
+/* Notifies clients that map the set until it succeeds; clients that only hold pages are notified
+ * once. */
 static void tell_clients(struct work *w, struct extent_set *set)
 {
         uint64_t bit = set->recall.state == RECALL_IDLE ? MAPPED_TOLD_IDLE : MAPPED_TOLD;
@@ -194,7 +195,7 @@ static void quarantine_set(struct work *w, struct extent_set *set)
         }
 }
 
-/* As purge_what_is_cached(), and says for whom pages were evicted. */
+/* Does what purge_what_is_cached() does, and counts evictions for the tenant that caused them. */
 static bool purge_and_blame(struct work *w, struct extent_set *set)
 {
         struct tenant *t = set->ns->tenant;
@@ -259,7 +260,7 @@ enum recall_next recall_work(
         while (s->recalls.visits_left > 0 && w.budget > 0) {
                 set = list_first(&s->recalls.sets, struct extent_set, recall.link);
                 is_done = visit_set(&w, set);
-                /* Not where it was called off. */
+                /* Not if it was called off. */
                 if (is_done && set->recall.state != RECALL_NONE) {
                         list_remove(&set->recall.link);
                         list_append(&s->recalls.sets, &set->recall.link);
@@ -273,7 +274,7 @@ enum recall_next recall_work(
         if (s->recalls.visits_left == 0)
                 store_for_each_pool (pool, s)
                         region_work(pool);
-        settle_all(s); /* what is counted from here on is still there */
+        settle_all(s); /* sets counted from here on still exist */
         if (s->recalls.n == 0)
                 return RECALL_NOTHING;
         if (s->recalls.visits_left > 0)
