@@ -1,9 +1,9 @@
 /*
  * Recall: takes whole extent sets back from living clients that have them mapped.
  *
- *   NONE -> ASKED   its FREE pages aren't granted; unclaimed pages in magazines and cached pages
- * are freed; pinned pages become DETACHED. Clients that map it or hold pages of it are told to
- * release them
+ *   NONE -> ASKED   its FREE pages aren't granted; unclaimed pages in magazines and cached ones
+ *                   are freed; pinned pages become DETACHED. Clients that map it or hold pages of
+ *                   it are told to release them
  *        -> IDLE    no page of it is granted or pinned, and none will be. Clients that map it are
  *                   told to unmap it
  *        -> unbound as soon as no client maps it

@@ -19,23 +19,23 @@
 /* The value: the number itself, of the machine's byte order, as envelopes have numbers. */
 #define EPOCH_BYTES sizeof(uint64_t)
 
-/* So many changes are followed before the next second begins: whoever may write to the store could
- * write them without end. Not tuned. */
+/* The most changes applied per second: a peer that may write to the store could write them without
+ * end. Not tuned. */
 #define EPOCH_FOLLOWS_MAX 64
 
-/* So often, a second apart, a change is looked for that isn't there. */
+/* How often, a second apart, a missing change is looked for. */
 #define EPOCH_MISSED_MAX 3
 
-/* Until what couldn't be begun is tried again. Not tuned. */
+/* Time until an operation that couldn't begin is tried again. Not tuned. */
 #define EPOCH_SOON_NSEC (10 * NSEC_PER_MSEC)
 
-/* Of an exchange, that no namespace has any more and that must change still. Not tuned. */
+/* Epochs of an exchange that must change and have no namespace any more. Not tuned. */
 #define EPOCHS_LEFT_MAX 64
 
 /* ---- whose ----------------------------------------------------------------------------------- */
 
-/* What names it: the namespace's identity, so that each version has its own; of a set its name, as
- * its namespaces have identities of their own. */
+/* Computes the epoch's id: the namespace's identity, so that each version has its own; for a set
+ * its name, as its namespaces have different identities. */
 static int identify_epoch(const struct exchange_ns *e, uint8_t id[EXCHANGE_ID_BYTES])
 {
         const struct nsset *set = e->ns->catalog.set;
@@ -80,8 +80,7 @@ static void epoch_free(struct exchange_epoch *p)
 
 static void epoch_leave(struct exchange_epoch *p);
 
-/* Of epochs that no namespace has any more, and that must change still, there are too many: the one
- * that has been so for longest. NULL: there aren't. */
+/* Returns the oldest epoch without namespaces if there are more than EPOCHS_LEFT_MAX, else NULL. */
 static struct exchange_epoch *find_too_many(const struct exchange *x)
 {
         struct exchange_epoch *first = NULL;
@@ -114,8 +113,8 @@ void epoch_put(struct exchange_ns *e)
 
 /* ---- over a restart -------------------------------------------------------------------------- */
 
-/* While others' changes are still being followed the records have the epoch from which on: who is
- * killed meanwhile follows them again, and takes what is cached for that of another epoch. */
+/* While other hosts' changes are being applied, the records have the epoch from which on. After a
+ * kill they are applied again, and cached pages count as pages of another epoch. */
 static void commit_epoch(struct exchange_epoch *p)
 {
         const struct exchange_changes *c = &p->changes;
@@ -138,7 +137,7 @@ void epoch_recall(struct exchange_ns *e)
         if (p->changes.at == 0)
                 p->changes.at = p->changes.seen = kept.number;
         if (kept.must_change && !p->must_change) {
-                /* The daemon before this one knew what; nobody else does. */
+                /* Only the previous daemon knew which keys. */
                 epoch_change(p, &(const struct change_item){.kind = CHANGE_ALL});
         } else if (p->number != 0 || p->must_change) {
                 commit_epoch(p);
@@ -186,7 +185,7 @@ struct exchange_io *epoch_read_new(struct exchange_epoch *p)
         return io;
 }
 
-/* What it has read; 0: nothing that counts. */
+/* Returns the epoch that was read; 0: none. */
 static uint64_t epoch_of(const struct exchange_io *io)
 {
         uint64_t epoch = 0;
@@ -196,7 +195,7 @@ static uint64_t epoch_of(const struct exchange_io *io)
         return epoch;
 }
 
-/* It was read before what is known now: by the time that it is looked at it may be another one. */
+/* Is the result older than the known epoch? Then the epoch may have changed since. */
 static bool is_outdated(const struct exchange_epoch *p, const struct exchange_io *io)
 {
         return io->epoch_turn != p->turn && epoch_of(io) != p->number;
@@ -225,7 +224,7 @@ static void note_seen(struct exchange_epoch *p, uint64_t number)
         }
 }
 
-/* This is what the store has. */
+/* The store has this epoch. */
 static void learn(struct exchange_epoch *p, uint64_t number)
 {
         note_seen(p, number);
@@ -233,7 +232,7 @@ static void learn(struct exchange_epoch *p, uint64_t number)
                 return;
         p->turn++;
         p->number = number;
-        /* What was published in the second of a change may be of before it. */
+        /* Pages published in the second of a change may be older than it. */
         p->known_sec = store_now_sec(p->x->tenant->store) + p->was_known;
         if (number == p->kept_number)
                 p->known_sec = p->kept_sec;
@@ -252,7 +251,7 @@ int epoch_take(struct exchange_epoch *p, const struct exchange_io *io)
         int r = io->results[0].result;
 
         if (r == 0 && epoch == 0)
-                r = -EMSGSIZE; /* what is there is no epoch */
+                r = -EMSGSIZE; /* the value isn't an epoch */
         if (r == -EMSGSIZE)
                 note_refused(p);
         if (p->must_change || is_outdated(p, io))
@@ -263,9 +262,10 @@ int epoch_take(struct exchange_epoch *p, const struct exchange_io *io)
         return p->number == epoch ? 0 : -ENOMEM;
 }
 
-/* ---- what is asked --------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------- */
 
-/* Writes another one: over what is there (`changes`), or only where there is none. */
+/* Makes an operation that writes the epoch: over the old one (`changes`), or only if there is none.
+ */
 static struct exchange_io *epoch_write_new(struct exchange_epoch *p, bool changes)
 {
         struct exchange_io *io = epoch_io_new(p, REMOTE_WRITE);
@@ -279,9 +279,8 @@ static struct exchange_io *epoch_write_new(struct exchange_epoch *p, bool change
         return io;
 }
 
-/* What was invalidated here is on its way from now on, and ends with another epoch. No epoch is
- * written twice: it may be that the first time it was, and that another host has changed it since.
- */
+/* Begins to send the invalidations made here, which end with another epoch. No epoch is written
+ * twice: the first write may have succeeded, and another host may have changed it since. */
 static void send_changes(struct exchange_epoch *p)
 {
         struct exchange_changes *c = &p->changes;
@@ -337,7 +336,7 @@ static void send_and_let_go(struct exchange_epoch *p, struct exchange_io *io)
                 exchange_io_end(io);
 }
 
-/* Nobody goes on with it. Where it must change still, what that takes is sent at once, and once. */
+/* Ends the epoch. Changes that are due are sent at once, without a retry. */
 static void epoch_leave(struct exchange_epoch *p)
 {
         p->asked_nsec = p->x->tenant->store->now_nsec;
@@ -361,7 +360,7 @@ void epoch_change(struct exchange_epoch *p, const struct change_item *what)
         commit_epoch(p);
         if (p->asking && p->asks != EPOCH_READS)
                 return;
-        /* Its answer is of before, and what is written now is to end what the store has now. */
+        /* Its answer would be outdated; the write must follow the store's present epoch. */
         exchange_io_end(p->asking);
         p->asking = NULL;
         p->changes.is_read = false;
@@ -377,18 +376,18 @@ bool epoch_refresh(struct exchange_epoch *p)
         if (now < p->asked_nsec + EPOCH_AGAIN_NSEC)
                 return true;
         begin_asking(p, EPOCH_READS);
-        return !p->asking; /* it can't be asked for now: what is known has to do */
+        return !p->asking; /* can't read now: use the known one */
 }
 
-/* ---- what is answered ------------------------------------------------------------------------ */
+/* ---- answers --------------------------------------------------------------------------------- */
 
-/* Rather than a while after it was asked last. */
+/* Asks again now, instead of after the usual time. */
 static void go_on_at_once(struct exchange_epoch *p)
 {
         p->asked_nsec = 0;
 }
 
-/* Where this host exports it makes an epoch in the place of none, or of what is none. */
+/* If this host exports, it makes an epoch where there is none, or an invalid one. */
 static void take_read(struct exchange_epoch *p, const struct exchange_io *io)
 {
         const uint64_t epoch = epoch_of(io);
@@ -423,8 +422,8 @@ static void take_made(struct exchange_epoch *p, int result)
         learn(p, p->new_epoch);
 }
 
-/* What was sent is known to others once the epoch is another one; where it may not have arrived it
- * is sent again. */
+/* Sent changes take effect with the next epoch. If they may not have arrived, they are sent again.
+ */
 static void take_told(struct exchange_epoch *p, int result)
 {
         struct exchange_changes *c = &p->changes;
@@ -433,7 +432,7 @@ static void take_told(struct exchange_epoch *p, int result)
                 c->at = p->new_epoch;
                 c->sent.n_items = 0;
                 begin_asking(p, EPOCH_CHANGES);
-        } else if (result == -EEXIST) { /* another host was first: what it did comes before this */
+        } else if (result == -EEXIST) { /* another host was first: its change comes before */
                 c->is_behind = c->has_met = true;
                 go_on_at_once(p);
         } else {
@@ -485,7 +484,7 @@ static void take_followed(struct exchange_epoch *p, const struct exchange_io *io
         if (result == -ENOENT) {
                 end_following(p);
         } else if (result == -EMSGSIZE || (result == 0 && !change_take(p, io))) {
-                /* It is in the way of what this host has to tell, where it may not remove it. */
+                /* An invalid change blocks this host's own if it may not remove that. */
                 c->at = p->x->options.may_write ? c->seen : 0;
                 c->is_behind = false;
                 c->is_due = true;
@@ -524,7 +523,7 @@ static void take_answer(struct exchange_epoch *p)
 
 /* ---- going on -------------------------------------------------------------------------------- */
 
-/* What another host has invalidated goes here, too. False: not all of it could be begun yet. */
+/* Applies another host's change here. Returns false if a part couldn't begin yet. */
 static bool follow_coming(struct exchange_epoch *p)
 {
         struct exchange_changes *c = &p->changes;
@@ -551,7 +550,7 @@ static enum epoch_asks next_question(const struct exchange_epoch *p)
         return c->at != 0 ? EPOCH_TELLS : EPOCH_CHANGES;
 }
 
-/* It is asked when it is time; then, or when. */
+/* Asks the next question when it is due. Returns when to call it again. */
 static uint64_t ask_next(struct exchange_epoch *p, uint64_t now)
 {
         if (!p->asking && (p->asked_nsec == 0 || now >= p->asked_nsec + EPOCH_AGAIN_NSEC))

@@ -19,7 +19,7 @@ static uint64_t *bytes_of(const struct exchange_io *io)
         return io->is_import ? &io->x->import_bytes : &io->x->export_bytes;
 }
 
-/* Nobody writes to the page any more. */
+/* The page isn't written any more. */
 static void end_fill(struct exchange_io *io)
 {
         if (io->fill)
@@ -89,7 +89,7 @@ struct exchange_io *exchange_io_new(struct exchange *x, enum remote_kind kind,
         return io;
 }
 
-/* The page's memory goes. Whose it was has ended it before. */
+/* The page's memory is being freed. The import that used it has ended. */
 static void stop_filling(void *data)
 {
         struct exchange_io *io = data;
@@ -146,7 +146,7 @@ void exchange_io_name(struct exchange_io *io, uint32_t i, const char *name)
         op->n_iov = io->pieces ? io->n_pieces : 1;
 }
 
-/* In the store's thread: of the io it uses nothing but the page's bytes and how they are sealed. */
+/* Runs in the store's thread: uses only the page's bytes and the sealing key of the io. */
 static int seal_value(const struct remote_op *op, void *data)
 {
         struct exchange_io *io = data;
@@ -303,7 +303,7 @@ void exchange_io_end(struct exchange_io *io)
                 return;
         if (io->transfer)
                 transfer_let_go(io->transfer);
-        /* Only what was begun has a callback. */
+        /* Only a batch that has begun has a callback. */
         if (io->io && io->io->done) {
                 remote_cancel(io->x->options.remote, io->io);
                 io->is_unwanted = true;

@@ -11,12 +11,12 @@
 #include "proto/status.h"
 
 struct set_probe {
-        const struct exchange_ns *of; /* whose import it is */
-        /* The others of its set, by struct ns.set_place; NULL: there is none that takes part. */
+        const struct exchange_ns *of; /* the namespace of the import */
+        /* The set's other namespaces, by struct ns.set_place; NULL: takes no part. */
         const struct exchange_ns *others[NSSET_MAX_SIZE];
         const uint8_t *keys;
         uint32_t n_keys, n_names;
-        uint64_t asked[SET_PROBE_KEYS_MAX]; /* of `others`, for each key: a bit by place */
+        uint64_t asked[SET_PROBE_KEYS_MAX]; /* for each key: a bit by place in `others` */
 };
 
 static const uint8_t *key_at(const struct set_probe *p, uint32_t n)
@@ -34,7 +34,7 @@ static void find_others(struct set_probe *p)
                         p->others[i] = exchange_find_ns(set->members[i]);
 }
 
-/* Those that lack the key. */
+/* Returns the other namespaces that lack the key. */
 static uint64_t find_lacking(const struct set_probe *p, const uint8_t *key)
 {
         const struct nsset *set = p->of->ns->catalog.set;
@@ -46,14 +46,14 @@ static uint64_t find_lacking(const struct set_probe *p, const uint8_t *key)
                 if (!p->others[i])
                         continue;
                 state = announce_state_in(p->others[i]->ns, key);
-                /* What is cached may be about to go. */
+                /* A cached page may be about to be dropped. */
                 if (state == KVL_STATUS_MISS || (state == 0 && !(where >> i & 1)))
                         lacking |= UINT64_C(1) << i;
         }
         return lacking;
 }
 
-/* Whom to ask, for as many keys as may be: one at least. */
+/* Plans the names for as many keys as possible, at least one. */
 static void plan(struct set_probe *p, uint32_t n_keys)
 {
         for (; p->n_keys < n_keys; p->n_keys++) {

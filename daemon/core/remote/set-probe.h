@@ -1,6 +1,6 @@
 /*
- * Whether pages that aren't cached here can be had from other hosts: of a namespace of a set
- * (catalog/nsset.h) whether all of it can. Loop thread only.
+ * Asks the store for pages that aren't cached here; for a namespace of a set (catalog/nsset.h),
+ * whether all namespaces can get them. Loop thread only.
  */
 #ifndef KVL_CORE_SET_PROBE_H
 #define KVL_CORE_SET_PROBE_H
@@ -9,21 +9,21 @@
 
 #include "daemon/core/remote/exchange-io.h"
 
-/* Keys that one asks for. Not tuned. */
+/* Keys of a probe. Not tuned. */
 #define SET_PROBE_KEYS_MAX 256
 
-/* Names that one asks for. All keys of a request fit where no more than 32 namespaces lack them;
- * else fewer keys are asked for. Not tuned. */
+/* Names of a probe. All keys of a request fit if no more than 32 namespaces lack them; otherwise it
+ * asks for fewer keys. Not tuned. */
 #define SET_PROBE_NAMES_MAX (32 * SET_PROBE_KEYS_MAX)
 
 /*
- * An operation for each key (*n_keys of them, 1 .. SET_PROBE_KEYS_MAX), which says whether the page
- * can be made complete: of the namespace itself, and of each other of its set that is open here and
- * takes part, the store is asked for it; but of another one that has the key, or in which somebody
- * is about to have it, nothing is asked for. exchange_io_found_all(): all are there. What
- * namespaces have that aren't open on this host isn't known here, and isn't asked for.
+ * Makes an operation for each key (*n_keys of them, 1 .. SET_PROBE_KEYS_MAX) that checks whether
+ * the page can be made complete. It asks the store for the page of the namespace itself, and of
+ * each other open namespace of its set that takes part. It skips other namespaces that have the
+ * key, or in which it is announced. Namespaces that aren't open on this host aren't known here, and
+ * aren't asked for. exchange_io_found_all(): the store has all.
  *
- * *n_keys becomes less where there would be too many names. 0; -ENOMEM, with *ret_io NULL.
+ * Lowers *n_keys if there would be too many names. Returns 0; -ENOMEM, with *ret_io NULL.
  */
 int set_probe_new(const struct exchange_ns *e, const uint8_t *keys, uint32_t *n_keys,
         struct exchange_io **ret_io);

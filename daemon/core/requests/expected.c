@@ -34,8 +34,8 @@ static uint32_t note_expected(struct ns *ns, uint32_t page, uint32_t ttl_msec, u
         return n_walked;
 }
 
-/* Whoever has a page cached has what comes before it, too: the last key that is found is looked for
- * by halves. PAGE_NONE: not even the first is. */
+/* A cached page's parents are cached, too: searches the last cached key by bisection. PAGE_NONE:
+ * not even the first is cached. */
 static uint32_t find_deepest(const struct ns *ns, const uint8_t *keys, uint32_t n)
 {
         uint32_t n_found = 0, deepest = PAGE_NONE;

@@ -76,11 +76,9 @@ int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *deta
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/*
- * The epoch makes what is cached unfindable; its slots stay until the sweep comes by. The tree gets
- * a replacement, which is made first and can be thrown away; the policy may carry over what it has
- * learnt, so it is reset in place, as the last step that can fail.
- */
+/* The epoch makes cached pages unfindable; their slots stay until the sweep. The tree gets a
+ * replacement, which is made first and can be thrown away. The policy may keep learnt state, so it
+ * is reset in place, as the last step that can fail. */
 int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
 {
         SETTLE_AT_END(ns_store(ns));
@@ -97,7 +95,7 @@ int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
         if (r == 0)
                 r = ns->evict->reset(ns->policy);
         if (r < 0) {
-                space_drop_missing(ns); /* where it was raised */
+                space_drop_missing(ns); /* if it was raised */
                 tree_deinit(&tree);
                 return r;
         }
@@ -115,7 +113,7 @@ int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
         shared_show_epochs(ns);
         FAULT_POINT("index-after-epochs");
         announce_withdraw_ns(ns);
-        magazine_drain_ns(ns); /* of pages that could only be published as stale */
+        magazine_drain_ns(ns); /* its pages could only be published as stale */
         ns_note_stale(ns);
         history_note_all(ns, HISTORY_INVALIDATED, cause);
         happened_emptied(ns, n_findable, cause);

@@ -36,7 +36,7 @@ static uint64_t waited_nsec(const struct attach *a)
         return ns_store(a->ns)->now_nsec - a->wait.arrived_nsec;
 }
 
-/* It waits no more, for good. */
+/* Counts the wait of a lease that has ended. */
 static void count_wait(struct attach *a)
 {
         struct tenant_counters *c = &a->ns->tenant->counters;
@@ -68,9 +68,9 @@ void lease_call_off(struct attach *a)
         wait_wake(ns_store(a->ns));
 }
 
-/* ---- who may wait, and how long ------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
-/* What it lacks is its own by reservation: others have it, and are giving it back. */
+/* Is the lease within its reservation? Others have the memory, and are giving it back. */
 static bool is_owed(const struct attach *a)
 {
         const struct stake *s = a->ns->device.stake;
@@ -92,7 +92,7 @@ static uint64_t longest_wait(
         return MIN(most, rq->max_wait_nsec);
 }
 
-/* What orders it among others that wait for room. */
+/* Returns the deadline that orders the lease among others that wait. */
 static uint64_t queue_deadline(const struct attach *a, const struct lease_request *rq)
 {
         return add_nsec(ns_store(a->ns)->now_nsec,
@@ -105,14 +105,14 @@ struct ask {
         struct attach *a;
         const struct lease_request *rq;
         bool by_device;           /* it waited for sets that were being made */
-        bool failed;              /* they weren't */
+        bool failed;              /* making them failed */
         uint32_t n;               /* pages to grant or to wait for */
         struct run run;           /* LEASE_RUN: the pages to grant are the first of these */
-        enum lease_reason reason; /* why not, where it isn't 0 that was returned */
+        enum lease_reason reason; /* why, if it didn't return 0 */
         struct detail *d;
 };
 
-/* Of a set that wasn't admitted, lease_reason_status() turned round. */
+/* Reverses lease_reason_status() for a set that wasn't admitted. */
 static enum lease_reason reason_of(int status)
 {
         switch (status) {
@@ -148,7 +148,7 @@ static int refuse_run(struct ask *k, uint32_t n)
                 (unsigned long long)ns_n_room(ns), ns->name, k->run.n, n);
 }
 
-/* There are n FREE pages for it. 0: so many of them with consecutive numbers. */
+/* There are n FREE pages. Returns 0 if n of them have consecutive numbers. */
 static int find_run(struct ask *k, uint32_t n)
 {
         struct ns *ns = k->a->ns;
@@ -156,7 +156,7 @@ static int find_run(struct ask *k, uint32_t n)
 
         if (run_find(ns, n, &k->run))
                 return 0;
-        /* What a device makes for it is for a run: not again. */
+        /* Sets that the device made were for a run: don't ask again. */
         if (k->by_device)
                 r = ns->device.n_preparing > 0 ? -EINPROGRESS : 0;
         else
@@ -252,9 +252,8 @@ static void count_refusal(
         ns_store(ns)->counters.leases_refused++;
 }
 
-/* The sentence in d says what is in the way; before that goes how long it waited, and why no
- * longer.
- */
+/* d has the sentence about the obstacle; puts in front how long the lease waited, and why no
+ * longer. */
 static int time_out(struct ask *k, uint64_t most_nsec)
 {
         const struct tenant *t = k->a->ns->tenant;
@@ -293,7 +292,7 @@ static int wait_for_device(struct ask *k)
         return -EINPROGRESS;
 }
 
-/* There was no room: `refusal`. */
+/* Memory lacked: `refusal`. */
 static int wait_for_room(struct ask *k, int refusal)
 {
         struct attach *a = k->a;
@@ -312,7 +311,7 @@ static int wait_for_room(struct ask *k, int refusal)
         return -EINPROGRESS;
 }
 
-/* What is to be counted and told of an answer. */
+/* Counts and reports an answer. */
 static void conclude(struct ask *k, int r, bool waited, struct lease_result *ret)
 {
         struct ns *ns = k->a->ns;
@@ -323,7 +322,7 @@ static void conclude(struct ask *k, int r, bool waited, struct lease_result *ret
         }
         if (r != 0) {
                 ret->reason = r == -EBUSY ? LEASE_REASON_NONE : k->reason;
-                /* Not what the daemon itself is out of. */
+                /* Don't count the daemon's own lack of memory. */
                 if (r > 0 || (r != -EBUSY && ns->device.pool->queue))
                         count_refusal(ns, k->rq->n, ret->reason, k->d);
                 return;
@@ -336,7 +335,7 @@ static void conclude(struct ask *k, int r, bool waited, struct lease_result *ret
         ns->tenant->counters.degraded++;
 }
 
-/* There are no FREE pages for it at once, or it waited. */
+/* FREE pages don't suffice at once, or the lease waited. */
 static int ask_for_room(struct ask *k, bool waited, struct lease_result *ret)
 {
         int r;
@@ -383,7 +382,7 @@ static int refuse_request(const struct ask *k, int r, bool waited, struct lease_
         return r;
 }
 
-/* There are so many, and k->run for a run. */
+/* Takes n pages, which there are; of k->run for a run. */
 static void take_pages(const struct ask *k, uint32_t n, uint32_t *ret_pages)
 {
         struct attach *a = k->a;
@@ -431,7 +430,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
         }
         if (waited)
                 trim_after_wait(ns);
-        /* Who came after it may be next now. */
+        /* The next lease may be able to get memory now. */
         if (waited && r != -EINPROGRESS)
                 wait_wake(ns_store(ns));
         return r;
@@ -439,7 +438,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
 
 /* ---- ahead of demand ------------------------------------------------------------------------ */
 
-/* A set more would be taken from who waits for it. */
+/* Would another set belong to a waiting lease? */
 static bool is_wanted_by_others(const struct attach *a)
 {
         const struct stake *s = a->ns->device.stake;

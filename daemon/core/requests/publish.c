@@ -38,23 +38,24 @@ static int publish_check(const struct attach *a, const struct publish *p, struct
         return attach_check_version(a, d);
 }
 
-/* Of what it is published as. */
+/* Notes the publisher. */
 static void note_publish(const struct attach *a, uint32_t page)
 {
         struct page_note *n = ns_note(a->ns, page);
 
         FAULT_POINT("publish-before-client");
-        n->seq = PAGE_SEQ_NONE; /* before: who leased it by this number may have been another */
+        n->seq = PAGE_SEQ_NONE; /* first: the LEASE with this number may have been another client's
+                                 */
         atomic_signal_fence(memory_order_seq_cst);
         n->client = a->member->id;
         FAULT_POINT("publish-after-client");
         n->was_found = 0;
 }
 
-/* What page_note.depth holds. */
+/* The largest value of page_note.depth. */
 #define DEPTH_MAX ((UINT32_C(1) << 30) - 1)
 
-/* Where it lies in its text. */
+/* Notes the page's place in its text. */
 static void note_place(struct ns *ns, const struct publish_one *o)
 {
         bool is_first = o->parent == PAGE_NONE;
@@ -66,20 +67,20 @@ static void note_place(struct ns *ns, const struct publish_one *o)
         ns_page(ns, o->page)->end_token = (uint32_t)MIN(end, (uint64_t)TEXT_TOKENS_MAX);
 }
 
-/* What became of a page that was published, as docs/PROBES.md has it. */
+/* Results of a publish, as in docs/PROBES.md. */
 enum published { PUBLISHED_SEALED, PUBLISHED_HIDDEN, PUBLISHED_DUPLICATE, PUBLISHED_TAKEN_OVER };
 
 #define PROBE_PUBLISH(a, o, at, what) \
         PROBE(kvleased, publish, (a)->ns->tenant, (a)->ns, (a)->member->id, at, (o)->tokens, what)
 
-/* It was published just now: in the place of what a GRANTED page has there. */
+/* Notes the time of the publish, in the place of fields of a GRANTED page. */
 static void note_time(struct ns *ns, uint32_t page)
 {
         ns_page(ns, page)->published_sec = store_now_sec(ns_store(ns));
         ns_note_use(ns, page);
 }
 
-/* Published, and nobody finds it. */
+/* Publishes a page that can't be found. */
 static void hide_page(struct ns *ns, uint32_t page, bool is_private)
 {
         struct page *p = ns_page(ns, page);
@@ -112,7 +113,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         p->reported = 0;
         note_publish(a, o->page);
         note_place(ns, o);
-        tag_store(ns, o->page, is_hidden ? 0 : o->tag); /* nobody is its announcer any more */
+        tag_store(ns, o->page, is_hidden ? 0 : o->tag); /* it has no announcer any more */
         records_seal(ns, o->page, p->generation, o->parent);
         shared_describe(ns, o->page);
         ns->counters.publishes++;
@@ -174,7 +175,7 @@ static int check_length(struct attach *a, const struct publish_one *o, struct de
                 o->page, (unsigned long long)(begin + o->tokens), TEXT_TOKENS_MAX);
 }
 
-/* What can fail once the page is sealed is made ready. */
+/* Reserves everything that could fail after the page is sealed. */
 static int reserve_publish(struct attach *a, const struct publish_one *o, struct detail *d)
 {
         int r = session_reserve(a, o->session, 1, d);
@@ -184,7 +185,7 @@ static int reserve_publish(struct attach *a, const struct publish_one *o, struct
         return detail_set(d, -ENOMEM, "no memory for a tag");
 }
 
-/* The page that has the key already, if that is of any use to who publishes it. */
+/* Returns the page that has the key already, if the publisher can use it. */
 static uint32_t find_existing(struct attach *a, const struct publish_one *o, uint64_t hash)
 {
         return session_is_private(a, o->session) ? PAGE_NONE : shared_find(a->ns, hash, o->key);
@@ -198,10 +199,8 @@ static void enter_page(struct attach *a, const struct publish_one *o, uint32_t p
                 tag_add(a->ns, page, o->tag);
 }
 
-/*
- * Somebody was first, and it lies below the device by now: the publisher's copy takes its place,
- * which brings it up for nothing. False: it stays where it is.
- */
+/* Another client's page with the key is in a lower tier: the publisher's copy replaces it, which
+ * promotes it at no cost. Returns false if the page stays in its place. */
 static bool take_over(struct attach *a, const struct publish_one *o, uint32_t existing)
 {
         struct ns *ns = a->ns;
@@ -214,7 +213,7 @@ static bool take_over(struct attach *a, const struct publish_one *o, uint32_t ex
                 return false;
         grants_remove(a->grants, o->page);
         p->reported = 0;
-        ns_note(ns, existing)->client = a->member->id; /* who asks again is known by it */
+        ns_note(ns, existing)->client = a->member->id; /* identifies a repeated publish */
         places_change_pinned(ns, existing, o->page, 0);
         ns_note_use(ns, o->page);
         ns->counters.duplicates++;
@@ -245,7 +244,7 @@ static bool was_published(const struct attach *a, const struct publish_one *o)
                ns_note(a->ns, o->page)->client == a->member->id;
 }
 
-/* What may be left to do for it. */
+/* Repeats the steps of a publish that may be missing. */
 static int publish_again(struct attach *a, const struct publish_one *o, struct detail *d)
 {
         const struct page *p = ns_page(a->ns, o->page);
@@ -282,11 +281,9 @@ static int check_parent(struct attach *a, const struct publish_one *o, struct de
         return detail_set(d, KVL_STATUS_NO_PARENT, "the parent page isn't cached");
 }
 
-/*
- * Who publishes a page has a pin on what carries the key from then on. A client that shares memory
- * counts it in its own segment: it has pinned the page that it submits, and the daemon adds the pin
- * of another one. For others the daemon counts it.
- */
+/* After a publish the client has a pin on the page with the key. A client that shares memory counts
+ * pins in its own segment: it has pinned the page that it submits, and the daemon adds the pin of
+ * another one. For other clients the daemon counts it. */
 static void pin_carrier(
         struct attach *a, const struct publish_one *o, bool is_submitted, uint32_t page)
 {
@@ -296,7 +293,7 @@ static void pin_carrier(
                 pins_add(&a->share, page);
 }
 
-/* Nobody has published the key. */
+/* Publishes a key that isn't cached. */
 static void publish_first(
         struct attach *a, const struct publish_one *o, bool is_submitted, uint64_t hash)
 {
@@ -305,14 +302,14 @@ static void publish_first(
 
         if (!is_submitted)
                 pin_add_published(a, o->page);
-        else if (is_findable) /* for the policy; who evicts it looks at the segments */
+        else if (is_findable) /* for the policy; the evictor looks at the segments */
                 ns->evict->idle(ns->policy, o->page, ns_store(ns)->now_nsec);
         enter_page(a, o, o->page);
         if (is_submitted && !is_findable && !ns_page_is_kept(ns, o->page))
                 ns_watch(ns, o->page);
 }
 
-/* Somebody was first: that page is the client's from now on as much as theirs. */
+/* Another client was first: this client shares its page. */
 static int publish_duplicate(struct attach *a, const struct publish_one *o, bool is_submitted,
         uint32_t existing, uint32_t *ret_page, struct detail *d)
 {
@@ -331,8 +328,8 @@ static int publish_duplicate(struct attach *a, const struct publish_one *o, bool
         return KVL_STATUS_DUPLICATE;
 }
 
-/* Of one page, as publish_shared() returns; is_submitted: by a ring, so that the client has pinned
- * it. Else there is room for a pin. */
+/* Publishes one page; returns as publish_shared(). is_submitted: by a ring, so that the client has
+ * pinned it. Otherwise a pin is reserved. */
 static int publish_page(struct attach *a, const struct publish_one *o, bool is_submitted,
         uint32_t *ret_page, struct detail *d)
 {
@@ -379,7 +376,8 @@ int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_n
         return r == 0 ? publish_page(a, o, true, ret_page, d) : r;
 }
 
-/* What it published before, and has pinned, isn't pinned once more (publish_page()). */
+/* Counts the pins to reserve: pages that the client published before, and has pinned, get no other
+ * pin (publish_page()). */
 static uint32_t count_new_pins(struct attach *a, const struct publish *p)
 {
         uint32_t n = p->n;

@@ -27,14 +27,14 @@ struct publish {
 };
 
 /*
- * Seals pages in order. For each handled page ret_pages[i] is the page that carries the key now,
- * pinned for this member: itself, or the existing one where somebody was first (then the caller's
- * page stays GRANTED until freed). What is published to a truncated session has no key to be found
- * by, and no duplicates. *ret_n: pages handled. 0; KVL_STATUS_DUPLICATE: all handled, at
- * least one was a duplicate; KVL_STATUS_NO_PARENT, KVL_STATUS_STALE (granted before an
- * invalidation), KVL_STATUS_QUOTA (pin_check() before the first page, and pin_check_page() of the
- * page that has the key), -EINVAL, -ENOENT (the session is gone), -ENOMEM: stopped at page *ret_n,
- * which stays GRANTED.
+ * Seals pages in order, under their keys. For each handled page ret_pages[i] is the page with the
+ * key, pinned for this member: the page itself, or another client's earlier one (then the caller's
+ * page stays GRANTED until freed). Pages published to a truncated session can't be found by a key
+ * and have no duplicates. *ret_n: pages handled. Returns 0; KVL_STATUS_DUPLICATE: all handled, at
+ * least one was a duplicate. Other results: stopped at page *ret_n, which stays GRANTED. These are
+ * KVL_STATUS_NO_PARENT, -EINVAL, -ENOMEM; KVL_STATUS_STALE (granted before an invalidation);
+ * -ENOENT (the session has ended); KVL_STATUS_QUOTA (pin_check() before the first page, and
+ * pin_check_page() of the page that has the key).
  */
 int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
         uint32_t *ret_n, struct detail *d);
@@ -50,12 +50,10 @@ struct publish_one {
         bool window_passed; /* evict_insert */
 };
 
-/*
- * Seals one page of an attachment with a pin segment: the pins are counted there. 0 with *ret_page
- * the page itself; KVL_STATUS_DUPLICATE with the one that has the key already, which is pinned once
- * more for this client first (its own stays GRANTED); KVL_STATUS_NO_PARENT, KVL_STATUS_STALE,
- * -EINVAL, -ENOENT (the session is gone), -ENOMEM: nothing changed.
- */
+/* Seals one page of an attachment with a pin segment, where its pins are counted. Returns 0 with
+ * *ret_page the page itself. KVL_STATUS_DUPLICATE with the page that has the key already, to which
+ * it adds a pin of this client first (the client's own page stays GRANTED). KVL_STATUS_NO_PARENT,
+ * KVL_STATUS_STALE, -EINVAL, -ENOENT (the session has ended), -ENOMEM: nothing changed. */
 int publish_shared(struct attach *a, const struct publish_one *p, uint64_t now_nsec,
         uint32_t *ret_page, struct detail *d);
 

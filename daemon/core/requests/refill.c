@@ -13,14 +13,12 @@
 #include "daemon/core/requests/lease.h"
 #include "policy/tier.h"
 
-/*
- * A refill that evicts, and asks others, and still finds too little goes through all that could
- * give way; a client asks for it with one store. So long nobody of the namespace does it again:
- * what comes free meanwhile is handed out as ever. Not tuned.
- */
+/* A refill may evict, take from others, and still find too little. It looks at all memory that
+ * could be freed then, and a client requests it with one store. So the namespace doesn't repeat it
+ * for this time; pages that become FREE are handed out as usual. Not tuned. */
 #define VAIN_NSEC (10 * NSEC_PER_MSEC)
 
-/* Pages the namespace could ever have now. */
+/* Returns the most pages that the namespace could have now. */
 static uint64_t pages_allowed(const struct ns *ns)
 {
         return MIN(region_reach(ns->device.stake) / ns->geometry.set_bytes * ns->geometry.set_pages,
@@ -55,7 +53,7 @@ static uint32_t fill_magazine(struct attach *a, uint32_t wanted, uint64_t now_ns
 
         magazine_adapt_level(a, reach, now_nsec);
         n = magazine_shortage(a, MAX((uint64_t)m->n_pages + wanted, (uint64_t)m->level), reach);
-        /* What is cached gives way to a client that has shown that it goes on. */
+        /* Evicts cached pages for a client that leases continuously. */
         n_dear = m->level > MAGAZINE_LEVEL_MIN && !was_vain(a->ns, now_nsec)
                          ? magazine_shortage(a, m->level, reach)
                          : 0;

@@ -1,6 +1,6 @@
 /*
- * A client's magazine is filled again: room is made for its pages as for a lease's. What a magazine
- * is, and how pages are put into it and taken back: clients/magazine.h. Loop thread only.
+ * Refills a client's magazine: makes space for its pages as for a lease. clients/magazine.h
+ * describes magazines, and puts and takes pages. Loop thread only.
  */
 #ifndef KVL_CORE_REFILL_H
 #define KVL_CORE_REFILL_H
@@ -11,15 +11,15 @@
 struct attach;
 
 /*
- * Fills it up to the level, or by `wanted` pages where that is more, as far as FREE pages, limit
- * and budget go. Idle cached pages of the namespace give way for the level alone, once that has
- * grown; other namespaces never. Nothing where it was filled at this very time already.
- * The level doubles where the last refill was a moment ago and halves for each second since then.
- * Clears refill_asked. Returns what magazine_settle() does.
+ * Fills the magazine up to the level, or by `wanted` pages if that is more, as far as FREE pages,
+ * limit and budget allow. Idle cached pages of the namespace are evicted only for the level, once
+ * it has grown; other namespaces' never are. Does nothing if it was filled at this same time.
+ * Doubles the level if the last refill was a moment ago, and halves it for each second since.
+ * Clears refill_asked. Returns as magazine_settle().
  */
 bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec);
 
-/* Sets that it was short of were made: fills it as far as the refill that was short would have. */
+/* Sets that a refill lacked were made: fills the magazine as far as that refill would have. */
 void magazine_top_up(struct attach *a, uint64_t now_nsec);
 
 #endif

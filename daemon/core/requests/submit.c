@@ -13,7 +13,7 @@
 #include "daemon/core/sessions/session.h"
 #include "proto/status.h"
 
-/* What the PUBLISH with CHAIN after this one continues; page PAGE_NONE where it failed. */
+/* Notes the page that the next PUBLISH with CHAIN continues; page PAGE_NONE if it failed. */
 static void set_chain(struct submit_chain *chain, const struct attach *a, int status, uint32_t page)
 {
         *chain = (struct submit_chain){
@@ -169,8 +169,8 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
         }
 }
 
-/* Anything between a page and what is chained to it breaks the chain, and anything but these two
- * ends what WITH said. */
+/* Any entry between a page and those chained to it breaks the chain; any entry but PUBLISH and
+ * PARENT ends a WITH. */
 static void break_chain(struct submit_chain *chain, const struct shm_submission *s, bool is_there)
 {
         bool is_publish = is_there && s->op == SHM_OP_PUBLISH;

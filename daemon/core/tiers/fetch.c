@@ -22,11 +22,11 @@
 #include "policy/tier.h"
 #include "proto/status.h"
 
-/* A transfer that was given up for another reason than the page itself (the set that it was to go
- * to was recalled) is begun again so many times. Not tuned. */
+/* Retries of a transfer that failed for a reason other than the page (its target's set was
+ * recalled). Not tuned. */
 #define MAX_TRIES 8
 
-/* To find a place below: pages there that are read. Not tuned. */
+/* Pages of the lower tier to try as victims; they may be read. Not tuned. */
 #define MAX_VICTIMS 16
 
 static void fetch_free(struct fetch *f)
@@ -55,14 +55,15 @@ uint32_t fetch_count(const struct attach *a)
 
 /* ---- one page -------------------------------------------------------------------------------- */
 
-/* Where it lies by now: *page, which may have been moved. 0, FETCH_THERE, -ENOENT. */
+/* Finds the page's present place: *page, which may have been moved. Returns 0, FETCH_THERE,
+ * -ENOENT. */
 static int locate(const struct ns *ns, struct fetch_request *rq)
 {
         const struct page *p = ns_page(ns, rq->page);
 
         if (!p || (uint32_t)p->generation != rq->generation)
                 return -ENOENT;
-        /* It is read where it is: that needs no index. */
+        /* A copy needs no index. */
         if (rq->to != PAGE_NONE)
                 return p->state == PAGE_SEALED || p->state == PAGE_DETACHED ? 0 : -ENOENT;
         if (p->state == PAGE_DETACHED) {
@@ -106,12 +107,12 @@ static int begin_up(struct ns *ns, uint32_t from)
                 transfer_hurry(t);
                 return 0;
         }
-        if (t) /* on its way down: it is given up, being pinned */
+        if (t) /* being demoted: that fails, as it is pinned */
                 return -EAGAIN;
         r = take_place(ns, &to);
         if (r != 0)
                 return r;
-        /* Room was made for it: it may have gone for that itself. */
+        /* Making space may have dropped the page itself. */
         if (ns_page(ns, from)->state != PAGE_SEALED)
                 r = -ENOENT;
         if (r == 0)
@@ -121,8 +122,8 @@ static int begin_up(struct ns *ns, uint32_t from)
         return r == -EBUSY ? -EAGAIN : r;
 }
 
-/* A FREE page below the device, MOVING from now on. What nobody reads gives way to what somebody
- * does. 0; KVL_STATUS_FULL. */
+/* Takes a page of the lower tier, MOVING. Pages that aren't read are evicted for a page that is.
+ * Returns 0; KVL_STATUS_FULL. */
 static int take_place_below(struct ns *ns, uint32_t *ret_page)
 {
         enum tier_kind kind = tier_below(ns, TIER_DEVICE);
@@ -167,11 +168,11 @@ static int begin_copy(struct ns *ns, const struct fetch_request *rq)
 {
         int r = transfer_begin_copy(ns, rq->page, rq->to, rq->planes);
 
-        /* Nothing lies below any device, so nothing copies: that doesn't change. */
+        /* No device has a lower tier, so there is no mover, for good. */
         return r == -EBUSY ? -EIO : r;
 }
 
-/* 0: under way, or to be tried again; FETCH_THERE, KVL_STATUS_FULL, -errno: an answer. */
+/* Returns 0: under way, or to be retried; FETCH_THERE, KVL_STATUS_FULL, -errno: an answer. */
 static int start_fetch(struct fetch *f)
 {
         struct ns *ns = f->attach->ns;
@@ -312,11 +313,10 @@ void fetch_ended(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t
                 prefetch_note_failed(ns, from);
         if (result == -EBADMSG)
                 result = -ENOENT;
-        if (result == -EDOM) /* of a codec */
+        if (result == -EDOM) /* the codec's */
                 result = -EIO;
         while ((f = find_waiting(ns, kind, from, to, planes))) {
-                /* A page that was copied from may have another place by now, and be gone from this
-                 * one. */
+                /* The source of a copy may have been moved. */
                 bool may_be = result == -EAGAIN || (result == -ENOENT && kind == TRANSFER_COPY);
 
                 if (may_be && ++f->n_tries < MAX_TRIES)

@@ -1,4 +1,4 @@
-/* What is guessed: the next pages of a stream, the next turn of a session. */
+/* Guesses the next pages of a stream, and the next turn of a session. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,8 +40,8 @@ static bool is_reading(const struct reader *r, uint64_t now_nsec)
         return r->seen_nsec > 0 && now_nsec - MIN(now_nsec, r->seen_nsec) <= PREFETCH_STREAM_NSEC;
 }
 
-/* Where the page is, as the reader sees it: pages that it has passed, itself included, are BEHIND.
- */
+/* Returns the page's place relative to the reader: pages that it has passed, itself included, are
+ * BEHIND. */
 static enum where where_is(const struct ns *ns, const struct reader *r, uint32_t page)
 {
         uint32_t at, from, to;
@@ -97,7 +97,7 @@ static void start_over(struct ns *ns, struct reader *r, uint32_t page)
         move_to(ns, r, page);
 }
 
-/* It has come to `page`: by another lookup, or the one that it was begun by. */
+/* Moves the reader to `page`: by another lookup, or by the one that began it. */
 static void move_reader(struct ns *ns, struct reader *r, uint32_t page, bool is_lookup)
 {
         struct store *s = ns_store(ns);
@@ -112,7 +112,7 @@ static void move_reader(struct ns *ns, struct reader *r, uint32_t page, bool is_
                 s->owner.on_transfer_work(s->owner.data);
 }
 
-/* Only who fetches a page begins to read: what lies on the device isn't brought there. */
+/* Only a fetch begins a stream: pages on the device needn't be promoted. */
 static void note_read(struct attach *a, uint32_t page, bool fetches, bool is_lookup)
 {
         enum where where;
@@ -149,7 +149,7 @@ void prefetch_note_fetch(struct attach *a, uint32_t page, bool copies)
                 return;
         if (!a->readers)
                 a->readers = calloc(1, sizeof(*a->readers));
-        /* Those of one lookup are asked for together. */
+        /* Pages of one lookup are fetched together. */
         if (a->readers)
                 note_read(a, page, true, fetch_count(a) == 0);
 }
@@ -242,7 +242,8 @@ bool prefetch_is_streaming(const struct store *s, uint64_t now_nsec)
 
 /* ---- the next turn --------------------------------------------------------------------------- */
 
-/* By its hint, where that says when; else by what was learnt of such texts. */
+/* Is the session's next turn near? By its hint if that says so, else by learnt use of such texts.
+ */
 static bool is_expected(const struct ns *ns, const struct session *s, uint32_t tail)
 {
         uint64_t now_nsec = ns_store(ns)->now_nsec, returns_nsec;
@@ -283,7 +284,7 @@ static bool look_at(struct ns *ns, const struct session *s)
         return true;
 }
 
-/* As many as may be looked at; goes on where it stopped. True: some are expected. */
+/* Looks at the next sessions, up to the limit. Returns true if some are expected. */
 static bool look_at_sessions(struct ns *ns)
 {
         struct prefetching *p = prefetch_get(ns);
@@ -346,7 +347,7 @@ uint64_t prefetch_look(struct store *s, uint64_t now_nsec)
         return next_nsec;
 }
 
-/* ---- what is expected ------------------------------------------------------------------------ */
+/* ---- expected texts -------------------------------------------------------------------------- */
 
 void prefetch_note_expected(struct ns *ns, uint32_t page)
 {
@@ -368,7 +369,7 @@ void prefetch_note_expected(struct ns *ns, uint32_t page)
 /* ---- texts that come up as a whole ------------------------------------------------------------
  */
 
-/* Of the texts that end at these keys. Those of which more is to be begun stay in the list. */
+/* Promotes pages of the texts that end at these keys. Texts with more to begin stay in the list. */
 static bool bring_texts(
         struct ns *ns, enum prefetch_kind kind, uint8_t (*keys)[KEY_BYTES], uint32_t *n_keys)
 {
@@ -385,7 +386,7 @@ static bool bring_texts(
         return n > 0;
 }
 
-/* What is surest comes first. */
+/* Begins with the most certain kind. */
 bool prefetch_guess(struct ns *ns)
 {
         struct prefetching *p = ns->prefetching;

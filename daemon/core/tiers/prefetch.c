@@ -68,7 +68,7 @@ static struct stake_of_page unpack_stake(uint64_t value)
                 .begun_sec = (uint32_t)(value >> 8)};
 }
 
-/* There is room for it. */
+/* The map has space for it. */
 static void put_stake(struct ns *ns, uint32_t page, const struct stake_of_page *s)
 {
         int r = map_put(&ns->prefetching->pages, page, pack_stake(s));
@@ -171,7 +171,7 @@ void prefetch_free(struct ns *ns)
         ns->prefetching = NULL;
 }
 
-/* One guess that was wrong for too long. PAGE_NONE: there is none. */
+/* Returns a guess that was wrong for too long, or PAGE_NONE. */
 static uint32_t find_old(const struct ns *ns, uint32_t now_sec)
 {
         const struct prefetching *p = ns->prefetching;
@@ -224,8 +224,8 @@ static enum sink_for sink_reason(enum prefetch_kind kind)
         return kind == PREFETCH_STREAM ? SINK_FOR_READER : SINK_FOR_GUESS;
 }
 
-/* What is worth less than the text that ends at `end` goes down, for n pages of it. -EAGAIN:
- * something does; -ENOSPC. */
+/* Demotes pages of less worth than the text that ends at `end`, to make space for n pages of it.
+ * Returns -EAGAIN: some are being demoted; -ENOSPC. */
 static int make_room(struct ns *ns, enum prefetch_kind kind, uint32_t end, uint32_t n)
 {
         uint64_t kept = kept_free(ns);
@@ -302,7 +302,8 @@ static enum bring begin_bringing(
         return BRING_DONE;
 }
 
-/* The first pages of the text behind `after` that lie below the device, in order. Their number. */
+/* Finds the first pages of the text behind `after` that are in lower tiers, in order. Returns their
+ * number. */
 static uint32_t find_lower(
         const struct ns *ns, uint32_t page, uint32_t after, uint32_t ret[PREFETCHES_MAX])
 {
@@ -311,7 +312,7 @@ static uint32_t find_lower(
         for (uint32_t i = 0; page != PAGE_NONE && page != after && i < EVICT_WALK_PAGES; i++) {
                 if (!is_on_device(ns, page))
                         last[n++ % PREFETCHES_MAX] = page;
-                else if (n > 0) /* what comes before it is on the device, too */
+                else if (n > 0) /* pages before it are on the device, too */
                         break;
                 page = tree_parent(&ns->tree, page);
         }

@@ -24,24 +24,26 @@
 #include "policy/tier.h"
 #include "proto/status.h"
 
-/* Of all namespaces on their way down at a time: pages, or bytes where that is more of them. Of
- * pages of 1 MiB it is some ms of copying for one thread; a demand finds its place in front of
- * those (mover.h, "urgent"). Not tuned. */
+/* Demotions of all namespaces under way at a time: pages, or bytes if that is more pages. For pages
+ * of 1 MiB it is some ms of copying for one thread; copies for clients come before these (mover.h,
+ * "urgent"). Not tuned. */
 #define SINKING_PAGES 32
 #define SINKING_BYTES (UINT64_C(32) << 20)
 
-/* Of one namespace from one tier: half of that, so that two tenants share, or two units. */
+/* Demotions of one namespace from one tier: half of that, so that two tenants share, or two units.
+ */
 #define SINKING_SHARE 2
 
-/* To find a place below: sets that go and come meanwhile, pages there that are read. Not tuned. */
+/* Tries to find a place in the lower tier: sets come and go meanwhile, its pages may be read. Not
+ * tuned. */
 #define MAX_TRIES 16
 
-/* Onto a disk goes what was asked for again after it was published, or belongs to a text of so many
- * tokens: disks wear, and what was computed once and never asked for again is most of what there
- * is (docs/TRACES.md). Not tuned. */
+/* The disk gets pages that were asked for again after they were published, or of texts with so many
+ * tokens. Disks wear, and most pages are computed once and never asked for again (docs/TRACES.md).
+ * Not tuned. */
 static const struct tier_filter disk_filter = {.min_uses = 2, .long_tokens = 16384};
 
-/* That may be on their way from the tier at a time. */
+/* Returns the pages that may be under way from the tier at a time. */
 static uint32_t most_of(const struct ns *ns, enum tier_kind kind)
 {
         uint64_t bytes = layout_page_bytes(&ns->layout);
@@ -74,7 +76,7 @@ static bool grows(const struct ns *ns, enum tier_kind kind)
                region_admits(tier->stake, g->set_bytes, NULL) == LEASE_REASON_NONE;
 }
 
-/* What comes from above needs as much room as may come at once. */
+/* Pages from above need as much space as may come at once. */
 static struct tier_level level_of(const struct ns *ns, enum tier_kind kind)
 {
         const struct ns_tier *tier = &ns->tiers[kind];
@@ -125,7 +127,8 @@ static bool has_slot(const struct ns *ns, enum tier_kind kind)
                ns->geometry.tiers[kind].n_sets;
 }
 
-/* A set more, within the limit and the fair share: others give what is over theirs. False: none. */
+/* Binds another set, within limit and fair share; takes it from others if they exceed theirs.
+ * Returns false if there is none. */
 static bool bind_below(struct ns *ns, enum tier_kind kind)
 {
         uint64_t bytes = ns->geometry.tiers[kind].set_bytes;
@@ -139,7 +142,7 @@ static bool bind_below(struct ns *ns, enum tier_kind kind)
         return region_make_room(s, ns, bytes, NULL) && set_bind_in(ns, kind, NULL, &set, NULL) == 0;
 }
 
-/* The same at the cost of the tenant's other namespaces: this one has nothing that could go. */
+/* Binds another set at the cost of the tenant's other namespaces: this one has no victim. */
 static bool bind_for_own(struct ns *ns, enum tier_kind kind)
 {
         uint64_t bytes = ns->geometry.tiers[kind].set_bytes;
@@ -155,8 +158,8 @@ static bool bind_for_own(struct ns *ns, enum tier_kind kind)
         return is_less && set_bind_in(ns, kind, NULL, &set, NULL) == 0;
 }
 
-/* A FREE page of the tier, MOVING from now on, for `page`. 0; -ENOSPC: there is none; -EDQUOT: what
- * is there is worth more. */
+/* Takes a page of the tier, MOVING, for `page`. Returns 0; -ENOSPC: none; -EDQUOT: all are of more
+ * worth. */
 static int take_place(struct ns *ns, uint32_t page, enum tier_kind kind, uint32_t *ret_page)
 {
         struct ns_tier *tier = &ns->tiers[kind];
@@ -185,7 +188,7 @@ static int take_place(struct ns *ns, uint32_t page, enum tier_kind kind, uint32_
 
 /* ---- a page --------------------------------------------------------------------------------- */
 
-/* The next one that nobody reads, of those that aren't known to be read. */
+/* Returns the next victim that isn't read. Marks those that are as held. */
 static uint32_t next_victim(struct ns *ns, enum tier_kind kind)
 {
         for (;;) {
@@ -193,7 +196,7 @@ static uint32_t next_victim(struct ns *ns, enum tier_kind kind)
 
                 if (page == NODE_NONE)
                         return page;
-                if (ns_extra(ns, page)->n_windows > 0) { /* which hold it where it is */
+                if (ns_extra(ns, page)->n_windows > 0) { /* windows hold it where it is */
                         (void)ns_drop_subtree(
                                 ns, page, (struct drop_reason){.why = EVICT_PRESSURE});
                         continue;
@@ -205,7 +208,7 @@ static uint32_t next_victim(struct ns *ns, enum tier_kind kind)
         }
 }
 
-/* Once a turn it is looked who has stopped reading. */
+/* Looks once a turn for pages that aren't read any more. */
 static uint32_t find_victim(struct ns *ns, enum tier_kind kind)
 {
         uint32_t page = next_victim(ns, kind);
@@ -217,7 +220,7 @@ static uint32_t find_victim(struct ns *ns, enum tier_kind kind)
         return next_victim(ns, kind);
 }
 
-/* What continues a text that is on the disk already goes there, too. */
+/* May the page go to the tier? A page that continues a text on the disk may. */
 static bool is_admitted(const struct ns *ns, uint32_t page, enum tier_kind kind)
 {
         const struct page_note *note = ns_note(ns, page);
@@ -244,8 +247,8 @@ static int begin_sinking(struct ns *ns, uint32_t page, enum tier_kind kind)
         return r;
 }
 
-/* What `page`, which is on its way down, continues, where that is a victim as soon as the page is
- * there: it goes with it, unless it was used later. NODE_NONE: it doesn't. */
+/* Returns the parent if it becomes the next victim once `page` is demoted, so that both are demoted
+ * together. NODE_NONE: it doesn't, or was used later. */
 static uint32_t find_next(const struct ns *ns, uint32_t page)
 {
         uint32_t up = tree_hides_tip(&ns->tree, page) ? tree_parent(&ns->tree, page) : NODE_NONE;
@@ -272,8 +275,8 @@ int sink_page(struct ns *ns, uint32_t page)
         return r;
 }
 
-/* `page` and what it continues, at most `most` pages that go together. How many; 0: nothing goes
- * down, and nothing went for that. */
+/* Demotes `page` and its parents, at most `most` pages together. Returns how many; 0: no page is
+ * demoted or was dropped. */
 static uint32_t sink_text(struct ns *ns, enum tier_kind from, uint32_t page, uint32_t most)
 {
         enum tier_kind kind = tier_below(ns, from);
@@ -360,7 +363,7 @@ bool sink_swaps(struct ns *ns, uint32_t page, enum sink_for why)
 
 /* ---- whose ---------------------------------------------------------------------------------- */
 
-/* Of those that have something to move from the tier the one whose turn it is. */
+/* Returns the namespace whose turn it is, of those with pages to demote from the tier. */
 static struct ns *next_ns(struct store *s, enum tier_kind kind)
 {
         struct ns *best = NULL;

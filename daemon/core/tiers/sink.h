@@ -1,12 +1,12 @@
 /*
- * What is cold goes down a tier ahead of need, so that a lease finds FREE pages and waits for no
- * copy: where a namespace can't be given another extent set, and fewer FREE pages are left than
- * policy/tier.h wants. Which pages: the policy's tips, worst first. Where the tier below is full
- * its worst page goes for one that is worth more; what is worth less is dropped instead of moved.
+ * Demotes cold pages ahead of need, so that a lease finds FREE pages and waits for no copy. It does
+ * so if a namespace can't get another extent set, and has fewer FREE pages than policy/tier.h
+ * wants. The policy's tips are demoted, the worst first. If the lower tier is full, its worst page
+ * is dropped for a page of more worth; a page of less worth is dropped instead of demoted.
  *
- * Tenants take turns by weight, in bytes. Sets below are theirs by the same fair shares as those of
- * devices (region.h): who deserves another one gets it of who is furthest over, the one with which
- * least is lost. Loop thread only.
+ * Tenants take turns by weight, in bytes. They have sets of lower tiers by the same fair shares as
+ * those of devices (region.h). A tenant that is entitled to another set gets one from the tenant
+ * that exceeds its share most, the set whose loss costs least. Loop thread only.
  */
 #ifndef KVL_CORE_SINK_H
 #define KVL_CORE_SINK_H
@@ -17,37 +17,32 @@
 struct ns;
 struct store;
 
-/*
- * Begins what is due, as much as may be on its way at a time. To be called when
- * store.owner.on_transfer_work says so, and again in a while where it returns true: there is more
- * to do, and nothing could be begun.
- */
+/* Begins due demotions, up to the limit of transfers. Call it after store.owner.on_transfer_work,
+ * and again in a while if it returns true: there is more, and none could begin. */
 bool sink_turn(struct store *s, uint64_t now_nsec);
 
-/* Somebody waits for a FREE page of the device and can wait for a copy: true where one is on its
- * way down, or is FREE by now. */
+/* A lease needs a FREE page of the device and can wait for a copy. Returns true if a page is being
+ * demoted, or is FREE by now. */
 bool sink_makes_room(struct ns *ns);
 
-/* For whom a page goes down. */
+/* The purpose of a demotion. */
 enum sink_for {
-        SINK_FOR_GUESS,    /* for a text of which the policy thinks that it is used soon */
-        SINK_FOR_READER,   /* for one that somebody reads */
-        SINK_FOR_EXPECTED, /* for one that a client said it will ask for */
+        SINK_FOR_GUESS,    /* for a text that the policy expects to be used soon */
+        SINK_FOR_READER,   /* for a text that a client reads */
+        SINK_FOR_EXPECTED, /* for a text that a client said it will ask for */
 };
 
-/* The same as sink_makes_room() for a text that ends at `page`, lies below and is to come up ahead
- * of its use: what goes down for it is worth less, or not expected. A policy that knows no worth
- * lets nothing go for a guess. */
+/* Does what sink_makes_room() does, for the text that ends at `page`, which is in a lower tier and
+ * is promoted ahead of its use. Demotes only pages of less worth, or unexpected ones. A policy that
+ * knows no worth demotes none for a guess. */
 bool sink_swaps(struct ns *ns, uint32_t page, enum sink_for why);
 
-/* FREE pages of the device that are for leases, where no other set can be bound. */
+/* Returns the FREE pages of the device that are kept for leases, if no other set can be bound. */
 uint32_t sink_n_kept(const struct ns *ns);
 
-/*
- * Sends this page of the device down, whatever the policy says: it is idle (places_is_idle()) and
- * isn't on its way. 0: it is on its way; -EBUSY: as many are as may be; -ENOSPC, -EDQUOT: there is
- * no place below, or what is there is worth more; -ENOMEM, -EIO.
- */
+/* Demotes this page of the device, without asking the policy. The page is idle (places_is_idle())
+ * and not in transfer. Returns 0: it is under way; -EBUSY: the limit of transfers is reached;
+ * -ENOSPC, -EDQUOT: no place in the lower tier, or its pages are of more worth; -ENOMEM, -EIO. */
 int sink_page(struct ns *ns, uint32_t page);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Transfers go on: what is over has its consequences, and what waited for it begins. Loop thread
- * only.
+ * Continues transfers: handles the results of those that have ended, and begins those that waited.
+ * Loop thread only.
  */
 #ifndef KVL_CORE_TRANSFER_WORK_H
 #define KVL_CORE_TRANSFER_WORK_H
@@ -9,7 +9,7 @@
 
 struct store;
 
-/* Ends what is over, and starts what can be. True while something is under way. */
+/* Ends finished transfers, and starts those that can start. Returns true while one is under way. */
 bool transfer_work(struct store *s);
 
 #endif

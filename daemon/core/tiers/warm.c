@@ -11,15 +11,15 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/tiers/prefetch-impl.h"
 
-/* Pages looked at in one turn of the loop: some 100 us. Not tuned. */
+/* Pages looked at in one iteration of the event loop: some 100 us. Not tuned. */
 #define LOOKED_MAX 4096
 
 struct warm {
         struct warm_figures figures;
-        uint64_t n_below; /* of what was named, when it began */
+        uint64_t n_below; /* of the named pages, those in lower tiers at the beginning */
         uint32_t n_keys, n_tags;
         uint64_t tags[WARM_MAX_TAGS];
-        uint32_t at; /* key, or else page, to be looked at next */
+        uint32_t at; /* next key, or else page, to look at */
         uint8_t keys[];
 };
 
@@ -40,7 +40,7 @@ static uint32_t page_of_key(const struct ns *ns, const struct warm *w, uint32_t 
         return ns_find_page(ns, w->keys + (size_t)i * KEY_BYTES);
 }
 
-/* Of a page that is cached. */
+/* Does the request name this cached page? */
 static bool is_named(const struct ns *ns, const struct warm *w, uint32_t page)
 {
         if (w->n_tags == 0)
@@ -53,7 +53,7 @@ static bool is_named(const struct ns *ns, const struct warm *w, uint32_t page)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* The text that ends there: counted once, however many of what is named share its beginning. */
+/* Counts the text that ends there, shared beginnings once. */
 static void count_text(struct ns *ns, uint32_t page, uint64_t *n_there, uint64_t *n_below)
 {
         for (; page != PAGE_NONE && !ns_page(ns, page)->mark; page = tree_parent(&ns->tree, page)) {
@@ -185,8 +185,8 @@ void warm_figures(const struct ns *ns, struct warm_figures *ret)
 
 /* ---- its work -------------------------------------------------------------------------------- */
 
-/* The next page named that lies below the device, from w->at on. *n_looked goes up. PAGE_NONE: none
- * was found; w->at says whether that is the end. */
+/* Returns the next named page in a lower tier, from w->at on. PAGE_NONE: none was found; w->at says
+ * whether that is the end. */
 static uint32_t next_of_keys(const struct ns *ns, struct warm *w)
 {
         for (; w->at < w->n_keys; w->at++) {
