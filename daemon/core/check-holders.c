@@ -1,4 +1,4 @@
-/* The part of the checker (check.c) that looks at who holds pages and sets of a namespace. */
+/* The part of the checker (check.c) for holds on pages and sets of a namespace. */
 #include <string.h>
 
 #include "base/list.h"
@@ -95,7 +95,7 @@ int check_mapped(struct checker *c)
         return check_expect(c, "clients' entries of mapped sets", c->ns->name, n_entries, n_mapped);
 }
 
-/* A page that was given back waits for somebody. */
+/* Does a page that was given back have a reason to wait? */
 static bool is_waited_for(const struct checker *c, const struct grants *g, uint32_t page)
 {
         list_for_each (a, &c->ns->clients.attachments, struct attach, ns_link)

@@ -1,6 +1,6 @@
 /*
- * The checker (check.c) in steps: each namespace goes through them, and then what is left. A slice
- * ends where it has looked at enough; what follows is of another moment.
+ * The checker (check.c) in steps: each namespace goes through them, then the rest of the store. A
+ * slice ends after enough looks; the store may change before the next one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,8 +39,8 @@ static const char *check_expectations(const struct ns *ns)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* Some of what is left of the step: until *ret_n, the looks of the slice, is `most`, more or less,
- * where the step can be done in slices. 1: there is more of it; 0; -EUCLEAN. */
+/* Does a part of a step: until *ret_n, the looks of the slice, is about `most`, if the step can be
+ * sliced. Returns 1: there is more; 0; -EUCLEAN. */
 typedef int (*step_fn)(struct checker *c, uint64_t most, uint64_t *ret_n);
 
 static int step_sets(struct checker *c, uint64_t most, uint64_t *ret_n)
@@ -103,7 +103,7 @@ static int step_slots(struct checker *c, uint64_t most, uint64_t *ret_n)
         return 1;
 }
 
-/* Of all pages of the namespace at once: as many of these take as long as one look at a page. */
+/* Pages per look, when all pages of the namespace are looked at without a break. */
 #define PAGES_PER_LOOK 8u
 
 static uint64_t count_looks(const struct ns *ns)
@@ -123,7 +123,7 @@ static int step_lists(struct checker *c, uint64_t most, uint64_t *ret_n)
         return r == 0 ? check_pin_counts(c) : r;
 }
 
-/* What is done at once, as what is counted may not change meanwhile. */
+/* Does the counts at once, because they must not change meanwhile. */
 static int step_counts(struct checker *c, uint64_t most, uint64_t *ret_n)
 {
         static int (*const parts[])(struct checker *) = {check_counts, check_slots, check_watched,

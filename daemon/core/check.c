@@ -1,6 +1,6 @@
 /*
- * Whole-state checker. It trusts nothing: an index is bounds-checked before it is followed and
- * every walk is bounded, because what it looks at may be broken. It stops at the first violation.
+ * The checker of the whole state. It trusts nothing: indices are checked before use and every walk
+ * is bounded, because the data may be damaged. It stops at the first violation.
  */
 #include <errno.h>
 #include <string.h>
@@ -208,7 +208,7 @@ static int check_tier(struct checker *c, enum tier_kind kind)
         return r;
 }
 
-/* Which sets there are, without what is in them. */
+/* Checks the lists of sets, without the sets' contents. */
 int check_lists(struct checker *c)
 {
         int r = 0;
@@ -267,7 +267,7 @@ static const char *check_pins(const struct page *p, uint32_t pins, uint32_t n_wi
         return NULL;
 }
 
-/* What clients see of it. */
+/* Checks the page's line, which clients see. */
 static const char *check_line(const struct ns *ns, uint32_t page, const struct page *p)
 {
         const struct shm_line *line = &ns->shared.lines[page];
@@ -380,7 +380,7 @@ static int check_tally(struct checker *c, const struct tally *t)
         return r;
 }
 
-/* In one turn: nothing may change while it is counted. */
+/* Counts in one iteration of the event loop: nothing may change meanwhile. */
 int check_counts(struct checker *c)
 {
         uint32_t set_pages = c->ns->geometry.set_pages;
@@ -577,7 +577,7 @@ static int check_recalls(struct checker *c)
         return r;
 }
 
-/* What isn't in a namespace alone, and sums over them. */
+/* Checks the state outside of namespaces, and sums over them. */
 int check_rest(struct checker *c)
 {
         struct store *s = c->store;

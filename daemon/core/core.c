@@ -106,7 +106,7 @@ bool store_deinit(struct store *s)
         discards_stop(&s->memory.discards);
         is_done &= store_close_disks(s);
         list_for_each_safe (
-                pool, &s->pools, struct pool, link) /* whose queues have what is below */
+                pool, &s->pools, struct pool, link) /* their queues use memory of lower pools */
                 is_done &= pool_free(pool);
         list_for_each_safe (pool, &s->lower_pools, struct pool, link)
                 is_done &= pool_free(pool);
@@ -132,7 +132,7 @@ static int check_budget(
                 name, format_bytes(budget_bytes, budget), format_bytes(extent_bytes, extent));
 }
 
-/* In no list yet. NULL: no memory. */
+/* Makes a pool that is in no list yet. NULL: no memory. */
 static struct pool *pool_new(
         struct store *s, enum tier_kind tier, uint64_t budget_bytes, uint64_t extent_bytes)
 {

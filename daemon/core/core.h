@@ -63,9 +63,9 @@ int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
  * pages and sets checked; -EUCLEAN with the first violation in *d; -ENOMEM. */
 int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct detail *d);
 
-/* The same check in slices; the store may change between two slices. Totals over all pages of a
- * namespace, and each of its structures, are checked within one slice; pages, sets and slots one by
- * one. Namespaces that are made after the check began are left out. */
+/* Does the same check in slices; the store may change between two slices. Totals over all pages of
+ * a namespace, and each of its structures, are checked within one slice; pages, sets and slots one
+ * by one. Namespaces that are made after the check began are left out. */
 struct checker;
 struct checker *checker_new(struct store *s); /* NULL: no memory */
 void checker_free(struct checker *c); /* NULL is ignored; call it before the store is freed */

@@ -1,6 +1,6 @@
 /*
- * Which room is told of what that happens in a room below it, and in which order. A function here
- * calls those that listen, from the first to the last, and does nothing else.
+ * Connects events of lower modules with functions of higher ones, in a fixed order. A function here
+ * calls the listeners, from the first to the last, and does nothing else.
  */
 #include "daemon/core/wiring.h"
 

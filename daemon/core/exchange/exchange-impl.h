@@ -1,4 +1,4 @@
-/* The insides of the room exchange, shared by its files. */
+/* Internals of module exchange, shared by its files. */
 #ifndef KVL_CORE_EXCHANGE_IMPL_H
 #define KVL_CORE_EXCHANGE_IMPL_H
 
@@ -13,27 +13,28 @@
 #include "daemon/core/remote/exchange-ns.h"
 #include "daemon/core/remote/set-probe.h"
 
-/* Of one tenant: requests, and bytes of values that are under way or not looked at yet. Buffers are
- * the daemon's, and charged to nobody. Not tuned, but for the window: half of it has the store wait
- * for the loop (kvlease-bench remote-hosts long). */
+/* Per tenant: requests, and bytes of values under way or not looked at yet. Buffers are the
+ * daemon's, and charged to no account. Not tuned, except the window: half of it makes the store
+ * wait for the loop (kvlease-bench remote-hosts long). */
 #define IMPORTS_MAX         64
-#define PROBES_MAX          32 /* imports under way with which another one may only probe */
+#define PROBES_MAX          32 /* with so many imports under way, another one only probes */
 #define IMPORT_BYTES_MAX    (UINT64_C(64) << 20)
 #define IMPORT_WINDOW_BYTES (UINT64_C(16) << 20) /* of one request */
-#define IMPORT_TRIAL_AFTER  128                  /* imports that aren't worth it, in a row */
+#define IMPORT_TRIAL_AFTER  128                  /* consecutive imports that aren't worth it */
 
-/* As exchange_work(). */
+/* Part of exchange_work(). */
 uint64_t imports_work(struct exchange *x);
 
-/* There may be pages for imports that wait for them. */
+/* Imports that wait for pages may be able to get some. */
 void imports_take_room(const struct exchange_ns *e);
 
-/* The namespace goes, or its epoch changes; NULL: all of them. */
+/* Ends imports because the namespace is being freed, or its epoch changes; NULL: of all namespaces.
+ */
 void imports_end(struct exchange *x, const struct exchange_ns *e, enum exchange_drop why);
 
 /* ---- sessions: session-load.c ---------------------------------------------------------------- */
 
-/* As exchange_work(). */
+/* Parts of exchange_work(). */
 uint64_t session_loads_work(struct exchange *x);
 void session_loads_end(struct exchange *x, const struct exchange_ns *e);
 

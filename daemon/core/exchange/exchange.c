@@ -38,7 +38,7 @@ bool exchange_has_ns(const struct ns *ns, const char **ret_why)
         return !why;
 }
 
-/* What the bytes of its pages are. */
+/* Computes the identity of the pages' bytes. */
 static int identify_ns(struct exchange_ns *e)
 {
         const struct ns *ns = e->ns;
@@ -178,7 +178,7 @@ int exchange_open(struct tenant *t, const struct exchange_options *options, stru
         if (goes_on(x, options)) {
                 x->options = *options;
                 x->options.secret = NULL;
-                x->bucket = (struct bucket){0}; /* nothing is owed, as it would take long */
+                x->bucket = (struct bucket){0}; /* no debt of the old rate */
                 exchange_wake(x);
                 return 0;
         }
@@ -234,7 +234,7 @@ static uint64_t measured_per_sec(const struct worth_ratio *seen)
         return seen->amount > 0 ? worth_per_sec(seen, *seen) : 0;
 }
 
-/* Of namespaces that have a figure the least one counts. */
+/* The lowest of the namespaces' measurements counts. */
 static void figure_namespace(struct exchange_figures *f, const struct exchange_ns *e)
 {
         uint64_t rate = e->x->options.token_nsec > 0 ? 0 : measured_per_sec(&e->prefill);
@@ -288,7 +288,7 @@ static uint64_t work_of_tenant(struct exchange *x)
         list_for_each_safe (p, &x->epochs, struct exchange_epoch, link)
                 next = MIN(next, epoch_work(p));
         next = MIN(next, imports_work(x));
-        next = MIN(next, session_loads_work(x)); /* goes on with what was imported */
+        next = MIN(next, session_loads_work(x)); /* continues after imports */
         session_exports_work(x);
         next = MIN(next, buffers_work(&x->buffers, x->tenant->store->now_nsec));
         return MIN(next, exports_work(x));

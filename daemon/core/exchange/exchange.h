@@ -1,34 +1,31 @@
 /*
  * Pages of other hosts. A tenant may have an *exchange*: a store that several hosts share
- * (daemon/remote), to which this daemon gives copies of what is cached (*exports*,
- * exports/exports.h), and from which it takes what a lookup lacks (*imports*, import.h). A page
- * there has a name, and no number: it is in no tier, and nothing here changes what a page of this
- * host is, or when it goes.
+ * (daemon/remote). This daemon writes copies of cached pages to it (*exports*, exports/exports.h),
+ * and reads pages that a lookup lacks from it (*imports*, import.h). A page there has a name, and
+ * no number: it is in no tier. Pages of this host aren't changed or evicted because of it.
  *
  *   namespace:  unknown -> asked -> known -> changing -> known ...      (its epoch)
  *
  * The *epoch* is a random number that all hosts have for a namespace, or for all namespaces of a
- * set: what one rank invalidates must be found by none. It lies in the store, and is part of every
- * page's name (daemon/exchange/keys.h). Whoever invalidates anything of a namespace writes another
- * one, so that nothing that was exported before is found again, by any host; and it is read again
- * with each import. Nothing is imported or exported while it isn't known. Where the store has lost
- * it, the next exporter makes another one.
+ * set: a page that one rank invalidates must not be found by any. It lies in the store, and is part
+ * of every page's name (daemon/exchange/keys.h). An invalidation in a namespace writes another
+ * epoch, so that no host finds earlier exports again. The epoch is read again with each import.
+ * While it is unknown, no page is imported or exported. If the store has lost it, the next exporter
+ * makes another one.
  *
- * What was cached here before the epoch was learnt, or changed, isn't exported: it may be what
- * another host has invalidated. Whoever invalidates something also writes down what it was
- * (daemon/exchange/change.h). All hosts read the epoch once a second, and drop what of that they
- * have cached themselves.
+ * Pages cached here before the epoch was learnt, or changed, aren't exported: another host may have
+ * invalidated them. An invalidation is also written to a log (daemon/exchange/change.h). All hosts
+ * read the epoch once a second, and drop their own pages that the log names.
  *
- * The namespaces of a set have one place for a page, and import only what all of them have here or
- * find there (import.h).
+ * The namespaces of a set have one place for a page, and import only pages that all of them have
+ * here or find there (import.h).
  *
- * What is read is opened by a thread of the store's where its page lies, or in a buffer, from which
- * it is copied (import.h).
+ * A thread of the store's opens a value where its page lies, or in a buffer, from which it is
+ * copied (import.h).
  *
- * Nothing here blocks: the store's threads have the sockets, its answers are reaped by the server,
- * and exchange_work() draws the consequences. Nothing outlives the process: after a restart nothing
- * is under way, and pages that were being imported are withdrawn, as all announcements are. Loop
- * thread only.
+ * Nothing here blocks: the store's threads have the sockets, the server reaps answers, and
+ * exchange_work() handles the results. Nothing survives a restart: then no request is under way,
+ * and pages that were being imported are withdrawn, as all announcements are. Loop thread only.
  */
 #ifndef KVL_CORE_EXCHANGE_H
 #define KVL_CORE_EXCHANGE_H
@@ -56,62 +53,58 @@ struct exchange_figures {
         uint32_t n_namespaces;    /* that take part */
         uint32_t n_ready;         /* of these, with a known epoch */
         uint32_t n_imports;       /* requests under way */
-        uint32_t n_texts;         /* that wait to be exported */
-        uint64_t bytes_under_way; /* of buffers */
-        /* As measured lately; 0: nothing was. */
-        uint64_t import_bytes_per_sec;   /* that values came with */
-        uint64_t prefill_tokens_per_sec; /* that engines compute, where they are slowest; nothing is
-                                            measured where exchange_options.token_nsec says it */
+        uint32_t n_texts;         /* waiting to be exported */
+        uint64_t bytes_under_way; /* in buffers */
+        /* Recent measurements; 0: none. */
+        uint64_t import_bytes_per_sec;   /* rate of imported values */
+        uint64_t prefill_tokens_per_sec; /* of the slowest engines; not measured if
+                                            exchange_options.token_nsec is set */
         double load_error;               /* exchange.error.mean */
 };
 
-/*
- * The tenant's namespaces take part from now on. One that is open already is closed first, but
- * where only times and rates are others: then it goes on with these, and knows its epochs. 0;
- * -EINVAL: a number is out of its range; -ENOMEM; both with the sentence, and nothing is open.
- */
+/* Begins the exchange of the tenant's namespaces. An exchange that is open is closed first.
+ * Exception: if only times and rates differ, it continues with these, and keeps its epochs. Returns
+ * 0; -EINVAL: a number is out of its range; -ENOMEM; both with the sentence, and no exchange is
+ * open. */
 int exchange_open(struct tenant *t, const struct exchange_options *options, struct detail *d);
 
-/* Nothing is imported or exported any more; who waits for an import is told that it is over. The
- * store isn't used after this but for what it still has to end. Safe to repeat. */
+/* Ends imports and exports; waiting clients are notified. The store is used afterwards only to end
+ * its operations. Idempotent. */
 void exchange_close(struct tenant *t);
 
-/* False: it has none, *ret is all zero. */
+/* Returns false if the tenant has none; *ret is all zero. */
 bool exchange_figures(const struct tenant *t, struct exchange_figures *ret);
 
-/* An engine says what computing takes (NOTE_PREFILL): what is worth loading is decided by that,
- * where exchange_options.token_nsec is 0. Nothing is done where the namespace takes no part.
+/* Notes an engine's measurement of computing (NOTE_PREFILL), which decides which pages are worth
+ * loading if exchange_options.token_nsec is 0. Does nothing if the namespace takes no part.
  * n_tokens >= 1; nsec: 1 .. PREFILL_NSEC_MAX. */
 #define PREFILL_NSEC_MAX (UINT64_C(3600) * 1000000000)
 void exchange_note_prefill(const struct ns *ns, uint64_t n_tokens, uint64_t nsec);
 
-/* Whether the namespace takes part; *ret_why (NULL: isn't wanted) is else a static phrase that says
- * why not. */
+/* Does the namespace take part? If not, *ret_why (may be NULL) is a static phrase with the reason.
+ */
 bool exchange_has_ns(const struct ns *ns, const char **ret_why);
 
-/*
- * Goes on with all that is under way. To be called when store.owner.on_exchange_work says so, and
- * when the time comes that it returns: CLOCK_MONOTONIC, UINT64_MAX where there is nothing to wait
- * for; now_nsec where there is more to do at once.
- */
+/* Continues all work. Call it after store.owner.on_exchange_work, and at the time that it returns:
+ * CLOCK_MONOTONIC, UINT64_MAX if there is nothing to wait for; now_nsec if there is more to do at
+ * once. */
 uint64_t exchange_work(struct store *s, uint64_t now_nsec);
 
 /* ---- for the rest of the core ---------------------------------------------------------------- */
 
-/* The namespace was made, and is in its set if it has one; or it goes; or what its pages are has
- * changed (it leaves, and enters anew). */
+/* The namespace was made, and is in its set, if any; is being freed; or its identity has changed
+ * (it leaves, and enters again). */
 void exchange_enter_ns(struct ns *ns);
 void exchange_leave_ns(struct ns *ns);
 
-/* Memory that was being made for the namespace has come, and goes again where nobody takes it now.
- */
+/* Memory that was being made for the namespace has come, and is given back if it isn't used now. */
 void exchange_note_room(struct ns *ns);
 
-/* Imports of the namespace let go of what isn't theirs any more at the next exchange_work(), which
- * is asked for (listeners.h: import_disturbed). */
+/* Requests a check of the namespace's imports in the next exchange_work(): they release pages that
+ * aren't theirs any more (listeners.h: import_disturbed). */
 void exchange_note_disturbed(struct ns *ns);
 
-/* That was invalidated in the namespace; all of it was. Cheap to repeat. */
+/* `what` was invalidated in the namespace; all of it was. Cheap to repeat. */
 void exchange_note_change(struct ns *ns, const struct change_item *what);
 void exchange_note_invalidated(struct ns *ns);
 

@@ -20,30 +20,29 @@
 #include "daemon/core/requests/publish.h"
 #include "proto/status.h"
 
-/* Of a caller's time the probe may take a part: a node that doesn't answer leaves it the rest to
- * compute what it lacks. Not tuned. */
+/* The part of a client's time that the probe may take: if a node doesn't answer, the client can
+ * compute the pages in the rest. Not tuned. */
 #define PROBE_SHARE 4
 
 struct import_page {
         uint32_t page;
-        uint32_t carrier;       /* once it is published: what has the key, pinned for the client */
-        struct exchange_io *io; /* reads its value, and fills it; NULL: not asked for yet, or
-                                   published */
+        uint32_t carrier;       /* once published: the page with the key, pinned */
+        struct exchange_io *io; /* reads its value, and fills it; NULL: not begun, or published */
 };
 
 struct import {
         struct list_link link; /* exchange.imports */
-        struct exchange_ns *e; /* borrowed: it goes after its imports */
-        struct attach *a;      /* likewise */
-        import_fn done;        /* NULL: nobody is told */
+        struct exchange_ns *e; /* borrowed: freed after its imports */
+        struct attach *a;      /* borrowed, too */
+        import_fn done;        /* NULL: the end isn't reported */
         void *data;            /* borrowed */
         uint64_t deadline_nsec, probe_deadline_nsec;
         uint64_t began_nsec;      /* the last probe */
         struct worth_stream came; /* of values */
         uint64_t expected_nsec;   /* from began_nsec on; 0: it is a trial */
-        uint64_t epoch;           /* under which it was probed; 0: it wasn't yet */
+        uint64_t epoch;           /* when probed; 0: it wasn't yet */
         struct exchange_io *reads_epoch, *probe;
-        bool only_probes, would_load; /* the latter where it only probes */
+        bool only_probes, would_load; /* would_load: probe only */
         bool is_loading;
         bool is_looked_at; /* scratch of imports_work() */
         bool has_parent;
@@ -51,12 +50,12 @@ struct import {
         uint32_t n_keys;
         uint32_t n_wanted; /* there; of these have a page: */
         uint32_t n_granted;
-        uint32_t n_asked; /* for their values; of these is in its page, or on its way there: */
+        uint32_t n_asked; /* read from the store; of these, in the page or copied to it: */
         uint32_t n_filled;
         uint32_t n_published;      /* of these */
-        uint32_t n_disturbed;      /* exchange_ns.n_disturbed, when its pages were looked at */
-        bool awaits_room;          /* memory is being made for those that have no page yet */
-        enum exchange_drop why;    /* those from n_granted on aren't imported; where they aren't */
+        uint32_t n_disturbed;      /* exchange_ns.n_disturbed at the last check of its pages */
+        bool awaits_room;          /* memory is being made for missing pages */
+        enum exchange_drop why;    /* why pages from n_granted on aren't imported */
         struct import_page *pages; /* owned; n_keys */
         uint8_t keys[];
 };
@@ -66,7 +65,7 @@ static const uint8_t *key_at(const struct import *i, uint32_t n)
         return i->keys + (size_t)n * KEY_BYTES;
 }
 
-/* Of what comes before key n; NULL: nothing. */
+/* Returns the key before key n; NULL: none. */
 static const uint8_t *parent_of(const struct import *i, uint32_t n)
 {
         if (n > 0)
@@ -79,8 +78,8 @@ static uint64_t value_bytes(const struct import *i)
         return ENVELOPE_BYTES + page_travel_bytes(&i->a->ns->codecs.of_pages);
 }
 
-/* What is known of the first key: KVL_STATUS_MISS: it is to be imported; DUPLICATE: it is cached;
- * PENDING, STALE. */
+/* Returns the state of the first key: KVL_STATUS_MISS: to be imported; DUPLICATE: cached; PENDING,
+ * STALE. */
 static int look_at_first(struct attach *a, const uint8_t *key, struct detail *d)
 {
         int r = announce_state(a, key, d);
@@ -90,8 +89,8 @@ static int look_at_first(struct attach *a, const uint8_t *key, struct detail *d)
 
 /* ---- its end --------------------------------------------------------------------------------- */
 
-/* Whoever frees pages of the group, or publishes them, may have come first. A LEASE's page has
- * another seq, and a magazine's, too. */
+/* The group may have freed or published the page before. Pages of a LEASE or of a magazine have
+ * another seq. */
 static void give_page_back(const struct import *i, uint32_t page)
 {
         const struct ns *ns = i->a->ns;
@@ -103,8 +102,8 @@ static void give_page_back(const struct import *i, uint32_t page)
                 grants_give_back(i->a->grants, page);
 }
 
-/* Those from key n on, which aren't published, aren't to come any more. A page goes before what
- * copies into it is ended. */
+/* Gives up the unpublished pages from key n on. A page is given back before a copy into it is
+ * ended. */
 static void drop_pages(struct import *i, uint32_t n)
 {
         for (uint32_t k = n; k < i->n_granted; k++) {
@@ -167,7 +166,7 @@ static void count_load(const struct import *i, enum exchange_drop why)
                 took_nsec, tokens, &i->e->prefill, worth_token_time(x->options.token_nsec));
 }
 
-/* What was found and isn't published yet is left there. */
+/* Ends loading; pages that aren't published yet stay in the store. */
 static void end_loading(struct import *i, enum exchange_drop why)
 {
         count_load(i, why);
@@ -210,7 +209,7 @@ void import_end_all(struct attach *a)
 
 /* ---- its beginning --------------------------------------------------------------------------- */
 
-/* 0: this client may import the first key, and nobody on this host has it. */
+/* Returns 0 if this client may import the first key, and no client of this host has it. */
 static int check_first(struct attach *a, const uint8_t *key, struct detail *d)
 {
         int r = look_at_first(a, key, d);
@@ -369,8 +368,8 @@ static bool take_epoch(struct import *i)
         return false;
 }
 
-/* As policy/worth.h has it, of the store as if it were one node: what it is asked for is spread
- * over its nodes, and all of them together are what was measured. */
+/* Decides by policy/worth.h, with the store as one node: requests are spread over its nodes, and
+ * the measurements are of all of them together. */
 static struct worth_answer decide(const struct import *i, uint64_t now_nsec)
 {
         const struct exchange *x = i->e->x;
@@ -394,11 +393,9 @@ static bool is_worth_it(const struct import *i, uint64_t now_nsec)
         return i->e->decided.verdict == WORTH_LOADED;
 }
 
-/*
- * What isn't loaded isn't measured either: a store that was slow for a while would be left alone
- * for ever. So one in so many imports that aren't worth it is a trial. It loads as little as any,
- * and what was seen before counts for nothing then.
- */
+/* Without loads there are no measurements, so a store that was slow for a while would never be used
+ * again. So one in so many imports that aren't worth it is a trial. It loads as little as possible,
+ * and discards earlier measurements. */
 static bool is_trial(struct import *i)
 {
         const uint32_t page_tokens = i->a->ns->layout.page_tokens;
@@ -412,7 +409,7 @@ static bool is_trial(struct import *i)
         return true;
 }
 
-/* Those from key n on aren't imported, for this reason. */
+/* Gives up the pages from key n on, for this reason. */
 static void cut(struct import *i, uint32_t n, enum exchange_drop why)
 {
         drop_pages(i, n);
@@ -420,7 +417,7 @@ static void cut(struct import *i, uint32_t n, enum exchange_drop why)
         i->why = why;
 }
 
-/* Pages for what is there and has none, announced: as many as can be had. */
+/* Takes and announces FREE pages for found ones, as many as possible. */
 static void take_pages(struct import *i, uint64_t now_nsec)
 {
         uint32_t wanted = i->n_wanted - i->n_granted, n_announced = 0, n, other;
@@ -441,7 +438,7 @@ static void take_pages(struct import *i, uint64_t now_nsec)
                 give_page_back(i, pages[k]);
         for (uint32_t k = 0; k < n_announced; k++)
                 i->pages[i->n_granted++].page = pages[k];
-        /* Where one can't be announced somebody else was first with it, or the index is full. */
+        /* If an announcement fails, another client was first, or the index is full. */
         i->awaits_room = n_announced == n && n < wanted && i->a->ns->device.n_preparing > 0;
 }
 
@@ -494,7 +491,7 @@ static bool take_probe(struct import *i, uint64_t now_nsec)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Is it what was taken for this key, and not withdrawn since? */
+/* Is the page still the one taken for this key, and not withdrawn? */
 static bool is_still_ours(const struct import *i, uint32_t n)
 {
         const struct ns *ns = i->a->ns;
@@ -531,14 +528,14 @@ static int ask_for_page(struct import *i, uint32_t n)
         return 0;
 }
 
-/* Of values that are asked for and not published yet. */
+/* Returns the bytes of values that are requested and not published yet. */
 static uint64_t bytes_under_way(const struct import *i)
 {
         return (i->n_asked - i->n_published) * value_bytes(i);
 }
 
-/* As many as may be under way. 0, or -errno: the next one can't be asked for, and none is under
- * way. */
+/* Requests values up to the limits. Returns 0, or -errno: the next one can't be requested, and none
+ * is under way. */
 static int ask_for_pages(struct import *i)
 {
         const struct exchange *x = i->e->x;
@@ -556,7 +553,7 @@ static int ask_for_pages(struct import *i)
         return i->n_asked > i->n_published ? 0 : r;
 }
 
-/* Nobody else asks for what is damaged. */
+/* Removes a damaged value, so that no host reads it again. */
 static void remove_damaged(struct import *i, uint32_t n)
 {
         char name[EXCHANGE_NAME_MAX];
@@ -565,7 +562,7 @@ static void remove_damaged(struct import *i, uint32_t n)
                 exchange_remove(i->e->x, name);
 }
 
-/* It is damaged, or somebody else's. */
+/* Counts and reports a value whose envelope failed its check. */
 static void note_fault(struct import *i, enum envelope_fault fault)
 {
         if (fault != ENVELOPE_GOOD && fault != ENVELOPE_NO_MEMORY)
@@ -596,7 +593,7 @@ static bool publish_value(struct import *i, uint32_t n, const struct envelope *v
         if (r != 0 && r != KVL_STATUS_DUPLICATE)
                 return false;
         i->n_published++;
-        if (r == KVL_STATUS_DUPLICATE) { /* somebody else computed it meanwhile */
+        if (r == KVL_STATUS_DUPLICATE) { /* another client computed it meanwhile */
                 give_page_back(i, p->page);
                 return true;
         }
@@ -612,8 +609,8 @@ static bool is_read(const struct import *i, uint32_t n)
         return n < i->n_asked && exchange_io_is_over(i->pages[n].io);
 }
 
-/* What is wrong with the next page's value, which has arrived, or won't: the rest isn't imported.
- * Else it is copied into its page, unless it lies there. */
+/* Handles the next page's value, which has arrived, or won't. If it isn't good, gives up the rest.
+ * Else copies it to its page, unless it lies there. */
 static bool take_value(struct import *i)
 {
         uint32_t n = i->n_filled;
@@ -676,11 +673,9 @@ static void take_filled(struct import *i)
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/*
- * What isn't its own any more, and what comes behind it, isn't waited for, whatever the store does;
- * nor does it pin what it has published in memory that is taken back: its client, who knows of
- * neither, would be late with both. False: it is over.
- */
+/* Gives up pages that were taken back, and those behind them, without waiting for the store. Ends
+ * the import if a published page is in a recalled set: the client doesn't know of these pages and
+ * pins, and would be late. Returns false if it is over. */
 static bool look_after_pages(struct import *i)
 {
         uint32_t n = 0;
@@ -700,7 +695,7 @@ static bool look_after_pages(struct import *i)
         return true;
 }
 
-/* Goes on with one. True: it has let go of buffers, for which others may wait. */
+/* Continues an import. Returns true if it has released buffers, for which others may wait. */
 static bool go_on_loading(struct import *i, uint64_t now_nsec)
 {
         uint64_t held = bytes_under_way(i);
@@ -740,7 +735,7 @@ static bool go_on(struct import *i, uint64_t now_nsec)
                 return false;
         if (!i->reads_epoch && i->probe && exchange_io_is_over(i->probe))
                 return take_probe(i, now_nsec) && go_on_loading(i, now_nsec);
-        if (now_nsec >= i->deadline_nsec) /* whatever the store's threads do */
+        if (now_nsec >= i->deadline_nsec) /* without waiting for the store's threads */
                 end_import(i, EXCHANGE_LATE, i->n_keys);
         return false;
 }
@@ -769,7 +764,7 @@ uint64_t imports_work(struct exchange *x)
         }
         if (lets_go)
                 return now_nsec;
-        /* One that waits for others' buffers has nothing under way that ends at its deadline. */
+        /* An import that waits for buffers has no operation that ends at its deadline. */
         list_for_each (each, &x->imports, struct import, link)
                 next = MIN(next, each->deadline_nsec);
         return next;

@@ -1,27 +1,26 @@
 /*
- * Imports: pages that continue what a lookup has found here, and that the exchange has
- * (exchange.h). Loop thread only.
+ * Imports: pages of the exchange (exchange.h) that continue a text found here by a lookup. Loop
+ * thread only.
  *
- *   import:  probing -> loading -> over (told once)
- *                 \-> over: nothing is there, or it isn't worth it
+ *   import:  probing -> loading -> over (reported once)
+ *                 \-> over: no page is there, or loading isn't worth it
  *
- * *Probing*: the namespace's epoch is read, and one EXISTS for each key says how far what is there
- * goes on without a gap. Of a namespace of a set (catalog/nsset.h) it asks for what the others
- * lack, too, as far as they are open on this host: a page that stays incomplete is of no use, and
+ * *Probing*: reads the namespace's epoch, and sends one EXISTS for each key to find how many pages
+ * are there without a gap. For a namespace of a set (catalog/nsset.h) it also asks for pages that
+ * the others lack, if they are open on this host: a page that stays incomplete is of no use, and
  * isn't loaded. *Loading*: FREE pages are granted to the client's group, announced under the
- * client's name, filled, checked and published in the order of the text. So who else wants one of
- * the keys meanwhile waits for it as for any that is computed, and nobody on this host asks for it
- * again; where the client goes, its pages and announcements go as they always do. What is granted
- * at first are the pages that there is room for; others follow as memory comes that is being made
- * for them.
+ * client's name, filled, checked and published in the order of the text. Other clients that want
+ * one of the keys wait for it as for a computed one. So the store is asked once by this host.
+ * If the client leaves, its pages and announcements end as usual. At first only available pages are
+ * granted; others follow as memory is made for them.
  *
  * A value is received where its page lies, and is checked there, if that is memory of this process
- * and pages travel plain (moves/fill.h). Else it is received into a buffer, is checked there, and
- * is copied into its page (moves/transfer.h). A page that is taken back meanwhile is nobody's until
- * nothing writes to it any more, and what comes behind it isn't imported.
+ * and pages travel plain (moves/fill.h). Else it is received and checked in a buffer, and copied to
+ * its page (moves/transfer.h). A page that is taken back meanwhile stays unused until its writers
+ * have stopped, and pages behind it aren't imported.
  *
- * At the deadline what has arrived in order is published, and the rest is given back. Who
- * only wants to know how much is there has an import that ends after probing.
+ * At the deadline the pages that have arrived in order are published, and the rest is given back. A
+ * client that only asks how much is there has an import that ends after probing.
  */
 #ifndef KVL_CORE_IMPORT_H
 #define KVL_CORE_IMPORT_H
@@ -33,43 +32,44 @@ struct attach;
 struct detail;
 struct import;
 
-/* Of one request. Not tuned. */
+/* Keys of one request. Not tuned. */
 #define IMPORT_KEYS_MAX 256
 
 struct import_request {
-        const uint8_t *parent_key; /* of what comes before the first; NULL: it begins a text */
+        const uint8_t *parent_key; /* of the page before the first; NULL: it begins a text */
         const uint8_t *keys;       /* n_keys * KEY_BYTES, copied */
         uint32_t n_keys;           /* 1 .. IMPORT_KEYS_MAX */
         uint64_t deadline_nsec;    /* CLOCK_MONOTONIC */
-        bool only_probes;          /* of any keys; parent_key is NULL */
+        bool only_probes;          /* any keys; parent_key is NULL */
 };
 
 struct import_outcome {
-        /* Imported, from the first key on: cached, and pinned by nobody. A probe: there. */
+        /* Imported pages, from the first key on: cached, and not pinned. A probe: pages there. */
         uint32_t n_pages;
-        /* 0, where n_pages > 0; else what the first key is by now, as import_begin() says it:
-         * somebody on this host may have been first with it. KVL_STATUS_MISS: nothing came. */
+        /* 0 if n_pages > 0; else the first key's state as for import_begin(): another client of
+         * this host may have been first. KVL_STATUS_MISS: no page came. */
         int code;
-        bool would_load; /* where it only probes: another one would load them now */
+        bool would_load; /* probe only: an import would load them now */
 };
 
-/* The import is gone. Called from exchange_work(), exchange_close() and attach_close(), never from
- * within import_begin(); may call that, and import_cancel() of others. */
+/* Reports the end of an import, which is freed. Called from exchange_work(), exchange_close() and
+ * attach_close(), never from import_begin(); may call import_begin(), and import_cancel() for
+ * others. */
 typedef void (*import_fn)(const struct import_outcome *outcome, void *data);
 
 /*
- * 0: *ret_import is under way, and ends at its deadline at the latest. KVL_STATUS_DUPLICATE: the
- * first key is cached; KVL_STATUS_PENDING: somebody computes or imports it; KVL_STATUS_MISS with
- * the sentence: nothing will be imported; KVL_STATUS_NO_PARENT: what comes before isn't cached;
- * KVL_STATUS_STALE; -EACCES: the client may only read; -EINVAL; -ENOMEM.
+ * Begins an import. Returns 0: *ret_import is under way, and ends at its deadline at the latest.
+ * KVL_STATUS_DUPLICATE: the first key is cached; KVL_STATUS_PENDING: it is being computed or
+ * imported; KVL_STATUS_MISS with the sentence: no page will be imported; KVL_STATUS_NO_PARENT: the
+ * page before isn't cached; KVL_STATUS_STALE; -EACCES: the client may only read; -EINVAL; -ENOMEM.
  */
 int import_begin(struct attach *a, const struct import_request *rq, uint64_t now_nsec,
         import_fn done, void *data, struct import **ret_import, struct detail *d);
 
-/* Nothing is told any more; what is published stays. */
+/* Stops reporting; published pages stay. */
 void import_cancel(struct import *i);
 
-/* The attachment closes: each of its imports is told to be over. */
+/* The attachment closes: reports the end of each of its imports. */
 void import_end_all(struct attach *a);
 
 #endif

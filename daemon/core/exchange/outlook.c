@@ -55,7 +55,7 @@ static uint64_t prefill_rate(const struct exchange_ns *e)
         return worth_per_sec(&e->prefill, worth_token_time(e->x->options.token_nsec));
 }
 
-/* Who says so. */
+/* Returns the source of the figure. */
 static const char *prefill_source(const struct exchange_ns *e)
 {
         if (e->x->options.token_nsec > 0)

@@ -1,7 +1,7 @@
 /*
- * What an import (import.h) of a page that isn't cached here would do, for people who ask why a
- * prefix isn't found. It is told from what is known: nobody is asked anything, and nothing changes.
- * Loop thread only.
+ * Explains what an import (import.h) of a page that isn't cached here would do: the reason why a
+ * prefix isn't found. It uses known state only: no request is sent, and nothing changes. Loop
+ * thread only.
  */
 #ifndef KVL_CORE_EXCHANGE_OUTLOOK_H
 #define KVL_CORE_EXCHANGE_OUTLOOK_H
@@ -13,8 +13,8 @@ struct ns;
 #define EXCHANGE_OUTLOOKS(X)                                                                    \
         X(ASKS, "asks")               /* it asks the store, which isn't known not to answer */  \
         X(UNREACHABLE, "unreachable") /* all of the store's nodes are left alone, or unknown */ \
-        X(EPOCH, "epoch")             /* what was invalidated, the store doesn't know yet */    \
-        X(BUSY, "busy")               /* as many imports are under way as may be */             \
+        X(EPOCH, "epoch")             /* an invalidation isn't in the store yet */              \
+        X(BUSY, "busy")               /* the limit of imports is reached */                     \
         X(NOT_SHARED, "not-shared")   /* the namespace takes no part: exchange_has_ns() */
 
 enum exchange_outlook {
@@ -24,11 +24,11 @@ enum exchange_outlook {
                 N_EXCHANGE_OUTLOOKS
 };
 
-/* "not-shared"; static. */
+/* Returns "not-shared", for example; static. */
 const char *exchange_outlook_name(enum exchange_outlook outlook);
 
-/* `remote` is the name that the tenant's store has in the configuration, "" where it has none. *d
- * is a sentence without its beginning and its end. */
+/* `remote`: the tenant's store in the configuration, "" for none. *d gets a sentence without
+ * beginning and end. */
 enum exchange_outlook exchange_outlook(const struct ns *ns, const char *remote, struct detail *d);
 
 #endif

@@ -17,28 +17,28 @@
 #include "daemon/exchange/session-record.h"
 #include "proto/status.h"
 
-/* Of one tenant's, at a time: each has room for a record. Not tuned. */
+/* Loads of one tenant at a time: each has space for a record. Not tuned. */
 #define SESSION_LOADS_MAX 16
 
-/* A page that somebody else imports or computes meanwhile is looked at again so much later. Not
- * tuned. */
+/* Time after which a page that is being imported or computed by another client is looked at again.
+ * Not tuned. */
 #define AGAIN_NSEC (5 * NSEC_PER_MSEC)
 
 struct session_load {
         struct list_link link;              /* exchange.session_loads */
-        struct exchange_ns *e;              /* borrowed: it goes after its loads */
-        struct attach *a;                   /* likewise */
-        session_load_fn done;               /* NULL: nobody is told */
+        struct exchange_ns *e;              /* borrowed: freed after its loads */
+        struct attach *a;                   /* borrowed, too */
+        session_load_fn done;               /* NULL: the end isn't reported */
         void *data;                         /* borrowed */
-        uint64_t deadline_nsec, again_nsec; /* again_nsec 0: there is nothing to look at again */
+        uint64_t deadline_nsec, again_nsec; /* again_nsec 0: no page to look at again */
         struct session_name name;
-        struct exchange_io *reads; /* the epoch, or (is_named) the record; NULL: it is there */
+        struct exchange_io *reads; /* the epoch, or (is_named) the record; NULL: read */
         bool is_named;
-        struct session_record record; /* n_pages 0: it isn't there yet */
-        uint8_t *payload;             /* owned; what the record borrows of */
+        struct session_record record; /* n_pages 0: not read yet */
+        uint8_t *payload;             /* owned; the record borrows from it */
         struct import *import;        /* NULL: none is under way */
         bool is_looked_at;            /* scratch of session_loads_work() */
-        bool is_cut;                  /* the last import brought nothing, and no other will */
+        bool is_cut;                  /* the last import brought no page, and no other will */
         uint32_t n_imported;
         uint32_t id_len;
         uint8_t id[SESSION_ID_MAX];
@@ -208,7 +208,7 @@ static bool take_record(struct session_load *l)
 
         if (r->result != 0 && r->result != -EMSGSIZE)
                 return false;
-        /* One of another epoch was invalidated, or is of after that which was read. */
+        /* A record of another epoch was invalidated, or is newer than the epoch that was read. */
         if (fault == ENVELOPE_NO_MEMORY || fault == ENVELOPE_OTHER_EPOCH)
                 return false;
         if (fault != ENVELOPE_GOOD) {
@@ -338,7 +338,7 @@ static void go_on(struct session_load *l, uint64_t now_nsec)
                 go_on_with_pages(l, now_nsec);
 }
 
-/* Who is told that one is over may end others. */
+/* The callback of one load may end others. */
 static struct session_load *next_to_look_at(const struct exchange *x)
 {
         list_for_each (l, &x->session_loads, struct session_load, link)
@@ -347,7 +347,7 @@ static struct session_load *next_to_look_at(const struct exchange *x)
         return NULL;
 }
 
-/* When there is something to do for it, whatever comes. */
+/* Returns when the load has work at the latest. */
 static uint64_t next_turn(const struct session_load *l, uint64_t now_nsec)
 {
         return l->again_nsec > now_nsec ? MIN(l->again_nsec, l->deadline_nsec) : l->deadline_nsec;

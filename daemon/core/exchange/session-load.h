@@ -1,16 +1,15 @@
 /*
- * Sessions that another host has continued, or begun: the session's record is read, what it has and
- * isn't here is imported (import.h), and from then on the session is here what it was there. Loop
- * thread only.
+ * Loads sessions that another host has continued, or begun: reads the session's record, imports its
+ * pages that aren't here (import.h), and makes the session equal to the other host's. Loop thread
+ * only.
  *
  *   load:  reads the epoch -> reads the record -> imports, one run of pages after the other -> over
  *
- * What is missing in the end (the store hasn't it any more, it isn't worth loading, the deadline)
- * is missing at the session's end, as if it had been evicted: the session says how many tokens.
+ * Pages that are missing in the end (lost by the store, not worth loading, the deadline) are
+ * missing at the session's end, as if they had been evicted: the session says how many tokens.
  *
- * The record is what the host wrote that was last done with a turn (session-export.c). A session
- * that is here, and was changed here since other hosts were told of it, stays as it is, and so does
- * one that somebody has open, or that is truncated.
+ * The record is from the host that last ended a turn (session-export.c). A session that was changed
+ * here since its record was written isn't replaced; nor is one that is open or truncated.
  */
 #ifndef KVL_CORE_SESSION_LOAD_H
 #define KVL_CORE_SESSION_LOAD_H
@@ -21,25 +20,23 @@ struct attach;
 struct detail;
 struct session_load;
 
-/* code 0: the session is here as the record has it, n_pages of it were imported. KVL_STATUS_MISS:
- * nothing has changed: no other host knows of the session, or knows more than is here, or the
- * record couldn't be had. KVL_STATUS_STALE. The load is gone. Called from exchange_work(),
- * exchange_close() and attach_close(), never from within session_load_begin(). */
+/* Reports the end of a load, which is freed. code 0: the session has the record's state, n_pages of
+ * it were imported. KVL_STATUS_MISS (nothing changed): no other host knows the session, or knows
+ * more than is here, or the record couldn't be read. KVL_STATUS_STALE. Called from exchange_work(),
+ * exchange_close() and attach_close(), never from session_load_begin(). */
 typedef void (*session_load_fn)(uint32_t n_pages, int code, void *data);
 
-/*
- * 0: *ret_load is under way, and ends at its deadline (CLOCK_MONOTONIC) at the latest.
- * KVL_STATUS_MISS with the sentence: nothing will be loaded; KVL_STATUS_STALE; -EACCES: the client
- * may only read; -EINVAL: the id; -ENOMEM.
- */
+/* Begins a load. Returns 0: *ret_load is under way, and ends at its deadline (CLOCK_MONOTONIC) at
+ * the latest. KVL_STATUS_MISS with the sentence: nothing will be loaded; KVL_STATUS_STALE; -EACCES:
+ * the client may only read; -EINVAL: the id; -ENOMEM. */
 int session_load_begin(struct attach *a, const uint8_t *id, uint32_t id_len, uint64_t deadline_nsec,
         uint64_t now_nsec, session_load_fn done, void *data, struct session_load **ret_load,
         struct detail *d);
 
-/* Nothing is told any more; what is published stays. */
+/* Stops reporting; published pages stay. */
 void session_load_cancel(struct session_load *l);
 
-/* The attachment closes: each of its loads is told to be over. Before import_end_all(). */
+/* The attachment closes: reports the end of each of its loads. Call it before import_end_all(). */
 void session_load_end_all(struct attach *a);
 
 #endif

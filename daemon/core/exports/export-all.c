@@ -11,12 +11,12 @@
 #include "daemon/core/quota/chores.h"
 #include "daemon/core/sessions/session.h"
 
-/* Of it, at a time: what was found meanwhile doesn't wait long behind them. Not tuned. */
+/* Its texts at a time: texts found meanwhile don't wait long behind them. Not tuned. */
 #define TEXTS_MAX 32
 
 /* ---- pages ----------------------------------------------------------------------------------- */
 
-/* When it was used last, as a bit: seconds, 2, 4, ... from the lowest on. */
+/* Returns the age of the last use as a bit: seconds, 2, 4, ... from the lowest on. */
 static uint64_t age_of(const struct export_all *a, uint32_t used_sec)
 {
         uint32_t sec = used_sec < a->counted_sec ? a->counted_sec - used_sec : 0;
@@ -51,8 +51,8 @@ static void count_page(struct export_all *a, const struct page *p)
         }
 }
 
-/* False: there is no room for it now. Pages that were used since they were counted are younger than
- * what is walked for. */
+/* Returns false if there is no space now. Pages used since they were counted are younger than the
+ * age that is walked. */
 static bool walk_page(struct export_all *a, const struct page *p)
 {
         struct exchange_ns *e = a->at;
@@ -182,7 +182,7 @@ static bool walk_sessions(struct export_all *a)
         return true;
 }
 
-/* What it added was written, or wasn't. */
+/* Ends a pass when its texts were written, or couldn't be. */
 static void end_pass(struct export_all *a)
 {
         uint64_t now_nsec = whose(a)->tenant->store->now_nsec;
@@ -301,7 +301,7 @@ void export_all_end(struct store *s)
                         export_all_stop(t->exchange);
 }
 
-/* Of which something is cached that its epoch decides about, which isn't known. */
+/* Returns a namespace with cached pages whose epoch is unknown. */
 static const struct ns *find_without_epoch(const struct exchange *x)
 {
         list_for_each (e, &x->namespaces, struct exchange_ns, link)

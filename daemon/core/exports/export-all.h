@@ -1,18 +1,18 @@
 /*
- * All that is cached is exported, because the host is to go (kvleasectl drain --export): of each
- * tenant that may write to its store (exports.h) every SEALED page, in whatever tier it lies, also
- * what was computed once and never found. What was used lately goes first, a text from its
- * beginning on, each page after those before it were written; what is there already isn't sent
- * again. The rate is that of all exports, and so are the rules: what was cached before the epoch of
- * now was learnt doesn't go, nor what continues it.
+ * Exports all cached pages, because the host is to be shut down (kvleasectl drain --export): for
+ * each tenant that may write to its store (exports.h) every SEALED page, in any tier, found or not.
+ * Recently used texts are exported first, each from its beginning on, a page after those before it
+ * were written. Pages that the store has aren't sent again. The rate and the rules are those of all
+ * exports: a page cached before the present epoch was learnt isn't exported, nor are pages that
+ * continue it.
  *
- *   begin -> counts -> walks -> counts ... -> idle (nothing is left that can go)
+ *   begin -> counts -> walks -> counts ... -> idle (nothing is left to export)
  *
- * What couldn't be written, as the store didn't take it, is tried again, a second later. What is
- * published while it is idle begins it again: clients that are leaving may still do so.
+ * If the store doesn't accept a write, it is retried a second later. A publish while it is idle
+ * begins it again: clients that are leaving may still publish.
  *
  * Counting and walking are a chore (quota/chores.h). Pages aren't sorted, but walked once for each
- * age (powers of two of seconds). Nothing outlives the process. Loop thread only.
+ * age (powers of two of seconds). Nothing survives a restart. Loop thread only.
  */
 #ifndef KVL_CORE_EXPORT_ALL_H
 #define KVL_CORE_EXPORT_ALL_H
@@ -26,33 +26,33 @@ struct ns;
 struct store;
 struct tenant;
 
-/* Of all tenants; pages, and the bytes of these. */
+/* Totals of all tenants; pages, and their bytes. */
 struct export_all_figures {
         uint32_t n_tenants;                    /* that may write to a store */
         bool is_on;                            /* begun, and not ended */
-        bool is_running;                       /* and something may still be exported */
+        bool is_running;                       /* and not idle */
         uint64_t written_pages, written_bytes; /* since it began */
-        uint64_t there_pages, there_bytes;     /* likewise: the store had them */
-        uint64_t left_pages, left_bytes; /* as far as is counted; not running: what comes before
-                                            them in their texts can't go */
-        uint64_t old_pages;              /* that can't: cached before the epoch of now was learnt */
-        uint64_t apart_pages; /* that can't: of namespaces that take no part (exchange_has_ns()) */
+        uint64_t there_pages, there_bytes;     /* since it began: the store had them */
+        uint64_t left_pages, left_bytes; /* as far as counted; if it isn't running: pages before
+                                            them in their texts can't be exported */
+        uint64_t old_pages;              /* not exported: cached before the epoch was learnt */
+        uint64_t apart_pages; /* not exported: the namespace takes no part (exchange_has_ns()) */
 };
 
-/* Begins, of all tenants that may write; where it has begun, and runs, it goes on. Returns how many
- * these are: 0: none has an exchange, or one that it may write to. */
+/* Begins for all tenants that may write; continues if it runs already. Returns their number; 0: no
+ * tenant has an exchange that it may write to. */
 uint32_t export_all_begin(struct store *s);
 
-/* What isn't written yet isn't written. Safe to repeat. */
+/* Ends it: remaining pages aren't written. Idempotent. */
 void export_all_end(struct store *s);
 
 void export_all_figures(const struct store *s, struct export_all_figures *ret);
 
-/* What is in the way of this tenant's now. */
+/* The obstacle to a tenant's export now. */
 enum exchange_obstacle {
         OBSTACLE_NONE,
-        OBSTACLE_FAILS, /* the store didn't take what was sent last; *ret_why says how */
-        OBSTACLE_EPOCH, /* it hasn't said yet which epoch *ret_ns has (borrowed), which has pages */
+        OBSTACLE_FAILS, /* the store refused the last write; *ret_why: why */
+        OBSTACLE_EPOCH, /* epoch unknown for *ret_ns (borrowed), which has pages */
 };
 
 enum exchange_obstacle export_all_obstacle(

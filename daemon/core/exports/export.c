@@ -1,18 +1,19 @@
 /*
- * Exports: copies of cached pages for other hosts (exports.h). *Texts* wait, each by its last
- * page, and grow by pages that continue them: one that is published page after page is one text.
- * Those that were found go before those that were only published, as others will want them more
- * likely; and of each kind the newest first, as what was used last is wanted again soonest. So
- * where more comes than goes it is the oldest that is never written. A *batch* of pages of one
- * namespace, from the beginnings of texts on, is asked for and written:
+ * Exports: copies of cached pages for other hosts (exports.h). *Texts* wait, each by its last page,
+ * and grow by pages that continue them: a text published page by page is one text. Found texts come
+ * before texts that were only published, as other hosts need them more likely. Within each kind the
+ * newest comes first, as it is used again soonest. So under overload the oldest texts are never
+ * written. A *batch* of pages of one namespace, from the beginnings of texts on, is asked for and
+ * written:
  *
- *   batch:  asks (one TOUCH for each page) -> copies and writes (one page after another) -> over
+ * batch:  asks (one TOUCH for each page) -> copies and writes (one page after another) -> over
  *
- * What a page had as its generation is noted when it comes into a batch, so that it does so once a
- * minute (EXCHANGE_AGAIN_SEC). Where it wasn't written that is taken back, of it and of what
- * continues it, to which nobody gets: they come again when the text is found again, by whose last
- * page it is seen. So what is used here, from a text's beginning on, counts as used in the store,
- * where otherwise what all texts begin with would be evicted first: who has it asks nobody for it.
+ * A page's generation is noted when it enters a batch, so that it enters one once a minute
+ * (EXCHANGE_AGAIN_SEC). If it wasn't written, the note is removed, for the page and for pages that
+ * continue it, which can't be found without it. They are tried again when the text is found again,
+ * by its last page. So pages used here, from a text's beginning on, count as used in the store.
+ * Otherwise the common beginnings of texts would be evicted there first, because hosts that have
+ * them don't ask for them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -43,23 +44,23 @@ struct export_text {
         struct list_link link;   /* exchange.texts */
         bool is_found;           /* or will be: a session's */
         bool is_of_all;          /* export_add_of_all() */
-        struct exchange_ns *e;   /* borrowed: it goes after its texts */
+        struct exchange_ns *e;   /* borrowed: freed after its texts */
         struct export_tip end;   /* its last page */
-        struct export_tip first; /* the last page before it grew: its end if `end` goes */
-        uint32_t depth;          /* pages of it that were looked at, from its beginning */
+        struct export_tip first; /* the last page before it grew: its end if `end` is dropped */
+        uint32_t depth;          /* pages looked at, from its beginning */
 };
 
 struct export_page {
         uint32_t page;
         uint64_t generation;
-        bool was_exported; /* some time; false, too, once the store hasn't it any more */
+        bool was_exported; /* at some time; false once the store has lost it */
         bool is_over;
         struct exchange_io *write; /* NULL: not begun, or over */
         bool is_sent;              /* its bytes are in the buffer */
 };
 
 struct export_batch {
-        struct exchange_ns *e; /* borrowed: it goes after its batch */
+        struct exchange_ns *e; /* borrowed: freed after its batch */
         uint64_t epoch;
         struct exchange_io *probe; /* NULL: it is over */
         uint32_t n, n_begun, n_over;
@@ -67,9 +68,9 @@ struct export_batch {
         struct export_page pages[EXPORT_BATCH];
 };
 
-/* ---- what is exported already ---------------------------------------------------------------- */
+/* ---- exported pages -------------------------------------------------------------------------- */
 
-/* Some time, with these bytes. */
+/* Was the page exported at some time, with these bytes? */
 static bool was_exported(const struct exchange_ns *e, uint32_t page)
 {
         return e->exported &&
@@ -161,7 +162,7 @@ static uint32_t count_lacking(const struct export_text *t)
         return n;
 }
 
-/* The text whose turn is last goes for one that has its turn before that; but none of all. */
+/* Drops the last text in turn for a text that comes before it; but no text of all. */
 static void drop_last_text(struct exchange *x, bool is_found)
 {
         struct list_link *l = x->texts.prev;
@@ -215,9 +216,9 @@ void export_add_text(struct exchange_ns *e, uint32_t page, bool is_found)
                 x->counters.not_exported[EXCHANGE_BUSY] += !was_exported(e, page);
 }
 
-/* Pages of the page's text that are done, from its beginning on, as far as is seen at once, so that
- * a text of which each page is added isn't gone through from its beginning each time. False: one
- * before it can't go, and nobody would get to this one. */
+/* Finds how many pages at the text's beginning are exported. Climbs a limited number of pages, so
+ * that a text that grows page by page isn't walked from its beginning each time. Returns false if a
+ * page before it can't be exported: then this one couldn't be found. */
 static bool find_begin(const struct exchange_ns *e, uint32_t page, uint32_t *ret_depth)
 {
         uint32_t parent = ns_note(e->ns, page)->place.parent;
@@ -284,7 +285,7 @@ void exchange_note_published(struct ns *ns, uint32_t page)
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* Nobody gets to the page: what comes before it wasn't written, and isn't written with it. */
+/* Is the page unreachable, because its parent wasn't exported and isn't in the batch? */
 static bool is_cut_off(const struct exchange_ns *e, uint32_t page)
 {
         uint32_t parent = ns_note(e->ns, page)->place.parent;
@@ -306,7 +307,7 @@ static void take_from_text(struct export_batch *b, struct export_text *t, uint32
                 if (export_is_done(e, page))
                         continue;
                 if (!may_go || is_cut_off(e, page)) {
-                        /* Nobody gets to what continues it. */
+                        /* Pages that continue it couldn't be found. */
                         if (!may_go && !t->is_of_all)
                                 e->x->counters.not_exported[EXCHANGE_GONE] += depth - t->depth;
                         t->depth = depth;
@@ -353,12 +354,12 @@ static void forget_page(const struct export_batch *b, const struct export_page *
                 e->exported[p->page].generation = 0;
 }
 
-/* The next page can't go on: of the batch, `why` says why. */
+/* Ends the next page of the batch, which can't be exported because of `why`. */
 static void leave_page(struct export_batch *b, struct export_page *p, int why)
 {
         struct exchange_ns *e = b->e;
 
-        /* What the store has, as far as is known, may be marked as used another time. */
+        /* A page that the store has may be marked as used another time. */
         e->x->counters.not_exported[exchange_drop_of(why)] += !p->was_exported;
         forget_page(b, p);
         p->is_over = true;
@@ -367,7 +368,7 @@ static void leave_page(struct export_batch *b, struct export_page *p, int why)
         export_all_note_failed(e->x, exchange_drop_of(why));
 }
 
-/* It is written, or was there. */
+/* The page was written, or was there. */
 static void note_done(struct export_batch *b, struct export_page *p, bool is_written)
 {
         p->is_over = true;
@@ -375,8 +376,8 @@ static void note_done(struct export_batch *b, struct export_page *p, bool is_wri
         export_all_note_done(b->e, is_written);
 }
 
-/* Nobody gets to what continues a page that was left. Where all is exported each page is looked at
- * again in any case. */
+/* Pages that continue an unwritten page can't be found. While all is exported, each page is looked
+ * at again anyway. */
 static void forget_what_is_cut_off(const struct export_batch *b)
 {
         if (b->n_left == 0 || export_all_is_on(b->e->x))
@@ -437,7 +438,7 @@ static int begin_probe(struct export_batch *b)
         return 0;
 }
 
-/* It can't be exported any more. */
+/* Drops a text that can't be exported any more. */
 static void drop_text(struct export_text *t)
 {
         struct exchange *x = t->e->x;
@@ -447,8 +448,7 @@ static void drop_text(struct export_text *t)
         text_free(t);
 }
 
-/* Of the first text whose turn it is, and of others of its namespace. *ret_more: there was too much
- * to look at. */
+/* Collects pages of the next text, and of others of its namespace. *ret_more: the looks ran out. */
 static struct export_batch *collect_batch(struct exchange *x, bool *ret_more)
 {
         struct export_batch *b = calloc(1, sizeof(*b));
@@ -495,7 +495,7 @@ static uint64_t begin_batch(struct exchange *x)
         return UINT64_MAX;
 }
 
-/* What is there needn't be sent, and counts as used. */
+/* Pages that the store has aren't sent, and count as used. */
 static void take_probe(struct export_batch *b)
 {
         for (uint32_t i = 0; i < b->n; i++) {
@@ -516,7 +516,7 @@ static void take_probe(struct export_batch *b)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* What a page's envelope says of its tokens, its tag, and what comes before it. */
+/* Returns a page's envelope with its tokens, its tag, and its parent. */
 static struct envelope describe_page(const struct exchange_ns *e, uint32_t page)
 {
         const struct page *p = ns_page(e->ns, page);
@@ -551,7 +551,7 @@ static int begin_page(struct export_batch *b, struct export_page *p)
         return r;
 }
 
-/* They are there. 0 or -errno. */
+/* Sends a page whose bytes were copied. Returns 0 or -errno. */
 static int send_page(struct export_batch *b, struct export_page *p)
 {
         struct exchange *x = b->e->x;
@@ -589,7 +589,7 @@ static void end_page(struct export_batch *b, struct export_page *p, int result)
         note_done(b, p, true);
 }
 
-/* Goes on with what was copied, or written. */
+/* Continues a page that was copied, or written. */
 static void go_on_with_page(struct export_batch *b, struct export_page *p)
 {
         int r;

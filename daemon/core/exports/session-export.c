@@ -1,11 +1,11 @@
 /*
- * Sessions as other hosts find them (exports.h): when a turn of one is over its pages are
- * exported, as a text, and a record of it is written, in the place of the one before. Who is told
- * that a session was truncated or dropped removes its record.
+ * Records of sessions for other hosts (exports.h). After a turn of a session, its pages are
+ * exported as a text, and its record is written in place of the old one. If the session was
+ * truncated or dropped, its record is removed.
  *
  *   waits -> is written, or removed -> over, or waits again (it has changed meanwhile)
  *
- * What is to be written is what the session is when its turn comes.
+ * The record has the session's state at the time of the write.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,15 +21,15 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/exchange/session-record.h"
 
-/* Of one tenant's: how many wait or are written, and how many are written at a time. Not tuned. */
+/* Per tenant: records waiting or being written, and records being written at a time. Not tuned. */
 #define SESSION_EXPORTS_MAX 256
 #define SESSION_WRITES_MAX  4
 
 struct session_export {
         struct list_link link;  /* exchange.session_exports */
-        struct exchange_ns *e;  /* borrowed: it goes after its session_exports */
+        struct exchange_ns *e;  /* borrowed: freed after its session_exports */
         struct exchange_io *io; /* NULL: it waits */
-        bool again;             /* it rests again, since that has begun */
+        bool again;             /* it rests again, since this write began */
         uint32_t id_len;
         uint8_t id[SESSION_ID_MAX];
 };
@@ -183,7 +183,7 @@ static bool begin_export(struct session_export *w)
         return true;
 }
 
-/* It is written or removed, or wasn't. */
+/* The record's write or removal has finished; results[0] says how. */
 static void end_export(struct session_export *w)
 {
         bool is_done = w->io->results[0].result == 0;
@@ -215,7 +215,7 @@ void session_exports_work(struct exchange *x)
         list_for_each_safe (w, &x->session_exports, struct session_export, link) {
                 if (w->io || w->e->epoch->number == 0 || n_begun >= SESSION_WRITES_MAX)
                         continue;
-                if (begin_export(w)) { /* it has gone through a text: the others' turns come */
+                if (begin_export(w)) { /* it walked a text: others have their turn now */
                         exchange_wake(x);
                         return;
                 }

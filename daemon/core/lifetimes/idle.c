@@ -7,8 +7,8 @@
 #include "daemon/core/records/records.h"
 #include "daemon/core/sessions/session.h"
 
-/* In one call of idle_work(): each is some descriptors closed and some memory unmapped, a fraction
- * of a millisecond. Not tuned. */
+/* Namespaces per call of idle_work(): each closes some descriptors and unmaps some memory, in a
+ * fraction of a millisecond. Not tuned. */
 #define PER_CALL 8
 
 static bool ns_is_idle(const struct ns *ns)
@@ -61,7 +61,7 @@ static bool is_due(const struct ns *ns)
 {
         return ns->idle.since_nsec > 0 &&
                ns_store(ns)->now_nsec >= ns->idle.since_nsec + NS_IDLE_NSEC && ns_is_idle(ns) &&
-               !records_shared_epoch(ns).must_change; /* which other hosts don't know yet */
+               !records_shared_epoch(ns).must_change; /* unknown to other hosts yet */
 }
 
 bool idle_work(struct store *s)

@@ -1,9 +1,9 @@
 /*
- * Namespaces that hold nothing: no client has them open, no page is cached in them, no memory is
- * bound, no session is kept. Each has descriptors and memory of the daemon all the same, so it goes
- * after a while, and at once where its tenant wants another one in its place; what its policy has
- * learnt, its options and its counters go with it. Whoever opens it again finds it as a new one is.
- * What it has on a disk stays there. Loop thread only.
+ * Frees idle namespaces: no client has them open, and they have no cached pages, bound memory or
+ * sessions. They still cost the daemon descriptors and memory. So they are freed after a while, or
+ * at once if their tenant needs their place for another one. The policy's learnt state, options and
+ * counters are freed, too: a client that opens the namespace again finds a new one. Pages on a disk
+ * stay. Loop thread only.
  */
 #ifndef KVL_CORE_IDLE_H
 #define KVL_CORE_IDLE_H
@@ -17,18 +17,19 @@ struct ns;
 struct store;
 struct tenant;
 
-/* How long it stays: an engine that is started anew, and loads a model, finds what was learnt. Not
- * tuned. */
+/* Idle time before a namespace is freed: an engine that restarts and loads a model still finds the
+ * learnt state. Not tuned. */
 #define NS_IDLE_NSEC (600 * NSEC_PER_SEC)
 
-/* Gives up to `max` idle namespaces of the tenant back, whenever they were used; their number. */
+/* Frees up to `max` idle namespaces of the tenant, ignoring their idle time. Returns their number.
+ */
 uint32_t idle_drop(struct tenant *t, uint32_t max);
 
-/* Notes since when namespaces are idle. When it wants to be called again; UINT64_MAX: none is; not
- * after now_nsec: idle_work() has something to do. */
+/* Notes since when namespaces are idle. Returns when to call it again; UINT64_MAX: none is idle; at
+ * most now_nsec: idle_work() has work. */
 uint64_t idle_look(struct store *s, uint64_t now_nsec);
 
-/* Gives some of those back whose time has come. True: there are more. */
+/* Frees some namespaces whose time has come. Returns true if there are more. */
 bool idle_work(struct store *s);
 
 #endif

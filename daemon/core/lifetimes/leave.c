@@ -61,7 +61,7 @@ static uint64_t leave_grants(struct attach *a, uint64_t budget)
                         a->grants_at = ns_page(a->ns, page)->next;
                         continue;
                 }
-                grants_remove(a->grants, page); /* which moves grants_at on */
+                grants_remove(a->grants, page); /* advances grants_at */
                 ns_free_page(a->ns, page);
         }
         return n;
@@ -87,7 +87,7 @@ static void end_member(struct member *m)
         free(m);
 }
 
-/* Nothing of it is left. */
+/* All holds were released: frees the attachment. */
 static void end_attachment(struct attach *a)
 {
         struct tenant *t = a->ns->tenant;
@@ -104,7 +104,7 @@ static void end_attachment(struct attach *a)
         free(a);
         if (m->has_left && list_is_empty(&m->closing))
                 end_member(m);
-        /* The limit may have been lowered while this held more: what is let go now falls under it.
+        /* The limit may have been lowered while this attachment held memory that can be freed now.
          */
         reclaim_over_limits(t);
         if (closed)
@@ -132,12 +132,12 @@ static bool leave_some(struct chore *c, uint64_t budget)
 
 /* ---- its beginning -------------------------------------------------------------------------- */
 
-/* What it pinned there isn't any more, and what lay in its magazine is nobody's. */
+/* Ends the pins in the segment, and frees the pages in the magazine. */
 static void end_share(struct attach *a)
 {
         if (!pins_is_open(&a->share))
                 return;
-        (void)attach_settle(a); /* what it did to its magazine is of no interest any more */
+        (void)attach_settle(a); /* the client's last changes don't matter */
         magazine_drain(a);
         pins_close(&a->share);
         free(a->magazine);
@@ -157,7 +157,7 @@ static void begin_grants(struct attach *a)
         list_append(&g->closing, &a->grants_link);
 }
 
-/* Nothing finds it from now on. */
+/* Takes the attachment out of all lists. */
 static void begin_closing(struct attach *a)
 {
         struct ns *ns = a->ns;
@@ -169,7 +169,7 @@ static void begin_closing(struct attach *a)
         import_end_all(a);
         prefetch_forget(a);
         (void)announce_withdraw_all(a);
-        chore_remove(&a->withdrawal, ns->tenant); /* its part from now on */
+        chore_remove(&a->withdrawal, ns->tenant); /* part of its closing from now on */
         sessions_close_all(a, ns_store(ns)->now_nsec);
         end_share(a);
         list_remove(&a->member_link);
@@ -208,7 +208,7 @@ void attach_close(struct attach *a)
         (void)leave_some(&a->chore, UINT64_MAX);
 }
 
-/* In no list of members, and no count. */
+/* Takes the member out of all lists and counts. */
 static void begin_leaving(struct member *m)
 {
         struct group *g = m->group;
@@ -233,7 +233,7 @@ void member_leave(struct member *m)
                 end_member(m);
 }
 
-/* Of those that are closing, by whom they belong to. */
+/* Finishes a closing attachment at once. */
 static void finish_closing(struct attach *a)
 {
         chore_remove(&a->chore, a->ns->tenant);

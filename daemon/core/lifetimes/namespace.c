@@ -35,7 +35,7 @@
 #include "policy/expect.h"
 #include "proto/status.h"
 
-/* As many as have pages: a policy that knows one tier gets no more. */
+/* Gives the tree the tiers with pages; a policy that knows one tier gets no more. */
 static void set_tiers(struct ns *ns)
 {
         uint32_t first[TREE_TIERS], n = 1;
@@ -60,7 +60,7 @@ static int init_policy(struct ns *ns, const struct tenant *t)
         return ns->evict->new (&params, &ns->policy);
 }
 
-/* Not where it could be found yet. */
+/* Allocates a namespace that can't be found yet. */
 static int ns_alloc(const struct ns_layout *layout, const struct ns_geometry *geometry,
         const struct page_codecs *codecs, struct ns **ret_ns)
 {
@@ -148,7 +148,7 @@ static void place_in_pools(struct ns *ns, struct tenant *t, struct pool *pool, c
         memcpy(ns->name, name, strlen(name) + 1);
 }
 
-/* It is there, and empty as far as anybody knows. */
+/* Makes the namespace findable; it is empty. */
 static void enter_tenant(struct ns *ns)
 {
         struct store *s = ns_store(ns);
@@ -210,7 +210,7 @@ static int check_page_bytes(const struct ns_layout *layout, uint64_t min_bytes, 
                 (unsigned long long)page_bytes, (unsigned long long)min_bytes);
 }
 
-/* What a page takes of memory of the host is a multiple of that: a cache line. */
+/* A page in host memory takes a multiple of this: a cache line. */
 #define HOST_UNIT_BYTES 64
 
 static void add_tiers(
@@ -270,7 +270,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         ns->sets.keep_page_zero = options->keep_page_zero && !source.has_null_set;
         ns->address = address_take(t->store, ns);
         enter_tenant(ns);
-        (void)space_open(ns, false); /* without it: what is cold is dropped */
+        (void)space_open(ns, false); /* if it fails, cold pages are dropped */
         *ret_ns = ns;
         return 0;
 }

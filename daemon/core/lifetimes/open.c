@@ -53,7 +53,7 @@ static uint32_t next_attach_id(struct member *m)
         return m->last_attach_id;
 }
 
-/* Who names no set is content with the one it is in. */
+/* A client that names no set accepts the namespace's. */
 static int check_same_set(const struct ns *ns, const struct attach_options *o, struct detail *d)
 {
         const char *set = o->set ? o->set : "";
@@ -68,7 +68,7 @@ static int check_same_set(const struct ns *ns, const struct attach_options *o, s
                 ns->catalog.set ? ns->catalog.set->name : "", NS_NAME_MAX, set, o->set_size);
 }
 
-/* Who asks for none takes what there is. */
+/* A client that names no codecs accepts the namespace's. */
 static int check_same_codecs(const struct ns *ns, enum tier_kind kind,
         const struct codec_layers *asked, struct detail *d)
 {
@@ -118,7 +118,7 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
         return 0;
 }
 
-/* Who only looks up can't retire what is cached. */
+/* A read-only client can't retire cached pages. */
 static int check_same_version(const struct ns *ns, const struct ns_layout *layout, struct detail *d)
 {
         if (strcmp(ns->layout.version, layout->version) == 0)
@@ -129,7 +129,7 @@ static int check_same_version(const struct ns *ns, const struct ns_layout *layou
                 ns->name, ns->layout.version, layout->version);
 }
 
-/* What the tenant's attributes say of a tier. None for a layout that can't have them. */
+/* Returns the codecs of the tenant's attributes for a tier; none if the layout can't have them. */
 static struct codec_layers default_codecs(
         const char *text, enum tier_kind kind, const struct ns_layout *layout)
 {
@@ -226,7 +226,7 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
         return make_ns(t, name, layout, o, ret_ns, d);
 }
 
-/* Another version of the weights: what was computed with the old ones is of no use to anybody. */
+/* Invalidates all pages of the old version of the weights: they are of no use. */
 static int retire_version(struct ns *ns, const char *version)
 {
         struct shared_epoch epoch = {0};
@@ -248,7 +248,7 @@ static int retire_version(struct ns *ns, const char *version)
         records_commit_options(ns);
         shared_show_epochs(ns);
         space_renew(ns);
-        /* Each version has an epoch of its own, but in a set: there a change is still due. */
+        /* Each version has an epoch of its own. Exception: in a set, a change is still due. */
         epoch.must_change = ns->catalog.set && records_shared_epoch(ns).must_change;
         records_commit_shared_epoch(ns, &epoch);
         exchange_enter_ns(ns);
@@ -281,7 +281,7 @@ static struct attach *attach_new(struct member *m, struct ns *ns)
         return a;
 }
 
-/* One that couldn't be opened. */
+/* Frees an attachment that couldn't be opened. */
 static void attach_free(struct attach *a)
 {
         struct grants *g = a->grants;

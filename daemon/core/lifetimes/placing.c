@@ -104,8 +104,8 @@ static int refuse_placing(const struct tenant *t, struct detail *d)
                 t->name);
 }
 
-/* The largest set of the layout on any of the devices. Those that can't hold one count as broken.
- */
+/* Returns the layout's largest set on any of the devices. Devices that can't hold one count as
+ * broken. */
 static uint64_t set_bytes_of(const struct tenant *t, const struct ns_layout *layout,
         uint64_t stride_bytes, struct place_device *devices)
 {
@@ -152,7 +152,7 @@ int placing_choose(const struct tenant *t, const struct ns_layout *layout, uint6
         set_bytes = set_bytes_of(t, layout, stride_bytes, devices);
         found = place_choose(devices, n, t->attrs.placement, t->attrs.exclusive, set_bytes);
         if (found == SIZE_MAX) {
-                /* What fails there is told by who tries. */
+                /* Retries with broken devices: opening there reports the error. */
                 for (size_t i = 0; i < n; i++)
                         devices[i].is_broken = false;
                 found = place_choose(devices, n, t->attrs.placement, t->attrs.exclusive, set_bytes);

@@ -115,7 +115,7 @@ static uint32_t count_pinned_of_set(const struct ns *ns, const struct extent_set
         return n;
 }
 
-/* One set in `part` is looked at, and stands for all. */
+/* Looks at one set of `part`, and extrapolates. */
 static uint64_t count_pinned(const struct ns *ns, uint64_t part, uint32_t round)
 {
         uint64_t n = 0, i = round;
@@ -156,7 +156,7 @@ static uint64_t demand_of(const struct tenant *t, uint64_t part)
         return demand;
 }
 
-/* What reservations of the tenant are multiples of. */
+/* Returns the unit of the tenant's reservations. */
 static uint64_t step_of(const struct tenant *t)
 {
         uint64_t step = 1;
@@ -176,7 +176,7 @@ uint64_t sizing_demand(const struct tenant *t)
         return demand;
 }
 
-/* In how many parts the sets are looked at. */
+/* Returns the number of parts in which sets are looked at. */
 static uint64_t look_parts(const struct store *s)
 {
         uint64_t pins = 0;
@@ -216,7 +216,7 @@ static struct sizer_decision decide_by_schedule(const struct tenant *t, uint64_t
                 .target_bytes = min, .why = reserved == min ? SIZER_HOLD : SIZER_NEW_LIMITS};
 }
 
-/* Reserves what was decided, or as much of it as fits. True: something was moved. */
+/* Reserves the decided bytes, or the part that fits. Returns true if the reservation changed. */
 static bool apply_decision(struct tenant *t, struct sizer_decision *decision, uint64_t reserved,
         uint64_t step, uint64_t now_nsec)
 {
@@ -254,7 +254,7 @@ static void note_decision(
         z->decided_nsec = now_nsec;
 }
 
-/* Somebody else moved the reservation: that is where the sizer goes on from. */
+/* The reservation was changed otherwise: the sizer continues from it. */
 static void note_other_moves(struct sizing *z, uint64_t reserved, uint64_t now_nsec)
 {
         static const struct sizer_decision by_hand = {.why = SIZER_NONE};

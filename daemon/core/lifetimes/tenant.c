@@ -39,7 +39,7 @@ static uint64_t budgets(const struct store *s)
         return bytes;
 }
 
-/* What doesn't fit the devices at all isn't the limit's fault. */
+/* A reservation beyond all devices isn't the limit's fault. */
 static int check_reserve(const struct store *s, const struct tenant_attrs *attrs, struct detail *d)
 {
         char reserve[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX];
@@ -130,7 +130,7 @@ int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, stru
 
                 if (i == n)
                         break;
-                /* Who has the memory now doesn't matter. */
+                /* The present holders of the memory don't matter. */
                 devices[i].free_bytes =
                         pool->account.limit_bytes - (pool->reserved_bytes - s->reserve_bytes);
                 steps[i++] = pool->extent_bytes;
@@ -257,7 +257,7 @@ int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct 
         set_limits(t);
         store_for_each_pool (pool, t->store) {
                 region_changed(pool);
-                region_work(pool); /* what was lent may be no more */
+                region_work(pool); /* memory may not be lent any more */
         }
         reclaim_over_limits(t);
         wait_wake(t->store);
@@ -345,7 +345,7 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
         return 0;
 }
 
-/* What the server counts descriptors by. */
+/* Checks the counts by which the server limits descriptors. */
 static const char *check_counts(const struct tenant *t)
 {
         uint32_t n_namespaces = 0, n_attachments = 0;

@@ -1,7 +1,7 @@
 /*
- * Events that a module reports to modules above it. They need no answer: nothing is decided by a
- * listener, and none fails. daemon/core/wiring.c fills the table, which says who listens in which
- * order. store_init() puts it into the store.
+ * Events that a module reports to modules above it. They need no answer: listeners decide nothing
+ * and can't fail. daemon/core/wiring.c fills the table, which gives the listeners and their order.
+ * store_init() puts it into the store.
  */
 #ifndef KVL_CORE_LISTENERS_H
 #define KVL_CORE_LISTENERS_H

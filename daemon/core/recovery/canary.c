@@ -55,7 +55,7 @@ static bool is_of(const struct state_canary *row, const struct pool *pool, unsig
                strncmp(row->device, name, sizeof(row->device)) == 0;
 }
 
-/* One for each member. */
+/* A canary for each member of the device. */
 static unsigned count_canaries(const struct pool *pool)
 {
         return MAX(pool->props->n_members, 1u);
@@ -66,7 +66,7 @@ static uint32_t number_of(const struct store *s, const struct state_canary *row)
         return (uint32_t)(row - s->state->canaries) + 1;
 }
 
-/* Of devices that this daemon doesn't have, or that need none. */
+/* Frees the rows of devices that this daemon doesn't have, or that need no canary. */
 static void free_others(struct store *s)
 {
         for (uint32_t i = 0; i < STATE_CANARIES; i++) {
@@ -135,7 +135,7 @@ static void explain_canary(struct pool *pool, int r, const char *why, recover_sa
                 say(&d, data);
 }
 
-/* Another value, so that nobody takes what is there for it. */
+/* Plans a canary with another value, so that an existing one isn't mistaken for it. */
 static void plan_canary(
         struct store *s, struct pool *pool, unsigned member, struct state_canary *row)
 {

@@ -1,18 +1,17 @@
 /*
- * Whether a device still has what the daemon before this one left there. A GPU can lose what its
- * memory held while the descriptors of it stay good: it is reset, or loses power while the machine
- * sleeps. So the first extent of a GPU that is kept is its *canary* (gpu/queue.h), with a value
- * that the root of the state knows. It is made with the first extent that is kept and not before: a
- * GPU that nobody uses has neither memory nor context of the daemon.
+ * Checks whether a device still has the previous daemon's data. A GPU can lose the contents of its
+ * memory while descriptors stay valid: it is reset, or loses power while the machine sleeps. So the
+ * first stored extent of a GPU is its *canary* (gpu/queue.h), with a value that the root of the
+ * state knows. It is made with the first stored extent and not before: on an unused GPU the daemon
+ * has neither memory nor context.
  *
- *   none left         nothing of the device can have been recorded; one is made when it is needed
- *   left, holds       the device's extents are taken over
+ *   none left         no extent of the device can have been recorded; one is made when needed
+ *   left, holds       the device's extents are recovered
  *   left, otherwise   (or it can't be read) the device is *doubted*: namespaces with memory there
- *                     are gone; another one is made when it is needed
+ *                     are lost; another one is made when needed
  *
- * Memory of the host needs none: it is there as long as its descriptors are. A canary is charged
- * to nobody and is no part of the device's budget. It stays until a daemon that comes later has no
- * use for it.
+ * Memory of the host needs none: it exists as long as its descriptors do. A canary is charged to no
+ * account and is no part of the device's budget. It stays until a later daemon doesn't need it.
  */
 #ifndef KVL_CORE_CANARY_H
 #define KVL_CORE_CANARY_H
@@ -24,14 +23,15 @@
 
 struct keep;
 
-/* What one takes of such a device; 0: it has none. */
+/* Returns the bytes of the device's canary; 0: it has none. */
 uint64_t canary_bytes(const struct keep *k, const struct device_props *props);
 
 /*
- * Looks at what was left, which waits for each driver, at most its deadline; and has the queues
- * make what is missing. After state_open(), with all pools there and nothing on their queues, and
- * before store_recover(). `say` (may be NULL) is told of devices that are doubted. Nothing where
- * nothing is kept. 0; -ENOSPC (more than STATE_CANARIES devices), -ENOMEM, with the sentence.
+ * Checks the stored canaries, which waits for each driver, at most its deadline. Makes the queues
+ * create missing ones. Call it after state_open(), with all pools made and their queues empty, and
+ * before store_recover(). `say` (may be NULL) gets doubted devices. Does nothing without a
+ * descriptor store. Returns 0; -ENOSPC (more than STATE_CANARIES devices), -ENOMEM, with the
+ * sentence.
  */
 int canaries_open(struct store *s, recover_say say, void *data, struct detail *d);
 

@@ -56,7 +56,7 @@ static int recover_member(
 /* ---- attachments ------------------------------------------------------------------------------
  */
 
-/* What it had mapped it has to say; until then all of it is. */
+/* The client will name its mapped sets; until then all count as mapped. */
 static int map_all(struct attach *a)
 {
         int r = 0;
@@ -69,7 +69,7 @@ static int map_all(struct attach *a)
         return r;
 }
 
-/* What was kept for the mark isn't there. */
+/* The descriptor for the mark is missing. */
 static void forget_pins(const struct store *s, struct attach *a, struct attach_slot *slot,
         enum attach_marks mark, struct recovery *r)
 {
@@ -114,7 +114,7 @@ static int recover_socket_pins(
         return 0;
 }
 
-/* Whose it is; NULL: of nobody that is there. */
+/* Returns the attachment's member; NULL: it doesn't exist. */
 static struct member *owner_of(
         struct store *s, const struct attach_slot *slot, struct member *const *members)
 {

@@ -24,7 +24,7 @@
 /* Pages that are fetched ahead: most of a recovery is waiting for memory. Not tuned. */
 #define AHEAD 16u
 
-/* What pages are sorted by. */
+/* The criteria by which pages are sorted. */
 enum order { BY_DEPTH, BY_AGE, N_ORDERS };
 
 /* A page that was found SEALED, of this epoch. */
@@ -33,31 +33,29 @@ struct candidate {
         uint32_t order[N_ORDERS]; /* placed.depth; UINT32_MAX - page_note.used_sec */
 };
 
-/*
- * What index, tree and policy need to know of a page, gathered while its record is looked at. There
- * are very many pages, and their records are shared memory in small pages: to look at one of them
- * anywhere means to find its address first, which takes longer than all else.
- */
+/* The data about a page for index, tree and policy, gathered while its record is read. There are
+ * very many pages, and their records are shared memory in small pages. A random access to a record
+ * takes a page walk for its address first, which takes longer than all else. */
 struct placed {
         uint64_t hash;   /* of its key, for the index */
         uint64_t id;     /* of its key, for the policy */
         uint32_t parent; /* PAGE_NONE: begins a text */
-        uint32_t depth;  /* pages up to its end; 0: it is no candidate (any more) */
-        uint32_t mark;   /* in the tree: the deepest page down to it that has a mark
-                            (policy/ancestors.h); PAGE_NONE */
+        uint32_t depth;  /* pages up to its end; 0: no candidate (any more) */
+        uint32_t mark;   /* in the tree: the deepest marked page up to it (policy/ancestors.h);
+                            PAGE_NONE */
         uint16_t tokens;
 };
 
 struct rebuild {
         struct ns *ns;
         struct recovery *r;
-        struct candidate *pages; /* owned; first in descending order of their numbers in each set */
-        struct candidate *other; /* owned; room for as many: sort_candidates() */
+        struct candidate *pages; /* owned; first in descending order of page numbers in each set */
+        struct candidate *other; /* owned; as large; for sort_candidates() */
         uint32_t n_pages;
         struct placed *placed; /* owned; by page */
-        uint32_t oldest_sec;   /* when one of these was used last */
+        uint32_t oldest_sec;   /* the earliest last use */
         bool had_tags;
-        bool had_sessions; /* that end at a page, or hold it */
+        bool had_sessions; /* ending at a page, or holding it */
 };
 
 /* ---- each by itself ---------------------------------------------------------------------------
@@ -73,13 +71,13 @@ static bool is_zero(const struct page_note *note)
         return sum == 0;
 }
 
-/* What is derived from other pages, from clients, or from the segments. */
+/* Clears fields that are derived from other pages, clients, or segments. */
 static void forget_derived(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
         struct page_extra *extra;
 
-        p->n_pins = 0; /* or prev: who is FREE or GRANTED is linked anew */
+        p->n_pins = 0; /* or prev: lists of FREE and GRANTED pages are rebuilt */
         p->next = PAGE_NONE;
         p->mark = p->ready = p->reported = p->watched = p->given_back = p->announced = 0;
         if (!ns_note(ns, page)->has_extra)
@@ -111,7 +109,7 @@ static void keep_granted(struct page *p, struct page_note *note)
         note->seq = seq;
 }
 
-/* What was published holds, as far as one record can say. */
+/* Is the published page consistent, as far as its record tells? */
 static bool holds(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
@@ -122,7 +120,7 @@ static bool holds(const struct ns *ns, uint32_t page)
                records_page_holds(ns, page);
 }
 
-/* A page that was shown and can't be found from here on; whoever reads it goes on. */
+/* Makes a page that can't be found any more DETACHED; clients may continue to read it. */
 static void keep_detached(struct ns *ns, uint32_t page, bool is_whole)
 {
         struct page *p = ns_page(ns, page);
@@ -133,7 +131,7 @@ static void keep_detached(struct ns *ns, uint32_t page, bool is_whole)
                 page_turn(p, p->generation, PAGE_DETACHED);
 }
 
-/* Of a page that isn't page 0 where that is kept back. */
+/* Recovers a page, except a page 0 that is never granted. */
 static void recover_page(struct rebuild *b, uint32_t page)
 {
         struct ns *ns = b->ns;
@@ -157,7 +155,7 @@ static void recover_page(struct rebuild *b, uint32_t page)
         case PAGE_SEALED:
         case PAGE_DETACHED:
                 break;
-        default: /* no such state: whoever has it mapped may be reading */
+        default: /* no such state: clients that map it may be reading */
                 memset(p->key, 0, sizeof(p->key));
         }
         is_whole = holds(ns, page);
@@ -186,7 +184,7 @@ static void recover_page(struct rebuild *b, uint32_t page)
                 .tokens = p->tokens};
 }
 
-/* Whose generation the clients have seen already isn't used again. */
+/* Doesn't reuse a generation that clients have seen. */
 static void raise_generation(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
@@ -318,7 +316,7 @@ static bool sort_by_digit(struct rebuild *b, enum order order, unsigned shift)
         return true;
 }
 
-/* Ascending and stable: what is equal stays as it was sorted before. */
+/* Sorts ascending, and keeps the order of equal ones. */
 static void sort_candidates(struct rebuild *b, enum order order)
 {
         for (unsigned shift = 0; b->n_pages > 0 && shift < 32; shift += DIGIT_BITS)
@@ -333,8 +331,8 @@ static void sort_candidates(struct rebuild *b, enum order order)
 /* ---- the tree ---------------------------------------------------------------------------------
  */
 
-/* Where a move was cut off, the page that was dropped has a twin with the same key, which has its
- * place. PAGE_NONE: there is none. */
+/* If a kill interrupted a move, a dropped page has a twin with the same key, which has its place.
+ * Returns the twin, or PAGE_NONE. */
 static uint32_t find_twin(struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
@@ -343,8 +341,8 @@ static uint32_t find_twin(struct ns *ns, uint32_t page)
                                                                  : PAGE_NONE;
 }
 
-/* In the tree, where a page that continues it may be `depth` (> 1) pages deep? Candidates of less
- * depth are in the tree by now. */
+/* Is the page in the tree, and can a page of `depth` (> 1) pages continue it? Candidates of less
+ * depth are in the tree. */
 static bool is_parent(const struct rebuild *b, uint32_t page, uint32_t depth)
 {
         return page < b->ns->geometry.capacity_pages && b->placed[page].depth + 1 == depth;
@@ -367,7 +365,7 @@ static void enter_candidate(struct rebuild *b, uint32_t page, uint32_t parent)
         nsset_sealed(ns, page);
 }
 
-/* What is before it is in the tree, or is gone, and then so is this one. */
+/* The page before it is in the tree; otherwise it is lost, and so is this one. */
 static void enter_or_drop(struct rebuild *b, uint32_t page)
 {
         uint32_t depth = b->placed[page].depth, parent = b->placed[page].parent;
@@ -391,7 +389,7 @@ static void prefetch_node(const struct ns *ns, uint32_t page)
                 ns->evict->prefetch(ns->policy, page);
 }
 
-/* Two steps ahead: where a page lies, and then its node and what it continues. */
+/* Prefetches two steps ahead: the page's place first, then its node and its parent. */
 static void prefetch_page(const struct rebuild *b, uint32_t i)
 {
         const struct placed *p;
@@ -439,16 +437,14 @@ static int recover_tags(struct rebuild *b)
 /* ---- the policy -------------------------------------------------------------------------------
  */
 
-/*
- * Used longest ago first; of those used at the same time the deepest, as clients let go. Nobody is
- * known to hold any yet: who recovers clients says which. Time doesn't go back for the policy: all
- * were inserted when the oldest was used.
- */
+/* Inserts pages from the least recently used on; of equal ones the deepest first, as clients
+ * release them. No page counts as held yet: the recovery of clients adds that. Time doesn't go
+ * backwards for the policy: all were inserted when the oldest was used. */
 static void recover_policy(struct rebuild *b)
 {
         struct ns *ns = b->ns;
 
-        sort_candidates(b, BY_AGE); /* and by depth, still */
+        sort_candidates(b, BY_AGE); /* still by depth, too */
         for (uint32_t i = b->n_pages; i-- > 0;) {
                 const struct candidate *c = &b->pages[i];
 
@@ -531,7 +527,7 @@ static void recover_claim(
         if (p->state != PAGE_GRANTED)
                 return;
         owner = map_find(owners, p->owner);
-        /* What was being imported is nobody's: no client was told of it. */
+        /* A page of an import has no owner: no client was told of it. */
         if (owner && ns_note(ns, page)->seq != PAGE_SEQ_IMPORT) {
                 grants_add((struct grants *)(uintptr_t)*owner, page);
                 return;

@@ -1,4 +1,4 @@
-/* The part of recovery that goes through a namespace's pages. See recover.h. */
+/* Recovers a namespace's pages: a part of recover.h. */
 #ifndef KVL_CORE_RECOVER_PAGES_H
 #define KVL_CORE_RECOVER_PAGES_H
 
@@ -6,12 +6,12 @@
 
 #include "daemon/core/recovery/recover.h"
 
-/* The sets are bound, nothing else is there: counts, lists of FREE pages, index segment, tree,
- * policy, tags, namespace set. Adds to *r. *ret_sessions: there were some. 0 or -ENOMEM (the
- * namespace is to be freed). */
+/* The sets are bound. Rebuilds counts, lists of FREE pages, index segment, tree, policy, tags and
+ * namespace set. Adds to *r. *ret_sessions: there were sessions. Returns 0 or -ENOMEM (free the
+ * namespace). */
 int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions);
 
-/* Clients are there: see store_recover_end(). 0 or -ENOMEM: nothing was done. */
+/* Clients are recovered: see store_recover_end(). Returns 0 or -ENOMEM (nothing changed). */
 int recover_claims(struct ns *ns, struct recovery *r);
 
 #endif

@@ -12,31 +12,31 @@
 #include "daemon/core/sessions/session-restore.h"
 #include "daemon/core/sessions/session.h"
 
-/* What the log says of the session in a slot. */
+/* The log's data about the session in a slot. */
 struct replayed {
         bool is_there;
         struct session_put put; /* its last record */
         uint8_t id[SESSION_ID_MAX];
         uint32_t id_len;
         struct session_log_page *window; /* owned */
-        uint32_t n_window, room; /* of pages that the log has, in the window and behind it */
-        uint64_t window_first;   /* place of the window's first page */
-        uint64_t window_end;     /* place of the first page that isn't of the window yet */
+        uint32_t n_window, room;         /* pages in the window and behind it */
+        uint64_t window_first;           /* place of the window's first page */
+        uint64_t window_end; /* place of the first page that isn't part of the window yet */
 };
 
-/* A log that is read, and the sessions that are made of it. */
+/* A log that is read, and the sessions made from it. */
 struct replay {
         struct ns *ns;
         struct replayed *slots; /* owned */
         uint32_t n_slots;
-        struct map moved; /* page -> the page where sessions end that ended there; see word_of() */
-        uint32_t n_sessions; /* that were made */
+        struct map moved;    /* page -> the page at which its sessions end now; see word_of() */
+        uint32_t n_sessions; /* made so far */
         bool is_damaged;
 };
 
-/* ---- what the log says ----------------------------------------------------------------------- */
+/* ---- the log's data -------------------------------------------------------------------------- */
 
-/* A name as a key or a value of a map, and back. */
+/* Converts a page and its generation to a key or a value of a map, and back. */
 static uint64_t word_of(struct session_log_page p)
 {
         return (uint64_t)p.generation << 32 | p.page;
@@ -47,7 +47,7 @@ static struct session_log_page page_of(uint64_t word)
         return (struct session_log_page){(uint32_t)word, (uint32_t)(word >> 32)};
 }
 
-/* What is known of a slot; the array grows for it. NULL: no memory. */
+/* Returns the data of a slot; enlarges the array. NULL: no memory. */
 static struct replayed *get_slot(struct replay *r, uint32_t slot)
 {
         uint32_t n = MAX(r->n_slots, 64u);
@@ -109,8 +109,8 @@ static int add_pages(struct replayed *s, const struct session_log_page *pages, u
         return 0;
 }
 
-/* The record says what has changed in the window. 0; -EBADMSG: it can't follow the records before
- * it; -ENOMEM. */
+/* Applies the record's changes of the window. Returns 0; -EBADMSG: it doesn't fit the earlier
+ * records; -ENOMEM. */
 static int replay_window(struct replayed *s, const struct session_put *p)
 {
         uint64_t end;
@@ -137,7 +137,7 @@ static uint32_t count_window(const struct replayed *s)
                        : 0;
 }
 
-/* Are the lengths in the record what they can be? */
+/* Are the lengths in the record possible? */
 static bool put_is_right(const struct replay *r, const struct session_put *p)
 {
         uint64_t bytes = sizeof(*p);
@@ -221,9 +221,9 @@ static int replay_all(struct replay *r)
         return 0;
 }
 
-/* ---- what is there of it --------------------------------------------------------------------- */
+/* ---- existing pages -------------------------------------------------------------------------- */
 
-/* The record of the page with this name. NULL: something else is in it now. */
+/* Returns the record of this page. NULL: it has another generation now. */
 static const struct page *find_page(const struct ns *ns, struct session_log_page name)
 {
         const struct page *p = ns_page(ns, name.page);
@@ -239,18 +239,16 @@ static bool is_in_tree(const struct ns *ns, struct session_log_page name)
         return p && p->state == PAGE_SEALED && tree_has(&ns->tree, name.page);
 }
 
-/* Where sessions end that ended at the page of this name. NULL: no record says so. */
+/* Returns the page at which sessions that ended at this page end now. NULL: no record says so. */
 static uint64_t *next_of(const struct replay *r, struct session_log_page name)
 {
         return name.page == PAGE_NONE ? NULL : map_find(&r->moved, word_of(name));
 }
 
-/*
- * Where a session ends whose end was this page: at the first page on its way that is in the tree,
- * for what is there counts for more than what the log says of it having gone. Every page on the way
- * gets the answer, so that all sessions together cost no more than there are records; and no more
- * steps are taken than there are records, should the log go in circles.
- */
+/* Returns where sessions end that ended at this page: at the first page on the way that is in the
+ * tree, because existing pages take precedence over the log. Every page on the way gets the answer,
+ * so that all sessions together take no more steps than there are records. The number of steps is
+ * bounded by that, too, in case the log has a cycle. */
 static struct session_log_page find_end(const struct replay *r, struct session_log_page name)
 {
         static const struct session_log_page nowhere = {PAGE_NONE, 0};
@@ -277,20 +275,20 @@ static struct session_log_page find_end(const struct replay *r, struct session_l
         return end;
 }
 
-/* May the window have this page next, after one that ends at end_token? */
+/* May this page follow in the window, after one that ends at end_token? */
 static bool may_hold(const struct ns *ns, struct session_log_page name, uint64_t end_token)
 {
         const struct page *p = find_page(ns, name);
 
-        /* Of a text that once went beyond 32 bits, positions began anew from 0: a page would end
-         * before its own beginning. */
+        /* In a text that once exceeded 32 bits, positions restarted from 0: a page would end before
+         * its own beginning. */
         return p && (p->state == PAGE_SEALED || p->state == PAGE_DETACHED) &&
                ns_page(ns, name.page)->end_token > end_token &&
                ns_page(ns, name.page)->end_token >= p->tokens;
 }
 
-/* The session gets the window that the log has, without the pages at either end that were let go of
- * before the log said so. */
+/* Restores the session's window from the log, without pages at either end that were released before
+ * the log said so. */
 static void restore_window(struct replay *r, struct session *s, const struct replayed *from)
 {
         struct ns *ns = r->ns;
@@ -324,7 +322,7 @@ static uint64_t bound_tokens(uint64_t tokens)
         return MIN(tokens, (uint64_t)TEXT_TOKENS_MAX);
 }
 
-/* The text is no shorter than what is there of it. */
+/* The text is at least as long as its existing pages. */
 static void restore_tokens(struct session *s, const struct session_put *p)
 {
         uint32_t tail = session_tail(s);
@@ -381,8 +379,8 @@ static int compare_use(const void *a, const void *b)
         return ((*x)->used_nsec > (*y)->used_nsec) - ((*x)->used_nsec < (*y)->used_nsec);
 }
 
-/* Puts windows into the list of those that go where memory is needed, the least recently used
- * first. 0 or -ENOMEM. */
+/* Puts windows into the list in the order of dropping, the least recently used first. Returns 0 or
+ * -ENOMEM. */
 static int link_windows(struct sessions *all)
 {
         struct session **order = malloc(MAX(all->n_slots, 1u) * sizeof(struct session *));
@@ -437,8 +435,8 @@ static int recover_from_log(struct ns *ns, struct sessions_recovered *found)
         return code;
 }
 
-/* Pages are made to know of no session, because there isn't the memory to restore them all. None of
- * the pages is freed here: it isn't known yet who else holds one. */
+/* Removes all references of pages to sessions, without memory to restore them all. Frees no page:
+ * other holds aren't known yet. */
 static void forget_all(struct sessions *all)
 {
         for (uint32_t i = 0; i < all->n_slots; i++) {
@@ -452,7 +450,7 @@ static void forget_all(struct sessions *all)
         }
 }
 
-/* Nothing can be made of the log: it is no longer kept. */
+/* The log is unusable: drops its descriptor. */
 static void drop_log(struct ns *ns)
 {
         keep_drop(&ns_store(ns)->keep, KEEP_SESSIONS, ns->records.number);

@@ -67,7 +67,7 @@ static void close_handles(struct job_extent *extents, uint32_t n)
                 extents[i].handle.fd = fd_close(extents[i].handle.fd);
 }
 
-/* What was taken is of no use after all. */
+/* Drops extents that were taken and turned out to be unusable. */
 static void drop_taken(const struct store *s, uint32_t first, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)
@@ -136,7 +136,7 @@ static int import_extents(struct pool *pool, uint64_t bytes, struct job_extent *
                            : import_inline(pool->device, bytes, extents, n);
 }
 
-/* Nobody has a use for them, but clients that may still have them mapped. */
+/* Destroys extents that only clients may still have mapped. */
 static void destroy_imported(struct pool *pool, struct job_extent *extents, uint32_t n)
 {
         struct job *job = pool->queue ? job_new(JOB_DESTROY, n) : NULL;
@@ -188,7 +188,7 @@ static bool is_extents(uint64_t first, uint32_t n)
         return n == 0 ? first == 0 : first > 0 && first + n <= KEEP_MAX_NUMBER;
 }
 
-/* What lies below the device is a cache of its own: without it the rest is of use. */
+/* Sets of lower tiers are a cache of their own: the namespace is usable without them. */
 static void say_lost_sets(const struct recoverer *v, const struct ns *ns, uint32_t n, int why)
 {
         struct detail d;
@@ -372,7 +372,7 @@ static int fill_ns(struct recoverer *v, struct ns *ns, struct detail *d)
         if (r < 0)
                 return detail_set(d, r, "no memory for it");
         fill_sessions(v, ns, had_sessions);
-        (void)space_open(ns, true); /* without it: its pages there are gone */
+        (void)space_open(ns, true); /* if it fails, its pages on disk are lost */
         exchange_enter_ns(ns);
         return 0;
 }
@@ -406,7 +406,7 @@ static int open_ns(const struct recoverer *v, struct ns_kept *k, uint32_t number
                           : detail_set(d, r, "its index segment is of no use: %s", status_text(r));
 }
 
-/* Whoever has its index mapped finds nothing there any more. */
+/* Clients that map its index find no page there any more. */
 static void drop_names(const struct store *s, uint32_t number)
 {
         static const enum keep_kind kinds[] = {
@@ -446,7 +446,7 @@ static void tell_lost(struct recoverer *v, const struct records *records, const 
         say_detail(v, &d);
 }
 
-/* Whoever has it mapped finds nothing there any more, and may be reading what he found before. */
+/* Clients that map its index find no page there any more, and may be reading pages found before. */
 static void lose_ns(struct recoverer *v, struct ns *ns, const struct detail *why)
 {
         tell_lost(v, &ns->records, why);
@@ -498,7 +498,7 @@ static void recover_ns(struct recoverer *v, uint32_t number)
 /* ---- the whole --------------------------------------------------------------------------------
  */
 
-/* Of namespaces whose records weren't kept only the index is left. */
+/* Namespaces whose records weren't stored have only an index left. */
 static void drop_without_records(struct recoverer *v)
 {
         const struct keep *k = &v->store->keep;
@@ -507,7 +507,7 @@ static void drop_without_records(struct recoverer *v)
         struct detail why;
 
         if (!numbers)
-                return; /* they stay kept until the next start */
+                return; /* they stay stored until the next start */
         (void)k->ops->list(k->data, KEEP_INDEX, numbers, n);
         (void)detail_set(&why, -ENOENT, "its records weren't kept");
         for (uint32_t i = 0; i < n; i++) {
@@ -527,8 +527,8 @@ static bool has_truncated_session(const struct ns *ns)
         return false;
 }
 
-/* Which keys are incomplete because a session gave them up isn't kept. Where there is such a
- * session they all stay until they are evicted, or those of other ranks would be lost. */
+/* The state of keys that sessions gave up isn't stored. If there is such a session, all incomplete
+ * keys stay until they are evicted; otherwise pages of other ranks would be lost. */
 static void keep_given_up(const struct store *s)
 {
         list_for_each (t, &s->tenants, struct tenant, link)
@@ -583,7 +583,7 @@ static void ask_again(struct ns *ns)
         }
 }
 
-/* What no record speaks of. */
+/* Drops descriptors that no record names. */
 static void drop_unrecorded(const struct keep *k)
 {
         static const enum keep_kind kinds[] = {
@@ -606,7 +606,7 @@ int store_recover_end(struct store *s, struct recovery *r)
 
                         if (error < 0)
                                 return error;
-                        settle_all(s); /* what nobody claimed isn't asked back */
+                        settle_all(s); /* pages without an owner aren't recalled again */
                         ask_again(ns);
                 }
                 (void)recall_excess(t);

@@ -1,25 +1,24 @@
 /*
- * What a daemon does with the memory that the one before it left: namespaces, extent sets and pages
- * become what they were, and everything that is derived from them (tree, policy, tags, namespace
- * sets, index segment, counts) is made again. Nothing there is believed: what doesn't fit is gone,
- * cleanly. Loop thread only, before the loop runs.
+ * Recovers the previous daemon's memory: restores namespaces, extent sets and pages, and rebuilds
+ * all data derived from them (tree, policy, tags, namespace sets, index segment, counts).
+ * Everything is checked; parts that aren't consistent are dropped cleanly. Loop thread only, before
+ * the loop runs.
  *
  *   state_open(), client_records_open() -> pools and tenants as configured -> store_recover() ->
- *   clients, attachments, magazines, pins (whoever recovers those) -> store_recover_end() -> READY
+ *   clients, attachments, magazines, pins (recover-clients.h) -> store_recover_end() -> READY
  *
  * Between the two calls a page is FREE, or as it was:
  *
  *   SEALED     in index, tree, policy (idle); of an older epoch: stale, for the sweep
- *   DETACHED   also what can't be kept as SEALED, whoever reads it: in no list
+ *   DETACHED   also a page that can't stay SEALED, even if it is read: in no list
  *   GRANTED    page.owner is a group's id, page_note.client and .seq say to whom and by which LEASE
- *              (page.h); in no list of grants. Announced by nobody any more
+ *              (page.h); in no list of grants. Not announced any more
  *
- * Whoever recovers clients makes groups with their old ids and attachments (which make the grants),
- * calls ns_pin_page() for pins taken over the socket, adopts pin segments,
- * and sets page.ready with the magazine's counts. It doesn't touch lists of grants:
- * store_recover_end() enters every GRANTED page whose owner is the id of a group with grants in the
- * namespace, and frees the others. Pages DETACHED that nobody pins and no window holds are freed
- * there, too; those pinned in segments are watched.
+ * The recovery of clients makes groups with their old ids and attachments (which make the grants),
+ * calls ns_pin_page() for pins taken over the socket, adopts pin segments, and sets page.ready with
+ * the magazine's counts. It doesn't change lists of grants: store_recover_end() adds every GRANTED
+ * page whose owner is a group with grants in the namespace, and frees the others. It also frees
+ * DETACHED pages without pins and windows; those pinned in segments are watched.
  */
 #ifndef KVL_CORE_RECOVER_H
 #define KVL_CORE_RECOVER_H
@@ -33,55 +32,54 @@ struct store;
 struct ns;
 struct tenant;
 
-/* Why pages that were published aren't there any more, though their namespace is. */
+/* Why published pages are lost although their namespace was recovered. */
 enum recover_drop {
-        DROP_CHECKSUM,  /* the record isn't what was written */
-        DROP_PARENT,    /* the page before it isn't there */
-        DROP_DUPLICATE, /* another page has the key: a move (compact.h) was cut off, too */
-        DROP_INDEX,     /* no slot is left where the key could be */
+        DROP_CHECKSUM,  /* the record is damaged */
+        DROP_PARENT,    /* the page before it is lost */
+        DROP_DUPLICATE, /* another page has the key: a kill interrupted a move (compact.h), too */
+        DROP_INDEX,     /* all slots for the key are used */
         DROP_REASONS,
 };
 
 struct recovery {
-        uint32_t n_namespaces;  /* there again */
-        uint32_t n_lost;        /* namespaces that are gone */
-        uint32_t n_sessions;    /* there again */
-        uint32_t n_logs_lost;   /* namespaces whose sessions are gone, or those after a damage */
-        uint32_t n_clients;     /* there again, dead or alive */
+        uint32_t n_namespaces;  /* recovered */
+        uint32_t n_lost;        /* lost namespaces */
+        uint32_t n_sessions;    /* restored */
+        uint32_t n_logs_lost;   /* namespaces that lost sessions, all or those after a damage */
+        uint32_t n_clients;     /* recovered, dead or alive */
         uint32_t n_culprits;    /* of n_clients, lost by culprit.h */
-        uint32_t n_pins_lost;   /* pins of a client in a namespace that aren't known */
+        uint32_t n_pins_lost;   /* attachments whose pins are unknown */
         uint32_t n_sets;        /* bound again */
-        uint64_t n_bytes;       /* of these */
+        uint64_t n_bytes;       /* of these sets */
         uint64_t n_pages;       /* SEALED, findable */
         uint64_t n_stale;       /* SEALED, invalidated before: for the sweep */
         uint64_t n_granted;     /* found GRANTED */
         uint64_t n_detached;    /* found DETACHED */
-        uint64_t n_unfinished;  /* copies under way (MOVING): FREE */
-        uint64_t n_unclaimed;   /* of n_granted: freed, nobody holds them (store_recover_end()) */
-        uint64_t n_slots_fixed; /* of index segments, and lines */
+        uint64_t n_unfinished;  /* copies under way (MOVING): FREE now */
+        uint64_t n_unclaimed;   /* of n_granted: freed, without an owner (store_recover_end()) */
+        uint64_t n_slots_fixed; /* corrected slots and lines of index segments */
         uint64_t n_dropped[DROP_REASONS]; /* pages */
         uint64_t nsec;                    /* both calls together */
 };
 
-/* "parent", for messages. Static. */
+/* Returns "parent", for example, for messages; static. */
 const char *recover_drop_name(enum recover_drop r);
 
-/* For each namespace that is gone, or whose sessions are: one sentence. */
+/* Gets one sentence for each namespace that lost its pages or its sessions. */
 typedef void (*recover_say)(const struct detail *d, void *data);
 
-/*
- * Takes all kept records: what can't be used goes, namespace by namespace, and is told to `say`
- * (may be NULL). After state_open(), which returned 1; store.now_nsec is set. Nothing where nothing
- * is kept. *r is set in any case.
- */
+/* Takes all stored records, namespace by namespace: drops unusable ones, and reports them to `say`
+ * (may be NULL). Call it after state_open() returned 1; store.now_nsec is set. Does nothing without
+ * a descriptor store. *r is always set. */
 void store_recover(struct store *s, struct recovery *r, recover_say say, void *data);
 
-/* What nobody claimed is freed, sets that are idle then are given back, recalls that were under way
- * are asked anew. Adds to *r. 0; -ENOMEM: not all of that is done, and the process has to end: what
- * is kept stays for another try. */
+/* Frees pages without an owner, then idle sets, and begins interrupted recalls again. Adds to *r.
+ * Returns 0; -ENOMEM: it is incomplete, and the process must end; stored descriptors stay for
+ * another try. */
 int store_recover_end(struct store *s, struct recovery *r);
 
-/* Of the namespace whose records have this number (struct ns.records.number); NULL: it is gone. */
+/* Returns the namespace whose records have this number (struct ns.records.number); NULL: it is
+ * lost. */
 struct ns *store_find_records(struct store *s, uint32_t number);
 
 #endif

@@ -82,7 +82,7 @@ int attach_name_mapped(struct attach *a, const uint32_t *sets, uint32_t n, struc
         return 0;
 }
 
-/* Of one of its sets. */
+/* Updates the state of one of the attachment's sets. */
 static void settle_mapped(struct attach *a, struct extent_set *set)
 {
         uint64_t *bits = map_find(&a->mapped, set->index);
@@ -97,7 +97,7 @@ static void settle_mapped(struct attach *a, struct extent_set *set)
         set->recall.told = set->recall.holders_told = false;
 }
 
-/* Those that are recalled are looked at now. */
+/* Makes recalls continue now. */
 static void hurry_recalls(struct store *s)
 {
         if (s->recalls.n == 0)

@@ -1,6 +1,6 @@
 /*
- * A client goes on on another connection, with the daemon it had or the one after that
- * (daemon/server/peers/resume.h): what of it has to be undone, and what it says of itself first.
+ * Resumes a client on another connection, with the same daemon or the next one
+ * (daemon/server/peers/resume.h): undoes requests, and takes in the client's own state.
  *
  *   member_undo() -> attach_name_mapped() for each namespace -> member_resumed()
  *
@@ -13,17 +13,15 @@
 
 #include "daemon/core/objects/group.h"
 
-/*
- * The client never heard of what these requests of its did: namespaces that they opened are closed,
- * pages that they leased are given back. `frames`: their numbers, n of them, overwritten.
- */
+/* Undoes requests whose replies the client never received: closes namespaces that they opened,
+ * gives back pages that they leased. `frames`: their n numbers, overwritten. */
 void member_undo(struct member *m, uint64_t *frames, uint32_t n);
 
-/* It has these sets mapped. 0; -ESTALE with the sentence: one of them isn't what it was, as the
- * memory was lost. */
+/* The client has these sets mapped. Returns 0; -ESTALE with the sentence: one of them has other
+ * memory now, as the old one was lost. */
 int attach_name_mapped(struct attach *a, const uint32_t *sets, uint32_t n, struct detail *d);
 
-/* It has mapped what it named, and no other set; it will be told of recalls again. */
+/* The client has mapped the sets that it named, and no others. It is notified of recalls again. */
 void member_resumed(struct member *m);
 
 #endif

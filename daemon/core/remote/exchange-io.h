@@ -129,7 +129,7 @@ void exchange_io_end(struct exchange_io *io);
 void exchange_io_let_go(struct exchange_io *io);
 
 /* May the exchange begin n operations of a batch now? (Single small ones have another limit.) If
- * not, the exchange is woken when that may have changed, provided that it has some under way. */
+ * not, and some are under way, it is woken later to try again. */
 bool exchange_io_has_room(const struct exchange *x, uint32_t n);
 
 /* The exchange is being freed: disowns its batches, which aren't needed any more. */
